@@ -1,0 +1,1 @@
+//! Ethernet frames to and from an interface.

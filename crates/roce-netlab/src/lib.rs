@@ -1,0 +1,1 @@
+//! Private networks for demonstrations and tests: namespaces, veth pairs, bridges.

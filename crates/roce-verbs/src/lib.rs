@@ -1,0 +1,1 @@
+//! The objects people program RDMA with: device, PD, MR, CQ, QP.

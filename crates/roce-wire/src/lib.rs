@@ -1,0 +1,1 @@
+//! Bytes to RoCEv2 headers and back: opcodes, PSN arithmetic, ICRC.

@@ -1,0 +1,1 @@
+//! Tests that need namespaces, guests or several processes.

@@ -1,0 +1,2 @@
+//! RoCEv2 in user space: devices, pingpong, perf.
+fn main() {}
