@@ -1,0 +1,125 @@
+//! Counts what a device carries.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use crate::{
+    Filter,
+    device::{FrameDevice, Limits, Outgoing, Received},
+};
+
+/// A device whose frames and bytes are counted.
+#[derive(Debug)]
+pub struct Counted<D> {
+    inner: D,
+    counters: DeviceCounters,
+}
+
+impl<D: FrameDevice> Counted<D> {
+    /// Counts what `inner` carries.
+    pub fn new(inner: D) -> Self {
+        Self { inner, counters: DeviceCounters::default() }
+    }
+
+    /// The counters: a handle that stays valid wherever the device goes.
+    pub fn device_counters(&self) -> DeviceCounters {
+        self.counters.clone()
+    }
+}
+
+impl<D: FrameDevice> FrameDevice for Counted<D> {
+    fn receive(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(Received<'_>),
+    ) -> io::Result<usize> {
+        let counts = &self.counters.0;
+        self.inner.receive(budget, &mut |frame| {
+            counts.received.add(frame.bytes.len(), frame.segment_len.is_some());
+            on_frame(frame);
+        })
+    }
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+    ) -> io::Result<usize> {
+        let counts = &self.counters.0;
+        self.inner.transmit(&mut |slot| {
+            let outgoing = fill(slot)?;
+            counts.sent.add(outgoing.len, outgoing.segment_len.is_some());
+            Some(outgoing)
+        })
+    }
+    fn has_unsent(&self) -> bool {
+        self.inner.has_unsent()
+    }
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.inner.wait_fds()
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        self.inner.wake_at()
+    }
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
+        self.inner.set_filter(filter)
+    }
+    fn refresh_limits(&mut self) -> io::Result<Limits> {
+        self.inner.refresh_limits()
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.inner.counters();
+        all.extend(self.counters.iter());
+        all
+    }
+}
+
+/// What a [`Counted`] device has carried; cheap to clone, read from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceCounters(Arc<Both>);
+
+impl DeviceCounters {
+    /// Names and values. A train counts as one frame.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Both { received, sent } = &*self.0;
+        [
+            ("device_rcvd_frames", read(&received.frames)),
+            ("device_rcvd_trains", read(&received.trains)),
+            ("device_rcvd_bytes", read(&received.bytes)),
+            ("device_sent_frames", read(&sent.frames)),
+            ("device_sent_trains", read(&sent.trains)),
+            ("device_sent_bytes", read(&sent.bytes)),
+        ]
+        .into_iter()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Both {
+    received: OneWay,
+    sent: OneWay,
+}
+
+#[derive(Debug, Default)]
+struct OneWay {
+    frames: AtomicU64,
+    trains: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl OneWay {
+    fn add(&self, bytes: usize, train: bool) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        self.trains.fetch_add(u64::from(train), Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}

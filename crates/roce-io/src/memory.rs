@@ -1,0 +1,154 @@
+//! Two devices joined by memory: for tests and demonstrations.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::device::{FrameDevice, Limits, Outgoing, Received};
+
+/// One end of a pair. What one sends the other receives, in order, trains whole.
+#[derive(Debug)]
+pub struct MemoryDevice {
+    limits: Limits,
+    queue_len: usize,
+    incoming: Arc<Queue>,
+    outgoing: Arc<Queue>,
+    slot: Vec<u8>,
+    /// Readable while `incoming` may hold frames; its other end belongs to the peer.
+    bell: UnixStream,
+    peer_bell: UnixStream,
+}
+
+/// What a pair can carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryConfig {
+    /// As [`Limits::mtu`]. Default 4300.
+    pub mtu: usize,
+    /// As [`Limits::max_train_packets`]. Default 64.
+    pub max_train_packets: usize,
+    /// Frames that may wait in each direction; more are lost, as in a real receive queue.
+    /// Default 1024.
+    pub queue_len: usize,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { mtu: 4300, max_train_packets: 64, queue_len: 1024 }
+    }
+}
+
+/// Makes two devices joined to each other.
+///
+/// # Panics
+/// When the process has no file descriptors left for the four that wake sleepers.
+pub fn memory_pair(config: &MemoryConfig) -> (MemoryDevice, MemoryDevice) {
+    let bell = || {
+        let (rings, hears) = UnixStream::pair().expect("a socket pair needs only descriptors");
+        rings.set_nonblocking(true).expect("a fresh socket can be made non-blocking");
+        hears.set_nonblocking(true).expect("a fresh socket can be made non-blocking");
+        (rings, hears)
+    };
+    let ((ring_a, hear_a), (ring_b, hear_b)) = (bell(), bell());
+    let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
+    let device = |incoming: &Arc<Queue>, outgoing: &Arc<Queue>, bell, peer_bell| MemoryDevice {
+        limits: Limits {
+            mtu: config.mtu,
+            max_frame_len: crate::virtio::MAX_FRAME_LEN,
+            max_train_packets: config.max_train_packets,
+        },
+        queue_len: config.queue_len,
+        incoming: Arc::clone(incoming),
+        outgoing: Arc::clone(outgoing),
+        slot: vec![0; crate::virtio::MAX_FRAME_LEN],
+        bell,
+        peer_bell,
+    };
+    (device(&to_a, &to_b, hear_a, ring_b), device(&to_b, &to_a, hear_b, ring_a))
+}
+
+impl FrameDevice for MemoryDevice {
+    fn receive(
+        &mut self,
+        budget: usize,
+        on_frame: &mut dyn FnMut(Received<'_>),
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < budget {
+            let Some(frame) = self.next_frame() else { break };
+            on_frame(Received {
+                bytes: &frame.bytes,
+                segment_len: frame.segment_len,
+                udp_checksum_partial: frame.segment_len.is_some(),
+            });
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn transmit(
+        &mut self,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while let Some(outgoing) = fill(&mut self.slot) {
+            let sendable = crate::virtio::check(&self.slot, &outgoing, &self.limits, "memory")?;
+            let mut queue = self.outgoing.lock();
+            if queue.len() < self.queue_len {
+                if queue.is_empty() {
+                    // A full bell rings already; a closed one has nobody to wake.
+                    let _ = self.peer_bell.write(&[1]);
+                }
+                queue.push_back(Frame {
+                    bytes: sendable.to_vec(),
+                    segment_len: outgoing.segment_len,
+                });
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn has_unsent(&self) -> bool {
+        false
+    }
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.bell.as_fd()]
+    }
+}
+
+impl MemoryDevice {
+    fn next_frame(&mut self) -> Option<Frame> {
+        let mut queue = self.incoming.lock();
+        let frame = queue.pop_front();
+        if queue.is_empty() {
+            // Silence the bell under the lock, so that no ring for a later frame is lost.
+            let _ = self.bell.read(&mut [0; 16]);
+        }
+        frame
+    }
+}
+
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    segment_len: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Queue(Mutex<VecDeque<Frame>>);
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Frame>> {
+        // A thread that panicked left whole frames behind: the queue is sound.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,1 @@
+//! What needs `unsafe`: system calls and memory shared with the kernel.
