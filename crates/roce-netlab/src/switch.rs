@@ -1,0 +1,71 @@
+//! A switch: a bridge in a namespace of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{Host, LabError, Link, lab, netlink};
+
+/// A bridge that joins any number of hosts and virtual machines.
+///
+/// It lives in a namespace of its own ([`Switch::host`]), where programs may listen to
+/// everything that passes, on the interface `br0`. Keep it as long as the network is needed:
+/// when the last clone goes, so do the cables plugged in.
+///
+/// ```no_run
+/// # use roce_netlab::{Lab, Link};
+/// let lab = Lab::new()?;
+/// let hosts = [lab.host("a")?, lab.host("b")?, lab.host("c")?];
+/// let switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+/// switch.tap("guest0")?; // and a virtual machine
+/// # Ok::<(), roce_netlab::LabError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Switch {
+    host: Host,
+    link: Link,
+    ports: Arc<AtomicU32>,
+}
+
+impl Switch {
+    pub(crate) fn new(name: &str, link: Link) -> Result<Self, LabError> {
+        let host = Host::new(name)?;
+        host.run(|| netlink::add_bridge(BRIDGE, link.mtu)).map_err(|source| LabError::Refused {
+            doing: format!("make a bridge in {host}"),
+            source,
+        })?;
+        Ok(Self { host, link, ports: Arc::default() })
+    }
+
+    /// Lays a cable from this switch to a host: an interface there that is up.
+    ///
+    /// # Errors
+    /// [`LabError::Refused`] when the host has an interface of that name already.
+    pub fn connect(&self, host: &Host, ifname: &str) -> Result<(), LabError> {
+        let port = format!("port{}", self.ports.fetch_add(1, Ordering::Relaxed));
+        lab::lay_cable((&self.host, &port), (host, ifname), self.link)?;
+        self.plug_in(&port)
+    }
+
+    /// Plugs in a tap device for a virtual machine, which is to run in [`Switch::host`].
+    ///
+    /// # Errors
+    /// As [`Lab::tap`](crate::Lab::tap).
+    pub fn tap(&self, ifname: &str) -> Result<(), LabError> {
+        lab::add_tap(&self.host, ifname, self.link)?;
+        self.plug_in(ifname)
+    }
+
+    /// The namespace that the bridge lives in.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn plug_in(&self, port: &str) -> Result<(), LabError> {
+        self.host.run(|| netlink::enslave(port, BRIDGE)).map_err(|source| LabError::Refused {
+            doing: format!("plug {port} into {}", self.host),
+            source,
+        })
+    }
+}
+
+const BRIDGE: &str = "br0";

@@ -1,0 +1,132 @@
+//! Private networks carry packets and leave nothing behind (tier 1).
+
+use std::error::Error;
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::net::if_::if_nametoindex;
+use roce_netlab::{Host, Lab, LabError, Link};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
+    let lab = Lab::new()?;
+    let (left, right) = (lab.host("left")?, lab.host("right")?);
+    lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 9000 })?;
+    for (host, number) in [(&left, 1), (&right, 2)] {
+        host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
+        host.address("eth0", format!("fd00::{number}/64").parse()?)?;
+    }
+    ping(&left, "10.0.0.1", &right, "10.0.0.2")?;
+    ping(&right, "fd00::2", &left, "fd00::1")
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
+    let lab = Lab::new()?;
+    let hosts = [lab.host("a")?, lab.host("b")?, lab.host("c")?];
+    let _switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+    let addresses: Vec<String> = (1..=3).map(|number| format!("10.0.0.{number}")).collect();
+    for (host, address) in hosts.iter().zip(&addresses) {
+        host.address("eth0", format!("{address}/24").parse()?)?;
+    }
+    for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        ping(&hosts[from], &addresses[from], &hosts[to], &addresses[to])?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
+    let lab = Lab::new()?;
+    let (left, right) = (lab.host("left")?, lab.host("right")?);
+    let bind = || UdpSocket::bind("127.0.0.1:4791");
+    let (_one, _other) = (left.run(bind)?, right.run(bind)?);
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outcome {
+    let lab = Lab::new()?;
+    let (left, right) = (lab.host("left")?, lab.host("right")?);
+    lab.veth((&left, "only-left"), (&right, "only-right"), Link::default())?;
+    let mut command = Command::new("cat");
+    command.arg("/proc/net/dev").stdout(Stdio::piped());
+    let mut child = left.spawn(command)?;
+    let mut listing = String::new();
+    child.stdout.take().ok_or("no output")?.read_to_string(&mut listing)?;
+    assert!(child.wait()?.success());
+    assert!(listing.contains("only-left") && !listing.contains("only-right"), "{listing}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome {
+    let lab = Lab::new()?;
+    let (stays, goes) = (lab.host("stays")?, lab.host("goes")?);
+    lab.veth((&stays, "eth0"), (&goes, "eth0"), Link::default())?;
+    let has_cable = || stays.run(|| if_nametoindex("eth0").is_ok());
+    assert!(has_cable());
+    let clone = goes.clone();
+    drop(goes);
+    assert!(has_cable(), "a clone of the handle still holds the host");
+    drop(clone);
+    // The kernel takes a namespace down in its own time.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while has_cable() {
+        assert!(Instant::now() < patience, "the cable outlived the host at its other end");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
+    let lab = Lab::new()?;
+    let host = lab.host("host")?;
+    lab.tap(&host, "guest0", Link { mtu: 4200 })?;
+    let switch = lab.switch("switch", Link { mtu: 4200 })?;
+    switch.tap("guest1")?;
+    for (host, ifname) in [(&host, "guest0"), (switch.host(), "guest1")] {
+        let mut command = Command::new("ip");
+        command.args(["link", "show", ifname]).stdout(Stdio::piped());
+        let output = host.spawn(command)?.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("mtu 4200") && text.contains(",UP"), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_change_to_a_missing_interface_is_refused_by_name() -> Outcome {
+    let host = Lab::new()?.host("lonely")?;
+    let refusal = host.address("eth7", "10.0.0.1/24".parse()?).unwrap_err();
+    assert!(matches!(refusal, LabError::Refused { .. }));
+    assert_eq!(
+        refusal.to_string(),
+        "cannot give eth7 in host lonely the address 10.0.0.1/24: No such device (os error 19)"
+    );
+    Ok(())
+}
+
+/// Sends a datagram from one host to another, and looks at what arrives.
+fn ping(from: &Host, source: &str, to: &Host, target: &str) -> Outcome {
+    let (source, target): (IpAddr, IpAddr) = (source.parse()?, target.parse()?);
+    let receiver = to.run(|| UdpSocket::bind(SocketAddr::new(target, 4791)))?;
+    receiver.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let sender = from.run(|| UdpSocket::bind(SocketAddr::new(source, 0)))?;
+    sender.send_to(b"hello", receiver.local_addr()?)?;
+    let mut buffer = [0; 16];
+    let (len, peer) = receiver.recv_from(&mut buffer)?;
+    assert_eq!((&buffer[..len], peer), (&b"hello"[..], sender.local_addr()?));
+    Ok(())
+}
