@@ -1,0 +1,84 @@
+//! What can go wrong with a guest, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a guest could not be built, booted or used.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// A program of this machine that building or booting needs is not installed.
+    #[error("`{program}` is not installed; as root run: apt-get install -y {package}")]
+    MissingTool {
+        /// The program that was looked for.
+        program: &'static str,
+        /// The Debian package that brings it.
+        package: &'static str,
+    },
+    /// A program of this machine ran and failed.
+    #[error("`{command}` failed ({status}): {stderr}")]
+    ToolFailed {
+        /// The command line.
+        command: String,
+        /// Its exit status, in words.
+        status: String,
+        /// The last lines it wrote on standard error.
+        stderr: String,
+    },
+    /// A file, directory or process of this machine could not be used.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done, with the path.
+        doing: String,
+        /// What the operating system answered.
+        source: io::Error,
+    },
+    /// The packages hold no file of this name: the list of packages in `packages.rs` is too short.
+    #[error("no fetched package holds {what} (needed by {needed_by}); add the package that does")]
+    NotInPackages {
+        /// The library, program or module.
+        what: String,
+        /// What asked for it.
+        needed_by: String,
+    },
+    /// The guest did not answer in time, or the wait for a command's output or end ran out.
+    #[error("{what} took more than {limit:?}; the guest's console ends with:\n{console}")]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// The time it was given.
+        limit: Duration,
+        /// The end of the guest's console log.
+        console: String,
+    },
+    /// The guest is no longer there: qemu ended, or the guest's kernel crashed.
+    #[error("the guest is gone (qemu: {qemu}); its console, {log}, ends with:\n{console}")]
+    Gone {
+        /// How qemu ended, where known.
+        qemu: String,
+        /// The console log.
+        log: PathBuf,
+        /// The end of the guest's console log.
+        console: String,
+    },
+    /// A command in the guest ended with a status other than 0 where success was asked for.
+    #[error("in the guest `{command}` ended with {status}: {stderr}{stdout}")]
+    CommandFailed {
+        /// The shell command.
+        command: String,
+        /// How it ended.
+        status: crate::Status,
+        /// What it wrote on standard output.
+        stdout: String,
+        /// What it wrote on standard error.
+        stderr: String,
+    },
+}
+
+impl GuestError {
+    /// For `map_err`: says what was being done when the operating system refused.
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+}

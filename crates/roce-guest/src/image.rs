@@ -1,0 +1,281 @@
+//! What a guest boots: a kernel and an initramfs.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::GuestError;
+use crate::cpio::Archive;
+use crate::elf::Libraries;
+use crate::modules;
+use crate::packages::{Selection, Tool, list, make_directory, run_tool};
+
+/// A kernel and an initramfs, ready to boot as often as wanted.
+///
+/// ```no_run
+/// # fn main() -> Result<(), roce_guest::GuestError> {
+/// let image = roce_guest::Image::prepare("target/guest".as_ref())?;
+/// println!("{}", image.kernel_release());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Image {
+    directory: PathBuf,
+    release: String,
+}
+
+impl Image {
+    /// Builds the image below `directory`, or takes the one that is there.
+    ///
+    /// Anything is done again only when a package has a new version or this crate's own parts of
+    /// the guest changed; without a way to ask for versions, an image that is there is taken as
+    /// it is. Several processes may call this at once for the same directory.
+    ///
+    /// Takes seconds the first time (some 80 MB are fetched), less than one after that.
+    ///
+    /// # Errors
+    /// Where a tool is missing (see [`crate::missing_tools`]), apt cannot fetch, or the packages
+    /// lack something the guest needs.
+    pub fn prepare(directory: &Path) -> Result<Self, GuestError> {
+        make_directory(directory)?;
+        let directory = directory
+            .canonicalize()
+            .map_err(GuestError::io(format!("find {}", directory.display())))?;
+        let lock = directory.join("lock");
+        let lock = File::create(&lock)
+            .and_then(|file| file.lock().map(|()| file))
+            .map_err(GuestError::io(format!("lock {}", lock.display())))?;
+        let image = Self::prepare_locked(directory);
+        drop(lock);
+        image
+    }
+
+    fn prepare_locked(directory: PathBuf) -> Result<Self, GuestError> {
+        let stamp_path = directory.join("stamp");
+        let built = fs::read_to_string(&stamp_path).unwrap_or_default();
+        let selection = match Selection::current() {
+            Ok(selection) => selection,
+            // No network, or no right to fetch lists: what was built once is as good as before.
+            Err(_) if built.ends_with(OWN_PARTS) => return Self::in_directory(directory),
+            Err(error) => return Err(error),
+        };
+        let files: String = selection.files.iter().map(|name| format!("{name}\n")).collect();
+        let stamp = files + OWN_PARTS;
+        if stamp != built {
+            let _ = fs::remove_file(&stamp_path);
+            let root = selection.unpack(&directory)?;
+            build(&directory, &root)?;
+            fs::write(&stamp_path, stamp).map_err(GuestError::io("write the image's stamp"))?;
+        }
+        Self::in_directory(directory)
+    }
+
+    fn in_directory(directory: PathBuf) -> Result<Self, GuestError> {
+        let release = kernel_release(&directory.join("root"))?;
+        Ok(Self { directory, release })
+    }
+
+    /// The guest's kernel, as `uname -r` would print it.
+    pub fn kernel_release(&self) -> &str {
+        &self.release
+    }
+
+    /// Where the image, its packages and the console logs of its guests are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn kernel(&self) -> PathBuf {
+        self.root().join("boot").join(format!("vmlinuz-{}", self.release))
+    }
+
+    pub(crate) fn initramfs(&self) -> PathBuf {
+        self.directory.join("initramfs")
+    }
+
+    /// Compiles a C file against the guest's headers and libraries; returns the program.
+    ///
+    /// `libraries` are names as after `-l`. The program stands in [`Image::directory`]; put it
+    /// into a running guest with [`crate::Guest::push`].
+    ///
+    /// # Errors
+    /// [`GuestError::ToolFailed`] with the compiler's last lines.
+    pub fn compile(&self, source: &Path, libraries: &[&str]) -> Result<PathBuf, GuestError> {
+        let stem = source.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let program = self.directory.join(stem.unwrap_or_else(|| "program".into()));
+        // Written beside and renamed: another process may be reading the program just now.
+        let fresh = self.directory.join(format!(
+            "{}.{}",
+            program.file_name().map(|name| name.to_string_lossy()).unwrap_or_default(),
+            std::process::id()
+        ));
+        let root = self.root();
+        let lib = root.join("usr/lib/x86_64-linux-gnu");
+        run_tool(Tool::Cc, |cc| {
+            cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-o"]).arg(&fresh);
+            cc.arg("-isystem").arg(root.join("usr/include")).arg(source).arg("-L").arg(&lib);
+            cc.arg(format!("-Wl,-rpath-link,{}", lib.display()));
+            cc.args(libraries.iter().map(|name| format!("-l{name}")))
+        })?;
+        fs::rename(&fresh, &program)
+            .map_err(GuestError::io(format!("put {} in place", program.display())))?;
+        Ok(program)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+}
+
+/// Packs `directory/initramfs` out of the unpacked packages.
+fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
+    let release = kernel_release(root)?;
+    let mut archive = Archive::default();
+    archive.console();
+    for path in ["/proc", "/sys", "/tmp", "/etc", "/bin"] {
+        archive.directory(path);
+    }
+    archive.file("/init", INIT.as_bytes(), 0o755);
+    archive.file("/bin/set-network", SET_NETWORK.as_bytes(), 0o755);
+    archive.file("/etc/welcome", WELCOME.as_bytes(), 0o644);
+    add_modules(&mut archive, root, &release)?;
+
+    let mut programs = Vec::new();
+    let mut add = |archive: &mut Archive, to: String, from: PathBuf| {
+        archive
+            .file_from(&to, &from, 0o755)
+            .map_err(GuestError::io(format!("read {}", from.display())))?;
+        programs.push(from);
+        Ok::<(), GuestError>(())
+    };
+    add(&mut archive, "/bin/busybox".into(), root.join("bin/busybox"))?;
+    add(&mut archive, "/bin/guestd".into(), compile_guestd(directory)?)?;
+    add(&mut archive, "/bin/sh".into(), root.join("bin/dash"))?;
+    for name in IPROUTE {
+        let path = ["bin", "sbin", "usr/bin"].map(|place| root.join(place).join(name));
+        // Not a link: an absolute one would lead to this machine's own program.
+        let path = path.into_iter().find(|path| path.is_file() && !path.is_symlink());
+        let path = path.ok_or_else(|| GuestError::NotInPackages {
+            what: format!("the program {name}"),
+            needed_by: "the guest".into(),
+        })?;
+        add(&mut archive, format!("/usr/bin/{name}"), path)?;
+    }
+    for name in list(&root.join("usr/bin"))? {
+        let path = root.join("usr/bin").join(&name);
+        // The packages with programs of interest put nothing else but documentation tools there.
+        if path.is_file() && (RDMA_PROGRAMS.iter().any(|start| name.starts_with(start))) {
+            add(&mut archive, format!("/usr/bin/{name}"), path)?;
+        }
+    }
+    // libibverbs looks for its drivers in these two places.
+    let providers = "usr/lib/x86_64-linux-gnu/libibverbs";
+    for name in list(&root.join(providers))?.into_iter().filter(|name| name.contains("rxe")) {
+        add(&mut archive, format!("/{providers}/{name}"), root.join(providers).join(&name))?;
+    }
+    archive.file("/etc/libibverbs.d/rxe.driver", b"driver rxe\n", 0o644);
+
+    let libraries = Libraries::below(root);
+    let mut needed = libraries.needed_by(&programs)?;
+    // Programs of this workspace may be tried in the guest: they need these too.
+    needed.extend(libraries.closure_of(&["libc.so.6", "libgcc_s.so.1", "libm.so.6"])?);
+    for (name, path) in needed {
+        let place = if name.starts_with("ld-linux") { "/lib64" } else { "/lib/x86_64-linux-gnu" };
+        archive
+            .file_from(&format!("{place}/{name}"), &path, 0o755)
+            .map_err(GuestError::io(format!("read {}", path.display())))?;
+    }
+    let path = directory.join("initramfs");
+    fs::write(&path, archive.finish()).map_err(GuestError::io(format!("write {}", path.display())))
+}
+
+fn add_modules(archive: &mut Archive, root: &Path, release: &str) -> Result<(), GuestError> {
+    let modules = root.join("lib/modules").join(release);
+    let busybox = root.join("bin/busybox");
+    let status = std::process::Command::new(&busybox)
+        .args(["depmod", "-b"])
+        .arg(root)
+        .arg(release)
+        .status()
+        .map_err(GuestError::io(format!("start {}", busybox.display())))?;
+    if !status.success() {
+        return Err(GuestError::ToolFailed {
+            command: "busybox depmod".into(),
+            status: status.to_string(),
+            stderr: String::new(),
+        });
+    }
+    let list = modules.join("modules.dep");
+    let list =
+        fs::read_to_string(&list).map_err(GuestError::io(format!("read {}", list.display())))?;
+    let mut order = String::new();
+    for module in modules::load_order(&list)? {
+        let path = modules.join(&module);
+        let name = module.rsplit('/').next().unwrap_or(&module);
+        archive
+            .file_from(&format!("/lib/modules/{name}"), &path, 0o644)
+            .map_err(GuestError::io(format!("read {}", path.display())))?;
+        order.push_str(name);
+        order.push('\n');
+    }
+    archive.file("/lib/modules/order", order.as_bytes(), 0o644);
+    Ok(())
+}
+
+fn compile_guestd(directory: &Path) -> Result<PathBuf, GuestError> {
+    let source = directory.join("guestd.c");
+    let program = directory.join("guestd");
+    fs::write(&source, GUESTD).map_err(GuestError::io("write guestd.c"))?;
+    run_tool(Tool::Cc, |cc| {
+        cc.args(["-O2", "-Wall", "-Wextra", "-std=c11", "-o"]).arg(&program).arg(&source)
+    })?;
+    Ok(program)
+}
+
+fn kernel_release(root: &Path) -> Result<String, GuestError> {
+    let kernels = list(&root.join("lib/modules"))?;
+    kernels.into_iter().next_back().ok_or_else(|| GuestError::NotInPackages {
+        what: "a kernel's modules".into(),
+        needed_by: "the guest".into(),
+    })
+}
+
+const INIT: &str = include_str!("../guest/init");
+const SET_NETWORK: &str = include_str!("../guest/set-network");
+const WELCOME: &str = include_str!("../guest/welcome");
+const GUESTD: &str = include_str!("../guest/guestd.c");
+
+/// Everything of ours that ends up in the image: a change here builds it anew. The first line is
+/// for changes in the code that packs it.
+const OWN_PARTS: &str = concat!(
+    "layout 2\n",
+    include_str!("../guest/init"),
+    include_str!("../guest/set-network"),
+    include_str!("../guest/welcome"),
+    include_str!("../guest/guestd.c"),
+);
+
+const IPROUTE: &[&str] = &["ip", "tc", "rdma"];
+
+/// How the names of the programs in ibverbs-utils, rdmacm-utils and perftest start.
+const RDMA_PROGRAMS: &[&str] = &[
+    "ibv_",
+    "ib_atomic",
+    "ib_read",
+    "ib_send",
+    "ib_write",
+    "raw_ethernet",
+    "rping",
+    "udaddy",
+    "ucmatose",
+    "udpong",
+    "rdma_client",
+    "rdma_server",
+    "rdma_xclient",
+    "rdma_xserver",
+    "rstream",
+    "rcopy",
+    "riostream",
+    "mckey",
+    "cmtime",
+];

@@ -1,0 +1,255 @@
+//! A running guest.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+use crate::packages::{Tool, make_directory};
+use crate::process::{GuestProcess, Output};
+use crate::{GuestError, Image};
+
+/// What a guest is given when it boots.
+#[derive(Clone, Debug)]
+pub struct GuestConfig {
+    /// The tap device its network card is on; it must exist where qemu is started and be up.
+    pub tap: String,
+    /// Its network card's address; several guests on one bridge need different ones.
+    pub mac: [u8; 6],
+    /// Its memory, in MiB.
+    pub memory_mib: u32,
+    /// How many processors it has.
+    pub processors: u32,
+    /// How long it may take until it answers.
+    pub boot_limit: Duration,
+    /// How long [`Guest::run`] waits for a command.
+    pub command_limit: Duration,
+}
+
+impl GuestConfig {
+    /// A guest with its card on `tap`, the rest being enough for every test: 512 MiB, two
+    /// processors, a minute each to boot and for a command.
+    pub fn new(tap: &str) -> Self {
+        Self {
+            tap: tap.to_owned(),
+            mac: [0x52, 0x54, 0x00, 0x09, 0x00, 0x02],
+            memory_mib: 512,
+            processors: 2,
+            boot_limit: Duration::from_secs(60),
+            command_limit: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A guest that answers.
+///
+/// Methods take `&self` and may be called from several threads at once. Dropping it kills it.
+#[derive(Debug)]
+pub struct Guest {
+    control: Arc<Control>,
+    console: PathBuf,
+    command_limit: Duration,
+}
+
+impl Guest {
+    /// Boots a guest and waits until it takes commands; a few seconds.
+    ///
+    /// `spawn` starts qemu: inside the network namespace that holds the tap, for example.
+    ///
+    /// # Errors
+    /// [`GuestError::MissingTool`] without qemu; [`GuestError::Gone`] and
+    /// [`GuestError::TimedOut`] carry the end of the guest's console.
+    pub fn boot(
+        image: &Image,
+        config: &GuestConfig,
+        spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    ) -> Result<Self, GuestError> {
+        let console = console_path(image)?;
+        let mut command = qemu_command(image, config)?;
+        command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} quiet"));
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.args(["-device", "virtio-serial-pci", "-chardev", "stdio,id=control,signal=off"]);
+        command.args(["-device", "virtserialport,chardev=control,name=guest.control"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let qemu = spawn(&mut command).map_err(GuestError::io("start qemu"))?;
+        let (control, ready) = Control::new(qemu, console.clone());
+        let guest = Self { control, console, command_limit: config.command_limit };
+        match ready.recv_timeout(config.boot_limit) {
+            Ok(()) => Ok(guest),
+            Err(_) if guest.control.qemu().try_wait().is_ok_and(|status| status.is_some()) => {
+                Err(guest.control.gone())
+            }
+            Err(_) => Err(guest.control.timed_out("booting", config.boot_limit)),
+        }
+    }
+
+    /// Gives `eth0` and `rxe0` on it an MTU (of the link: 1500 is path MTU 1024, 4200 is 4096)
+    /// and addresses with prefix lengths, in place of those they had.
+    ///
+    /// rxe's GID table holds the link-local address at index 0 and then these, from 1, in this
+    /// order.
+    ///
+    /// # Errors
+    /// As [`Guest::run_ok`].
+    pub fn set_network(&self, mtu: u32, addresses: &[&str]) -> Result<(), GuestError> {
+        self.run_ok(&format!("set-network {mtu} {}", addresses.join(" "))).map(drop)
+    }
+
+    /// Lets the guest's outgoing packets suffer, in the words of `tc`'s netem (`loss 1%
+    /// duplicate 1%`); an empty text ends it.
+    ///
+    /// # Errors
+    /// As [`Guest::run_ok`].
+    pub fn set_netem(&self, what: &str) -> Result<(), GuestError> {
+        let command = match what {
+            "" => "tc qdisc del dev eth0 root 2>/dev/null || true".to_owned(),
+            what => format!("tc qdisc replace dev eth0 root netem limit 100000 {what}"),
+        };
+        self.run_ok(&command).map(drop)
+    }
+
+    /// Runs a shell command to its end.
+    ///
+    /// # Errors
+    /// [`GuestError::TimedOut`] after [`GuestConfig::command_limit`] (the command is killed),
+    /// [`GuestError::Gone`]. A command that fails is not an error here: look at
+    /// [`Output::status`].
+    pub fn run(&self, command: &str) -> Result<Output, GuestError> {
+        let mut process = self.spawn(command)?;
+        process.close_stdin()?;
+        process.wait(self.command_limit)
+    }
+
+    /// Runs a shell command that must succeed, and returns its standard output.
+    ///
+    /// # Errors
+    /// [`GuestError::CommandFailed`], and as [`Guest::run`].
+    pub fn run_ok(&self, command: &str) -> Result<String, GuestError> {
+        let Output { status, stdout, stderr } = self.run(command)?;
+        if status.is_success() {
+            return Ok(stdout);
+        }
+        Err(GuestError::CommandFailed { command: command.to_owned(), status, stdout, stderr })
+    }
+
+    /// Starts a shell command and returns at once.
+    ///
+    /// # Errors
+    /// [`GuestError::Gone`] with the guest.
+    pub fn spawn(&self, command: &str) -> Result<GuestProcess, GuestError> {
+        GuestProcess::start(Arc::clone(&self.control), command)
+    }
+
+    /// Puts a file into the guest, with permission bits `mode`.
+    ///
+    /// # Errors
+    /// As [`Guest::run_ok`].
+    pub fn push(&self, path: &str, content: &[u8], mode: u32) -> Result<(), GuestError> {
+        // To another name first: a program that is running cannot be written over.
+        let command = format!(
+            "cat > '{path}.new' && chmod {mode:o} '{path}.new' && mv '{path}.new' '{path}'"
+        );
+        let mut process = self.spawn(&command)?;
+        process.write(content)?;
+        process.close_stdin()?;
+        let Output { status, stdout, stderr } = process.wait(self.command_limit)?;
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(GuestError::CommandFailed { command, status, stdout, stderr })
+    }
+
+    /// The file that collects what the guest's kernel and init print.
+    pub fn console(&self) -> &std::path::Path {
+        &self.console
+    }
+
+    /// Powers the guest off and waits for its end, at most some seconds.
+    ///
+    /// # Errors
+    /// [`GuestError::TimedOut`] when it had to be killed.
+    pub fn power_off(self) -> Result<(), GuestError> {
+        self.control.close();
+        let deadline = Instant::now() + POWER_OFF_LIMIT;
+        while Instant::now() < deadline {
+            match self.control.qemu().try_wait() {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(source) => {
+                    return Err(GuestError::Io { doing: "wait for qemu".into(), source });
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(self.control.timed_out("powering off", POWER_OFF_LIMIT))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut qemu = self.control.qemu();
+        if !matches!(qemu.try_wait(), Ok(Some(_))) {
+            let _ = qemu.kill(); // it may end by itself just now
+            let _ = qemu.wait();
+        }
+    }
+}
+
+/// The qemu command line for a guest with a shell on this terminal, for a person to use.
+///
+/// # Errors
+/// [`GuestError::MissingTool`] without qemu.
+pub fn interactive_command(
+    image: &Image,
+    config: &GuestConfig,
+    mtu: u32,
+    addresses: &[&str],
+) -> Result<Command, GuestError> {
+    let mut command = qemu_command(image, config)?;
+    command.arg("-append").arg(format!(
+        "{KERNEL_ARGUMENTS} quiet guest.shell guest.mtu={mtu} guest.addresses={}",
+        addresses.join(",")
+    ));
+    command.args(["-serial", "mon:stdio"]);
+    Ok(command)
+}
+
+fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestError> {
+    if !Tool::Qemu.is_installed() {
+        let (program, package) = (Tool::Qemu.program(), Tool::Qemu.package());
+        return Err(GuestError::MissingTool { program, package });
+    }
+    let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mut command = Command::new(Tool::Qemu.program());
+    // Emulation, not KVM: it boots on every machine, nested ones included.
+    command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    command.arg("-smp").arg(config.processors.to_string());
+    command.arg("-m").arg(format!("{}M", config.memory_mib));
+    command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(image.initramfs());
+    command.args(["-device", "virtio-rng-pci"]);
+    command.arg("-netdev");
+    command.arg(format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", config.tap));
+    command.arg("-device").arg(format!("virtio-net-pci,netdev=net,mac={mac},romfile="));
+    Ok(command)
+}
+
+/// A log of its own for each guest that this process boots.
+fn console_path(image: &Image) -> Result<PathBuf, GuestError> {
+    static BOOTED: AtomicU32 = AtomicU32::new(0);
+    let logs = image.directory().join("console");
+    make_directory(&logs)?;
+    let number = BOOTED.fetch_add(1, Ordering::Relaxed);
+    let path = logs.join(format!("{}-{number}.log", std::process::id()));
+    fs::write(&path, "").map_err(GuestError::io(format!("write {}", path.display())))?;
+    Ok(path)
+}
+
+/// A console, and a guest that ends instead of hanging when its kernel panics.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off";
+
+const POWER_OFF_LIMIT: Duration = Duration::from_secs(15);
