@@ -1,1 +1,99 @@
-//! Bytes to RoCEv2 headers and back: opcodes, PSN arithmetic, ICRC.
+//! Bytes to RoCEv2 headers and back.
+//!
+//! This crate knows what a RoCEv2 packet looks like and nothing of what it is for:
+//! headers, the opcode table, PSN arithmetic, the ICRC, the outer headers in front of
+//! a packet and trains of packets in one frame. It has no clock, no socket and no
+//! state. Parsing never panics and never allocates.
+//!
+//! In: [`Frame::parse`] reads the outer headers of an Ethernet frame,
+//! [`Frame::packets`] walks the packets in it (one, or a train), and
+//! [`Packet::verify_icrc`] turns a packet into one that may be acted upon.
+//!
+//! Out: [`Headers::emit_around`] writes the headers in front of a payload already in
+//! place, and [`seal`] puts the outer headers in front of one packet or a whole train
+//! and the ICRC behind every packet of it.
+//!
+//! ```
+//! use roce_wire::*;
+//!
+//! let outer = OuterHeaders::new(
+//!     "10.9.0.2".parse().unwrap(),
+//!     "10.9.0.1".parse().unwrap(),
+//! );
+//! let mut headers = Headers::new(Bth::new(
+//!     opcode::RC_SEND_ONLY,
+//!     Qpn::new(0x12).unwrap(),
+//!     Psn::new(0x12_3456).unwrap(),
+//! ));
+//! headers.bth.ack_request = true;
+//!
+//! // The payload is in place; headers go in front of it, pad and ICRC behind.
+//! let mut frame = [0u8; 128];
+//! let start = outer.len();
+//! frame[start + headers.len()..][..5].copy_from_slice(b"hello");
+//! let segment_len = headers.emit_around(&mut frame[start..], 5);
+//! let frame = &mut frame[..start + segment_len];
+//! seal(&outer, 0x1234, frame, segment_len, UdpChecksum::Zero).unwrap();
+//!
+//! let received = Frame::parse(frame).unwrap();
+//! for packet in received.packets(None) {
+//!     let packet = packet.unwrap().verify_icrc().unwrap();
+//!     assert_eq!(packet.headers(), &headers.with_pad(3));
+//!     assert_eq!(packet.payload(), b"hello");
+//! }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod aeth;
+mod atomic;
+mod body;
+mod bth;
+mod deth;
+mod error;
+mod frame;
+mod gid;
+mod grh;
+mod headers;
+mod icrc;
+mod immediate;
+mod link;
+mod mac;
+mod mtu;
+pub mod opcode;
+mod outer;
+mod packet;
+mod psn;
+mod qpn;
+mod reth;
+mod rnr;
+mod seal;
+mod v1;
+
+pub use aeth::{AETH_LEN, Aeth, Credits, NakCode, Syndrome};
+pub use atomic::{ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, AtomicAckEth, AtomicEth};
+pub use bth::{BTH_LEN, Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
+pub use deth::{DETH_LEN, Deth};
+pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
+pub use frame::{Ecn, Frame, Packets, ParseOptions};
+pub use gid::{Gid, GidParseError};
+pub use grh::{GRH_LEN, Grh};
+pub use headers::Headers;
+pub use icrc::ICRC_LEN;
+pub use immediate::{IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate, InvalidateKey};
+pub use mac::{MacAddr, MacAddrParseError};
+pub use mtu::PathMtu;
+pub use opcode::{
+    CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, Operation, Position, Service, Shape, Trailer,
+};
+pub use outer::{OuterHeaders, VlanTag, source_port_for};
+pub use packet::{Packet, Unverified, Verified};
+pub use psn::Psn;
+pub use qpn::Qpn;
+pub use reth::{RETH_LEN, Reth};
+pub use rnr::RnrTimer;
+pub use seal::{UdpChecksum, seal};
+pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
+
+/// The UDP destination port of every RoCEv2 packet.
+pub const ROCE_V2_PORT: u16 = 4791;

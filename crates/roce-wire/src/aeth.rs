@@ -1,0 +1,243 @@
+//! ACK Extended Transport Header (AETH): the responder's verdict.
+
+use crate::{Layer, LenError, RnrTimer};
+
+/// The responder's verdict on what it has received.
+///
+/// ```
+/// use roce_wire::{Aeth, Credits, Syndrome};
+/// let aeth = Aeth { syndrome: Syndrome::Ack { credits: Credits::UNLIMITED }, msn: 1 };
+/// assert_eq!(aeth.to_bytes(), [0x1f, 0, 0, 1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// The verdict.
+    pub syndrome: Syndrome,
+    /// Messages that the responder has completed, modulo 2^24; higher bits are not sent.
+    pub msn: u32,
+}
+
+impl Aeth {
+    /// Splits an AETH off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`AETH_LEN`] bytes are left.
+    pub const fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        match LenError::split(Layer::Aeth, bytes) {
+            Ok((head, rest)) => Ok((Self::from_bytes(head), rest)),
+            Err(short) => Err(short),
+        }
+    }
+
+    /// Unknown syndromes are values too, so this cannot fail.
+    pub const fn from_bytes(bytes: &[u8; AETH_LEN]) -> Self {
+        let [syndrome, m0, m1, m2] = *bytes;
+        Self { syndrome: Syndrome::from_byte(syndrome), msn: u32::from_be_bytes([0, m0, m1, m2]) }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_bytes(self) -> [u8; AETH_LEN] {
+        let [_, m0, m1, m2] = self.msn.to_be_bytes();
+        [self.syndrome.to_byte(), m0, m1, m2]
+    }
+}
+
+/// AETH syndrome: the verdict in one byte, without loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Syndrome {
+    /// Everything up to this packet's PSN has arrived.
+    Ack {
+        /// Messages that the responder has receives posted for.
+        credits: Credits,
+    },
+    /// Receiver not ready: no receive is posted.
+    RnrNak {
+        /// Ask again after this time.
+        timer: RnrTimer,
+    },
+    /// The request was refused.
+    Nak(NakCode),
+    /// No meaning is known: the byte as it stands.
+    Reserved(u8),
+}
+
+impl Syndrome {
+    /// Reads the byte; every byte has exactly one value.
+    pub const fn from_byte(byte: u8) -> Self {
+        let value = byte & 0x1f;
+        match byte >> 5 {
+            0b000 => Self::Ack { credits: Credits(value) },
+            0b001 => Self::RnrNak { timer: RnrTimer::from_low_bits(value) },
+            0b011 => Self::Nak(NakCode::from_low_bits(value)),
+            _ => Self::Reserved(byte),
+        }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_byte(self) -> u8 {
+        match self {
+            Self::Ack { credits } => credits.0,
+            Self::RnrNak { timer } => 0x20 | timer.code(),
+            Self::Nak(code) => 0x60 | code.low_bits(),
+            Self::Reserved(byte) => byte,
+        }
+    }
+}
+
+impl From<u8> for Syndrome {
+    fn from(byte: u8) -> Self {
+        Self::from_byte(byte)
+    }
+}
+
+impl From<Syndrome> for u8 {
+    fn from(syndrome: Syndrome) -> Self {
+        syndrome.to_byte()
+    }
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NakCode {
+    /// A packet is missing: send again from this PSN on.
+    PsnSequence,
+    /// The request makes no sense here.
+    InvalidRequest,
+    /// The key does not give the right to these bytes.
+    RemoteAccess,
+    /// The responder failed for reasons of its own.
+    RemoteOperational,
+    /// An invalid datagram request; unused by reliable connections.
+    InvalidRdRequest,
+    /// No meaning is known: 5 ..= 31.
+    Reserved(u8),
+}
+
+impl NakCode {
+    const fn from_low_bits(value: u8) -> Self {
+        match value {
+            0 => Self::PsnSequence,
+            1 => Self::InvalidRequest,
+            2 => Self::RemoteAccess,
+            3 => Self::RemoteOperational,
+            4 => Self::InvalidRdRequest,
+            other => Self::Reserved(other),
+        }
+    }
+
+    const fn low_bits(self) -> u8 {
+        match self {
+            Self::PsnSequence => 0,
+            Self::InvalidRequest => 1,
+            Self::RemoteAccess => 2,
+            Self::RemoteOperational => 3,
+            Self::InvalidRdRequest => 4,
+            Self::Reserved(other) => other & 0x1f,
+        }
+    }
+}
+
+/// How many messages the responder has receives posted for, as five bits of an ACK say it.
+///
+/// ```
+/// use roce_wire::Credits;
+/// assert_eq!(Credits::for_count(7).count(), Some(6)); // rounded down: 7 cannot be said
+/// assert_eq!(Credits::UNLIMITED.count(), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Credits(u8);
+
+impl Credits {
+    /// The responder does not count: the requester need not hold back.
+    pub const UNLIMITED: Self = Self(31);
+
+    /// `None` if `code` needs more than 5 bits.
+    pub const fn new(code: u8) -> Option<Self> {
+        if code < 32 { Some(Self(code)) } else { None }
+    }
+
+    /// The largest number that can be said and is not above `count`.
+    pub fn for_count(count: u32) -> Self {
+        let not_above = COUNTS.partition_point(|&said| said <= count);
+        Self(not_above as u8 - 1) // the first entry is 0, so at least one is not above
+    }
+
+    /// The code, 0 ..= 31.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Messages, 0 ..= 32768; `None` if the responder does not count.
+    pub const fn count(self) -> Option<u32> {
+        if self.0 == Self::UNLIMITED.0 { None } else { Some(COUNTS[self.0 as usize]) }
+    }
+}
+
+/// By code, 0 ..= 30.
+const COUNTS: [u32; 31] = [
+    0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+];
+
+/// Length of an AETH on the wire, in bytes.
+pub const AETH_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn all_256_syndromes_survive_the_round_trip() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(u8::from(Syndrome::from(byte)), byte);
+        }
+    }
+
+    #[test]
+    fn syndromes_are_those_of_real_packets() {
+        assert_eq!(Syndrome::from(0x1f), Syndrome::Ack { credits: Credits::UNLIMITED });
+        assert_eq!(Syndrome::from(0x2c), Syndrome::RnrNak { timer: RnrTimer::DEFAULT });
+        assert_eq!(Syndrome::from(0x60), Syndrome::Nak(NakCode::PsnSequence));
+        assert_eq!(Syndrome::from(0x62), Syndrome::Nak(NakCode::RemoteAccess));
+        assert_eq!(Syndrome::from(0x40), Syndrome::Reserved(0x40));
+    }
+
+    #[test]
+    fn every_credit_code_but_the_last_counts_more_than_the_one_before() {
+        for code in 1..31 {
+            assert!(Credits(code).count() > Credits(code - 1).count());
+        }
+        assert_eq!(Credits(30).count(), Some(32768));
+        assert_eq!(Credits::new(32), None);
+    }
+
+    #[test]
+    fn a_reserved_nak_code_cannot_spill_into_the_kind() {
+        let byte = Syndrome::Nak(NakCode::Reserved(0xff)).to_byte();
+        assert_eq!(byte >> 5, 0b011);
+    }
+
+    proptest! {
+        #[test]
+        fn credits_are_rounded_down_and_never_up(count: u32) {
+            let said = Credits::for_count(count);
+            prop_assert!(said.count().unwrap() <= count);
+            if let Some(next) = COUNTS.get(usize::from(said.code()) + 1) {
+                prop_assert!(*next > count);
+            }
+        }
+
+        #[test]
+        fn every_header_is_written_back_as_it_came(bytes: [u8; AETH_LEN]) {
+            prop_assert_eq!(Aeth::from_bytes(&bytes).to_bytes(), bytes);
+        }
+
+        #[test]
+        fn every_header_we_can_hold_survives_the_wire(syndrome: u8, msn in 0u32..1 << 24) {
+            let aeth = Aeth { syndrome: syndrome.into(), msn };
+            let bytes = aeth.to_bytes();
+            prop_assert_eq!(Aeth::split(&bytes), Ok((aeth, &[][..])));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The extension headers of atomics: what to do to eight bytes, and what they held.
+
+use crate::{Layer, LenError};
+
+/// What an atomic request does to eight bytes of the responder's memory.
+///
+/// ```
+/// use roce_wire::AtomicEth;
+/// let add_one = AtomicEth { address: 0x1000, key: 0x11, swap_or_add: 1, compare: 0 };
+/// assert_eq!(AtomicEth::split(&add_one.to_bytes()), Ok((add_one, &[][..])));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Where the eight bytes start, in the responder's own terms.
+    pub address: u64,
+    /// The key that gives the right to them.
+    pub key: u32,
+    /// The new value of a compare-and-swap, or what a fetch-and-add adds.
+    pub swap_or_add: u64,
+    /// What a compare-and-swap expects; a fetch-and-add may hold anything here.
+    pub compare: u64,
+}
+
+impl AtomicEth {
+    /// Splits an AtomicETH off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`ATOMIC_ETH_LEN`] bytes are left.
+    pub fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        let (head, rest) = LenError::split(Layer::AtomicEth, bytes)?;
+        Ok((Self::from_bytes(head), rest))
+    }
+
+    /// Every value of every field has a meaning, so this cannot fail.
+    pub fn from_bytes(bytes: &[u8; ATOMIC_ETH_LEN]) -> Self {
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
+        Self { address: long(0), key: word(8), swap_or_add: long(12), compare: long(20) }
+    }
+
+    /// As it stands on the wire.
+    pub fn to_bytes(self) -> [u8; ATOMIC_ETH_LEN] {
+        let mut bytes = [0; ATOMIC_ETH_LEN];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.key.to_be_bytes());
+        bytes[12..20].copy_from_slice(&self.swap_or_add.to_be_bytes());
+        bytes[20..].copy_from_slice(&self.compare.to_be_bytes());
+        bytes
+    }
+}
+
+/// What the eight bytes held before an atomic request changed them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicAckEth {
+    /// The value before.
+    pub original: u64,
+}
+
+impl AtomicAckEth {
+    /// Splits an AtomicAckETH off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`ATOMIC_ACK_ETH_LEN`] bytes are left.
+    pub const fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        match LenError::split(Layer::AtomicAckEth, bytes) {
+            Ok((head, rest)) => Ok((Self::from_bytes(head), rest)),
+            Err(short) => Err(short),
+        }
+    }
+
+    /// Every value has a meaning, so this cannot fail.
+    pub const fn from_bytes(bytes: &[u8; ATOMIC_ACK_ETH_LEN]) -> Self {
+        Self { original: u64::from_be_bytes(*bytes) }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_bytes(self) -> [u8; ATOMIC_ACK_ETH_LEN] {
+        self.original.to_be_bytes()
+    }
+}
+
+/// Length of an AtomicETH on the wire, in bytes.
+pub const ATOMIC_ETH_LEN: usize = 28;
+
+/// Length of an AtomicAckETH on the wire, in bytes.
+pub const ATOMIC_ACK_ETH_LEN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fields_stand_in_the_order_address_key_swap_compare() {
+        let bytes: [u8; ATOMIC_ETH_LEN] = core::array::from_fn(|i| i as u8 + 1);
+        let atomic = AtomicEth::from_bytes(&bytes);
+        assert_eq!(atomic.address, 0x0102_0304_0506_0708);
+        assert_eq!(atomic.key, 0x090a_0b0c);
+        assert_eq!(atomic.swap_or_add, 0x0d0e_0f10_1112_1314);
+        assert_eq!(atomic.compare, 0x1516_1718_191a_1b1c);
+    }
+
+    proptest! {
+        #[test]
+        fn every_header_is_written_back_as_it_came(bytes: [u8; ATOMIC_ETH_LEN]) {
+            prop_assert_eq!(AtomicEth::from_bytes(&bytes).to_bytes(), bytes);
+        }
+
+        #[test]
+        fn every_header_we_can_hold_survives_the_wire(
+            address: u64, key: u32, swap_or_add: u64, compare: u64,
+        ) {
+            let atomic = AtomicEth { address, key, swap_or_add, compare };
+            let bytes = atomic.to_bytes();
+            prop_assert_eq!(AtomicEth::split(&bytes), Ok((atomic, &[][..])));
+        }
+
+        #[test]
+        fn every_original_value_survives_the_wire(original: u64) {
+            let ack = AtomicAckEth { original };
+            let bytes = ack.to_bytes();
+            prop_assert_eq!(AtomicAckEth::split(&bytes), Ok((ack, &[][..])));
+        }
+    }
+}

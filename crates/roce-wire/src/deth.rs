@@ -1,0 +1,74 @@
+//! Datagram Extended Transport Header (DETH): who sent a datagram.
+
+use crate::{Layer, LenError, Qpn};
+
+/// Who sent a datagram, and by what right.
+///
+/// ```
+/// use roce_wire::{Deth, Qpn};
+/// let deth = Deth { q_key: 0x8001_0000, source_qp: Qpn::GSI };
+/// assert_eq!(deth.to_bytes(), [0x80, 1, 0, 0, 0, 0, 0, 1]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deth {
+    /// The key that the receiving queue pair asks for.
+    pub q_key: u32,
+    /// The queue pair to answer to.
+    pub source_qp: Qpn,
+}
+
+impl Deth {
+    /// Splits a DETH off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`DETH_LEN`] bytes are left.
+    pub const fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        match LenError::split(Layer::Deth, bytes) {
+            Ok((head, rest)) => Ok((Self::from_bytes(head), rest)),
+            Err(short) => Err(short),
+        }
+    }
+
+    /// Every value of every field has a meaning, so this cannot fail.
+    pub const fn from_bytes(bytes: &[u8; DETH_LEN]) -> Self {
+        let [k0, k1, k2, k3, _reserved, q0, q1, q2] = *bytes;
+        Self {
+            q_key: u32::from_be_bytes([k0, k1, k2, k3]),
+            source_qp: Qpn::from_be_bytes([q0, q1, q2]),
+        }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_bytes(self) -> [u8; DETH_LEN] {
+        let [k0, k1, k2, k3] = self.q_key.to_be_bytes();
+        let [q0, q1, q2] = self.source_qp.to_be_bytes();
+        [k0, k1, k2, k3, 0, q0, q1, q2]
+    }
+}
+
+/// Length of a DETH on the wire, in bytes.
+pub const DETH_LEN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_header_is_written_back_as_it_came_but_for_the_reserved_byte(
+            bytes: [u8; DETH_LEN],
+        ) {
+            let mut kept = bytes;
+            kept[4] = 0;
+            prop_assert_eq!(Deth::from_bytes(&bytes).to_bytes(), kept);
+        }
+
+        #[test]
+        fn every_header_we_can_hold_survives_the_wire(q_key: u32, qp in 0u32..1 << 24) {
+            let deth = Deth { q_key, source_qp: Qpn::new(qp).unwrap() };
+            let bytes = deth.to_bytes();
+            prop_assert_eq!(Deth::split(&bytes), Ok((deth, &[][..])));
+        }
+    }
+}

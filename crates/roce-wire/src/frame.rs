@@ -1,0 +1,354 @@
+//! A received Ethernet frame: everything in front of the first BTH.
+
+use core::net::IpAddr;
+
+use etherparse::{
+    IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeaderSlice, checksum::Sum16BitWords, err,
+};
+
+use crate::{
+    BTH_LEN, ICRC_LEN, Layer, LenError, MacAddr, Packet, ROCE_V2_PORT, Unverified, VlanTag,
+    WireError,
+    icrc::{CoveredHeaders, IPV4_LEN, IPV6_LEN, UDP_LEN},
+    link::{self, Link},
+};
+
+/// A RoCEv2 frame whose outer headers were read and found right; the packet or packets
+/// in it have not been looked at.
+///
+/// The IPv4 header checksum and a UDP checksum that is not zero have been verified.
+/// Ethernet padding behind the IP packet is ignored.
+///
+/// ```
+/// use roce_wire::{Frame, Layer, LenError, WireError};
+/// let short = LenError { layer: Layer::Ethernet, need: 14, have: 3, at: 0 };
+/// assert_eq!(Frame::parse(&[1, 2, 3]).unwrap_err(), WireError::Short(short));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    link: Link,
+    ip: Ip,
+    source_port: u16,
+    udp_checksum: u16,
+    payload: &'a [u8],
+    payload_offset: usize,
+    pub(crate) covered: CoveredHeaders,
+}
+
+/// What IPv4 and IPv6 headers have in common, and what only one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ip {
+    source: IpAddr,
+    destination: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    flow_label: u32,
+    identification: Option<u16>,
+}
+
+/// What [`Frame::parse_with`] may take for granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ParseOptions {
+    /// The UDP checksum is not finished: the kernel handed over a frame that never
+    /// crossed a wire, or a train, and left only the pseudo-header's sum in it.
+    pub udp_checksum_offloaded: bool,
+}
+
+/// Explicit congestion notification: the low two bits of TOS or traffic class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ecn {
+    /// The sender does not take part.
+    NotCapable,
+    /// The sender takes part, code point 1.
+    Capable1,
+    /// The sender takes part, code point 0.
+    Capable0,
+    /// A router met congestion.
+    CongestionExperienced,
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the outer headers of a frame that crossed a wire.
+    ///
+    /// Time O(1), and O(length) where there is a UDP checksum; no allocation.
+    ///
+    /// # Errors
+    /// [`WireError`] says which header is short or wrong. IPv4 options and fragments are
+    /// refused by name.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        Self::parse_with(bytes, ParseOptions::default())
+    }
+
+    /// Reads the outer headers of a frame.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
+        let (link, network) = Link::split(bytes)?;
+        let ip_offset = bytes.len() - network.len();
+        let (ip, header_len, datagram) = match link.ether_type {
+            link::IPV4 => Ip::split_v4(network),
+            link::IPV6 => Ip::split_v6(network),
+            ether_type => Err(WireError::EtherType { ether_type }),
+        }
+        .map_err(|error| error.beneath(ip_offset))?;
+
+        let udp_offset = ip_offset + header_len;
+        let udp = UdpHeaderSlice::from_slice(datagram)
+            .map_err(|_| LenError::new(Layer::Udp, UDP_LEN, datagram.len()).beneath(udp_offset))?;
+        if udp.destination_port() != ROCE_V2_PORT {
+            return Err(WireError::UdpPort { port: udp.destination_port() });
+        }
+        if usize::from(udp.length()) != datagram.len() {
+            return Err(WireError::UdpLength { udp: udp.length(), ip: datagram.len() });
+        }
+        // Zero means that there is none, in IPv6 too: RoCE has its ICRC.
+        let carried = udp.checksum();
+        if carried != 0 && !options.udp_checksum_offloaded && !ip.checksum_is_right(datagram) {
+            return Err(WireError::UdpChecksum { carried });
+        }
+
+        let (udp_bytes, payload) = LenError::split(Layer::Udp, datagram)?;
+        let covered = match ip.source {
+            IpAddr::V4(_) => {
+                CoveredHeaders::ipv4(LenError::split(Layer::Ipv4, network)?.0, udp_bytes)
+            }
+            IpAddr::V6(_) => {
+                CoveredHeaders::ipv6(LenError::split(Layer::Ipv6, network)?.0, udp_bytes)
+            }
+        };
+        Ok(Self {
+            link,
+            ip,
+            source_port: udp.source_port(),
+            udp_checksum: carried,
+            payload,
+            payload_offset: udp_offset + UDP_LEN,
+            covered,
+        })
+    }
+
+    /// The packets in this frame, in order.
+    ///
+    /// `segment_len` is the UDP payload of each packet in bytes where the frame holds a
+    /// train, of which the last packet may be shorter; `None` where it holds one packet.
+    /// A packet that is wrong is an error in its place, and the walk goes on behind it.
+    pub fn packets(&'a self, segment_len: Option<usize>) -> Packets<'a> {
+        Packets {
+            frame: self,
+            rest: Some(self.payload),
+            segment_len: segment_len.unwrap_or(self.payload.len()),
+            index: 0,
+        }
+    }
+
+    /// Who sent the frame over the last link.
+    pub const fn source_mac(&self) -> MacAddr {
+        self.link.source
+    }
+
+    /// Whom the frame was sent to over the last link.
+    pub const fn destination_mac(&self) -> MacAddr {
+        self.link.destination
+    }
+
+    /// VLAN tags, outermost first; two at most.
+    pub fn vlans(&self) -> &[VlanTag] {
+        self.link.vlans()
+    }
+
+    /// Who sent the packet.
+    pub const fn source(&self) -> IpAddr {
+        self.ip.source
+    }
+
+    /// Whom the packet was sent to.
+    pub const fn destination(&self) -> IpAddr {
+        self.ip.destination
+    }
+
+    /// TOS (IPv4) or traffic class (IPv6).
+    pub const fn traffic_class(&self) -> u8 {
+        self.ip.traffic_class
+    }
+
+    /// The congestion bits of [`traffic_class`](Self::traffic_class).
+    pub const fn ecn(&self) -> Ecn {
+        Ecn::from_traffic_class(self.ip.traffic_class)
+    }
+
+    /// TTL (IPv4) or hop limit (IPv6).
+    pub const fn hop_limit(&self) -> u8 {
+        self.ip.hop_limit
+    }
+
+    /// IPv6 flow label, 20 bits; 0 in IPv4.
+    pub const fn flow_label(&self) -> u32 {
+        self.ip.flow_label
+    }
+
+    /// IPv4 identification, that of the first packet in a train; `None` in IPv6.
+    pub const fn identification(&self) -> Option<u16> {
+        self.ip.identification
+    }
+
+    /// UDP source port.
+    pub const fn source_port(&self) -> u16 {
+        self.source_port
+    }
+
+    /// The UDP checksum as it stands.
+    pub const fn udp_checksum(&self) -> u16 {
+        self.udp_checksum
+    }
+
+    /// From the first byte of the first BTH to the last byte of the last ICRC.
+    pub const fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Where [`payload`](Self::payload) starts, in bytes from the start of the frame.
+    pub const fn payload_offset(&self) -> usize {
+        self.payload_offset
+    }
+}
+
+impl Ip {
+    /// Returns the header's meaning, its length, and the IP payload without what
+    /// Ethernet may have padded.
+    fn split_v4(bytes: &[u8]) -> Result<(Self, usize, &[u8]), WireError> {
+        use err::ipv4::{HeaderError, HeaderSliceError};
+
+        let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|error| match error {
+            HeaderSliceError::Len(len) => {
+                LenError::new(Layer::Ipv4, len.required_len, len.len).into()
+            }
+            HeaderSliceError::Content(HeaderError::UnexpectedVersion { version_number }) => {
+                WireError::IpVersion { version: version_number }
+            }
+            HeaderSliceError::Content(HeaderError::HeaderLengthSmallerThanHeader { ihl }) => {
+                WireError::Ipv4HeaderLength { words: ihl }
+            }
+        })?;
+        if header.ihl() != 5 {
+            return Err(WireError::Ipv4Options { words: header.ihl() });
+        }
+        if Sum16BitWords::new().add_slice(header.slice()).ones_complement() != 0 {
+            return Err(WireError::Ipv4Checksum {
+                carried: header.header_checksum(),
+                computed: header.to_header().calc_header_checksum(),
+            });
+        }
+        if header.is_fragmenting_payload() {
+            return Err(WireError::Ipv4Fragment);
+        }
+        if header.protocol() != IpNumber::UDP {
+            return Err(WireError::NotUdp { protocol: header.protocol().0 });
+        }
+        let total_len = usize::from(header.total_len());
+        if total_len < IPV4_LEN {
+            return Err(LenError::new(Layer::Ipv4, IPV4_LEN, total_len).into());
+        }
+        let packet =
+            bytes.get(..total_len).ok_or(LenError::new(Layer::Ipv4, total_len, bytes.len()))?;
+        let ip = Self {
+            source: header.source_addr().into(),
+            destination: header.destination_addr().into(),
+            traffic_class: bytes[1],
+            hop_limit: header.ttl(),
+            flow_label: 0,
+            identification: Some(header.identification()),
+        };
+        Ok((ip, IPV4_LEN, &packet[IPV4_LEN..]))
+    }
+
+    fn split_v6(bytes: &[u8]) -> Result<(Self, usize, &[u8]), WireError> {
+        use err::ipv6::{HeaderError, HeaderSliceError};
+
+        let header = Ipv6HeaderSlice::from_slice(bytes).map_err(|error| match error {
+            HeaderSliceError::Len(len) => {
+                LenError::new(Layer::Ipv6, len.required_len, len.len).into()
+            }
+            HeaderSliceError::Content(HeaderError::UnexpectedVersion { version_number }) => {
+                WireError::IpVersion { version: version_number }
+            }
+        })?;
+        if header.next_header() != IpNumber::UDP {
+            return Err(WireError::NotUdp { protocol: header.next_header().0 });
+        }
+        let total_len = IPV6_LEN + usize::from(header.payload_length());
+        let packet =
+            bytes.get(..total_len).ok_or(LenError::new(Layer::Ipv6, total_len, bytes.len()))?;
+        let ip = Self {
+            source: header.source_addr().into(),
+            destination: header.destination_addr().into(),
+            traffic_class: header.traffic_class(),
+            hop_limit: header.hop_limit(),
+            flow_label: header.flow_label().value(),
+            identification: None,
+        };
+        Ok((ip, IPV6_LEN, &packet[IPV6_LEN..]))
+    }
+
+    /// Does a UDP datagram between these addresses sum up to its checksum?
+    fn checksum_is_right(&self, datagram: &[u8]) -> bool {
+        let pseudo_header = pseudo_header_sum(self.source, self.destination, datagram.len());
+        pseudo_header.add_slice(datagram).ones_complement() == 0
+    }
+}
+
+impl Ecn {
+    /// The low two bits of TOS or traffic class.
+    pub const fn from_traffic_class(byte: u8) -> Self {
+        match byte & 0b11 {
+            0b00 => Self::NotCapable,
+            0b01 => Self::Capable1,
+            0b10 => Self::Capable0,
+            _ => Self::CongestionExperienced,
+        }
+    }
+}
+
+/// Iterator over the packets in a frame; made by [`Frame::packets`].
+#[derive(Clone, Debug)]
+pub struct Packets<'a> {
+    frame: &'a Frame<'a>,
+    /// `None` when all was handed out. At the start, not even empty: a frame without a
+    /// single byte of payload is an error, not a train of no packets.
+    rest: Option<&'a [u8]>,
+    segment_len: usize,
+    index: u16,
+}
+
+impl<'a> Iterator for Packets<'a> {
+    type Item = Result<Packet<'a, Unverified>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest.take()?;
+        let index = self.index;
+        let len = self.segment_len.min(rest.len());
+        let (segment, behind) = rest.split_at(len);
+        if !behind.is_empty() {
+            if len < BTH_LEN + ICRC_LEN {
+                return Some(Err(WireError::SegmentLen { segment_len: len }));
+            }
+            self.rest = Some(behind);
+            self.index += 1; // cannot overflow: 65535 bytes hold far fewer packets
+        }
+        let at = self.frame.payload_offset + self.frame.payload.len() - rest.len();
+        Some(Packet::parse(self.frame, index, segment).map_err(|error| error.beneath(at)))
+    }
+}
+
+/// The sum over what the UDP checksum covers besides the datagram itself.
+pub(crate) fn pseudo_header_sum(source: IpAddr, destination: IpAddr, len: usize) -> Sum16BitWords {
+    let mut sum = Sum16BitWords::new();
+    for address in [source, destination] {
+        sum = match address {
+            IpAddr::V4(v4) => sum.add_4bytes(v4.octets()),
+            IpAddr::V6(v6) => sum.add_16bytes(v6.octets()),
+        };
+    }
+    // A datagram never exceeds 65535 bytes: an IP length field said how long it is.
+    sum.add_2bytes([0, IpNumber::UDP.0]).add_2bytes((len as u16).to_be_bytes())
+}

@@ -1,0 +1,190 @@
+//! All transport headers of a packet together: the BTH and the extensions its opcode asks for.
+
+use crate::{
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, Bth, BthView,
+    CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, ICRC_LEN, IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate,
+    InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
+};
+
+/// The BTH and the extension headers of one packet.
+///
+/// Which extensions are there is the opcode's business: after [`parse`](Self::parse)
+/// exactly those of its row in the table are `Some`, and [`emit`](Self::emit) wants
+/// exactly those.
+///
+/// ```
+/// use roce_wire::{Bth, Headers, Psn, Qpn, Reth, opcode};
+/// let read = Headers {
+///     reth: Some(Reth { address: 0x1000, key: 0x11, len: 4096 }),
+///     ..Headers::new(Bth::new(opcode::RC_READ_REQUEST, Qpn::new(0x12).unwrap(), Psn::ZERO))
+/// };
+/// let mut bytes = [0; 28];
+/// assert_eq!(read.emit(&mut bytes), 28);
+/// assert_eq!(Headers::parse(&bytes), Ok((read, &[][..])));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Headers {
+    pub bth: Bth,
+    pub reth: Option<Reth>,
+    pub atomic_eth: Option<AtomicEth>,
+    pub aeth: Option<Aeth>,
+    pub atomic_ack: Option<AtomicAckEth>,
+    pub deth: Option<Deth>,
+    pub immediate: Option<Immediate>,
+    pub invalidate: Option<InvalidateKey>,
+}
+
+impl Headers {
+    /// A BTH without extensions; those of its opcode are for the caller to fill in.
+    pub const fn new(bth: Bth) -> Self {
+        Self {
+            bth,
+            reth: None,
+            atomic_eth: None,
+            aeth: None,
+            atomic_ack: None,
+            deth: None,
+            immediate: None,
+            invalidate: None,
+        }
+    }
+
+    /// Reads the headers off the front of `bytes`; also returns what follows them: payload
+    /// and pad, and the ICRC unless the caller has taken it off.
+    ///
+    /// # Errors
+    /// [`WireError::Short`], [`WireError::BthVersion`], [`WireError::UnknownOpcode`].
+    pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (view, mut rest) = BthView::split(bytes)?;
+        let mut headers = Self::new(Bth::parse(view)?);
+        for ext in headers.bth.opcode.shape().extensions {
+            let at = bytes.len() - rest.len();
+            rest = headers.parse_extension(*ext, rest).map_err(|short| short.beneath(at))?;
+        }
+        Ok((headers, rest))
+    }
+
+    fn parse_extension<'a>(&mut self, ext: Ext, bytes: &'a [u8]) -> Result<&'a [u8], LenError> {
+        fn keep<'a, T>(place: &mut Option<T>, (value, rest): (T, &'a [u8])) -> &'a [u8] {
+            *place = Some(value);
+            rest
+        }
+        Ok(match ext {
+            Ext::Reth => keep(&mut self.reth, Reth::split(bytes)?),
+            Ext::AtomicEth => keep(&mut self.atomic_eth, AtomicEth::split(bytes)?),
+            Ext::Aeth => keep(&mut self.aeth, Aeth::split(bytes)?),
+            Ext::AtomicAckEth => keep(&mut self.atomic_ack, AtomicAckEth::split(bytes)?),
+            Ext::Deth => keep(&mut self.deth, Deth::split(bytes)?),
+            Ext::Immediate => keep(&mut self.immediate, Immediate::split(bytes)?),
+            Ext::InvalidateKey => keep(&mut self.invalidate, InvalidateKey::split(bytes)?),
+            Ext::CnpReserved => LenError::split::<CNP_RESERVED_LEN>(Layer::CnpReserved, bytes)?.1,
+        })
+    }
+
+    /// Splits what follows the headers, without ICRC, into payload and pad; returns the
+    /// payload.
+    ///
+    /// # Errors
+    /// The lengths disagree with the opcode or with each other:
+    /// [`WireError::Unaligned`], [`WireError::UnexpectedPayload`],
+    /// [`WireError::PadExceedsPayload`]. Whether the payload has the length that the path
+    /// MTU and the message ask for is not known here.
+    pub fn split_payload<'a>(&self, rest: &'a [u8]) -> Result<&'a [u8], WireError> {
+        let Bth { opcode, pad, .. } = self.bth;
+        if !rest.is_empty() && !opcode.shape().carries_payload() {
+            return Err(WireError::UnexpectedPayload { opcode: opcode.code(), len: rest.len() });
+        }
+        if !rest.len().is_multiple_of(4) {
+            return Err(WireError::Unaligned { len: rest.len() });
+        }
+        match rest.len().checked_sub(pad.bytes()) {
+            Some(payload_len) => Ok(&rest[..payload_len]),
+            None => Err(WireError::PadExceedsPayload { pad: pad.bytes(), have: rest.len() }),
+        }
+    }
+
+    /// Writes the headers to the front of `into` and returns their length.
+    ///
+    /// An extension that the opcode asks for and that is `None` is written as zeros, one
+    /// that it does not ask for is left out; both are mistakes of the caller, and a debug
+    /// build says so.
+    ///
+    /// # Panics
+    /// `into` is shorter than [`len`](Self::len); in debug builds, also unless
+    /// [`is_complete`](Self::is_complete).
+    pub fn emit(&self, into: &mut [u8]) -> usize {
+        debug_assert!(self.is_complete(), "extensions disagree with the opcode: {self:?}");
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            into[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&self.bth.to_bytes());
+        for ext in self.bth.opcode.shape().extensions {
+            match ext {
+                Ext::Reth => put(&self.reth.map_or([0; RETH_LEN], Reth::to_bytes)),
+                Ext::AtomicEth => {
+                    put(&self.atomic_eth.map_or([0; ATOMIC_ETH_LEN], AtomicEth::to_bytes))
+                }
+                Ext::Aeth => put(&self.aeth.map_or([0; AETH_LEN], Aeth::to_bytes)),
+                Ext::AtomicAckEth => {
+                    put(&self.atomic_ack.map_or([0; ATOMIC_ACK_ETH_LEN], AtomicAckEth::to_bytes))
+                }
+                Ext::Deth => put(&self.deth.map_or([0; DETH_LEN], Deth::to_bytes)),
+                Ext::Immediate => {
+                    put(&self.immediate.map_or([0; IMMEDIATE_LEN], Immediate::to_bytes))
+                }
+                Ext::InvalidateKey => {
+                    put(&self.invalidate.map_or([0; INVALIDATE_KEY_LEN], InvalidateKey::to_bytes))
+                }
+                Ext::CnpReserved => put(&[0; CNP_RESERVED_LEN]),
+            }
+        }
+        at
+    }
+
+    /// Makes a segment around a payload of `payload_len` bytes that already stands at
+    /// [`len`](Self::len): writes the headers in front of it, the pad behind it (and its
+    /// length into the BTH), and leaves room for the ICRC.
+    ///
+    /// Returns the length of the segment, ICRC included: what [`seal`](crate::seal) takes.
+    ///
+    /// # Panics
+    /// `segment` is too short, or as [`emit`](Self::emit).
+    pub fn emit_around(&self, segment: &mut [u8], payload_len: usize) -> usize {
+        let pad = Pad::for_payload(payload_len);
+        let payload_end = self.with_pad(pad.bytes() as u8).emit(segment) + payload_len;
+        segment[payload_end..payload_end + pad.bytes()].fill(0);
+        payload_end + pad.bytes() + ICRC_LEN
+    }
+
+    /// The same headers with a pad of `bytes & 3` bytes.
+    #[must_use]
+    pub fn with_pad(mut self, bytes: u8) -> Self {
+        self.bth.pad = Pad::new(bytes & 3).unwrap_or(Pad::NONE);
+        self
+    }
+
+    /// Bytes of all headers together, 12 ..= 40.
+    pub const fn len(&self) -> usize {
+        self.bth.opcode.shape().headers_len()
+    }
+
+    /// Always `false`: there is a BTH at least.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Are exactly those extensions there that the opcode asks for?
+    pub fn is_complete(&self) -> bool {
+        let shape = self.bth.opcode.shape();
+        self.reth.is_some() == shape.has(Ext::Reth)
+            && self.atomic_eth.is_some() == shape.has(Ext::AtomicEth)
+            && self.aeth.is_some() == shape.has(Ext::Aeth)
+            && self.atomic_ack.is_some() == shape.has(Ext::AtomicAckEth)
+            && self.deth.is_some() == shape.has(Ext::Deth)
+            && self.immediate.is_some() == shape.has(Ext::Immediate)
+            && self.invalidate.is_some() == shape.has(Ext::InvalidateKey)
+    }
+}

@@ -1,0 +1,122 @@
+//! Invariant CRC: guards everything in a packet that no router may change.
+//!
+//! A CRC-32 over eight bytes of ones (the place of a header that Ethernet does not
+//! have), the IP header, the UDP header, and everything from the BTH to the last pad
+//! byte. What a router may change counts as ones: TOS, TTL and header checksum of IPv4,
+//! traffic class, flow label and hop limit of IPv6, the UDP checksum, and byte 4 of the
+//! BTH. The IPv4 identification and DF are covered. It is sent least significant byte
+//! first.
+
+use crc32fast::Hasher;
+
+use crate::{BTH_LEN, GRH_LEN};
+
+/// IP and UDP header of a frame as the ICRC sees them. Made once for a frame; of a
+/// train, each packet differs in its lengths and its IPv4 identification only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CoveredHeaders {
+    bytes: [u8; IPV6_LEN + UDP_LEN],
+    ip_len: usize,
+}
+
+impl CoveredHeaders {
+    pub(crate) fn ipv4(ip: &[u8; IPV4_LEN], udp: &[u8; UDP_LEN]) -> Self {
+        let mut ip = *ip;
+        ip[1] = 0xff; // TOS
+        ip[8] = 0xff; // TTL
+        ip[10..12].fill(0xff); // header checksum
+        Self::new(&ip, udp)
+    }
+
+    pub(crate) fn ipv6(ip: &[u8; IPV6_LEN], udp: &[u8; UDP_LEN]) -> Self {
+        Self::new(&masked_ipv6(ip), udp)
+    }
+
+    fn new(ip: &[u8], udp: &[u8; UDP_LEN]) -> Self {
+        let ip_len = ip.len();
+        let mut bytes = [0; IPV6_LEN + UDP_LEN];
+        bytes[..ip_len].copy_from_slice(ip);
+        bytes[ip_len..ip_len + UDP_LEN].copy_from_slice(udp);
+        bytes[ip_len + 6..ip_len + UDP_LEN].fill(0xff); // UDP checksum
+        Self { bytes, ip_len }
+    }
+
+    /// The ICRC of the packet that starts with the BTH at the start of `packet` and ends
+    /// with the last pad byte at its end, sent as an IP packet of its own.
+    ///
+    /// `identification` goes into an IPv4 header and means nothing for IPv6.
+    ///
+    /// Needs at least a BTH in `packet`, and at most what fits an IP packet.
+    pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
+        let udp_len = (UDP_LEN + packet.len() + ICRC_LEN) as u16;
+        let udp = self.ip_len;
+        let bth = udp + UDP_LEN;
+
+        // The short, changing headers are gathered first, so that the long rest goes
+        // through the fast path of the CRC in one piece.
+        let mut head = [0; IPV6_LEN + UDP_LEN + BTH_LEN];
+        head[..self.bytes.len()].copy_from_slice(&self.bytes);
+        if self.ip_len == IPV4_LEN {
+            let total_len = IPV4_LEN as u16 + udp_len;
+            head[2..4].copy_from_slice(&total_len.to_be_bytes());
+            head[4..6].copy_from_slice(&identification.to_be_bytes());
+        } else {
+            head[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        }
+        head[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
+        let rest = put_bth(&mut head[bth..], packet);
+        finish(&head[..bth + BTH_LEN], rest)
+    }
+}
+
+/// The ICRC of a RoCEv1 packet: the GRH stands where IP and UDP header do in RoCEv2.
+pub(crate) fn icrc_behind_grh(grh: &[u8; GRH_LEN], packet: &[u8]) -> u32 {
+    let mut head = [0; GRH_LEN + BTH_LEN];
+    head[..GRH_LEN].copy_from_slice(&masked_ipv6(grh));
+    let rest = put_bth(&mut head[GRH_LEN..], packet);
+    finish(&head, rest)
+}
+
+/// A GRH has the layout of an IPv6 header, so this serves both.
+fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
+    let mut ip = *ip;
+    ip[0] |= 0x0f; // traffic class, upper half
+    ip[1..4].fill(0xff); // traffic class, lower half, and flow label
+    ip[7] = 0xff; // hop limit
+    ip
+}
+
+/// Copies the BTH with its byte 4 as ones; returns what follows it.
+fn put_bth<'a>(into: &mut [u8], packet: &'a [u8]) -> &'a [u8] {
+    let (bth, rest) = packet.split_at(BTH_LEN);
+    into[..BTH_LEN].copy_from_slice(bth);
+    into[4] = 0xff; // FECN, BECN and six reserved bits
+    rest
+}
+
+fn finish(head: &[u8], rest: &[u8]) -> u32 {
+    let mut crc = Hasher::new_with_initial(AFTER_EIGHT_ONES);
+    crc.update(head);
+    crc.update(rest);
+    crc.finalize()
+}
+
+/// Length of an ICRC on the wire, in bytes.
+pub const ICRC_LEN: usize = 4;
+
+/// The CRC of eight bytes of ones.
+const AFTER_EIGHT_ONES: u32 = !0xdebb_20e3;
+
+pub(crate) const IPV4_LEN: usize = 20;
+pub(crate) const IPV6_LEN: usize = 40;
+pub(crate) const UDP_LEN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_is_the_crc_of_eight_bytes_of_ones() {
+        assert_eq!(crc32fast::hash(&[0xff; 8]), AFTER_EIGHT_ONES);
+    }
+}

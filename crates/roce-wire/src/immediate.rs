@@ -1,0 +1,78 @@
+//! What the last packet of a message may carry for the receiver's completion.
+
+use crate::{Layer, LenError};
+
+/// Four bytes from application to application. This crate gives them no meaning; by
+/// convention they are a number, most significant byte first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Immediate(pub [u8; 4]);
+
+impl Immediate {
+    /// Splits immediate data off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`IMMEDIATE_LEN`] bytes are left.
+    pub const fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        match LenError::split(Layer::Immediate, bytes) {
+            Ok((head, rest)) => Ok((Self(*head), rest)),
+            Err(short) => Err(short),
+        }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_bytes(self) -> [u8; IMMEDIATE_LEN] {
+        self.0
+    }
+}
+
+/// The key (IETH) that the receiver of a SEND with invalidate shall forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InvalidateKey(pub u32);
+
+impl InvalidateKey {
+    /// Splits a key off the front of `bytes`; also returns what follows it.
+    ///
+    /// # Errors
+    /// [`LenError`] if fewer than [`INVALIDATE_KEY_LEN`] bytes are left.
+    pub const fn split(bytes: &[u8]) -> Result<(Self, &[u8]), LenError> {
+        match LenError::split(Layer::InvalidateKey, bytes) {
+            Ok((head, rest)) => Ok((Self(u32::from_be_bytes(*head)), rest)),
+            Err(short) => Err(short),
+        }
+    }
+
+    /// As it stands on the wire.
+    pub const fn to_bytes(self) -> [u8; INVALIDATE_KEY_LEN] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// Length of immediate data on the wire, in bytes.
+pub const IMMEDIATE_LEN: usize = 4;
+
+/// Length of an IETH on the wire, in bytes.
+pub const INVALIDATE_KEY_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn immediate_bytes_keep_their_order_and_a_key_stands_most_significant_first() {
+        assert_eq!(Immediate([1, 2, 3, 4]).to_bytes(), [1, 2, 3, 4]);
+        assert_eq!(InvalidateKey(0x0102_0304).to_bytes(), [1, 2, 3, 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn both_survive_the_wire(bytes: [u8; 4], key: u32) {
+            let immediate = Immediate(bytes);
+            let bytes = immediate.to_bytes();
+            prop_assert_eq!(Immediate::split(&bytes), Ok((immediate, &[][..])));
+            let key = InvalidateKey(key);
+            let bytes = key.to_bytes();
+            prop_assert_eq!(InvalidateKey::split(&bytes), Ok((key, &[][..])));
+        }
+    }
+}

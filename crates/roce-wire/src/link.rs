@@ -1,0 +1,58 @@
+//! Ethernet header and VLAN tags of a received frame.
+
+use etherparse::{Ethernet2HeaderSlice, SingleVlanHeaderSlice};
+
+use crate::{Layer, LenError, MacAddr, VlanTag, WireError};
+
+/// What stands in front of the network layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) source: MacAddr,
+    pub(crate) destination: MacAddr,
+    vlans: [VlanTag; MAX_VLAN_TAGS],
+    vlan_count: usize,
+    /// The innermost EtherType.
+    pub(crate) ether_type: u16,
+}
+
+impl Link {
+    pub(crate) fn split(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let ethernet = Ethernet2HeaderSlice::from_slice(bytes)
+            .map_err(|_| LenError::new(Layer::Ethernet, ETHERNET_LEN, bytes.len()))?;
+        let mut link = Self {
+            source: MacAddr(ethernet.source()),
+            destination: MacAddr(ethernet.destination()),
+            vlans: [VlanTag::default(); MAX_VLAN_TAGS],
+            vlan_count: 0,
+            ether_type: ethernet.ether_type().0,
+        };
+        let mut rest = &bytes[ETHERNET_LEN..];
+        while matches!(link.ether_type, VLAN | PROVIDER_VLAN) {
+            let tag = SingleVlanHeaderSlice::from_slice(rest).map_err(|_| {
+                let at = bytes.len() - rest.len();
+                LenError::new(Layer::Vlan, VLAN_LEN, rest.len()).beneath(at)
+            })?;
+            let place = link.vlans.get_mut(link.vlan_count).ok_or(WireError::TooManyVlanTags)?;
+            *place = VlanTag::from_control_information([tag.slice()[0], tag.slice()[1]]);
+            link.vlan_count += 1;
+            link.ether_type = tag.ether_type().0;
+            rest = &rest[VLAN_LEN..];
+        }
+        Ok((link, rest))
+    }
+
+    pub(crate) fn vlans(&self) -> &[VlanTag] {
+        &self.vlans[..self.vlan_count]
+    }
+}
+
+const MAX_VLAN_TAGS: usize = 2;
+
+pub(crate) const ETHERNET_LEN: usize = 14;
+pub(crate) const VLAN_LEN: usize = 4;
+
+pub(crate) const VLAN: u16 = 0x8100;
+/// The outer of two tags, where a provider adds its own.
+const PROVIDER_VLAN: u16 = 0x88a8;
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;

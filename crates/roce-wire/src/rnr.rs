@@ -1,0 +1,81 @@
+//! RNR timer: how long a requester waits for a receiver that was not ready.
+
+use core::time::Duration;
+
+/// How long to wait before asking again, as the five bits of an RNR NAK say it.
+///
+/// The codes are not in order of their durations: code 0 is the longest.
+///
+/// ```
+/// use roce_wire::RnrTimer;
+/// assert_eq!(RnrTimer::DEFAULT.duration().as_micros(), 640);
+/// assert_eq!(RnrTimer::new(32), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RnrTimer(u8);
+
+impl RnrTimer {
+    /// Code 12, 0.64 ms: what `ibv_rc_pingpong` asks for.
+    pub const DEFAULT: Self = Self(12);
+
+    /// `None` if `code` needs more than 5 bits.
+    pub const fn new(code: u8) -> Option<Self> {
+        if code < 32 { Some(Self(code)) } else { None }
+    }
+
+    /// The low five bits of an AETH syndrome.
+    pub(crate) const fn from_low_bits(byte: u8) -> Self {
+        Self(byte & 0x1f)
+    }
+
+    /// The shortest timer that is at least `wait` long; the longest, 655.36 ms, if none is.
+    pub fn at_least(wait: Duration) -> Self {
+        (1..32).map(Self).find(|timer| timer.duration() >= wait).unwrap_or(Self(0))
+    }
+
+    /// The code, 0 ..= 31.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The wait that this code stands for, 10 µs ..= 655.36 ms.
+    pub const fn duration(self) -> Duration {
+        Duration::from_micros(10 * TENS_OF_MICROS[self.0 as usize] as u64)
+    }
+}
+
+/// By code, in units of 10 µs.
+const TENS_OF_MICROS: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_but_zero_waits_longer_than_the_one_before() {
+        for code in 2..32 {
+            assert!(RnrTimer(code).duration() > RnrTimer(code - 1).duration(), "code {code}");
+        }
+        assert_eq!(RnrTimer(0).duration(), Duration::from_micros(655_360));
+        assert_eq!(RnrTimer(1).duration(), Duration::from_micros(10));
+        assert_eq!(RnrTimer(31).duration(), Duration::from_micros(491_520));
+    }
+
+    #[test]
+    fn every_code_is_the_shortest_of_at_least_its_own_duration() {
+        for code in 0..32 {
+            assert_eq!(RnrTimer::at_least(RnrTimer(code).duration()), RnrTimer(code));
+        }
+        assert_eq!(RnrTimer::at_least(Duration::from_secs(10)), RnrTimer(0));
+        assert_eq!(RnrTimer::at_least(Duration::ZERO), RnrTimer(1));
+    }
+
+    #[test]
+    fn a_code_of_more_than_five_bits_is_refused() {
+        assert_eq!(RnrTimer::new(31), Some(RnrTimer(31)));
+        assert_eq!(RnrTimer::new(32), None);
+    }
+}
