@@ -1,18 +1,53 @@
 //! The device over a Linux packet socket.
 
-use std::{io, os::fd::BorrowedFd};
+mod config;
+mod receiver;
+mod transmitter;
 
+use std::{
+    cell::Cell,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use socket2::{Domain, Socket, Type};
+
+pub use self::config::{AfPacketConfig, ReceiveMode, Trains, probe_max_segments};
+use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
     Filter, InterfaceInfo,
     device::{FrameDevice, Limits, Outgoing, Received},
-    error::OpenError,
+    error::{DeviceError, OpenError},
+    interfaces, sys,
+    virtio::MAX_FRAME_LEN,
 };
 
 /// An interface opened through an `AF_PACKET` socket.
+///
+/// It sees what the interface receives for this host and its [`Filter`] lets in, not what it
+/// sends, and leaves the interface's settings alone. Several may share an interface: each
+/// receives every frame.
+///
+/// On `lo` every frame sent comes back in to every packet socket there except the sender's own:
+/// give it two MAC addresses of zeros, or any others to keep the kernel's own IP stack from
+/// looking at it.
+///
+/// ```no_run
+/// use roce_io::{AfPacket, AfPacketConfig, FrameDevice};
+///
+/// let mut device = AfPacket::open(&AfPacketConfig::new("eth0"))?;
+/// device.receive(64, &mut |frame| println!("{frame:?}"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct AfPacket {
     interface: InterfaceInfo,
     limits: Limits,
+    receiver: Receiver,
+    transmitter: Transmitter,
+    socket: Socket,
+    idle_receives: u32,
+    kernel_dropped: Cell<u64>,
 }
 
 impl AfPacket {
@@ -21,116 +56,187 @@ impl AfPacket {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: &AfPacketConfig) -> Result<Self, OpenError> {
-        Err(OpenError::NoSuchInterface { name: config.interface.clone(), known: Vec::new() })
+        config.check()?;
+        let interface = find_interface(&config.interface)?;
+        let failed = |step| {
+            let name = interface.name.clone();
+            move |source| OpenError::Os { name, step, source }
+        };
+        let socket = match Socket::new(Domain::PACKET, Type::RAW, None) {
+            Ok(socket) => socket,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(OpenError::NotPermitted { name: interface.name });
+            }
+            Err(error) => return Err(failed("opening a packet socket")(error)),
+        };
+        // Until it is bound the socket receives nothing, so nothing passes by the filter. The
+        // virtio header must be there before the ring, which leaves room for it.
+        let packet =
+            |name, value| sys::socket::set_int(socket.as_fd(), libc::SOL_PACKET, name, value);
+        packet(libc::PACKET_VNET_HDR, 1).map_err(failed("asking for virtio headers"))?;
+        packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring what is sent"))?;
+        if config.qdisc_bypass {
+            packet(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("passing by the qdisc"))?;
+        }
+        set_buffer_lens(&socket, config).map_err(failed("setting buffer sizes"))?;
+        socket
+            .attach_filter(&config.filter.program(interface.flags.loopback))
+            .map_err(failed("attaching the packet filter"))?;
+        let receiver = Receiver::new(socket.as_fd(), config.receive)
+            .map_err(failed("making the receive ring"))?;
+        socket
+            .bind(&sys::socket::packet_address(interface.index))
+            .map_err(failed("binding the packet socket"))?;
+        let trains = match config.trains {
+            Trains::On => true,
+            Trains::Off => false,
+            Trains::Auto => interface.kind.segments_in_software(),
+        };
+        Ok(Self {
+            limits: Limits {
+                mtu: interface.mtu as usize,
+                max_frame_len: MAX_FRAME_LEN,
+                max_train_packets: if trains { config.max_train_packets } else { 1 },
+            },
+            receiver,
+            transmitter: Transmitter::new(config.transmit_slots),
+            socket,
+            idle_receives: 0,
+            kernel_dropped: Cell::new(0),
+            interface,
+        })
     }
 
     /// The interface as it was when the device was opened.
     pub fn interface(&self) -> &InterfaceInfo {
         &self.interface
     }
+
+    /// Says what an error of the kernel's means.
+    fn explain(&self, error: io::Error) -> io::Error {
+        let name = self.interface.name.clone();
+        match error.raw_os_error() {
+            Some(libc::ENETDOWN) => DeviceError::InterfaceDown { name }.into(),
+            Some(libc::ENXIO | libc::ENODEV) => DeviceError::InterfaceGone { name }.into(),
+            _ => error,
+        }
+    }
 }
 
 impl FrameDevice for AfPacket {
     fn receive(
         &mut self,
-        _budget: usize,
-        _on_frame: &mut dyn FnMut(Received<'_>),
+        budget: usize,
+        on_frame: &mut dyn FnMut(Received<'_>),
     ) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
+        let received = self.receiver.receive(self.socket.as_fd(), budget, on_frame);
+        let received = received.map_err(|error| self.explain(error))?;
+        if received > 0 || budget == 0 {
+            return Ok(received);
+        }
+        // An interface that goes down leaves an error on the socket, which makes every wait
+        // return at once until it is read. Reading it costs a system call, which a spinning
+        // receiver of a ring must not pay each time.
+        self.idle_receives = self.idle_receives.wrapping_add(1);
+        if self.idle_receives.is_multiple_of(IDLE_RECEIVES_PER_ERROR_CHECK)
+            && let Some(error) = self.socket.take_error()?
+        {
+            return Err(self.explain(error));
+        }
+        Ok(0)
     }
+
     fn transmit(
         &mut self,
-        _fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
     ) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
+        let refused = self.transmitter.fill(&self.limits, &self.interface.name, fill).err();
+        let sent = self.transmitter.flush(self.socket.as_fd());
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                // The MTU has shrunk behind our back.
+                let (before, name) = (self.limits.mtu, self.interface.name.clone());
+                let mtu = self.refresh_limits()?.mtu;
+                return Err(DeviceError::SegmentTooLong { name, packet_len: before, mtu }.into());
+            }
+            Err(error) => return Err(self.explain(error)),
+        };
+        refused.map_or(Ok(sent), |error| Err(error.into()))
     }
+
     fn has_unsent(&self) -> bool {
-        false
+        self.transmitter.has_unsent()
     }
+
     fn limits(&self) -> Limits {
         self.limits
     }
+
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        Vec::new()
+        vec![self.socket.as_fd()]
     }
-}
 
-/// How to open an interface. [`AfPacketConfig::new`] gives what suits most.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AfPacketConfig {
-    /// The interface's name.
-    pub interface: String,
-    /// How frames come in.
-    pub receive: ReceiveMode,
-    /// Frames that may wait for the kernel, 1..=64. Default 8: more costs cache and gains nothing.
-    pub transmit_slots: usize,
-    /// Pass by the interface's queueing discipline. Default true.
-    pub qdisc_bypass: bool,
-    /// Whether to send trains. Default [`Trains::Auto`].
-    pub trains: Trains,
-    /// Packets a train may hold, 2..=64, or more where [`probe_max_segments`] found more.
-    pub max_train_packets: usize,
-    /// Which frames to let in.
-    pub filter: Filter,
-    /// Bytes of socket receive buffer to ask for ([`ReceiveMode::Mmsg`] alone uses it). What the
-    /// system's limit cuts off is cut off in silence. Default 64 MiB.
-    pub receive_buffer_len: usize,
-    /// Bytes of socket send buffer to ask for. Default 4 MiB.
-    pub send_buffer_len: usize,
-}
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
+        self.socket.attach_filter(&filter.program(self.interface.flags.loopback))
+    }
 
-impl AfPacketConfig {
-    /// The defaults, for one interface.
-    pub fn new(interface: impl Into<String>) -> Self {
-        Self {
-            interface: interface.into(),
-            receive: ReceiveMode::default(),
-            transmit_slots: 8,
-            qdisc_bypass: true,
-            trains: Trains::Auto,
-            max_train_packets: 64,
-            filter: Filter::default(),
-            receive_buffer_len: 64 << 20,
-            send_buffer_len: 4 << 20,
+    fn refresh_limits(&mut self) -> io::Result<Limits> {
+        let mtu = sys::interface::mtu(self.socket.as_fd(), &self.interface.name);
+        self.limits.mtu = mtu.map_err(|error| self.explain(error))? as usize;
+        Ok(self.limits)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        // The kernel starts from 0 each time it is asked.
+        if let Ok((_, dropped)) = sys::socket::packet_statistics(self.socket.as_fd()) {
+            self.kernel_dropped.set(self.kernel_dropped.get() + u64::from(dropped));
         }
+        let mut all = vec![
+            ("socket_rcvd_dropped", self.kernel_dropped.get()),
+            ("socket_rcvd_unusable", self.receiver.unusable()),
+        ];
+        all.extend(self.transmitter.counters());
+        all
     }
 }
 
-/// How frames come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiveMode {
-    /// A ring shared with the kernel: lowest latency, highest throughput, and no need for a
-    /// privileged buffer size.
-    Ring {
-        /// Frames the ring holds, 1..=4096, rounded up to a multiple of 15. Each takes 68 KiB.
-        slots: usize,
-    },
-    /// `recvmmsg` into as many buffers.
-    Mmsg {
-        /// Frames taken in one system call, 1..=1024.
-        batch: usize,
-    },
-}
+/// A sleeper that wakes for an error finds it after this many attempts to receive.
+const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 64;
 
-impl Default for ReceiveMode {
-    fn default() -> Self {
-        Self::Ring { slots: 128 }
+fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
+    let all = interfaces().map_err(|source| OpenError::Os {
+        name: name.to_owned(),
+        step: "listing interfaces",
+        source,
+    })?;
+    let Some(found) = all.iter().find(|interface| interface.name == name) else {
+        let known = all.into_iter().map(|interface| interface.name).collect();
+        return Err(OpenError::NoSuchInterface { name: name.to_owned(), known });
+    };
+    if !found.flags.ethernet {
+        return Err(OpenError::NotEthernet { name: name.to_owned() });
     }
+    if !found.flags.up {
+        return Err(OpenError::InterfaceDown { name: name.to_owned() });
+    }
+    Ok(found.clone())
 }
 
-/// Whether to send trains. Trains that arrive are always understood.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trains {
-    /// Always: where the device cannot take one the kernel cuts it.
-    On,
-    /// Never.
-    Off,
-    /// Where the device is known to segment in software: veth, tap, bridge, `lo`.
-    #[default]
-    Auto,
-}
-
-/// The most packets that this kernel takes in one train: 64 on older kernels, 128 on newer ones.
-pub fn probe_max_segments() -> usize {
-    64
+/// Large buffers where they are allowed, else what the system's limit leaves.
+fn set_buffer_lens(socket: &Socket, config: &AfPacketConfig) -> io::Result<()> {
+    let force = |name, len: usize| {
+        let len = i32::try_from(len).unwrap_or(i32::MAX);
+        sys::socket::set_int(socket.as_fd(), libc::SOL_SOCKET, name, len)
+    };
+    // A ring has its own memory.
+    if matches!(config.receive, ReceiveMode::Mmsg { .. })
+        && force(libc::SO_RCVBUFFORCE, config.receive_buffer_len).is_err()
+    {
+        socket.set_recv_buffer_size(config.receive_buffer_len)?;
+    }
+    if force(libc::SO_SNDBUFFORCE, config.send_buffer_len).is_err() {
+        socket.set_send_buffer_size(config.send_buffer_len)?;
+    }
+    Ok(())
 }

@@ -1,10 +1,14 @@
 //! Loses, doubles, delays, reorders and spoils packets on purpose.
 
-use std::{io, os::fd::BorrowedFd, time::Duration, time::Instant};
+mod lane;
 
+use std::{fmt, io, os::fd::BorrowedFd, time::Duration, time::Instant};
+
+use self::lane::Lane;
 use crate::{
-    Filter,
+    Cutter, Filter, UdpChecksum,
     device::{Direction, FrameDevice, Limits, Outgoing, Received},
+    error::DeviceError,
 };
 
 /// What may happen to a packet.
@@ -24,6 +28,7 @@ pub enum Fault {
 }
 
 /// How likely each fault is, each from 0 (never) to 1 (always), thrown for each packet alone.
+/// What lies outside counts as the nearer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Odds {
     /// [`Fault::Drop`].
@@ -38,7 +43,8 @@ pub struct Odds {
     pub corrupt: f64,
 }
 
-/// A fault for one packet, named by its place: it replaces the dice.
+/// A fault for one packet, named by its place. A packet named in the script meets what the script
+/// says, in its order, and not the dice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptedFault {
     /// Which way the packet goes.
@@ -49,7 +55,7 @@ pub struct ScriptedFault {
     pub fault: Fault,
 }
 
-/// What goes wrong, and how often.
+/// What goes wrong, and how often. The default is nothing, ever.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultConfig {
     /// Makes the dice repeatable.
@@ -58,13 +64,13 @@ pub struct FaultConfig {
     pub inbound: Odds,
     /// For packets sent.
     pub outbound: Odds,
-    /// Faults by script.
+    /// Faults by script, in any order.
     pub script: Vec<ScriptedFault>,
-    /// The longest delay by dice.
+    /// The longest delay by dice. Default 5 ms.
     pub max_delay: Duration,
-    /// The most packets that overtake one reordered by dice.
+    /// The most packets that overtake one reordered by dice. Default 3.
     pub max_reorder: u32,
-    /// How long a reordered packet waits for packets to overtake it.
+    /// How long a reordered packet waits for packets to overtake it. Default 5 ms.
     pub reorder_hold: Duration,
 }
 
@@ -83,17 +89,65 @@ impl Default for FaultConfig {
 }
 
 /// A device around a device that does harm to packets. Trains are cut first, so each packet of a
-/// train has its own fate.
-#[derive(Debug)]
+/// train has its own fate; a checksum that was left to the kernel becomes zero, so that harm
+/// meets the ICRC and not the UDP checksum.
+///
+/// Packets held back are due at [`FrameDevice::wake_at`]; [`FrameDevice::receive`] moves them,
+/// those on their way out as well.
+///
+/// ```
+/// use roce_io::{
+///     Direction, Fault, FaultConfig, Faulty, FrameDevice, MemoryConfig, Outgoing, ScriptedFault,
+///     memory_pair,
+/// };
+///
+/// let (here, mut there) = memory_pair(&MemoryConfig::default());
+/// let lose_first = ScriptedFault { direction: Direction::Out, packet: 0, fault: Fault::Drop };
+/// let config = FaultConfig { script: vec![lose_first], ..FaultConfig::default() };
+/// let mut here = Faulty::new(here, config);
+/// let mut packets = [[1u8; 60], [2; 60]].into_iter();
+/// here.transmit(&mut |slot| {
+///     slot[..60].copy_from_slice(&packets.next()?);
+///     Some(Outgoing::single(60))
+/// })?;
+/// there.receive(8, &mut |frame| assert_eq!(frame.bytes, [2; 60]))?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Faulty<D> {
     inner: D,
-    _config: FaultConfig,
+    inbound: Lane,
+    outbound: Lane,
+    cutter: Cutter,
+    slot: Vec<u8>,
+    clock: Box<dyn FnMut() -> Instant + Send>,
 }
 
 impl<D: FrameDevice> Faulty<D> {
     /// Harms what `inner` carries.
     pub fn new(inner: D, config: FaultConfig) -> Self {
-        Self { inner, _config: config }
+        Self::with_clock(inner, config, Instant::now)
+    }
+
+    /// As [`new`](Self::new), with a clock to be asked instead of the system's.
+    pub fn with_clock(
+        inner: D,
+        config: FaultConfig,
+        clock: impl FnMut() -> Instant + Send + 'static,
+    ) -> Self {
+        Self {
+            inbound: Lane::new(&config, Direction::In),
+            outbound: Lane::new(&config, Direction::Out),
+            cutter: Cutter::default(),
+            slot: vec![0; inner.limits().max_frame_len],
+            clock: Box::new(clock),
+            inner,
+        }
+    }
+
+    /// Hands over what is due to go out.
+    fn send_ready(&mut self) -> io::Result<usize> {
+        let ready = &mut self.outbound;
+        self.inner.transmit(&mut |slot| ready.pop_into(slot).map(Outgoing::single))
     }
 }
 
@@ -103,25 +157,69 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
         budget: usize,
         on_frame: &mut dyn FnMut(Received<'_>),
     ) -> io::Result<usize> {
-        self.inner.receive(budget, on_frame)
+        let now = (self.clock)();
+        self.outbound.release_due(now);
+        if self.outbound.has_ready() {
+            self.send_ready()?;
+        }
+        self.inbound.release_due(now);
+        if !self.inbound.has_ready() {
+            let (lane, cutter) = (&mut self.inbound, &mut self.cutter);
+            self.inner.receive(budget, &mut |frame| {
+                cutter.cut(frame, UdpChecksum::Zero, &mut |packet| lane.admit(packet, now));
+            })?;
+        }
+        let mut count = 0;
+        while count < budget {
+            let lent = self.inbound.pop_with(&mut |packet| {
+                on_frame(Received {
+                    bytes: packet,
+                    segment_len: None,
+                    udp_checksum_partial: false,
+                });
+            });
+            if !lent {
+                break;
+            }
+            count += 1;
+        }
+        Ok(count)
     }
+
     fn transmit(
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
     ) -> io::Result<usize> {
-        self.inner.transmit(fill)
+        let now = (self.clock)();
+        self.outbound.release_due(now);
+        let mut sent = self.send_ready()?;
+        // As a real device with a full queue: no more is taken before that is gone.
+        while !self.outbound.has_ready() {
+            let Some(outgoing) = fill(&mut self.slot) else { break };
+            let Some(frame) = Received::from_outgoing(&self.slot, &outgoing) else {
+                return Err(DeviceError::BadFrame { what: "it is longer than its slot" }.into());
+            };
+            let lane = &mut self.outbound;
+            self.cutter.cut(frame, UdpChecksum::Zero, &mut |packet| lane.admit(packet, now));
+            sent += self.send_ready()?;
+        }
+        Ok(sent)
     }
+
     fn has_unsent(&self) -> bool {
-        self.inner.has_unsent()
+        self.outbound.has_ready() || self.inner.has_unsent()
     }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let own = [self.inbound.next_due(), self.outbound.next_due()];
+        own.into_iter().chain([self.inner.wake_at()]).flatten().min()
+    }
+
     fn limits(&self) -> Limits {
         self.inner.limits()
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.wait_fds()
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.inner.wake_at()
     }
     fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
         self.inner.set_filter(filter)
@@ -129,7 +227,40 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
     fn refresh_limits(&mut self) -> io::Result<Limits> {
         self.inner.refresh_limits()
     }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
+        let mut all = self.inner.counters();
+        all.extend(
+            self.inbound.counters().into_iter().zip(INBOUND_NAMES).map(|(n, name)| (name, n)),
+        );
+        all.extend(
+            self.outbound.counters().into_iter().zip(OUTBOUND_NAMES).map(|(n, name)| (name, n)),
+        );
+        all
     }
 }
+
+impl<D: fmt::Debug> fmt::Debug for Faulty<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+/// In the order of [`Lane::counters`].
+const INBOUND_NAMES: [&str; 5] = [
+    "fault_rcvd_dropped",
+    "fault_rcvd_duplicated",
+    "fault_rcvd_delayed",
+    "fault_rcvd_reordered",
+    "fault_rcvd_corrupted",
+];
+const OUTBOUND_NAMES: [&str; 5] = [
+    "fault_sent_dropped",
+    "fault_sent_duplicated",
+    "fault_sent_delayed",
+    "fault_sent_reordered",
+    "fault_sent_corrupted",
+];
+
+#[cfg(test)]
+mod tests;

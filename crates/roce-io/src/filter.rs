@@ -1,9 +1,21 @@
 //! Which frames a packet socket lets in, as a classic BPF program.
 
+use socket2::SockFilter;
+
 use crate::ROCE_UDP_PORT;
 
 /// Which frames a device lets in: UDP to one port over IPv4 (no options, no fragments) or IPv6,
-/// untagged, and to the queue pairs of this process.
+/// for this host, in no VLAN, and to the queue pairs of this process.
+///
+/// A frame that carries a priority tag alone (VLAN 0) is in no VLAN. On `lo` frames for other
+/// hosts come in too: there every frame is this host's own.
+///
+/// ```
+/// use roce_io::{Filter, QpnBlocks};
+///
+/// let filter = Filter { qpn_blocks: QpnBlocks::Only(vec![0x123]), ..Filter::default() };
+/// assert_eq!(filter.udp_port, 4791);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Destination UDP port.
@@ -17,12 +29,266 @@ pub struct Filter {
 pub enum QpnBlocks {
     /// Every queue pair.
     Any,
-    /// These blocks alone; an empty list lets nothing in.
+    /// These blocks alone, in any order; an empty list lets nothing in. Numbers beyond 0xfff name
+    /// no block and let nothing in.
     Only(Vec<u16>),
 }
 
 impl Default for Filter {
     fn default() -> Self {
         Self { udp_port: ROCE_UDP_PORT, qpn_blocks: QpnBlocks::Any }
+    }
+}
+
+impl Filter {
+    /// The program that the kernel runs on each frame.
+    pub(crate) fn program(&self, on_loopback: bool) -> Vec<SockFilter> {
+        let mut program = Assembler::default();
+        program.refuse_other_vlans();
+        if !on_loopback {
+            program.refuse_other_hosts();
+        }
+        program.refuse_other_ports(self.udp_port);
+        match &self.qpn_blocks {
+            QpnBlocks::Any => program.accept(),
+            QpnBlocks::Only(blocks) => {
+                program.push(ALU_RSH, 12);
+                program.push(ALU_AND, 0xfff);
+                for (first, last) in runs(blocks) {
+                    program.accept_if_within(first, last);
+                }
+                program.push(RET, 0);
+            }
+        }
+        program.0
+    }
+}
+
+/// A program that lets nothing in.
+pub(crate) fn drop_all() -> [SockFilter; 1] {
+    [SockFilter::new(RET, 0, 0, 0)]
+}
+
+/// Sorted runs of neighbouring blocks, at most [`MAX_RUNS`] of them.
+fn runs(blocks: &[u16]) -> Vec<(u16, u16)> {
+    let mut blocks: Vec<u16> = blocks.iter().copied().filter(|&block| block <= 0xfff).collect();
+    blocks.sort_unstable();
+    // Letting in too much costs a look at a frame; letting in too little loses it. So where the
+    // list is absurdly scattered, close neighbours become one run.
+    let mut gap = 1;
+    loop {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for &block in &blocks {
+            match runs.last_mut() {
+                Some((_, last)) if block <= *last + gap => *last = block,
+                _ => runs.push((block, block)),
+            }
+        }
+        if runs.len() <= MAX_RUNS {
+            return runs;
+        }
+        gap *= 2;
+    }
+}
+
+#[derive(Default)]
+struct Assembler(Vec<SockFilter>);
+
+impl Assembler {
+    fn push(&mut self, code: u16, k: u32) {
+        self.jump(code, k, 0, 0);
+    }
+
+    fn jump(&mut self, code: u16, k: u32, if_true: u8, if_false: u8) {
+        self.0.push(SockFilter::new(code, if_true, if_false, k));
+    }
+
+    fn accept(&mut self) {
+        self.push(RET, u32::MAX);
+    }
+
+    fn accept_if_within(&mut self, first: u16, last: u16) {
+        self.jump(JGE, first.into(), 0, 2);
+        self.jump(JGT, last.into(), 1, 0);
+        self.accept();
+    }
+
+    fn refuse_other_vlans(&mut self) {
+        // The tag is looked at only when there is one: its place may hold a stale number.
+        self.push(LD_WORD, ANCILLARY + VLAN_TAG_PRESENT);
+        self.jump(JEQ, 0, 4, 0);
+        self.push(LD_WORD, ANCILLARY + VLAN_TAG);
+        self.push(ALU_AND, 0xfff);
+        self.jump(JEQ, 0, 1, 0);
+        self.push(RET, 0);
+    }
+
+    fn refuse_other_hosts(&mut self) {
+        self.push(LD_WORD, ANCILLARY + PACKET_TYPE);
+        self.jump(JEQ, OTHER_HOST, 0, 1);
+        self.push(RET, 0);
+    }
+
+    /// Falls through with the second word of the transport header in the accumulator.
+    fn refuse_other_ports(&mut self, port: u16) {
+        self.push(LD_HALF, 12);
+        self.jump(JEQ, 0x0800, 1, 0); // to IPv4
+        self.jump(JEQ, 0x86dd, 10, 16); // to IPv6, or refuse
+        // IPv4: no options, no fragment, UDP, the port.
+        self.push(LD_BYTE, 14);
+        self.jump(JEQ, 0x45, 0, 14);
+        self.push(LD_HALF, 20);
+        self.jump(JSET, 0x3fff, 12, 0);
+        self.push(LD_BYTE, 23);
+        self.jump(JEQ, UDP, 0, 10);
+        self.push(LD_HALF, 36);
+        self.jump(JEQ, port.into(), 0, 8);
+        self.push(LD_WORD, 42 + 4);
+        self.push(JA, 7);
+        // IPv6: UDP straight behind the header, the port.
+        self.push(LD_BYTE, 20);
+        self.jump(JEQ, UDP, 0, 4);
+        self.push(LD_HALF, 56);
+        self.jump(JEQ, port.into(), 0, 2);
+        self.push(LD_WORD, 62 + 4);
+        self.push(JA, 1);
+        self.push(RET, 0);
+    }
+}
+
+/// Three instructions each: the program keeps within the kernel's 4 096.
+const MAX_RUNS: usize = 1024;
+
+const LD_WORD: u16 = 0x20;
+const LD_HALF: u16 = 0x28;
+const LD_BYTE: u16 = 0x30;
+const ALU_AND: u16 = 0x54;
+const ALU_RSH: u16 = 0x74;
+const JA: u16 = 0x05;
+const JEQ: u16 = 0x15;
+const JGT: u16 = 0x25;
+const JGE: u16 = 0x35;
+const JSET: u16 = 0x45;
+const RET: u16 = 0x06;
+
+/// Loads from here on read what the kernel knows of a frame, not its bytes.
+const ANCILLARY: u32 = 0xffff_f000;
+const PACKET_TYPE: u32 = 4;
+const VLAN_TAG: u32 = 44;
+const VLAN_TAG_PRESENT: u32 = 48;
+const OTHER_HOST: u32 = 3;
+const UDP: u32 = 17;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use proptest::prelude::*;
+    use socket2::SockRef;
+
+    use super::*;
+    use crate::cutter::tests::{ipv4_frame, ipv6_frame};
+
+    /// Whether the kernel's own BPF machine lets `frame` into a socket with this filter.
+    fn passes(filter: &Filter, frame: &[u8]) -> bool {
+        let (sender, receiver) = UnixDatagram::pair().unwrap();
+        receiver.set_nonblocking(true).unwrap();
+        SockRef::from(&receiver).attach_filter(&filter.program(false)).unwrap();
+        sender.send(frame).unwrap();
+        receiver.recv(&mut [0; 4096]).is_ok()
+    }
+
+    fn only(blocks: &[u16]) -> Filter {
+        Filter { qpn_blocks: QpnBlocks::Only(blocks.to_vec()), ..Filter::default() }
+    }
+
+    /// The first 12 bytes of a payload with this destination queue pair.
+    fn bth(qpn: u32) -> [u8; 16] {
+        let mut bytes = [0xff; 16];
+        bytes[5..8].copy_from_slice(&qpn.to_be_bytes()[1..]);
+        bytes
+    }
+
+    #[test]
+    fn ours_passes_over_both_versions_of_ip() {
+        for filter in [Filter::default(), only(&[0x123])] {
+            assert!(passes(&filter, &ipv4_frame(4791, &bth(0x123456))));
+            assert!(passes(&filter, &ipv6_frame(4791, &bth(0x123456))));
+        }
+    }
+
+    #[test]
+    fn another_port_is_dropped() {
+        for port in [4790, 4792, 53, 0] {
+            assert!(!passes(&Filter::default(), &ipv4_frame(port, &bth(1))));
+            assert!(!passes(&Filter::default(), &ipv6_frame(port, &bth(1))));
+        }
+    }
+
+    #[test]
+    fn ipv4_with_options_or_in_fragments_is_dropped() {
+        let changed = |at: usize, value: u8| {
+            let mut frame = ipv4_frame(4791, &bth(1));
+            frame[at] = value;
+            passes(&Filter::default(), &frame)
+        };
+        assert!(changed(20, 0x40), "do not fragment is no fragment");
+        assert!(!changed(14, 0x46), "options");
+        assert!(!changed(20, 0x20), "more fragments follow");
+        assert!(!changed(21, 0x01), "a later fragment");
+        assert!(!changed(23, 6), "TCP");
+    }
+
+    #[test]
+    fn ipv6_with_another_next_header_is_dropped() {
+        let mut frame = ipv6_frame(4791, &bth(1));
+        frame[20] = 44;
+        assert!(!passes(&Filter::default(), &frame));
+    }
+
+    #[test]
+    fn another_ether_type_is_dropped() {
+        let mut frame = ipv4_frame(4791, &bth(1));
+        frame[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert!(!passes(&Filter::default(), &frame));
+    }
+
+    #[test]
+    fn a_frame_too_short_for_a_queue_pair_is_dropped() {
+        for frame in [ipv4_frame(4791, &bth(1)), ipv6_frame(4791, &bth(1))] {
+            let needed = frame.len() - 8;
+            for len in 1..frame.len() {
+                assert_eq!(passes(&only(&[0]), &frame[..len]), len >= needed, "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_blocks_let_nothing_in() {
+        assert!(!passes(&only(&[]), &ipv4_frame(4791, &bth(1))));
+    }
+
+    #[test]
+    fn the_kernel_takes_the_program_of_every_list_of_blocks() {
+        let scattered: Vec<u16> = (0..0x1000).step_by(2).collect();
+        let filter = only(&scattered);
+        assert!(filter.program(false).len() <= 4096);
+        for block in &scattered {
+            let frame = ipv4_frame(4791, &bth(u32::from(*block) << 12));
+            assert!(passes(&filter, &frame));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_frame_passes_if_its_queue_pair_is_in_a_block(
+            blocks in prop::collection::vec(0u16..0x40, 0..40),
+            qpn in 0u32..0x40_000,
+        ) {
+            let expected = blocks.contains(&((qpn >> 12) as u16));
+            prop_assert_eq!(passes(&only(&blocks), &ipv4_frame(4791, &bth(qpn))), expected);
+            prop_assert_eq!(passes(&only(&blocks), &ipv6_frame(4791, &bth(qpn))), expected);
+        }
     }
 }

@@ -1,6 +1,14 @@
 //! The interfaces of this network namespace.
 
-use std::{io, net::IpAddr};
+use std::{
+    io,
+    net::IpAddr,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::sys;
 
 /// An interface as the kernel describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +53,8 @@ pub struct InterfaceFlags {
     pub point_to_point: bool,
     /// Takes multicast.
     pub multicast: bool,
+    /// Carries Ethernet frames.
+    pub ethernet: bool,
 }
 
 /// What is behind an interface.
@@ -71,12 +81,82 @@ impl InterfaceKind {
     pub fn segments_in_software(&self) -> bool {
         matches!(self, Self::Loopback | Self::Veth | Self::Tap | Self::Bridge)
     }
+
+    fn of(is_loopback: bool, driver: io::Result<String>) -> Self {
+        match (is_loopback, driver.as_deref()) {
+            (true, _) => Self::Loopback,
+            (_, Ok("veth")) => Self::Veth,
+            (_, Ok("tun")) => Self::Tap,
+            (_, Ok("bridge")) => Self::Bridge,
+            (_, Ok("vlan" | "802.1Q VLAN Support")) => Self::Vlan,
+            (_, Ok("") | Err(_)) => Self::Unknown,
+            (_, Ok(driver)) => Self::Driver(driver.to_owned()),
+        }
+    }
 }
 
-/// Lists the interfaces of this thread's network namespace.
+/// Lists the interfaces of this thread's network namespace. One that vanishes while it is being
+/// asked is left out.
+///
+/// ```
+/// for interface in roce_io::interfaces()? {
+///     println!("{} (MTU {}): {:?}", interface.name, interface.mtu, interface.addresses);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
-/// The kernel's reason when it cannot be asked.
+/// The kernel's reason when no socket can be had to ask with.
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
-    Ok(Vec::new())
+    // Any socket will do: it only says which network namespace is meant.
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let listed = pnet_datalink::interfaces();
+    Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
+}
+
+fn describe(
+    socket: BorrowedFd<'_>,
+    found: pnet_datalink::NetworkInterface,
+) -> io::Result<InterfaceInfo> {
+    use sys::interface as ask;
+
+    let bits = ask::flags(socket, &found.name)?;
+    let has = |bit: i32| bits & bit as u32 != 0;
+    let hardware = ask::hardware_type(socket, &found.name)?;
+    let flags = InterfaceFlags {
+        up: has(libc::IFF_UP),
+        running: has(libc::IFF_RUNNING),
+        loopback: has(libc::IFF_LOOPBACK),
+        broadcast: has(libc::IFF_BROADCAST),
+        point_to_point: has(libc::IFF_POINTOPOINT),
+        multicast: has(libc::IFF_MULTICAST),
+        ethernet: [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware),
+    };
+    let addresses = found
+        .ips
+        .iter()
+        .map(|network| InterfaceAddress { address: network.ip(), prefix_len: network.prefix() });
+    Ok(InterfaceInfo {
+        mtu: ask::mtu(socket, &found.name)?,
+        kind: InterfaceKind::of(flags.loopback, ask::driver(socket, &found.name)),
+        addresses: addresses.collect(),
+        mac: found.mac.map(|mac| mac.octets()).filter(|_| flags.ethernet),
+        index: found.index,
+        name: found.name,
+        flags,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_listed_as_what_it_is() {
+        let all = interfaces().unwrap();
+        let lo = all.iter().find(|interface| interface.name == "lo").unwrap();
+        assert_eq!(lo.kind, InterfaceKind::Loopback);
+        assert_eq!(lo.mac, Some([0; 6]));
+        assert!(lo.flags.loopback && lo.flags.ethernet && lo.index > 0 && lo.mtu > 1500);
+    }
 }

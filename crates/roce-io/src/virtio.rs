@@ -5,9 +5,57 @@ use crate::{
     error::DeviceError,
 };
 
+/// Bytes of the header.
+pub(crate) const HEADER_LEN: usize = 10;
+
 /// Bytes of the longest frame we send. The kernel cuts what reaches its 65 536-byte limit, and an
 /// IP packet cannot name a length beyond 65 535.
 pub(crate) const MAX_FRAME_LEN: usize = 65_535;
+
+/// The header of a frame to send that has passed [`check`]. A frame that holds one packet alone is no train to the kernel,
+/// whatever it was called; its checksum still wants completing.
+pub(crate) fn outgoing_header(outgoing: &Outgoing) -> [u8; HEADER_LEN] {
+    let Some(segment_len) = outgoing.segment_len else { return [0; HEADER_LEN] };
+    let is_train = outgoing.len - outgoing.headers_len > segment_len;
+    let (kind, size) = if is_train { (GSO_UDP_L4, segment_len as u16) } else { (GSO_NONE, 0) };
+    let [hdr_len, size, start, offset] = [
+        outgoing.headers_len as u16,
+        size,
+        (outgoing.headers_len - UDP_LEN) as u16,
+        UDP_CHECKSUM_AT,
+    ]
+    .map(u16::to_ne_bytes);
+    let mut header = [0; HEADER_LEN];
+    header[..2].copy_from_slice(&[NEEDS_CSUM, kind]);
+    for (field, value) in header[2..].chunks_exact_mut(2).zip([hdr_len, size, start, offset]) {
+        field.copy_from_slice(&value);
+    }
+    header
+}
+
+/// What the header of a received frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    /// UDP payload bytes of each packet of a train.
+    pub(crate) segment_len: Option<usize>,
+    /// The UDP checksum is not complete.
+    pub(crate) checksum_partial: bool,
+}
+
+impl Incoming {
+    /// `None`: the frame is a train of a kind that we do not know.
+    pub(crate) fn parse(header: &[u8; HEADER_LEN]) -> Option<Self> {
+        let [flags, kind, _, _, size_0, size_1, ..] = *header;
+        let checksum_partial = flags & NEEDS_CSUM != 0;
+        match (kind, u16::from_ne_bytes([size_0, size_1])) {
+            (GSO_NONE, _) => Some(Self { segment_len: None, checksum_partial }),
+            (GSO_UDP_L4, size @ 1..) => {
+                Some(Self { segment_len: Some(size.into()), checksum_partial })
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Holds a frame to what the device carries; returns its bytes.
 pub(crate) fn check<'a>(
@@ -16,24 +64,22 @@ pub(crate) fn check<'a>(
     limits: &Limits,
     name: &str,
 ) -> Result<&'a [u8], DeviceError> {
+    let bad = |what| Err(DeviceError::BadFrame { what });
     let Outgoing { len, segment_len, headers_len } = *outgoing;
-    let Some(frame) = slot.get(..len).filter(|frame| frame.len() >= ETHERNET_LEN) else {
-        return Err(DeviceError::BadFrame { what: "it is longer than its slot or has no header" });
-    };
-    // A VLAN tag lies below IP: it does not count against the MTU.
-    let ip_at = |frame: &[u8]| if frame[12..14] == [0x81, 0x00] { 18 } else { ETHERNET_LEN };
+    let Some(frame) = slot.get(..len) else { return bad("it is longer than its slot") };
+    let Some(ip_at) = ip_offset(frame) else { return bad("it has no whole Ethernet header") };
     let packet_len = match segment_len {
-        None => len - ip_at(frame).min(len),
-        Some(0) => return Err(DeviceError::BadFrame { what: "a train of empty packets" }),
-        Some(_) if headers_len < ETHERNET_LEN + 28 || headers_len > len => {
-            return Err(DeviceError::BadFrame { what: "a train without IP and UDP headers" });
+        None => len - ip_at,
+        Some(0) => return bad("a train of empty packets"),
+        Some(_) if headers_len < ip_at + IPV4_LEN + UDP_LEN || headers_len >= len => {
+            return bad("a train without IP and UDP headers, or without payload");
         }
         Some(segment_len) => {
             let payload = len - headers_len;
-            if payload.div_ceil(segment_len) > limits.max_train_packets {
-                return Err(DeviceError::BadFrame { what: "more packets than a train may hold" });
+            if payload.div_ceil(segment_len) > limits.max_train_packets.max(1) {
+                return bad("more packets than a train may hold on this interface");
             }
-            headers_len - ip_at(frame).min(headers_len) + segment_len.min(payload)
+            headers_len - ip_at + segment_len.min(payload)
         }
     };
     if packet_len > limits.mtu {
@@ -43,4 +89,112 @@ pub(crate) fn check<'a>(
     Ok(frame)
 }
 
+/// Where the IP header starts: VLAN tags lie below it and do not count against the MTU.
+fn ip_offset(frame: &[u8]) -> Option<usize> {
+    let mut at = ETHERNET_LEN;
+    for _ in 0..MAX_VLAN_TAGS {
+        match *frame.get(at - 2..at)? {
+            [0x81, 0x00] | [0x88, 0xa8] => at += VLAN_LEN,
+            _ => break,
+        }
+    }
+    (at <= frame.len()).then_some(at)
+}
+
 const ETHERNET_LEN: usize = 14;
+const VLAN_LEN: usize = 4;
+const MAX_VLAN_TAGS: usize = 2;
+const IPV4_LEN: usize = 20;
+const UDP_LEN: usize = 8;
+const UDP_CHECKSUM_AT: u16 = 6;
+
+const NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_UDP_L4: u8 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { mtu: 1500, max_frame_len: 65_535, max_train_packets: 64 };
+
+    #[test]
+    fn a_train_names_its_checksum_and_its_segments() {
+        let header = outgoing_header(&Outgoing::train(42 + 3 * 1040, 42, 1040));
+        let fields = [42u16, 1040, 34, 6].map(u16::to_ne_bytes).concat();
+        assert_eq!((&header[..2], &header[2..]), (&[1u8, 5][..], &fields[..]));
+    }
+
+    #[test]
+    fn a_train_of_one_is_a_packet_whose_checksum_wants_completing() {
+        let header = outgoing_header(&Outgoing::train(42 + 1040, 42, 1040));
+        assert_eq!(
+            Incoming::parse(&header),
+            Some(Incoming { segment_len: None, checksum_partial: true })
+        );
+    }
+
+    #[test]
+    fn a_single_packet_is_sent_untouched() {
+        assert_eq!(outgoing_header(&Outgoing::single(60)), [0; HEADER_LEN]);
+    }
+
+    #[test]
+    fn what_is_sent_as_a_train_is_understood_as_one() {
+        let header = outgoing_header(&Outgoing::train(9000, 62, 1040));
+        assert_eq!(
+            Incoming::parse(&header),
+            Some(Incoming { segment_len: Some(1040), checksum_partial: true })
+        );
+    }
+
+    #[test]
+    fn a_train_of_an_unknown_kind_or_of_nothing_is_refused() {
+        assert_eq!(Incoming::parse(&[1, 1, 0, 0, 5, 5, 0, 0, 0, 0]), None);
+        assert_eq!(Incoming::parse(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn a_segment_is_held_to_the_mtu_to_the_byte() {
+        let slot = vec![0; 20_000];
+        let train = |segment_len| Outgoing::train(42 + 4 * segment_len, 42, segment_len);
+        assert!(check(&slot, &train(1472), &LIMITS, "eth0").is_ok());
+        assert_eq!(
+            check(&slot, &train(1473), &LIMITS, "eth0"),
+            Err(DeviceError::SegmentTooLong { name: "eth0".into(), packet_len: 1501, mtu: 1500 })
+        );
+        assert!(check(&slot, &Outgoing::single(1514), &LIMITS, "eth0").is_ok());
+        assert!(check(&slot, &Outgoing::single(1515), &LIMITS, "eth0").is_err());
+    }
+
+    #[test]
+    fn a_vlan_tag_does_not_count_against_the_mtu() {
+        let mut slot = vec![0; 20_000];
+        slot[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert!(check(&slot, &Outgoing::train(46 + 2 * 1472, 46, 1472), &LIMITS, "eth0").is_ok());
+        assert!(check(&slot, &Outgoing::train(46 + 2 * 1473, 46, 1473), &LIMITS, "eth0").is_err());
+        assert!(check(&slot, &Outgoing::single(1518), &LIMITS, "eth0").is_ok());
+    }
+
+    #[test]
+    fn a_train_holds_no_more_packets_than_the_device_takes() {
+        let slot = vec![0; 20_000];
+        assert!(check(&slot, &Outgoing::train(42 + 64 * 100, 42, 100), &LIMITS, "eth0").is_ok());
+        assert!(check(&slot, &Outgoing::train(43 + 64 * 100, 42, 100), &LIMITS, "eth0").is_err());
+    }
+
+    #[test]
+    fn nonsense_in_a_slot_is_an_error_and_no_panic() {
+        let slot = [0x81, 0, 0x81, 0].repeat(20);
+        for len in 0..=slot.len() + 1 {
+            for headers_len in 0..=slot.len() + 1 {
+                for segment_len in [None, Some(0), Some(1), Some(usize::MAX)] {
+                    let outgoing = Outgoing { len, segment_len, headers_len };
+                    if check(&slot, &outgoing, &LIMITS, "eth0").is_ok() {
+                        outgoing_header(&outgoing);
+                    }
+                }
+            }
+        }
+    }
+}

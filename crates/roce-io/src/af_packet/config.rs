@@ -1,0 +1,154 @@
+//! How to open an interface.
+
+use std::{io, net::UdpSocket, os::fd::AsFd};
+
+use crate::{Filter, error::OpenError, sys};
+
+/// How to open an interface. [`AfPacketConfig::new`] gives what suits most.
+///
+/// ```
+/// use roce_io::{AfPacketConfig, Trains};
+///
+/// let config = AfPacketConfig { trains: Trains::Off, ..AfPacketConfig::new("eth0") };
+/// assert_eq!(config.interface, "eth0");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfPacketConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// How frames come in.
+    pub receive: ReceiveMode,
+    /// Frames that may wait for the kernel, 1..=64. Default 8: more costs cache and gains nothing.
+    pub transmit_slots: usize,
+    /// Pass by the interface's queueing discipline. Default true.
+    pub qdisc_bypass: bool,
+    /// Whether to send trains. Default [`Trains::Auto`].
+    pub trains: Trains,
+    /// Packets a train may hold, 1..=64, or more where [`probe_max_segments`] found more.
+    pub max_train_packets: usize,
+    /// Which frames to let in.
+    pub filter: Filter,
+    /// Bytes of socket receive buffer to ask for ([`ReceiveMode::Mmsg`] alone uses it). What the
+    /// system's limit cuts off is cut off in silence. Default 64 MiB.
+    pub receive_buffer_len: usize,
+    /// Bytes of socket send buffer to ask for. Default 4 MiB.
+    pub send_buffer_len: usize,
+}
+
+impl AfPacketConfig {
+    /// The defaults, for one interface.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            receive: ReceiveMode::default(),
+            transmit_slots: 8,
+            qdisc_bypass: true,
+            trains: Trains::Auto,
+            max_train_packets: 64,
+            filter: Filter::default(),
+            receive_buffer_len: 64 << 20,
+            send_buffer_len: 4 << 20,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        let bad = |what| Err(OpenError::BadConfig { what });
+        match self.receive {
+            ReceiveMode::Ring { slots } if !(1..=MAX_RING_SLOTS).contains(&slots) => {
+                return bad("a receive ring has 1 to 4096 slots");
+            }
+            ReceiveMode::Mmsg { batch } if !(1..=sys::mmsg::MAX_BATCH).contains(&batch) => {
+                return bad("a receive batch has 1 to 64 frames");
+            }
+            _ => {}
+        }
+        if !(1..=sys::mmsg::MAX_BATCH).contains(&self.transmit_slots) {
+            return bad("there are 1 to 64 transmit slots");
+        }
+        if self.max_train_packets == 0 {
+            return bad("a train holds at least one packet");
+        }
+        Ok(())
+    }
+}
+
+/// How frames come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveMode {
+    /// A ring shared with the kernel: lowest latency, highest throughput, and no need for a
+    /// privileged buffer size.
+    Ring {
+        /// Frames the ring holds, 1..=4096, rounded up to a multiple of 15. Each takes 68 KiB.
+        slots: usize,
+    },
+    /// `recvmmsg` into as many buffers of 64 KiB.
+    Mmsg {
+        /// Frames taken in one system call, 1..=64.
+        batch: usize,
+    },
+}
+
+impl Default for ReceiveMode {
+    fn default() -> Self {
+        Self::Ring { slots: 128 }
+    }
+}
+
+/// Whether to send trains. Trains that arrive are always understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trains {
+    /// Always: where the device cannot take one the kernel cuts it.
+    On,
+    /// Never.
+    Off,
+    /// Where the device is known to segment in software: veth, tap, bridge, `lo`.
+    #[default]
+    Auto,
+}
+
+/// The most packets that this kernel takes in one train: 64 on older kernels, 128 on newer ones.
+/// 64 when it cannot be found out, such as while `lo` is down.
+pub fn probe_max_segments() -> usize {
+    if takes_segments(128).unwrap_or(false) { 128 } else { 64 }
+}
+
+/// Whether a UDP socket can send itself so many segments of one byte at once: the kernel holds
+/// UDP and packet sockets to one limit.
+fn takes_segments(count: usize) -> io::Result<bool> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    sys::socket::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 1)?;
+    match socket.send_to(&vec![0; count], socket.local_addr()?) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+const MAX_RING_SLOTS: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_64_or_128_segments_and_not_a_thousand() {
+        assert!([64, 128].contains(&probe_max_segments()));
+        assert!(!takes_segments(1000).unwrap_or(false));
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_is_refused() {
+        let fine = AfPacketConfig::new("lo");
+        assert!(fine.check().is_ok());
+        for bad in [
+            AfPacketConfig { receive: ReceiveMode::Ring { slots: 0 }, ..fine.clone() },
+            AfPacketConfig { receive: ReceiveMode::Ring { slots: 4097 }, ..fine.clone() },
+            AfPacketConfig { receive: ReceiveMode::Mmsg { batch: 65 }, ..fine.clone() },
+            AfPacketConfig { transmit_slots: 0, ..fine.clone() },
+            AfPacketConfig { transmit_slots: 65, ..fine.clone() },
+            AfPacketConfig { max_train_packets: 0, ..fine.clone() },
+        ] {
+            assert!(matches!(bad.check(), Err(OpenError::BadConfig { .. })), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How frames come in: from the ring, or by many a system call.
+
+use std::{io, os::fd::BorrowedFd};
+
+use super::ReceiveMode;
+use crate::{
+    device::Received,
+    sys::{
+        mmsg::{self, Arrival},
+        ring::{Ring, RingFrame},
+    },
+    virtio::{HEADER_LEN, Incoming},
+};
+
+#[derive(Debug)]
+pub(super) struct Receiver {
+    source: Source,
+    unusable: u64,
+}
+
+#[derive(Debug)]
+enum Source {
+    Ring(Ring),
+    Mmsg { buffers: Vec<Vec<u8>>, arrivals: Vec<Arrival> },
+}
+
+impl Receiver {
+    pub(super) fn new(socket: BorrowedFd<'_>, mode: ReceiveMode) -> io::Result<Self> {
+        let source = match mode {
+            ReceiveMode::Ring { slots } => Source::Ring(Ring::new(socket, slots)?),
+            ReceiveMode::Mmsg { batch } => Source::Mmsg {
+                buffers: vec![vec![0; BUFFER_LEN]; batch],
+                arrivals: vec![Arrival::default(); batch],
+            },
+        };
+        Ok(Self { source, unusable: 0 })
+    }
+
+    /// As [`FrameDevice::receive`](crate::FrameDevice::receive).
+    pub(super) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        budget: usize,
+        on_frame: &mut dyn FnMut(Received<'_>),
+    ) -> io::Result<usize> {
+        let mut count = 0;
+        while count < budget {
+            let taken = match &mut self.source {
+                Source::Ring(ring) => {
+                    let unusable = &mut self.unusable;
+                    usize::from(ring.take(|frame| *unusable += lend_ring(frame, on_frame)))
+                }
+                Source::Mmsg { buffers, arrivals } => {
+                    let room = buffers.len().min(budget - count);
+                    let taken = receive_now(socket, &mut buffers[..room], arrivals)?;
+                    for (buffer, arrival) in buffers.iter().zip(&arrivals[..taken]) {
+                        self.unusable += lend_buffer(buffer, *arrival, on_frame);
+                    }
+                    taken
+                }
+            };
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+        }
+        Ok(count)
+    }
+
+    /// Frames that could not be lent on: cut short, or trains of an unknown kind.
+    pub(super) fn unusable(&self) -> u64 {
+        self.unusable
+    }
+}
+
+/// The three below lend a frame on, or return 1 for one that is unusable.
+fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
+    match frame {
+        RingFrame::Whole { virtio, bytes } => lend(virtio, bytes, on_frame),
+        RingFrame::Unusable => 1,
+    }
+}
+
+fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
+    match buffer[..arrival.len].split_first_chunk() {
+        Some((virtio, bytes)) if !arrival.truncated => lend(virtio, bytes, on_frame),
+        _ => 1,
+    }
+}
+
+fn lend(virtio: &[u8; HEADER_LEN], bytes: &[u8], on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
+    let Some(Incoming { segment_len, checksum_partial }) = Incoming::parse(virtio) else {
+        return 1;
+    };
+    on_frame(Received { bytes, segment_len, udp_checksum_partial: checksum_partial });
+    0
+}
+
+fn receive_now(
+    socket: BorrowedFd<'_>,
+    buffers: &mut [Vec<u8>],
+    arrivals: &mut [Arrival],
+) -> io::Result<usize> {
+    match mmsg::receive(socket, buffers, arrivals) {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+        {
+            Ok(0)
+        }
+        result => result,
+    }
+}
+
+/// The longest IP packet, its Ethernet header with two VLAN tags, and the virtio header.
+const BUFFER_LEN: usize = HEADER_LEN + 65_535 + 22;

@@ -1,0 +1,136 @@
+//! How frames go out: slots that are filled, handed over in batches, and kept while the kernel
+//! has no room.
+
+use std::{collections::VecDeque, io, os::fd::BorrowedFd};
+
+use crate::{
+    device::{Limits, Outgoing},
+    error::DeviceError,
+    sys::mmsg,
+    virtio::{self, HEADER_LEN, MAX_FRAME_LEN},
+};
+
+/// Every slot is either free or ready.
+#[derive(Debug)]
+pub(super) struct Transmitter {
+    slots: Vec<Vec<u8>>,
+    /// Used last, used first again: its cache lines are still warm.
+    free: Vec<usize>,
+    /// In the order of sending.
+    ready: VecDeque<Ready>,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    slot: usize,
+    len: usize,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    queue_full: u64,
+    too_long: u64,
+    refused: u64,
+    stale: u64,
+}
+
+impl Transmitter {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            slots: vec![vec![0; FRAME_AT + MAX_FRAME_LEN]; slots],
+            free: (0..slots).collect(),
+            ready: VecDeque::with_capacity(slots),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Lends free slots to `fill` until it returns `None`, none is free, or what it wrote may not
+    /// be sent.
+    pub(super) fn fill(
+        &mut self,
+        limits: &Limits,
+        interface: &str,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+    ) -> Result<(), DeviceError> {
+        while let Some(&slot) = self.free.last() {
+            let buffer = &mut self.slots[slot];
+            let Some(outgoing) = fill(&mut buffer[FRAME_AT..]) else { break };
+            if let Err(error) = virtio::check(&buffer[FRAME_AT..], &outgoing, limits, interface) {
+                match error {
+                    DeviceError::SegmentTooLong { .. } => self.counts.too_long += 1,
+                    _ => self.counts.refused += 1,
+                }
+                return Err(error);
+            }
+            buffer[FRAME_AT - HEADER_LEN..FRAME_AT]
+                .copy_from_slice(&virtio::outgoing_header(&outgoing));
+            self.free.pop();
+            self.ready.push_back(Ready { slot, len: outgoing.len });
+        }
+        Ok(())
+    }
+
+    /// Hands over what is ready; returns how many frames the kernel took.
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let (mut sent, mut down_before, mut refusal) = (0, false, None);
+        while !self.ready.is_empty() {
+            let frames = self
+                .ready
+                .iter()
+                .map(|ready| &self.slots[ready.slot][FRAME_AT - HEADER_LEN..FRAME_AT + ready.len]);
+            match mmsg::send(socket, frames) {
+                Ok(count) => {
+                    self.release(count);
+                    sent += count;
+                }
+                Err(error) => match error.raw_os_error() {
+                    // EAGAIN: the socket's buffer is full; ENOBUFS: the device's queue is, or its
+                    // carrier is not there yet.
+                    Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                        self.counts.queue_full += 1;
+                        break;
+                    }
+                    // It may be the echo of a time when the interface was down.
+                    Some(libc::ENETDOWN) if !down_before => down_before = true,
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        self.counts.stale += self.ready.len() as u64;
+                        self.release(self.ready.len());
+                        return Err(error);
+                    }
+                    // The first frame is at fault: those behind it are not.
+                    code => {
+                        match code {
+                            Some(libc::EMSGSIZE) => self.counts.too_long += 1,
+                            _ => self.counts.refused += 1,
+                        }
+                        self.release(1);
+                        refusal = Some(error);
+                    }
+                },
+            }
+        }
+        refusal.map_or(Ok(sent), Err)
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn counters(&self) -> [(&'static str, u64); 4] {
+        let Counts { queue_full, too_long, refused, stale } = self.counts;
+        [
+            ("socket_sent_queue_full", queue_full),
+            ("socket_sent_too_long", too_long),
+            ("socket_sent_refused", refused),
+            ("socket_sent_stale", stale),
+        ]
+    }
+
+    fn release(&mut self, count: usize) {
+        self.free.extend(self.ready.drain(..count).map(|ready| ready.slot));
+    }
+}
+
+/// Where a frame starts in its slot: aligned, with the virtio header straight before it.
+const FRAME_AT: usize = 16;

@@ -1,0 +1,208 @@
+//! One direction of a faulty device: packets in, fates decided, packets out.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::{Fault, FaultConfig, Odds};
+use crate::device::Direction;
+
+/// Packets come in by [`admit`](Self::admit) and leave through the ready queue, in order but for
+/// the faults.
+pub(super) struct Lane {
+    odds: Odds,
+    script: HashMap<u64, Vec<Fault>>,
+    max_delay: Duration,
+    max_reorder: u32,
+    reorder_hold: Duration,
+    dice: StdRng,
+    admitted: u64,
+    ready: VecDeque<Vec<u8>>,
+    held: Vec<Held>,
+    /// Buffers to use again.
+    spare: Vec<Vec<u8>>,
+    counts: [u64; 5],
+    /// The latest time that was told.
+    now: Option<Instant>,
+}
+
+struct Held {
+    packet: Vec<u8>,
+    due: Instant,
+    /// Due as soon as so many packets were admitted.
+    behind: Option<u64>,
+}
+
+impl Lane {
+    pub(super) fn new(config: &FaultConfig, direction: Direction) -> Self {
+        let (odds, lane) = match direction {
+            Direction::In => (config.inbound, 0),
+            Direction::Out => (config.outbound, 1),
+        };
+        let mut script: HashMap<u64, Vec<Fault>> = HashMap::new();
+        for line in config.script.iter().filter(|line| line.direction == direction) {
+            script.entry(line.packet).or_default().push(line.fault);
+        }
+        Self {
+            odds,
+            script,
+            max_delay: config.max_delay,
+            max_reorder: config.max_reorder.max(1),
+            reorder_hold: config.reorder_hold,
+            // Each direction has its own dice: traffic one way does not change the other's fate.
+            dice: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(lane)),
+            admitted: 0,
+            ready: VecDeque::new(),
+            held: Vec::new(),
+            spare: Vec::new(),
+            counts: [0; 5],
+            now: None,
+        }
+    }
+
+    /// Decides the fate of the next packet.
+    pub(super) fn admit(&mut self, packet: &[u8], now: Instant) {
+        self.now = Some(now);
+        let faults = self.script.remove(&self.admitted).unwrap_or_else(|| self.throw());
+        self.admitted += 1;
+        self.suffer(packet, &faults, now);
+        // Whoever is overtaken by this packet comes behind it.
+        let admitted = self.admitted;
+        self.release(|held| held.behind.is_some_and(|behind| behind <= admitted));
+    }
+
+    /// Lets go of packets whose time has come.
+    pub(super) fn release_due(&mut self, now: Instant) {
+        self.now = Some(now);
+        self.release(|held| held.due <= now);
+    }
+
+    /// When a held packet is due, or at once when one is ready.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        if self.has_ready() { self.now } else { self.held.iter().map(|held| held.due).min() }
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Lends the next packet that is ready; false: none is.
+    pub(super) fn pop_with(&mut self, on_packet: &mut dyn FnMut(&[u8])) -> bool {
+        let Some(packet) = self.ready.pop_front() else { return false };
+        on_packet(&packet);
+        self.spare.push(packet);
+        true
+    }
+
+    /// Copies the next packet that is ready to the start of `slot`; returns its length.
+    pub(super) fn pop_into(&mut self, slot: &mut [u8]) -> Option<usize> {
+        let mut len = 0;
+        self.pop_with(&mut |packet| {
+            len = packet.len();
+            slot[..len].copy_from_slice(packet);
+        })
+        .then_some(len)
+    }
+
+    /// Packets dropped, duplicated, delayed, reordered, corrupted.
+    pub(super) fn counters(&self) -> [u64; 5] {
+        self.counts
+    }
+
+    /// The dice fall in the same order for every packet, so that a seed repeats a run.
+    fn throw(&mut self) -> Vec<Fault> {
+        let Odds { drop, duplicate, delay, reorder, corrupt } = self.odds;
+        let [drop, duplicate, delay, reorder, corrupt] =
+            [drop, duplicate, delay, reorder, corrupt].map(|odds| self.dice.random::<f64>() < odds);
+        let mut faults = Vec::new();
+        if drop {
+            faults.push(Fault::Drop);
+        }
+        if corrupt {
+            faults.push(Fault::Corrupt);
+        }
+        if duplicate {
+            faults.push(Fault::Duplicate);
+        }
+        if delay {
+            faults.push(Fault::Delay(self.max_delay.mul_f64(self.dice.random())));
+        }
+        if reorder {
+            faults.push(Fault::Reorder(self.dice.random_range(1..=self.max_reorder)));
+        }
+        faults
+    }
+
+    fn suffer(&mut self, packet: &[u8], faults: &[Fault], now: Instant) {
+        let mut packet = self.copy(packet);
+        let mut hold: Option<(Instant, Option<u64>)> = None;
+        let mut twin = None;
+        for fault in faults {
+            self.counts[index(fault)] += 1;
+            match *fault {
+                Fault::Drop => {
+                    self.spare.push(packet);
+                    self.spare.extend(twin);
+                    return;
+                }
+                Fault::Corrupt => self.turn_a_bit(&mut packet),
+                Fault::Duplicate => twin = Some(self.copy(&packet)),
+                Fault::Delay(by) => hold = Some((now + by, None)),
+                Fault::Reorder(behind) => {
+                    let behind = self.admitted.saturating_add(behind.into());
+                    hold = Some((now + self.reorder_hold, Some(behind)));
+                }
+            }
+        }
+        // Of two, one stays in its place: that is what a duplicate in a network looks like.
+        self.ready.extend(twin);
+        match hold {
+            None => self.ready.push_back(packet),
+            Some((due, behind)) => self.held.push(Held { packet, due, behind }),
+        }
+        if self.held.len() > MAX_HELD {
+            let Held { packet, .. } = self.held.remove(0);
+            self.ready.push_back(packet);
+        }
+    }
+
+    fn turn_a_bit(&mut self, packet: &mut [u8]) {
+        if packet.len() > ETHERNET_LEN {
+            let bit = self.dice.random_range(ETHERNET_LEN * 8..packet.len() * 8);
+            packet[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    fn release(&mut self, is_due: impl Fn(&Held) -> bool) {
+        if self.held.is_empty() {
+            return;
+        }
+        let mut freed: Vec<Held> = self.held.extract_if(.., |held| is_due(held)).collect();
+        freed.sort_by_key(|held| held.due);
+        self.ready.extend(freed.into_iter().map(|held| held.packet));
+    }
+
+    fn copy(&mut self, packet: &[u8]) -> Vec<u8> {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(packet);
+        copy
+    }
+}
+
+fn index(fault: &Fault) -> usize {
+    match fault {
+        Fault::Drop => 0,
+        Fault::Duplicate => 1,
+        Fault::Delay(_) => 2,
+        Fault::Reorder(_) => 3,
+        Fault::Corrupt => 4,
+    }
+}
+
+const ETHERNET_LEN: usize = 14;
+/// Packets held back at most; beyond, the oldest is let go early.
+const MAX_HELD: usize = 4096;

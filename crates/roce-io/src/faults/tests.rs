@@ -1,0 +1,271 @@
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{MemoryConfig, MemoryDevice, cutter::tests::ipv4_frame, memory_pair};
+
+/// A clock that stands still until it is told.
+#[derive(Clone)]
+struct Clock(Arc<Mutex<Instant>>);
+
+impl Clock {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+    fn now(&self) -> Instant {
+        *self.0.lock().unwrap()
+    }
+    fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+/// A faulty end, the plain end it is joined to, and the faulty end's clock.
+fn faulty(config: FaultConfig) -> (Faulty<MemoryDevice>, MemoryDevice, Clock) {
+    let (here, there) = memory_pair(&MemoryConfig::default());
+    let clock = Clock::new();
+    let its = clock.clone();
+    (Faulty::with_clock(here, config, move || its.now()), there, clock)
+}
+
+fn out(packet: u64, fault: Fault) -> ScriptedFault {
+    ScriptedFault { direction: Direction::Out, packet, fault }
+}
+
+fn script(script: &[ScriptedFault]) -> FaultConfig {
+    FaultConfig { script: script.to_vec(), ..FaultConfig::default() }
+}
+
+/// Sends packets that hold these numbers.
+fn send(device: &mut impl FrameDevice, numbers: impl IntoIterator<Item = u32>) {
+    let mut numbers = numbers.into_iter().peekable();
+    while numbers.peek().is_some() {
+        device
+            .transmit(&mut |slot| {
+                slot[..60].fill(0);
+                slot[56..60].copy_from_slice(&numbers.next()?.to_be_bytes());
+                Some(Outgoing::single(60))
+            })
+            .unwrap();
+    }
+}
+
+fn receive(device: &mut impl FrameDevice) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    while device.receive(16, &mut |frame| packets.push(frame.bytes.to_vec())).unwrap() > 0 {}
+    packets
+}
+
+fn numbers(device: &mut impl FrameDevice) -> Vec<u32> {
+    let number = |packet: &Vec<u8>| u32::from_be_bytes(*packet.last_chunk().unwrap());
+    receive(device).iter().map(number).collect()
+}
+
+#[test]
+fn without_faults_nothing_changes_but_that_trains_are_cut() {
+    let (mut here, mut there, _) = faulty(FaultConfig::default());
+    let train = ipv4_frame(4791, &[7; 250]);
+    let mut once = Some(&train);
+    let mut fill = |slot: &mut [u8]| {
+        let train = once.take()?;
+        slot[..train.len()].copy_from_slice(train);
+        Some(Outgoing::train(train.len(), 42, 100))
+    };
+    here.transmit(&mut fill).unwrap();
+    let lens: Vec<_> = receive(&mut there).iter().map(Vec::len).collect();
+    assert_eq!(lens, [142, 142, 92]);
+    once = Some(&train);
+    let mut fill = |slot: &mut [u8]| {
+        let train = once.take()?;
+        slot[..train.len()].copy_from_slice(train);
+        Some(Outgoing::train(train.len(), 42, 100))
+    };
+    there.transmit(&mut fill).unwrap();
+    let lens: Vec<_> = receive(&mut here).iter().map(Vec::len).collect();
+    assert_eq!(lens, [142, 142, 92]);
+}
+
+#[test]
+fn each_packet_of_a_train_has_its_own_fate() {
+    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Drop)]));
+    let train = ipv4_frame(4791, &[7; 250]);
+    let mut once = Some(&train);
+    here.transmit(&mut |slot| {
+        let train = once.take()?;
+        slot[..train.len()].copy_from_slice(train);
+        Some(Outgoing::train(train.len(), 42, 100))
+    })
+    .unwrap();
+    let lens: Vec<_> = receive(&mut there).iter().map(Vec::len).collect();
+    assert_eq!(lens, [142, 92]);
+}
+
+#[test]
+fn a_dropped_packet_vanishes_and_no_other() {
+    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Drop), out(3, Fault::Drop)]));
+    send(&mut here, 0..5);
+    assert_eq!(numbers(&mut there), [0, 2, 4]);
+}
+
+#[test]
+fn a_script_for_one_direction_leaves_the_other_alone() {
+    let (mut here, mut there, _) = faulty(script(&[out(0, Fault::Drop)]));
+    send(&mut there, 0..2);
+    assert_eq!(numbers(&mut here), [0, 1]);
+    let inbound = ScriptedFault { direction: Direction::In, packet: 0, fault: Fault::Drop };
+    let (mut here, mut there, _) = faulty(script(&[inbound]));
+    send(&mut there, 0..2);
+    assert_eq!(numbers(&mut here), [1]);
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [0, 1]);
+}
+
+#[test]
+fn a_duplicated_packet_comes_twice() {
+    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Duplicate)]));
+    send(&mut here, 0..3);
+    assert_eq!(numbers(&mut there), [0, 1, 1, 2]);
+}
+
+#[test]
+fn a_corrupted_packet_differs_in_one_bit_behind_the_ethernet_header() {
+    for seed in 0..200 {
+        let config = FaultConfig { seed, ..script(&[out(0, Fault::Corrupt)]) };
+        let (mut here, mut there, _) = faulty(config);
+        send(&mut here, [0]);
+        let packet = receive(&mut there).remove(0);
+        assert_eq!(packet.len(), 60);
+        assert_eq!(packet.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+        assert!(packet[..14].iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn a_delayed_packet_comes_when_it_is_due_and_not_before() {
+    let by = Duration::from_millis(7);
+    let (mut here, mut there, clock) = faulty(script(&[out(0, Fault::Delay(by))]));
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [1]);
+    assert_eq!(here.wake_at(), Some(clock.now() + by));
+    clock.advance(by - Duration::from_nanos(1));
+    assert_eq!(numbers(&mut here), []);
+    assert_eq!(numbers(&mut there), []);
+    clock.advance(Duration::from_nanos(1));
+    assert_eq!(numbers(&mut here), []);
+    assert_eq!(numbers(&mut there), [0]);
+    assert_eq!(here.wake_at(), None);
+}
+
+#[test]
+fn a_delayed_packet_comes_in_when_it_is_due() {
+    let by = Duration::from_millis(7);
+    let inbound = ScriptedFault { direction: Direction::In, packet: 0, fault: Fault::Delay(by) };
+    let (mut here, mut there, clock) = faulty(script(&[inbound]));
+    send(&mut there, 0..2);
+    assert_eq!(numbers(&mut here), [1]);
+    assert_eq!(here.wake_at(), Some(clock.now() + by));
+    clock.advance(by);
+    assert_eq!(numbers(&mut here), [0]);
+}
+
+#[test]
+fn a_reordered_packet_comes_behind_those_that_overtake_it() {
+    let (mut here, mut there, _) = faulty(script(&[out(1, Fault::Reorder(2))]));
+    send(&mut here, 0..6);
+    assert_eq!(numbers(&mut there), [0, 2, 3, 1, 4, 5]);
+}
+
+#[test]
+fn a_reordered_packet_that_nobody_overtakes_comes_after_all() {
+    let (mut here, mut there, clock) = faulty(script(&[out(0, Fault::Reorder(3))]));
+    send(&mut here, 0..2);
+    assert_eq!(numbers(&mut there), [1]);
+    clock.advance(FaultConfig::default().reorder_hold);
+    assert_eq!(numbers(&mut here), []);
+    assert_eq!(numbers(&mut there), [0]);
+}
+
+#[test]
+fn a_packet_that_waits_for_its_receivers_budget_wakes_it_at_once() {
+    let (mut here, mut there, clock) = faulty(FaultConfig::default());
+    there.transmit(&mut |_| None).unwrap();
+    let train = ipv4_frame(4791, &[7; 250]);
+    let mut once = Some(&train);
+    there
+        .transmit(&mut |slot| {
+            let train = once.take()?;
+            slot[..train.len()].copy_from_slice(train);
+            Some(Outgoing::train(train.len(), 42, 100))
+        })
+        .unwrap();
+    assert_eq!(here.receive(1, &mut |_| ()).unwrap(), 1);
+    assert!(here.wake_at().unwrap() <= clock.now());
+    assert_eq!(here.receive(8, &mut |_| ()).unwrap(), 2);
+    assert_eq!(here.wake_at(), None);
+}
+
+#[test]
+fn a_seed_repeats_a_run_and_another_seed_does_not() {
+    let run = |seed| {
+        let odds = Odds { drop: 0.2, duplicate: 0.2, reorder: 0.2, corrupt: 0.2, delay: 0.0 };
+        let (mut here, mut there, _) =
+            faulty(FaultConfig { seed, outbound: odds, ..FaultConfig::default() });
+        send(&mut here, 0..500);
+        receive(&mut there)
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}
+
+#[test]
+fn the_dice_are_fair() {
+    let odds = Odds { drop: 0.1, ..Odds::default() };
+    let (mut here, mut there, _) = faulty(FaultConfig { outbound: odds, ..Default::default() });
+    let mut arrived = 0;
+    for batch in 0..20 {
+        send(&mut here, batch * 500..(batch + 1) * 500);
+        arrived += numbers(&mut there).len();
+    }
+    // Ten standard deviations: 30 each.
+    assert!((8700..9300).contains(&arrived), "{arrived} of 10000");
+    assert!(here.counters().contains(&("fault_sent_dropped", 10_000 - arrived as u64)));
+}
+
+#[test]
+fn odds_beyond_certainty_are_certainty_and_nonsense_is_never() {
+    for (drop, arrive) in [(1.0, 0), (7.0, 0), (-1.0, 9), (f64::NAN, 9)] {
+        let outbound = Odds { drop, ..Odds::default() };
+        let (mut here, mut there, _) = faulty(FaultConfig { outbound, ..Default::default() });
+        send(&mut here, 0..9);
+        assert_eq!(numbers(&mut there).len(), arrive, "{drop}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn without_dropping_every_packet_arrives_and_none_is_invented(
+        seed in any::<u64>(),
+        duplicate in 0.0..1.0f64,
+        delay in 0.0..1.0f64,
+        reorder in 0.0..1.0f64,
+        count in 1u32..200,
+    ) {
+        let odds = Odds { duplicate, delay, reorder, ..Odds::default() };
+        let (mut here, mut there, clock) =
+            faulty(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
+        send(&mut there, 0..count);
+        let mut seen = numbers(&mut here);
+        while let Some(due) = here.wake_at() {
+            clock.advance(due.saturating_duration_since(clock.now()));
+            seen.extend(numbers(&mut here));
+        }
+        let duplicated = here.counters().iter()
+            .find(|(name, _)| *name == "fault_rcvd_duplicated").unwrap().1;
+        prop_assert_eq!(seen.len() as u64, u64::from(count) + duplicated);
+        seen.sort_unstable();
+        seen.dedup();
+        prop_assert_eq!(seen, (0..count).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,187 @@
+//! Finds out who holds a UDP port: the kernel's rxe or another program.
+//!
+//! The kernel's own sockets stand in `/proc/net/udp` as root's and like any other, but no process
+//! has them open.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::error::PortError;
+
+/// Says why `port` could not be bound.
+pub(super) fn explain(port: u16) -> PortError {
+    explain_from(Path::new("/"), port)
+}
+
+/// As [`explain`], with the file system's root as an argument.
+fn explain_from(root: &Path, port: u16) -> PortError {
+    let entries: Vec<Entry> = ["udp", "udp6"]
+        .iter()
+        // Of the thread: a process's threads may live in several network namespaces.
+        .filter_map(|table| fs::read_to_string(root.join("proc/thread-self/net").join(table)).ok())
+        .flat_map(|table| table.lines().filter_map(Entry::parse).collect::<Vec<_>>())
+        .filter(|entry| entry.port == port)
+        .collect();
+    if let Some(owner) = owner_of(root, &entries) {
+        return PortError::OtherProgram { port, owner: Some(owner) };
+    }
+    // The kernel's sockets belong to root, who is nobody in a user namespace without him; an
+    // ordinary user's socket cannot be the kernel's.
+    let may_be_kernels =
+        entries.is_empty() || entries.iter().any(|entry| [ROOT, OVERFLOW].contains(&entry.uid));
+    if may_be_kernels && root.join("sys/module/rdma_rxe").exists() {
+        return PortError::KernelRxe { port, devices: rxe_devices(root) };
+    }
+    PortError::OtherProgram { port, owner: None }
+}
+
+const ROOT: u32 = 0;
+/// How a user is shown who does not exist in this user namespace.
+const OVERFLOW: u32 = 65_534;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    port: u16,
+    uid: u32,
+    inode: u64,
+}
+
+impl Entry {
+    /// From a line of `/proc/net/udp`: number, local address, remote address, state, queues,
+    /// timer, retransmissions, user, timeout, inode, …
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.split_whitespace();
+        let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+        Some(Self {
+            port: u16::from_str_radix(port, 16).ok()?,
+            uid: fields.nth(5)?.parse().ok()?,
+            inode: fields.nth(1)?.parse().ok()?,
+        })
+    }
+}
+
+/// The process that has one of these sockets open, if this process may see it.
+fn owner_of(root: &Path, entries: &[Entry]) -> Option<String> {
+    let targets: Vec<PathBuf> =
+        entries.iter().map(|entry| PathBuf::from(format!("socket:[{}]", entry.inode))).collect();
+    let opens_one = |process: &Path| -> io::Result<bool> {
+        Ok(fs::read_dir(process.join("fd"))?
+            .filter_map(|fd| fs::read_link(fd.ok()?.path()).ok())
+            .any(|target| targets.contains(&target)))
+    };
+    for process in fs::read_dir(root.join("proc")).ok()?.flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        if opens_one(&process.path()).unwrap_or(false) {
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Some(format!("process {pid} {}", name.trim()));
+        }
+    }
+    None
+}
+
+/// RDMA devices that stand on a network interface by name, as rxe's do.
+fn rxe_devices(root: &Path) -> Vec<String> {
+    let Ok(devices) = fs::read_dir(root.join("sys/class/infiniband")) else { return Vec::new() };
+    let mut names: Vec<String> = devices
+        .flatten()
+        .filter_map(|device| {
+            let name = device.file_name().to_string_lossy().into_owned();
+            let parent = fs::read_to_string(device.path().join("parent")).ok()?;
+            Some(format!("{name} on {}", parent.trim()))
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system with these files and links in it, gone when dropped.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("roce-io-{name}-{}", std::process::id()));
+            fs::create_dir_all(&root).unwrap();
+            Self(root)
+        }
+        fn file(&self, path: &str, text: &str) -> &Self {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+            self
+        }
+        fn link(&self, path: &str, target: &str) -> &Self {
+            let path = self.0.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(target, path).unwrap();
+            self
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+                         retrnsmt   uid  timeout inode ref pointer drops\n\
+                         1000: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 \
+                         00000000     0        0 4321 2 0000000000000000 0\n\
+                         1001: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 \
+                         00000000     0        0 99 2 0000000000000000 0\n";
+
+    #[test]
+    fn a_socket_that_no_process_has_open_is_rxes_where_rxe_is_loaded() {
+        let root = Root::new("rxe");
+        root.file("proc/thread-self/net/udp", TABLE)
+            .file("sys/module/rdma_rxe/refcnt", "1")
+            .file("sys/class/infiniband/rxe0/parent", "eth0\n")
+            .file("sys/class/infiniband/mlx5_0/fw_ver", "1\n")
+            .link("proc/7/fd/3", "socket:[99]");
+        let error = explain_from(&root.0, 4791);
+        let PortError::KernelRxe { port: 4791, devices } = &error else { panic!("{error:?}") };
+        assert_eq!(devices, &["rxe0 on eth0"]);
+        assert!(error.to_string().contains("rdma_rxe holds UDP port 4791"));
+        assert!(error.to_string().contains("(rxe0 on eth0)"));
+    }
+
+    #[test]
+    fn a_socket_that_a_process_has_open_is_that_programs_even_where_rxe_is_loaded() {
+        let root = Root::new("program");
+        root.file("proc/thread-self/net/udp", TABLE)
+            .file("sys/module/rdma_rxe/refcnt", "1")
+            .file("proc/42/comm", "soft-roce\n")
+            .link("proc/42/fd/3", "socket:[4321]");
+        let error = explain_from(&root.0, 4791);
+        let PortError::OtherProgram { owner: Some(owner), .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(owner, "process 42 soft-roce");
+    }
+
+    #[test]
+    fn a_socket_of_an_ordinary_user_is_never_rxes() {
+        let root = Root::new("user");
+        let table = TABLE.replace("     0        0 4321", "  1000        0 4321");
+        root.file("proc/thread-self/net/udp6", &table).file("sys/module/rdma_rxe/refcnt", "1");
+        let error = explain_from(&root.0, 4791);
+        assert!(matches!(error, PortError::OtherProgram { owner: None, .. }), "{error:?}");
+    }
+
+    #[test]
+    fn where_rxe_is_not_loaded_it_is_another_program() {
+        let root = Root::new("none");
+        root.file("proc/thread-self/net/udp", TABLE);
+        let error = explain_from(&root.0, 4791);
+        assert!(matches!(error, PortError::OtherProgram { owner: None, .. }), "{error:?}");
+    }
+}

@@ -1,0 +1,87 @@
+//! What an interface says of itself.
+//!
+//! Asked by ioctl, not read under `/sys/class/net`: that tree shows the network namespace it was
+//! mounted in, which need not be this thread's.
+
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr,
+};
+
+/// Its MTU in bytes.
+pub(crate) fn mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.
+    unsafe { ioctl(fd, libc::SIOCGIFMTU, (&raw mut request).cast()) }?;
+    // SAFETY: the kernel has filled in the MTU; any bytes make an integer.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(mtu.max(0) as u32)
+}
+
+/// Its `IFF_*` flags.
+pub(crate) fn flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFFLAGS reads and writes one `ifreq`.
+    unsafe { ioctl(fd, libc::SIOCGIFFLAGS, (&raw mut request).cast()) }?;
+    // SAFETY: the kernel has filled in the flags; any bytes make an integer.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(u32::from(flags as u16))
+}
+
+/// Its `ARPHRD_*` hardware type.
+pub(crate) fn hardware_type(fd: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
+    let mut request = request(name)?;
+    // SAFETY: SIOCGIFHWADDR reads and writes one `ifreq`.
+    unsafe { ioctl(fd, libc::SIOCGIFHWADDR, (&raw mut request).cast()) }?;
+    // SAFETY: the kernel has filled in a socket address; any bytes make one.
+    Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
+}
+
+/// The name of its driver.
+pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
+    let mut request = request(name)?;
+    let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], rest: [0; 160] };
+    request.ifr_ifru.ifru_data = (&raw mut info).cast();
+    // SAFETY: for this command SIOCETHTOOL writes an `ethtool_drvinfo` behind `ifru_data`;
+    // `info` has its size and lives until after the call.
+    unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    let end = info.driver.iter().position(|&byte| byte == 0).unwrap_or(info.driver.len());
+    Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
+}
+
+/// `struct ethtool_drvinfo`, of which the driver's name is all we read.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+const GET_DRIVER_INFO: u32 = 3;
+
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: an `ifreq` is plain data, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The name ends in a zero byte, which the array already holds.
+    if name.is_empty() || name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// # Safety
+/// `argument` points to what `command` reads and writes.
+unsafe fn ioctl(
+    fd: BorrowedFd<'_>,
+    command: libc::c_ulong,
+    argument: *mut libc::c_void,
+) -> io::Result<()> {
+    debug_assert_ne!(argument, ptr::null_mut());
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), command as _, argument) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,104 @@
+//! Many frames in one system call.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr,
+};
+
+/// The most frames that one call takes.
+pub(crate) const MAX_BATCH: usize = 64;
+
+/// Sends as many of the first [`MAX_BATCH`] frames as the kernel takes now: at least one, or an
+/// error. Each comes with its virtio header in front.
+pub(crate) fn send<'a>(
+    fd: BorrowedFd<'_>,
+    frames: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<usize> {
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_BATCH];
+    let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_BATCH];
+    let mut count = 0;
+    for ((frame, vector), message) in frames.zip(&mut vectors).zip(&mut messages) {
+        // The kernel only reads through this pointer.
+        let base = frame.as_ptr().cast_mut().cast();
+        let vector = vector.write(libc::iovec { iov_base: base, iov_len: frame.len() });
+        message.write(message_of(vector));
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the first `count` messages are initialised; each points to one initialised vector,
+    // which describes a slice that outlives this call ('a); the kernel only reads the frames.
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            messages.as_mut_ptr().cast(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+        )
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// What came into a buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrival {
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// The frame was longer than the buffer.
+    pub(crate) truncated: bool,
+}
+
+/// Receives what waits, one frame into each of the first [`MAX_BATCH`] buffers, and says into
+/// `arrivals` (as many as buffers) what came. Returns how many.
+pub(crate) fn receive(
+    fd: BorrowedFd<'_>,
+    buffers: &mut [Vec<u8>],
+    arrivals: &mut [Arrival],
+) -> io::Result<usize> {
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_BATCH];
+    let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_BATCH];
+    let mut count = 0;
+    for ((buffer, vector), message) in buffers.iter_mut().zip(&mut vectors).zip(&mut messages) {
+        let base = buffer.as_mut_ptr().cast();
+        let vector = vector.write(libc::iovec { iov_base: base, iov_len: buffer.len() });
+        message.write(message_of(vector));
+        count += 1;
+    }
+    // SAFETY: the first `count` messages are initialised; each points to one initialised vector,
+    // which describes a buffer of its own that is borrowed mutably for the length of this call.
+    let received = unsafe {
+        libc::recvmmsg(
+            fd.as_raw_fd(),
+            messages.as_mut_ptr().cast(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+            ptr::null_mut(),
+        )
+    };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let received = (received as usize).min(count);
+    for ((message, arrival), buffer) in
+        messages[..received].iter().zip(arrivals.iter_mut()).zip(buffers.iter())
+    {
+        // SAFETY: the first `count` messages were initialised above.
+        let message = unsafe { message.assume_init_ref() };
+        *arrival = Arrival {
+            len: (message.msg_len as usize).min(buffer.len()),
+            truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        };
+    }
+    Ok(received)
+}
+
+fn message_of(vector: &mut libc::iovec) -> libc::mmsghdr {
+    // SAFETY: an `mmsghdr` is plain data, for which all zeros is a value.
+    let mut message: libc::mmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_hdr.msg_iov = vector;
+    message.msg_hdr.msg_iovlen = 1;
+    message
+}

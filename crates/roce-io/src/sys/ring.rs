@@ -1,0 +1,204 @@
+//! The receive ring: frames in memory shared with the kernel (TPACKET_V2).
+
+use std::{
+    io,
+    mem::{offset_of, size_of},
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use super::socket;
+use crate::virtio;
+
+/// Bytes of a block: the kernel allocates each in one piece.
+const BLOCK_LEN: usize = 1 << 20;
+/// Slots in a block. Fifteen, not sixteen: a slot of 64 KiB has no room for the longest frame
+/// behind the kernel's own headers.
+pub(crate) const SLOTS_PER_BLOCK: usize = 15;
+/// Bytes of a slot: the kernel's headers, the virtio header and a frame.
+const SLOT_LEN: usize =
+    BLOCK_LEN / SLOTS_PER_BLOCK / libc::TPACKET_ALIGNMENT * libc::TPACKET_ALIGNMENT;
+
+/// A socket's receive ring.
+///
+/// Invariants
+/// 1. `base` is the start of a mapping of `slot_count / SLOTS_PER_BLOCK * BLOCK_LEN` bytes,
+///    readable and writable, that lives until this value is dropped.
+/// 2. `next < slot_count`; every slot lies whole inside the mapping, aligned to 16 bytes.
+/// 3. A slot whose status has the user bit is ours alone until we give it back: the kernel does
+///    not write to it. Nobody else in this process touches the mapping.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    base: NonNull<u8>,
+    slot_count: usize,
+    next: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and invariant 3 makes this value
+// its only user.
+unsafe impl Send for Ring {}
+
+/// A frame in the ring.
+#[derive(Debug)]
+pub(crate) enum RingFrame<'a> {
+    /// Whole, behind its virtio header.
+    Whole { virtio: &'a [u8; virtio::HEADER_LEN], bytes: &'a [u8] },
+    /// Longer than its slot, or described by lengths that do not fit the slot.
+    Unusable,
+}
+
+impl Ring {
+    /// Makes the ring of a packet socket that is not bound yet and already has its virtio header
+    /// switched on. `slots` is rounded up to whole blocks.
+    pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
+        let blocks = slots.div_ceil(SLOTS_PER_BLOCK).max(1);
+        socket::set_int(
+            fd,
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V2 as i32,
+        )?;
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK_LEN as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: SLOT_LEN as u32,
+            tp_frame_nr: (blocks * SLOTS_PER_BLOCK) as u32,
+        };
+        socket::set_rx_ring(fd, &request)?;
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                blocks * BLOCK_LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { base, slot_count: blocks * SLOTS_PER_BLOCK, next: 0 })
+    }
+
+    /// Lends the next waiting frame to `on_frame` and then gives its slot back to the kernel.
+    /// False: none waits.
+    pub(crate) fn take(&mut self, on_frame: impl FnOnce(RingFrame<'_>)) -> bool {
+        let slot = self.slot(self.next);
+        // SAFETY: invariants 1 and 2: the status is the first word of a slot, aligned to 16.
+        let status = unsafe { slot.cast::<AtomicU32>().as_ref() };
+        // Acquire pairs with the kernel's barrier between writing the frame and the status.
+        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+            return false;
+        }
+        self.next = (self.next + 1) % self.slot_count;
+        // Given back even when `on_frame` panics: otherwise the ring would stand still for ever.
+        let _slot = GiveBack(status);
+        // SAFETY: invariants 1 to 3: the slot is ours until given back, which `_slot` does after
+        // the last use of the frame.
+        on_frame(unsafe { frame_in(slot) });
+        true
+    }
+
+    fn slot(&self, index: usize) -> NonNull<u8> {
+        let offset = index / SLOTS_PER_BLOCK * BLOCK_LEN + index % SLOTS_PER_BLOCK * SLOT_LEN;
+        // SAFETY: invariant 2: the offset stays inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let len = self.slot_count / SLOTS_PER_BLOCK * BLOCK_LEN;
+        // SAFETY: invariant 1: this is the whole mapping, and nothing borrows from it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), len) };
+    }
+}
+
+struct GiveBack<'a>(&'a AtomicU32);
+
+impl Drop for GiveBack<'_> {
+    fn drop(&mut self) {
+        // Release: our reads of the frame come before the kernel's next write to the slot.
+        self.0.store(libc::TP_STATUS_KERNEL, Ordering::Release);
+    }
+}
+
+/// # Safety
+/// `slot` points to `SLOT_LEN` readable bytes, aligned to 16, that nobody writes to during 'a.
+unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
+    // SAFETY: the caller's promise; bytes of any value make integers.
+    let (slot, header) = unsafe {
+        (slice::from_raw_parts(slot.as_ptr(), SLOT_LEN), slot.cast::<libc::tpacket2_hdr>().as_ref())
+    };
+    // The kernel is not trusted with our bounds either.
+    let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
+    let virtio = start.checked_sub(virtio::HEADER_LEN).and_then(|at| slot.get(at..start));
+    let bytes = start.checked_add(len).and_then(|end| slot.get(start..end));
+    match (virtio.and_then(|virtio| virtio.try_into().ok()), bytes) {
+        (Some(virtio), Some(bytes)) if header.tp_len == header.tp_snaplen => {
+            RingFrame::Whole { virtio, bytes }
+        }
+        _ => RingFrame::Unusable,
+    }
+}
+
+// The status is read as the first word of a slot, and a whole frame fits behind the headers: 64
+// bytes of alignment and address, 16 of a padded Ethernet header at the most.
+const _: () = assert!(offset_of!(libc::tpacket2_hdr, tp_status) == 0);
+const _: () = assert!(SLOT_LEN >= size_of::<libc::tpacket2_hdr>() + 96 + 65_535 + 22);
+const _: () = assert!(BLOCK_LEN >= SLOTS_PER_BLOCK * SLOT_LEN);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slot as the kernel would write it.
+    #[repr(C, align(16))]
+    struct Slot([u8; SLOT_LEN]);
+
+    impl Slot {
+        fn new(header: libc::tpacket2_hdr) -> Box<Self> {
+            let mut slot = Box::new(Self([0x5a; SLOT_LEN]));
+            // SAFETY: the slot is aligned to 16 and longer than a header.
+            unsafe { slot.0.as_mut_ptr().cast::<libc::tpacket2_hdr>().write(header) };
+            slot
+        }
+
+        fn frame(&self) -> RingFrame<'_> {
+            // SAFETY: the slot has its length and alignment and is borrowed for as long.
+            unsafe { frame_in(NonNull::from(&self.0).cast()) }
+        }
+    }
+
+    fn header(mac: u16, len: u32, snaplen: u32) -> libc::tpacket2_hdr {
+        // SAFETY: plain data, for which all zeros is a value.
+        let mut header: libc::tpacket2_hdr = unsafe { std::mem::zeroed() };
+        (header.tp_mac, header.tp_len, header.tp_snaplen) = (mac, len, snaplen);
+        header
+    }
+
+    #[test]
+    fn a_frame_is_found_where_the_kernel_says() {
+        let slot = Slot::new(header(80, 1000, 1000));
+        let RingFrame::Whole { bytes, .. } = slot.frame() else { panic!("unusable") };
+        assert_eq!(bytes, &slot.0[80..1080]);
+    }
+
+    #[test]
+    fn a_frame_that_was_cut_short_is_unusable() {
+        assert!(matches!(Slot::new(header(80, 1001, 1000)).frame(), RingFrame::Unusable));
+    }
+
+    #[test]
+    fn a_frame_never_reaches_beyond_its_slot() {
+        for (mac, len) in [(80, SLOT_LEN as u32), (u16::MAX, u32::MAX), (9, 60), (80, u32::MAX)] {
+            let frame = Slot::new(header(mac, len, len));
+            assert!(matches!(frame.frame(), RingFrame::Unusable), "{mac} {len}");
+        }
+    }
+}

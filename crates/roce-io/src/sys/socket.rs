@@ -1,0 +1,65 @@
+//! Socket options and addresses that socket2 does not know.
+
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+use socket2::{SockAddr, SockAddrStorage};
+
+/// Sets an integer option.
+pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    set(fd, level, name, &value)
+}
+
+/// Asks for a receive ring of the given shape.
+pub(crate) fn set_rx_ring(fd: BorrowedFd<'_>, request: &libc::tpacket_req) -> io::Result<()> {
+    set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
+}
+
+/// Frames seen and frames dropped for want of room since the last call.
+pub(crate) fn packet_statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = mem::size_of_val(&stats) as libc::socklen_t;
+    // SAFETY: `stats` and `len` outlive the call, and `len` is the size of `stats`.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut stats).cast(),
+            &raw mut len,
+        )
+    };
+    if result == 0 {
+        Ok((stats.tp_packets, stats.tp_drops))
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The address of an interface for a packet socket: binding to it lets every protocol in.
+pub(crate) fn packet_address(index: u32) -> SockAddr {
+    let mut storage = SockAddrStorage::zeroed();
+    // SAFETY: `sockaddr_ll` is a plain socket address, which the storage has room for.
+    let address = unsafe { storage.view_as::<libc::sockaddr_ll>() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    // SAFETY: the storage was zeroed and then filled in as a `sockaddr_ll` of this length.
+    unsafe { SockAddr::new(storage, mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t) }
+}
+
+fn set<T: Copy>(fd: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> io::Result<()> {
+    // SAFETY: the kernel only reads, and no further than the size given.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const *value).cast(),
+            mem::size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
