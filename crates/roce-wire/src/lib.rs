@@ -44,14 +44,19 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// Without an allocator in sight, no length that a peer names can make us allocate.
+#![cfg_attr(not(test), no_std)]
 
 mod aeth;
 mod atomic;
 mod body;
 mod bth;
 mod deth;
+mod display;
 mod error;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod gid;
 mod grh;
 mod headers;
@@ -68,6 +73,8 @@ mod qpn;
 mod reth;
 mod rnr;
 mod seal;
+#[cfg(test)]
+mod tests;
 mod v1;
 
 pub use aeth::{AETH_LEN, Aeth, Credits, NakCode, Syndrome};

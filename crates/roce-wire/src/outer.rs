@@ -101,7 +101,7 @@ impl OuterHeaders {
                 UdpChecksum::PartialForOffload => {
                     // The folded sum itself, not its complement: the device adds the rest.
                     let sum = pseudo_header_sum(self.source, self.destination, udp_len.into());
-                    !sum.ones_complement()
+                    !u16::from_be(sum.ones_complement())
                 }
             },
         }

@@ -1,0 +1,9 @@
+//! Laws that span several headers: whole packets, trains, hostile bytes, corpora.
+
+mod corpus;
+mod display;
+mod hostile;
+mod known_answers;
+mod samples;
+mod trains;
+mod v1;
