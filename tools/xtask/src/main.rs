@@ -1,2 +1,76 @@
 //! Maintainers' chores: tests by tier, the rxe guest, the layer check.
-fn main() {}
+//!
+//! `cargo xtask test` is what CI runs and what a change is judged by; `cargo xtask help` lists
+//! the rest. Everything that is fetched or built goes below `target/`.
+#![forbid(unsafe_code)]
+
+mod binaries;
+mod fuzz;
+mod interop;
+mod layers;
+mod machine;
+mod namespace;
+mod rxe;
+mod stages;
+mod suite;
+mod workspace;
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What every chore returns: the error's text is for a person.
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Maintainers' chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing.
+    Test(suite::Options),
+    /// Compare the crates' dependencies with the table of rooms in ARCHITECTURE.md.
+    Layers,
+    /// Run this stack against the kernel's rdma_rxe in a guest and print the matrix.
+    Interop {
+        /// Passed on: `--json`, `--only TEXT`, ... (`--help` lists them).
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Boot a guest with rdma_rxe and a shell, on a tap, to experiment with.
+    Rxe(rxe::Options),
+    /// Run each fuzz target for a while.
+    Fuzz(fuzz::Options),
+    /// Run a program inside a user namespace of its own where that is needed to be root.
+    #[command(hide = true)]
+    InNamespace {
+        /// The program and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().chore {
+        Chore::Test(options) => suite::run(&options),
+        Chore::Layers => layers::check().map(|summary| println!("{summary}")),
+        Chore::Interop { arguments } => interop::run(&arguments),
+        Chore::Rxe(options) => rxe::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::InNamespace { command } => namespace::exec(&command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The layer check: arrows between rooms point down only.
+//!
+//! The table of rooms in `ARCHITECTURE.md` is compared with what cargo says the crates depend on,
+//! so that page and code cannot part. A row reads
+//!
+//! ```text
+//! | `roce-io` | 1 | roce-wire, roce-sim (tests) |
+//! ```
+//!
+//! room, level, and the rooms it uses: `(tests)` behind a name allows it to tests only, `all`
+//! stands for every room below, `–` for none. Every crate of the workspace has a row, and each
+//! arrow leads to a lower level.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::Value;
+
+use crate::{Result, workspace};
+
+/// What a room uses, by name; true when tests alone do.
+type Uses = BTreeMap<String, bool>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Room {
+    level: u32,
+    may_use: MayUse,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum MayUse {
+    AllBelow,
+    These(Uses),
+}
+
+/// Compares page and code; returns a line that says what was compared.
+///
+/// # Errors
+/// Lists every difference.
+pub(crate) fn check() -> Result<String> {
+    let page = workspace::root().join("ARCHITECTURE.md");
+    let page = fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
+    let rooms = rooms_in(&page);
+    if rooms.is_empty() {
+        return Err("ARCHITECTURE.md has no table `| room | level | may use |`".into());
+    }
+    let crates = crates_in(&workspace::metadata()?);
+    let differences = compare(&rooms, &crates);
+    if differences.is_empty() {
+        let arrows: usize = crates.values().map(Uses::len).sum();
+        return Ok(format!("{} rooms, {arrows} arrows, all pointing down", crates.len()));
+    }
+    Err(differences.join("\n").into())
+}
+
+/// The rows of the table of rooms. Other tables of the page have no level in the second column.
+fn rooms_in(page: &str) -> BTreeMap<String, Room> {
+    let mut rooms = BTreeMap::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
+        let &[name, level, may_use, ..] = cells.as_slice() else { continue };
+        let Ok(level) = level.parse() else { continue };
+        rooms.insert(room_name(name).to_owned(), Room { level, may_use: may_use_in(may_use) });
+    }
+    rooms
+}
+
+fn may_use_in(cell: &str) -> MayUse {
+    if cell == "all" {
+        return MayUse::AllBelow;
+    }
+    let names = cell.split(',').map(str::trim).filter(|name| !matches!(*name, "" | "–" | "-"));
+    MayUse::These(
+        names
+            .map(|name| match name.strip_suffix("(tests)") {
+                Some(name) => (room_name(name).to_owned(), true),
+                None => (room_name(name).to_owned(), false),
+            })
+            .collect(),
+    )
+}
+
+/// `crates/roce-io` in backticks, or `roce-io`: the crate's name.
+fn room_name(cell: &str) -> &str {
+    let path = cell.trim().trim_matches('`');
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Each crate of the workspace with those of its dependencies that are in the workspace too.
+fn crates_in(metadata: &Value) -> BTreeMap<String, Uses> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let names: BTreeSet<&str> =
+        packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    packages
+        .iter()
+        .filter_map(|package| {
+            let mut uses = Uses::new();
+            for dependency in package["dependencies"].as_array().into_iter().flatten() {
+                let name = dependency["name"].as_str().filter(|name| names.contains(name));
+                let tests_only = dependency["kind"] == "dev";
+                if let Some(name) = name {
+                    *uses.entry(name.to_owned()).or_insert(true) &= tests_only;
+                }
+            }
+            Some((package["name"].as_str()?.to_owned(), uses))
+        })
+        .collect()
+}
+
+fn compare(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, Uses>) -> Vec<String> {
+    let mut differences = Vec::new();
+    for name in crates.keys().filter(|name| !rooms.contains_key(*name)) {
+        differences.push(format!("{name} has no row in ARCHITECTURE.md"));
+    }
+    for name in rooms.keys().filter(|name| !crates.contains_key(*name)) {
+        differences.push(format!("ARCHITECTURE.md has a row for {name}, which does not exist"));
+    }
+    for (name, uses) in crates {
+        let Some(room) = rooms.get(name) else { continue };
+        for (used, tests_only) in uses {
+            let Some(below) = rooms.get(used) else { continue };
+            if below.level >= room.level {
+                differences.push(format!(
+                    "{name} (level {}) uses {used} (level {}): arrows point down only",
+                    room.level, below.level
+                ));
+            }
+            if let MayUse::These(allowed) = &room.may_use {
+                match allowed.get(used) {
+                    None => {
+                        differences.push(format!("{name} uses {used}; its row does not say so"))
+                    }
+                    Some(true) if !tests_only => differences
+                        .push(format!("{name} uses {used}; its row allows that to tests only")),
+                    Some(_) => {}
+                }
+            }
+        }
+        if let MayUse::These(allowed) = &room.may_use {
+            for unused in allowed.keys().filter(|allowed| !uses.contains_key(*allowed)) {
+                differences
+                    .push(format!("the row of {name} names {unused}, which it does not use"));
+            }
+        }
+    }
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+# Rooms\n\
+| room | level | may use |\n\
+|---|---|---|\n\
+| `crates/wire` | 0 | – |\n\
+| `crates/sim` | 0 | – |\n\
+| `crates/engine` | 1 | wire, sim (tests) |\n\
+| `tools/all` | 4 | all |\n\
+\n\
+| some | other | table |\n";
+
+    fn crates(arrows: &[(&str, &str, bool)]) -> BTreeMap<String, Uses> {
+        let mut crates: BTreeMap<String, Uses> =
+            ["wire", "sim", "engine", "all"].map(|name| (name.to_owned(), Uses::new())).into();
+        for (from, to, tests_only) in arrows {
+            crates.get_mut(*from).unwrap().insert((*to).to_owned(), *tests_only);
+        }
+        crates
+    }
+
+    const AS_WRITTEN: [(&str, &str, bool); 3] =
+        [("engine", "wire", false), ("engine", "sim", true), ("all", "engine", false)];
+
+    fn differences(arrows: &[(&str, &str, bool)]) -> Vec<String> {
+        compare(&rooms_in(PAGE), &crates(arrows))
+    }
+
+    #[test]
+    fn a_workspace_like_its_page_passes() {
+        assert_eq!(differences(&AS_WRITTEN), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_arrow_up_or_sideways_is_named() {
+        for (from, to) in [("wire", "engine"), ("wire", "sim")] {
+            let mut arrows = AS_WRITTEN.to_vec();
+            arrows.push((from, to, false));
+            let found = differences(&arrows).join("\n");
+            assert!(found.contains(&format!("{from} (level 0) uses {to}")), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_to_tests_is_not_allowed_to_the_crate() {
+        let mut arrows = AS_WRITTEN.to_vec();
+        arrows[1].2 = false;
+        assert_eq!(differences(&arrows), ["engine uses sim; its row allows that to tests only"]);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_and_a_row_without_a_crate_are_named() {
+        let mut with_stranger = crates(&AS_WRITTEN);
+        with_stranger.insert("stranger".into(), Uses::new());
+        with_stranger.remove("sim");
+        let found = compare(&rooms_in(PAGE), &with_stranger).join("\n");
+        assert!(found.contains("stranger has no row"), "{found}");
+        assert!(found.contains("a row for sim, which does not exist"), "{found}");
+    }
+
+    #[test]
+    fn a_row_that_promises_an_arrow_too_many_is_named() {
+        let found = differences(&AS_WRITTEN[..1]);
+        assert_eq!(found, ["the row of engine names sim, which it does not use"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What this machine offers, and getting what it lacks.
+
+use std::env;
+use std::fs;
+use std::process::Command;
+
+use roce_guest::Tool;
+
+use crate::Result;
+
+/// Debian packages of programs, by the program to look for.
+const FUZZING_TOOLS: &[(&str, &str)] = &[("c++", "g++")];
+
+/// Makes sure that what building and booting a guest needs is installed.
+///
+/// As root it installs what is missing.
+///
+/// # Errors
+/// Otherwise the text has the one line to run, or says that this system has no apt.
+pub(crate) fn get_guest_tools() -> Result<()> {
+    let missing = roce_guest::missing_tools();
+    if missing.contains(&Tool::AptGet) || missing.contains(&Tool::AptCache) {
+        return Err("this system has no apt, and the guest is made of Debian packages".into());
+    }
+    install(missing.iter().map(|tool| tool.package()).collect())?;
+    match roce_guest::missing_tools().first() {
+        None => Ok(()),
+        Some(tool) => Err(format!("{} is still missing", tool.program()).into()),
+    }
+}
+
+/// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
+///
+/// # Errors
+/// As [`get_guest_tools`].
+pub(crate) fn get_fuzzing_tools() -> Result<()> {
+    let missing = FUZZING_TOOLS.iter().filter(|(program, _)| !is_installed(program));
+    install(missing.map(|(_, package)| *package).collect())
+}
+
+fn install(mut packages: Vec<&str>) -> Result<()> {
+    packages.dedup();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "apt-get update && apt-get install -y --no-install-recommends {}",
+        packages.join(" ")
+    );
+    if !is_installed("apt-get") {
+        return Err(format!("needs what Debian has in {}", packages.join(", ")).into());
+    }
+    if !is_root() {
+        return Err(format!("as root run: {line}").into());
+    }
+    println!("   installing: {}", packages.join(" "));
+    let output = Command::new("sh")
+        .args(["-c", &line])
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(std::process::Stdio::null())
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("`{line}` failed: {}", String::from_utf8_lossy(&output.stderr)).into())
+}
+
+/// Whether a program is found in `PATH`.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Whether this process may install packages.
+pub(crate) fn is_root() -> bool {
+    // Uid: real, effective, saved, file system
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        line.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
+    })
+}

@@ -1,0 +1,189 @@
+//! `cargo xtask test`: everything a change is judged by, in stages.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::binaries::{self, Score, TestProgram};
+use crate::stages::{Done, Log, Stages};
+use crate::{Result, fuzz, interop, layers, machine, workspace};
+
+/// What `cargo xtask test` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Count what has to be skipped on this machine as failed.
+    #[arg(long)]
+    no_skip: bool,
+    /// Run only the stages whose name contains this, such as `tier 1`.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// The tests that one tier has in each program.
+type Tier = Vec<(TestProgram, Vec<String>)>;
+
+/// Runs the stages.
+///
+/// # Errors
+/// When one failed, with the names of those that did.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut stages = Stages::new(options.no_skip);
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+
+    if wanted("format") {
+        stages.run("format", |log| {
+            log.run(workspace::cargo().args(["fmt", "--all", "--check"]))?;
+            log.run(workspace::cargo().args(["fmt", "--check", "--manifest-path", FUZZ_MANIFEST]))?;
+            passed("")
+        });
+    }
+    if wanted("clippy") {
+        stages.run("clippy", |log| {
+            let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            log.run(workspace::cargo().args(arguments))?;
+            passed("")
+        });
+    }
+    if wanted("documentation") {
+        stages.run("documentation", |log| {
+            let mut cargo = workspace::cargo();
+            log.run(
+                cargo.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"),
+            )?;
+            passed("")
+        });
+    }
+    if wanted("layers") {
+        stages.run("layers", |_| layers::check().map(Done::Passed));
+    }
+
+    // What belongs to which tier is learnt from running tier 0.
+    let mut tiers = BTreeMap::new();
+    if wanted("tier") {
+        stages.run("tier 0", |log| {
+            let programs = binaries::build(log)?;
+            tier_0(&programs, log, &mut tiers)
+        });
+    }
+    if wanted("tier 0") {
+        stages.run("tier 0 documentation examples", documentation_examples);
+    }
+    if wanted("tier 1") {
+        stages.run("tier 1", |log| match namespaces_missing() {
+            Some(why) => Ok(Done::Skipped(why)),
+            None => run_tier(tiers.get("tier 1"), log),
+        });
+    }
+    if wanted("tier 2") {
+        let tools = machine::get_guest_tools().and_then(|()| match namespaces_missing() {
+            Some(why) => Err(why.into()),
+            None => Ok(()),
+        });
+        let missing = tools.err().map(|why| why.to_string());
+        stages.run("tier 2", |log| match &missing {
+            Some(why) => Ok(Done::Skipped(why.clone())),
+            None => run_tier(tiers.get("tier 2"), log),
+        });
+        stages.run("tier 2 interop", |log| match &missing {
+            Some(why) => Ok(Done::Skipped(why.clone())),
+            None => interop::stage(log),
+        });
+    }
+    if wanted("fuzz") {
+        stages.run("fuzz", |log| fuzz::stage(log, FUZZING_TIME));
+    }
+    stages.finish()
+}
+
+fn passed(what: &str) -> Result<Done> {
+    Ok(Done::Passed(what.to_owned()))
+}
+
+fn tier_0(programs: &[TestProgram], log: &Log, tiers: &mut BTreeMap<String, Tier>) -> Result<Done> {
+    let (mut total, mut faults) = (0, Vec::new());
+    for program in programs {
+        let score = match binaries::run(program, &[], false, PROGRAM_LIMIT, log) {
+            Ok(score) => score,
+            Err(fault) => {
+                faults.push(fault.to_string());
+                continue;
+            }
+        };
+        total += score.passed;
+        note_failures(program, &score, &mut faults);
+        let mut by_tier: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for ignored in score.ignored {
+            match ignored.reason.split_once(':') {
+                Some((tier, _)) if tier.starts_with("tier ") => {
+                    by_tier.entry(tier.to_owned()).or_default().push(ignored.test);
+                }
+                _ => faults.push(format!(
+                    "{}: {} is ignored and does not say `tier N: what it needs`",
+                    program.name, ignored.test
+                )),
+            }
+        }
+        for (tier, tests) in by_tier {
+            tiers.entry(tier).or_default().push((program.clone(), tests));
+        }
+    }
+    conclude(total, faults)
+}
+
+fn run_tier(tier: Option<&Tier>, log: &Log) -> Result<Done> {
+    let (mut total, mut faults) = (0, Vec::new());
+    for (program, tests) in tier.into_iter().flatten() {
+        // One at a time: these tests start programs of their own and look at the clock.
+        let mut arguments = vec!["--ignored", "--exact", "--test-threads=1"];
+        arguments.extend(tests.iter().map(String::as_str));
+        match binaries::run(program, &arguments, true, PROGRAM_LIMIT, log) {
+            Ok(score) => {
+                total += score.passed;
+                note_failures(program, &score, &mut faults);
+            }
+            Err(fault) => faults.push(fault.to_string()),
+        }
+    }
+    conclude(total, faults)
+}
+
+fn note_failures(program: &TestProgram, score: &Score, faults: &mut Vec<String>) {
+    if score.failed > 0 {
+        faults.push(format!("{}: {} failed", program.name, score.failed));
+    }
+}
+
+fn conclude(total: u32, faults: Vec<String>) -> Result<Done> {
+    if faults.is_empty() {
+        return Ok(Done::Passed(format!("{total} tests")));
+    }
+    Err(faults.join("; ").into())
+}
+
+fn documentation_examples(log: &Log) -> Result<Done> {
+    log.run(workspace::cargo().args(["test", "--workspace", "--doc"]))?;
+    let text = std::fs::read_to_string(log.path())?;
+    let total = binaries::score(&text).map_or(0, |score| score.passed);
+    Ok(Done::Passed(format!("{total} examples")))
+}
+
+/// Why this machine has no network namespaces for us, if it has none.
+fn namespaces_missing() -> Option<String> {
+    let ourselves = std::env::current_exe().ok()?;
+    let tried = Command::new(ourselves).args(["in-namespace", "--", "true"]).output();
+    match tried {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
+
+/// Longer than any program of tests may take, on a slow machine.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+
+/// For each fuzz target.
+const FUZZING_TIME: Duration = Duration::from_secs(30);
