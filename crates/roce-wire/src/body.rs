@@ -16,6 +16,7 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
+    #[inline]
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (before_icrc, icrc) =
             bytes.split_last_chunk().ok_or(LenError::new(Layer::Icrc, ICRC_LEN, bytes.len()))?;

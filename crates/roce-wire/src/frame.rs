@@ -323,6 +323,7 @@ pub struct Packets<'a> {
 impl<'a> Iterator for Packets<'a> {
     type Item = Result<Packet<'a, Unverified>, WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.rest.take()?;
         let index = self.index;

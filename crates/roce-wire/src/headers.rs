@@ -55,6 +55,7 @@ impl Headers {
     ///
     /// # Errors
     /// [`WireError::Short`], [`WireError::BthVersion`], [`WireError::UnknownOpcode`].
+    #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (view, mut rest) = BthView::split(bytes)?;
         let mut headers = Self::new(Bth::parse(view)?);
@@ -65,6 +66,7 @@ impl Headers {
         Ok((headers, rest))
     }
 
+    #[inline]
     fn parse_extension<'a>(&mut self, ext: Ext, bytes: &'a [u8]) -> Result<&'a [u8], LenError> {
         fn keep<'a, T>(place: &mut Option<T>, (value, rest): (T, &'a [u8])) -> &'a [u8] {
             *place = Some(value);
@@ -90,6 +92,7 @@ impl Headers {
     /// [`WireError::Unaligned`], [`WireError::UnexpectedPayload`],
     /// [`WireError::PadExceedsPayload`]. Whether the payload has the length that the path
     /// MTU and the message ask for is not known here.
+    #[inline]
     pub fn split_payload<'a>(&self, rest: &'a [u8]) -> Result<&'a [u8], WireError> {
         let Bth { opcode, pad, .. } = self.bth;
         if !rest.is_empty() && !opcode.shape().carries_payload() {
@@ -113,6 +116,7 @@ impl Headers {
     /// # Panics
     /// `into` is shorter than [`len`](Self::len); in debug builds, also unless
     /// [`is_complete`](Self::is_complete).
+    #[inline]
     pub fn emit(&self, into: &mut [u8]) -> usize {
         debug_assert!(self.is_complete(), "extensions disagree with the opcode: {self:?}");
         let mut at = 0;
@@ -152,6 +156,7 @@ impl Headers {
     ///
     /// # Panics
     /// `segment` is too short, or as [`emit`](Self::emit).
+    #[inline]
     pub fn emit_around(&self, segment: &mut [u8], payload_len: usize) -> usize {
         let pad = Pad::for_payload(payload_len);
         let payload_end = self.with_pad(pad.bytes() as u8).emit(segment) + payload_len;

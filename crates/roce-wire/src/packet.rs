@@ -25,6 +25,7 @@ pub struct Packet<'a, Trust> {
 }
 
 impl<'a> Packet<'a, Unverified> {
+    #[inline]
     pub(crate) fn parse(
         frame: &'a Frame<'a>,
         index: u16,
@@ -45,6 +46,7 @@ impl<'a> Packet<'a, Unverified> {
     ///
     /// # Errors
     /// [`BadIcrc`]: drop the packet, and count it under [`BadIcrc::COUNTER`].
+    #[inline]
     pub fn verify_icrc(self) -> Result<Packet<'a, Verified>, BadIcrc> {
         match self.check_icrc() {
             Err(bad) if !cfg!(fuzzing) => Err(bad),
@@ -55,6 +57,7 @@ impl<'a> Packet<'a, Unverified> {
         }
     }
 
+    #[inline]
     pub(crate) fn check_icrc(&self) -> Result<(), BadIcrc> {
         let carried = self.body.icrc;
         let computed = self.icrc_if_counted_up_by(self.index);
