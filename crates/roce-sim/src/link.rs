@@ -71,7 +71,7 @@ impl Direction {
         if self.departures.len() >= self.config.queue_frames {
             return None;
         }
-        let start = self.departures.back().copied().unwrap_or(now).max(now);
+        let start = self.departures.back().copied().unwrap_or(now);
         let left = start + self.config.time_on_wire(len);
         self.departures.push_back(left);
         Some(left + self.config.latency)

@@ -423,6 +423,18 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_never_sends_a_frame_back_where_it_came_from() {
+        let mut network = Network::new();
+        let switch = network.add_switch();
+        let host = network.add_host();
+        let link = network.connect(switch, host, LinkConfig::default());
+        network.set_route(switch, [7; 6], link);
+        network.send(host, vec![7; 6]);
+        assert_eq!(run(&mut network, host), []);
+        assert_eq!(network.tally().unlinked, 1);
+    }
+
+    #[test]
     fn the_clock_never_goes_back_and_a_frame_never_arrives_before_its_time() {
         let (mut network, a, b, _) = pair(LinkConfig::with_latency(Duration::from_nanos(10)));
         network.advance_to(Time::from_nanos(100));
