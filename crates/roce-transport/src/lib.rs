@@ -1,1 +1,48 @@
 //! The RoCEv2 transport as pure computation: no sockets, no clock, no threads.
+//!
+//! [`Endpoint`] holds all queue pairs of one device. Packets, time and the application's
+//! wishes go in, packets, completions and events come out, and registered memory is a port
+//! ([`Memory`]) like the network: the same calls always give the same results.
+//!
+//! Three actors work on a queue pair, as in every RDMA implementation: the *requester* sends
+//! our requests, the *responder* executes the peer's, the *completer* retires what the peer
+//! has answered.
+
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod completion;
+mod config;
+mod counters;
+mod endpoint;
+mod error;
+mod event;
+mod fault;
+mod handles;
+mod instant;
+mod memory;
+mod modify;
+mod observer;
+mod scatter;
+mod work;
+
+pub use attributes::{
+    AckTimeout, Capacities, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpInfo, QpInit, QpState,
+};
+pub use completion::{Completion, CompletionOperation, CompletionStatus};
+pub use config::{EndpointConfig, WindowConfig};
+pub use counters::Counters;
+pub use endpoint::{Endpoint, Transmit, TransmitLimits};
+pub use error::{ApiMisuse, ModifyError, PostError};
+pub use event::AsyncEvent;
+pub use fault::RequestFault;
+pub use handles::{CqHandle, PathHandle, PdHandle};
+pub use instant::Instant;
+pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
+pub use observer::{GoBack, Observer};
+pub use roce_wire::Service;
+pub use scatter::{MAX_SGE, Part, Parts, ScatterList, Sge};
+pub use work::{
+    Data, InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWork, RemoteSpan, SendOperation,
+    SendWork,
+};

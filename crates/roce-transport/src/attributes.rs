@@ -1,0 +1,245 @@
+//! What a queue pair is told and what it tells about itself.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::time::Duration;
+
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+
+use crate::{AccessFlags, CqHandle, PathHandle, PdHandle};
+
+/// Where a queue pair stands in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QpState {
+    /// Made, and nothing more.
+    Reset,
+    /// Receives may be posted.
+    Init,
+    /// Packets of the peer are executed.
+    ReadyToReceive,
+    /// Requests may be posted and are sent.
+    ReadyToSend,
+    /// What was begun is finished, nothing new is begun.
+    SendQueueDrained,
+    /// Sending failed, receiving goes on. No path of a reliable connection leads here.
+    SendQueueError,
+    /// Everything posted is flushed.
+    Error,
+}
+
+/// Attributes of a queue pair: those that are `Some` are set; as `ibv_qp_attr` and its mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpAttributes {
+    /// Where to go; the state stays when absent.
+    pub state: Option<QpState>,
+    /// Where the caller believes the queue pair to be.
+    pub current_state: Option<QpState>,
+    /// What the peer may do.
+    pub access: Option<AccessFlags>,
+    /// Row of the partition table; there is one, 0.
+    pub pkey_index: Option<u16>,
+    /// Physical port; there is one, 1.
+    pub port: Option<u8>,
+    /// The way to the peer.
+    pub path: Option<PathAttributes>,
+    /// Largest payload of a packet, the same at both ends.
+    pub path_mtu: Option<PathMtu>,
+    /// The peer's queue pair.
+    pub dest_qpn: Option<Qpn>,
+    /// The PSN of the peer's first request.
+    pub rq_psn: Option<Psn>,
+    /// The PSN of the first request sent.
+    pub sq_psn: Option<Psn>,
+    /// READs and atomics that may be outstanding to the peer, 0..=[`MAX_RD_ATOMIC`].
+    pub max_rd_atomic: Option<u8>,
+    /// READs and atomics of the peer's that are served at a time, 0..=[`MAX_RD_ATOMIC`].
+    pub max_dest_rd_atomic: Option<u8>,
+    /// How long the peer is asked to wait when no receive is posted.
+    pub min_rnr_timer: Option<RnrTimer>,
+    /// How long to wait for an acknowledgement.
+    pub ack_timeout: Option<AckTimeout>,
+    /// How often to send again after silence or a sequence error, 0..=7. (7 is a number
+    /// like the others; only rxe takes it for "for ever".)
+    pub retry_count: Option<u8>,
+    /// How often to try again where the peer had no receive posted, 0..=6; 7 = for ever.
+    pub rnr_retry: Option<u8>,
+    /// Whether [`AsyncEvent::SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) is
+    /// wanted.
+    pub sqd_notify: Option<bool>,
+    /// Means nothing to a reliable connection, which refuses it.
+    pub q_key: Option<u32>,
+}
+
+/// The way to the peer. The engine needs the addresses to know the peer's packets from
+/// others, and the handle to name the way to its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PathAttributes {
+    /// The driver's name for the way.
+    pub handle: PathHandle,
+    /// Our own address.
+    pub local: IpAddr,
+    /// The peer's address.
+    pub remote: IpAddr,
+}
+
+/// The most READs and atomics that can be outstanding in either direction.
+pub const MAX_RD_ATOMIC: u8 = 128;
+
+/// How long to wait for an acknowledgement, as the exponent that verbs use.
+///
+/// ```
+/// use std::time::Duration;
+/// use roce_transport::AckTimeout;
+/// let timeout = AckTimeout::new(14).unwrap();
+/// assert_eq!(timeout.duration(), Some(Duration::from_nanos(4096 << 14))); // about 67 ms
+/// assert_eq!(AckTimeout::NEVER.duration(), None);
+/// assert_eq!(AckTimeout::new(32), None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AckTimeout(u8);
+
+impl AckTimeout {
+    /// Wait for ever.
+    pub const NEVER: Self = Self(0);
+
+    /// 4.096 µs · 2^`exponent`; exponent 0 waits for ever. `None` above 31.
+    pub const fn new(exponent: u8) -> Option<Self> {
+        if exponent < 32 { Some(Self(exponent)) } else { None }
+    }
+
+    /// The exponent.
+    pub const fn exponent(self) -> u8 {
+        self.0
+    }
+
+    /// The wait; `None` is for ever.
+    pub const fn duration(self) -> Option<Duration> {
+        match self.0 {
+            0 => None,
+            exponent => Some(Duration::from_nanos(4096 << exponent)),
+        }
+    }
+}
+
+/// What a queue pair is made of, for its whole life; as `ibv_qp_init_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInit {
+    /// The domain whose memory it may use.
+    pub pd: PdHandle,
+    /// Where its sends complete.
+    pub send_cq: CqHandle,
+    /// Where its receives complete.
+    pub recv_cq: CqHandle,
+    /// How much it holds.
+    pub capacities: Capacities,
+    /// Every send completes visibly, whether it asks for that or not.
+    pub signal_all: bool,
+    /// Kind of connection; only [`Service::Rc`] is built.
+    pub service: Service,
+}
+
+/// How much a queue pair holds; as `ibv_qp_cap`. Queues take memory only as they fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacities {
+    /// Requests that may be outstanding in the send queue, 0..=[`MAX_WR`](Self::MAX_WR).
+    pub max_send_wr: u32,
+    /// Receives that may be posted, 0..=[`MAX_WR`](Self::MAX_WR).
+    pub max_recv_wr: u32,
+    /// Pieces of a send request, 0..=[`MAX_SGE`](crate::MAX_SGE).
+    pub max_send_sge: u32,
+    /// Pieces of a receive, 0..=[`MAX_SGE`](crate::MAX_SGE).
+    pub max_recv_sge: u32,
+    /// Bytes of an inline request, 0..=[`MAX_INLINE`](Self::MAX_INLINE).
+    pub max_inline: u32,
+}
+
+impl Capacities {
+    /// The most requests of one queue.
+    pub const MAX_WR: u32 = 1 << 20;
+    /// The most inline bytes of one request.
+    pub const MAX_INLINE: u32 = 4096;
+}
+
+impl Default for Capacities {
+    fn default() -> Self {
+        Self { max_send_wr: 128, max_recv_wr: 128, max_send_sge: 4, max_recv_sge: 4, max_inline: 256 }
+    }
+}
+
+/// What a queue pair tells about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpInfo {
+    /// What it was made of.
+    pub init: QpInit,
+    /// Where it stands.
+    pub state: QpState,
+    /// What it was told so far; `state` among it. `sq_psn` and `rq_psn` are those of the
+    /// next new request in either direction.
+    pub attributes: QpAttributes,
+    /// In state [`QpState::SendQueueDrained`]: something begun is still not finished.
+    pub is_draining: bool,
+    /// Requests in the send queue that are not complete.
+    pub sends_outstanding: u32,
+    /// Receives posted and not used up.
+    pub receives_posted: u32,
+}
+
+impl QpState {
+    /// Every state.
+    pub const ALL: [Self; 7] = [
+        Self::Reset,
+        Self::Init,
+        Self::ReadyToReceive,
+        Self::ReadyToSend,
+        Self::SendQueueDrained,
+        Self::SendQueueError,
+        Self::Error,
+    ];
+
+    /// Are the peer's requests executed?
+    pub const fn is_receiving(self) -> bool {
+        matches!(
+            self,
+            Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrained | Self::SendQueueError
+        )
+    }
+
+    /// Are the peer's answers taken?
+    pub const fn is_sending(self) -> bool {
+        matches!(self, Self::ReadyToSend | Self::SendQueueDrained)
+    }
+
+    /// The name in `ibv_qp_state`, without `IBV_QPS_`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reset => "RESET",
+            Self::Init => "INIT",
+            Self::ReadyToReceive => "RTR",
+            Self::ReadyToSend => "RTS",
+            Self::SendQueueDrained => "SQD",
+            Self::SendQueueError => "SQE",
+            Self::Error => "ERR",
+        }
+    }
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ack_timeouts_double_with_each_step() {
+        assert_eq!(AckTimeout(1).duration(), Some(Duration::from_nanos(8192)));
+        for exponent in 2..32 {
+            let [before, this] =
+                [exponent - 1, exponent].map(|it| AckTimeout(it).duration().unwrap());
+            assert_eq!(this, before * 2);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How often what happened: under rxe's own names where it has one, and under ours.
+
+/// One line for each counter: field (which is its name too) and meaning.
+macro_rules! counters {
+    ($( $(#[doc = $doc:literal])+ $name:ident, )*) => {
+        /// How often what happened since the endpoint was made.
+        ///
+        /// ```
+        /// use roce_transport::Counters;
+        /// let counters = Counters::default();
+        /// assert!(counters.iter().any(|(name, count)| name == "out_of_seq_request" && count == 0));
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $( $(#[doc = $doc])+ pub $name: u64, )*
+        }
+
+        impl Counters {
+            /// Every counter with its name, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$( (stringify!($name), self.$name), )*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets sent.
+    sent_pkts,
+    /// Packets that reached a queue pair.
+    rcvd_pkts,
+    /// Requests that had been executed before.
+    duplicate_request,
+    /// Requests that came before one that is missing.
+    out_of_seq_request,
+    /// RNR NAKs received: the peer had no receive posted.
+    rcvd_rnr_err,
+    /// RNR NAKs sent: we had no receive posted.
+    send_rnr_err,
+    /// Sequence NAKs received: the peer misses a packet.
+    rcvd_seq_err,
+    /// ACKs that were merged into a later answer.
+    ack_deferred,
+    /// Requests given up after silence.
+    retry_exceeded_err,
+    /// Requests given up because the peer had no receive posted.
+    retry_rnr_exceeded_err,
+    /// Times that requests were sent again, for whatever reason.
+    completer_retry_err,
+    /// Packets that could not be sent because the buffer offered was too short.
+    send_err,
+    /// Messages sent and acknowledged that used up a receive of the peer.
+    rdma_sends,
+    /// Messages received that used up a receive.
+    rdma_recvs,
+
+    /// Dropped: no queue pair of this number.
+    unknown_qp,
+    /// Dropped: the packet belongs to another service than the queue pair.
+    wrong_service,
+    /// Dropped: the queue pair's state takes no such packet.
+    wrong_state,
+    /// Dropped: another partition.
+    bad_pkey,
+    /// Dropped: not from the peer's address.
+    wrong_source,
+    /// Dropped: not to the queue pair's own address.
+    wrong_destination,
+    /// Congestion notifications; nothing reacts to them yet.
+    cnp_received,
+    /// Sequence NAKs sent: a packet of the peer's is missing.
+    send_seq_err,
+    /// NAKs sent: the request makes no sense here.
+    nak_invalid_request,
+    /// NAKs sent: access to memory refused.
+    nak_remote_access,
+    /// NAKs sent: a receive names memory that may not be used.
+    nak_remote_operational,
+    /// NAKs received that end the connection.
+    fatal_nak_received,
+    /// Dropped: a repeated READ or atomic that is not remembered.
+    unknown_duplicate,
+    /// Dropped: an answer to a packet never sent.
+    answer_never_sent,
+    /// Dropped: an answer that came before, or too late.
+    duplicate_answer,
+    /// Dropped: an answer of a kind that the request does not have.
+    unexpected_answer,
+    /// Dropped: an AETH syndrome without a meaning.
+    reserved_syndrome,
+    /// Answers that do not fit the request and end the connection.
+    bad_response,
+    /// Answers behind one that is missing: what was asked is asked again.
+    implied_nak,
+    /// Times that the ACK timer fired.
+    ack_timeout,
+    /// Packets sent once more.
+    resent_pkts,
+    /// Local memory that may not be used, found when it was needed.
+    local_protection_err,
+}

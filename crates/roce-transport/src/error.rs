@@ -1,0 +1,155 @@
+//! Errors of calls: the caller asked for what cannot be.
+
+use roce_wire::{Qpn, Service};
+use thiserror::Error;
+
+use crate::{MAX_READ_PACKETS, QpState};
+
+/// The caller broke the contract of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ApiMisuse {
+    /// The number is taken.
+    #[error("{0} exists already; destroy it first or take another number")]
+    QpExists(Qpn),
+    /// 0 and the multicast number name no queue pair.
+    #[error("{0} cannot name a queue pair; take another number")]
+    ReservedQpn(Qpn),
+    /// The service is not built.
+    #[error("{0:?} queue pairs are not supported; ask for Rc")]
+    ServiceNotSupported(Service),
+    /// A capacity is beyond what is possible.
+    #[error("{capacity} = {asked} is beyond the limit of {limit}; ask for less")]
+    CapacityTooLarge {
+        /// Its name.
+        capacity: &'static str,
+        /// What was asked for.
+        asked: u32,
+        /// The most that is possible.
+        limit: u32,
+    },
+}
+
+/// Why work was not posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// There is no such queue pair.
+    #[error("there is no queue pair {0}")]
+    UnknownQp(Qpn),
+    /// The queue pair's state takes no such work.
+    #[error("a queue pair in state {state} takes no such work; bring it further with modify_qp")]
+    WrongState {
+        /// Its state.
+        state: QpState,
+    },
+    /// As many requests are outstanding as the queue pair was made for.
+    #[error("the send queue holds its {capacity} requests; poll completions first")]
+    SendQueueFull {
+        /// Requests it was made for.
+        capacity: u32,
+    },
+    /// As many receives are posted as the queue pair was made for.
+    #[error("the receive queue holds its {capacity} requests; let some be used up first")]
+    ReceiveQueueFull {
+        /// Requests it was made for.
+        capacity: u32,
+    },
+    /// More pieces than the queue pair was made for.
+    #[error("{count} pieces, but the queue pair was made for {max}")]
+    TooManyPieces {
+        /// Pieces of the request.
+        count: usize,
+        /// Pieces the queue pair was made for.
+        max: u32,
+    },
+    /// More inline bytes than the queue pair was made for.
+    #[error("{len} inline bytes, but the queue pair was made for {max}")]
+    InlineTooLong {
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes the queue pair was made for.
+        max: u32,
+    },
+    /// What brings bytes back needs memory to put them in.
+    #[error("a READ or atomic cannot be inline: name registered memory for its result")]
+    InlineResult,
+    /// No message is longer than 2^31 bytes.
+    #[error("{len} bytes are more than a message of 2^31 holds; split it")]
+    MessageTooLong {
+        /// Bytes of the request.
+        len: u64,
+    },
+    /// The responses of a READ would span half the PSN circle.
+    #[error(
+        "a READ of {packets} packets; at most {MAX_READ_PACKETS} can be told apart: \
+         split it or use a larger path MTU"
+    )]
+    ReadTooLong {
+        /// Packets that the responses would take.
+        packets: u32,
+    },
+    /// An atomic brings exactly 8 bytes.
+    #[error("an atomic brings 8 bytes, not {len}")]
+    AtomicLength {
+        /// Bytes of the request.
+        len: u64,
+    },
+    /// `max_rd_atomic` is 0.
+    #[error("READs and atomics need max_rd_atomic of at least 1")]
+    NoReadsAllowed,
+    /// A SEND carries an immediate or a key to invalidate, not both.
+    #[error("a SEND carries an immediate or a key to invalidate, not both")]
+    TwoTrailers,
+}
+
+/// Why a queue pair was not modified; it is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// There is no such queue pair.
+    #[error("there is no queue pair {0}")]
+    UnknownQp(Qpn),
+    /// The queue pair is not in the state that `current_state` says.
+    #[error("the queue pair is in state {actual}, not {claimed}")]
+    WrongCurrentState {
+        /// Where it is.
+        actual: QpState,
+        /// Where the caller believed it to be.
+        claimed: QpState,
+    },
+    /// No transition leads there.
+    #[error("no transition leads from {from} to {to}")]
+    NoTransition {
+        /// Where it is.
+        from: QpState,
+        /// Where it shall go.
+        to: QpState,
+    },
+    /// The transition needs an attribute that is missing.
+    #[error("going from {from} to {to} needs the attribute {attribute}")]
+    MissingAttribute {
+        /// Where it is.
+        from: QpState,
+        /// Where it shall go.
+        to: QpState,
+        /// What is missing.
+        attribute: &'static str,
+    },
+    /// The transition does not take an attribute that is there.
+    #[error("going from {from} to {to} cannot change the attribute {attribute}; leave it out")]
+    UnexpectedAttribute {
+        /// Where it is.
+        from: QpState,
+        /// Where it shall go.
+        to: QpState,
+        /// What is too much.
+        attribute: &'static str,
+    },
+    /// The value of an attribute has no meaning.
+    #[error("the value of {attribute} is out of range")]
+    OutOfRange {
+        /// Which.
+        attribute: &'static str,
+    },
+}

@@ -1,0 +1,55 @@
+//! What happened without being asked for.
+
+use roce_wire::Qpn;
+
+use crate::CqHandle;
+
+/// Something happened to an object without being asked for.
+///
+/// The engine raises those of queue pairs and completion queues; those of the port and its
+/// addresses are here for the layer above, which has one queue for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A queue pair failed without a request to tell it by.
+    QpFatal {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The peer sent an invalid request; the queue pair is in error.
+    QpRequestError {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The peer's access to memory was refused; the queue pair is in error.
+    QpAccessError {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// The first packet came in before the queue pair was ready to send.
+    CommunicationEstablished {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair that was told to drain its send queue has done so.
+    SendQueueDrained {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A queue pair in error has taken its last receive from a shared queue.
+    LastWqeReached {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// A completion queue overflowed.
+    CqError {
+        /// The completion queue.
+        cq: CqHandle,
+    },
+    /// The interface came up.
+    PortActive,
+    /// The interface went down.
+    PortError,
+    /// An address was added or removed.
+    GidChange,
+}

@@ -1,0 +1,109 @@
+//! What is wrong with a request of the peer's, and the one place where that becomes a NAK.
+
+use roce_wire::NakCode;
+use thiserror::Error;
+
+use crate::{CompletionStatus, MemoryFault};
+
+/// What the responder finds wrong with a request. The peer is told by a NAK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum RequestFault {
+    /// The packet cannot follow the one before it.
+    #[error("the opcode does not continue the open message")]
+    OpcodeOutOfSequence,
+    /// The payload's length fits neither path MTU nor message.
+    #[error("a payload of {len} bytes fits neither path MTU nor message")]
+    PayloadLength {
+        /// Bytes of payload.
+        len: usize,
+    },
+    /// No message is that long.
+    #[error("{len} bytes are more than a message of 2^31 holds")]
+    MessageTooLong {
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The queue pair does not allow this kind of access.
+    #[error("the queue pair does not allow this access")]
+    NotAllowed,
+    /// More READs and atomics at a time than were agreed upon.
+    #[error("more READs and atomics at a time than were agreed upon")]
+    TooManyReads,
+    /// The word of an atomic is not aligned.
+    #[error("the word of an atomic is not aligned to 8 bytes")]
+    Misaligned,
+    /// The message is longer than the receive posted for it.
+    #[error("the message is longer than the receive of {posted} bytes")]
+    LongerThanReceive {
+        /// Bytes of the receive.
+        posted: u64,
+    },
+    /// The key does not give the right to the bytes.
+    #[error("remote access refused: {0}")]
+    RemoteMemory(MemoryFault),
+    /// The receive names memory that may not be used.
+    #[error("the posted receive cannot be used: {0}")]
+    ReceiveMemory(MemoryFault),
+}
+
+impl RequestFault {
+    /// The one place where a fault becomes a byte on the wire.
+    pub const fn nak_code(&self) -> NakCode {
+        match self {
+            Self::OpcodeOutOfSequence
+            | Self::PayloadLength { .. }
+            | Self::MessageTooLong { .. }
+            | Self::NotAllowed
+            | Self::TooManyReads
+            | Self::Misaligned
+            | Self::LongerThanReceive { .. } => NakCode::InvalidRequest,
+            Self::RemoteMemory(_) => NakCode::RemoteAccess,
+            Self::ReceiveMemory(_) => NakCode::RemoteOperational,
+        }
+    }
+
+    /// How the receive ends that the request was using, if it was using one.
+    pub const fn receive_status(&self) -> CompletionStatus {
+        match self {
+            Self::LongerThanReceive { .. } => CompletionStatus::LocalLengthError,
+            Self::ReceiveMemory(_) => CompletionStatus::LocalProtectionError,
+            Self::RemoteMemory(_) => CompletionStatus::LocalAccessError,
+            _ => CompletionStatus::RemoteInvalidRequest,
+        }
+    }
+}
+
+/// How a request ends that the peer refused with `code`.
+pub(crate) const fn status_of(code: NakCode) -> CompletionStatus {
+    match code {
+        NakCode::InvalidRequest => CompletionStatus::RemoteInvalidRequest,
+        NakCode::RemoteAccess => CompletionStatus::RemoteAccessError,
+        _ => CompletionStatus::RemoteOperationError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_too_long_is_the_peers_fault_and_our_length_error() {
+        let fault = RequestFault::LongerThanReceive { posted: 3 };
+        assert_eq!(fault.nak_code(), NakCode::InvalidRequest);
+        assert_eq!(fault.receive_status(), CompletionStatus::LocalLengthError);
+    }
+
+    #[test]
+    fn bad_receive_memory_is_not_blamed_on_the_peer() {
+        let fault = RequestFault::ReceiveMemory(MemoryFault::UnknownKey);
+        assert_eq!(fault.nak_code(), NakCode::RemoteOperational);
+        assert_eq!(fault.receive_status(), CompletionStatus::LocalProtectionError);
+    }
+
+    #[test]
+    fn a_nak_without_a_meaning_ends_as_the_peers_failure() {
+        assert_eq!(status_of(NakCode::Reserved(9)), CompletionStatus::RemoteOperationError);
+        assert_eq!(status_of(NakCode::RemoteAccess), CompletionStatus::RemoteAccessError);
+    }
+}

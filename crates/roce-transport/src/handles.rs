@@ -1,0 +1,14 @@
+//! Names that the layer above gives to its objects; the engine only hands them back.
+
+/// Names a protection domain of the layer above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PdHandle(pub u32);
+
+/// Names a completion queue of the layer above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CqHandle(pub u32);
+
+/// Names a path of the layer above: everything that outer headers need and the engine
+/// does not want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathHandle(pub u32);

@@ -1,0 +1,199 @@
+//! What an application asks for: work requests.
+
+use roce_wire::{Psn, Trailer};
+use smallvec::SmallVec;
+
+use crate::ScatterList;
+use crate::completion::CompletionOperation;
+
+/// A request to be posted to a send queue.
+///
+/// ```
+/// use roce_transport::{Data, ScatterList, SendOperation, SendWork, Sge};
+/// let hello = SendWork {
+///     work_id: 1,
+///     operation: SendOperation::Send { immediate: None, invalidate: None },
+///     data: Data::Inline(b"hello".into()),
+///     signaled: true,
+///     solicited: false,
+///     fence: false,
+/// };
+/// assert_eq!(hello.data.len(), 5);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWork {
+    /// The application's own number, handed back in the completion.
+    pub work_id: u64,
+    /// What to do.
+    pub operation: SendOperation,
+    /// With which local bytes.
+    pub data: Data,
+    /// Tell of its success too, not only of its failure.
+    pub signaled: bool,
+    /// Mark the peer's completion as solicited. For SEND, and WRITE with immediate.
+    pub solicited: bool,
+    /// Wait for all earlier READs and atomics.
+    pub fence: bool,
+}
+
+/// What a request in a send queue does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOperation {
+    /// Puts a message into the peer's next posted receive.
+    Send {
+        /// Four bytes for the peer's completion.
+        immediate: Option<[u8; 4]>,
+        /// A key of the peer to be invalidated. Not together with `immediate`.
+        invalidate: Option<u32>,
+    },
+    /// Writes into the peer's memory.
+    Write {
+        /// Where.
+        remote: RemoteSpan,
+        /// Four bytes for the peer's completion; uses up one of its posted receives.
+        immediate: Option<[u8; 4]>,
+    },
+    /// Reads from the peer's memory.
+    Read {
+        /// Where.
+        remote: RemoteSpan,
+    },
+    /// Stores `swap` in a word of the peer's if it holds `compare`; brings what it held.
+    CompareSwap {
+        /// The word, aligned to 8 bytes.
+        remote: RemoteSpan,
+        /// What the word must hold.
+        compare: u64,
+        /// What it holds afterwards.
+        swap: u64,
+    },
+    /// Adds to a word of the peer's; brings what it held.
+    FetchAdd {
+        /// The word, aligned to 8 bytes.
+        remote: RemoteSpan,
+        /// What to add, modulo 2^64.
+        add: u64,
+    },
+    /// Ends the life of a key of our own, once everything before is complete.
+    LocalInvalidate {
+        /// The key.
+        key: u32,
+    },
+}
+
+/// Where in the peer's memory; how many bytes is the request's own length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemoteSpan {
+    /// The first byte, in the peer's terms.
+    pub address: u64,
+    /// The peer's key.
+    pub key: u32,
+}
+
+/// The local bytes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Registered memory. It must stay as it is until the request is complete.
+    Gather(ScatterList),
+    /// Bytes that were copied when the request was made.
+    Inline(InlineData),
+}
+
+/// Bytes carried in the request itself; up to 64 need no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InlineData(SmallVec<[u8; 64]>);
+
+/// A request to be posted to a receive queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecvWork {
+    /// The application's own number, handed back in the completion.
+    pub work_id: u64,
+    /// Where the message goes.
+    pub scatter: ScatterList,
+}
+
+/// The longest message, in bytes.
+pub const MAX_MESSAGE_LEN: u64 = 1 << 31;
+
+/// The most packets that the responses of one READ may take: more could not be told from
+/// packets of the past.
+pub const MAX_READ_PACKETS: u32 = Psn::HALF - 1;
+
+impl SendOperation {
+    /// What its completion says that it was.
+    pub const fn completion_operation(&self) -> CompletionOperation {
+        match self {
+            Self::Send { .. } => CompletionOperation::Send,
+            Self::Write { .. } => CompletionOperation::Write,
+            Self::Read { .. } => CompletionOperation::Read,
+            Self::CompareSwap { .. } => CompletionOperation::CompareSwap,
+            Self::FetchAdd { .. } => CompletionOperation::FetchAdd,
+            Self::LocalInvalidate { .. } => CompletionOperation::LocalInvalidate,
+        }
+    }
+
+    /// Does it bring bytes back, so that only the answer completes it?
+    pub const fn is_answered(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Is it an atomic?
+    pub const fn is_atomic(&self) -> bool {
+        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
+    }
+
+    /// Does it use up a receive that the peer has posted?
+    pub(crate) const fn takes_receive(&self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_), .. })
+    }
+
+    pub(crate) const fn trailer(&self) -> Trailer {
+        match self {
+            Self::Send { immediate: Some(_), .. } | Self::Write { immediate: Some(_), .. } => {
+                Trailer::Immediate
+            }
+            Self::Send { invalidate: Some(_), .. } => Trailer::InvalidateKey,
+            _ => Trailer::None,
+        }
+    }
+}
+
+impl Data {
+    /// Bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Gather(list) => list.total_len(),
+            Self::Inline(bytes) => bytes.0.len() as u64,
+        }
+    }
+
+    /// Whether there is no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl InlineData {
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for InlineData {
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for InlineData {
+    fn from(bytes: &[u8; N]) -> Self {
+        Self::from(bytes.as_slice())
+    }
+}
+
+impl From<Vec<u8>> for InlineData {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
