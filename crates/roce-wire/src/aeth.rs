@@ -209,7 +209,17 @@ mod tests {
             assert!(Credits(code).count() > Credits(code - 1).count());
         }
         assert_eq!(Credits(30).count(), Some(32768));
+        assert_eq!(Credits(31).count(), None);
         assert_eq!(Credits::new(32), None);
+    }
+
+    #[test]
+    fn a_count_that_can_be_said_is_said_exactly() {
+        for code in 0..31 {
+            let credits = Credits(code);
+            assert_eq!(Credits::for_count(credits.count().unwrap()), credits);
+        }
+        assert_eq!(Credits::for_count(u32::MAX), Credits(30));
     }
 
     #[test]

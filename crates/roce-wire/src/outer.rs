@@ -234,3 +234,45 @@ pub const fn source_port_for(local: Qpn, remote: Qpn, flow_label: u32) -> u16 {
     };
     0xc000 | ((label & 0x3fff) ^ (label >> 14)) as u16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn source_ports_are_those_of_rxe() {
+        let port = |local, remote, label| {
+            source_port_for(Qpn::new(local).unwrap(), Qpn::new(remote).unwrap(), label)
+        };
+        assert_eq!(port(0x11, 0x11, 0), 49441);
+        assert_eq!(port(0x11, 0x11, 0xa_3d00), 64808);
+        // A product of 48 bits, so that both folds count.
+        assert_eq!(port(0xff_ffff, 0xff_fffe, 0), 65298);
+    }
+
+    #[test]
+    fn a_vlan_number_or_priority_that_needs_more_bits_is_refused() {
+        assert_eq!(VlanTag::new(1 << 12, 0, false), None);
+        assert_eq!(VlanTag::new(0, 8, false), None);
+    }
+
+    proptest! {
+        #[test]
+        fn both_ends_of_a_connection_use_the_same_port(
+            local in 0u32..1 << 24, remote in 0u32..1 << 24, label: u32,
+        ) {
+            let (local, remote) = (Qpn::new(local).unwrap(), Qpn::new(remote).unwrap());
+            let port = source_port_for(local, remote, label);
+            prop_assert_eq!(port, source_port_for(remote, local, label));
+            prop_assert!(port >= 0xc000);
+        }
+
+        #[test]
+        fn every_vlan_tag_survives_the_wire(id in 0u16..1 << 12, priority in 0u8..8, drop: bool) {
+            let tag = VlanTag::new(id, priority, drop).unwrap();
+            let read = VlanTag::from_control_information(tag.control_information());
+            prop_assert_eq!((read.id(), read.priority(), read.drop_eligible()), (id, priority, drop));
+        }
+    }
+}

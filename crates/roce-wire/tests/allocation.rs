@@ -23,6 +23,12 @@ fn receive(bytes: &[u8], segment_len: usize) -> usize {
 }
 
 #[test]
+fn the_counter_counts() {
+    let allocated = allocation_counter::measure(|| drop(std::hint::black_box(vec![0u8; 8])));
+    assert_eq!(allocated.count_total, 1);
+}
+
+#[test]
 fn sealing_and_parsing_allocate_nothing() {
     for (source, destination) in [("10.9.0.1", "10.9.0.2"), ("fd00:9::1", "fd00:9::2")] {
         let outer = OuterHeaders::new(source.parse().unwrap(), destination.parse().unwrap());

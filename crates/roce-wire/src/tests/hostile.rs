@@ -292,6 +292,16 @@ fn ipv4_options_and_fragments_are_refused_by_name() {
 }
 
 #[test]
+fn another_protocol_than_udp_is_refused_by_name() {
+    let mut frame = sealed(&ipv4(), 1, &headers_of(opcode::RC_SEND_ONLY), b"hello");
+    frame[23] = 6;
+    assert_eq!(receive(&with_checksum(frame)), Err("drop_not_udp"));
+    let mut frame = sealed(&ipv6(), 1, &headers_of(opcode::RC_SEND_ONLY), b"hello");
+    frame[20] = 44; // a fragment header
+    assert_eq!(receive(&frame), Err("drop_not_udp"));
+}
+
+#[test]
 fn lengths_of_ip_and_udp_that_lie_are_refused() {
     let frame = sealed(&ipv4(), 1, &headers_of(opcode::RC_SEND_ONLY), b"hello");
     let with_total_len = |len: u16| {

@@ -39,6 +39,8 @@ fn a_packet_of_every_opcode_is_read_behind_a_grh() {
         assert_eq!(frame.payload(), payload);
         assert_eq!(frame.grh(), &grh(frame.bytes().len()));
         assert_eq!(frame.check_icrc(), Ok(()));
+        let line = format!("RoCEv1 fe80::1 > fe80::2 {} qp 0x000012", opcode.name());
+        assert!(frame.to_string().starts_with(&line), "{frame}");
         assert_eq!(Frame::parse(&bytes), Err(WireError::EtherType { ether_type: 0x8915 }));
     }
 }
@@ -75,4 +77,8 @@ fn something_else_behind_the_grh_is_refused_by_name() {
     let mut bytes = frame(&headers_of(opcode::RC_SEND_ONLY), b"hello");
     bytes[20] = 17;
     assert_eq!(FrameV1::parse(&bytes), Err(WireError::GrhNextHeader { next_header: 17 }));
+    bytes[14] = 0x40;
+    assert_eq!(FrameV1::parse(&bytes), Err(WireError::IpVersion { version: 4 }));
+    bytes[12] = 0x08;
+    assert_eq!(FrameV1::parse(&bytes), Err(WireError::EtherType { ether_type: 0x0815 }));
 }
