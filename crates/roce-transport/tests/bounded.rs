@@ -1,0 +1,108 @@
+//! Memory: what an endpoint holds does not grow with what strangers send it.
+
+// This binary needs only some of the helpers that the other one uses.
+#[allow(dead_code)]
+#[path = "laws/common/mod.rs"]
+mod common;
+
+use roce_transport::{Capacities, TransmitLimits};
+use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth};
+
+use common::connection::{End, FIRST_PSN, Options, PD, connect};
+use common::forge;
+use common::memory::Rights;
+use common::world::World;
+
+#[global_allocator]
+static HEAP: dhat::Alloc = dhat::Alloc;
+
+fn held() -> usize {
+    dhat::HeapStats::get().curr_bytes
+}
+
+/// Gives node 1 a frame and throws its answers away; allocates nothing by itself.
+fn feed(world: &mut World, frame: &[u8], answer: bool, room: &mut [u8]) {
+    let now = world.now();
+    let node = &mut world.nodes[1];
+    let frame = Frame::parse(frame).expect("a sound frame");
+    for packet in frame.packets(None) {
+        let packet = packet.expect("a sound packet").verify_icrc().expect("a right ICRC");
+        node.endpoint.handle_packet(now, &packet, &mut node.memory);
+    }
+    if answer {
+        let limits = TransmitLimits { max_packets: 8 };
+        // A READ of 2^31 bytes has a long answer: nobody need wait for its end.
+        for _ in 0..16 {
+            if node.endpoint.poll_transmit(now, &mut node.memory, limits, room).is_none() {
+                break;
+            }
+        }
+    }
+    while node.endpoint.poll_completion().is_some() {}
+    while node.endpoint.poll_event().is_some() {}
+}
+
+/// One test for all, because the heap is one for all threads.
+#[test]
+fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
+    let _profiler = dhat::Profiler::builder().testing().build();
+    an_idle_connection_is_small();
+    a_flood_is_not_kept();
+}
+
+/// At most 4 KiB for a connected queue pair, without its queues.
+fn an_idle_connection_is_small() {
+    let mut world = World::pair();
+    let capacities = Capacities { max_send_wr: 1, max_recv_wr: 1, ..Capacities::default() };
+    let options = Options { capacities, ..Options::default() };
+    connect(&mut world, [0, 1], options);
+    let before = held();
+    let count = 500;
+    for _ in 0..count {
+        connect(&mut world, [0, 1], options);
+    }
+    let each = (held() - before) / (2 * count);
+    assert!(each <= 4096, "{each} bytes for each queue pair");
+}
+
+/// Every kind of packet, to right and wrong numbers, in and out of order, answered or not.
+fn a_flood_is_not_kept() {
+    for answer in [true, false] {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::default());
+        let frames = flood(&mut world, ends[1]);
+        let mut room = vec![0; 8 * 5000];
+        let before = held();
+        let mut most = before;
+        for frame in &frames {
+            feed(&mut world, frame, answer, &mut room);
+            most = most.max(held());
+        }
+        let grown = most - before;
+        assert!(grown <= 64 * 1024, "{grown} bytes more after {} packets", frames.len());
+    }
+}
+
+fn flood(world: &mut World, target: End) -> Vec<Vec<u8>> {
+    let region = world.nodes[1].memory.register_synthetic(PD, 1 << 31, Rights::ALL, 1);
+    let whole = Reth { address: region.address, key: region.key, len: 1 << 31 };
+    let mut packets = vec![];
+    let expected = Psn::new(FIRST_PSN).unwrap();
+    // READs of everything there is, one after the other and all over again.
+    let span = (1u32 << 31) / 256;
+    for i in 0..500u32 {
+        for psn in [expected, expected.advanced_by(i), expected.advanced_by(i.wrapping_mul(span))] {
+            packets.push(forge::read_request(target.qpn, psn, whole));
+        }
+    }
+    for opcode in KnownOpcode::all() {
+        for i in 0..100u32 {
+            let jump = i.wrapping_mul(0x01_0101);
+            let stranger = Qpn::new(jump & 0xff_ffff).unwrap();
+            packets.push(forge::packet(&forge::headers(opcode, stranger, expected), &[]));
+            let psn = expected.advanced_by(jump & 0xff_ffff);
+            packets.push(forge::packet(&forge::headers(opcode, target.qpn, psn), &[]));
+        }
+    }
+    packets.iter().map(|packet| world.frame(0, 1, packet)).collect()
+}

@@ -1,0 +1,78 @@
+//! `ROCE_PCAP=dir` makes any test write what its nodes sent and received.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pcap_file::DataLink;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+
+/// One pcapng file with an interface per node.
+///
+/// Named after the test; a test that makes many worlds one after the other overwrites it, so
+/// that after a failure it holds the world that failed.
+pub(crate) struct Capture {
+    writer: PcapNgWriter<BufWriter<File>>,
+}
+
+impl Capture {
+    /// `None` unless `ROCE_PCAP` names a directory.
+    pub(crate) fn from_environment(nodes: usize) -> Option<Self> {
+        let directory = PathBuf::from(std::env::var_os("ROCE_PCAP")?);
+        let test = std::thread::current().name().unwrap_or("world").replace("::", "-");
+        std::fs::create_dir_all(&directory).expect("ROCE_PCAP must name a directory");
+        Some(Self::create(directory.join(format!("{test}.pcapng")), nodes))
+    }
+
+    fn create(path: PathBuf, nodes: usize) -> Self {
+        let file = File::create(&path)
+            .unwrap_or_else(|why| panic!("cannot write the capture {}: {why}", path.display()));
+        let mut writer = PcapNgWriter::new(BufWriter::new(file)).expect("a header can be written");
+        for node in 0..nodes {
+            let options = vec![
+                InterfaceDescriptionOption::IfName(format!("node{node}").into()),
+                InterfaceDescriptionOption::IfTsResol(9),
+            ];
+            let block =
+                InterfaceDescriptionBlock { linktype: DataLink::ETHERNET, snaplen: 0, options };
+            writer.write_pcapng_block(block).expect("a capture can be written");
+        }
+        Self { writer }
+    }
+
+    /// Notes a frame on `node`'s interface, `nanos` after the start.
+    pub(crate) fn record(&mut self, node: usize, nanos: u64, frame: &[u8]) {
+        let block = EnhancedPacketBlock {
+            interface_id: node as u32,
+            timestamp: Duration::from_nanos(nanos),
+            original_len: frame.len() as u32,
+            data: frame.into(),
+            options: vec![],
+        };
+        self.writer.write_pcapng_block(block).expect("a capture can be written");
+    }
+}
+
+#[test]
+fn a_capture_can_be_read_back() {
+    use pcap_file::pcapng::{Block, PcapNgReader};
+
+    let path = std::env::temp_dir().join(format!("roce-capture-{}.pcapng", std::process::id()));
+    let mut capture = Capture::create(path.clone(), 2);
+    capture.record(1, 1_500, &[1, 2, 3]);
+    drop(capture);
+    let mut reader = PcapNgReader::new(File::open(&path).unwrap()).unwrap();
+    let mut packets = vec![];
+    while let Some(block) = reader.next_block() {
+        if let Block::EnhancedPacket(packet) = block.unwrap() {
+            packets.push((packet.interface_id, packet.timestamp, packet.data.to_vec()));
+        }
+    }
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(packets, [(1, Duration::from_nanos(1_500), vec![1, 2, 3])]);
+}

@@ -1,0 +1,235 @@
+//! Two queue pairs that know each other, and the work one posts to them.
+
+use roce_transport::{
+    AccessFlags, AckTimeout, Capacities, Completion, CompletionStatus, CqHandle, ModifyError,
+    PathAttributes, PdHandle, PostError, QpAttributes, QpInit, QpState, RecvWork, ScatterList,
+    SendWork, Sge,
+};
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+
+use super::world::World;
+
+pub(crate) const PD: PdHandle = PdHandle(1);
+pub(crate) const SEND_CQ: CqHandle = CqHandle(10);
+pub(crate) const RECV_CQ: CqHandle = CqHandle(11);
+/// So near the end of the circle that every test crosses it.
+pub(crate) const FIRST_PSN: u32 = 0x00ff_fffe;
+
+/// What both ends of a connection agree on, more or less.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) first_psn: [u32; 2],
+    /// Local ACK timeout code: 4.096 µs · 2^code.
+    pub(crate) ack_timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+    pub(crate) access: AccessFlags,
+    pub(crate) capacities: Capacities,
+    pub(crate) signal_all: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            path_mtu: PathMtu::B256,
+            first_psn: [FIRST_PSN, FIRST_PSN - 1],
+            ack_timeout: 8, // about a millisecond
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 1, // 10 µs
+            max_rd_atomic: 4,
+            max_dest_rd_atomic: 4,
+            access: AccessFlags::ALL,
+            capacities: Capacities {
+                max_send_wr: 256,
+                max_recv_wr: 256,
+                max_send_sge: 32,
+                max_recv_sge: 32,
+                max_inline: 256,
+            },
+            signal_all: true,
+        }
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) node: usize,
+    pub(crate) qpn: Qpn,
+}
+
+/// Makes a queue pair on each node and brings both to RTS.
+pub(crate) fn connect(world: &mut World, nodes: [usize; 2], options: Options) -> [End; 2] {
+    connect_each(world, nodes, [options; 2])
+}
+
+/// The same, where the two ends do not agree on everything.
+pub(crate) fn connect_each(
+    world: &mut World,
+    nodes: [usize; 2],
+    options: [Options; 2],
+) -> [End; 2] {
+    // Numbers that differ in every byte, so that a swap is noticed.
+    let taken = |world: &World, node: usize| {
+        (0..)
+            .map(|n: u32| 0x12_0305 + 0x01_0101 * n + 0x11 * node as u32)
+            .map(|raw| Qpn::new(raw).expect("24 bits"))
+            .find(|qpn| world.nodes[node].endpoint.query_qp(*qpn).is_none())
+            .expect("a free number")
+    };
+    let mut ends = [End { node: nodes[0], qpn: Qpn::GSI }; 2];
+    for i in 0..2 {
+        let qpn = taken(world, nodes[i]);
+        create(world, nodes[i], qpn, &options[i]);
+        ends[i] = End { node: nodes[i], qpn };
+    }
+    for i in 0..2 {
+        bring_up(world, ends[i], ends[1 - i], i, &options).expect("both ends come up");
+    }
+    ends
+}
+
+impl End {
+    /// Posts a send; fails the test when it is refused.
+    #[track_caller]
+    pub(crate) fn post_send(self, world: &mut World, work: SendWork) {
+        self.try_post_send(world, work).expect("the work is taken");
+    }
+
+    pub(crate) fn try_post_send(self, world: &mut World, work: SendWork) -> Result<(), PostError> {
+        world.with(self.node, |node, now| node.endpoint.post_send(now, self.qpn, work))
+    }
+
+    /// Posts a receive of one piece; fails the test when it is refused.
+    #[track_caller]
+    pub(crate) fn post_recv(self, world: &mut World, work_id: u64, pieces: &[Sge]) {
+        let work = RecvWork { work_id, scatter: ScatterList::from(pieces) };
+        world
+            .with(self.node, |node, now| node.endpoint.post_recv(now, self.qpn, work))
+            .expect("the work is taken");
+    }
+
+    pub(crate) fn modify(
+        self,
+        world: &mut World,
+        attributes: &QpAttributes,
+    ) -> Result<(), ModifyError> {
+        world.with(self.node, |node, now| node.endpoint.modify_qp(now, self.qpn, attributes))
+    }
+
+    /// Moves the queue pair to `state`, with no other attribute.
+    #[track_caller]
+    pub(crate) fn move_to(self, world: &mut World, state: QpState) {
+        let attributes = QpAttributes { state: Some(state), ..QpAttributes::default() };
+        self.modify(world, &attributes).expect("a transition without further attributes");
+    }
+
+    pub(crate) fn state(self, world: &World) -> QpState {
+        world.nodes[self.node].endpoint.query_qp(self.qpn).expect("the queue pair is there").state
+    }
+
+    /// Completions of this queue pair's sends so far.
+    pub(crate) fn sent(self, world: &World) -> Vec<Completion> {
+        self.completions(world, SEND_CQ)
+    }
+
+    /// Completions of this queue pair's receives so far.
+    pub(crate) fn received(self, world: &World) -> Vec<Completion> {
+        self.completions(world, RECV_CQ)
+    }
+
+    fn completions(self, world: &World, cq: CqHandle) -> Vec<Completion> {
+        let all = world.nodes[self.node].completions.iter();
+        all.filter(|(of, it)| *of == cq && it.qpn == self.qpn).map(|(_, it)| *it).collect()
+    }
+
+    /// Work identifiers and statuses of the sends completed so far.
+    pub(crate) fn outcomes(self, world: &World) -> Vec<(u64, CompletionStatus)> {
+        self.sent(world).iter().map(|it| (it.work_id, it.status)).collect()
+    }
+
+    /// The endpoint's counter of this name.
+    #[track_caller]
+    pub(crate) fn counter(self, world: &World, name: &str) -> u64 {
+        world.counter(self.node, name)
+    }
+}
+
+/// One queue pair that is its own peer.
+pub(crate) fn connect_to_itself(world: &mut World, options: Options) -> End {
+    let end = End { node: 0, qpn: Qpn::new(0x77).expect("24 bits") };
+    create(world, 0, end.qpn, &options);
+    let options = Options { first_psn: [FIRST_PSN; 2], ..options };
+    bring_up(world, end, end, 0, &[options; 2]).expect("it comes up");
+    end
+}
+
+/// Connects two queue pairs that are in RESET.
+pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
+    for i in 0..2 {
+        bring_up(world, ends[i], ends[1 - i], i, &[options; 2]).expect("both ends come up");
+    }
+}
+
+/// A queue pair in RESET.
+pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
+    let init = QpInit {
+        pd: PD,
+        send_cq: SEND_CQ,
+        recv_cq: RECV_CQ,
+        capacities: options.capacities,
+        signal_all: options.signal_all,
+        service: Service::Rc,
+    };
+    world.nodes[node].endpoint.create_qp(qpn, init).expect("a free number");
+}
+
+fn bring_up(
+    world: &mut World,
+    end: End,
+    peer: End,
+    side: usize,
+    options: &[Options; 2],
+) -> Result<(), ModifyError> {
+    let mine = &options[side];
+    let path = PathAttributes {
+        handle: World::path_to(peer.node),
+        local: world.nodes[end.node].address,
+        remote: world.nodes[peer.node].address,
+    };
+    let init = QpAttributes {
+        state: Some(QpState::Init),
+        pkey_index: Some(0),
+        port: Some(1),
+        access: Some(mine.access),
+        ..QpAttributes::default()
+    };
+    let ready_to_receive = QpAttributes {
+        state: Some(QpState::ReadyToReceive),
+        path: Some(path),
+        path_mtu: Some(mine.path_mtu),
+        dest_qpn: Some(peer.qpn),
+        rq_psn: Psn::new(mine.first_psn[1 - side]),
+        max_dest_rd_atomic: Some(mine.max_dest_rd_atomic),
+        min_rnr_timer: RnrTimer::new(mine.min_rnr_timer),
+        ..QpAttributes::default()
+    };
+    let ready_to_send = QpAttributes {
+        state: Some(QpState::ReadyToSend),
+        sq_psn: Psn::new(mine.first_psn[side]),
+        max_rd_atomic: Some(mine.max_rd_atomic),
+        ack_timeout: AckTimeout::new(mine.ack_timeout),
+        retry_count: Some(mine.retry_count),
+        rnr_retry: Some(mine.rnr_retry),
+        ..QpAttributes::default()
+    };
+    for attributes in [init, ready_to_receive, ready_to_send] {
+        world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, &attributes))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! A run of messages of one kind from one end of a connection to the other, and what must be
+//! true afterwards: exactly once, in order, intact, nothing else touched.
+
+use roce_transport::{
+    Completion, CompletionOperation, CompletionStatus, CqHandle, Data, RecvWork, RemoteSpan,
+    ScatterList, SendOperation, SendWork, Sge,
+};
+
+use super::connection::{End, PD, RECV_CQ, SEND_CQ};
+use super::memory::{Region, Rights};
+use super::world::World;
+
+/// Every operation of a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Send,
+    SendImmediate,
+    SendInvalidate,
+    Write,
+    WriteImmediate,
+    Read,
+    CompareSwap,
+    FetchAdd,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Send,
+        Self::SendImmediate,
+        Self::SendInvalidate,
+        Self::Write,
+        Self::WriteImmediate,
+        Self::Read,
+        Self::CompareSwap,
+        Self::FetchAdd,
+    ];
+
+    pub(crate) fn is_send(self) -> bool {
+        matches!(self, Self::Send | Self::SendImmediate | Self::SendInvalidate)
+    }
+
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Does each message use up a posted receive?
+    pub(crate) fn takes_receive(self) -> bool {
+        self.is_send() || self == Self::WriteImmediate
+    }
+}
+
+/// Messages under way between two ends.
+pub(crate) struct Exchange {
+    pub(crate) from: End,
+    pub(crate) to: End,
+    pub(crate) kind: Kind,
+    pub(crate) len: usize,
+    pub(crate) count: usize,
+    /// Message `i` is `local[i * len..]` at the requester, `remote[i * len..]` at the responder.
+    pub(crate) local: Region,
+    pub(crate) remote: Region,
+    /// SEND with invalidate: one region for each message to shut.
+    pub(crate) doomed: Vec<Region>,
+    /// High half of every work identifier, so that exchanges tell their completions apart.
+    tag: u64,
+    /// What the responder's memory had seen before.
+    written_before: u64,
+    atomics_before: u64,
+    /// Both memories as they were, requester's first.
+    before: [Vec<u8>; 2],
+}
+
+impl Exchange {
+    /// Registers memory at both ends; posts nothing yet. Atomics are always 8 bytes long.
+    pub(crate) fn prepare(
+        world: &mut World,
+        ends: [End; 2],
+        kind: Kind,
+        len: usize,
+        count: usize,
+    ) -> Self {
+        let [from, to] = ends;
+        let len = if kind.is_atomic() { 8 } else { len };
+        let room = len * count;
+        let memory = &mut world.nodes[from.node].memory;
+        let local = memory.register(PD, room, Rights::ALL, 1);
+        let memory = &mut world.nodes[to.node].memory;
+        let remote = memory.register(PD, room, Rights::ALL, 101);
+        let doomed = match kind {
+            Kind::SendInvalidate => {
+                let rights = Rights { invalidatable: true, ..Rights::ALL };
+                (0..count).map(|_| memory.register(PD, 8, rights, 0)).collect()
+            }
+            _ => vec![],
+        };
+        if kind.is_atomic() {
+            memory.bytes_mut(remote)[..8].fill(0);
+        }
+        let (written_before, atomics_before) = (memory.bytes_written, memory.atomics_executed);
+        let tag = u64::from(local.key ^ remote.key) << 32;
+        let before = [
+            world.nodes[from.node].memory.bytes(local).to_vec(),
+            world.nodes[to.node].memory.bytes(remote).to_vec(),
+        ];
+        Self {
+            from,
+            to,
+            kind,
+            len,
+            count,
+            local,
+            remote,
+            doomed,
+            tag,
+            written_before,
+            atomics_before,
+            before,
+        }
+    }
+
+    /// Registers memory, posts all receives and then all sends.
+    pub(crate) fn post(
+        world: &mut World,
+        ends: [End; 2],
+        kind: Kind,
+        len: usize,
+        count: usize,
+    ) -> Self {
+        let exchange = Self::prepare(world, ends, kind, len, count);
+        exchange.post_receives(world);
+        exchange.post_sends(world);
+        exchange
+    }
+
+    /// Posts the receives that the messages will use up, if any.
+    pub(crate) fn post_receives(&self, world: &mut World) {
+        for i in 0..if self.kind.takes_receive() { self.count } else { 0 } {
+            self.post_receive(world, i);
+        }
+    }
+
+    /// Posts the receive for message `i`.
+    pub(crate) fn post_receive(&self, world: &mut World, i: usize) {
+        let scatter = if self.kind.is_send() {
+            ScatterList::from(sge(self.remote, i * self.len, self.len))
+        } else {
+            ScatterList::default()
+        };
+        let work = RecvWork { work_id: self.tag + i as u64, scatter };
+        world.with(self.to.node, |node, now| {
+            node.endpoint.post_recv(now, self.to.qpn, work).expect("room in the receive queue");
+        });
+    }
+
+    /// Posts all messages.
+    pub(crate) fn post_sends(&self, world: &mut World) {
+        for i in 0..self.count {
+            let work = self.send_work(i);
+            world.with(self.from.node, |node, now| {
+                node.endpoint.post_send(now, self.from.qpn, work).expect("room in the send queue");
+            });
+        }
+    }
+
+    fn send_work(&self, i: usize) -> SendWork {
+        let offset = if self.kind.is_atomic() { 0 } else { i * self.len };
+        let remote =
+            RemoteSpan { address: self.remote.address + offset as u64, key: self.remote.key };
+        let number = i as u64;
+        let operation = match self.kind {
+            Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
+            Kind::SendImmediate => {
+                SendOperation::Send { immediate: Some(self.immediate(i)), invalidate: None }
+            }
+            Kind::SendInvalidate => {
+                SendOperation::Send { immediate: None, invalidate: Some(self.doomed[i].key) }
+            }
+            Kind::Write => SendOperation::Write { remote, immediate: None },
+            Kind::WriteImmediate => {
+                SendOperation::Write { remote, immediate: Some(self.immediate(i)) }
+            }
+            Kind::Read => SendOperation::Read { remote },
+            Kind::CompareSwap => {
+                SendOperation::CompareSwap { remote, compare: number, swap: number + 1 }
+            }
+            Kind::FetchAdd => SendOperation::FetchAdd { remote, add: number + 1 },
+        };
+        let gather = ScatterList::from(sge(self.local, i * self.len, self.len));
+        SendWork { work_id: self.tag + number, data: Data::Gather(gather), ..work(operation) }
+    }
+
+    fn immediate(&self, i: usize) -> [u8; 4] {
+        (0xc0de_0000 + i as u32).to_be_bytes()
+    }
+
+    /// Have all completions come, on both sides?
+    pub(crate) fn is_done(&self, world: &World) -> bool {
+        let received = if self.kind.takes_receive() { self.count } else { 0 };
+        self.completions(world, self.from, SEND_CQ).count() >= self.count
+            && self.completions(world, self.to, RECV_CQ).count() >= received
+    }
+
+    fn completions<'a>(
+        &'a self,
+        world: &'a World,
+        end: End,
+        cq: CqHandle,
+    ) -> impl Iterator<Item = &'a Completion> {
+        let all = world.nodes[end.node].completions.iter();
+        all.filter(move |(of, it)| {
+            *of == cq && it.qpn == end.qpn && it.work_id >> 32 == self.tag >> 32
+        })
+        .map(|(_, completion)| completion)
+    }
+
+    /// Fails unless everything that was asked for has happened, once, in order, and nothing else.
+    #[track_caller]
+    pub(crate) fn check(&self, world: &World) {
+        self.check_sent(world);
+        self.check_received(world);
+        self.check_memory(world);
+        world.assert_guards_untouched();
+    }
+
+    #[track_caller]
+    fn check_sent(&self, world: &World) {
+        let operation = match self.kind {
+            Kind::Send | Kind::SendImmediate | Kind::SendInvalidate => CompletionOperation::Send,
+            Kind::Write | Kind::WriteImmediate => CompletionOperation::Write,
+            Kind::Read => CompletionOperation::Read,
+            Kind::CompareSwap => CompletionOperation::CompareSwap,
+            Kind::FetchAdd => CompletionOperation::FetchAdd,
+        };
+        let sent: Vec<_> = self.completions(world, self.from, SEND_CQ).collect();
+        let ids: Vec<_> = sent.iter().map(|it| it.work_id - self.tag).collect();
+        let expected: Vec<_> = (0..self.count as u64).collect();
+        assert_eq!(ids, expected, "each send completes once, in order\n{}", world.report());
+        for completion in sent {
+            assert_eq!(completion.status, CompletionStatus::Success, "{}", world.report());
+            assert_eq!(completion.operation, operation);
+            if matches!(self.kind, Kind::Read | Kind::CompareSwap | Kind::FetchAdd) {
+                assert_eq!(completion.byte_len as usize, self.len);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_received(&self, world: &World) {
+        let received: Vec<_> = self.completions(world, self.to, RECV_CQ).collect();
+        let ids: Vec<_> = received.iter().map(|it| it.work_id - self.tag).collect();
+        let count = if self.kind.takes_receive() { self.count } else { 0 };
+        let expected: Vec<_> = (0..count as u64).collect();
+        assert_eq!(ids, expected, "each receive completes once, in order\n{}", world.report());
+        for (i, completion) in received.into_iter().enumerate() {
+            assert_eq!(completion.status, CompletionStatus::Success, "{}", world.report());
+            assert_eq!(completion.byte_len as usize, self.len);
+            let immediate = matches!(self.kind, Kind::SendImmediate | Kind::WriteImmediate);
+            assert_eq!(completion.immediate, immediate.then(|| self.immediate(i)));
+            let invalidated = self.doomed.get(i).map(|region| region.key);
+            assert_eq!(completion.invalidated_key, invalidated);
+            let operation = match self.kind {
+                Kind::WriteImmediate => CompletionOperation::RecvWithImmediate,
+                _ => CompletionOperation::Recv,
+            };
+            assert_eq!(completion.operation, operation);
+        }
+    }
+
+    #[track_caller]
+    fn check_memory(&self, world: &World) {
+        let requester = world.nodes[self.from.node].memory.bytes(self.local);
+        let responder = world.nodes[self.to.node].memory.bytes(self.remote);
+        let memory = &world.nodes[self.to.node].memory;
+        let [local_before, remote_before] = &self.before;
+        match self.kind {
+            Kind::Read => {
+                assert!(requester == responder, "READ brings the bytes\n{}", world.report());
+                assert!(responder == remote_before, "READ changes nothing at the responder");
+            }
+            Kind::CompareSwap | Kind::FetchAdd => {
+                let executed = memory.atomics_executed - self.atomics_before;
+                assert_eq!(executed, self.count as u64, "each atomic is executed once");
+                let sum = |n: u64| match self.kind {
+                    Kind::CompareSwap => n,
+                    _ => n * (n + 1) / 2,
+                };
+                assert_eq!(responder[..8], sum(self.count as u64).to_ne_bytes());
+                for (i, word) in requester.chunks(8).enumerate() {
+                    assert_eq!(word, sum(i as u64).to_ne_bytes(), "the original of atomic {i}");
+                }
+            }
+            _ => {
+                assert!(requester == local_before, "the source stays as it was");
+                assert!(responder == requester, "bytes arrive intact\n{}", world.report());
+            }
+        }
+        assert!(self.doomed.iter().all(|region| !memory.is_alive(*region)), "keys are shut");
+    }
+
+    /// Fails unless the responder's memory was written exactly as often as bytes were sent. Only
+    /// for an exchange that has the responder's memory to itself.
+    #[track_caller]
+    pub(crate) fn check_written_once(&self, world: &World) {
+        let memory = &world.nodes[self.to.node].memory;
+        let payload = match self.kind {
+            Kind::Read | Kind::CompareSwap | Kind::FetchAdd => 0,
+            _ => self.len * self.count,
+        };
+        assert_eq!(memory.bytes_written - self.written_before, payload as u64, "each byte once");
+    }
+}
+
+/// A signalled work request without data.
+pub(crate) fn work(operation: SendOperation) -> SendWork {
+    SendWork {
+        work_id: 0,
+        operation,
+        data: Data::Gather(ScatterList::default()),
+        signaled: true,
+        solicited: false,
+        fence: false,
+    }
+}
+
+/// Part of a region as an entry of a scatter/gather list.
+pub(crate) fn sge(region: Region, offset: usize, len: usize) -> Sge {
+    Sge { key: region.key, address: region.address + offset as u64, len: len as u32 }
+}

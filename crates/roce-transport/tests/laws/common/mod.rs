@@ -1,0 +1,9 @@
+//! What every law needs: memory, endpoints on a network, connections, forged packets.
+
+pub(crate) mod capture;
+pub(crate) mod connection;
+pub(crate) mod exchange;
+pub(crate) mod forge;
+pub(crate) mod memory;
+pub(crate) mod repeat;
+pub(crate) mod world;

@@ -1,0 +1,67 @@
+//! Random tests that can be repeated: each case has a seed, and a failure prints the one
+//! command that runs that case again.
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+
+/// Runs `law` on `cases` random inputs, one seed each; fails with the smallest input found.
+///
+/// `ROCE_SEED=n` runs that one seed instead; `ROCE_CASES=n` runs more or fewer seeds.
+pub(crate) fn for_each_case<S: Strategy>(cases: u64, strategy: S, law: impl Fn(S::Value))
+where
+    S::Value: std::fmt::Debug,
+{
+    let one = variable("ROCE_SEED");
+    let seeds = match one {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("ROCE_CASES").unwrap_or(cases),
+    };
+    for seed in seeds {
+        if let Err(why) = run_case(seed, &strategy, &law) {
+            let test = std::thread::current().name().unwrap_or("<test>").to_owned();
+            panic!(
+                "seed {seed}: {why}\nrepeat with: ROCE_SEED={seed} cargo test -p roce-transport \
+                 --test laws -- --exact {test}"
+            );
+        }
+    }
+}
+
+fn run_case<S: Strategy>(seed: u64, strategy: &S, law: &impl Fn(S::Value)) -> Result<(), String>
+where
+    S::Value: std::fmt::Debug,
+{
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    // A capture shows the last run, which must be the failing one: so nothing is shrunk then.
+    let max_shrink_iters = if std::env::var_os("ROCE_PCAP").is_some() { 0 } else { 300 };
+    let config =
+        Config { cases: 1, failure_persistence: None, max_shrink_iters, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let outcome = runner.run(strategy, |input| {
+        law(input);
+        Ok(())
+    });
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(TestError::Fail(why, input)) => Err(format!("{why}\nsmallest input: {input:#?}")),
+        Err(abort) => Err(abort.to_string()),
+    }
+}
+
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")))
+}
+
+#[test]
+fn a_failing_case_names_its_seed_and_the_command_that_repeats_it() {
+    let failure = std::panic::catch_unwind(|| {
+        for_each_case(100, 0u32..1000, |number| assert!(number < 900, "too big"));
+    });
+    let message = *failure.expect_err("one of 100 is above 900").downcast::<String>().unwrap();
+    assert!(message.contains("smallest input: 900"), "{message}");
+    assert!(message.contains("ROCE_SEED="), "{message}");
+    assert!(message.contains("a_failing_case_names_its_seed"), "{message}");
+}

@@ -1,0 +1,389 @@
+//! Endpoints, a network between them and a clock that jumps: whole frames, real ICRCs.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use roce_sim::{LinkConfig, LinkId, Misfortune, Network, NodeId, Time};
+use roce_transport::{
+    AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, PathHandle, TransmitLimits,
+};
+use roce_wire::{Frame, Headers, KnownOpcode, MacAddr, OuterHeaders, UdpChecksum, seal};
+
+use super::capture::Capture;
+use super::memory::TestMemory;
+
+/// How a world is built and driven.
+#[derive(Clone, Debug)]
+pub(crate) struct WorldConfig {
+    pub(crate) link: LinkConfig,
+    pub(crate) ipv6: bool,
+    /// Packets per train that an endpoint may emit.
+    pub(crate) max_packets: usize,
+    /// A train crosses the network as one frame; otherwise as a frame per packet.
+    pub(crate) whole_trains: bool,
+    /// Packets an endpoint is given before it may answer.
+    pub(crate) batch: usize,
+    pub(crate) endpoint: EndpointConfig,
+}
+
+impl Default for WorldConfig {
+    fn default() -> Self {
+        Self {
+            link: LinkConfig::default(),
+            ipv6: false,
+            max_packets: 64,
+            whole_trains: false,
+            batch: usize::MAX,
+            endpoint: EndpointConfig::default(),
+        }
+    }
+}
+
+/// One endpoint with its memory, and what it told its application.
+pub(crate) struct Node {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) memory: TestMemory,
+    pub(crate) address: IpAddr,
+    /// Completions in the order in which the endpoint gave them.
+    pub(crate) completions: Vec<(CqHandle, Completion)>,
+    pub(crate) events: Vec<AsyncEvent>,
+    /// Every packet this node has sent, if `keep_sent` is on.
+    pub(crate) sent: Vec<Sent>,
+    pub(crate) keep_sent: bool,
+    /// Frames that never reached the endpoint: no parse, or a wrong ICRC.
+    pub(crate) refused_frames: u64,
+    mac: MacAddr,
+    host: NodeId,
+    identification: u16,
+}
+
+/// A packet that left a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    /// Headers to pad, without ICRC.
+    pub(crate) packet: Vec<u8>,
+}
+
+impl Sent {
+    pub(crate) fn headers(&self) -> Headers {
+        super::forge::parse(&self.packet)
+    }
+
+    pub(crate) fn opcode(&self) -> KnownOpcode {
+        self.headers().bth.opcode
+    }
+}
+
+/// All nodes, the network between them, and the time.
+pub(crate) struct World {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Network,
+    links: Vec<LinkId>,
+    config: WorldConfig,
+    capture: Option<Capture>,
+    scratch: Vec<u8>,
+}
+
+/// A whole train in one frame carries its segment length behind its last byte, as a device
+/// would carry it beside the frame.
+const TRAILER: usize = 2;
+/// The longest UDP payload of one frame, over either IP version.
+const MAX_TRAIN: usize = 65_535 - 40 - 8;
+/// Steps without which no test needs to do: beyond them it hangs.
+const MAX_STEPS: usize = 2_000_000;
+
+impl World {
+    /// Nodes on one switch; two nodes share one direct link, and a single node is linked to
+    /// itself.
+    pub(crate) fn new(nodes: usize, config: WorldConfig) -> Self {
+        let mut network = Network::new();
+        let hosts: Vec<_> = (0..nodes).map(|_| network.add_host()).collect();
+        let mac = |i: usize| MacAddr([2, 0, 0, 0, 0, i as u8 + 1]);
+        let mut links = vec![];
+        match hosts[..] {
+            [alone] => links = vec![network.connect(alone, alone, config.link)],
+            [a, b] => links = vec![network.connect(a, b, config.link); 2],
+            _ => {
+                let switch = network.add_switch();
+                for (i, host) in hosts.iter().enumerate() {
+                    let link = network.connect(switch, *host, config.link);
+                    network.set_route(switch, mac(i).0, link);
+                    links.push(link);
+                }
+            }
+        }
+        let node = |(i, host)| Node {
+            endpoint: Endpoint::new(config.endpoint.clone()),
+            memory: TestMemory::default(),
+            address: address(i, config.ipv6),
+            completions: vec![],
+            events: vec![],
+            sent: vec![],
+            keep_sent: false,
+            refused_frames: 0,
+            mac: mac(i),
+            host,
+            identification: 0xfff0, // so that it wraps early
+        };
+        let nodes: Vec<_> = hosts.into_iter().enumerate().map(node).collect();
+        let capture = Capture::from_environment(nodes.len());
+        Self { nodes, network, links, config, capture, scratch: vec![0; 64 + MAX_TRAIN] }
+    }
+
+    /// Two nodes and a link.
+    pub(crate) fn pair() -> Self {
+        Self::new(2, WorldConfig::default())
+    }
+
+    /// What befalls the frames that `node` sends from now on.
+    pub(crate) fn set_misfortune(&mut self, node: usize, misfortune: Misfortune) {
+        self.network.set_misfortune(self.links[node], self.nodes[node].host, misfortune);
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_nanos(self.network.now().as_nanos())
+    }
+
+    /// The path by which `node` reaches `peer`.
+    pub(crate) fn path_to(peer: usize) -> PathHandle {
+        PathHandle(peer as u32)
+    }
+
+    /// Calls a method of one endpoint, then takes what it has to say.
+    pub(crate) fn with<T>(&mut self, node: usize, call: impl FnOnce(&mut Node, Instant) -> T) -> T {
+        let now = self.now();
+        let result = call(&mut self.nodes[node], now);
+        self.drain(node);
+        result
+    }
+
+    /// Gives `node` a frame outside any link, as if it had just come in, then takes its answers.
+    pub(crate) fn inject(&mut self, node: usize, frame: &[u8]) {
+        self.deliver(node, frame);
+        self.drain(node);
+    }
+
+    /// Jumps to the next thing that happens anywhere; false when nothing ever will.
+    pub(crate) fn step(&mut self) -> bool {
+        let wake_ups = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
+        let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
+        let Some(next) = wake_ups.chain(self.network.next_event()).min() else { return false };
+        self.advance_to(next);
+        true
+    }
+
+    /// Steps until `done`; fails when it is not in time, or when nothing more happens.
+    #[track_caller]
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Self) -> bool) {
+        for _ in 0..MAX_STEPS {
+            if done(self) {
+                return;
+            }
+            assert!(self.step(), "nothing more will happen\n{}", self.report());
+        }
+        panic!("still not done after {MAX_STEPS} steps\n{}", self.report());
+    }
+
+    /// Steps until nothing more will happen by itself.
+    #[track_caller]
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..MAX_STEPS {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("no rest after {MAX_STEPS} steps\n{}", self.report());
+    }
+
+    /// Lets `span` pass.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let end = self.network.now() + span;
+        for _ in 0..MAX_STEPS {
+            let wake_ups = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
+            let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
+            match wake_ups.chain(self.network.next_event()).min() {
+                Some(next) if next <= end => self.advance_to(next),
+                _ => return self.network.advance_to(end),
+            }
+        }
+        panic!("more than {MAX_STEPS} steps in {span:?}\n{}", self.report());
+    }
+
+    /// Fails if any node wrote outside its regions.
+    pub(crate) fn assert_guards_untouched(&self) {
+        self.nodes.iter().for_each(|node| node.memory.assert_guards_untouched());
+    }
+
+    /// Outer headers of a frame from `from` to `to`, as that node itself would write them.
+    pub(crate) fn outer(&self, from: usize, to: usize) -> OuterHeaders {
+        let (from, to) = (&self.nodes[from], &self.nodes[to]);
+        let mut outer = OuterHeaders::new(from.address, to.address);
+        outer.source_mac = from.mac;
+        outer.destination_mac = to.mac;
+        outer
+    }
+
+    /// Seals one packet (headers to pad) into a frame.
+    pub(crate) fn frame(&self, from: usize, to: usize, packet: &[u8]) -> Vec<u8> {
+        seal_one(&self.outer(from, to), 1, packet)
+    }
+
+    /// The counter of this name at `node`'s endpoint.
+    #[track_caller]
+    pub(crate) fn counter(&self, node: usize, name: &str) -> u64 {
+        let mut counters = self.nodes[node].endpoint.counters().iter();
+        counters.find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+
+    /// Seals `packet` as `from` would and gives it to `to` at once, past the network.
+    pub(crate) fn forge(&mut self, from: usize, to: usize, packet: &[u8]) {
+        let frame = self.frame(from, to, packet);
+        self.inject(to, &frame);
+    }
+
+    /// Everything that one wants to see when a test fails.
+    pub(crate) fn report(&self) -> String {
+        use std::fmt::Write;
+        let mut text = format!("at {:?}, {:?}", self.now(), self.network.tally());
+        for (i, node) in self.nodes.iter().enumerate() {
+            let counters: Vec<_> =
+                node.endpoint.counters().iter().filter(|(_, count)| *count > 0).collect();
+            let _ = write!(
+                text,
+                "\nnode {i}: {} completions, events {:?}, refused frames {}, wakes {:?}\n  {:?}",
+                node.completions.len(),
+                node.events,
+                node.refused_frames,
+                node.endpoint.poll_timeout(),
+                counters,
+            );
+        }
+        text
+    }
+
+    fn advance_to(&mut self, time: Time) {
+        self.network.advance_to(time);
+        let now = self.now();
+        for i in 0..self.nodes.len() {
+            let mut in_batch = 0;
+            while let Some(arrival) = self.network.receive(self.nodes[i].host) {
+                self.deliver(i, &arrival.bytes);
+                in_batch += 1;
+                if in_batch >= self.config.batch {
+                    self.drain(i);
+                    in_batch = 0;
+                }
+            }
+            if self.nodes[i].endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                self.nodes[i].endpoint.handle_timeout(now);
+            }
+            self.drain(i);
+        }
+    }
+
+    /// A frame comes in: parse, walk its packets, hand the sound ones over.
+    fn deliver(&mut self, i: usize, bytes: &[u8]) {
+        let now = self.now();
+        if let Some(capture) = &mut self.capture {
+            capture.record(i, now.as_nanos(), bytes);
+        }
+        let node = &mut self.nodes[i];
+        let (bytes, segment_len) = if self.config.whole_trains {
+            let Some((frame, trailer)) = bytes.split_last_chunk::<TRAILER>() else { return };
+            (frame, Some(usize::from(u16::from_be_bytes(*trailer))).filter(|len| *len > 0))
+        } else {
+            (bytes, None)
+        };
+        let Ok(frame) = Frame::parse(bytes) else {
+            node.refused_frames += 1;
+            return;
+        };
+        for packet in frame.packets(segment_len) {
+            match packet.ok().and_then(|packet| packet.verify_icrc().ok()) {
+                Some(packet) => node.endpoint.handle_packet(now, &packet, &mut node.memory),
+                None => node.refused_frames += 1,
+            }
+        }
+    }
+
+    /// Takes everything an endpoint has to say, in the order its documentation asks for.
+    fn drain(&mut self, i: usize) {
+        let now = self.now();
+        let mut trains = 0;
+        loop {
+            let limits = TransmitLimits { max_packets: self.config.max_packets };
+            let node = &mut self.nodes[i];
+            let room = &mut self.scratch[64..];
+            let Some(train) = node.endpoint.poll_transmit(now, &mut node.memory, limits, room)
+            else {
+                break;
+            };
+            trains += 1;
+            assert!(trains < 100_000, "an endpoint must come to an end\n{}", self.report());
+            assert!(train.packets <= self.config.max_packets && train.packets > 0);
+            assert_eq!(train.packets, train.len.div_ceil(train.segment_len));
+            self.emit(i, train.path.0 as usize, train.segment_len, train.len);
+        }
+        let node = &mut self.nodes[i];
+        while let Some(completion) = node.endpoint.poll_completion() {
+            node.completions.push(completion);
+        }
+        while let Some(event) = node.endpoint.poll_event() {
+            node.events.push(event);
+        }
+    }
+
+    /// A train leaves: outer headers and ICRCs, then the network.
+    fn emit(&mut self, from: usize, to: usize, segment_len: usize, len: usize) {
+        let nanos = self.network.now().as_nanos();
+        let outer = self.outer(from, to);
+        let first = self.nodes[from].identification;
+        let packets = len.div_ceil(segment_len);
+        self.nodes[from].identification = first.wrapping_add(packets as u16);
+        let mut frames = vec![];
+        if self.config.whole_trains {
+            let start = 64 - outer.len();
+            let frame = &mut self.scratch[start..64 + len];
+            seal(&outer, first, frame, segment_len, UdpChecksum::Zero).expect("a sound train");
+            let trailer = if packets > 1 { segment_len as u16 } else { 0 };
+            frames.push([&*frame, &trailer.to_be_bytes()].concat());
+        } else {
+            for (i, segment) in self.scratch[64..64 + len].chunks(segment_len).enumerate() {
+                let packet = &segment[..segment.len() - roce_wire::ICRC_LEN];
+                frames.push(seal_one(&outer, first.wrapping_add(i as u16), packet));
+            }
+        }
+        if self.nodes[from].keep_sent {
+            let segments = self.scratch[64..64 + len].chunks(segment_len);
+            let at = Instant::from_nanos(nanos);
+            let packets = segments
+                .map(|it| Sent { at, packet: it[..it.len() - roce_wire::ICRC_LEN].to_vec() });
+            self.nodes[from].sent.extend(packets);
+        }
+        for frame in frames {
+            if let Some(capture) = &mut self.capture {
+                capture.record(from, nanos, &frame);
+            }
+            self.network.send(self.nodes[from].host, frame);
+        }
+    }
+}
+
+/// Seals one packet (headers to pad) into a frame of its own.
+pub(crate) fn seal_one(outer: &OuterHeaders, identification: u16, packet: &[u8]) -> Vec<u8> {
+    let segment_len = packet.len() + roce_wire::ICRC_LEN;
+    let mut frame = vec![0; outer.len() + segment_len];
+    frame[outer.len()..][..packet.len()].copy_from_slice(packet);
+    seal(outer, identification, &mut frame, segment_len, UdpChecksum::Zero).expect("one packet");
+    frame
+}
+
+fn address(i: usize, ipv6: bool) -> IpAddr {
+    let last = i as u8 + 1;
+    if ipv6 {
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, u16::from(last)))
+    } else {
+        IpAddr::V4(Ipv4Addr::new(10, 9, 0, last))
+    }
+}

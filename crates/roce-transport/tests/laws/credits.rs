@@ -1,0 +1,74 @@
+//! Credits: a receiver says how many receives it has posted, a sender does not run far ahead.
+
+use std::time::Duration;
+
+use roce_transport::EndpointConfig;
+use roce_wire::{Credits, Syndrome, opcode};
+
+use crate::common::connection::{End, Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::{World, WorldConfig};
+
+/// A connection over which one message has gone, with `more` receives posted behind it.
+fn told(config: WorldConfig, more: usize) -> (World, [End; 2], Exchange) {
+    let mut world = World::new(2, config);
+    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+    let options = Options { min_rnr_timer: 20, ack_timeout: 16, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    let first = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
+    first.post_receives(&mut world);
+    let rest = Exchange::prepare(&mut world, ends, Kind::Send, 10, 10);
+    for i in 0..more {
+        rest.post_receive(&mut world, i);
+    }
+    first.post_sends(&mut world);
+    world.run_until(|world| first.is_done(world));
+    (world, ends, rest)
+}
+
+#[test]
+fn an_acknowledgement_tells_how_many_receives_are_left() {
+    for more in [0, 1, 2, 3, 4, 7, 10] {
+        let (world, _, _) = told(WorldConfig::default(), more);
+        let ack = world.nodes[1].sent[0].headers();
+        assert_eq!(ack.bth.opcode, opcode::RC_ACKNOWLEDGE);
+        let credits = Credits::for_count(more as u32);
+        assert_eq!(ack.aeth.unwrap().syndrome, Syndrome::Ack { credits });
+    }
+}
+
+#[test]
+fn a_receiver_that_does_not_count_says_so() {
+    let endpoint = EndpointConfig { advertise_credits: false, ..EndpointConfig::default() };
+    let (world, _, _) = told(WorldConfig { endpoint, ..WorldConfig::default() }, 3);
+    let ack = world.nodes[1].sent[0].headers().aeth.unwrap();
+    assert_eq!(ack.syndrome, Syndrome::Ack { credits: Credits::UNLIMITED });
+}
+
+#[test]
+fn a_sender_runs_at_most_one_message_ahead_of_its_credits_and_goes_on_when_there_are_more() {
+    for more in [0, 1, 2, 3, 4] {
+        let (mut world, _, rest) = told(WorldConfig::default(), more);
+        let before = world.nodes[0].sent.len();
+        rest.post_sends(&mut world);
+        // Shorter than the wait that an RNR NAK asks for.
+        world.run_for(Duration::from_millis(5));
+        let sent = world.nodes[0].sent.len() - before;
+        assert!(sent <= more + 1, "{sent} messages for {more} receives\n{}", world.report());
+        for i in more..rest.count {
+            rest.post_receive(&mut world, i);
+        }
+        world.run_until(|world| rest.is_done(world));
+        rest.check(&world);
+    }
+}
+
+#[test]
+fn writes_and_reads_need_no_credits() {
+    let (mut world, ends, _) = told(WorldConfig::default(), 0);
+    for kind in [Kind::Write, Kind::Read, Kind::FetchAdd] {
+        let exchange = Exchange::post(&mut world, ends, kind, 2000, 5);
+        world.run_for(Duration::from_millis(1));
+        exchange.check(&world);
+    }
+}

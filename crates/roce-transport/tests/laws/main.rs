@@ -1,0 +1,24 @@
+//! Laws of the transport: engines in pairs on a virtual network, under every misfortune.
+//!
+//! No test waits: the clock jumps to the next thing that happens. `ROCE_PCAP=dir` makes any
+//! test write a capture; a random test that fails prints the seed and the command to repeat it.
+
+mod common;
+
+mod credits;
+mod depth;
+mod duplicates;
+mod garbage;
+mod hostile;
+mod long;
+mod misfortune;
+mod model;
+mod order;
+mod protection;
+mod quirks;
+mod responses;
+mod retries;
+mod rnr;
+mod scripts;
+mod sizes;
+mod trains;

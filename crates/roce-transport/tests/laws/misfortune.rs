@@ -1,0 +1,93 @@
+//! Random misfortune, thousands of seeds: exactly once, in order, intact.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use roce_sim::{Chances, LinkConfig, Misfortune};
+use roce_wire::PathMtu;
+
+use crate::common::connection::{Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::repeat::for_each_case;
+use crate::common::world::{World, WorldConfig};
+
+/// A random network with random traffic over it.
+#[derive(Clone, Debug)]
+struct Scenario {
+    seed: u64,
+    chances: Chances,
+    link: LinkConfig,
+    path_mtu: PathMtu,
+    max_packets: usize,
+    whole_trains: bool,
+    batch: usize,
+    /// From which side, what, how long, how many.
+    traffic: Vec<(bool, Kind, usize, usize)>,
+}
+
+fn chances() -> impl Strategy<Value = Chances> {
+    (0..4u32, 0..8u32, 0..20u32, 0..4u32, 0..200u64).prop_map(|(drop, twice, late, bad, micros)| {
+        Chances {
+            drop: f64::from(drop) / 100.0,
+            duplicate: f64::from(twice) / 100.0,
+            delay: f64::from(late) / 100.0,
+            corrupt: f64::from(bad) / 100.0,
+            longest_delay: Duration::from_micros(micros * micros),
+        }
+    })
+}
+
+fn link() -> impl Strategy<Value = LinkConfig> {
+    (1..50u64, prop::option::of(100_000_000..20_000_000_000u64), 8..64usize).prop_map(
+        |(micros, bits_per_sec, queue_frames)| LinkConfig {
+            latency: Duration::from_micros(micros),
+            bits_per_sec,
+            queue_frames,
+        },
+    )
+}
+
+fn scenario() -> impl Strategy<Value = Scenario> {
+    let kind = prop::sample::select(&Kind::ALL[..]);
+    let traffic = prop::collection::vec((any::<bool>(), kind, 0..3000usize, 1..5usize), 1..5);
+    let mtu = prop::sample::select(vec![PathMtu::B256, PathMtu::B512, PathMtu::B1024]);
+    let driving = (prop::sample::select(vec![1, 2, 3, 7, 64]), any::<bool>(), 1..20usize);
+    (any::<u64>(), chances(), link(), mtu, driving, traffic).prop_map(
+        |(seed, chances, link, path_mtu, (max_packets, whole_trains, batch), traffic)| Scenario {
+            seed,
+            chances,
+            link,
+            path_mtu,
+            max_packets,
+            whole_trains,
+            batch,
+            traffic,
+        },
+    )
+}
+
+fn run(scenario: Scenario) {
+    let Scenario { seed, chances, link, path_mtu, max_packets, whole_trains, batch, traffic } =
+        scenario;
+    let config = WorldConfig { link, max_packets, whole_trains, batch, ..WorldConfig::default() };
+    let mut world = World::new(2, config);
+    let options = Options { path_mtu, ack_timeout: 9, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    world.set_misfortune(0, Misfortune::by_chance(seed, chances));
+    world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+    let mut exchanges = vec![];
+    for (forward, kind, len, count) in traffic {
+        let ends = if forward { ends } else { [ends[1], ends[0]] };
+        exchanges.push(Exchange::post(&mut world, ends, kind, len, count));
+    }
+    world.run_until(|world| exchanges.iter().all(|exchange| exchange.is_done(world)));
+    world.settle();
+    for exchange in &exchanges {
+        exchange.check(&world);
+    }
+}
+
+#[test]
+fn everything_arrives_exactly_once_in_order_and_intact_whatever_the_network_does() {
+    for_each_case(3000, scenario(), run);
+}

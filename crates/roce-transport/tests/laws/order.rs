@@ -1,0 +1,215 @@
+//! Order: of execution, of completions, across fences and through a drained send queue.
+
+use std::time::Duration;
+
+use roce_sim::LinkConfig;
+use roce_transport::{
+    AsyncEvent, CompletionStatus, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
+    SendOperation, SendWork,
+};
+use roce_wire::{KnownOpcode, opcode};
+
+use crate::common::connection::{Options, PD, connect};
+use crate::common::exchange::{Exchange, Kind, sge, work};
+use crate::common::memory::{Region, Rights};
+use crate::common::world::{World, WorldConfig};
+
+fn slow_world() -> World {
+    let link = LinkConfig::with_latency(Duration::from_micros(100));
+    let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+    world
+}
+
+fn read(remote: Region, local: Region) -> SendWork {
+    let gather = ScatterList::from(sge(local, 0, local.len as usize));
+    let remote = RemoteSpan { address: remote.address, key: remote.key };
+    SendWork { data: Data::Gather(gather), ..work(SendOperation::Read { remote }) }
+}
+
+fn write(remote: Region, local: Region) -> SendWork {
+    let gather = ScatterList::from(sge(local, 0, local.len as usize));
+    let remote = RemoteSpan { address: remote.address, key: remote.key };
+    SendWork {
+        data: Data::Gather(gather),
+        ..work(SendOperation::Write { remote, immediate: None })
+    }
+}
+
+fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
+    let sent = world.nodes[node].sent.iter().filter(|it| it.opcode() == wanted);
+    sent.map(|it| it.at.as_nanos()).collect()
+}
+
+#[test]
+fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
+    let target = world.nodes[1].memory.register(PD, 200, Rights::ALL, 140);
+    // Read into local memory, then write that very memory back elsewhere.
+    ends[0].post_send(&mut world, read(source, local));
+    ends[0].post_send(&mut world, SendWork { fence: true, ..write(target, local) });
+    world.settle();
+    let memory = &world.nodes[1].memory;
+    assert_eq!(memory.bytes(target), memory.bytes(source));
+    assert_eq!(when_sent(&world, 0, opcode::RC_READ_REQUEST), [0]);
+    assert_eq!(when_sent(&world, 0, opcode::RC_WRITE_ONLY), [200_000]);
+}
+
+#[test]
+fn without_a_fence_requests_follow_a_read_at_once() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
+    ends[0].post_send(&mut world, read(source, local));
+    ends[0].post_send(&mut world, write(source, local));
+    world.settle();
+    assert_eq!(when_sent(&world, 0, opcode::RC_WRITE_ONLY), [0]);
+}
+
+#[test]
+fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    for work_id in 0..12 {
+        let kind = if work_id % 3 == 0 { read(source, local) } else { write(source, local) };
+        ends[0].post_send(&mut world, SendWork { work_id, ..kind });
+    }
+    world.settle();
+    let expected: Vec<_> = (0..12).map(|id| (id, CompletionStatus::Success)).collect();
+    assert_eq!(ends[0].outcomes(&world), expected);
+}
+
+#[test]
+fn work_that_asks_for_no_completion_gets_none_but_counts_as_done_with_the_next() {
+    let mut world = World::pair();
+    let options = Options { signal_all: false, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
+    // Far more than the queue holds at once: silent work must free its place too.
+    for round in 0..20 {
+        for i in 0..100 {
+            let signaled = i == 99;
+            let work_id = round * 100 + i;
+            let work = SendWork { work_id, signaled, ..write(target, local) };
+            ends[0].post_send(&mut world, work);
+        }
+        world.settle();
+    }
+    let expected: Vec<_> =
+        (0..20).map(|round| (round * 100 + 99, CompletionStatus::Success)).collect();
+    assert_eq!(ends[0].outcomes(&world), expected);
+}
+
+#[test]
+fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
+    let mut world = slow_world();
+    let mut options = Options::default();
+    options.capacities.max_send_wr = 4;
+    let ends = connect(&mut world, [0, 1], options);
+    let local = world.nodes[0].memory.register(PD, 10, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register(PD, 10, Rights::ALL, 70);
+    for _ in 0..4 {
+        ends[0].post_send(&mut world, write(target, local));
+    }
+    assert!(ends[0].try_post_send(&mut world, write(target, local)).is_err());
+    world.settle();
+    ends[0].post_send(&mut world, write(target, local));
+}
+
+#[test]
+fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let local = world.nodes[0].memory.register(PD, 600, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register(PD, 600, Rights::ALL, 1);
+    let asked = [true, false, false, true];
+    for (i, solicited) in asked.into_iter().enumerate() {
+        ends[1].post_recv(&mut world, i as u64, &[sge(target, 0, 600)]);
+        let gather = ScatterList::from(sge(local, 0, 600));
+        let send = SendOperation::Send { immediate: None, invalidate: None };
+        let send = SendWork { data: Data::Gather(gather), solicited, ..work(send) };
+        ends[0].post_send(&mut world, send);
+    }
+    world.settle();
+    let told: Vec<_> = ends[1].received(&world).iter().map(|it| it.solicited).collect();
+    assert_eq!(told, asked);
+}
+
+#[test]
+fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let begun = Exchange::post(&mut world, ends, Kind::Write, 2000, 3);
+    let drain = QpAttributes {
+        state: Some(QpState::SendQueueDrained),
+        sqd_notify: Some(true),
+        ..QpAttributes::default()
+    };
+    ends[0].modify(&mut world, &drain).unwrap();
+    let held = Exchange::post(&mut world, ends, Kind::Write, 2000, 3);
+    world.settle();
+    begun.check(&world);
+    assert!(!held.is_done(&world));
+    let drained = world.nodes[0].events.iter();
+    let drained = drained
+        .filter(|it| matches!(it, AsyncEvent::SendQueueDrained { qpn } if *qpn == ends[0].qpn));
+    assert_eq!(drained.count(), 1);
+    // The other direction is not concerned.
+    let back = Exchange::post(&mut world, [ends[1], ends[0]], Kind::Send, 2000, 2);
+    world.settle();
+    back.check(&world);
+    assert!(!held.is_done(&world));
+    ends[0].move_to(&mut world, QpState::ReadyToSend);
+    world.settle();
+    held.check(&world);
+}
+
+#[test]
+fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_is_silent() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    for work_id in 0..5 {
+        ends[0].post_send(&mut world, SendWork { work_id, ..write(target, local) });
+        ends[0].post_recv(&mut world, work_id, &[sge(local, 0, 100)]);
+    }
+    ends[0].move_to(&mut world, QpState::Error);
+    let flushed: Vec<_> = (0..5).map(|id| (id, CompletionStatus::WorkRequestFlushed)).collect();
+    assert_eq!(ends[0].outcomes(&world), flushed);
+    let received = ends[0].received(&world);
+    let received: Vec<_> = received.iter().map(|it| (it.work_id, it.status)).collect();
+    assert_eq!(received, flushed);
+    // Work posted from now on is taken and flushed.
+    ends[0].post_send(&mut world, SendWork { work_id: 9, ..write(target, local) });
+    ends[0].post_recv(&mut world, 9, &[]);
+    assert_eq!(ends[0].outcomes(&world)[5..], [(9, CompletionStatus::WorkRequestFlushed)]);
+    assert_eq!(ends[0].received(&world).len(), 6);
+    let sent = world.nodes[0].sent.len();
+    world.settle();
+    assert_eq!(world.nodes[0].sent.len(), sent, "nothing more leaves");
+}
+
+#[test]
+fn a_queue_pair_that_was_reset_can_be_connected_anew_and_hears_no_ghosts() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let lost = Exchange::post(&mut world, ends, Kind::Write, 5000, 3);
+    for end in ends {
+        end.move_to(&mut world, QpState::Reset);
+    }
+    assert!(!lost.is_done(&world), "a reset makes no completions");
+    let options = Options { first_psn: [0x10_0000, 0x20_0000], ..Options::default() };
+    crate::common::connection::reconnect(&mut world, ends, options);
+    let exchange = Exchange::post(&mut world, ends, Kind::SendImmediate, 5000, 3);
+    world.settle();
+    exchange.check(&world);
+    assert!(!lost.is_done(&world));
+}

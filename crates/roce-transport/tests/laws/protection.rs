@@ -1,0 +1,268 @@
+//! Keys, bounds, rights, domains: refused before a byte is touched, and told to both sides.
+
+use roce_transport::{
+    AccessFlags, CompletionStatus, Data, PdHandle, QpState, RemoteSpan, ScatterList, SendOperation,
+    SendWork,
+};
+
+use crate::common::connection::{End, Options, PD, connect, connect_each};
+use crate::common::exchange::{Kind, sge, work};
+use crate::common::memory::{Region, Rights};
+use crate::common::world::World;
+
+const REMOTE: [Kind; 5] =
+    [Kind::Write, Kind::WriteImmediate, Kind::Read, Kind::CompareSwap, Kind::FetchAdd];
+
+const LEN: u64 = 800;
+
+/// One request of `kind` for `len` bytes at `remote`.
+fn request(kind: Kind, remote: RemoteSpan, local: Region, len: u64) -> SendWork {
+    let operation = match kind {
+        Kind::Write => SendOperation::Write { remote, immediate: None },
+        Kind::WriteImmediate => SendOperation::Write { remote, immediate: Some([1, 2, 3, 4]) },
+        Kind::Read => SendOperation::Read { remote },
+        Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
+        Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
+        _ => SendOperation::Send { immediate: None, invalidate: None },
+    };
+    let gather = ScatterList::from(sge(local, 0, len as usize));
+    SendWork { data: Data::Gather(gather), ..work(operation) }
+}
+
+/// A world where one request is refused, with `status`, and nothing has changed.
+#[track_caller]
+fn refused(
+    world: &mut World,
+    ends: [End; 2],
+    target: Region,
+    bad: SendWork,
+    status: CompletionStatus,
+) {
+    let before = world.nodes[1].memory.bytes(target).to_vec();
+    let written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written).collect();
+    ends[0].post_recv(world, 77, &[]);
+    ends[1].post_recv(world, 88, &[]);
+    ends[0].post_send(world, SendWork { work_id: 5, ..bad });
+    let local = world.nodes[0].memory.register(PD, 8, Rights::ALL, 0);
+    let behind = RemoteSpan { address: target.address, key: target.key };
+    ends[0].post_send(world, SendWork { work_id: 6, ..request(Kind::Write, behind, local, 8) });
+    world.settle();
+    let outcomes = [(5, status), (6, CompletionStatus::WorkRequestFlushed)];
+    assert_eq!(ends[0].outcomes(world), outcomes, "{}", world.report());
+    assert_eq!(ends[0].state(world), QpState::Error);
+    assert_eq!(world.nodes[1].memory.bytes(target), before, "not one byte has changed");
+    assert_eq!(world.nodes[1].memory.atomics_executed, 0);
+    let now_written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written).collect();
+    assert_eq!(now_written, written);
+    world.assert_guards_untouched();
+    let flushed = ends[0].received(world);
+    assert_eq!(flushed.len(), 1, "receives are flushed too");
+    assert_eq!(flushed[0].status, CompletionStatus::WorkRequestFlushed);
+    // The responder's queue pair is dead as well, and says so.
+    assert_eq!(ends[1].state(world), QpState::Error, "{}", world.report());
+    assert_eq!(ends[1].received(world).len(), 1);
+    assert!(!world.nodes[1].events.is_empty(), "the application is told");
+}
+
+fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, Region) {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let target = world.nodes[1].memory.register(pd, LEN as usize, rights, 50);
+    let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+    (world, ends, target, local)
+}
+
+fn access_len(kind: Kind) -> u64 {
+    if kind.is_atomic() { 8 } else { LEN }
+}
+
+#[test]
+fn a_key_that_nobody_gave_out_is_refused() {
+    for kind in REMOTE {
+        for flip in [1, 0x100, 0x8000_0000] {
+            let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
+            let remote = RemoteSpan { address: target.address, key: target.key ^ flip };
+            let bad = request(kind, remote, local, access_len(kind));
+            refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
+        }
+    }
+}
+
+#[test]
+fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
+    for kind in REMOTE {
+        let len = access_len(kind);
+        let step = if kind.is_atomic() { 8 } else { 1 }; // an atomic stays aligned
+        let outside = |target: Region| {
+            [
+                target.address - step,
+                target.address + LEN - len + step,
+                target.address + LEN,
+                target.address + (1 << 40),
+                0,
+                u64::MAX - 7,
+                (u64::MAX - len + 1) & !7,
+            ]
+        };
+        for i in 0..7 {
+            let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
+            let remote = RemoteSpan { address: outside(target)[i], key: target.key };
+            let bad = request(kind, remote, local, len);
+            refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
+        }
+    }
+}
+
+#[test]
+fn a_right_that_the_region_does_not_give_is_refused() {
+    for kind in REMOTE {
+        let rights = match kind {
+            Kind::Write | Kind::WriteImmediate => Rights { remote_write: false, ..Rights::ALL },
+            Kind::Read => Rights { remote_read: false, ..Rights::ALL },
+            _ => Rights { remote_atomic: false, ..Rights::ALL },
+        };
+        let (mut world, ends, target, local) = world_with_target(rights, PD);
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        let bad = request(kind, remote, local, access_len(kind));
+        refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
+    }
+}
+
+#[test]
+fn a_region_of_another_protection_domain_is_refused() {
+    for kind in REMOTE {
+        let (mut world, ends, target, local) = world_with_target(Rights::ALL, PdHandle(2));
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        let bad = request(kind, remote, local, access_len(kind));
+        refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
+    }
+}
+
+#[test]
+fn a_region_that_is_no_longer_registered_is_refused() {
+    for kind in REMOTE {
+        let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
+        world.nodes[1].memory.deregister(target);
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        let bad = request(kind, remote, local, access_len(kind));
+        refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
+    }
+}
+
+#[test]
+fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
+    for kind in REMOTE {
+        let without = match kind {
+            Kind::Write | Kind::WriteImmediate => AccessFlags::REMOTE_WRITE,
+            Kind::Read => AccessFlags::REMOTE_READ,
+            _ => AccessFlags::REMOTE_ATOMIC,
+        };
+        let mut world = World::pair();
+        let options = Options::default();
+        let strict = Options { access: AccessFlags::ALL.difference(without), ..options };
+        let ends = connect_each(&mut world, [0, 1], [options, strict]);
+        let target = world.nodes[1].memory.register(PD, LEN as usize, Rights::ALL, 50);
+        let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        let bad = request(kind, remote, local, access_len(kind));
+        refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
+    }
+}
+
+#[test]
+fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
+    for kind in [Kind::CompareSwap, Kind::FetchAdd] {
+        for off in 1..8 {
+            let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
+            let remote = RemoteSpan { address: target.address + off, key: target.key };
+            let bad = request(kind, remote, local, 8);
+            refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
+        }
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
+    for len in [101, 255, 256, 257, 600, 4000] {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::default());
+        let target = world.nodes[1].memory.register(PD, 1000, Rights::ALL, 50);
+        let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+        let before = world.nodes[1].memory.bytes(target).to_vec();
+        ends[1].post_recv(&mut world, 1, &[sge(target, 0, 100)]);
+        ends[1].post_recv(&mut world, 2, &[sge(target, 0, 100)]);
+        let nowhere = RemoteSpan { address: 0, key: 0 };
+        ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, len));
+        world.settle();
+        let outcomes = [(0, CompletionStatus::RemoteInvalidRequest)];
+        assert_eq!(ends[0].outcomes(&world), outcomes, "{}", world.report());
+        let received: Vec<_> =
+            ends[1].received(&world).iter().map(|it| (it.work_id, it.status)).collect();
+        let expected =
+            [(1, CompletionStatus::LocalLengthError), (2, CompletionStatus::WorkRequestFlushed)];
+        assert_eq!(received, expected);
+        assert_eq!(&world.nodes[1].memory.bytes(target)[100..], &before[100..]);
+        world.assert_guards_untouched();
+        assert_eq!([ends[0].state(&world), ends[1].state(&world)], [QpState::Error; 2]);
+    }
+}
+
+#[test]
+fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
+    for kind in [Kind::Send, Kind::Write] {
+        let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
+        world.nodes[0].keep_sent = true;
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        let stranger = Region { key: local.key ^ 1, ..local };
+        ends[0].post_send(&mut world, request(kind, remote, stranger, 100));
+        world.settle();
+        assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
+        assert_eq!(ends[0].state(&world), QpState::Error);
+        assert_eq!(world.nodes[0].sent.len(), 0);
+        assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "the peer has seen nothing");
+    }
+}
+
+#[test]
+fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing() {
+    for kind in [Kind::Read, Kind::CompareSwap, Kind::FetchAdd] {
+        let (mut world, ends, target, _) = world_with_target(Rights::ALL, PD);
+        let rights = Rights { local_write: false, ..Rights::ALL };
+        let local = world.nodes[0].memory.register(PD, 4096, rights, 60);
+        let remote = RemoteSpan { address: target.address, key: target.key };
+        ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
+        world.settle();
+        assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
+        assert_eq!(ends[0].state(&world), QpState::Error);
+        assert_eq!(world.nodes[0].memory.bytes_written, 0);
+    }
+}
+
+#[test]
+fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let rights = Rights { local_write: false, ..Rights::ALL };
+    let target = world.nodes[1].memory.register(PD, 1000, rights, 50);
+    let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+    ends[1].post_recv(&mut world, 1, &[sge(target, 0, 1000)]);
+    let nowhere = RemoteSpan { address: 0, key: 0 };
+    ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, 600));
+    world.settle();
+    assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::RemoteOperationError)]);
+    let received = ends[1].received(&world);
+    assert_eq!(received[0].status, CompletionStatus::LocalProtectionError);
+    assert_eq!(world.nodes[1].memory.bytes_written, 0);
+}
+
+#[test]
+fn a_read_or_write_of_nothing_needs_no_key() {
+    for kind in [Kind::Read, Kind::Write, Kind::WriteImmediate] {
+        let (mut world, ends, _, local) = world_with_target(Rights::ALL, PD);
+        ends[1].post_recv(&mut world, 1, &[]);
+        let nowhere = RemoteSpan { address: 0x1234, key: 0x5678 };
+        ends[0].post_send(&mut world, request(kind, nowhere, local, 0));
+        world.settle();
+        assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::Success)], "{kind:?}");
+    }
+}

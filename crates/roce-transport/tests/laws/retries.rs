@@ -1,0 +1,138 @@
+//! Silence: the retransmission timer, the retry budget, and what is left when it is spent.
+
+use std::time::Duration;
+
+use roce_sim::{Fate, Misfortune};
+use roce_transport::{CompletionStatus, QpState};
+
+use crate::common::connection::{Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::World;
+
+/// Everything that a node sends from now on is lost.
+fn silence(world: &mut World, node: usize) {
+    world.set_misfortune(node, Misfortune::scripted(vec![Fate::Drop; 100_000]));
+}
+
+#[test]
+fn a_silent_peer_is_given_up_between_one_and_four_times_the_retries_timers() {
+    for retry_count in 0..=7u8 {
+        for ack_timeout in [1, 8, 14, 20, 31] {
+            for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
+                let mut world = World::pair();
+                let options = Options { retry_count, ack_timeout, ..Options::default() };
+                let ends = connect(&mut world, [0, 1], options);
+                silence(&mut world, 0);
+                let exchange = Exchange::post(&mut world, ends, kind, 300, 3);
+                world.run_until(|world| exchange.is_done(world) || !ends[0].sent(world).is_empty());
+                let took = Duration::from_nanos(world.now().as_nanos());
+                let timer = Duration::from_nanos(4096 << ack_timeout);
+                let least = timer * (u32::from(retry_count) + 1);
+                let named = format!("retries {retry_count}, timer {timer:?}: took {took:?}");
+                assert!(took >= least && took <= least * 4, "{named}\n{}", world.report());
+                let statuses: Vec<_> = ends[0].sent(&world).iter().map(|it| it.status).collect();
+                let flushed = CompletionStatus::WorkRequestFlushed;
+                assert_eq!(statuses, [CompletionStatus::RetryExceeded, flushed, flushed]);
+                assert_eq!(ends[0].state(&world), QpState::Error);
+                assert_eq!(ends[0].counter(&world, "retry_exceeded_err"), 1);
+                world.settle();
+                assert_eq!(ends[0].sent(&world).len(), 3, "and nothing more comes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
+    for kind in [Kind::Send, Kind::Write, Kind::Read] {
+        let mut world = World::pair();
+        let options = Options { retry_count: 6, ack_timeout: 10, ..Options::default() };
+        let ends = connect(&mut world, [0, 1], options);
+        let exchange = Exchange::post(&mut world, ends, kind, 200_000, 3);
+        while world.nodes[1].memory.bytes_written + world.nodes[0].memory.bytes_written < 50_000 {
+            assert!(world.step());
+        }
+        silence(&mut world, 1);
+        let died = world.now();
+        world.run_until(|world| exchange.is_done(world) || !ends[0].sent(world).is_empty());
+        let took = Duration::from_nanos(world.now().as_nanos() - died.as_nanos());
+        let least = Duration::from_nanos(4096 << 10) * 7;
+        // The dying breath may still have been under way.
+        assert!(took >= least && took <= least * 4 + Duration::from_millis(1), "{took:?}");
+        assert_eq!(ends[0].sent(&world)[0].status, CompletionStatus::RetryExceeded);
+        world.settle();
+        assert_eq!(ends[0].sent(&world).len(), 3);
+        world.assert_guards_untouched();
+    }
+}
+
+#[test]
+fn a_timeout_of_zero_waits_for_ever() {
+    let mut world = World::pair();
+    let options = Options { ack_timeout: 0, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    silence(&mut world, 0);
+    Exchange::post(&mut world, ends, Kind::Send, 300, 1);
+    world.settle();
+    assert_eq!(ends[0].sent(&world), []);
+    assert_eq!(world.nodes[0].endpoint.poll_timeout(), None, "and asks for no wake-up");
+}
+
+#[test]
+fn progress_gives_the_retries_back() {
+    // Each of 20 packets is lost once; one retry in a row is all that is ever needed.
+    for kind in [Kind::Send, Kind::Write, Kind::Read] {
+        let mut world = World::pair();
+        let options = Options { retry_count: 2, ..Options::default() };
+        let ends = connect(&mut world, [0, 1], options);
+        let alternating = || (0..40).map(|i| if i % 2 == 0 { Fate::Drop } else { Fate::Pass });
+        world.set_misfortune(0, Misfortune::scripted(alternating()));
+        let mut exchanges = vec![];
+        for _ in 0..20 {
+            let exchange = Exchange::post(&mut world, ends, kind, 100, 1);
+            world.run_until(|world| exchange.is_done(world));
+            exchanges.push(exchange);
+        }
+        exchanges.iter().for_each(|exchange| exchange.check(&world));
+    }
+}
+
+#[test]
+fn an_idle_connection_asks_for_no_wake_up() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    for kind in Kind::ALL {
+        let exchange = Exchange::post(&mut world, ends, kind, 1000, 2);
+        world.run_until(|world| exchange.is_done(world));
+    }
+    world.settle();
+    for node in &world.nodes {
+        assert_eq!(node.endpoint.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_timer() {
+    let mut world = World::pair();
+    let options = Options { ack_timeout: 20, ..Options::default() }; // over four seconds
+    let ends = connect(&mut world, [0, 1], options);
+    world.set_misfortune(0, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, 5000, 1);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert!(world.now().as_nanos() < 1_000_000, "{}", world.report());
+    assert_eq!(ends[0].counter(&world, "rcvd_seq_err"), 1);
+    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 1);
+}
+
+#[test]
+fn a_lost_response_with_others_behind_it_is_asked_for_again_without_waiting_for_the_timer() {
+    let mut world = World::pair();
+    let options = Options { ack_timeout: 20, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    world.set_misfortune(1, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    let exchange = Exchange::post(&mut world, ends, Kind::Read, 5000, 1);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert!(world.now().as_nanos() < 1_000_000, "{}", world.report());
+}

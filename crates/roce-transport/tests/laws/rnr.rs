@@ -1,0 +1,128 @@
+//! Receiver not ready: the empty receive queue, the wait, the retry, the giving up.
+
+use std::time::Duration;
+
+use roce_transport::{CompletionStatus, QpState, SendOperation, SendWork};
+use roce_wire::{RnrTimer, Syndrome};
+
+use crate::common::connection::{Options, connect};
+use crate::common::exchange::{Exchange, Kind, work};
+use crate::common::world::World;
+
+const RECEIVERS: [Kind; 4] =
+    [Kind::Send, Kind::SendImmediate, Kind::SendInvalidate, Kind::WriteImmediate];
+
+#[test]
+fn an_empty_receive_queue_holds_the_message_back_until_a_receive_is_posted() {
+    for kind in RECEIVERS {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::default());
+        let exchange = Exchange::prepare(&mut world, ends, kind, 700, 3);
+        exchange.post_sends(&mut world);
+        world.run_for(Duration::from_millis(5));
+        assert_eq!(ends[0].sent(&world), []);
+        assert!(ends[1].counter(&world, "send_rnr_err") > 10, "{}", world.report());
+        assert!(ends[0].counter(&world, "rcvd_rnr_err") > 10, "{}", world.report());
+        for i in 0..exchange.count {
+            exchange.post_receive(&mut world, i);
+            world.run_for(Duration::from_millis(1));
+        }
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+        if kind != Kind::WriteImmediate {
+            exchange.check_written_once(&world); // a WRITE writes before it asks for a receive
+        }
+    }
+}
+
+#[test]
+fn each_of_the_32_timer_codes_makes_the_sender_wait_its_own_time() {
+    for code in 0..32 {
+        let mut world = World::pair();
+        // The retransmission timer must not speak before the RNR timer.
+        let options = Options { min_rnr_timer: code, ack_timeout: 20, ..Options::default() };
+        let ends = connect(&mut world, [0, 1], options);
+        world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
+        exchange.post_sends(&mut world);
+        world.run_until(|world| world.nodes[0].sent.len() == 3);
+        let wait = RnrTimer::new(code).unwrap().duration();
+        let nak = world.nodes[1].sent[0].headers().aeth.unwrap();
+        assert_eq!(nak.syndrome, Syndrome::RnrNak { timer: RnrTimer::new(code).unwrap() });
+        let round_trip = Duration::from_micros(2);
+        for pair in world.nodes[0].sent.windows(2) {
+            let nanos = pair[1].at.as_nanos() - pair[0].at.as_nanos();
+            let waited = Duration::from_nanos(nanos) - round_trip;
+            // Never sooner; a little jitter later is fine.
+            assert!(waited >= wait && waited <= wait + wait / 4, "code {code}: {waited:?}");
+        }
+    }
+}
+
+#[test]
+fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
+    for rnr_retry in 0..7 {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options { rnr_retry, ..Options::default() });
+        for work_id in 0..3 {
+            let operation = SendOperation::Send { immediate: None, invalidate: None };
+            ends[0].post_send(&mut world, SendWork { work_id, ..work(operation) });
+        }
+        world.settle();
+        let outcomes = [
+            (0, CompletionStatus::RnrRetryExceeded),
+            (1, CompletionStatus::WorkRequestFlushed),
+            (2, CompletionStatus::WorkRequestFlushed),
+        ];
+        assert_eq!(ends[0].outcomes(&world), outcomes);
+        assert_eq!(ends[0].counter(&world, "rcvd_rnr_err"), u64::from(rnr_retry) + 1);
+        assert_eq!(ends[0].counter(&world, "retry_rnr_exceeded_err"), 1);
+        assert_eq!(ends[0].state(&world), QpState::Error);
+    }
+}
+
+#[test]
+fn seven_rnr_retries_mean_for_ever() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options { min_rnr_timer: 12, ..Options::default() });
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
+    exchange.post_sends(&mut world);
+    world.run_for(Duration::from_secs(3));
+    assert!(ends[0].counter(&world, "rcvd_rnr_err") > 3_000);
+    exchange.post_receives(&mut world);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+}
+
+#[test]
+fn progress_gives_a_sender_its_rnr_retries_back() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options { rnr_retry: 2, ..Options::default() });
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 600, 6);
+    exchange.post_sends(&mut world);
+    for i in 0..exchange.count {
+        // Long enough for one refusal, too short for three.
+        world.run_for(Duration::from_micros(15));
+        exchange.post_receive(&mut world, i);
+        world.run_until(|world| ends[1].received(world).len() > i);
+    }
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert!(ends[0].counter(&world, "rcvd_rnr_err") >= 6, "{}", world.report());
+}
+
+#[test]
+fn while_a_sender_waits_for_a_receive_the_other_direction_flows() {
+    let mut world = World::pair();
+    let options = Options { min_rnr_timer: 0, ..Options::default() }; // 655 ms
+    let ends = connect(&mut world, [0, 1], options);
+    let held = Exchange::prepare(&mut world, ends, Kind::Send, 100, 1);
+    held.post_sends(&mut world);
+    world.run_for(Duration::from_millis(1));
+    let back = Exchange::post(&mut world, [ends[1], ends[0]], Kind::Write, 5000, 5);
+    world.run_for(Duration::from_millis(1));
+    back.check(&world);
+    held.post_receives(&mut world);
+    world.run_until(|world| held.is_done(world));
+    held.check(&world);
+}
