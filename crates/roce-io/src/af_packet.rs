@@ -28,9 +28,9 @@ use crate::{
 /// sends, and leaves the interface's settings alone. Several may share an interface: each
 /// receives every frame.
 ///
-/// On `lo` every frame sent comes back in to every packet socket there except the sender's own:
-/// give it two MAC addresses of zeros, or any others to keep the kernel's own IP stack from
-/// looking at it.
+/// On `lo` every frame sent comes in once to every packet socket there, the sender's own as well:
+/// let the [`Filter`] part them. Give it two MAC addresses of zeros, or any others to keep the
+/// kernel's own IP stack from looking at it.
 ///
 /// ```no_run
 /// use roce_io::{AfPacket, AfPacketConfig, FrameDevice};
@@ -99,7 +99,7 @@ impl AfPacket {
                 max_train_packets: if trains { config.max_train_packets } else { 1 },
             },
             receiver,
-            transmitter: Transmitter::new(config.transmit_slots),
+            transmitter: Transmitter::new(config.transmit_slots, config.qdisc_bypass),
             socket,
             idle_receives: 0,
             kernel_dropped: Cell::new(0),
@@ -151,7 +151,7 @@ impl FrameDevice for AfPacket {
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
     ) -> io::Result<usize> {
         let refused = self.transmitter.fill(&self.limits, &self.interface.name, fill).err();
-        let sent = self.transmitter.flush(self.socket.as_fd());
+        let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name);
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {

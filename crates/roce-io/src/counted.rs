@@ -16,6 +16,18 @@ use crate::{
 };
 
 /// A device whose frames and bytes are counted.
+///
+/// ```
+/// use roce_io::{Counted, FrameDevice, MemoryConfig, Outgoing, memory_pair};
+///
+/// let (device, _peer) = memory_pair(&MemoryConfig::default());
+/// let mut device = Counted::new(device);
+/// let mut lens = [60, 100].into_iter();
+/// device.transmit(&mut |_slot| lens.next().map(Outgoing::single))?;
+/// assert!(device.counters().contains(&("device_sent_frames", 2)));
+/// assert!(device.counters().contains(&("device_sent_bytes", 160)));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Counted<D> {
     inner: D,
@@ -121,5 +133,33 @@ impl OneWay {
         self.frames.fetch_add(1, Ordering::Relaxed);
         self.trains.fetch_add(u64::from(train), Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryConfig, memory_pair};
+
+    #[test]
+    fn both_directions_are_counted_each_for_itself() {
+        let (here, there) = memory_pair(&MemoryConfig::default());
+        let (mut here, mut there) = (Counted::new(here), Counted::new(there));
+        let handle = there.device_counters();
+        let mut frames =
+            [Outgoing::single(60), Outgoing::train(242, 42, 100), Outgoing::single(100)]
+                .into_iter();
+        here.transmit(&mut |_| frames.next()).unwrap();
+        there.receive(8, &mut |_| ()).unwrap();
+        let expected = |direction: &str| {
+            let of = |what: &str| format!("device_{direction}_{what}");
+            [(of("frames"), 3), (of("trains"), 1), (of("bytes"), 402)]
+        };
+        let seen = |counters: &DeviceCounters| -> Vec<(String, u64)> {
+            let moved = counters.iter().filter(|(_, value)| *value > 0);
+            moved.map(|(name, value)| (name.to_owned(), value)).collect()
+        };
+        assert_eq!(seen(&here.device_counters()), expected("sent"));
+        assert_eq!(seen(&handle), expected("rcvd"));
     }
 }

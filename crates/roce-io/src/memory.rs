@@ -152,3 +152,74 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceError;
+
+    fn send(device: &mut MemoryDevice, lens: &[usize]) -> io::Result<usize> {
+        let mut lens = lens.iter();
+        device.transmit(&mut |_| Some(Outgoing::single(*lens.next()?)))
+    }
+
+    fn received_lens(device: &mut MemoryDevice, budget: usize) -> Vec<usize> {
+        let mut lens = Vec::new();
+        device.receive(budget, &mut |frame| lens.push(frame.bytes.len())).unwrap();
+        lens
+    }
+
+    fn is_readable(device: &MemoryDevice) -> bool {
+        let mut fds = [nix::poll::PollFd::new(device.wait_fds()[0], nix::poll::PollFlags::POLLIN)];
+        nix::poll::poll(&mut fds, nix::poll::PollTimeout::ZERO).unwrap() > 0
+    }
+
+    #[test]
+    fn frames_keep_their_order_and_do_not_come_back() {
+        let (mut here, mut there) = memory_pair(&MemoryConfig::default());
+        send(&mut here, &[60, 70, 80]).unwrap();
+        send(&mut there, &[90]).unwrap();
+        assert_eq!(received_lens(&mut there, 2), [60, 70]);
+        assert_eq!(received_lens(&mut there, 2), [80]);
+        assert_eq!(received_lens(&mut here, 2), [90]);
+    }
+
+    #[test]
+    fn a_full_queue_loses_what_comes_last() {
+        let config = MemoryConfig { queue_len: 2, ..MemoryConfig::default() };
+        let (mut here, mut there) = memory_pair(&config);
+        assert_eq!(send(&mut here, &[60, 70, 80]).unwrap(), 3);
+        assert_eq!(received_lens(&mut there, 8), [60, 70]);
+    }
+
+    #[test]
+    fn the_descriptor_is_readable_while_a_frame_waits() {
+        let (mut here, mut there) = memory_pair(&MemoryConfig::default());
+        for round in 0..3 {
+            assert!(!is_readable(&there), "round {round}");
+            send(&mut here, &[60, 70, 80]).unwrap();
+            assert!(is_readable(&there), "round {round}");
+            received_lens(&mut there, 2);
+            assert!(is_readable(&there), "one is left in round {round}");
+            received_lens(&mut there, 1);
+        }
+        assert!(!is_readable(&there));
+        assert!(!is_readable(&here));
+    }
+
+    #[test]
+    fn a_segment_beyond_the_mtu_is_refused() {
+        let (mut here, mut there) = memory_pair(&MemoryConfig::default());
+        let error = send(&mut here, &[60, 4315, 70]).unwrap_err();
+        assert!(matches!(DeviceError::of(&error), Some(DeviceError::SegmentTooLong { .. })));
+        assert_eq!(received_lens(&mut there, 8), [60]);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_is_a_cable_pulled() {
+        let (mut here, there) = memory_pair(&MemoryConfig::default());
+        drop(there);
+        assert_eq!(send(&mut here, &[60, 70]).unwrap(), 2);
+        assert_eq!(received_lens(&mut here, 8), []);
+    }
+}

@@ -20,7 +20,9 @@ pub struct AfPacketConfig {
     pub receive: ReceiveMode,
     /// Frames that may wait for the kernel, 1..=64. Default 8: more costs cache and gains nothing.
     pub transmit_slots: usize,
-    /// Pass by the interface's queueing discipline. Default true.
+    /// Pass by the interface's queueing discipline. Default true. Where the kernel has to cut
+    /// trains (a tap, a card) the device takes this back with the first train, since only the
+    /// queueing discipline's path cuts.
     pub qdisc_bypass: bool,
     /// Whether to send trains. Default [`Trains::Auto`].
     pub trains: Trains,

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, io, os::fd::BorrowedFd};
 use crate::{
     device::{Limits, Outgoing},
     error::DeviceError,
-    sys::mmsg,
+    sys::{self, mmsg},
     virtio::{self, HEADER_LEN, MAX_FRAME_LEN},
 };
 
@@ -18,6 +18,8 @@ pub(super) struct Transmitter {
     free: Vec<usize>,
     /// In the order of sending.
     ready: VecDeque<Ready>,
+    /// The socket passes by the queueing discipline.
+    bypass: bool,
     counts: Counts,
 }
 
@@ -25,6 +27,7 @@ pub(super) struct Transmitter {
 struct Ready {
     slot: usize,
     len: usize,
+    is_train: bool,
 }
 
 #[derive(Debug, Default)]
@@ -36,11 +39,12 @@ struct Counts {
 }
 
 impl Transmitter {
-    pub(super) fn new(slots: usize) -> Self {
+    pub(super) fn new(slots: usize, bypass: bool) -> Self {
         Self {
             slots: vec![vec![0; FRAME_AT + MAX_FRAME_LEN]; slots],
             free: (0..slots).collect(),
             ready: VecDeque::with_capacity(slots),
+            bypass,
             counts: Counts::default(),
         }
     }
@@ -66,28 +70,26 @@ impl Transmitter {
             buffer[FRAME_AT - HEADER_LEN..FRAME_AT]
                 .copy_from_slice(&virtio::outgoing_header(&outgoing));
             self.free.pop();
-            self.ready.push_back(Ready { slot, len: outgoing.len });
+            let is_train = outgoing.segment_len.is_some();
+            self.ready.push_back(Ready { slot, len: outgoing.len, is_train });
         }
         Ok(())
     }
 
     /// Hands over what is ready; returns how many frames the kernel took.
-    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
         let (mut sent, mut down_before, mut refusal) = (0, false, None);
         while !self.ready.is_empty() {
-            let frames = self
-                .ready
-                .iter()
-                .map(|ready| &self.slots[ready.slot][FRAME_AT - HEADER_LEN..FRAME_AT + ready.len]);
-            match mmsg::send(socket, frames) {
-                Ok(count) => {
-                    self.release(count);
-                    sent += count;
-                }
+            match self.send(socket, self.ready.len()) {
+                Ok(count) => sent += count,
                 Err(error) => match error.raw_os_error() {
                     // EAGAIN: the socket's buffer is full; ENOBUFS: the device's queue is, or its
                     // carrier is not there yet.
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                        if self.send_train_without_bypass(socket, interface) {
+                            sent += 1;
+                            continue;
+                        }
                         self.counts.queue_full += 1;
                         break;
                     }
@@ -125,6 +127,40 @@ impl Transmitter {
             ("socket_sent_refused", refused),
             ("socket_sent_stale", stale),
         ]
+    }
+
+    /// Where the device cannot take a train whole (a tap, for one) the kernel cuts it on the way
+    /// through the queueing discipline alone; past that it calls the train a full queue. If that
+    /// was it, the first train goes out here and all that follows takes the longer way for good.
+    fn send_train_without_bypass(&mut self, socket: BorrowedFd<'_>, interface: &str) -> bool {
+        let set_bypass = |on: bool| {
+            let name = libc::PACKET_QDISC_BYPASS;
+            sys::socket::set_int(socket, libc::SOL_PACKET, name, on.into()).is_ok()
+        };
+        // Without a carrier the longer way would take every frame and drop it.
+        let has_carrier = || {
+            let flags = sys::interface::flags(socket, interface).unwrap_or(0);
+            flags & libc::IFF_RUNNING as u32 != 0
+        };
+        let is_train = self.ready.front().is_some_and(|ready| ready.is_train);
+        if !(self.bypass && is_train && has_carrier() && set_bypass(false)) {
+            return false;
+        }
+        let is_sent = self.send(socket, 1).is_ok();
+        self.bypass = !is_sent && set_bypass(true);
+        is_sent
+    }
+
+    /// Hands over at least one of the first `count` frames, or says why not.
+    fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
+        let frames = self
+            .ready
+            .iter()
+            .take(count)
+            .map(|ready| &self.slots[ready.slot][FRAME_AT - HEADER_LEN..FRAME_AT + ready.len]);
+        let sent = mmsg::send(socket, frames)?;
+        self.release(sent);
+        Ok(sent)
     }
 
     fn release(&mut self, count: usize) {

@@ -1,0 +1,122 @@
+//! How fast frames go from one host to another over a veth pair, trains and single packets, by
+//! ring and by `recvmmsg`. No ICRC, no protocol: the ceiling that the packet path leaves.
+//!
+//! `cargo run --release -p roce-io --example raw_trains -- [SECONDS]`, as root or anybody.
+
+use std::{
+    error::Error,
+    os::fd::BorrowedFd,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use etherparse::PacketBuilder;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_io::{AfPacket, AfPacketConfig, FrameDevice, Outgoing, ReceiveMode, Trains};
+use roce_netlab::{Host, Lab, Link, enter_user_namespace_if_needed};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    enter_user_namespace_if_needed()?;
+    let seconds = std::env::args().nth(1).map_or(Ok(2), |text| text.parse())?;
+    println!(
+        "{:>5} {:>8} {:>10} {:>8} {:>10} {:>8}",
+        "MTU", "trains", "receive", "Gbit/s", "packets/s", "lost"
+    );
+    for (mtu, segment_len, packets) in [(1500, 1040, 60), (4300, 4112, 15)] {
+        let lab = Lab::new()?;
+        let (from, to) = (lab.host("from")?, lab.host("to")?);
+        lab.veth((&from, "eth0"), (&to, "eth0"), Link { mtu })?;
+        let ring = |slots| (format!("ring {slots}"), ReceiveMode::Ring { slots });
+        let modes = [
+            ring(64),
+            ring(128),
+            ring(256),
+            ring(512),
+            ("mmsg 64".into(), ReceiveMode::Mmsg { batch: 64 }),
+        ];
+        for (name, mode) in modes {
+            for packets in [packets, 1] {
+                let figures = run(&from, &to, mode, segment_len, packets, seconds)?;
+                println!("{mtu:>5} {packets:>8} {name:>10} {figures}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn run(
+    from: &Host,
+    to: &Host,
+    receive: ReceiveMode,
+    segment_len: usize,
+    packets: usize,
+    seconds: u64,
+) -> Result<String, Box<dyn Error>> {
+    let trains = if packets > 1 { Trains::On } else { Trains::Off };
+    let config = AfPacketConfig { receive, trains, ..AfPacketConfig::new("eth0") };
+    let mut sender = from.run(|| AfPacket::open(&config))?;
+    let mut receiver = to.run(|| AfPacket::open(&config))?;
+    let mac = receiver.interface().mac.unwrap_or_default();
+    let frame = frame(mac, segment_len * packets);
+    let stop = AtomicBool::new(false);
+    let started = Instant::now();
+    let (sent, (received, bytes)) = thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let mut sink = vec![0u8; 64 << 20];
+            let (mut at, mut received, mut bytes) = (0, 0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                let count = receiver.receive(64, &mut |frame| {
+                    if at + frame.bytes.len() > sink.len() {
+                        at = 0;
+                    }
+                    sink[at..at + frame.bytes.len()].copy_from_slice(frame.bytes);
+                    at += frame.bytes.len();
+                    bytes += frame.bytes.len() - 42;
+                    received += 1;
+                });
+                if count.is_ok_and(|count| count == 0) {
+                    wait(receiver.wait_fds()[0]);
+                }
+            }
+            (received, bytes)
+        });
+        let mut sent = 0;
+        while started.elapsed() < Duration::from_secs(seconds) {
+            let mut left = 64;
+            sent += sender
+                .transmit(&mut |slot| {
+                    left = usize::checked_sub(left, 1)?;
+                    slot[..frame.len()].copy_from_slice(&frame);
+                    Some(if packets > 1 {
+                        Outgoing::train(frame.len(), 42, segment_len)
+                    } else {
+                        Outgoing::single(frame.len())
+                    })
+                })
+                .unwrap_or(0);
+        }
+        stop.store(true, Ordering::Relaxed);
+        (sent, receiving.join().expect("the receiver does not panic"))
+    });
+    let elapsed = started.elapsed().as_secs_f64();
+    Ok(format!(
+        "{:>8.1} {:>10.0} {:>7.2}%",
+        bytes as f64 * 8e-9 / elapsed,
+        (received * packets) as f64 / elapsed,
+        100.0 - 100.0 * received as f64 / sent as f64,
+    ))
+}
+
+fn wait(fd: BorrowedFd<'_>) {
+    let _ = poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], PollTimeout::from(50u8));
+}
+
+fn frame(mac: [u8; 6], payload_len: usize) -> Vec<u8> {
+    let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], mac)
+        .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+        .udp(0xc000, roce_io::ROCE_UDP_PORT);
+    let mut frame = Vec::new();
+    builder.write(&mut frame, &vec![7; payload_len]).expect("it fits an IP packet");
+    frame
+}

@@ -1,0 +1,79 @@
+//! A second device on the loopback, for this host's own addresses (tier 1).
+
+mod common;
+
+use common::{MODES, Outcome, collect, config, ipv4, open, payload, send, single, train};
+use roce_io::{
+    AfPacket, AfPacketConfig, DeviceError, Filter, FrameDevice, InterfaceKind, PortHolder,
+    PortHolderConfig, QpnBlocks,
+};
+use roce_netlab::Lab;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
+    let host = Lab::new()?.host("host")?;
+    let _holder = host.run(|| PortHolder::bind(&PortHolderConfig::default()))?;
+    for mode in MODES {
+        let [mut sender, mut one, mut other] =
+            [open(&host, "lo", mode)?, open(&host, "lo", mode)?, open(&host, "lo", mode)?];
+        assert_eq!(sender.interface().kind, InterfaceKind::Loopback);
+        for to in [[0; 6], [2, 0, 0, 0, 0, 7]] {
+            let frames = [
+                train(ipv4(to, 77, &payload(5, 60 * 1040)), 42, 1040),
+                single(ipv4(to, 78, &payload(5, 100))),
+                train(ipv4(to, 79, &payload(5, 15 * 4112)), 42, 4112),
+            ];
+            assert_eq!(send(&mut sender, &frames)?, 3);
+            for receiver in [&mut one, &mut other, &mut sender] {
+                let arrived = collect(receiver, 3);
+                for (arrived, sent) in arrived.iter().zip(&frames) {
+                    assert_eq!(arrived.bytes, sent.bytes);
+                    assert_eq!(arrived.segment_len, sent.outgoing.segment_len);
+                }
+                assert_eq!(receiver.receive(8, &mut |_| ())?, 0, "exactly once");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_filter_parts_the_programs_that_share_lo() -> Outcome {
+    let host = Lab::new()?.host("host")?;
+    let block = |block| {
+        let filter = Filter { qpn_blocks: QpnBlocks::Only(vec![block]), ..Filter::default() };
+        let config = AfPacketConfig { filter, ..config("lo", MODES[0]) };
+        host.run(|| AfPacket::open(&config))
+    };
+    let (mut one, mut two) = (block(1)?, block(2)?);
+    let frame = |qpn| single(ipv4([0; 6], 1, &payload(qpn, 100)));
+    send(&mut one, &[frame(0x2_001), frame(0x3_001)])?;
+    send(&mut two, &[frame(0x1_001)])?;
+    assert_eq!(collect(&mut one, 1)[0].bytes, frame(0x1_001).bytes);
+    assert_eq!(collect(&mut two, 1)[0].bytes, frame(0x2_001).bytes);
+    assert_eq!(one.receive(8, &mut |_| ())? + two.receive(8, &mut |_| ())?, 0);
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_segment_beyond_the_mtu_is_refused_on_lo() -> Outcome {
+    let host = Lab::new()?.host("host")?;
+    host.set_mtu("lo", 1500)?;
+    let (mut sender, mut receiver) = (open(&host, "lo", MODES[0])?, open(&host, "lo", MODES[0])?);
+    let error = send(&mut sender, &[train(ipv4([0; 6], 1, &payload(5, 4000)), 42, 1473)]);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(
+            DeviceError::of(&error),
+            Some(DeviceError::SegmentTooLong { packet_len: 1501, mtu: 1500, .. })
+        ),
+        "{error}"
+    );
+    let next = train(ipv4([0; 6], 1, &payload(5, 4000)), 42, 1472);
+    send(&mut sender, std::slice::from_ref(&next))?;
+    assert_eq!(collect(&mut receiver, 1)[0].bytes, next.bytes);
+    Ok(())
+}

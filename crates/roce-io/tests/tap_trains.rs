@@ -1,0 +1,142 @@
+//! What a virtual machine behind a tap sees of trains, and a tap that nobody reads (tier 1).
+
+mod common;
+
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use common::{MODES, Outcome, counter, ipv4, is_readable_within, open, opened, payload, send};
+use common::{single, train};
+use roce_io::{DeviceError, FrameDevice, InterfaceKind};
+use roce_netlab::{Host, Lab, Link};
+use tappers::{Interface, Tap};
+
+const MACHINE: [u8; 6] = [2, 0, 0, 0, 0, 7];
+
+/// A host with a tap, and the machine's end of it.
+fn host_with_tap(mtu: u32) -> Result<(Host, Tap), Box<dyn std::error::Error>> {
+    let host = Lab::new()?.host("host")?;
+    let tap = host.run(|| Tap::new_named(Interface::new("tap0")?))?;
+    host.set_mtu("tap0", mtu)?;
+    host.set_up("tap0")?;
+    Ok((host, tap))
+}
+
+/// The next packets of ours that the machine would see.
+fn read(tap: &Tap, count: usize) -> Vec<Vec<u8>> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut packets = Vec::new();
+    let mut buffer = vec![0; 70_000];
+    while packets.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count} packets came", packets.len());
+        if is_readable_within(tap.as_fd(), 100) {
+            let len = tap.recv(&mut buffer).expect("a readable tap has a packet");
+            // The kernel itself has things to say on a fresh interface.
+            if buffer[..6] == MACHINE {
+                packets.push(buffer[..len].to_vec());
+            }
+        }
+    }
+    packets
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_train_comes_out_of_a_tap_as_packets_that_count_up() -> Outcome {
+    let (host, tap) = host_with_tap(1500)?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    assert_eq!(device.interface().kind, InterfaceKind::Tap);
+    assert_eq!(device.limits().max_train_packets, 64);
+    let body = payload(5, 4 * 1040 + 100);
+    let frames =
+        [train(ipv4(MACHINE, 0xfffe, &body), 42, 1040), single(ipv4(MACHINE, 9, &body[..16]))];
+    send(&mut device, &frames)?;
+    let packets = read(&tap, 6);
+    for (number, part) in body.chunks(1040).enumerate() {
+        let (payload, identification) = opened(&packets[number]);
+        assert_eq!(payload, part);
+        assert_eq!(identification, 0xfffe_u16.wrapping_add(number as u16));
+    }
+    assert_eq!(packets[5], frames[1].bytes);
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_segment_beyond_the_mtu_is_refused_on_a_tap() -> Outcome {
+    let (host, tap) = host_with_tap(1500)?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    let error = send(&mut device, &[train(ipv4(MACHINE, 1, &payload(5, 4000)), 42, 1473)]);
+    let error = error.unwrap_err();
+    assert!(
+        matches!(
+            DeviceError::of(&error),
+            Some(DeviceError::SegmentTooLong { packet_len: 1501, mtu: 1500, .. })
+        ),
+        "{error}"
+    );
+    // The first packet out is what was sent next.
+    let next = single(ipv4(MACHINE, 2, &payload(5, 50)));
+    send(&mut device, std::slice::from_ref(&next))?;
+    assert_eq!(read(&tap, 1), [next.bytes]);
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_tap_that_no_machine_has_taken_is_a_full_queue_and_no_error() -> Outcome {
+    let lab = Lab::new()?;
+    let host = lab.host("host")?;
+    lab.tap(&host, "tap0", Link { mtu: 1500 })?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    let frames = vec![single(ipv4(MACHINE, 1, &payload(5, 50))); 3];
+    assert_eq!(send(&mut device, &frames)?, 0);
+    assert!(device.has_unsent());
+    assert_eq!(device.transmit(&mut |_| None)?, 0);
+    assert!(counter(&device, "socket_sent_queue_full") >= 2);
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_queue_that_is_full_holds_frames_back_and_loses_none() -> Outcome {
+    let (host, tap) = host_with_tap(1500)?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    // More than a tap's queue of a thousand packets holds while nobody reads.
+    let mut numbers = 0..u16::MAX;
+    for _ in 0..1000 {
+        device.transmit(&mut |slot| {
+            let frame = ipv4(MACHINE, numbers.next()?, &payload(5, 500));
+            slot[..frame.len()].copy_from_slice(&frame);
+            Some(single(frame).outgoing)
+        })?;
+        if device.has_unsent() {
+            break;
+        }
+    }
+    assert!(device.has_unsent(), "the queue never filled");
+    let offered = numbers.start;
+    let mut seen = Vec::new();
+    while seen.len() < usize::from(offered) {
+        seen.extend(
+            read(&tap, 1).iter().map(|packet| u16::from_be_bytes([packet[18], packet[19]])),
+        );
+        device.transmit(&mut |_| None)?;
+    }
+    assert!(seen.into_iter().eq(0..offered), "each once, in order");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn packets_from_a_machine_come_in_through_its_tap() -> Outcome {
+    let (host, tap) = host_with_tap(1500)?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    let frame = ipv4(common::mac(&device), 3, &payload(5, 1000));
+    tap.send(&frame)?;
+    let arrived = common::collect(&mut device, 1);
+    assert_eq!((arrived[0].segment_len, &arrived[0].bytes), (None, &frame));
+    Ok(())
+}
