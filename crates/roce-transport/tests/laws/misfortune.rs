@@ -21,6 +21,7 @@ struct Scenario {
     max_packets: usize,
     whole_trains: bool,
     batch: usize,
+    eager: bool,
     /// From which side, what, how long, how many.
     traffic: Vec<(bool, Kind, usize, usize)>,
 }
@@ -51,32 +52,37 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let kind = prop::sample::select(&Kind::ALL[..]);
     let traffic = prop::collection::vec((any::<bool>(), kind, 0..3000usize, 1..5usize), 1..5);
     let mtu = prop::sample::select(vec![PathMtu::B256, PathMtu::B512, PathMtu::B1024]);
-    let driving = (prop::sample::select(vec![1, 2, 3, 7, 64]), any::<bool>(), 1..20usize);
+    let driving =
+        (prop::sample::select(vec![1, 2, 3, 7, 64]), any::<bool>(), 1..20usize, any::<bool>());
     (any::<u64>(), chances(), link(), mtu, driving, traffic).prop_map(
-        |(seed, chances, link, path_mtu, (max_packets, whole_trains, batch), traffic)| Scenario {
-            seed,
-            chances,
-            link,
-            path_mtu,
-            max_packets,
-            whole_trains,
-            batch,
-            traffic,
+        |(seed, chances, link, path_mtu, (max_packets, whole_trains, batch, eager), traffic)| {
+            Scenario {
+                seed,
+                chances,
+                link,
+                path_mtu,
+                max_packets,
+                whole_trains,
+                batch,
+                eager,
+                traffic,
+            }
         },
     )
 }
 
 fn run(scenario: Scenario) {
-    let Scenario { seed, chances, link, path_mtu, max_packets, whole_trains, batch, traffic } =
+    let Scenario { seed, chances, link, path_mtu, max_packets, whole_trains, batch, eager, .. } =
         scenario;
-    let config = WorldConfig { link, max_packets, whole_trains, batch, ..WorldConfig::default() };
+    let config =
+        WorldConfig { link, max_packets, whole_trains, batch, eager, ..WorldConfig::default() };
     let mut world = World::new(2, config);
     let options = Options { path_mtu, ack_timeout: 9, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
     world.set_misfortune(0, Misfortune::by_chance(seed, chances));
     world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
     let mut exchanges = vec![];
-    for (forward, kind, len, count) in traffic {
+    for (forward, kind, len, count) in scenario.traffic {
         let ends = if forward { ends } else { [ends[1], ends[0]] };
         exchanges.push(Exchange::post(&mut world, ends, kind, len, count));
     }

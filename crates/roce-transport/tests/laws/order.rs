@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use roce_sim::LinkConfig;
 use roce_transport::{
-    AsyncEvent, CompletionStatus, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
+    AsyncEvent, CompletionStatus, CqHandle, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
     SendOperation, SendWork,
 };
-use roce_wire::{KnownOpcode, opcode};
+use roce_wire::{KnownOpcode, Qpn, opcode};
 
-use crate::common::connection::{Options, PD, connect};
+use crate::common::connection::{Options, PD, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind, sge, work};
 use crate::common::memory::{Region, Rights};
 use crate::common::world::{World, WorldConfig};
@@ -195,6 +195,51 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_is_silent() {
     let sent = world.nodes[0].sent.len();
     world.settle();
     assert_eq!(world.nodes[0].sent.len(), sent, "nothing more leaves");
+}
+
+#[test]
+fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_others() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, CqHandle(999)));
+    assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "another queue is not our affair");
+    world.with(0, |node, now| node.endpoint.handle_cq_overflow(now, RECV_CQ));
+    assert_eq!(ends[0].state(&world), QpState::Error);
+    assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
+    let told = |event: &AsyncEvent| matches!(event, AsyncEvent::CqError { cq: RECV_CQ });
+    assert!(world.nodes[0].events.iter().any(told), "{:?}", world.nodes[0].events);
+}
+
+#[test]
+fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
+    let mut world = slow_world();
+    let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
+    let local = world.nodes[0].memory.register(PD, 100_000, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register(PD, 100_000, Rights::ALL, 70);
+    // All posted before any may speak.
+    let now = world.now();
+    for ends in &pairs {
+        let endpoint = &mut world.nodes[0].endpoint;
+        endpoint.post_send(now, ends[0].qpn, write(target, local)).unwrap();
+    }
+    world.with(0, |_, _| ());
+    let destinations = world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp);
+    let mut runs: Vec<(Qpn, usize)> = vec![];
+    for dest in destinations {
+        match runs.last_mut() {
+            Some((last, count)) if *last == dest => *count += 1,
+            _ => runs.push((dest, 1)),
+        }
+    }
+    let longest = runs.iter().map(|(_, count)| *count).max();
+    assert!(longest <= Some(64), "no more than a train in a row: {runs:?}");
+    let first_round: std::collections::BTreeSet<_> =
+        runs[..4].iter().map(|(dest, _)| *dest).collect();
+    assert_eq!(first_round.len(), 4, "each is heard before any is heard again: {runs:?}");
+    world.settle();
+    for ends in pairs {
+        assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::Success)]);
+    }
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(crate) struct WorldConfig {
     pub(crate) whole_trains: bool,
     /// Packets an endpoint is given before it may answer.
     pub(crate) batch: usize,
+    /// Call `handle_timeout` whenever anything happens, not only when it was asked for.
+    pub(crate) eager: bool,
     pub(crate) endpoint: EndpointConfig,
 }
 
@@ -34,6 +36,7 @@ impl Default for WorldConfig {
             max_packets: 64,
             whole_trains: false,
             batch: usize::MAX,
+            eager: false,
             endpoint: EndpointConfig::default(),
         }
     }
@@ -275,7 +278,8 @@ impl World {
                     in_batch = 0;
                 }
             }
-            if self.nodes[i].endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            let due = self.nodes[i].endpoint.poll_timeout().is_some_and(|at| at <= now);
+            if due || self.config.eager {
                 self.nodes[i].endpoint.handle_timeout(now);
             }
             self.drain(i);
