@@ -1,1 +1,3 @@
-//! Tests that need namespaces, guests or several processes.
+//! What the tests share that need namespaces, guests or several processes.
+
+pub mod ends;

@@ -1,1 +1,86 @@
-//! The objects people program RDMA with: device, PD, MR, CQ, QP.
+//! The objects people program RDMA with, over a raw packet socket.
+//!
+//! The names and rules are those of libibverbs: a [`Device`] is an interface opened to
+//! speak RoCEv2; a [`ProtectionDomain`] says which [`QueuePair`]s may use which
+//! [`MemoryRegion`]s; work is posted to a queue pair and its completions are found in a
+//! [`CompletionQueue`], which may report on a [`CompletionChannel`].
+//!
+//! Whoever polls drives: see [`CompletionQueue`]. When nobody does, the device's own
+//! thread does, so one-sided operations need no help from their target.
+//!
+//! # Two queue pairs that talk to each other
+//!
+//! ```no_run
+//! use roce_verbs::{AccessFlags, ConnectOptions, Data, Device, DeviceConfig, RecvWork};
+//! use roce_verbs::{SendOperation, SendWork};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::open("eth0", DeviceConfig::default())?;
+//! let pd = device.alloc_pd()?;
+//! let cq = device.create_cq(16, None)?;
+//! let region = pd.register(8192, AccessFlags::LOCAL_WRITE)?;
+//!
+//! let here = pd.queue_pair(&cq, &cq).build()?;
+//! let there = pd.queue_pair(&cq, &cq).build()?;
+//! let options = ConnectOptions::default();
+//! here.connect(&there.identity(None)?, &options)?;
+//! there.connect(&here.identity(None)?, &options)?;
+//!
+//! there.post_recv([RecvWork::new(1, [region.sge(4096..)?])])?;
+//! region.write(0, b"hello")?;
+//! here.post_send([SendWork::new(2, SendOperation::send(), [region.sge(..5)?])])?;
+//! for _ in 0..2 {
+//!     let completion = cq.spin(std::time::Duration::from_secs(1)).expect("within a second");
+//!     println!("{completion:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+#![deny(unsafe_code)]
+
+mod channel;
+mod completion_queue;
+mod connect;
+mod core;
+mod device;
+mod engine;
+mod error;
+mod events;
+pub mod exchange;
+// One call: to be told of forks.
+#[allow(unsafe_code)]
+mod fork;
+mod gid;
+mod lease;
+mod memory;
+mod memory_region;
+mod netlink;
+mod path;
+mod port;
+mod protection_domain;
+mod queue_pair;
+// The only place that touches registered memory through a pointer.
+#[allow(unsafe_code)]
+mod region;
+
+pub use channel::CompletionChannel;
+pub use completion_queue::CompletionQueue;
+pub use connect::ConnectOptions;
+pub use device::{Device, DeviceConfig, DeviceInfo};
+pub use error::{BadWork, Error, WorkError};
+pub use gid::{GidEntry, GidType};
+pub use memory_region::{MemoryRegion, RegisterOptions};
+pub use netlink::RouteError;
+pub use path::{AddressVector, Path};
+pub use port::{PortAttributes, PortState};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{QueuePair, QueuePairBuilder};
+
+pub use roce_io::{Fault, FaultConfig, Odds, ReceiveMode, Trains};
+pub use roce_transport::{
+    AccessFlags, AckTimeout, AsyncEvent, Capacities, Completion, CompletionOperation,
+    CompletionStatus, Data, ModifyError, PostError, QpAttributes, QpInfo, QpState, RecvWork,
+    RemoteSpan, SendOperation, SendWork, Sge,
+};
+pub use roce_wire::{Gid, MacAddr, PathMtu, Psn, Qpn, RnrTimer};

@@ -1,0 +1,137 @@
+//! Completion channels: how a program sleeps until a completion comes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use tokio::sync::Notify;
+
+use crate::completion_queue::{CompletionQueue, Inner as QueueInner};
+use crate::core::Core;
+use crate::error::Error;
+
+/// A place where completion queues report; as `ibv_comp_channel`.
+///
+/// Its file descriptor becomes readable when an armed queue gets a completion, so it
+/// fits into `poll`, `epoll` and tokio. [`wait`](Self::wait) is the plain way: it sleeps,
+/// and drives the engine itself meanwhile, so that no other thread has to wake up first.
+///
+/// ```no_run
+/// # use roce_verbs::{Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let channel = device.create_completion_channel()?;
+/// let cq = device.create_cq(16, Some(&channel))?;
+/// cq.arm(false);
+/// // ... post work ...
+/// if let Some(ready) = channel.wait(None)? {
+///     for completion in ready.poll_all() {
+///         println!("{completion:?}");
+///     }
+///     ready.arm(false);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CompletionChannel {
+    shared: Arc<Shared>,
+    core: Arc<Core>,
+}
+
+/// The part that completion queues hold on to.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// A semaphore: counts the events in the list, for whoever watches the descriptor.
+    fd: EventFd,
+    events: Mutex<VecDeque<Weak<QueueInner>>>,
+    /// Wakes tasks; the descriptor is for programs with a loop of their own.
+    reported: Notify,
+}
+
+impl Shared {
+    /// Reports that a queue has something; never blocks.
+    pub(crate) fn notify(&self, queue: Weak<QueueInner>) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(queue);
+        // The counter cannot overflow: it would take 2^64 events that nobody fetched.
+        let _written = self.fd.write(1);
+        self.reported.notify_one();
+    }
+
+    fn take(&self) -> Option<Arc<QueueInner>> {
+        loop {
+            let event = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+            // One off the semaphore for each event, also for those of queues that died.
+            let _read = self.fd.read();
+            if let Some(queue) = event.upgrade() {
+                return Some(queue);
+            }
+        }
+    }
+}
+
+impl CompletionChannel {
+    pub(crate) fn new(core: Arc<Core>) -> Result<Self, Error> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
+        let fd = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
+        let shared = Arc::new(Shared { fd, events: Mutex::default(), reported: Notify::new() });
+        Ok(Self { shared, core })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The next queue that reported, if one has; never waits.
+    pub fn poll(&self) -> Option<CompletionQueue> {
+        let inner = self.shared.take()?;
+        Some(CompletionQueue::from_parts(inner, Arc::clone(&self.core)))
+    }
+
+    /// Sleeps until an armed queue reports, and returns it; `None` after `timeout`.
+    ///
+    /// With `timeout` `None` it waits for ever. Meanwhile this thread drives the engine.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process; what `poll(2)` says otherwise.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
+        let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
+        let mut found = None;
+        self.core.drive_until(deadline, self.as_fd(), || {
+            found = self.poll();
+            found.is_some()
+        })?;
+        Ok(found)
+    }
+
+    /// Waits as [`wait`](Self::wait) does, without holding a thread: for tokio or any
+    /// other runtime. The device's own thread does the driving meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child process.
+    pub async fn wait_async(&self) -> Result<CompletionQueue, Error> {
+        self.core.check_alive()?;
+        loop {
+            if let Some(queue) = self.poll() {
+                return Ok(queue);
+            }
+            // A report that came since the look above has left its permit here.
+            self.shared.reported.notified().await;
+        }
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd.as_fd()
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.shared.fd.as_raw_fd()
+    }
+}

@@ -1,0 +1,229 @@
+//! Completion queues: where finished work is found.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use roce_transport::{Completion, CompletionStatus, CqHandle};
+
+use crate::channel::{self, CompletionChannel};
+use crate::core::Core;
+use crate::error::Error;
+
+/// A queue of completions; as `ibv_cq`.
+///
+/// Polling drives the engine: a program that polls needs no other thread to make
+/// progress. Cheap to clone; the queue lives until its last clone and its last queue
+/// pair are gone.
+///
+/// ```no_run
+/// # use roce_verbs::{Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let cq = device.create_cq(64, None)?;
+/// while let Some(completion) = cq.poll_one() {
+///     println!("{completion:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    inner: Arc<Inner>,
+    core: Arc<Core>,
+}
+
+/// What the engine fills and the application empties.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    handle: CqHandle,
+    capacity: usize,
+    entries: Mutex<VecDeque<Completion>>,
+    /// How many entries there are: to look without a lock.
+    waiting: AtomicUsize,
+    armed: AtomicU8,
+    channel: Option<Arc<channel::Shared>>,
+    this: Weak<Inner>,
+}
+
+/// What the next completion must be to be reported on the channel.
+mod armed {
+    pub(super) const NOT: u8 = 0;
+    pub(super) const SOLICITED: u8 = 1;
+    pub(super) const NEXT: u8 = 2;
+}
+
+impl Inner {
+    fn entries(&self) -> MutexGuard<'_, VecDeque<Completion>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a completion; `false` when there is no room for it.
+    pub(crate) fn push(&self, completion: Completion) -> bool {
+        let counts = completion.solicited || completion.status != CompletionStatus::Success;
+        {
+            let mut entries = self.entries();
+            if entries.len() >= self.capacity {
+                return false;
+            }
+            entries.push_back(completion);
+            self.waiting.store(entries.len(), Ordering::Release);
+        }
+        let least = if counts { armed::SOLICITED } else { armed::NEXT };
+        self.report_if_armed(least);
+        true
+    }
+
+    /// Reports on the channel if armed for at least `least`, and disarms.
+    fn report_if_armed(&self, least: u8) {
+        let Some(channel) = &self.channel else { return };
+        let fires = self
+            .armed
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+                (state >= least).then_some(armed::NOT)
+            })
+            .is_ok();
+        if fires {
+            channel.notify(Weak::clone(&self.this));
+        }
+    }
+
+    fn take(&self, into: &mut Vec<Completion>, most: usize) {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut entries = self.entries();
+        let count = entries.len().min(most);
+        into.extend(entries.drain(..count));
+        self.waiting.store(entries.len(), Ordering::Release);
+    }
+
+    /// Forgets the completions of a queue pair that was destroyed.
+    pub(crate) fn forget(&self, qpn: roce_wire::Qpn) {
+        let mut entries = self.entries();
+        entries.retain(|completion| completion.qpn != qpn);
+        self.waiting.store(entries.len(), Ordering::Release);
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        handle: CqHandle,
+        capacity: usize,
+        channel: Option<&CompletionChannel>,
+    ) -> Self {
+        let inner = Arc::new_cyclic(|this| Inner {
+            handle,
+            capacity,
+            entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
+            waiting: AtomicUsize::new(0),
+            armed: AtomicU8::new(armed::NOT),
+            channel: channel.map(|channel| Arc::clone(channel.shared())),
+            this: Weak::clone(this),
+        });
+        Self { inner, core }
+    }
+
+    pub(crate) fn from_parts(inner: Arc<Inner>, core: Arc<Core>) -> Self {
+        Self { inner, core }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(crate) fn belongs_to(&self, core: &Arc<Core>) -> bool {
+        Arc::ptr_eq(&self.core, core)
+    }
+
+    pub(crate) fn handle(&self) -> CqHandle {
+        self.inner.handle
+    }
+
+    /// How many completions fit.
+    pub fn capacity(&self) -> usize {
+        self.inner.capacity
+    }
+
+    /// Appends at most `most` completions to `into`, oldest first, and returns how many.
+    ///
+    /// When there are none, the engine is driven once, in this thread, if it is free.
+    /// Never waits. In a child process after `fork` it finds nothing.
+    pub fn poll(&self, into: &mut Vec<Completion>, most: usize) -> usize {
+        let before = into.len();
+        self.inner.take(into, most);
+        if into.len() == before && self.core.drive_inline() {
+            self.inner.take(into, most);
+        }
+        into.len() - before
+    }
+
+    /// The oldest completion, if there is one; as [`poll`](Self::poll).
+    pub fn poll_one(&self) -> Option<Completion> {
+        if self.inner.waiting.load(Ordering::Acquire) == 0 && !self.core.drive_inline() {
+            return None;
+        }
+        let mut entries = self.inner.entries();
+        let completion = entries.pop_front();
+        self.inner.waiting.store(entries.len(), Ordering::Release);
+        completion
+    }
+
+    /// All completions that are there now.
+    pub fn poll_all(&self) -> Vec<Completion> {
+        let mut all = Vec::new();
+        self.poll(&mut all, self.inner.capacity);
+        all
+    }
+
+    /// Asks for one report on the channel: at the next completion, or, with
+    /// `solicited_only`, at the next one that is solicited or failed.
+    ///
+    /// A queue that already holds completions reports at once: a program that arms,
+    /// polls and then sleeps can then never sleep through one. Without a channel this
+    /// does nothing.
+    pub fn arm(&self, solicited_only: bool) {
+        let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
+        // An arming for more is not narrowed by one for less.
+        self.inner.armed.fetch_max(state, Ordering::AcqRel);
+        if !self.inner.entries().is_empty() {
+            self.inner.report_if_armed(armed::NOT + 1);
+        }
+    }
+
+    /// Waits for the next completion by polling, at most until `timeout` is over.
+    ///
+    /// For programs that would rather spin than sleep: the latency is the lowest there is.
+    pub fn spin(&self, timeout: std::time::Duration) -> Option<Completion> {
+        let deadline = std::time::Instant::now() + timeout;
+        loop {
+            if let Some(completion) = self.poll_one() {
+                return Some(completion);
+            }
+            if std::time::Instant::now() >= deadline {
+                return None;
+            }
+        }
+    }
+
+    /// Waits for the next completion without holding a thread: for tokio.
+    ///
+    /// Needs a queue that was made with a channel of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoChannel`] without a channel; [`Error::Forked`] in a child process.
+    pub async fn next_async(&self, channel: &CompletionChannel) -> Result<Completion, Error> {
+        let ours = self.inner.channel.as_ref();
+        if !ours.is_some_and(|ours| Arc::ptr_eq(ours, channel.shared())) {
+            return Err(Error::NoChannel);
+        }
+        loop {
+            if let Some(completion) = self.poll_one() {
+                return Ok(completion);
+            }
+            self.arm(false);
+            channel.wait_async().await?;
+        }
+    }
+}

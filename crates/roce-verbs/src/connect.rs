@@ -1,0 +1,161 @@
+//! The common way of a queue pair from RESET to RTS.
+
+use roce_transport::{AccessFlags, AckTimeout, QpAttributes, QpState};
+use roce_wire::{Gid, PathMtu, Psn, Qpn, RnrTimer};
+
+use crate::device::resolve;
+use crate::error::Error;
+use crate::exchange::Identity;
+use crate::path::AddressVector;
+use crate::queue_pair::QueuePair;
+
+/// What both ends settle for a connection; the defaults are those of `ibv_rc_pingpong`,
+/// with all remote access allowed.
+///
+/// ```
+/// use roce_verbs::ConnectOptions;
+///
+/// let patient = ConnectOptions { retry_count: 7, ..ConnectOptions::default() };
+/// assert_eq!(patient.rnr_retry, 7);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// Row of the own GID table; the device's default row when `None`.
+    pub gid_index: Option<u8>,
+    /// Largest payload of a packet, the same at both ends. The largest that the interface
+    /// carries when `None`, which fits only where the peer's interface carries it too.
+    pub path_mtu: Option<PathMtu>,
+    /// What the peer may do.
+    pub access: AccessFlags,
+    /// How long to wait for an acknowledgement: 4.096 µs · 2^n, 0 = for ever.
+    pub timeout: u8,
+    /// How often to send again after silence, 0..=7.
+    pub retry_count: u8,
+    /// How often to try again where the peer had no receive posted, 0..=6; 7 = for ever.
+    pub rnr_retry: u8,
+    /// How long the peer is asked to wait when it finds no receive posted here.
+    pub min_rnr_timer: RnrTimer,
+    /// READs and atomics that may be outstanding to the peer.
+    pub max_rd_atomic: u8,
+    /// READs and atomics of the peer that are served at a time.
+    pub max_dest_rd_atomic: u8,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// IPv4 time to live or IPv6 hop limit.
+    pub hop_limit: u8,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            gid_index: None,
+            path_mtu: None,
+            access: AccessFlags::LOCAL_WRITE
+                | AccessFlags::REMOTE_READ
+                | AccessFlags::REMOTE_WRITE
+                | AccessFlags::REMOTE_ATOMIC,
+            timeout: 14,
+            retry_count: 7,
+            rnr_retry: 7,
+            min_rnr_timer: RnrTimer::DEFAULT,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            traffic_class: 0,
+            hop_limit: 64,
+        }
+    }
+}
+
+impl QueuePair {
+    /// What the peer has to know to connect to this queue pair from row `gid_index`
+    /// (the default row when `None`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchGid`], [`Error::NoAddress`], [`Error::Forked`].
+    pub fn identity(&self, gid_index: Option<u8>) -> Result<Identity, Error> {
+        let gid = crate::device::usable_gid(&self.core, gid_index)?.gid;
+        Ok(Identity { qpn: self.number(), psn: self.first_psn(), gid })
+    }
+
+    /// Goes from RESET through INIT and RTR to RTS, connected to `peer`.
+    ///
+    /// Both ends do this, each with the other's [`identity`](Self::identity). Receives
+    /// that must not be missed are posted between [`init`](Self::init) and
+    /// [`connect_from_init`](Self::connect_from_init).
+    ///
+    /// # Errors
+    /// [`Error::Route`] when the peer's address cannot be reached, and those of
+    /// [`modify`](Self::modify).
+    pub fn connect(&self, peer: &Identity, options: &ConnectOptions) -> Result<(), Error> {
+        self.init(options)?;
+        self.connect_from_init(peer, options)
+    }
+
+    /// RESET to INIT: from here on receives can be posted.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn init(&self, options: &ConnectOptions) -> Result<(), Error> {
+        self.modify(&QpAttributes {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(options.access),
+            ..QpAttributes::default()
+        })
+    }
+
+    /// INIT to RTS.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_from_init(
+        &self,
+        peer: &Identity,
+        options: &ConnectOptions,
+    ) -> Result<(), Error> {
+        self.ready_to_receive(peer.qpn, peer.psn, peer.gid, options)?;
+        self.modify(&QpAttributes {
+            state: Some(QpState::ReadyToSend),
+            sq_psn: Some(self.first_psn()),
+            ack_timeout: Some(
+                AckTimeout::new(options.timeout)
+                    .ok_or(roce_transport::ModifyError::OutOfRange { attribute: "timeout" })?,
+            ),
+            retry_count: Some(options.retry_count),
+            rnr_retry: Some(options.rnr_retry),
+            max_rd_atomic: Some(options.max_rd_atomic),
+            ..QpAttributes::default()
+        })
+    }
+
+    fn ready_to_receive(
+        &self,
+        peer: Qpn,
+        first_psn: Psn,
+        gid: Gid,
+        options: &ConnectOptions,
+    ) -> Result<(), Error> {
+        let row = crate::device::usable_gid(&self.core, options.gid_index)?;
+        let vector = AddressVector {
+            traffic_class: options.traffic_class,
+            hop_limit: options.hop_limit,
+            ..AddressVector::new(row.index, gid)
+        };
+        let path = resolve(&self.core, &vector)?;
+        let path_mtu = match options.path_mtu.or_else(|| self.core.port().active_mtu()) {
+            Some(mtu) => mtu,
+            None => return Err(Error::path_mtu_too_large(PathMtu::B256, self.core.port())),
+        };
+        let attributes = QpAttributes {
+            state: Some(QpState::ReadyToReceive),
+            path_mtu: Some(path_mtu),
+            dest_qpn: Some(peer),
+            rq_psn: Some(first_psn),
+            max_dest_rd_atomic: Some(options.max_dest_rd_atomic),
+            min_rnr_timer: Some(options.min_rnr_timer),
+            ..QpAttributes::default()
+        };
+        self.modify_with_path(&attributes, &path)
+    }
+}

@@ -1,0 +1,410 @@
+//! Who drives the engine, and when it sleeps.
+//!
+//! *Whoever polls drives.* A thread that polls a completion queue takes the engine if it
+//! is free and runs one round in place: no other thread has to wake up between a packet
+//! and its completion. A thread that waits on a completion channel drives while it waits.
+//! When nobody does either, the device's own thread does: a one-sided operation needs no
+//! help from the target's application, and a program may wait by reading its memory.
+//!
+//! The thread keeps out of the way of those who drive inline: as long as one did so
+//! within [`RECENT`], it does not watch the interface and looks again after [`AWAY`]. It
+//! spins a little after work, then sleeps in `poll(2)`: an idle device uses no CPU.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_transport::{Instant, PathHandle};
+
+use crate::device::Opened;
+use crate::engine::{Engine, Round};
+use crate::error::Error;
+use crate::fork;
+use crate::netlink::AddressNews;
+use crate::port::Port;
+
+/// How long after an inline round the thread believes that there will be another.
+const RECENT: Duration = Duration::from_micros(300);
+/// How long the thread stays away before it looks again.
+const AWAY: Duration = Duration::from_millis(1);
+/// The longest it stays away while another thread sleeps in [`Core::drive_until`].
+const FAR_AWAY: Duration = Duration::from_millis(100);
+/// How often an empty inline round gives the core to others: on two cores the peer may
+/// be waiting for it.
+const EMPTY_ROUNDS_A_YIELD: u32 = 16;
+/// How long to sleep while frames wait for room in the kernel's queue, of which no
+/// descriptor tells.
+const BACKLOG_NAP: Duration = Duration::from_micros(50);
+
+/// A device's engine and all that is needed to drive it; what every object holds on to.
+#[derive(Debug)]
+pub(crate) struct Core {
+    shared: Arc<Shared>,
+    opened: Opened,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The part that the device's thread shares.
+#[derive(Debug)]
+struct Shared {
+    engine: Mutex<Engine>,
+    port: Port,
+    epoch: std::time::Instant,
+    generation: fork::Generation,
+    /// Readable when the devices have frames; duplicates, to wait without the lock.
+    device_fds: Vec<OwnedFd>,
+    wake: EventFd,
+    stopping: AtomicBool,
+    /// When someone last drove inline, in nanoseconds since `epoch`.
+    inline_at: AtomicU64,
+    /// How many threads are in `drive_until`.
+    drivers: AtomicUsize,
+    /// When the sleeping thread will wake by itself, in nanoseconds; 0: it is not asleep.
+    wakes_at: AtomicU64,
+    empty_rounds: AtomicU32,
+    spin: Duration,
+}
+
+impl Core {
+    pub(crate) fn new(
+        engine: Engine,
+        port: Port,
+        opened: Opened,
+        spin: Duration,
+    ) -> Result<Self, Error> {
+        let mut device_fds = Vec::new();
+        for fd in engine.wire.wait_fds() {
+            device_fds.push(fd.try_clone_to_owned()?);
+        }
+        for fd in engine.lo.iter().flat_map(|lo| lo.wait_fds()) {
+            device_fds.push(fd.try_clone_to_owned()?);
+        }
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags).map_err(std::io::Error::from)?;
+        let shared = Shared {
+            engine: Mutex::new(engine),
+            port,
+            epoch: std::time::Instant::now(),
+            generation: fork::Generation::current(),
+            device_fds,
+            wake,
+            stopping: AtomicBool::new(false),
+            inline_at: AtomicU64::new(0),
+            drivers: AtomicUsize::new(0),
+            wakes_at: AtomicU64::new(0),
+            empty_rounds: AtomicU32::new(0),
+            spin,
+        };
+        let shared = Arc::new(shared);
+        // Both here, in the network namespace of the device.
+        let news = AddressNews::listen()?;
+        let thread = std::thread::Builder::new().name(format!("roce {}", shared.port.name()));
+        let its = Arc::clone(&shared);
+        let thread = Some(thread.spawn(move || its.run(&news))?);
+        Ok(Self { shared, opened, thread })
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    pub(crate) fn port(&self) -> &Port {
+        &self.shared.port
+    }
+
+    /// Whether this is still the process that opened the device.
+    pub(crate) fn check_alive(&self) -> Result<(), Error> {
+        if self.shared.generation.is_current() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// The engine, for as long as the guard lives.
+    pub(crate) fn engine(&self) -> Result<MutexGuard<'_, Engine>, Error> {
+        // Before the lock: after a fork its holder may be a thread that does not exist.
+        self.check_alive()?;
+        Ok(self.shared.lock())
+    }
+
+    /// Does `work` on the engine and then drives it one round, so that what was asked for
+    /// is on its way when this returns.
+    pub(crate) fn with_engine<T>(
+        &self,
+        work: impl FnOnce(&mut Engine, Instant) -> T,
+    ) -> Result<T, Error> {
+        let mut engine = self.engine()?;
+        let now = self.shared.now();
+        let result = work(&mut engine, now);
+        self.shared.note_inline(now);
+        self.shared.round(&mut engine, now);
+        Ok(result)
+    }
+
+    /// Drives one round if nobody else is; says whether there was work.
+    pub(crate) fn drive_inline(&self) -> bool {
+        let shared = &self.shared;
+        if !shared.generation.is_current() {
+            return false;
+        }
+        let now = shared.now();
+        shared.note_inline(now);
+        let round = match shared.engine.try_lock() {
+            Ok(mut engine) => shared.round(&mut engine, now),
+            Err(TryLockError::Poisoned(poisoned)) => shared.round(&mut poisoned.into_inner(), now),
+            // Somebody else drives right now: what they find is found for us too.
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                return true;
+            }
+        };
+        if !round.worked()
+            && shared
+                .empty_rounds
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(EMPTY_ROUNDS_A_YIELD)
+        {
+            std::thread::yield_now();
+        }
+        round.worked()
+    }
+
+    /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;
+    /// `fd` wakes it besides the device.
+    pub(crate) fn drive_until(
+        &self,
+        deadline: Option<std::time::Instant>,
+        fd: BorrowedFd<'_>,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        self.check_alive()?;
+        let shared = &self.shared;
+        let _driving = Driving::begin(shared);
+        let mut last_work = shared.now();
+        loop {
+            if done() {
+                return Ok(());
+            }
+            let now = shared.now();
+            if deadline.is_some_and(|at| std::time::Instant::now() >= at) {
+                return Ok(());
+            }
+            let wake_at = {
+                let mut engine = shared.lock();
+                if shared.round(&mut engine, now).worked() {
+                    last_work = now;
+                    continue;
+                }
+                shared.wake_at(&engine, now)
+            };
+            if now.saturating_since(last_work) < shared.spin {
+                std::thread::yield_now();
+                continue;
+            }
+            let mut limit = wake_at.map(|at| at.saturating_since(now));
+            if let Some(at) = deadline {
+                let left = at.saturating_duration_since(std::time::Instant::now());
+                limit = Some(limit.map_or(left, |limit| limit.min(left)));
+            }
+            shared.sleep(&[fd], true, limit)?;
+        }
+    }
+
+    /// Drops a path that no object names any more.
+    pub(crate) fn forget_path(&self, handle: PathHandle) {
+        if let Ok(mut engine) = self.engine() {
+            engine.paths.remove(handle);
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // In a child after fork the thread does not exist, and the eventfd is the parent's.
+        if !self.shared.generation.is_current() {
+            return;
+        }
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake_thread();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by the runtime; there is nothing to add.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Instant {
+        let nanos = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // One later than zero, which stands for "never" in the atomics below.
+        Instant::from_nanos(nanos.saturating_add(1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_inline(&self, now: Instant) {
+        self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// One round, and a nudge for the thread where it would sleep past the next timer.
+    fn round(&self, engine: &mut Engine, now: Instant) -> Round {
+        let round = engine.round(now);
+        let asleep_until = self.wakes_at.load(Ordering::Acquire);
+        if asleep_until != 0
+            && engine.endpoint.poll_timeout().is_some_and(|at| at.as_nanos() < asleep_until)
+        {
+            self.wake_thread();
+        }
+        round
+    }
+
+    /// When the engine wants to be driven again, work or not.
+    fn wake_at(&self, engine: &Engine, now: Instant) -> Option<Instant> {
+        let mut wake = engine.endpoint.poll_timeout();
+        let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |known| known.min(at)));
+        let held_back = [engine.wire.wake_at(), engine.lo.as_ref().and_then(|lo| lo.wake_at())];
+        for at in held_back.into_iter().flatten() {
+            earlier(now + at.saturating_duration_since(std::time::Instant::now()));
+        }
+        if engine.has_backlog() {
+            earlier(now + BACKLOG_NAP);
+        }
+        wake
+    }
+
+    fn wake_thread(&self) {
+        // Once is enough until it has woken.
+        self.wakes_at.store(0, Ordering::Release);
+        let _written = self.wake.write(1);
+    }
+
+    /// Sleeps until one of the descriptors is readable or the time is over.
+    fn sleep(
+        &self,
+        fds: &[BorrowedFd<'_>],
+        devices: bool,
+        limit: Option<Duration>,
+    ) -> Result<(), Error> {
+        let watch = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut set: Vec<PollFd<'_>> = fds.iter().map(|fd| watch(*fd)).collect();
+        if devices {
+            set.extend(self.device_fds.iter().map(|fd| watch(fd.as_fd())));
+        }
+        let timeout = limit.map(|limit| {
+            nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600)))
+        });
+        match nix::poll::ppoll(&mut set, timeout, None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(errno) => Err(std::io::Error::from(errno).into()),
+        }
+    }
+
+    /// Whether someone else is driving, as far as can be told.
+    fn is_driven(&self, now: Instant) -> bool {
+        let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
+        self.drivers.load(Ordering::Acquire) > 0
+            || (last.as_nanos() != 0 && now.saturating_since(last) < RECENT)
+    }
+
+    /// Looks at interface and neighbours again.
+    fn refresh(&self) {
+        self.port.refresh(&mut self.lock());
+        let peers = self.lock().paths.peers();
+        for peer in peers {
+            // The kernel is asked without the engine's lock.
+            if let Some(station) = self.port.station(peer) {
+                self.lock().paths.point_at(peer, station);
+            }
+        }
+    }
+
+    /// The device's thread.
+    fn run(&self, news: &AddressNews) {
+        become_a_background_thread();
+        let mut last_work = self.now();
+        while !self.stopping.load(Ordering::Acquire) {
+            if news.take() {
+                self.refresh();
+            }
+            let now = self.now();
+            if self.is_driven(now) {
+                // Longer while the other sleeps as we do; it wakes us when it leaves.
+                let far = self.drivers.load(Ordering::Acquire) > 0;
+                self.doze(news, false, Some(if far { FAR_AWAY } else { AWAY }), now);
+                continue;
+            }
+            let wake_at = {
+                let mut engine = self.lock();
+                if engine.round(now).worked() {
+                    last_work = now;
+                    continue;
+                }
+                self.wake_at(&engine, now)
+            };
+            if now.saturating_since(last_work) < self.spin {
+                std::thread::yield_now();
+                continue;
+            }
+            self.doze(news, true, wake_at.map(|at| at.saturating_since(now)), now);
+        }
+    }
+
+    /// The thread's sleep: it can be woken, and others can see until when it lasts.
+    fn doze(&self, news: &AddressNews, devices: bool, limit: Option<Duration>, now: Instant) {
+        let until = limit.map_or(u64::MAX, |limit| (now + limit).as_nanos());
+        self.wakes_at.store(until, Ordering::Release);
+        // A timer that was set before the others could see that we sleep.
+        let set_meanwhile = self
+            .engine
+            .try_lock()
+            .ok()
+            .and_then(|engine| engine.endpoint.poll_timeout())
+            .is_some_and(|at| devices && at.as_nanos() < until);
+        let stopping = self.stopping.load(Ordering::Acquire);
+        if !set_meanwhile && !stopping {
+            let fds = [self.wake.as_fd(), news.as_fd()];
+            if let Err(error) = self.sleep(&fds, devices, limit) {
+                tracing::error!(%error, "the device's thread cannot sleep");
+            }
+        }
+        self.wakes_at.store(0, Ordering::Release);
+        let _read = self.wake.read();
+    }
+}
+
+/// Says for its lifetime that a thread drives, and tells the device's thread at the end.
+struct Driving<'a>(&'a Shared);
+
+impl<'a> Driving<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.drivers.fetch_add(1, Ordering::AcqRel);
+        Self(shared)
+    }
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        self.0.note_inline(now);
+        let last = self.0.drivers.fetch_sub(1, Ordering::AcqRel) == 1;
+        // Near enough it wakes by itself: a program that waits in a loop must not pay
+        // for a wake-up each time.
+        if last && self.0.wakes_at.load(Ordering::Acquire) > (now + AWAY * 2).as_nanos() {
+            self.0.wake_thread();
+        }
+    }
+}
+
+/// A thread of ours takes no signals and may run on any CPU, whatever its creator was
+/// bound to: a launcher that binds a rank to one core must not put both on it.
+fn become_a_background_thread() {
+    let _blocked = nix::sys::signal::SigSet::all().thread_block();
+    let mut everywhere = nix::sched::CpuSet::new();
+    for cpu in 0..nix::sched::CpuSet::count() {
+        let _set = everywhere.set(cpu);
+    }
+    let _allowed = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &everywhere);
+}

@@ -1,0 +1,377 @@
+//! Devices: an interface that speaks RoCEv2.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use roce_io::{
+    AfPacket, AfPacketConfig, CaptureFile, Captured, FaultConfig, Faulty, Filter, FrameDevice,
+    InterfaceInfo, PortHolder, PortHolderConfig, QpnBlocks, ReceiveMode, Trains, interfaces,
+};
+use roce_transport::{AsyncEvent, CqHandle, EndpointConfig, PdHandle};
+use roce_wire::{MacAddr, OuterHeaders};
+
+use crate::channel::CompletionChannel;
+use crate::completion_queue::CompletionQueue;
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::events::EventQueue;
+use crate::fork;
+use crate::gid::GidEntry;
+use crate::netlink::NextHop;
+use crate::path::{AddressVector, Entry, Path, Via};
+use crate::port::{Port, PortAttributes, attributes_of, gids_of};
+use crate::protection_domain::ProtectionDomain;
+
+/// The most completions that a queue may hold.
+const MOST_COMPLETIONS: usize = 1 << 22;
+
+/// An interface that carries RoCE, or could.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// The interface.
+    pub interface: InterfaceInfo,
+    /// Its port as a device would show it.
+    pub port: PortAttributes,
+    /// Its GID table.
+    pub gids: Vec<GidEntry>,
+}
+
+/// How a device is opened. The defaults suit most.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceConfig {
+    /// Whether to send trains: runs of packets that the kernel carries as one frame.
+    pub trains: Trains,
+    /// How frames come in.
+    pub receive: ReceiveMode,
+    /// Where to record all packets, as pcapng.
+    pub capture: Option<PathBuf>,
+    /// What to do to packets on purpose, to see how programs bear it.
+    pub faults: Option<FaultConfig>,
+    /// How long the device's thread and waiting programs spin before they sleep. The
+    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs.
+    pub spin: Duration,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        Self {
+            trains: Trains::Auto,
+            receive: ReceiveMode::default(),
+            capture: None,
+            faults: None,
+            spin: Duration::from_micros(20),
+        }
+    }
+}
+
+/// An interface opened to speak RoCEv2; as `ibv_context`.
+///
+/// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made
+/// from it share one engine; opening the same interface again in the same process gives
+/// the same device. It closes with the last object made from it.
+///
+/// ```no_run
+/// # use roce_verbs::{Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// for row in device.gid_table()? {
+///     println!("{:3}  {}  {}", row.index, row.gid, row.kind);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Device {
+    core: Arc<Core>,
+}
+
+/// What a device has besides its engine; lives as long as that.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    config: DeviceConfig,
+    events: Arc<EventQueue>,
+    capture: Option<CaptureFile>,
+    next_handle: AtomicU32,
+    _port_holder: PortHolder,
+}
+
+/// What names an engine: network namespace, interface, and the process by its forks.
+type EngineName = (u64, u32, fork::Generation);
+
+/// The devices open in this process.
+static OPEN: LazyLock<Mutex<HashMap<EngineName, Weak<Core>>>> = LazyLock::new(Mutex::default);
+
+impl Device {
+    /// The interfaces of this network namespace that can carry RoCE: Ethernet, with a MAC.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the kernel cannot be asked.
+    pub fn list() -> Result<Vec<DeviceInfo>, Error> {
+        let ethernet = |interface: &InterfaceInfo| {
+            interface.mac.is_some() && !interface.flags.loopback && !interface.flags.point_to_point
+        };
+        let describe = |interface: InterfaceInfo| {
+            let gids = gids_of(&interface).rows().to_vec();
+            DeviceInfo { port: attributes_of(&interface, gids.len()), gids, interface }
+        };
+        Ok(interfaces()?.into_iter().filter(ethernet).map(describe).collect())
+    }
+
+    /// Opens an interface of this thread's network namespace by its name.
+    ///
+    /// # Errors
+    /// [`Error::Open`] when it does not exist, is down, or CAP_NET_RAW is missing;
+    /// [`Error::Port`] when another stack or program holds UDP port 4791;
+    /// [`Error::OpenedDifferently`] when it is open with another configuration.
+    pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, device| device.strong_count() > 0);
+        let found = interfaces()?.into_iter().find(|candidate| candidate.name == interface);
+        let name = found.map(|found| (namespace, found.index, fork::Generation::current()));
+        if let Some(core) = name.and_then(|name| open.get(&name)?.upgrade()) {
+            if core.opened().config != config {
+                return Err(Error::OpenedDifferently { interface: interface.to_owned() });
+            }
+            return Ok(Self { core });
+        }
+        let core = Arc::new(open_core(interface, config)?);
+        if let Some(name) = name {
+            open.insert(name, Arc::downgrade(&core));
+        }
+        Ok(Self { core })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// A number that no other object of this device has.
+    fn next_handle(&self) -> u32 {
+        self.core.opened().next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The interface's name.
+    pub fn interface(&self) -> &str {
+        self.core().port().name()
+    }
+
+    /// The port as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn port(&self) -> Result<PortAttributes, Error> {
+        let rows = self.core().engine()?.gids.rows().len();
+        Ok(self.core().port().attributes(rows))
+    }
+
+    /// The GID table as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn gid_table(&self) -> Result<Vec<GidEntry>, Error> {
+        Ok(self.core().engine()?.gids.rows().to_vec())
+    }
+
+    /// The row that is used where nobody chose one: the first IPv4 address, else the
+    /// first IPv6 address. `None` when the interface has no address.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn default_gid_index(&self) -> Result<Option<u8>, Error> {
+        Ok(self.core().engine()?.gids.default_index())
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
+        self.core().check_alive()?;
+        Ok(ProtectionDomain::new(Arc::clone(self.core()), PdHandle(self.next_handle())))
+    }
+
+    /// Makes a completion queue for `capacity` completions that reports on `channel`.
+    ///
+    /// # Errors
+    /// [`Error::QueueCapacity`] beyond 1 ..= 2^22; [`Error::Forked`].
+    pub fn create_cq(
+        &self,
+        capacity: usize,
+        channel: Option<&CompletionChannel>,
+    ) -> Result<CompletionQueue, Error> {
+        if capacity == 0 || capacity > MOST_COMPLETIONS {
+            return Err(Error::QueueCapacity { asked: capacity, most: MOST_COMPLETIONS });
+        }
+        let handle = CqHandle(self.next_handle());
+        let queue = CompletionQueue::new(Arc::clone(self.core()), handle, capacity, channel);
+        let mut engine = self.core().engine()?;
+        // Queues that nobody holds any more go when new ones come.
+        engine.queues.retain(|_, queue| Arc::strong_count(queue) > 1);
+        engine.queues.insert(handle, Arc::clone(queue.inner()));
+        Ok(queue)
+    }
+
+    /// Makes a completion channel.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the system has no descriptor left; [`Error::Forked`].
+    pub fn create_completion_channel(&self) -> Result<CompletionChannel, Error> {
+        self.core().check_alive()?;
+        CompletionChannel::new(Arc::clone(self.core()))
+    }
+
+    /// Finds the way to a peer: asks the kernel for route and neighbour, and waits up to
+    /// four seconds for an answer from there.
+    ///
+    /// # Errors
+    /// [`Error::Route`], [`Error::NoSuchGid`], [`Error::FamiliesDiffer`].
+    pub fn resolve(&self, vector: &AddressVector) -> Result<Path, Error> {
+        resolve(self.core(), vector)
+    }
+
+    /// The next asynchronous event, if there is one.
+    pub fn poll_event(&self) -> Option<AsyncEvent> {
+        self.core().drive_inline();
+        self.core.opened().events.take()
+    }
+
+    /// A descriptor that is readable while asynchronous events wait.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.core.opened().events.as_fd()
+    }
+
+    /// All counters by name: those of the transport under rxe's names, then what was
+    /// dropped before it, then the interface's.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
+        let engine = self.core().engine()?;
+        let mut all: Vec<_> = engine.endpoint.counters().iter().collect();
+        all.extend(engine.drops.iter().map(|(name, count)| (*name, *count)));
+        all.extend(engine.wire.counters());
+        Ok(all)
+    }
+
+    /// One counter; 0 where nothing of that name was counted.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn counter(&self, name: &str) -> Result<u64, Error> {
+        Ok(self.counters()?.iter().filter(|(known, _)| *known == name).map(|(_, n)| n).sum())
+    }
+
+    /// Writes out what is buffered of the capture, if one was asked for.
+    ///
+    /// # Errors
+    /// [`Error::System`]: the first error of any write to the file.
+    pub fn flush_capture(&self) -> Result<(), Error> {
+        Ok(self.core.opened().capture.as_ref().map_or(Ok(()), CaptureFile::flush)?)
+    }
+}
+
+/// Opens everything that a device needs.
+fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
+    let capture = config.capture.as_ref().map(CaptureFile::create).transpose()?;
+    // Nothing is let in before the first queue pair says what is ours.
+    let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
+    let packet_config = |name: &str| AfPacketConfig {
+        trains: config.trains,
+        receive: config.receive,
+        filter: filter.clone(),
+        ..AfPacketConfig::new(name)
+    };
+    let wire = AfPacket::open(&packet_config(interface))?;
+    let found = wire.interface().clone();
+    let whole_trains = found.kind.segments_in_software();
+    let port_holder =
+        PortHolder::bind(&PortHolderConfig { whole_trains, ..PortHolderConfig::default() })?;
+    let wire = decorate(wire, &found.name, &config, capture.as_ref())?;
+    let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
+    let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
+        None => None,
+        // Without it only traffic to other processes of this host is lost.
+        Some(lo) => match AfPacket::open(&packet_config(&lo.name)) {
+            Ok(device) => Some(decorate(device, &lo.name, &config, capture.as_ref())?),
+            Err(error) => {
+                tracing::warn!(%error, "no traffic to other processes of this host");
+                None
+            }
+        },
+    };
+    let events = Arc::new(EventQueue::new()?);
+    let engine =
+        Engine::new(EndpointConfig::default(), wire, lo, gids_of(&found), Arc::clone(&events));
+    let (port, spin) = (Port::open(&found)?, config.spin);
+    let opened = Opened {
+        config,
+        events,
+        capture,
+        next_handle: AtomicU32::new(1),
+        _port_holder: port_holder,
+    };
+    Core::new(engine, port, opened, spin)
+}
+
+/// Puts around a device what the configuration asks for. The capture is innermost: it
+/// shows what really crossed the interface.
+fn decorate(
+    device: AfPacket,
+    name: &str,
+    config: &DeviceConfig,
+    capture: Option<&CaptureFile>,
+) -> Result<Box<dyn FrameDevice>, Error> {
+    let mut device: Box<dyn FrameDevice> = Box::new(device);
+    if let Some(file) = capture {
+        device = Box::new(Captured::new(device, file, name)?);
+    }
+    if let Some(faults) = &config.faults {
+        device = Box::new(Faulty::new(device, faults.clone()));
+    }
+    Ok(device)
+}
+
+/// The row with this number, or the default one, if its address can be used.
+pub(crate) fn usable_gid(core: &Core, index: Option<u8>) -> Result<GidEntry, Error> {
+    let interface = || core.port().name().to_owned();
+    let engine = core.engine()?;
+    let index = match index.or_else(|| engine.gids.default_index()) {
+        Some(index) => index,
+        None => return Err(Error::NoAddress { interface: interface() }),
+    };
+    engine.gids.usable(index).ok_or_else(|| Error::NoSuchGid { index, interface: interface() })
+}
+
+/// See [`Device::resolve`].
+pub(crate) fn resolve(core: &Arc<Core>, vector: &AddressVector) -> Result<Path, Error> {
+    let row = usable_gid(core, Some(vector.gid_index))?;
+    let (own, peer) = (row.gid.ip(), vector.destination.ip());
+    if own.is_ipv4() != peer.is_ipv4() {
+        return Err(Error::FamiliesDiffer { index: row.index, own, peer });
+    }
+    let port = core.port();
+    // Without the engine's lock: this may take seconds.
+    let hop = port.next_hop(own, peer)?;
+    let (source_mac, destination_mac, via) = match hop {
+        NextHop::Station(station) => (port.mac(), station, Via::Interface),
+        NextHop::ThisHost => (MacAddr([0; 6]), MacAddr([0; 6]), Via::ThisHost),
+    };
+    let outer = OuterHeaders {
+        source_mac,
+        destination_mac,
+        traffic_class: vector.traffic_class,
+        hop_limit: vector.hop_limit,
+        flow_label: vector.flow_label,
+        ..OuterHeaders::new(own, peer)
+    };
+    let handle = core.engine()?.paths.insert(Entry { outer, via });
+    let attributes = roce_transport::PathAttributes { handle, local: own, remote: peer };
+    Ok(Path::new(Arc::clone(core), attributes))
+}

@@ -1,0 +1,346 @@
+//! The loop body: frames in, the endpoint driven, frames out.
+//!
+//! Everything that one device and process shares stands behind one lock, and whoever
+//! holds the lock drives: see [`Core`](crate::core::Core). A round is bounded, so that
+//! nobody holds the lock for long:
+//!
+//! 1. take at most [`RECEIVE_BUDGET`] frames; every packet of every frame is parsed, its
+//!    ICRC checked, and handed to the endpoint;
+//! 2. fire timers;
+//! 3. send what the endpoint has to send: the acknowledgement of the whole batch is among
+//!    it, once for each queue pair;
+//! 4. hand out completions and events.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use roce_io::{FrameDevice, Limits, Outgoing, Received};
+use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, Instant, TransmitLimits};
+use roce_wire::{BTH_LEN, Frame, ParseOptions, Qpn, UdpChecksum, seal, source_port_for};
+
+use crate::completion_queue;
+use crate::events::EventQueue;
+use crate::gid::GidTable;
+use crate::lease::QpnLease;
+use crate::memory::RegionTable;
+use crate::path::{PathTable, Via};
+
+/// Frames taken in one round from one device: a round of full trains takes some 100 µs.
+const RECEIVE_BUDGET: usize = 32;
+/// Frames sent in one round.
+const TRANSMIT_BUDGET: usize = 32;
+/// Frames for this host's own addresses that may wait to be delivered.
+const LOCAL_QUEUE: usize = 16;
+/// The smallest set of outer headers: Ethernet, IPv4, UDP.
+const LEAST_HEADROOM: usize = 42;
+
+/// Everything behind the lock.
+pub(crate) struct Engine {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) memory: RegionTable,
+    pub(crate) paths: PathTable,
+    pub(crate) lease: QpnLease,
+    pub(crate) gids: GidTable,
+    pub(crate) queues: HashMap<CqHandle, Arc<completion_queue::Inner>>,
+    pub(crate) events: Arc<EventQueue>,
+    /// Drops before the endpoint, by name.
+    pub(crate) drops: BTreeMap<&'static str, u64>,
+    pub(crate) wire: Box<dyn FrameDevice>,
+    /// `lo`, for other processes of this host; absent where it cannot be opened.
+    pub(crate) lo: Option<Box<dyn FrameDevice>>,
+    /// Frames from this engine to itself.
+    to_self: VecDeque<(Vec<u8>, Option<usize>)>,
+    /// Frames for other processes of this host.
+    to_lo: VecDeque<(Vec<u8>, Outgoing)>,
+    /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
+    identification: u16,
+    /// Where the last frame's transport header began: the best guess for the next one.
+    headroom: usize,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    /// Frames taken in.
+    pub(crate) received: usize,
+    /// Frames sent.
+    pub(crate) sent: usize,
+    /// Completions and events handed out.
+    pub(crate) reported: usize,
+}
+
+impl Round {
+    /// Whether anything happened: then another round is likely to find work too.
+    pub(crate) fn worked(self) -> bool {
+        self.received + self.sent + self.reported > 0
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        config: EndpointConfig,
+        wire: Box<dyn FrameDevice>,
+        lo: Option<Box<dyn FrameDevice>>,
+        gids: GidTable,
+        events: Arc<EventQueue>,
+    ) -> Self {
+        Self {
+            endpoint: Endpoint::new(config),
+            memory: RegionTable::default(),
+            paths: PathTable::default(),
+            lease: QpnLease::default(),
+            gids,
+            queues: HashMap::new(),
+            events,
+            drops: BTreeMap::new(),
+            wire,
+            lo,
+            to_self: VecDeque::new(),
+            to_lo: VecDeque::new(),
+            identification: rand::random(),
+            headroom: LEAST_HEADROOM,
+        }
+    }
+
+    /// One bounded round; see the module's head.
+    pub(crate) fn round(&mut self, now: Instant) -> Round {
+        let received = self.receive(now);
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        let sent = self.transmit(now);
+        Round { received, sent, reported: self.report(now) }
+    }
+
+    fn receive(&mut self, now: Instant) -> usize {
+        let mut inbound = Inbound {
+            now,
+            endpoint: &mut self.endpoint,
+            memory: &mut self.memory,
+            gids: &self.gids,
+            drops: &mut self.drops,
+        };
+        let mut received = 0;
+        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
+        received += inbound.frames_of("wire", from_wire);
+        if let Some(lo) = &mut self.lo {
+            let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
+            received += inbound.frames_of("lo", from_lo);
+        }
+        for _ in 0..RECEIVE_BUDGET {
+            let Some((bytes, segment_len)) = self.to_self.pop_front() else { break };
+            inbound.parse(&bytes, segment_len, true);
+            received += 1;
+        }
+        received
+    }
+
+    fn transmit(&mut self, now: Instant) -> usize {
+        let mut sent = 0;
+        loop {
+            let before = sent;
+            sent += self.transmit_to_wire(now);
+            self.transmit_to_lo();
+            // Only traffic to this host stops the wire early; go on once it is delivered.
+            let more = self.to_self.is_empty() && self.to_lo.is_empty();
+            if sent == before || more || sent >= TRANSMIT_BUDGET {
+                return sent;
+            }
+            if !self.to_self.is_empty() {
+                // Its receiver is this engine: the next round takes it in.
+                return sent;
+            }
+        }
+    }
+
+    /// Fills the interface's slots; frames for this host are put aside on the way.
+    fn transmit_to_wire(&mut self, now: Instant) -> usize {
+        let Self { endpoint, memory, paths, wire, to_self, to_lo, lease, drops, lo, .. } = self;
+        let (identification, headroom) = (&mut self.identification, &mut self.headroom);
+        let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
+        let lo_limits = lo.as_ref().map(|lo| lo.limits());
+        let mut sent = 0;
+        let result = wire.transmit(&mut |slot| {
+            while sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
+                let guess = *headroom;
+                let transmit = endpoint.poll_transmit(now, memory, limits, &mut slot[guess..])?;
+                sent += 1;
+                let Some(entry) = paths.find(transmit.path) else {
+                    // The queue pair keeps its path alive, so this cannot be; a packet
+                    // without a way is lost, and the protocol recovers from loss.
+                    *drops.entry("no_path").or_default() += 1;
+                    continue;
+                };
+                let mut outer = entry.outer;
+                let start = outer.len();
+                if start != guess {
+                    slot.copy_within(guess..guess + transmit.len, start);
+                    *headroom = start;
+                }
+                let Some(remote) = dest_qp(&slot[start..start + transmit.len]) else { continue };
+                outer.source_port = source_port_for(transmit.qpn, remote, outer.flow_label);
+                let train = transmit.packets > 1;
+                let checksum =
+                    if train { UdpChecksum::PartialForOffload } else { UdpChecksum::Zero };
+                let len = start + transmit.len;
+                let frame = &mut slot[..len];
+                if seal(&outer, *identification, frame, transmit.segment_len, checksum).is_err() {
+                    *drops.entry("unsealable").or_default() += 1;
+                    continue;
+                }
+                *identification = identification.wrapping_add(transmit.packets as u16);
+                let outgoing = if train {
+                    Outgoing::train(len, start, transmit.segment_len)
+                } else {
+                    Outgoing::single(len)
+                };
+                match entry.via {
+                    Via::Interface => return Some(outgoing),
+                    Via::ThisHost if lease.owns(remote) => {
+                        to_self.push_back((frame.to_vec(), outgoing.segment_len));
+                    }
+                    Via::ThisHost if lo_limits.is_some_and(|limits| fits(outgoing, limits)) => {
+                        to_lo.push_back((frame.to_vec(), outgoing));
+                    }
+                    Via::ThisHost => *drops.entry("no_loopback_interface").or_default() += 1,
+                }
+            }
+            None
+        });
+        if let Err(error) = result {
+            note_device_error(&mut self.drops, "wire_transmit_error", &error);
+        }
+        sent
+    }
+
+    fn transmit_to_lo(&mut self) {
+        let Some(lo) = &mut self.lo else { return };
+        if self.to_lo.is_empty() && !lo.has_unsent() {
+            return;
+        }
+        let to_lo = &mut self.to_lo;
+        let result = lo.transmit(&mut |slot| {
+            let (frame, outgoing) = to_lo.pop_front()?;
+            slot[..frame.len()].copy_from_slice(&frame);
+            Some(outgoing)
+        });
+        if let Err(error) = result {
+            note_device_error(&mut self.drops, "lo_transmit_error", &error);
+        }
+    }
+
+    /// Hands completions and events to whom they belong.
+    pub(crate) fn report(&mut self, now: Instant) -> usize {
+        let mut reported = 0;
+        while let Some((handle, completion)) = self.endpoint.poll_completion() {
+            reported += 1;
+            let full = self.queues.get(&handle).is_some_and(|queue| !queue.push(completion));
+            if full {
+                self.endpoint.handle_cq_overflow(now, handle);
+            }
+        }
+        while let Some(event) = self.endpoint.poll_event() {
+            reported += 1;
+            self.events.push(event);
+        }
+        reported
+    }
+
+    /// Whether something waits that no descriptor tells of.
+    pub(crate) fn has_backlog(&self) -> bool {
+        let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());
+        unsent || !self.to_self.is_empty() || !self.to_lo.is_empty()
+    }
+
+    /// Tells both devices which queue pairs are ours.
+    pub(crate) fn update_filters(&mut self) -> io::Result<()> {
+        let filter = roce_io::Filter {
+            udp_port: roce_wire::ROCE_V2_PORT,
+            qpn_blocks: roce_io::QpnBlocks::Only(self.lease.blocks()),
+        };
+        self.wire.set_filter(&filter)?;
+        self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))
+    }
+
+    /// Tells of a port that went up or down.
+    pub(crate) fn push_event(&self, event: AsyncEvent) {
+        self.events.push(event);
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("gids", &self.gids).finish_non_exhaustive()
+    }
+}
+
+/// The way of a frame from a device to the endpoint.
+struct Inbound<'a> {
+    now: Instant,
+    endpoint: &'a mut Endpoint,
+    memory: &'a mut RegionTable,
+    gids: &'a GidTable,
+    drops: &'a mut BTreeMap<&'static str, u64>,
+}
+
+impl Inbound<'_> {
+    fn frame(&mut self, received: Received<'_>) {
+        self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
+    }
+
+    fn parse(&mut self, bytes: &[u8], segment_len: Option<usize>, checksum_partial: bool) {
+        let options = ParseOptions { udp_checksum_offloaded: checksum_partial };
+        let frame = match Frame::parse_with(bytes, options) {
+            Ok(frame) => frame,
+            Err(error) => return self.drop_for(error.counter()),
+        };
+        if !self.gids.owns(frame.destination()) {
+            return self.drop_for("not_our_address");
+        }
+        for packet in frame.packets(segment_len) {
+            match packet.map(|packet| packet.verify_icrc()) {
+                Ok(Ok(packet)) => self.endpoint.handle_packet(self.now, &packet, self.memory),
+                Ok(Err(_bad_icrc)) => self.drop_for("bad_icrc"),
+                Err(error) => self.drop_for(error.counter()),
+            }
+        }
+    }
+
+    fn drop_for(&mut self, why: &'static str) {
+        *self.drops.entry(why).or_default() += 1;
+    }
+
+    fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
+        result.unwrap_or_else(|error| {
+            let name = if device == "lo" { "lo_receive_error" } else { "wire_receive_error" };
+            note_device_error(self.drops, name, &error);
+            0
+        })
+    }
+}
+
+/// A device that fails is counted and told of once in a while; the protocol's own timers
+/// decide when a peer is given up.
+fn note_device_error(
+    drops: &mut BTreeMap<&'static str, u64>,
+    name: &'static str,
+    error: &io::Error,
+) {
+    let count = drops.entry(name).or_default();
+    *count += 1;
+    // Powers of two: the first one at once, a storm of them seldom.
+    if count.is_power_of_two() {
+        tracing::warn!(count, %error, "{name}");
+    }
+}
+
+/// The destination queue pair of the first packet behind the outer headers.
+fn dest_qp(segments: &[u8]) -> Option<Qpn> {
+    let bth = segments.get(..BTH_LEN)?;
+    Some(Qpn::from_be_bytes([bth[5], bth[6], bth[7]]))
+}
+
+fn fits(outgoing: Outgoing, limits: Limits) -> bool {
+    outgoing.len <= limits.max_frame_len
+}

@@ -1,0 +1,171 @@
+//! The table of registered regions: what the engine asks before it touches a byte.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use rand::Rng;
+use roce_transport::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle};
+
+use crate::region::Mapping;
+
+/// All regions registered with one device.
+#[derive(Debug, Default)]
+pub(crate) struct RegionTable {
+    regions: HashMap<u32, Region, BuildHasherDefault<KeyHasher>>,
+}
+
+/// One registration.
+#[derive(Debug)]
+struct Region {
+    mapping: Arc<Mapping>,
+    pd: PdHandle,
+    access: AccessFlags,
+    /// The address by which peers name the first byte.
+    iova: u64,
+    /// Whether a SEND with invalidate may end the key's life.
+    invalidatable: bool,
+    /// Whether it has been ended.
+    invalidated: bool,
+}
+
+/// What a registration may do beyond its access rights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registration {
+    pub(crate) pd: PdHandle,
+    pub(crate) access: AccessFlags,
+    pub(crate) iova: u64,
+    pub(crate) invalidatable: bool,
+}
+
+/// A permission that was checked; good for the call that it was made in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    key: u32,
+    offset: usize,
+}
+
+/// Keys are random already: spreading them further would be work for nothing.
+#[derive(Debug, Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl Hasher for KeyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        // Not used for u32 keys; kept right for completeness of the trait.
+        bytes.iter().for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
+    }
+    fn write_u32(&mut self, key: u32) {
+        // hashbrown takes its control byte from the top bits, its bucket from the bottom.
+        self.0 = u64::from(key) << 32 | u64::from(key);
+    }
+}
+
+impl RegionTable {
+    /// Enters a region and returns its key, which serves as local and as remote key.
+    ///
+    /// Keys are random so that what a dead process left in flight hits nothing.
+    pub(crate) fn insert(&mut self, mapping: Arc<Mapping>, how: Registration) -> u32 {
+        let mut random = rand::rng();
+        let key = loop {
+            let key = random.random::<u32>();
+            // Zero reads as "no key" in many a program's eyes.
+            if key != 0 && !self.regions.contains_key(&key) {
+                break key;
+            }
+        };
+        let Registration { pd, access, iova, invalidatable } = how;
+        let region = Region { mapping, pd, access, iova, invalidatable, invalidated: false };
+        self.regions.insert(key, region);
+        key
+    }
+
+    /// Removes a region: from here on its key names nothing.
+    pub(crate) fn remove(&mut self, key: u32) {
+        self.regions.remove(&key);
+    }
+
+    /// Whether the key still opens its region.
+    pub(crate) fn is_valid(&self, key: u32) -> bool {
+        self.regions.get(&key).is_some_and(|region| !region.invalidated)
+    }
+
+    fn mapping(&self, grant: Grant) -> &Mapping {
+        let region = self.regions.get(&grant.key);
+        &region.expect("a grant is used in the call that it was made in").mapping
+    }
+}
+
+/// The right that a kind of access needs.
+fn needed(access: Access) -> AccessFlags {
+    match access {
+        Access::LocalRead => AccessFlags::empty(),
+        Access::LocalWrite => AccessFlags::LOCAL_WRITE,
+        Access::RemoteRead => AccessFlags::REMOTE_READ,
+        Access::RemoteWrite => AccessFlags::REMOTE_WRITE,
+        Access::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
+    }
+}
+
+impl Memory for RegionTable {
+    type Grant = Grant;
+
+    fn check(
+        &self,
+        pd: PdHandle,
+        key: u32,
+        address: u64,
+        len: u64,
+        access: Access,
+    ) -> Result<Grant, MemoryFault> {
+        let region = self.regions.get(&key).ok_or(MemoryFault::UnknownKey)?;
+        if region.invalidated {
+            return Err(MemoryFault::UnknownKey);
+        }
+        if region.pd != pd {
+            return Err(MemoryFault::WrongDomain);
+        }
+        if !region.access.contains(needed(access)) {
+            return Err(MemoryFault::NoPermission);
+        }
+        let offset = address.checked_sub(region.iova).ok_or(MemoryFault::OutOfBounds)?;
+        let (Ok(offset), Ok(len)) = (usize::try_from(offset), usize::try_from(len)) else {
+            return Err(MemoryFault::OutOfBounds);
+        };
+        if !region.mapping.holds(offset, len) {
+            return Err(MemoryFault::OutOfBounds);
+        }
+        Ok(Grant { key, offset })
+    }
+
+    fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
+        self.mapping(grant).write(grant.offset + offset as usize, bytes);
+    }
+
+    fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
+        self.mapping(grant).read(grant.offset + offset as usize, into);
+    }
+
+    fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
+        // The engine refuses what is not aligned in the peer's address; a region whose
+        // own address is odd under an even name has no word to change.
+        self.mapping(grant).atomic(grant.offset, change).unwrap_or(0)
+    }
+
+    fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
+        let region = self.regions.get_mut(&key).ok_or(MemoryFault::UnknownKey)?;
+        if region.invalidated {
+            return Err(MemoryFault::UnknownKey);
+        }
+        if region.pd != pd {
+            return Err(MemoryFault::WrongDomain);
+        }
+        if !region.invalidatable {
+            return Err(MemoryFault::NotInvalidatable);
+        }
+        region.invalidated = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Memory regions: bytes that peers and queue pairs may be told to use.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use roce_transport::Sge;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::region::Mapping;
+
+/// How a region is registered, beyond its access rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisterOptions {
+    /// Use huge pages where the system has some: fewer address look-ups by the CPU.
+    pub huge_pages: bool,
+    /// Let a peer's SEND with invalidate end the key's life.
+    pub invalidatable: bool,
+    /// The address by which peers name the first byte; the real one when `None`.
+    pub iova: Option<u64>,
+}
+
+/// Registered memory; as `ibv_mr`.
+///
+/// Peers may write it at any time, so it hands out no references: bytes are copied in
+/// and out. A reader that sees new bytes at the end of what a peer writes sees the rest
+/// of that packet too. Cheap to clone; with the last clone it is deregistered, and from
+/// then on no queue pair touches it.
+///
+/// ```no_run
+/// # use roce_verbs::{AccessFlags, Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// # let pd = Device::open("eth0", DeviceConfig::default())?.alloc_pd()?;
+/// let region = pd.register(64, AccessFlags::LOCAL_WRITE)?;
+/// region.write(0, b"hello")?;
+/// let mut seen = [0; 5];
+/// region.read(0, &mut seen)?;
+/// assert_eq!(&seen, b"hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryRegion(Arc<Registered>);
+
+#[derive(Debug)]
+struct Registered {
+    core: Arc<Core>,
+    mapping: Arc<Mapping>,
+    key: u32,
+    iova: u64,
+}
+
+impl MemoryRegion {
+    pub(crate) fn new(core: Arc<Core>, mapping: Arc<Mapping>, key: u32, iova: u64) -> Self {
+        Self(Arc::new(Registered { core, mapping, key, iova }))
+    }
+
+    /// The key by which own work requests name the region.
+    pub fn lkey(&self) -> u32 {
+        self.0.key
+    }
+
+    /// The key by which peers name the region. The same number as [`lkey`](Self::lkey).
+    pub fn rkey(&self) -> u32 {
+        self.0.key
+    }
+
+    /// The address by which peers and work requests name the first byte.
+    pub fn address(&self) -> u64 {
+        self.0.iova
+    }
+
+    /// Bytes in the region.
+    pub fn len(&self) -> usize {
+        self.0.mapping.len()
+    }
+
+    /// Whether the region has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the key still opens the region: a peer may have invalidated it.
+    pub fn is_valid(&self) -> bool {
+        self.0.core.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
+    }
+
+    /// A range of the region as work requests name it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`], also for a range of more than 2^31 bytes.
+    pub fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, Error> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len(),
+        };
+        let out_of_region = || Error::OutOfRegion {
+            offset: start,
+            len: end.saturating_sub(start),
+            region_len: self.len(),
+        };
+        let len = end.checked_sub(start).ok_or_else(out_of_region)?;
+        self.check(start, len)?;
+        let len =
+            u32::try_from(len).ok().filter(|len| *len <= 1 << 31).ok_or_else(out_of_region)?;
+        Ok(Sge { key: self.lkey(), address: self.address() + start as u64, len })
+    }
+
+    fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
+        if self.0.mapping.holds(offset, len) {
+            return Ok(());
+        }
+        Err(Error::OutOfRegion { offset, len, region_len: self.len() })
+    }
+
+    /// Copies `bytes` into the region, the last word last.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`].
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        self.0.mapping.write(offset, bytes);
+        Ok(())
+    }
+
+    /// Copies bytes out of the region.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, into.len())?;
+        self.0.mapping.read(offset, into);
+        Ok(())
+    }
+
+    /// One byte; what was written before it is visible afterwards.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`].
+    pub fn load_u8(&self, offset: usize) -> Result<u8, Error> {
+        self.check(offset, 1)?;
+        Ok(self.0.mapping.load_u8(offset))
+    }
+
+    /// Stores one byte; what was written before it is visible to whoever sees it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`].
+    pub fn store_u8(&self, offset: usize, value: u8) -> Result<(), Error> {
+        self.check(offset, 1)?;
+        self.0.mapping.store_u8(offset, value);
+        Ok(())
+    }
+
+    /// One word in the host's byte order, as atomics change it.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRegion`], also where the word is not aligned to eight bytes.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
+        self.check(offset, 8)?;
+        let region_len = self.len();
+        self.0.mapping.load_u64(offset).ok_or(Error::OutOfRegion { offset, len: 8, region_len })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // Under the engine's lock: when this returns no thread is inside the region.
+        if let Ok(mut engine) = self.core.engine() {
+            engine.memory.remove(self.key);
+        }
+    }
+}

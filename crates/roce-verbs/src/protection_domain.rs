@@ -1,0 +1,121 @@
+//! Protection domains: which queue pairs may use which memory.
+
+use std::sync::Arc;
+
+use roce_transport::{AccessFlags, PdHandle};
+
+use crate::completion_queue::CompletionQueue;
+use crate::core::Core;
+use crate::error::Error;
+use crate::memory::Registration;
+use crate::memory_region::{MemoryRegion, RegisterOptions};
+use crate::queue_pair::QueuePairBuilder;
+use crate::region::Mapping;
+
+/// Keeps apart who may use what; as `ibv_pd`.
+///
+/// A queue pair reaches the regions of its own domain and no others. Cheap to clone.
+///
+/// ```no_run
+/// # use roce_verbs::{AccessFlags, Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let pd = device.alloc_pd()?;
+/// let region = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
+/// println!("peers write to {:#x} with key {:#x}", region.address(), region.rkey());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    core: Arc<Core>,
+    handle: PdHandle,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(core: Arc<Core>, handle: PdHandle) -> Self {
+        Self { core, handle }
+    }
+
+    /// Allocates `len` zeroed bytes, page-aligned, and registers them.
+    ///
+    /// # Errors
+    /// As [`register_with`](Self::register_with).
+    pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion, Error> {
+        self.register_with(len, access, RegisterOptions::default())
+    }
+
+    /// As [`register`](Self::register), with options.
+    ///
+    /// # Errors
+    /// [`Error::Register`] when there is not so much memory;
+    /// [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`].
+    pub fn register_with(
+        &self,
+        len: usize,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let mapping = Mapping::allocate(len, options.huge_pages)
+            .map_err(|source| Error::Register { address: 0, len, source })?;
+        self.enter(mapping, access, options)
+    }
+
+    /// Registers memory that the caller owns; as `ibv_reg_mr`.
+    ///
+    /// # Errors
+    /// [`Error::Register`] where the range is not mapped, or not writable although
+    /// `access` asks for that; otherwise as [`register_with`](Self::register_with).
+    ///
+    /// # Safety
+    /// The range stays mapped until the last clone of the region is gone. While queue
+    /// pairs may reach it, peers and the engine's threads read and (as `access` allows)
+    /// write it at any time: meanwhile the caller holds no reference into it, and touches
+    /// it through the region's methods, atomics or raw pointers alone, ordered by
+    /// completions where it wants to see whole messages.
+    #[allow(unsafe_code)]
+    pub unsafe fn register_memory(
+        &self,
+        address: *mut u8,
+        len: usize,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let writable = access.contains(AccessFlags::LOCAL_WRITE);
+        // SAFETY: the caller's promise is the one that `borrow` asks for.
+        let mapping = unsafe { Mapping::borrow(address, len, writable) }
+            .map_err(|source| Error::Register { address: address as u64, len, source })?;
+        self.enter(mapping, access, options)
+    }
+
+    fn enter(
+        &self,
+        mapping: Mapping,
+        access: AccessFlags,
+        options: RegisterOptions,
+    ) -> Result<MemoryRegion, Error> {
+        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Error::RemoteWithoutLocalWrite);
+        }
+        let mapping = Arc::new(mapping);
+        let registration = Registration {
+            pd: self.handle,
+            access,
+            iova: options.iova.unwrap_or(mapping.address()),
+            invalidatable: options.invalidatable,
+        };
+        let key = self.core.engine()?.memory.insert(Arc::clone(&mapping), registration);
+        Ok(MemoryRegion::new(Arc::clone(&self.core), mapping, key, registration.iova))
+    }
+
+    /// Starts to describe a queue pair that reports sends to one queue and receives to
+    /// another, or both to the same.
+    pub fn queue_pair(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+    ) -> QueuePairBuilder {
+        QueuePairBuilder::new(Arc::clone(&self.core), self.handle, send_cq, recv_cq)
+    }
+}

@@ -1,0 +1,260 @@
+//! Queue pairs: where work is posted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use roce_transport::{
+    Capacities, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork, Service,
+};
+use roce_wire::{Psn, Qpn};
+
+use crate::completion_queue::CompletionQueue;
+use crate::core::Core;
+use crate::error::{BadWork, Error, WorkError};
+use crate::path::Path;
+
+/// One end of a reliable connection; as `ibv_qp`.
+///
+/// Made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair), in
+/// state RESET. [`connect`](Self::connect) takes the common way to RTS;
+/// [`modify`](Self::modify) takes any. Destroyed when dropped: work that was not
+/// completed then never completes.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(crate) core: Arc<Core>,
+    number: Qpn,
+    first_psn: Psn,
+    queues: [CompletionQueue; 2],
+    /// The path in use, kept alive.
+    path: Mutex<Option<Path>>,
+}
+
+/// Describes a queue pair; every setting has a default.
+///
+/// ```no_run
+/// # use roce_verbs::{Device, DeviceConfig, Error};
+/// # fn main() -> Result<(), Error> {
+/// # let device = Device::open("eth0", DeviceConfig::default())?;
+/// # let pd = device.alloc_pd()?;
+/// let cq = device.create_cq(256, None)?;
+/// let qp = pd.queue_pair(&cq, &cq).max_send_wr(128).max_recv_wr(128).build()?;
+/// println!("queue pair {:?} starts at {:?}", qp.number(), qp.first_psn());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct QueuePairBuilder {
+    core: Arc<Core>,
+    pd: PdHandle,
+    queues: [CompletionQueue; 2],
+    capacities: Capacities,
+    signal_all: bool,
+    first_psn: Option<Psn>,
+}
+
+impl QueuePairBuilder {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        pd: PdHandle,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+    ) -> Self {
+        Self {
+            core,
+            pd,
+            queues: [send_cq.clone(), recv_cq.clone()],
+            capacities: Capacities::default(),
+            signal_all: false,
+            first_psn: None,
+        }
+    }
+
+    /// Send requests that may be outstanding. Default: see [`Capacities`].
+    pub fn max_send_wr(mut self, most: u32) -> Self {
+        self.capacities.max_send_wr = most;
+        self
+    }
+
+    /// Receive requests that may be posted.
+    pub fn max_recv_wr(mut self, most: u32) -> Self {
+        self.capacities.max_recv_wr = most;
+        self
+    }
+
+    /// Pieces that a send request may gather from, 1..=32.
+    pub fn max_send_sge(mut self, most: u32) -> Self {
+        self.capacities.max_send_sge = most;
+        self
+    }
+
+    /// Pieces that a receive request may scatter to, 1..=32.
+    pub fn max_recv_sge(mut self, most: u32) -> Self {
+        self.capacities.max_recv_sge = most;
+        self
+    }
+
+    /// Bytes that a request may carry inline.
+    pub fn max_inline(mut self, most: u32) -> Self {
+        self.capacities.max_inline = most;
+        self
+    }
+
+    /// Every send request completes visibly, whether it asks for that or not.
+    pub fn signal_all(mut self, yes: bool) -> Self {
+        self.signal_all = yes;
+        self
+    }
+
+    /// The PSN of the first request sent. Default: random, so that packets in flight
+    /// for some earlier queue pair of this number fit nowhere.
+    pub fn first_psn(mut self, psn: Psn) -> Self {
+        self.first_psn = Some(psn);
+        self
+    }
+
+    /// Makes the queue pair, in state RESET.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where a capacity is beyond what is possible;
+    /// [`Error::OtherDevice`] where a completion queue belongs to another device;
+    /// [`Error::System`] when no queue pair number can be had; [`Error::Forked`].
+    pub fn build(self) -> Result<QueuePair, Error> {
+        let [send_cq, recv_cq] = &self.queues;
+        if !self.queues.iter().all(|queue| queue.belongs_to(&self.core)) {
+            return Err(Error::OtherDevice);
+        }
+        let number = {
+            let mut engine = self.core.engine()?;
+            let leased = engine.lease.take()?;
+            let init = QpInit {
+                pd: self.pd,
+                send_cq: send_cq.handle(),
+                recv_cq: recv_cq.handle(),
+                capacities: self.capacities,
+                signal_all: self.signal_all,
+                service: Service::Rc,
+            };
+            let made = engine.endpoint.create_qp(leased.qpn, init).map_err(Error::from);
+            let filtered = match leased.new_block {
+                true => engine.update_filters().map_err(Error::from),
+                false => Ok(()),
+            };
+            if let Err(error) = made.and(filtered) {
+                engine.endpoint.destroy_qp(leased.qpn);
+                engine.lease.give_back(leased.qpn);
+                return Err(error);
+            }
+            leased.qpn
+        };
+        let first_psn = self.first_psn.unwrap_or_else(|| {
+            Psn::new(rand::random::<u32>() & 0x00ff_ffff).expect("24 bits make a PSN")
+        });
+        let path = Mutex::new(None);
+        Ok(QueuePair { core: self.core, number, first_psn, queues: self.queues, path })
+    }
+}
+
+impl QueuePair {
+    /// Its number: what peers put into their packets to reach it.
+    pub fn number(&self) -> Qpn {
+        self.number
+    }
+
+    /// The PSN at which [`connect`](Self::connect) starts, to be told to the peer.
+    pub fn first_psn(&self) -> Psn {
+        self.first_psn
+    }
+
+    /// The queues for sends and for receives.
+    pub fn completion_queues(&self) -> [&CompletionQueue; 2] {
+        [&self.queues[0], &self.queues[1]]
+    }
+
+    /// Changes attributes, and with them the state, by the standard's rules; as
+    /// `ibv_modify_qp`. A path in `attributes` must come from `path`.
+    ///
+    /// # Errors
+    /// [`Error::Modify`] where the transition does not exist, an attribute is missing or
+    /// not allowed in it, or out of range; [`Error::PathMtuTooLarge`] where the interface
+    /// cannot carry the path MTU; [`Error::OtherDevice`]; [`Error::Forked`]. Nothing has
+    /// changed then.
+    pub fn modify(&self, attributes: &QpAttributes) -> Result<(), Error> {
+        if let Some(asked) = attributes.path_mtu
+            && self.core.port().active_mtu().is_none_or(|most| asked > most)
+        {
+            return Err(Error::path_mtu_too_large(asked, self.core.port()));
+        }
+        self.core
+            .with_engine(|engine, now| engine.endpoint.modify_qp(now, self.number, attributes))??;
+        if attributes.state == Some(QpState::Reset) {
+            self.queues.iter().for_each(|queue| queue.inner().forget(self.number));
+        }
+        Ok(())
+    }
+
+    /// As [`modify`](Self::modify), with the path that the attributes shall name; the
+    /// queue pair keeps it alive.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn modify_with_path(&self, attributes: &QpAttributes, path: &Path) -> Result<(), Error> {
+        if !path.belongs_to(&self.core) {
+            return Err(Error::OtherDevice);
+        }
+        let attributes = QpAttributes { path: Some(path.attributes()), ..*attributes };
+        self.modify(&attributes)?;
+        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.clone());
+        Ok(())
+    }
+
+    /// State and attributes as they are now; as `ibv_query_qp`.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn query(&self) -> Result<QpInfo, Error> {
+        let engine = self.core.engine()?;
+        Ok(engine.endpoint.query_qp(self.number).expect("the queue pair lives as long as self"))
+    }
+
+    /// Posts requests to the send queue in order and sends what can go now; as
+    /// `ibv_post_send`.
+    ///
+    /// # Errors
+    /// The first request that was refused, and why; those before it are posted.
+    pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
+        let posted = self.core.with_engine(|engine, now| {
+            work.into_iter().enumerate().try_for_each(|(index, work)| {
+                engine
+                    .endpoint
+                    .post_send(now, self.number, work)
+                    .map_err(|refused| BadWork { index, source: refused.into() })
+            })
+        });
+        posted.unwrap_or(Err(BadWork { index: 0, source: WorkError::Forked }))
+    }
+
+    /// Posts requests to the receive queue in order; as `ibv_post_recv`.
+    ///
+    /// # Errors
+    /// The first request that was refused, and why; those before it are posted.
+    pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWork>) -> Result<(), BadWork> {
+        let posted = self.core.with_engine(|engine, now| {
+            work.into_iter().enumerate().try_for_each(|(index, work)| {
+                engine
+                    .endpoint
+                    .post_recv(now, self.number, work)
+                    .map_err(|refused| BadWork { index, source: refused.into() })
+            })
+        });
+        posted.unwrap_or(Err(BadWork { index: 0, source: WorkError::Forked }))
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if let Ok(mut engine) = self.core.engine() {
+            engine.endpoint.destroy_qp(self.number);
+            engine.lease.give_back(self.number);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Registered memory: the only place that touches it through a pointer.
+//!
+//! # Why this is sound
+//!
+//! A registered region is shared on purpose: the peer's packets write it while the
+//! application reads it, and neither side waits for the other. Rust references would
+//! make that undefined behaviour, so none is ever made. Three rules hold it together:
+//!
+//! 1. `base .. base + len` is mapped for as long as a [`Mapping`] lives: an owned one
+//!    unmaps in its `Drop`, a borrowed one leans on the promise made to
+//!    [`Mapping::borrow`].
+//! 2. Every access goes through the copy routines of this file, and each checks its
+//!    range against `len` first. No pointer leaves the file except as a number.
+//! 3. Every access is an atomic one: single bytes and aligned words through
+//!    `core::sync::atomic`, long runs through a block of assembly that the compiler
+//!    must treat as it would a loop of relaxed byte-sized atomics (it can see neither
+//!    the order nor the width, so it can assume nothing about either). A race between
+//!    two such accesses is a race between atomics: the reader may see old and new
+//!    bytes mixed, which is what RDMA promises too, and never more than that.
+//!
+//! # What a reader may rely on
+//!
+//! [`Mapping::write`] stores everything before the last word of what it is given, and
+//! then that last word with release ordering, its last byte last of all. A program that
+//! waits for the last byte of a message with [`Mapping::load_u8`] (an acquire) and then
+//! reads the rest therefore sees the whole message.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::io;
+
+use roce_transport::AtomicChange;
+
+/// A run of this process's memory that a queue pair may be told to use.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    owned: Option<OwnedBytes>,
+}
+
+/// How many bytes to give back to the system, and that they are ours to give.
+#[derive(Debug)]
+struct OwnedBytes(usize);
+
+// SAFETY: rule 3: every access from whichever thread is an atomic one.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The size of one huge page on the machines this runs on, in bytes.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks the system for the size of its pages, in bytes.
+fn page_size() -> usize {
+    // SAFETY: sysconf has no precondition.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+impl Mapping {
+    /// Maps `len` zeroed bytes that start on a page, all of them present.
+    ///
+    /// With `huge` the mapping is made of huge pages where the system has some to spare;
+    /// where it has none, it is asked to use them when it can.
+    ///
+    /// # Errors
+    /// What `mmap` says: usually that there is not so much memory.
+    pub(crate) fn allocate(len: usize, huge: bool) -> io::Result<Self> {
+        let granule = if huge { HUGE_PAGE } else { page_size() };
+        let mapped = len
+            .max(1)
+            .checked_next_multiple_of(granule)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let reserve = |flags: libc::c_int| {
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing
+            // touches nothing that exists.
+            unsafe {
+                libc::mmap(
+                    core::ptr::null_mut(),
+                    mapped,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                    -1,
+                    0,
+                )
+            }
+        };
+        let mut address = if huge {
+            reserve(libc::MAP_HUGETLB | libc::MAP_POPULATE)
+        } else {
+            reserve(libc::MAP_POPULATE)
+        };
+        if address == libc::MAP_FAILED && huge {
+            address = reserve(0);
+            if address != libc::MAP_FAILED {
+                // SAFETY: the range was mapped just above. A refusal only means small
+                // pages, so the result does not matter.
+                unsafe { libc::madvise(address, mapped, libc::MADV_HUGEPAGE) };
+            }
+        }
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(address.cast()).expect("mmap never succeeds with address zero");
+        Ok(Self { base, len, owned: Some(OwnedBytes(mapped)) })
+    }
+
+    /// Takes memory that the caller owns, after asking the kernel that it is there.
+    ///
+    /// # Errors
+    /// `EFAULT` when part of the range is not mapped, or not writable where `writable`
+    /// asks for that: found here rather than later with a signal.
+    ///
+    /// # Safety
+    /// The range stays mapped with these rights until the value is dropped, and every
+    /// access to it by others is atomic, or ordered by a completion, or by some other
+    /// synchronisation with the peer.
+    pub(crate) unsafe fn borrow(base: *mut u8, len: usize, writable: bool) -> io::Result<Self> {
+        let Some(start) = NonNull::new(base) else {
+            return Err(io::Error::from_raw_os_error(libc::EFAULT));
+        };
+        let page = page_size();
+        let address = base as usize;
+        let first = address & !(page - 1);
+        let end = address
+            .checked_add(len)
+            .and_then(|end| end.checked_next_multiple_of(page))
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))?;
+        let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        if len > 0 {
+            let populate = |len: usize| {
+                // SAFETY: the advice only faults pages in; the kernel checks the range.
+                unsafe { libc::madvise(first as *mut libc::c_void, len, advice) == 0 }
+            };
+            // Kernels before 5.14 do not know the advice, and say so of no bytes at all:
+            // there a wrong range is found only when it is used.
+            if !populate(end - first) && populate(0) {
+                return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            }
+        }
+        Ok(Self { base: start, len, owned: None })
+    }
+
+    /// Where the mapping starts, as a number to send to a peer.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr() as u64
+    }
+
+    /// Bytes in the mapping.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether `len` bytes from `offset` lie inside.
+    pub(crate) fn holds(&self, offset: usize, len: usize) -> bool {
+        offset.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// The address of byte `offset`, after the check that `len` bytes follow it.
+    ///
+    /// # Panics
+    /// When they do not: every caller has checked already, so that is a bug here.
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(self.holds(offset, len), "{len} bytes at {offset} leave {} bytes", self.len);
+        // SAFETY: rule 1, and the range was checked on the line above.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Stores `bytes` from `offset` on, the last word last; see the module's head.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
+        let Some(last) = bytes.len().checked_sub(1) else { return };
+        let to = self.at(offset, bytes.len());
+        let tail = bytes.len().min(8);
+        let body = bytes.len() - tail;
+        // SAFETY: `at` checked the whole range, and `bytes` is at least that long.
+        unsafe { copy_relaxed(bytes.as_ptr(), to, body) };
+        // SAFETY: inside the range that `at` checked.
+        let end = unsafe { to.add(body) };
+        if tail == 8 && end.cast::<u64>().is_aligned() {
+            let word = u64::from_ne_bytes(bytes[body..].try_into().expect("eight bytes"));
+            // SAFETY: aligned, in range (rule 2), and all other accesses are atomic (rule 3).
+            unsafe { AtomicU64::from_ptr(end.cast()) }.store(word, Ordering::Release);
+            return;
+        }
+        fence(Ordering::Release);
+        for (i, byte) in bytes[body..last].iter().enumerate() {
+            // SAFETY: in range (rule 2); bytes are always aligned.
+            unsafe { AtomicU8::from_ptr(end.add(i)) }.store(*byte, Ordering::Relaxed);
+        }
+        // SAFETY: in range (rule 2); bytes are always aligned.
+        unsafe { AtomicU8::from_ptr(to.add(last)) }.store(bytes[last], Ordering::Release);
+    }
+
+    /// Loads bytes from `offset` on; what is being written meanwhile may come mixed.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
+        if into.is_empty() {
+            return;
+        }
+        let from = self.at(offset, into.len());
+        // SAFETY: `at` checked the range, and `into` is ours alone.
+        unsafe { copy_relaxed(from, into.as_mut_ptr(), into.len()) };
+        fence(Ordering::Acquire);
+    }
+
+    /// One byte, with acquire ordering: to wait for the end of a message.
+    pub(crate) fn load_u8(&self, offset: usize) -> u8 {
+        // SAFETY: `at` checked the range; bytes are always aligned.
+        unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }.load(Ordering::Acquire)
+    }
+
+    /// One byte, with release ordering.
+    pub(crate) fn store_u8(&self, offset: usize, value: u8) {
+        // SAFETY: `at` checked the range; bytes are always aligned.
+        unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }.store(value, Ordering::Release);
+    }
+
+    /// The aligned word at `offset`, or `None` where it is not aligned to eight bytes.
+    fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let at = self.at(offset, 8).cast::<u64>();
+        // SAFETY: in range and aligned; the mapping outlives the borrow of `self` (rule 1).
+        at.is_aligned().then(|| unsafe { AtomicU64::from_ptr(at) })
+    }
+
+    /// Loads the aligned word at `offset`, or says `None` where it is not aligned.
+    pub(crate) fn load_u64(&self, offset: usize) -> Option<u64> {
+        Some(self.word(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Changes the aligned word at `offset` in one step and returns what was there.
+    ///
+    /// `None` where the word is not aligned; nothing is changed then.
+    pub(crate) fn atomic(&self, offset: usize, change: AtomicChange) -> Option<u64> {
+        let word = self.word(offset)?;
+        Some(match change {
+            AtomicChange::Add(n) => word.fetch_add(n, Ordering::AcqRel),
+            AtomicChange::SwapIf { expected, new } => {
+                match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(old) | Err(old) => old,
+                }
+            }
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if let Some(OwnedBytes(mapped)) = self.owned {
+            // SAFETY: made by `allocate` with this length; rule 1 ends here, with `self`.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), mapped) };
+        }
+    }
+}
+
+/// From this many bytes on the string instruction beats a loop of words.
+const STRING_MOVE: usize = 256;
+
+/// Copies as a loop of relaxed atomics would: in pieces of any width, in any order.
+///
+/// # Safety
+/// `len` bytes can be read at `from` and written at `to`, and the two do not overlap.
+/// Whoever else touches the shared one of the two does so atomically (rule 3).
+unsafe fn copy_relaxed(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= STRING_MOVE {
+        // SAFETY: the caller's promise; the direction flag is clear on entry, as the
+        // calling convention has it. See rule 3 for why the compiler may not reason
+        // about the accesses inside.
+        unsafe {
+            core::arch::asm!(
+                "rep movsb",
+                inout("rcx") len => _,
+                inout("rsi") from => _,
+                inout("rdi") to => _,
+                options(nostack, preserves_flags)
+            );
+        }
+        return;
+    }
+    let mut done = 0;
+    // Words where both sides are aligned alike, bytes at the edges.
+    if (from as usize) % 8 == (to as usize) % 8 {
+        let head = from.align_offset(8).min(len);
+        // SAFETY: the caller's promise, for parts of the range.
+        unsafe {
+            copy_bytes(from, to, head);
+            done = head;
+            while len - done >= 8 {
+                let word = AtomicU64::from_ptr(from.add(done).cast_mut().cast());
+                AtomicU64::from_ptr(to.add(done).cast())
+                    .store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+                done += 8;
+            }
+        }
+    }
+    // SAFETY: the caller's promise, for what is left of the range.
+    unsafe { copy_bytes(from.add(done), to.add(done), len - done) };
+}
+
+/// Copies byte by byte, each a relaxed atomic.
+///
+/// # Safety
+/// As for [`copy_relaxed`].
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
+    for i in 0..len {
+        // SAFETY: the caller's promise; bytes are always aligned.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.add(i).cast_mut()).load(Ordering::Relaxed);
+            AtomicU8::from_ptr(to.add(i)).store(byte, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_at_any_offset_and_length_is_read_back_and_nothing_beside_it() {
+        let mapping = Mapping::allocate(4096, false).unwrap();
+        let pattern: Vec<u8> = (0..1024u32).map(|i| (i * 7 + 1) as u8).collect();
+        for offset in [0, 1, 7, 8, 13, 500] {
+            for len in [0, 1, 7, 8, 9, 63, 64, 255, 256, 257, 1000] {
+                mapping.write(0, &[0xee; 2048]);
+                mapping.write(offset, &pattern[..len]);
+                let mut seen = vec![0; 2048];
+                mapping.read(0, &mut seen);
+                assert_eq!(&seen[offset..offset + len], &pattern[..len]);
+                assert!(seen[..offset].iter().chain(&seen[offset + len..]).all(|b| *b == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_mapped_or_not_writable_is_refused_when_it_is_registered() {
+        let hole = Mapping::allocate(page_size(), false).unwrap();
+        let address = hole.address() as *mut u8;
+        drop(hole);
+        // SAFETY: the very promise under test is broken; the value is dropped unused.
+        assert!(unsafe { Mapping::borrow(address, 64, false) }.is_err());
+        let constant = include_bytes!("region.rs");
+        let page = page_size() as u64;
+        let inner = (constant.as_ptr() as u64).next_multiple_of(page) as *mut u8;
+        // SAFETY: read-only bytes that live as long as the program, only looked at.
+        unsafe {
+            assert!(Mapping::borrow(inner, 64, false).is_ok());
+            assert!(Mapping::borrow(inner, 64, true).is_err());
+        }
+    }
+
+    #[test]
+    fn an_atomic_on_a_word_that_is_not_aligned_changes_nothing() {
+        let mapping = Mapping::allocate(64, false).unwrap();
+        assert_eq!(mapping.atomic(4, AtomicChange::Add(1)), None);
+        assert_eq!(mapping.atomic(8, AtomicChange::Add(5)), Some(0));
+        assert_eq!(mapping.atomic(8, AtomicChange::SwapIf { expected: 5, new: 9 }), Some(5));
+        assert_eq!(mapping.load_u64(8), Some(9));
+    }
+
+    #[test]
+    fn a_reader_that_sees_the_last_byte_sees_the_whole_message() {
+        let mapping = Mapping::allocate(4096, false).unwrap();
+        let rounds = 2000u32;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=rounds {
+                    mapping.write(3, &[round as u8; 1000]);
+                    while mapping.load_u8(2000) != round as u8 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for round in 1..=rounds {
+                while mapping.load_u8(1002) != round as u8 {
+                    std::thread::yield_now();
+                }
+                let mut seen = [0; 1000];
+                mapping.read(3, &mut seen);
+                assert_eq!(seen, [round as u8; 1000], "round {round}");
+                mapping.store_u8(2000, round as u8);
+            }
+        });
+    }
+}

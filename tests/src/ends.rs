@@ -1,0 +1,143 @@
+//! Two hosts on one cable, a device on each, and queue pairs between them.
+
+use std::time::Duration;
+
+use roce_netlab::{Host, IpNet, Lab, Link};
+use roce_verbs::{
+    AccessFlags, Completion, CompletionQueue, ConnectOptions, Device, DeviceConfig, MemoryRegion,
+    ProtectionDomain, QueuePair,
+};
+
+/// How long a completion may take before a test gives up: far beyond any retry.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// All rights that a region can have.
+pub fn every_right() -> AccessFlags {
+    AccessFlags::LOCAL_WRITE
+        | AccessFlags::REMOTE_READ
+        | AccessFlags::REMOTE_WRITE
+        | AccessFlags::REMOTE_ATOMIC
+}
+
+/// Two hosts joined by a cable: `10.1.0.1` and `10.1.0.2`, `fd00:1::1` and `fd00:1::2`.
+#[derive(Debug)]
+pub struct Cable {
+    /// The first host; its interface is `eth0`.
+    pub left: Host,
+    /// The second host; its interface is `eth0`.
+    pub right: Host,
+}
+
+impl Cable {
+    /// Lays a cable of this MTU.
+    ///
+    /// # Panics
+    /// Without the right to make namespaces: `cargo xtask test` gives it.
+    pub fn with_mtu(mtu: u32) -> Self {
+        let lab = Lab::new().expect("tier 1 runs as root or in a user namespace");
+        let host = |name| lab.host(name).expect("a namespace");
+        let (left, right) = (host("left"), host("right"));
+        lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu }).expect("a veth pair");
+        for (host, number) in [(&left, 1), (&right, 2)] {
+            for text in [format!("10.1.0.{number}/24"), format!("fd00:1::{number}/64")] {
+                let address: IpNet = text.parse().expect("an address");
+                host.address("eth0", address).expect("an address on eth0");
+            }
+        }
+        Self { left, right }
+    }
+}
+
+/// One device with a protection domain and a completion queue.
+#[derive(Debug)]
+pub struct End {
+    /// The device.
+    pub device: Device,
+    /// Its domain.
+    pub pd: ProtectionDomain,
+    /// One queue for sends and receives.
+    pub cq: CompletionQueue,
+}
+
+impl End {
+    /// Opens `eth0` of a host.
+    ///
+    /// # Panics
+    /// When the device cannot be opened.
+    pub fn on(host: &Host, config: DeviceConfig) -> Self {
+        let device = host.run(|| Device::open("eth0", config)).expect("the device opens");
+        Self::of(device)
+    }
+
+    /// Takes a device that is open.
+    ///
+    /// # Panics
+    /// When it was made before a fork.
+    pub fn of(device: Device) -> Self {
+        let pd = device.alloc_pd().expect("a domain");
+        let cq = device.create_cq(4096, None).expect("a queue");
+        Self { device, pd, cq }
+    }
+
+    /// A queue pair in RESET.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn queue_pair(&self) -> QueuePair {
+        self.pd
+            .queue_pair(&self.cq, &self.cq)
+            .max_send_wr(256)
+            .max_recv_wr(256)
+            .max_send_sge(32)
+            .max_recv_sge(32)
+            .max_inline(256)
+            .build()
+            .expect("a queue pair")
+    }
+
+    /// A region with every right, filled with a pattern that follows from `seed`.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    pub fn region(&self, len: usize, seed: u8) -> MemoryRegion {
+        let region = self.pd.register(len, every_right()).expect("memory");
+        region.write(0, &pattern(len, seed)).expect("in range");
+        region
+    }
+
+    /// The next completion, whatever it is.
+    ///
+    /// # Panics
+    /// When none comes within [`PATIENCE`].
+    pub fn completion(&self) -> Completion {
+        self.cq.spin(PATIENCE).expect("a completion within the time allowed")
+    }
+}
+
+/// Bytes that tell a shift, a swap or a repetition of packets: no period of a power of two.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i % 251) as u8 ^ (i / 251 % 241) as u8 ^ seed).collect()
+}
+
+/// All bytes of a region.
+///
+/// # Panics
+/// Never: the range is the region's own.
+pub fn contents(region: &MemoryRegion) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes).expect("the whole region");
+    bytes
+}
+
+/// Two queue pairs connected to each other, over the wire or within one device.
+///
+/// # Panics
+/// When they cannot be connected.
+pub fn connect(left: &End, right: &End, options: &ConnectOptions) -> (QueuePair, QueuePair) {
+    let (here, there) = (left.queue_pair(), right.queue_pair());
+    let identity = |qp: &QueuePair| qp.identity(options.gid_index).expect("an address");
+    let (mine, theirs) = (identity(&here), identity(&there));
+    here.connect(&theirs, options).expect("left connects");
+    there.connect(&mine, options).expect("right connects");
+    (here, there)
+}

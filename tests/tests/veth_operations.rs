@@ -1,0 +1,143 @@
+//! Every operation between two of ours, over a real packet socket.
+
+use roce_tests::ends::{Cable, End, connect, contents, pattern};
+use roce_verbs::{
+    Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, PathMtu, Psn,
+    RecvWork, RemoteSpan, SendOperation, SendWork, Trains,
+};
+
+const TIER_1: &str = "tier 1: needs network namespaces (cargo xtask test runs it)";
+
+fn succeeded(completion: Completion, work_id: u64) -> Completion {
+    assert_eq!(completion.status, CompletionStatus::Success, "{completion:?}");
+    assert_eq!(completion.work_id, work_id, "{completion:?}");
+    completion
+}
+
+/// Sizes around the path MTU, and some that make long trains.
+fn sizes(mtu: usize) -> [usize; 8] {
+    [0, 1, mtu - 1, mtu, mtu + 1, 64 << 10, (1 << 20) + 3, 8 << 20]
+}
+
+/// All operations of all sizes between two ends.
+fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMtu) {
+    let (here, there) = connect(left, right, options);
+    let most = 8 << 20;
+    let (ours, theirs) = (left.region(most, 1), right.region(most, 2));
+    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    for (round, len) in sizes(mtu.bytes()).into_iter().enumerate() {
+        let seed = 16 + round as u8;
+        let message = pattern(len, seed);
+
+        ours.write(0, &message).unwrap();
+        theirs.write(0, &pattern(len, 99)).unwrap();
+        there.post_recv([RecvWork::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
+        let send = SendOperation::Send { immediate: Some([1, 2, 3, seed]), invalidate: None };
+        here.post_send([SendWork::new(2, send, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        let received = succeeded(right.completion(), 1);
+        succeeded(left.completion(), 2);
+        assert_eq!(received.byte_len as usize, len);
+        assert_eq!(received.immediate, Some([1, 2, 3, seed]));
+        assert_eq!(received.operation, CompletionOperation::RecvWithImmediate);
+        assert!(contents(&theirs)[..len] == message, "SEND of {len} bytes");
+
+        theirs.write(0, &pattern(len, 98)).unwrap();
+        there.post_recv([RecvWork::new(3, [])]).unwrap();
+        let write = SendOperation::Write { remote, immediate: Some([seed, 0, 0, 1]) };
+        here.post_send([SendWork::new(4, write, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        let told = succeeded(right.completion(), 3);
+        succeeded(left.completion(), 4);
+        assert_eq!((told.byte_len as usize, told.immediate), (len, Some([seed, 0, 0, 1])));
+        assert!(contents(&theirs)[..len] == message, "WRITE of {len} bytes");
+
+        ours.write(0, &pattern(len, 97)).unwrap();
+        let read = SendOperation::Read { remote };
+        here.post_send([SendWork::new(5, read, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        succeeded(left.completion(), 5);
+        assert!(contents(&ours)[..len] == message, "READ of {len} bytes");
+    }
+    theirs.write(64, &40u64.to_ne_bytes()).unwrap();
+    let word = RemoteSpan { address: theirs.address() + 64, key: theirs.rkey() };
+    let add = SendOperation::FetchAdd { remote: word, add: 2 };
+    here.post_send([SendWork::new(6, add, [ours.sge(8..16).unwrap()]).signaled()]).unwrap();
+    succeeded(left.completion(), 6);
+    let swap = SendOperation::CompareSwap { remote: word, compare: 42, swap: 7 };
+    here.post_send([SendWork::new(7, swap, [ours.sge(16..24).unwrap()]).signaled()]).unwrap();
+    succeeded(left.completion(), 7);
+    assert_eq!(ours.load_u64(8).unwrap(), 40);
+    assert_eq!(ours.load_u64(16).unwrap(), 42);
+    assert_eq!(theirs.load_u64(64).unwrap(), 7);
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() {
+    for (netdev, mtu) in [(1500, PathMtu::B1024), (4200, PathMtu::B4096), (9000, PathMtu::B4096)] {
+        let cable = Cable::with_mtu(netdev);
+        let left = End::on(&cable.left, DeviceConfig::default());
+        let right = End::on(&cable.right, DeviceConfig::default());
+        for gid in [1, 2] {
+            let rows = left.device.gid_table().unwrap();
+            assert!(rows.len() > usize::from(gid), "{TIER_1}: {rows:?}");
+            let options = ConnectOptions { gid_index: Some(gid), ..ConnectOptions::default() };
+            all_operations(&left, &right, &options, mtu);
+        }
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn without_trains_every_operation_arrives_too() {
+    let cable = Cable::with_mtu(1500);
+    let config = DeviceConfig { trains: Trains::Off, ..DeviceConfig::default() };
+    let left = End::on(&cable.left, config.clone());
+    let right = End::on(&cable.right, config);
+    all_operations(&left, &right, &ConnectOptions::default(), PathMtu::B1024);
+    assert_eq!(left.device.counter("device_sent_trains").unwrap(), 0);
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
+    let cable = Cable::with_mtu(1500);
+    let end = End::on(&cable.left, DeviceConfig::default());
+    let options = ConnectOptions::default();
+    let qp = end
+        .pd
+        .queue_pair(&end.cq, &end.cq)
+        .first_psn(Psn::new(0x00ff_fff0).unwrap())
+        .build()
+        .unwrap();
+    qp.connect(&qp.identity(None).unwrap(), &options).unwrap();
+    let region = end.region(1 << 20, 5);
+    qp.post_recv([RecvWork::new(1, [region.sge(1 << 19..).unwrap()])]).unwrap();
+    let work = SendWork::new(2, SendOperation::send(), [region.sge(..1 << 19).unwrap()]);
+    qp.post_send([work.signaled()]).unwrap();
+    let mut seen: Vec<_> = (0..2).map(|_| end.completion()).collect();
+    seen.sort_by_key(|completion| completion.work_id);
+    succeeded(seen[0], 1);
+    succeeded(seen[1], 2);
+    let bytes = contents(&region);
+    assert!(bytes[..1 << 19] == bytes[1 << 19..]);
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_target_whose_program_does_nothing_is_written_and_read_all_the_same() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let (here, _there) = connect(&left, &right, &ConnectOptions::default());
+    let (ours, theirs) = (left.region(4096, 1), right.region(4096, 2));
+    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    let write = SendOperation::Write { remote, immediate: None };
+    here.post_send([SendWork::new(1, write, [ours.sge(..).unwrap()])]).unwrap();
+    // The target only looks at its memory.
+    let last = pattern(4096, 1)[4095];
+    let deadline = std::time::Instant::now() + roce_tests::ends::PATIENCE;
+    while theirs.load_u8(4095).unwrap() != last {
+        assert!(std::time::Instant::now() < deadline, "nothing was written");
+        left.cq.poll_one();
+    }
+    assert!(contents(&theirs) == pattern(4096, 1));
+}
