@@ -158,6 +158,73 @@ impl SendOperation {
     }
 }
 
+impl SendWork {
+    /// A request over registered memory that reports errors only.
+    ///
+    /// ```
+    /// use roce_transport::{SendOperation, SendWork, Sge};
+    ///
+    /// let piece = Sge { key: 7, address: 0x1000, len: 64 };
+    /// let work = SendWork::new(1, SendOperation::send(), [piece]).signaled().fenced();
+    /// assert!(work.signaled && work.fence && !work.solicited);
+    /// ```
+    pub fn new(work_id: u64, operation: SendOperation, data: impl Into<ScatterList>) -> Self {
+        let data = Data::Gather(data.into());
+        Self { work_id, operation, data, signaled: false, solicited: false, fence: false }
+    }
+
+    /// A request that carries its bytes itself and reports errors only.
+    pub fn inline(work_id: u64, operation: SendOperation, bytes: impl Into<InlineData>) -> Self {
+        let data = Data::Inline(bytes.into());
+        Self { data, ..Self::new(work_id, operation, []) }
+    }
+
+    /// The same, reporting success too.
+    #[must_use]
+    pub fn signaled(mut self) -> Self {
+        self.signaled = true;
+        self
+    }
+
+    /// The same, waking a peer that waits for solicited completions only.
+    #[must_use]
+    pub fn solicited(mut self) -> Self {
+        self.solicited = true;
+        self
+    }
+
+    /// The same, behind a fence: not begun before earlier READs and atomics are done.
+    #[must_use]
+    pub fn fenced(mut self) -> Self {
+        self.fence = true;
+        self
+    }
+}
+
+impl RecvWork {
+    /// A place for one message.
+    pub fn new(work_id: u64, scatter: impl Into<ScatterList>) -> Self {
+        Self { work_id, scatter: scatter.into() }
+    }
+}
+
+impl SendOperation {
+    /// A SEND with nothing special about it.
+    pub const fn send() -> Self {
+        Self::Send { immediate: None, invalidate: None }
+    }
+
+    /// A WRITE without immediate.
+    pub const fn write(remote: RemoteSpan) -> Self {
+        Self::Write { remote, immediate: None }
+    }
+
+    /// A READ.
+    pub const fn read(remote: RemoteSpan) -> Self {
+        Self::Read { remote }
+    }
+}
+
 impl Data {
     /// Bytes.
     pub fn len(&self) -> u64 {
