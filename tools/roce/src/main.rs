@@ -1,2 +1,26 @@
 //! RoCEv2 in user space: devices, pingpong, perf.
-fn main() {}
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod devices;
+mod failure;
+mod local;
+mod number;
+mod perf;
+mod pingpong;
+mod status;
+mod traffic;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let outcome = match cli::Cli::parse().command {
+        cli::Command::Devices(options) => devices::run(&options),
+        cli::Command::Pingpong(options) => pingpong::run(&options),
+        cli::Command::Perf(options) => perf::run(&options),
+    };
+    outcome.map_or_else(failure::report, |()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,85 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+
+use crate::{devices, perf, pingpong};
+
+/// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Devices(devices::Options),
+    Pingpong(pingpong::Options),
+    Perf(perf::Options),
+}
+
+const EXAMPLES: &str = "\
+Try it on one machine, without root and without touching its network:
+  roce pingpong --local
+  roce perf write bw --local
+
+Between two machines (or with an unmodified ibv_rc_pingpong on one side):
+  roce pingpong                 on the first
+  roce pingpong <first's name>  on the second
+
+Traffic commands need CAP_NET_RAW: run them as root, or with --local.";
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_contradicts_itself_nowhere() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_letters_of_ibv_rc_pingpong_are_understood() {
+        let line =
+            "roce pingpong -p 1 -d eth0 -i 1 -s 0x10 -m 4096 -r 5 -n 9 -l 3 -e -g 2 -c -N host";
+        assert!(Cli::try_parse_from(line.split(' ')).is_ok());
+    }
+
+    #[test]
+    fn options_that_make_no_sense_together_are_refused() {
+        let lines = [
+            "roce pingpong --local host",
+            "roce pingpong --link-mtu 1500 host",
+            "roce pingpong -m 1500 host",
+            "roce pingpong -i 2 host",
+            "roce perf write bw --compare host",
+            "roce perf write bw -a -s 5 host",
+            "roce perf write bw -n 5 -D 5 host",
+            "roce perf write bw --loss 2 host",
+            "roce perf write bw -c UD host",
+        ];
+        for line in lines {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_explains_itself() {
+        let help = |path: &[&str]| {
+            let mut command = Cli::command();
+            command.build();
+            let mut command = &mut command;
+            for name in path {
+                command = command.find_subcommand_mut(name).expect("the command exists");
+            }
+            command.render_help().to_string()
+        };
+        insta::assert_snapshot!("roce", help(&[]));
+        insta::assert_snapshot!("roce_devices", help(&["devices"]));
+        insta::assert_snapshot!("roce_pingpong", help(&["pingpong"]));
+        insta::assert_snapshot!("roce_perf", help(&["perf"]));
+    }
+}

@@ -1,0 +1,226 @@
+//! `--local`: both ends of a command on one machine, in a private network made for it.
+//!
+//! The parent makes two hosts joined by a cable and starts this same program in each, with
+//! the same arguments and the role of that end. It shows the client's output. The children
+//! die with the parent, and the network with the last of them.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use roce_netlab::{Host, Lab, Link};
+
+use crate::failure::{Failure, Outcome};
+use crate::traffic::{Role, Traffic};
+
+/// The interface's name at both ends.
+pub(crate) const INTERFACE: &str = "eth0";
+
+/// The server's address; the client's is the next one.
+pub(crate) const SERVER: &str = "10.0.0.1";
+
+/// Two hosts joined by a cable.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) server: Host,
+    pub(crate) client: Host,
+}
+
+impl Pair {
+    /// Makes the network, as an ordinary user too. No thread may exist yet.
+    pub(crate) fn new(traffic: &Traffic) -> Outcome<Self> {
+        roce_netlab::enter_user_namespace_if_needed()?;
+        let lab = Lab::new()?;
+        let pair = Self { server: lab.host("server")?, client: lab.host("client")? };
+        let link = Link { mtu: traffic.link_mtu };
+        lab.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
+        for (host, number) in [(&pair.server, 1), (&pair.client, 2)] {
+            host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
+            host.address(INTERFACE, format!("fd00::{number}/64").parse()?)?;
+        }
+        Ok(pair)
+    }
+
+    /// Runs this process's own command at both ends, with some more arguments, the client's
+    /// output into `output`.
+    pub(crate) fn run_command(&self, more: &[String], output: &mut (impl Write + Send)) -> Outcome {
+        let server = start(&self.server, Role::Server, more)?;
+        let client = start(&self.client, Role::Client, more)?;
+        Run { server, client }.finish(output)
+    }
+}
+
+/// Makes a network, runs this process's own command at both ends, prints the client's part.
+pub(crate) fn run(traffic: &Traffic) -> Outcome {
+    let pair = Pair::new(traffic)?;
+    eprintln!(
+        "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
+        traffic.link_mtu
+    );
+    pair.run_command(&[], &mut io::stdout())
+}
+
+/// What an end of a private network does first: it asks to die with its parent.
+pub(crate) fn begin(role: Option<Role>) -> Outcome {
+    if role.is_some() {
+        prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(|errno| Failure::of("asking to end with the parent process", errno))?;
+    }
+    if role == Some(Role::Client) {
+        // The parent says by one byte that the server is ready.
+        io::stdin().read_exact(&mut [0]).map_err(|_| Failure::AlreadyTold(1))?;
+    }
+    Ok(())
+}
+
+/// The server that an end of a private network connects to, if it is the client.
+pub(crate) fn server_of(role: Option<Role>) -> Option<String> {
+    (role == Some(Role::Client)).then(|| SERVER.to_owned())
+}
+
+/// What the server says when a client may connect.
+pub(crate) fn announce_ready(role: Option<Role>) {
+    if role == Some(Role::Server) {
+        println!("{READY}");
+    }
+}
+
+/// What the client does last: it stays, so that what the server has not seen acknowledged
+/// yet is answered, until the parent says that the server is done.
+pub(crate) fn linger(role: Option<Role>) {
+    if role == Some(Role::Client) {
+        // However it ends, the parent is through with us.
+        let _ = io::stdin().read(&mut [0]);
+    }
+}
+
+fn start(host: &Host, role: Role, more: &[String]) -> Outcome<Child> {
+    // By this name it is this very program, even if its file is replaced meanwhile, or lies
+    // where the user may not look.
+    let mut command = Command::new("/proc/self/exe");
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let name = match role {
+        Role::Server => "server",
+        Role::Client => "client",
+    };
+    command.args(arguments).args(more).args(["--role", name]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if role == Role::Server {
+        command.stderr(Stdio::piped());
+    }
+    Ok(host.spawn(command)?)
+}
+
+/// A server and its client, both running.
+struct Run {
+    server: Child,
+    client: Child,
+}
+
+enum News {
+    ServerReady,
+    ServerEnded,
+    ClientEnded,
+}
+
+impl Run {
+    fn finish(mut self, output: &mut (impl Write + Send)) -> Outcome {
+        let (tell, news) = mpsc::channel();
+        let mut client_stdin = self.client.stdin.take();
+        let server_stdout = self.server.stdout.take();
+        let server_stderr = self.server.stderr.take();
+        let client_stdout = self.client.stdout.take();
+        thread::scope(|scope| {
+            let complaint = scope.spawn(|| {
+                let mut text = String::new();
+                let _ = server_stderr.map(|mut pipe| pipe.read_to_string(&mut text));
+                text
+            });
+            let of_server = tell.clone();
+            scope.spawn(move || watch_server(server_stdout, &of_server));
+            scope.spawn(move || {
+                let _ = client_stdout.map(|mut pipe| copy(&mut pipe, output));
+                let _ = tell.send(News::ClientEnded);
+            });
+            let outcome = self.follow(&news, &mut client_stdin);
+            // Ended already, or stopped by `follow`: the threads see the ends of the pipes.
+            let complaint = complaint.join().unwrap_or_default();
+            outcome.map_err(|failure| match failure {
+                Failure::Told(text) if !complaint.is_empty() => {
+                    Failure::new(format!("{text}\nthe server said: {}", complaint.trim_end()))
+                }
+                other => other,
+            })
+        })
+    }
+
+    /// Waits until both have ended, and stops what would go on for ever.
+    fn follow(&mut self, news: &Receiver<News>, client_stdin: &mut Option<ChildStdin>) -> Outcome {
+        let mut server_alive = true;
+        loop {
+            match news.recv() {
+                Ok(News::ServerReady) => {
+                    // If the client is gone, its end is the next news.
+                    let _ = client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
+                }
+                Ok(News::ServerEnded) => {
+                    server_alive = false;
+                    *client_stdin = None;
+                    if !self.server.wait()?.success() {
+                        self.client.kill()?;
+                        self.client.wait()?;
+                        return Err(Failure::new("the server end failed"));
+                    }
+                }
+                Ok(News::ClientEnded) => break,
+                Err(mpsc::RecvError) => break,
+            }
+        }
+        let status = self.client.wait()?;
+        let patience = if status.success() { PATIENCE } else { Duration::ZERO };
+        if server_alive && !matches!(news.recv_timeout(patience), Ok(News::ServerEnded)) {
+            self.server.kill()?;
+        }
+        self.server.wait()?;
+        if status.success() { Ok(()) } else { Err(Failure::AlreadyTold(exit_code(status))) }
+    }
+}
+
+/// Looks for the word that the server is ready, and then for its end.
+fn watch_server(stdout: Option<impl Read>, tell: &Sender<News>) {
+    if let Some(pipe) = stdout {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if line == READY {
+                let _ = tell.send(News::ServerReady);
+            }
+        }
+    }
+    let _ = tell.send(News::ServerEnded);
+}
+
+/// Passes on what comes as soon as it comes.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let len = from.read(&mut buffer)?;
+        if len == 0 {
+            return Ok(());
+        }
+        to.write_all(&buffer[..len])?;
+        to.flush()?;
+    }
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+const READY: &str = "ready for the client";
+
+/// How long the server may take to end after the client has ended well.
+const PATIENCE: Duration = Duration::from_secs(10);

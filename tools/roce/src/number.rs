@@ -1,0 +1,70 @@
+//! Numbers as the RDMA tools take them: decimal, hexadecimal, with K, M or G behind.
+
+use std::num::ParseIntError;
+
+/// Parses `4096`, `0x1000`, `4K`, `1m`; K, M, G are powers of 1024.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let trimmed = text.trim();
+    let (digits, shift) = match trimmed.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&trimmed[..at], 10),
+        Some((at, 'm' | 'M')) => (&trimmed[..at], 20),
+        Some((at, 'g' | 'G')) => (&trimmed[..at], 30),
+        _ => (trimmed, 0),
+    };
+    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => digits.parse(),
+    };
+    let number = number.map_err(|error: ParseIntError| error.to_string())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "number too large".to_owned())
+}
+
+/// As [`parse`], for numbers that must fit 32 bits.
+pub(crate) fn parse_u32(text: &str) -> Result<u32, String> {
+    u32::try_from(parse(text)?).map_err(|_| "number too large".to_owned())
+}
+
+/// A probability: 0 ..= 1, or a percentage such as `1%`.
+pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
+    let (digits, scale) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 0.01),
+        None => (text, 1.0),
+    };
+    let number: f64 =
+        digits.parse().map_err(|error: std::num::ParseFloatError| error.to_string())?;
+    let probability = number * scale;
+    if (0.0..=1.0).contains(&probability) {
+        Ok(probability)
+    } else {
+        Err("a probability lies between 0 and 1 (or 0% and 100%)".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, parse_probability};
+
+    #[test]
+    fn suffixes_are_powers_of_1024() {
+        let pairs = [("0", 0), ("4096", 4096), ("0x10", 16), ("4K", 4096), ("8m", 8 << 20)];
+        for (text, number) in pairs {
+            assert_eq!(parse(text), Ok(number), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_or_too_large_is_refused() {
+        for text in ["", "K", "-1", "4x", "99999999999G"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_probability_may_be_a_percentage_and_never_leaves_its_range() {
+        assert_eq!(parse_probability("0.25"), Ok(0.25));
+        assert_eq!(parse_probability("50%"), Ok(0.5));
+        for text in ["1.1", "-0.1", "101%", "NaN", "often"] {
+            assert!(parse_probability(text).is_err(), "{text}");
+        }
+    }
+}

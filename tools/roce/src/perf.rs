@@ -1,0 +1,250 @@
+//! `roce perf`: bandwidth and latency as perftest measures and prints them.
+
+mod bandwidth;
+mod compare;
+mod control;
+mod end;
+mod latency;
+mod plan;
+mod report;
+mod statistics;
+
+use clap::Args;
+use roce_verbs::PathMtu;
+
+use crate::failure::{Failure, Outcome};
+use crate::pingpong::path_mtu;
+use crate::traffic::Traffic;
+use crate::{local, number, pingpong};
+use control::Control;
+use end::End;
+use plan::{AtomicKind, Plan, Test, Verb};
+
+/// Measure bandwidth or latency of an operation, as perftest does (ib_write_bw and its kin)
+#[derive(Args, Clone, Debug)]
+#[command(after_help = NOTES)]
+pub(crate) struct Options {
+    /// The operation
+    #[arg(value_enum)]
+    verb: Verb,
+    /// What to measure
+    #[arg(value_enum)]
+    test: Test,
+    /// The server to connect to; without it, be the server, which follows the client's settings
+    #[arg(conflicts_with = "local")]
+    host: Option<String>,
+    /// Bytes of a message [default: 65536 for bw, 2 for lat; atomics have 8]
+    #[arg(short, long, value_name = "BYTES", value_parser = number::parse_u32)]
+    size: Option<u32>,
+    /// Run all sizes from 2 to 8 MiB
+    #[arg(short, long, conflicts_with = "size")]
+    all: bool,
+    /// Messages of each size [default: 1000, for write bw 5000]
+    #[arg(short = 'n', long = "iters", value_name = "N", value_parser = number::parse)]
+    iterations: Option<u64>,
+    /// Run for so many seconds instead
+    #[arg(short = 'D', long, value_name = "SECONDS", conflicts_with = "iterations")]
+    duration: Option<f64>,
+    /// Leave out so many seconds at both ends of a duration [default: 2, at most a quarter]
+    #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
+    margin: Option<f64>,
+    /// Messages that may be under way on each queue pair
+    #[arg(short, long, value_name = "N", default_value_t = 128)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
+    tx_depth: u32,
+    /// Receives to keep posted on each queue pair
+    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
+    rx_depth: u32,
+    /// Queue pairs to spread bandwidth over
+    #[arg(short, long = "qp", value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    qps: u32,
+    /// Path MTU in bytes [default: the largest that both ends carry]
+    #[arg(short, long, value_name = "BYTES", value_parser = path_mtu)]
+    mtu: Option<PathMtu>,
+    /// Ask for one completion in so many messages [default: 100 up to 8 KiB, else 1]
+    #[arg(short = 'Q', long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cq_mod: Option<u32>,
+    /// READs or atomics under way at a time
+    #[arg(short, long, value_name = "N", default_value_t = 16)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=128))]
+    outs: u8,
+    /// Which atomic operation
+    #[arg(short = 'A', long, value_enum, default_value_t = AtomicKind::FetchAndAdd)]
+    atomic_type: AtomicKind,
+    /// Copy messages up to this size into the work request
+    #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_name = "BYTES")]
+    #[arg(default_value_t = 0, value_parser = number::parse_u32)]
+    inline: u32,
+    /// Acknowledgement timeout: 4.096 us times 2 to this power
+    #[arg(short = 'u', long, value_name = "N", default_value_t = 14)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=31))]
+    qp_timeout: u8,
+    /// Row of the GID table to use [default: the first IPv4 address, else IPv6]
+    #[arg(short = 'x', long, value_name = "INDEX")]
+    gid_index: Option<u8>,
+    /// TCP port on which the two ends find each other
+    #[arg(short, long, default_value_t = 18515)]
+    port: u16,
+    /// Interface to use [default: the first that can carry RoCE]
+    #[arg(short = 'd', long = "ib-dev", alias = "dev", value_name = "INTERFACE")]
+    device: Option<String>,
+    /// Report Gb/sec (10^9 bits) instead of MiB/sec (2^20 bytes)
+    #[arg(long = "report_gbits", alias = "report-gbits")]
+    gbits: bool,
+    /// Print the result as JSON, with perftest's names
+    #[arg(long, overrides_with = "json")]
+    json: bool,
+    /// Also measure TCP (iperf3, with bbr and with cubic) in the same private network
+    #[arg(long, requires = "local", conflicts_with = "host")]
+    compare: bool,
+    /// Accepted for habit's sake
+    #[arg(short = 'F', hide = true)]
+    _cpu_frequency: bool,
+    /// Accepted for habit's sake
+    #[arg(short = 'c', long = "connection", hide = true, value_parser = ["RC"])]
+    _connection: Option<String>,
+    #[command(flatten)]
+    traffic: Traffic,
+}
+
+const NOTES: &str = "\
+Latencies are half round trips for send and write, whole ones for read and atomic. As in
+perftest, the two slowest of a run are left out. Start the server with the same two words:
+the settings that must agree are the client's.";
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Outcome {
+    if options.traffic.local && options.traffic.role.is_none() {
+        if options.compare {
+            return compare::run(options);
+        }
+        return local::run(&options.traffic);
+    }
+    local::begin(options.traffic.role)?;
+    let host = options.host.clone().or_else(|| local::server_of(options.traffic.role));
+    match host {
+        Some(host) => be_client(options, &host),
+        None => be_server(options),
+    }
+}
+
+fn be_client(options: &Options, host: &str) -> Outcome {
+    let device = options.traffic.open_device(options.device.as_deref())?;
+    let mut plan = options.plan()?;
+    let mtu = usable_mtu(&device, options.mtu)?;
+    let mut control = Control::connect(host, options.port, &plan, mtu)?;
+    plan.path_mtu = Some(control.agreed_mtu().bytes());
+    let end = End::new(&device, &plan, options.gid_index)?;
+    let mut report = report::Report::new(options.into(), &plan, &end, true);
+    let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
+    report.introduce(&end.introduce(options.gid_index)?, &theirs);
+    end.connect(&theirs, &plan, options.gid_index)?;
+    control.meet()?;
+    for size in plan.sizes.clone() {
+        if plan.test == Test::Lat {
+            end.prepare(&plan, size)?;
+        }
+        control.meet()?;
+        let row = match plan.test {
+            Test::Bw => bandwidth::initiate(&end, &theirs, &plan, size, &mut control)?,
+            Test::Lat => latency::initiate(&end, &theirs, &plan, size, &mut control)?,
+        };
+        control.tell(&row)?;
+        report.row(row);
+    }
+    report.finish();
+    control.meet()?;
+    options.traffic.finish(&device)
+}
+
+fn be_server(options: &Options) -> Outcome {
+    let device = options.traffic.open_device(options.device.as_deref())?;
+    let listener = pingpong::listen(options.port)?;
+    if !options.json && options.traffic.role.is_none() {
+        println!("\n************************************");
+        println!("* Waiting for client to connect... *");
+        println!("************************************");
+    }
+    local::announce_ready(options.traffic.role);
+    let mtu = usable_mtu(&device, options.mtu)?;
+    let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
+    plan.path_mtu = Some(control.agreed_mtu().bytes());
+    let end = End::new(&device, &plan, options.gid_index)?;
+    let mut report = report::Report::new(options.into(), &plan, &end, false);
+    let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
+    report.introduce(&end.introduce(options.gid_index)?, &theirs);
+    end.connect(&theirs, &plan, options.gid_index)?;
+    control.meet()?;
+    for size in plan.sizes.clone() {
+        end.prepare(&plan, size)?;
+        control.meet()?;
+        match plan.test {
+            Test::Bw => bandwidth::serve(&end, &plan, size, &mut control)?,
+            Test::Lat => latency::serve(&end, &theirs, &plan, size, &mut control)?,
+        }
+        report.row(control.hear()?);
+    }
+    report.finish();
+    control.meet()?;
+    options.traffic.finish(&device)
+}
+
+/// The path MTU that was asked for, or the largest that the interface carries.
+fn usable_mtu(device: &roce_verbs::Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
+    asked.or(device.port()?.active_mtu).ok_or_else(|| {
+        let name = device.interface();
+        Failure::new(format!("the MTU of {name} is too small: ip link set {name} mtu 1500"))
+    })
+}
+
+impl Options {
+    fn plan(&self) -> Outcome<Plan> {
+        let sizes = match (self.verb, self.all, self.size) {
+            (Verb::Atomic, false, None | Some(8)) => vec![8],
+            (Verb::Atomic, ..) => return Err(Failure::new("atomics have 8 bytes, always")),
+            (_, true, _) => (1..=23).map(|power| 1 << power).collect(),
+            (_, false, Some(size)) => vec![size],
+            (_, false, None) => vec![if self.test == Test::Bw { 65536 } else { 2 }],
+        };
+        if self.test == Test::Lat && self.verb == Verb::Write && sizes.contains(&0) {
+            return Err(Failure::new("a write of 0 bytes cannot be seen to arrive: use -s 1"));
+        }
+        if self.duration.is_some() && self.all {
+            return Err(Failure::new("-D goes with one size: leave out -a"));
+        }
+        if self.duration.is_some_and(|seconds| !(0.01..=86_400.0).contains(&seconds)) {
+            return Err(Failure::new("a duration lies between 0.01 and 86400 seconds"));
+        }
+        let usual = if (self.verb, self.test) == (Verb::Write, Test::Bw) { 5000 } else { 1000 };
+        let iterations = self.iterations.unwrap_or(usual);
+        if iterations < LEAST_ITERATIONS {
+            return Err(Failure::new(format!("at least {LEAST_ITERATIONS} messages, please (-n)")));
+        }
+        let longest = self.duration.unwrap_or(0.0) / 4.0;
+        Ok(Plan {
+            verb: self.verb,
+            test: self.test,
+            sizes,
+            iterations,
+            duration: self.duration,
+            margin: self.margin.unwrap_or(USUAL_MARGIN).clamp(0.0, longest),
+            tx_depth: self.tx_depth,
+            rx_depth: self.rx_depth,
+            qps: if self.test == Test::Bw { self.qps } else { 1 },
+            path_mtu: self.mtu.map(PathMtu::bytes),
+            cq_mod: self.cq_mod,
+            outs: self.outs,
+            atomic: self.atomic_type,
+            inline: self.inline,
+            qp_timeout: self.qp_timeout,
+        })
+    }
+}
+
+/// perftest's own least.
+const LEAST_ITERATIONS: u64 = 5;
+/// Seconds.
+const USUAL_MARGIN: f64 = 2.0;

@@ -1,0 +1,169 @@
+//! `--compare`: the same private network, with TCP beside us.
+//!
+//! Rounds are interleaved, so that whatever else the machine does hits all of them alike,
+//! and medians are shown. iperf3 measures over the same veth pair, in the same namespaces,
+//! with the same MTU.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::Options;
+use super::plan::{Test, Verb};
+use crate::failure::{Failure, Outcome};
+use crate::local::{self, Pair};
+
+/// Runs the comparison and prints it.
+pub(crate) fn run(options: &Options) -> Outcome {
+    if (options.verb, options.test) != (Verb::Write, Test::Bw) {
+        return Err(Failure::new("--compare goes with `perf write bw`"));
+    }
+    let pair = Pair::new(&options.traffic)?;
+    let installed = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !installed {
+        eprintln!("iperf3 is not installed (apt install iperf3): only roce is measured");
+    }
+    let mut contestants = vec![Contestant::new("roce perf write bw", None)];
+    if installed {
+        contestants.extend([
+            Contestant::new("iperf3 (TCP, bbr)", Some("bbr")),
+            Contestant::new("iperf3 (TCP, cubic)", Some("cubic")),
+        ]);
+    }
+    for round in 1..=ROUNDS {
+        for contestant in &mut contestants {
+            if contestant.obstacle.is_some() {
+                continue;
+            }
+            eprintln!("round {round} of {ROUNDS}: {}", contestant.name);
+            match contestant.congestion_control {
+                None => contestant.results.push(run_roce(options, &pair)?),
+                Some(algorithm) => match run_iperf3(&pair, algorithm) {
+                    Ok(result) => contestant.results.push(result),
+                    Err(why) => contestant.obstacle = Some(why),
+                },
+            }
+        }
+    }
+    print!("{}", table(&contestants, options.traffic.link_mtu));
+    Ok(())
+}
+
+/// Somebody who carries bytes, and how fast they were each time, in Gb/sec.
+#[derive(Debug)]
+struct Contestant {
+    name: &'static str,
+    congestion_control: Option<&'static str>,
+    results: Vec<f64>,
+    obstacle: Option<String>,
+}
+
+impl Contestant {
+    fn new(name: &'static str, congestion_control: Option<&'static str>) -> Self {
+        Self { name, congestion_control, results: Vec::new(), obstacle: None }
+    }
+
+    fn median(&self) -> Option<f64> {
+        let mut sorted = self.results.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+}
+
+fn table(contestants: &[Contestant], link_mtu: u32) -> String {
+    let mut text = format!("Gb/sec over a veth pair of MTU {link_mtu}, medians:\n");
+    let ours = contestants.first().and_then(Contestant::median);
+    for contestant in contestants {
+        let Some(median) = contestant.median() else {
+            let why = contestant.obstacle.as_deref().unwrap_or("no result");
+            text += &format!("  {:20}  not measured: {why}\n", contestant.name);
+            continue;
+        };
+        let each: Vec<String> =
+            contestant.results.iter().map(|result| format!("{result:.2}")).collect();
+        text += &format!("  {:20}  {median:7.2}  (each: {})", contestant.name, each.join(", "));
+        if let (Some(ours), Some(algorithm)) = (ours, contestant.congestion_control) {
+            text += &format!("  roce / {algorithm} = {:.2}", ours / median);
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// One run of both ends of this command, for a few seconds unless the user has said how long.
+fn run_roce(options: &Options, pair: &Pair) -> Outcome<f64> {
+    let mut more = vec!["--json".to_owned()];
+    if options.duration.is_none() && options.iterations.is_none() {
+        more.push(format!("--duration={SECONDS}"));
+        more.push("--margin=0.5".to_owned());
+    }
+    let mut output = Vec::new();
+    pair.run_command(&more, &mut output)?;
+    let report: Value = serde_json::from_slice(&output)?;
+    let average = report["results"][0]["BW_average"].as_f64();
+    let average = average.ok_or_else(|| Failure::new("the run gave no result"))?;
+    let is_gbits = report["test_info"]["BW_unit"] == "Gb/sec";
+    Ok(if is_gbits { average } else { average * f64::from(1 << 20) * 8.0 / 1e9 })
+}
+
+/// One run of iperf3, or why there was none.
+fn run_iperf3(pair: &Pair, algorithm: &str) -> Result<f64, String> {
+    let mut server = Command::new("iperf3");
+    server.args(["--server", "--one-off", "--forceflush"]);
+    let spawned = pair.server.spawn(silent(server));
+    let mut server = spawned.map_err(|error| format!("iperf3 server: {error}"))?;
+    let listening = server.stdout.take().is_some_and(wait_until_listening);
+    let mut client = Command::new("iperf3");
+    let seconds = SECONDS.to_string();
+    client.args(["--client", local::SERVER, "--json", "--time", &seconds, "-C", algorithm]);
+    let report = listening
+        .then(|| pair.client.spawn(silent(client)).and_then(|child| child.wait_with_output()))
+        .transpose();
+    // It serves one client; if that never came it would wait for ever.
+    let _ = server.kill();
+    let _ = server.wait();
+    let output = report
+        .map_err(|error| format!("iperf3 client: {error}"))?
+        .ok_or("iperf3 server did not start")?;
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("iperf3 printed no JSON: {error}"))?;
+    match (&report["error"], report["end"]["sum_received"]["bits_per_second"].as_f64()) {
+        (Value::String(why), _) => Err(why.clone()),
+        (_, Some(bits)) => Ok(bits / 1e9),
+        _ => Err("iperf3 reported no bandwidth".to_owned()),
+    }
+}
+
+fn silent(mut command: Command) -> Command {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+}
+
+fn wait_until_listening(stdout: impl Read) -> bool {
+    BufReader::new(stdout)
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line.starts_with("Server listening"))
+}
+
+const ROUNDS: u32 = 3;
+const SECONDS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::{Contestant, table};
+
+    #[test]
+    fn the_table_shows_medians_ratios_and_why_something_is_missing() {
+        let mut contestants = [
+            Contestant::new("roce perf write bw", None),
+            Contestant::new("iperf3 (TCP, bbr)", Some("bbr")),
+            Contestant::new("iperf3 (TCP, cubic)", Some("cubic")),
+        ];
+        contestants[0].results = vec![40.0, 60.0, 50.0];
+        contestants[1].results = vec![20.0, 25.0, 30.0];
+        contestants[2].obstacle = Some("unable to set TCP congestion control".to_owned());
+        insta::assert_snapshot!("compare", table(&contestants, 4200));
+    }
+}

@@ -1,0 +1,259 @@
+//! The line over which the two ends talk beside the test: one JSON value a line, over TCP.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use roce_verbs::PathMtu;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Plan, Test, Verb};
+use crate::failure::{Failure, Outcome};
+
+/// One end of the line.
+#[derive(Debug)]
+pub(crate) struct Control {
+    stream: BufReader<TcpStream>,
+    mtu: PathMtu,
+}
+
+/// What a client says first.
+#[derive(Debug, Serialize, Deserialize)]
+struct Hello {
+    version: u32,
+    plan: Plan,
+    /// The largest path MTU that suits it, in bytes.
+    mtu: usize,
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// With the path MTU to use, in bytes.
+    Welcome {
+        mtu: usize,
+    },
+    Refused {
+        why: String,
+    },
+}
+
+/// What each end tells the other about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    pub(crate) qps: Vec<QueuePairName>,
+    pub(crate) gid: [u8; 16],
+    /// The memory that the other end may write and read.
+    pub(crate) address: u64,
+    pub(crate) key: u32,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QueuePairName {
+    pub(crate) number: u32,
+    pub(crate) first_psn: u32,
+}
+
+impl Control {
+    /// The client's part: connects, says what is to be done, learns whether it will be.
+    pub(crate) fn connect(host: &str, port: u16, plan: &Plan, mtu: PathMtu) -> Outcome<Self> {
+        let stream = TcpStream::connect((host, port)).map_err(|error| {
+            Failure::new(format!(
+                "cannot reach the server at {host}, TCP port {port}: {error}. Is it started, \
+                 with the same command but without a host?"
+            ))
+        })?;
+        let mut control = Self::over(stream, mtu)?;
+        control.tell(&Hello { version: VERSION, plan: plan.clone(), mtu: mtu.bytes() })?;
+        match control.hear()? {
+            Answer::Welcome { mtu } => {
+                control.mtu = PathMtu::from_bytes(mtu).ok_or_else(nonsense)?;
+                Ok(control)
+            }
+            Answer::Refused { why } => Err(Failure::new(why)),
+        }
+    }
+
+    /// The server's part: waits for a client that wants this test.
+    pub(crate) fn accept(
+        listener: &TcpListener,
+        verb: Verb,
+        test: Test,
+        mtu: PathMtu,
+    ) -> Outcome<(Self, Plan)> {
+        let (stream, _) = listener.accept()?;
+        let mut control = Self::over(stream, mtu)?;
+        let hello: Hello = control.hear()?;
+        let why = if hello.version != VERSION {
+            Some("the two ends are of different versions of roce: use the same".to_owned())
+        } else if (hello.plan.verb, hello.plan.test) != (verb, test) {
+            let [ours, theirs] = [(verb, test), (hello.plan.verb, hello.plan.test)]
+                .map(|(verb, test)| format!("roce perf {verb:?} {test:?}").to_lowercase());
+            Some(format!("the server runs `{ours}`, the client `{theirs}`: start both alike"))
+        } else if !hello.plan.is_sane() {
+            Some("the client asks for more than the server gives".to_owned())
+        } else {
+            None
+        };
+        let theirs = PathMtu::from_bytes(hello.mtu).ok_or_else(nonsense)?;
+        if let Some(why) = why {
+            control.tell(&Answer::Refused { why: why.clone() })?;
+            return Err(Failure::new(why));
+        }
+        control.mtu = mtu.min(theirs);
+        control.tell(&Answer::Welcome { mtu: control.mtu.bytes() })?;
+        Ok((control, hello.plan))
+    }
+
+    fn over(stream: TcpStream, mtu: PathMtu) -> Outcome<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream), mtu })
+    }
+
+    /// The smaller of the two path MTUs.
+    pub(crate) fn agreed_mtu(&self) -> PathMtu {
+        self.mtu
+    }
+
+    /// Tells the other end about this one, and the other way round.
+    pub(crate) fn swap_introductions(&mut self, mine: &Introduction) -> Outcome<Introduction> {
+        self.tell(mine)?;
+        let theirs: Introduction = self.hear()?;
+        if theirs.qps.len() == mine.qps.len() { Ok(theirs) } else { Err(nonsense()) }
+    }
+
+    /// Waits until the other end has come to the same point.
+    pub(crate) fn meet(&mut self) -> Outcome {
+        self.tell(&MEETING)?;
+        let heard: String = self.hear()?;
+        if heard == MEETING { Ok(()) } else { Err(nonsense()) }
+    }
+
+    /// Says something.
+    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Outcome {
+        let mut line = serde_json::to_vec(what)?;
+        line.push(b'\n');
+        self.stream.get_mut().write_all(&line).map_err(|_| gone())
+    }
+
+    /// Waits for the other end to say something.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+        let mut line = Vec::new();
+        self.stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(|_| gone())?;
+        if line.last() != Some(&b'\n') {
+            return Err(if line.len() as u64 == LONGEST_LINE { nonsense() } else { gone() });
+        }
+        serde_json::from_slice(&line).map_err(|_| nonsense())
+    }
+
+    /// Whether the other end has said something that was not heard yet, or is gone; never
+    /// waits.
+    pub(crate) fn has_news(&mut self) -> Outcome<bool> {
+        if !self.stream.buffer().is_empty() {
+            return Ok(true);
+        }
+        let stream = self.stream.get_ref();
+        stream.set_nonblocking(true)?;
+        let peeked = stream.peek(&mut [0]);
+        stream.set_nonblocking(false)?;
+        match peeked {
+            Ok(0) => Err(gone()),
+            Ok(_) => Ok(true),
+            Err(error) if is_nothing(&error) => Ok(false),
+            Err(_) => Err(gone()),
+        }
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn gone() -> Failure {
+    Failure::new("the other end has gone away: what it printed says why")
+}
+
+fn nonsense() -> Failure {
+    Failure::new("the other end is not a `roce perf` of this version (perftest speaks otherwise)")
+}
+
+/// To be raised when what is said here changes.
+const VERSION: u32 = 1;
+const MEETING: &str = "here";
+/// Bytes: room for the introductions of 4096 queue pairs.
+const LONGEST_LINE: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+
+    use roce_verbs::PathMtu;
+
+    use super::super::plan::{self, Test, Verb};
+    use super::{Control, gone, nonsense};
+    use crate::failure::Failure;
+
+    fn text(failure: Failure) -> String {
+        match failure {
+            Failure::Told(text) => text,
+            Failure::AlreadyTold(_) => panic!("nothing was told"),
+        }
+    }
+
+    /// Lets a client with the example plan meet a server of another test.
+    fn meeting(verb: Verb, test: Test) -> [Result<PathMtu, String>; 2] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = thread::spawn(move || {
+            Control::connect("127.0.0.1", port, &plan::example(), PathMtu::B1024)
+                .map(|control| control.agreed_mtu())
+                .map_err(text)
+        });
+        let server = Control::accept(&listener, verb, test, PathMtu::B4096)
+            .map(|(control, _)| control.agreed_mtu())
+            .map_err(text);
+        [server, client.join().unwrap()]
+    }
+
+    #[test]
+    fn both_ends_use_the_smaller_path_mtu() {
+        assert_eq!(meeting(Verb::Write, Test::Bw), [Ok(PathMtu::B1024), Ok(PathMtu::B1024)]);
+    }
+
+    #[test]
+    fn ends_that_run_different_tests_are_told_so() {
+        for outcome in meeting(Verb::Read, Test::Lat) {
+            let why = outcome.unwrap_err();
+            assert!(why.contains("`roce perf read lat`"), "{why}");
+            assert!(why.contains("`roce perf write bw`"), "{why}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_goes_away_is_noticed() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stranger = thread::spawn(move || {
+            Control::connect("127.0.0.1", port, &plan::example(), PathMtu::B1024).map(drop)
+        });
+        let accepted = Control::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
+        let (mut control, _) = accepted.unwrap();
+        stranger.join().unwrap().unwrap();
+        assert_eq!(text(control.meet().unwrap_err()), text(gone()));
+    }
+
+    #[test]
+    fn a_stranger_on_the_port_is_refused() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stranger = thread::spawn(move || {
+            use std::io::Write;
+            std::net::TcpStream::connect(address).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n")
+        });
+        let refusal = Control::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
+        assert_eq!(text(refusal.map(drop).unwrap_err()), text(nonsense()));
+        stranger.join().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,227 @@
+//! Latency: one message under way.
+
+use std::time::{Duration, Instant};
+
+use roce_verbs::{Completion, SendWork};
+
+use super::bandwidth::{Idle, Window};
+use super::control::{Control, Introduction};
+use super::end::{End, SENT};
+use super::plan::{Plan, Verb};
+use super::report::Row;
+use super::statistics::Latency;
+use crate::failure::{Failure, Outcome};
+use crate::status::succeeded;
+
+/// The client's part: begins each round, and measures.
+pub(crate) fn initiate(
+    end: &End,
+    theirs: &Introduction,
+    plan: &Plan,
+    size: u32,
+    control: &mut Control,
+) -> Outcome<Row> {
+    let mut player = Player::new(end, theirs, plan, size, control)?;
+    let mut watch = Stopwatch::new(plan);
+    while watch.wants_more(player.sent) {
+        player.play()?;
+        match plan.verb {
+            Verb::Send => player.wait_for_message()?,
+            Verb::Write => player.wait_for_byte()?,
+            Verb::Read | Verb::Atomic => player.wait_for_completions(0)?,
+        };
+    }
+    player.wait_for_completions(0)?;
+    let parts = if matches!(plan.verb, Verb::Send | Verb::Write) { 2 } else { 1 };
+    watch.row(size, parts)
+}
+
+/// The server's part: answers each message by one; nothing for read and atomic.
+pub(crate) fn serve(
+    end: &End,
+    theirs: &Introduction,
+    plan: &Plan,
+    size: u32,
+    control: &mut Control,
+) -> Outcome {
+    if matches!(plan.verb, Verb::Read | Verb::Atomic) {
+        return Ok(());
+    }
+    let mut player = Player::new(end, theirs, plan, size, control)?;
+    while plan.duration.is_some() || player.sent < plan.iterations {
+        let came = match plan.verb {
+            Verb::Send => player.wait_for_message()?,
+            _ => player.wait_for_byte()?,
+        };
+        if !came {
+            break;
+        }
+        player.play()?;
+    }
+    player.wait_for_completions(0).map(drop)
+}
+
+/// One end of the game.
+struct Player<'a> {
+    end: &'a End,
+    theirs: &'a Introduction,
+    plan: &'a Plan,
+    size: u32,
+    control: &'a mut Control,
+    message: SendWork,
+    idle: Idle,
+    sent: u64,
+    received: u64,
+    /// Our messages that are not complete yet.
+    under_way: u64,
+    /// Receives still to post.
+    to_post: u64,
+}
+
+impl<'a> Player<'a> {
+    fn new(
+        end: &'a End,
+        theirs: &'a Introduction,
+        plan: &'a Plan,
+        size: u32,
+        control: &'a mut Control,
+    ) -> Outcome<Self> {
+        let all = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
+        let message = end.message(plan, theirs, size)?;
+        let to_post = all - end.receives_to_begin_with(plan);
+        let idle = Idle::default();
+        Ok(Self {
+            end,
+            theirs,
+            plan,
+            size,
+            control,
+            message,
+            idle,
+            sent: 0,
+            received: 0,
+            under_way: 0,
+            to_post,
+        })
+    }
+
+    /// Sends the next message.
+    fn play(&mut self) -> Outcome {
+        // The queue is never full: an answer implies that all before it has arrived.
+        self.wait_for_completions(u64::from(self.plan.tx_depth) - 1)?;
+        self.sent += 1;
+        if self.plan.verb == Verb::Write {
+            // What the other end waits to see in its memory.
+            self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
+            if self.size <= self.plan.inline {
+                self.message = self.end.message(self.plan, self.theirs, self.size)?;
+            }
+        }
+        self.under_way += 1;
+        Ok(self.end.qps[0].post_send([self.message.clone()])?)
+    }
+
+    /// Waits for the other's next message; `false` if there will be none.
+    fn wait_for_message(&mut self) -> Outcome<bool> {
+        let expected = self.received + 1;
+        while self.received < expected {
+            match self.end.queue.poll_one() {
+                Some(completion) => self.take(&completion)?,
+                None if self.is_over()? => return Ok(false),
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until the other's next message shows in our memory, at its last byte, as a
+    /// program that is not told of arrivals does; `false` if there will be none.
+    fn wait_for_byte(&mut self) -> Outcome<bool> {
+        self.received += 1;
+        let place = self.end.half + self.size as usize - 1;
+        while self.end.memory.load_u8(place)? != self.received as u8 {
+            match self.end.queue.poll_one() {
+                Some(completion) => self.take(&completion)?,
+                None if self.is_over()? => return Ok(false),
+                None => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until no more than `most` of our messages are incomplete.
+    fn wait_for_completions(&mut self, most: u64) -> Outcome<bool> {
+        while self.under_way > most {
+            match self.end.queue.poll_one() {
+                Some(completion) => self.take(&completion)?,
+                None => {
+                    self.idle.note(self.control)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether the other end has left the game, where it may: a server of a run over time
+    /// learns the end of it so.
+    fn is_over(&mut self) -> Outcome<bool> {
+        let news = self.idle.note(self.control)?;
+        Ok(news && self.plan.duration.is_some())
+    }
+
+    fn take(&mut self, completion: &Completion) -> Outcome {
+        succeeded(completion)?;
+        if completion.work_id & SENT != 0 {
+            self.under_way -= 1;
+            return Ok(());
+        }
+        self.received += 1;
+        if self.to_post > 0 {
+            self.to_post -= 1;
+            self.end.post_receives(0, self.size, 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the time of each round.
+struct Stopwatch {
+    start: Instant,
+    iterations: u64,
+    window: Option<Window>,
+    /// When each message was posted, where the number of messages is given.
+    posted: Vec<Duration>,
+}
+
+impl Stopwatch {
+    fn new(plan: &Plan) -> Self {
+        let window = plan.duration.map(|seconds| Window::new(seconds, plan.margin));
+        let start = Instant::now();
+        Self { start, iterations: plan.iterations, window, posted: Vec::new() }
+    }
+
+    /// Whether another round is to be played, after so many; if so it begins now.
+    fn wants_more(&mut self, played: u64) -> bool {
+        let now = self.start.elapsed();
+        if let Some(window) = &mut self.window {
+            return !window.is_over(now, played);
+        }
+        if played < self.iterations {
+            self.posted.push(now);
+        }
+        played < self.iterations
+    }
+
+    fn row(self, size: u32, parts: u32) -> Outcome<Row> {
+        if let Some(window) = self.window {
+            let (iterations, seconds) = (window.messages(), window.seconds());
+            let average = seconds * 1e6 / f64::from(parts) / iterations.max(1) as f64;
+            let rate = iterations as f64 / seconds;
+            return Ok(Row::LatencyOverTime { size, iterations, average, rate });
+        }
+        let rounds = self.posted.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let latency = Latency::of(rounds, parts)
+            .ok_or_else(|| Failure::new("too few messages for statistics: raise -n"))?;
+        Ok(Row::Latency { size, iterations: self.iterations, latency })
+    }
+}

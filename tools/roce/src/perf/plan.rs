@@ -1,0 +1,145 @@
+//! What is measured, and how: the client decides, the server follows.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// An operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verb {
+    /// Both ends take part: a message into a posted receive
+    Send,
+    /// Into the server's memory, without its help
+    Write,
+    /// Out of the server's memory, without its help
+    Read,
+    /// Change eight bytes of the server's memory
+    Atomic,
+}
+
+/// A quantity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Test {
+    /// Bandwidth: many messages under way
+    Bw,
+    /// Latency: one message under way
+    Lat,
+}
+
+/// An atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum AtomicKind {
+    /// Compare and swap
+    #[value(name = "CMP_AND_SWAP")]
+    CompareAndSwap,
+    /// Fetch and add
+    FetchAndAdd,
+}
+
+/// The settings that both ends must share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) verb: Verb,
+    pub(crate) test: Test,
+    /// Bytes of a message, one run for each.
+    pub(crate) sizes: Vec<u32>,
+    /// Messages of each size on each queue pair, unless there is a duration.
+    pub(crate) iterations: u64,
+    /// Seconds.
+    pub(crate) duration: Option<f64>,
+    /// Seconds at both ends of a duration that do not count.
+    pub(crate) margin: f64,
+    pub(crate) tx_depth: u32,
+    pub(crate) rx_depth: u32,
+    pub(crate) qps: u32,
+    /// Bytes; agreed on when the ends meet.
+    pub(crate) path_mtu: Option<usize>,
+    pub(crate) cq_mod: Option<u32>,
+    pub(crate) outs: u8,
+    pub(crate) atomic: AtomicKind,
+    /// Bytes.
+    pub(crate) inline: u32,
+    pub(crate) qp_timeout: u8,
+}
+
+impl Plan {
+    /// Bytes of the longest message.
+    pub(crate) fn longest(&self) -> u32 {
+        self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// One completion in so many messages of this size: as perftest, which finds that few
+    /// completions help small messages only. Never more than may be under way.
+    pub(crate) fn moderation(&self, size: u32) -> u32 {
+        let usual = if size > LARGE { 1 } else { 100 };
+        self.cq_mod.unwrap_or(usual).min(self.tx_depth)
+    }
+
+    /// Whether what a peer asks for is within reason.
+    pub(crate) fn is_sane(&self) -> bool {
+        (1..=64).contains(&self.sizes.len())
+            && self.longest() <= 1 << 30
+            && (1..=16384).contains(&self.tx_depth)
+            && (1..=16384).contains(&self.rx_depth)
+            && (1..=4096).contains(&self.qps)
+            && (1..=128).contains(&self.outs)
+    }
+}
+
+/// Bytes.
+const LARGE: u32 = 8192;
+
+#[cfg(test)]
+pub(crate) fn example() -> Plan {
+    Plan {
+        verb: Verb::Write,
+        test: Test::Bw,
+        sizes: vec![65536],
+        iterations: 5000,
+        duration: None,
+        margin: 0.0,
+        tx_depth: 128,
+        rx_depth: 512,
+        qps: 1,
+        path_mtu: Some(4096),
+        cq_mod: None,
+        outs: 16,
+        atomic: AtomicKind::FetchAndAdd,
+        inline: 0,
+        qp_timeout: 14,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::example;
+
+    #[test]
+    fn a_plan_survives_the_way_to_the_other_end() {
+        let plan = example();
+        let line = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<super::Plan>(&line).unwrap(), plan);
+    }
+
+    #[test]
+    fn completions_are_never_rarer_than_the_queue_is_deep() {
+        let mut plan = example();
+        assert_eq!((plan.moderation(65536), plan.moderation(64)), (1, 100));
+        plan.tx_depth = 4;
+        assert_eq!(plan.moderation(64), 4);
+    }
+
+    #[test]
+    fn a_peer_cannot_make_us_allocate_without_bound() {
+        let plans = [
+            super::Plan { sizes: vec![u32::MAX], ..example() },
+            super::Plan { sizes: vec![2; 65], ..example() },
+            super::Plan { qps: 1 << 20, ..example() },
+            super::Plan { rx_depth: 1 << 20, ..example() },
+        ];
+        assert!(plans.iter().all(|plan| !plan.is_sane()));
+        assert!(example().is_sane());
+    }
+}

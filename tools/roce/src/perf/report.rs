@@ -1,0 +1,351 @@
+//! What perftest prints: the block of settings, the two ends, a line for each size.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::Options;
+use super::control::Introduction;
+use super::end::End;
+use super::plan::{AtomicKind, Plan, Test, Verb};
+use super::statistics::Latency;
+
+/// The result for one size; rates are messages per second, times microseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Row {
+    Bandwidth { size: u32, messages: u64, peak: Option<f64>, average: f64 },
+    Latency { size: u32, iterations: u64, latency: Latency },
+    LatencyOverTime { size: u32, iterations: u64, average: f64, rate: f64 },
+}
+
+/// How it is to be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    pub(crate) gbits: bool,
+    pub(crate) json: bool,
+}
+
+/// The settings that the block shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    title: String,
+    device: String,
+    gid_index: u8,
+    is_client: bool,
+}
+
+/// A report under way.
+#[derive(Debug)]
+pub(crate) struct Report<'a> {
+    style: Style,
+    plan: &'a Plan,
+    settings: Settings,
+    rows: Vec<Row>,
+}
+
+impl From<&Options> for Style {
+    fn from(options: &Options) -> Self {
+        Self { gbits: options.gbits, json: options.json }
+    }
+}
+
+impl<'a> Report<'a> {
+    /// Begins: prints the block of settings.
+    pub(crate) fn new(style: Style, plan: &'a Plan, end: &End, is_client: bool) -> Self {
+        let settings = Settings {
+            title: title(plan),
+            device: end.device.interface().to_owned(),
+            gid_index: end.gid_index,
+            is_client,
+        };
+        let report = Self { style, plan, settings, rows: Vec::new() };
+        if !style.json {
+            print!("{}", report.block());
+        }
+        report
+    }
+
+    /// Prints who the two ends are, and the names of the columns.
+    pub(crate) fn introduce(&self, mine: &Introduction, theirs: &Introduction) {
+        if self.style.json {
+            return;
+        }
+        for (side, end) in [("local", mine), ("remote", theirs)] {
+            print!("{}", self.introduction(side, end));
+        }
+        println!("{LINE}\n{}", self.columns());
+    }
+
+    /// Prints a result.
+    pub(crate) fn row(&mut self, row: Row) {
+        if !self.style.json {
+            println!("{}", self.line(&row));
+        }
+        self.rows.push(row);
+    }
+
+    /// Ends the report.
+    pub(crate) fn finish(self) {
+        if self.style.json {
+            println!("{:#}", self.to_json());
+        } else {
+            println!("{LINE}");
+        }
+    }
+
+    fn block(&self) -> String {
+        let (plan, settings) = (self.plan, &self.settings);
+        let mut text = format!("{LINE}\n                    {}\n", settings.title);
+        let mut say = |line: String| text += &(line + "\n");
+        say(format!(" Dual-port       : OFF\t\tDevice         : {}", settings.device));
+        say(format!(" Number of qps   : {}\t\tTransport type : IB", plan.qps));
+        say(" Connection type : RC\t\tUsing SRQ      : OFF".to_owned());
+        if settings.is_client {
+            say(format!(" TX depth        : {}", plan.tx_depth));
+        }
+        if plan.verb == Verb::Send && (!settings.is_client || plan.test == Test::Lat) {
+            say(format!(" RX depth        : {}", plan.rx_depth));
+        }
+        if plan.test == Test::Bw {
+            say(format!(" CQ Moderation   : {}", plan.moderation(plan.longest())));
+        }
+        say(format!(" Mtu             : {}[B]", plan.path_mtu.unwrap_or(0)));
+        say(" Link type       : Ethernet".to_owned());
+        say(format!(" GID index       : {}", settings.gid_index));
+        if matches!(plan.verb, Verb::Read | Verb::Atomic) {
+            say(format!(" Outstand reads  : {}", plan.outs));
+        } else {
+            say(format!(" Max inline data : {}[B]", plan.inline));
+        }
+        say(" rdma_cm QPs\t : OFF".to_owned());
+        say(format!(" Data ex. method : Ethernet\n{LINE}"));
+        text
+    }
+
+    fn introduction(&self, side: &str, end: &Introduction) -> String {
+        let mut text = String::new();
+        for qp in &end.qps {
+            text += &format!(
+                " {side} address: LID 0000 QPN {:#06x} PSN {:#06x}",
+                qp.number, qp.first_psn
+            );
+            if self.plan.verb == Verb::Read {
+                text += &format!(" OUT {:#04x}", self.plan.outs);
+            }
+            if matches!(self.plan.verb, Verb::Read | Verb::Write) {
+                text += &format!(" RKey {:#08x} VAddr {:#018x}", end.key, end.address);
+            }
+            text += &format!("\n GID: {}\n", end.gid.map(|byte| format!("{byte:02}")).join(":"));
+        }
+        text
+    }
+
+    fn columns(&self) -> &'static str {
+        match (self.plan.test, self.plan.duration, self.style.gbits) {
+            (Test::Bw, _, false) => {
+                " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
+            }
+            (Test::Bw, _, true) => {
+                " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+            }
+            (Test::Lat, None, _) => {
+                " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
+                 t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+            }
+            (Test::Lat, Some(_), _) => {
+                " #bytes        #iterations       t_avg[usec]    tps average"
+            }
+        }
+    }
+
+    fn line(&self, row: &Row) -> String {
+        match row {
+            Row::Bandwidth { size, messages, peak, average } => {
+                let unit = self.bytes_a_second(*size);
+                let (peak, bandwidth) = (peak.unwrap_or(0.0) * unit, average * unit);
+                let rate = average / 1e6;
+                if self.style.gbits && bandwidth < 0.1 {
+                    format!(
+                        " {size:<7}    {messages}           {peak:<7.6}            \
+                         {bandwidth:<7.6}            {rate:<7.6}"
+                    )
+                } else {
+                    format!(
+                        " {size:<7}    {messages:<10}       {peak:<7.2}            \
+                         {bandwidth:<7.2}\t\t     {rate:<7.6}"
+                    )
+                }
+            }
+            Row::Latency { size, iterations, latency: time } => format!(
+                " {size:<7} {iterations}          {:<7.2}        {:<7.2}      {:<7.2}  \t       \
+                 {:<7.2}     \t{:<7.2}\t\t{:<7.2} \t\t{:<7.2}",
+                time.min,
+                time.max,
+                time.typical,
+                time.average,
+                time.deviation,
+                time.percentile_99,
+                time.percentile_99_9
+            ),
+            Row::LatencyOverTime { size, iterations, average, rate } => {
+                format!(
+                    " {size:<7}       {iterations}            {average:<7.2}        {rate:<7.2}"
+                )
+            }
+        }
+    }
+
+    /// What one message a second is worth in the unit of the report.
+    fn bytes_a_second(&self, size: u32) -> f64 {
+        let size = f64::from(size);
+        if self.style.gbits { size * 8.0 / 1e9 } else { size / f64::from(1 << 20) }
+    }
+
+    fn to_json(&self) -> Value {
+        let plan = self.plan;
+        let mut info = Map::new();
+        let mut say = |name: &str, value: Value| drop(info.insert(name.to_owned(), value));
+        say("test", json!(self.settings.title.replace(' ', "_")));
+        say("Device", json!(self.settings.device));
+        say("Number_of_qps", json!(plan.qps));
+        say("Connection_type", json!("RC"));
+        say("TX_depth", json!(plan.tx_depth));
+        say("Mtu", json!(plan.path_mtu));
+        say("Link_type", json!("Ethernet"));
+        say("GID_index", json!(self.settings.gid_index));
+        if plan.test == Test::Bw {
+            say("CQ_Moderation", json!(plan.moderation(plan.longest())));
+            say("BW_unit", json!(if self.style.gbits { "Gb/sec" } else { "MiB/sec" }));
+        }
+        let rows: Vec<Value> = self.rows.iter().map(|row| self.row_to_json(row)).collect();
+        json!({ "test_info": info, "results": rows })
+    }
+
+    fn row_to_json(&self, row: &Row) -> Value {
+        match row {
+            Row::Bandwidth { size, messages, peak, average } => {
+                let unit = self.bytes_a_second(*size);
+                json!({
+                    "MsgSize": size,
+                    "n_iterations": messages,
+                    "BW_peak": peak.map(|peak| peak * unit),
+                    "BW_average": average * unit,
+                    "MsgRate": average / 1e6,
+                })
+            }
+            Row::Latency { size, iterations, latency: time } => json!({
+                "MsgSize": size,
+                "n_iterations": iterations,
+                "t_min": time.min,
+                "t_max": time.max,
+                "t_typical": time.typical,
+                "t_avg": time.average,
+                "t_stdev": time.deviation,
+                "percentile_99": time.percentile_99,
+                "percentile_99.9": time.percentile_99_9,
+            }),
+            Row::LatencyOverTime { size, iterations, average, rate } => json!({
+                "MsgSize": size,
+                "n_iterations": iterations,
+                "t_avg": average,
+                "tps_average": rate,
+            }),
+        }
+    }
+}
+
+fn title(plan: &Plan) -> String {
+    let verb = match (plan.verb, plan.atomic) {
+        (Verb::Send, _) => "Send",
+        (Verb::Write, _) => "RDMA_Write",
+        (Verb::Read, _) => "RDMA_Read",
+        (Verb::Atomic, AtomicKind::FetchAndAdd) => "Atomic FETCH_AND_ADD",
+        (Verb::Atomic, AtomicKind::CompareAndSwap) => "Atomic CMP_AND_SWAP",
+    };
+    let test = if plan.test == Test::Bw { "BW" } else { "Latency" };
+    format!("{verb} {test} Test")
+}
+
+const LINE: &str =
+    "---------------------------------------------------------------------------------------";
+
+#[cfg(test)]
+mod tests {
+    use super::super::control::QueuePairName;
+    use super::super::plan;
+    use super::*;
+
+    fn report(plan: &Plan, gbits: bool) -> Report<'_> {
+        let settings = Settings {
+            title: title(plan),
+            device: "eth0".to_owned(),
+            gid_index: 1,
+            is_client: true,
+        };
+        Report { style: Style { gbits, json: false }, plan, settings, rows: Vec::new() }
+    }
+
+    fn latency() -> Row {
+        let latency = Latency {
+            min: 5.1,
+            max: 40.25,
+            typical: 6.0,
+            average: 6.5,
+            deviation: 1.25,
+            percentile_99: 9.0,
+            percentile_99_9: 33.333,
+        };
+        Row::Latency { size: 2, iterations: 1000, latency }
+    }
+
+    fn bandwidth() -> Row {
+        Row::Bandwidth { size: 65536, messages: 5000, peak: Some(60000.0), average: 50000.0 }
+    }
+
+    #[test]
+    fn bandwidth_is_reported_as_perftest_reports_it() {
+        let plan = plan::example();
+        let mut report = report(&plan, false);
+        let end = Introduction {
+            qps: vec![QueuePairName { number: 0x11, first_psn: 0x8a4e6f }],
+            gid: std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
+            address: 0x7f3a_9e3f_0000,
+            key: 0x2b8,
+        };
+        let text = [
+            report.block(),
+            report.introduction("local", &end),
+            format!("{LINE}\n{}\n{}\n", report.columns(), report.line(&bandwidth())),
+        ];
+        insta::assert_snapshot!("write_bw", text.concat());
+        report.rows.push(bandwidth());
+        insta::assert_snapshot!("write_bw_json", format!("{:#}", report.to_json()));
+    }
+
+    #[test]
+    fn gigabits_are_decimal_and_slow_ones_have_more_digits() {
+        let plan = plan::example();
+        let report = report(&plan, true);
+        let slow = Row::Bandwidth { size: 2, messages: 1000, peak: None, average: 10_000.0 };
+        let lines = [report.columns().to_owned(), report.line(&bandwidth()), report.line(&slow)];
+        insta::assert_snapshot!("gbits", lines.join("\n"));
+    }
+
+    #[test]
+    fn latency_is_reported_as_perftest_reports_it() {
+        let plan = Plan { verb: Verb::Send, test: Test::Lat, sizes: vec![2], ..plan::example() };
+        let mut report = report(&plan, false);
+        let text = [report.block(), report.columns().to_owned(), report.line(&latency())];
+        insta::assert_snapshot!("send_lat", text.join("\n"));
+        report.rows.push(latency());
+        insta::assert_snapshot!("send_lat_json", format!("{:#}", report.to_json()));
+    }
+
+    #[test]
+    fn latency_over_time_has_an_average_and_a_rate() {
+        let plan = Plan { test: Test::Lat, duration: Some(3.0), ..plan::example() };
+        let report = report(&plan, false);
+        let row = Row::LatencyOverTime { size: 2, iterations: 100, average: 5.0, rate: 33.3 };
+        let lines = [report.columns().to_owned(), report.line(&row)];
+        insta::assert_snapshot!("lat_duration", lines.join("\n"));
+    }
+}

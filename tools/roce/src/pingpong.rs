@@ -1,0 +1,353 @@
+//! `roce pingpong`: what `ibv_rc_pingpong` does, for and against it.
+//!
+//! Options, printed lines and behaviour on the wire are those of the program in rdma-core,
+//! so that either end of a run may be the one or the other. Both use one buffer for what
+//! they send and what they receive, one completion queue, and post receives again when no
+//! more than one is left.
+
+use std::io::{self, Write};
+use std::net::{Ipv6Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use roce_verbs::exchange::{self, Identity};
+use roce_verbs::{
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device,
+    MemoryRegion, PathMtu, QueuePair, RecvWork, SendOperation, SendWork,
+};
+
+use crate::failure::{Failure, Outcome};
+use crate::status::succeeded;
+use crate::traffic::Traffic;
+use crate::{local, number};
+
+/// Bounce a message between two machines, as ibv_rc_pingpong does, which may be the other end
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The server to connect to; without it, be the server
+    #[arg(conflicts_with = "local")]
+    host: Option<String>,
+    /// TCP port on which the two ends find each other
+    #[arg(short, long, default_value_t = 18515)]
+    port: u16,
+    /// Interface to use [default: the first that can carry RoCE]
+    #[arg(short = 'd', long = "ib-dev", alias = "dev", value_name = "INTERFACE")]
+    device: Option<String>,
+    /// Port of the device; an interface has only port 1
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=1))]
+    ib_port: u8,
+    /// Bytes of a message
+    #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
+    #[arg(value_parser = number::parse_u32)]
+    size: u32,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, the same at both ends
+    #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu)]
+    mtu: PathMtu,
+    /// Receives to post at a time
+    #[arg(short, long, value_name = "N", default_value_t = 500)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    rx_depth: u32,
+    /// Messages each way
+    #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = number::parse_u32)]
+    iterations: u32,
+    /// Service level; RoCE has none, so any is accepted
+    #[arg(short = 'l', long, value_name = "N", default_value_t = 0)]
+    sl: u8,
+    /// Sleep until a completion comes, instead of polling
+    #[arg(short, long)]
+    events: bool,
+    /// Row of the GID table to use [default: the first IPv4 address, else IPv6]
+    #[arg(short, long, value_name = "INDEX")]
+    gid_idx: Option<u8>,
+    /// Look at what was received: the first byte of each page (give it at both ends)
+    #[arg(short = 'c', long = "chk")]
+    check: bool,
+    #[command(flatten)]
+    missing: Missing,
+    #[command(flatten)]
+    traffic: Traffic,
+}
+
+/// Options of `ibv_rc_pingpong` for hardware that this is not; it answers them as that
+/// program does on a device without such hardware.
+#[derive(Args, Clone, Copy, Debug)]
+struct Missing {
+    #[arg(short, long, hide = true)]
+    odp: bool,
+    #[arg(short = 'O', long, hide = true)]
+    iodp: bool,
+    #[arg(short = 'P', long, hide = true)]
+    prefetch: bool,
+    #[arg(short, long, hide = true)]
+    ts: bool,
+    #[arg(short = 'j', long, hide = true)]
+    dm: bool,
+    /// Another way to post the same work: makes no difference here.
+    #[arg(short = 'N', long = "new_send", hide = true)]
+    _new_send: bool,
+}
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Outcome {
+    options.missing.refuse()?;
+    if options.traffic.local && options.traffic.role.is_none() {
+        return local::run(&options.traffic);
+    }
+    local::begin(options.traffic.role)?;
+    let device = options.traffic.open_device(options.device.as_deref())?;
+    let mut end = End::new(options, &device)?;
+    let client_of = options.host.clone().or_else(|| local::server_of(options.traffic.role));
+    end.find_the_other(client_of.as_deref())?;
+    end.bounce(client_of.is_some())?;
+    let sound = client_of.is_some() || end.contents_are_sound()?;
+    io::stdout().flush()?;
+    local::linger(options.traffic.role);
+    options.traffic.finish(&device)?;
+    if sound { Ok(()) } else { Err(Failure::new("what was received is not what was sent")) }
+}
+
+/// One end of the game.
+struct End<'a> {
+    options: &'a Options,
+    connect: ConnectOptions,
+    region: MemoryRegion,
+    channel: Option<CompletionChannel>,
+    queue: CompletionQueue,
+    qp: QueuePair,
+    score: Score,
+}
+
+/// What has happened so far.
+#[derive(Debug, Default)]
+struct Score {
+    sent: u32,
+    received: u32,
+    /// Receives posted and not completed.
+    posted: u32,
+    /// What must complete before the next message is sent: bits of [`RECEIVE`] and [`SEND`].
+    pending: u64,
+}
+
+impl<'a> End<'a> {
+    fn new(options: &'a Options, device: &Device) -> Outcome<Self> {
+        let pd = device.alloc_pd()?;
+        let region = pd.register(options.size.max(1) as usize, AccessFlags::LOCAL_WRITE)?;
+        region.write(0, &vec![FILLING; options.size as usize])?;
+        let channel = options.events.then(|| device.create_completion_channel()).transpose()?;
+        let queue = device.create_cq(options.rx_depth as usize + 1, channel.as_ref())?;
+        let qp = pd
+            .queue_pair(&queue, &queue)
+            .max_send_wr(1)
+            .max_recv_wr(options.rx_depth)
+            .max_send_sge(1)
+            .max_recv_sge(1)
+            .build()?;
+        let connect = ConnectOptions {
+            gid_index: options.gid_idx,
+            path_mtu: Some(options.mtu),
+            access: AccessFlags::empty(),
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            ..ConnectOptions::default()
+        };
+        qp.init(&connect)?;
+        let mut end =
+            Self { options, connect, region, channel, queue, qp, score: Score::default() };
+        end.post_receives(options.rx_depth)?;
+        end.queue.arm(false);
+        Ok(end)
+    }
+
+    /// Learns who the other end is, and connects to it.
+    fn find_the_other(&mut self, host: Option<&str>) -> Outcome {
+        let mine = self.qp.identity(self.options.gid_idx)?;
+        let port = self.options.port;
+        // Before the line below is printed: whoever reads it may start the client.
+        let listener = host.is_none().then(|| listen(port)).transpose()?;
+        println!("  local address:  {}", in_words(&mine));
+        let connect = |theirs: &Identity| self.qp.connect_from_init(theirs, &self.connect);
+        let theirs = match (&listener, host) {
+            (Some(listener), _) => {
+                local::announce_ready(self.options.traffic.role);
+                exchange::accept(listener, |theirs| connect(theirs).map(|()| mine))?
+            }
+            (None, host) => {
+                let host = host.unwrap_or_default();
+                let theirs = exchange::connect((host, port), &mine)
+                    .map_err(|error| Failure::of(format!("{host}:{port}"), error))?;
+                connect(&theirs)?;
+                theirs
+            }
+        };
+        println!("  remote address: {}", in_words(&theirs));
+        Ok(())
+    }
+
+    fn bounce(&mut self, first: bool) -> Outcome {
+        self.score.pending = RECEIVE;
+        if first {
+            if self.options.check {
+                self.pages().try_for_each(|page| self.region.store_u8(page, MARK))?;
+            }
+            self.post_send()?;
+            self.score.pending |= SEND;
+        }
+        let start = Instant::now();
+        let mut completions = Vec::with_capacity(2);
+        while self.score.received < self.options.iterations
+            || self.score.sent < self.options.iterations
+        {
+            if let Some(channel) = &self.channel {
+                channel.wait(None)?;
+                self.queue.arm(false);
+            }
+            // After an event all there is, since no other event tells of the second one.
+            while self.queue.poll(&mut completions, 2) > 0 {
+                for completion in completions.drain(..) {
+                    self.take(&completion)?;
+                }
+            }
+        }
+        self.print_result(start.elapsed());
+        Ok(())
+    }
+
+    fn take(&mut self, completion: &Completion) -> Outcome {
+        succeeded(completion)?;
+        if completion.work_id == SEND {
+            self.score.sent += 1;
+        } else {
+            self.score.received += 1;
+            self.score.posted -= 1;
+            if self.score.posted <= 1 {
+                self.post_receives(self.options.rx_depth - self.score.posted)?;
+            }
+        }
+        self.score.pending &= !completion.work_id;
+        if self.score.sent < self.options.iterations && self.score.pending == 0 {
+            self.post_send()?;
+            self.score.pending = RECEIVE | SEND;
+        }
+        Ok(())
+    }
+
+    fn post_receives(&mut self, count: u32) -> Outcome {
+        let buffer = self.region.sge(..self.options.size as usize)?;
+        let work = RecvWork { work_id: RECEIVE, scatter: [buffer].into() };
+        self.qp.post_recv((0..count).map(|_| work.clone()))?;
+        self.score.posted += count;
+        Ok(())
+    }
+
+    fn post_send(&self) -> Outcome {
+        let buffer = self.region.sge(..self.options.size as usize)?;
+        Ok(self.qp.post_send([SendWork {
+            work_id: SEND,
+            operation: SendOperation::Send { immediate: None, invalidate: None },
+            data: Data::Gather([buffer].into()),
+            signaled: true,
+            solicited: false,
+            fence: false,
+        }])?)
+    }
+
+    fn print_result(&self, elapsed: Duration) {
+        let (seconds, iterations) = (elapsed.as_secs_f64(), self.options.iterations);
+        let bytes = u64::from(self.options.size) * u64::from(iterations) * 2;
+        let micros = seconds * 1e6;
+        let rate = bytes as f64 * 8.0 / micros;
+        println!("{bytes} bytes in {seconds:.2} seconds = {rate:.2} Mbit/sec");
+        let each = micros / f64::from(iterations.max(1));
+        println!("{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter");
+    }
+
+    /// Looks at the first byte of each page, where the client has left its mark.
+    fn contents_are_sound(&self) -> Outcome<bool> {
+        let mut sound = true;
+        for page in self.pages().filter(|_| self.options.check) {
+            if self.region.load_u8(page)? != MARK {
+                println!("invalid data in page {}", page / PAGE);
+                sound = false;
+            }
+        }
+        Ok(sound)
+    }
+
+    fn pages(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.options.size as usize).step_by(PAGE)
+    }
+}
+
+impl Missing {
+    fn refuse(self) -> Outcome {
+        let missing = if self.odp || self.iodp {
+            "the device isn't ODP capable or does not support RC send and receive with ODP"
+        } else if self.prefetch {
+            "prefetch is valid only with on-demand memory region"
+        } else if self.dm {
+            "device doesn't support dm allocation"
+        } else if self.ts {
+            "the device isn't completion timestamp capable"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(missing))
+    }
+}
+
+/// Waits for clients on all addresses, of IPv6 and IPv4 where the system has both.
+pub(crate) fn listen(port: u16) -> Outcome<TcpListener> {
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+        .map_err(|error| {
+            let hint = if error.kind() == io::ErrorKind::AddrInUse {
+                "; another server may be running: stop it, or choose another port with -p"
+            } else {
+                ""
+            };
+            Failure::new(format!("cannot listen on TCP port {port}: {error}{hint}"))
+        })
+}
+
+fn in_words(end: &Identity) -> String {
+    let gid = Ipv6Addr::from(end.gid.0);
+    format!("LID 0x0000, QPN 0x{:06x}, PSN 0x{:06x}, GID {gid}", end.qpn.get(), end.psn.get())
+}
+
+/// Parses a path MTU given in bytes.
+pub(crate) fn path_mtu(text: &str) -> Result<PathMtu, String> {
+    let bytes = usize::try_from(number::parse(text)?).ok();
+    bytes
+        .and_then(PathMtu::from_bytes)
+        .ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
+}
+
+/// Work request ids, which are bits so that they can be pending together.
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+
+/// What the buffer holds at first.
+const FILLING: u8 = 0x7b;
+/// What the client puts at the start of each page when it is to be checked.
+const MARK: u8 = 0;
+const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use roce_verbs::{Gid, Psn, Qpn};
+
+    use super::*;
+
+    #[test]
+    fn an_end_is_printed_as_ibv_rc_pingpong_prints_it() {
+        let end = Identity {
+            qpn: Qpn::new(0x11).unwrap(),
+            psn: Psn::new(0xabcdef).unwrap(),
+            gid: Gid::from(std::net::IpAddr::from([10, 0, 0, 1])),
+        };
+        let line = "LID 0x0000, QPN 0x000011, PSN 0xabcdef, GID ::ffff:10.0.0.1";
+        assert_eq!(in_words(&end), line);
+    }
+}

@@ -1,0 +1,80 @@
+//! Completion statuses in the words that the RDMA tools print.
+
+use roce_verbs::{Completion, CompletionStatus as Status};
+
+use crate::failure::{Failure, Outcome};
+
+/// What `ibv_wc_status_str` says of a status.
+pub(crate) const fn in_words(status: Status) -> &'static str {
+    match status {
+        Status::Success => "success",
+        Status::LocalLengthError => "local length error",
+        Status::LocalQpOperationError => "local QP operation error",
+        Status::LocalProtectionError => "local protection error",
+        Status::WorkRequestFlushed => "Work Request Flushed Error",
+        Status::MemoryWindowBindError => "memory management operation error",
+        Status::BadResponse => "bad response error",
+        Status::LocalAccessError => "local access error",
+        Status::RemoteInvalidRequest => "remote invalid request error",
+        Status::RemoteAccessError => "remote access error",
+        Status::RemoteOperationError => "remote operation error",
+        Status::RetryExceeded => "transport retry counter exceeded",
+        Status::RnrRetryExceeded => "RNR retry counter exceeded",
+        Status::FatalError => "fatal error",
+        _ => "general error",
+    }
+}
+
+/// A completion that must be a success; otherwise the line that `ibv_rc_pingpong` prints, and
+/// what to do about it.
+pub(crate) fn succeeded(completion: &Completion) -> Outcome {
+    let status = completion.status;
+    if status == Status::Success {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "Failed status {} ({}) for wr_id {}{}",
+        in_words(status),
+        status.code(),
+        completion.work_id & 0xffff_ffff,
+        advice(status)
+    )))
+}
+
+const fn advice(status: Status) -> &'static str {
+    match status {
+        Status::RetryExceeded => {
+            "\nThe other end does not answer: is it still running, does every firewall let UDP \
+             port 4791\nthrough, and does the whole path carry packets of this MTU (-m)?"
+        }
+        Status::LocalLengthError | Status::RemoteInvalidRequest => {
+            "\nDo both ends use the same message size (-s)?"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roce_verbs::{CompletionOperation, Qpn};
+
+    use super::*;
+
+    #[test]
+    fn a_failure_reads_as_ibv_rc_pingpong_prints_it() {
+        let completion = Completion {
+            work_id: 2,
+            qpn: Qpn::new(17).unwrap(),
+            status: Status::RnrRetryExceeded,
+            operation: CompletionOperation::Send,
+            byte_len: 0,
+            immediate: None,
+            invalidated_key: None,
+            solicited: false,
+        };
+        let failure = succeeded(&completion).unwrap_err();
+        let line = "Failed status RNR retry counter exceeded (13) for wr_id 2";
+        assert!(matches!(failure, Failure::Told(text) if text == line));
+        assert!(succeeded(&Completion { status: Status::Success, ..completion }).is_ok());
+    }
+}

@@ -1,0 +1,190 @@
+//! Commands run at both ends of a private network (tier 1).
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn pingpong_prints_what_ibv_rc_pingpong_prints() -> Outcome {
+    for events in [&[][..], &["--events"]] {
+        let output = roce(&["pingpong", "--local", "-n", "50", "-c"], events)?;
+        let text = succeeded(&output)?;
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("  local address:  LID 0x0000, QPN 0x"), "{text}");
+        assert!(lines[0].ends_with(", GID ::ffff:10.0.0.2"), "{text}");
+        assert!(lines[1].starts_with("  remote address: LID 0x0000, QPN 0x"), "{text}");
+        assert!(lines[1].ends_with(", GID ::ffff:10.0.0.1"), "{text}");
+        assert!(lines[2].starts_with("409600 bytes in 0."), "{text}");
+        assert!(lines[2].ends_with(" Mbit/sec"), "{text}");
+        assert!(lines[3].starts_with("50 iters in 0."), "{text}");
+        assert!(lines[3].ends_with(" usec/iter"), "{text}");
+        assert_eq!(lines.len(), 4, "{text}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn every_operation_is_measured_in_bandwidth_and_latency() -> Outcome {
+    for verb in ["send", "write", "read", "atomic"] {
+        for (test, figure) in [("bw", "BW_average"), ("lat", "t_typical")] {
+            let output = roce(&["perf", verb, test, "--local", "--json"], &["-n", "100"])?;
+            let report: serde_json::Value = serde_json::from_str(&succeeded(&output)?)?;
+            let result = &report["results"][0];
+            assert_eq!(result["n_iterations"], 100, "{report}");
+            assert!(result[figure].as_f64().is_some_and(|value| value > 0.0), "{report}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
+    for verb in ["send", "write", "read"] {
+        let arguments = ["perf", verb, "bw", "--local", "--json", "-q", "5", "-s", "4K"];
+        let report: serde_json::Value =
+            serde_json::from_str(&succeeded(&roce(&arguments, &["-n", "30"])?)?)?;
+        assert_eq!(report["results"][0]["n_iterations"], 150, "{report}");
+        let report: serde_json::Value =
+            serde_json::from_str(&succeeded(&roce(&arguments, &["-D", "0.4"])?)?)?;
+        assert!(report["results"][0]["n_iterations"].as_u64() > Some(0), "{report}");
+    }
+    for verb in ["send", "write", "read", "atomic"] {
+        let arguments = ["perf", verb, "lat", "--local", "--json", "-D", "0.4"];
+        let report: serde_json::Value = serde_json::from_str(&succeeded(&roce(&arguments, &[])?)?)?;
+        assert!(report["results"][0]["tps_average"].as_f64() > Some(0.0), "{report}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_ordinary_user_needs_no_root() -> Outcome {
+    let directory = Directory::new("user")?;
+    let program = directory.0.join("roce");
+    fs::copy(env!("CARGO_BIN_EXE_roce"), &program)?;
+    let mut command = Command::new(&program);
+    command.args(["pingpong", "--local", "-n", "20"]).current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    succeeded(&command.output()?)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_capture_is_written_whole() -> Outcome {
+    let directory = Directory::new("pcap")?;
+    let file = directory.0.join("out.pcapng");
+    let name = file.to_str().ok_or("a path that is text")?;
+    succeeded(&roce(&["pingpong", "--local", "-n", "10", "-s", "64"], &["--pcap", name])?)?;
+    let capture = fs::read(&file)?;
+    assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a], "it is not pcapng");
+    // Ten messages each way, of 64 bytes behind 58 of headers and ICRC, at the very least.
+    assert!(capture.len() > 20 * (64 + 58), "{} bytes", capture.len());
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn what_is_lost_is_sent_again() -> Outcome {
+    let faults = ["--loss", "2%", "--duplicate", "1%", "--reorder", "1%", "--seed", "7"];
+    succeeded(&roce(&["pingpong", "--local", "-n", "200", "-c"], &faults)?)?;
+    succeeded(&roce(&["perf", "write", "bw", "--local", "-n", "50"], &faults)?)?;
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_failure_at_either_end_is_told_and_exits_non_zero() -> Outcome {
+    let output = roce(&["pingpong", "--local", "-d", "nosuch0"], &[])?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("nosuch0"), "{told}");
+    let output = roce(&["pingpong", "--local", "--link-mtu", "600", "-m", "1024"], &[])?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("path MTU 1024"), "{told}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_run_that_is_killed_leaves_no_process_behind() -> Outcome {
+    let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
+        .args(["perf", "write", "bw", "--local", "-D", "60"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let pipe = parent.stdout.take().ok_or("no output")?;
+    let begun = BufReader::new(pipe).lines().map_while(Result::ok).any(|l| l.contains("#bytes"));
+    assert!(begun, "the run did not begin");
+    let children = children_of(parent.id())?;
+    assert_eq!(children.len(), 2);
+    parent.kill()?;
+    parent.wait()?;
+    let patience = Instant::now() + Duration::from_secs(10);
+    while children.iter().any(|child| is_alive(*child)) {
+        assert!(Instant::now() < patience, "a child outlived its parent");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn roce(arguments: &[&str], more: &[&str]) -> Result<Output, Box<dyn Error>> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_roce")).args(arguments).args(more).output()?)
+}
+
+/// What it printed, if it exited well and had nothing to complain about.
+fn succeeded(output: &Output) -> Result<String, Box<dyn Error>> {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout.clone())?);
+    }
+    Err(format!("{}: {complaint}", output.status).into())
+}
+
+/// The processes that any thread of a process has started.
+fn children_of(pid: u32) -> Result<Vec<u32>, Box<dyn Error>> {
+    let mut children = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let list = fs::read_to_string(task?.path().join("children"))?;
+        children.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(children)
+}
+
+/// Whether a process runs; one that only waits to be reaped does not.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// A directory that anybody may enter, gone when dropped.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Result<Self, Box<dyn Error>> {
+        let path = std::env::temp_dir().join(format!("roce-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const NOBODY: u32 = 65534;
