@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing, Received};
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, Instant, TransmitLimits};
-use roce_wire::{BTH_LEN, Frame, ParseOptions, Qpn, UdpChecksum, seal, source_port_for};
+use roce_wire::{BTH_LEN, BadIcrc, Frame, ParseOptions, Qpn, UdpChecksum, seal, source_port_for};
 
 use crate::completion_queue;
 use crate::events::EventQueue;
@@ -169,7 +169,7 @@ impl Engine {
                 let Some(entry) = paths.find(transmit.path) else {
                     // The queue pair keeps its path alive, so this cannot be; a packet
                     // without a way is lost, and the protocol recovers from loss.
-                    *drops.entry("no_path").or_default() += 1;
+                    *drops.entry("drop_no_path").or_default() += 1;
                     continue;
                 };
                 let mut outer = entry.outer;
@@ -186,7 +186,7 @@ impl Engine {
                 let len = start + transmit.len;
                 let frame = &mut slot[..len];
                 if seal(&outer, *identification, frame, transmit.segment_len, checksum).is_err() {
-                    *drops.entry("unsealable").or_default() += 1;
+                    *drops.entry("drop_unsealable").or_default() += 1;
                     continue;
                 }
                 *identification = identification.wrapping_add(transmit.packets as u16);
@@ -203,7 +203,7 @@ impl Engine {
                     Via::ThisHost if lo_limits.is_some_and(|limits| fits(outgoing, limits)) => {
                         to_lo.push_back((frame.to_vec(), outgoing));
                     }
-                    Via::ThisHost => *drops.entry("no_loopback_interface").or_default() += 1,
+                    Via::ThisHost => *drops.entry("drop_no_loopback_interface").or_default() += 1,
                 }
             }
             None
@@ -296,12 +296,12 @@ impl Inbound<'_> {
             Err(error) => return self.drop_for(error.counter()),
         };
         if !self.gids.owns(frame.destination()) {
-            return self.drop_for("not_our_address");
+            return self.drop_for("drop_not_our_address");
         }
         for packet in frame.packets(segment_len) {
             match packet.map(|packet| packet.verify_icrc()) {
                 Ok(Ok(packet)) => self.endpoint.handle_packet(self.now, &packet, self.memory),
-                Ok(Err(_bad_icrc)) => self.drop_for("bad_icrc"),
+                Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),
                 Err(error) => self.drop_for(error.counter()),
             }
         }

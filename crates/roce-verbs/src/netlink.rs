@@ -94,25 +94,36 @@ impl Surroundings {
         source: IpAddr,
         destination: IpAddr,
     ) -> Result<NextHop, RouteError> {
-        let no_route = |name: &str| RouteError::NoRoute { destination, interface: name.to_owned() };
-        // Without an interface first: an address of this host is local whoever asks.
-        let anyhow = self.questions.route(None, destination)?;
-        if anyhow.is_some_and(|route| route.header.kind == RouteType::Local) {
+        let Some(route) = self.route_to(destination)? else {
+            return Err(RouteError::NoRoute { destination, interface: self.name.clone() });
+        };
+        if route.header.kind == RouteType::Local {
             return Ok(NextHop::ThisHost);
-        }
-        let route = self.questions.route(Some(self.index), destination)?;
-        let route = route.ok_or_else(|| no_route(&self.name))?;
-        if matches!(route.header.kind, RouteType::Unreachable | RouteType::BlackHole) {
-            return Err(no_route(&self.name));
         }
         let next_hop = gateway_of(&route).unwrap_or(destination);
         self.resolve(source, next_hop).map(NextHop::Station)
     }
 
+    /// The kernel's route to `destination`, over this interface where there is a choice.
+    fn route_to(&mut self, destination: IpAddr) -> Result<Option<RouteMessage>, RouteError> {
+        // Without naming the interface first: the kernel takes *any* address for a
+        // neighbour's when it is told where to look for it.
+        let Some(route) = self.questions.route(None, destination)? else { return Ok(None) };
+        let refused = matches!(route.header.kind, RouteType::Unreachable | RouteType::BlackHole);
+        let here = route.attributes.contains(&RouteAttribute::Oif(self.index));
+        match route.header.kind {
+            _ if refused => Ok(None),
+            RouteType::Local => Ok(Some(route)),
+            _ if here => Ok(Some(route)),
+            // Another interface has the better one, as with two on one network.
+            _ => self.questions.route(Some(self.index), destination),
+        }
+    }
+
     /// The station that packets to `destination` go to now, where the kernel knows it;
     /// never waits.
     pub(crate) fn station(&mut self, destination: IpAddr) -> Option<MacAddr> {
-        let route = self.questions.route(Some(self.index), destination).ok()??;
+        let route = self.route_to(destination).ok()??;
         let next_hop = gateway_of(&route).unwrap_or(destination);
         self.questions.neighbour(self.index, next_hop).ok()?
     }

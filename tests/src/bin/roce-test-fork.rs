@@ -1,0 +1,53 @@
+//! Forks while a device is in use, for the test of what a child may and may not do.
+//!
+//! `roce-test-fork INTERFACE`; exits 0 when child and parent found what they should.
+
+use std::error::Error as StdError;
+
+use roce_tests::ends::{End, connect};
+use roce_verbs::{
+    CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWork, SendOperation,
+    SendWork,
+};
+
+fn main() -> Result<(), Box<dyn StdError>> {
+    let interface = std::env::args().nth(1).ok_or("roce-test-fork INTERFACE")?;
+    let end = End::of(Device::open(&interface, DeviceConfig::default())?);
+    let (here, there) = connect(&end, &end, &ConnectOptions::default());
+    let region = end.region(64, 1);
+    let exchange_one = |work_id| -> Result<(), Box<dyn StdError>> {
+        there.post_recv([RecvWork::new(work_id, [region.sge(..32)?])])?;
+        here.post_send([SendWork::new(work_id, SendOperation::send(), [region.sge(32..)?])])?;
+        let done = end.completion();
+        assert_eq!((done.status, done.work_id), (CompletionStatus::Success, work_id));
+        Ok(())
+    };
+    exchange_one(1)?;
+    // SAFETY: the child calls nothing before it knows that it is the child, and what it
+    // calls then takes no lock that a thread of the parent may hold: that is the test.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        0 => {
+            assert!(matches!(end.device.alloc_pd(), Err(Error::Forked)));
+            assert!(matches!(here.query(), Err(Error::Forked)));
+            assert!(there.post_recv([]).is_err());
+            assert!(end.cq.poll_one().is_none());
+            // Opened anew it works, with a number space of its own.
+            let end = End::of(Device::open(&interface, DeviceConfig::default())?);
+            let (here, _there) = connect(&end, &end, &ConnectOptions::default());
+            let region = end.region(64, 2);
+            let remote = roce_verbs::RemoteSpan { address: region.address(), key: region.rkey() };
+            let write = SendOperation::write(remote);
+            here.post_send([SendWork::new(9, write, [region.sge(32..)?]).signaled()])?;
+            assert_eq!(end.completion().status, CompletionStatus::Success);
+            std::process::exit(0);
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: waits for the child that was just made; the status is ours.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            assert_eq!(status, 0, "the child found something else than it should");
+            exchange_one(2)
+        }
+    }
+}

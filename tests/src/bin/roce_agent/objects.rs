@@ -1,0 +1,78 @@
+//! What the agent holds: regions and queue pairs by name.
+
+use std::collections::HashMap;
+
+use roce_verbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, Device, MemoryRegion, ProtectionDomain,
+    QueuePair,
+};
+
+use crate::Result;
+
+/// A device and everything made from it.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    pub(crate) device: Device,
+    pub(crate) pd: ProtectionDomain,
+    regions: HashMap<String, MemoryRegion>,
+    pairs: HashMap<String, Pair>,
+}
+
+/// A queue pair with completion queues of its own.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) qp: QueuePair,
+    pub(crate) send: Queue,
+    pub(crate) recv: Queue,
+    pub(crate) gid_index: u8,
+    pub(crate) access: AccessFlags,
+}
+
+/// A completion queue and the channel that it reports on.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) cq: CompletionQueue,
+    pub(crate) channel: CompletionChannel,
+}
+
+impl Objects {
+    pub(crate) fn on(device: Device) -> Result<Self> {
+        let pd = device.alloc_pd()?;
+        Ok(Self { device, pd, regions: HashMap::new(), pairs: HashMap::new() })
+    }
+
+    pub(crate) fn queue(&self, capacity: usize) -> Result<Queue> {
+        let channel = self.device.create_completion_channel()?;
+        let cq = self.device.create_cq(capacity, Some(&channel))?;
+        Ok(Queue { cq, channel })
+    }
+
+    pub(crate) fn region(&self, name: &str) -> Result<&MemoryRegion> {
+        self.regions.get(name).ok_or_else(|| format!("no such region: {name}").into())
+    }
+
+    pub(crate) fn pair(&self, name: &str) -> Result<&Pair> {
+        self.pairs.get(name).ok_or_else(|| format!("no such queue pair: {name}").into())
+    }
+
+    /// Makes sure that a name may be given to something new.
+    pub(crate) fn is_free(&self, name: &str) -> Result<()> {
+        if name.is_empty() || self.regions.contains_key(name) || self.pairs.contains_key(name) {
+            return Err(format!("{name:?} is taken, or no name").into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn keep_region(&mut self, name: &str, region: MemoryRegion) {
+        self.regions.insert(name.to_owned(), region);
+    }
+
+    pub(crate) fn keep_pair(&mut self, name: &str, pair: Pair) {
+        self.pairs.insert(name.to_owned(), pair);
+    }
+
+    pub(crate) fn drop_object(&mut self, name: &str) -> Result<()> {
+        let found = self.regions.remove(name).is_some() || self.pairs.remove(name).is_some();
+        if found { Ok(()) } else { Err(format!("nothing is called {name}").into()) }
+    }
+}

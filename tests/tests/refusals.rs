@@ -1,0 +1,114 @@
+//! What cannot be, and how it is said.
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use roce_netlab::IpNet;
+use roce_tests::ends::{Cable, End, connect};
+use roce_verbs::{
+    AccessFlags, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, PathMtu, RegisterOptions,
+};
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_on_port_4791_is_named_and_the_device_does_not_open() {
+    let cable = Cable::with_mtu(1500);
+    let _holder = cable.left.run(|| UdpSocket::bind("0.0.0.0:4791")).unwrap();
+    let refused = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap_err();
+    assert!(matches!(&refused, Error::Port(_)), "{refused:?}");
+    let text = refused.to_string();
+    assert!(text.contains("another program holds UDP port 4791"), "{text}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let qp = left.queue_pair();
+    let options = ConnectOptions { path_mtu: Some(PathMtu::B2048), ..ConnectOptions::default() };
+    let refused = qp.connect(&qp.identity(None).unwrap(), &options).unwrap_err();
+    assert!(matches!(refused, Error::PathMtuTooLarge { allowed: 1024, .. }), "{refused}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_peer_that_nobody_answers_for_is_named() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let qp = left.queue_pair();
+    let mut absent = qp.identity(None).unwrap();
+    absent.gid = std::net::IpAddr::from([10, 1, 0, 77]).into();
+    let text = qp.connect(&absent, &ConnectOptions::default()).unwrap_err().to_string();
+    assert!(text.contains("10.1.0.77") && text.contains("eth0"), "{text}");
+    let qp = left.queue_pair();
+    absent.gid = std::net::IpAddr::from([192, 0, 2, 1]).into();
+    let text = qp.connect(&absent, &ConnectOptions::default()).unwrap_err().to_string();
+    assert!(text.contains("no route to 192.0.2.1"), "{text}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_interface_without_carrier_or_name_is_refused_with_what_to_do() {
+    let cable = Cable::with_mtu(1500);
+    let text = cable.left.run(|| Device::open("eth7", DeviceConfig::default())).unwrap_err();
+    assert!(text.to_string().contains("eth0"), "{text}");
+    cable.left.set_down("eth0").unwrap();
+    let text = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap_err();
+    assert!(text.to_string().contains("ip link set eth0 up"), "{text}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn the_same_interface_is_one_device_and_with_other_settings_refused() {
+    let cable = Cable::with_mtu(1500);
+    let open = |config| cable.left.run(|| Device::open("eth0", config));
+    let first = open(DeviceConfig::default()).unwrap();
+    let second = End::of(open(DeviceConfig::default()).unwrap());
+    connect(&End::of(first), &second, &ConnectOptions::default());
+    let other = DeviceConfig { trains: roce_verbs::Trains::Off, ..DeviceConfig::default() };
+    assert!(matches!(open(other.clone()), Err(Error::OpenedDifferently { .. })));
+    drop(second);
+    open(other).expect("closed with its last object");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn memory_that_is_not_there_cannot_be_registered() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let access = AccessFlags::LOCAL_WRITE;
+    // SAFETY: nothing is mapped at page one, which is what must be found.
+    let refused =
+        unsafe { left.pd.register_memory(4096 as *mut u8, 64, access, RegisterOptions::default()) };
+    assert!(matches!(refused, Err(Error::Register { .. })));
+    let remote_only = left.pd.register(64, AccessFlags::REMOTE_WRITE);
+    assert!(matches!(remote_only, Err(Error::RemoteWithoutLocalWrite)));
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let before = left.device.gid_table().unwrap();
+    let added: IpNet = "10.1.0.50/24".parse().unwrap();
+    cable.left.address("eth0", added).unwrap();
+    let deadline = std::time::Instant::now() + roce_tests::ends::PATIENCE;
+    while left.device.poll_event() != Some(AsyncEvent::GidChange) {
+        assert!(std::time::Instant::now() < deadline, "nobody told of the new address");
+    }
+    let after = left.device.gid_table().unwrap();
+    assert_eq!(after[..before.len()], before[..]);
+    assert_eq!(after.last().unwrap().gid.ip(), added.addr());
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn after_a_fork_the_parent_is_untouched_and_the_child_starts_anew() {
+    let cable = Cable::with_mtu(1500);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-fork"));
+    command.arg("eth0");
+    let mut process = cable.left.spawn(command).unwrap();
+    assert!(process.wait().unwrap().success());
+}

@@ -1,0 +1,119 @@
+//! Several processes on one interface and one address.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use roce_netlab::Host;
+use roce_tests::ends::{Cable, End, contents, every_right, pattern};
+use roce_verbs::{
+    CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWork,
+    SendOperation, SendWork, exchange,
+};
+
+/// An echo server in a process of its own.
+struct Echo {
+    process: Child,
+    _output: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Echo {
+    fn start(host: &Host, ip: &str, port: u16) -> Self {
+        let address = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-echo"));
+        command.arg("eth0").arg(address.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = host.spawn(command).expect("the echo server starts");
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { process, _output: output, address }
+    }
+
+    /// Ends it as `kill -9` does: it cannot clean up.
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// A connection to an echo server.
+struct Caller {
+    qp: QueuePair,
+    region: MemoryRegion,
+}
+
+const LEN: usize = 20_000;
+
+impl Caller {
+    fn connect(host: &Host, end: &End, echo: &Echo, options: &ConnectOptions) -> Self {
+        let qp = end.queue_pair();
+        let mine = qp.identity(None).unwrap();
+        let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
+        qp.connect(&theirs, options).unwrap();
+        let region = end.pd.register(2 * LEN, every_right()).unwrap();
+        Self { qp, region }
+    }
+
+    fn send(&self, seed: u8) {
+        self.region.write(0, &pattern(LEN, seed)).unwrap();
+        self.region.write(LEN, &pattern(LEN, !seed)).unwrap();
+        self.qp.post_recv([RecvWork::new(1, [self.region.sge(LEN..).unwrap()])]).unwrap();
+        let work = SendWork::new(2, SendOperation::send(), [self.region.sge(..LEN).unwrap()]);
+        self.qp.post_send([work]).unwrap();
+    }
+
+    fn expect(&self, seed: u8) {
+        assert!(contents(&self.region)[LEN..] == pattern(LEN, seed), "the echo differs");
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() {
+    let cable = Cable::with_mtu(1500);
+    let servers = [7001, 7002].map(|port| Echo::start(&cable.left, "10.1.0.1", port));
+    // From the other host, from a third process of the servers' host by its own address.
+    for host in [&cable.right, &cable.left] {
+        let end = End::on(host, DeviceConfig::default());
+        let options = ConnectOptions::default();
+        let callers = servers.each_ref().map(|echo| Caller::connect(host, &end, echo, &options));
+        for round in 0..50u8 {
+            callers.iter().zip([0, 128]).for_each(|(caller, lane)| caller.send(round ^ lane));
+            for _ in &callers {
+                let echo = end.completion();
+                assert_eq!((echo.status, echo.work_id), (CompletionStatus::Success, 1));
+            }
+            callers.iter().zip([0, 128]).for_each(|(caller, lane)| caller.expect(round ^ lane));
+        }
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_process_that_was_killed_leaves_nothing_that_stops_its_successor() {
+    let cable = Cable::with_mtu(1500);
+    let end = End::on(&cable.right, DeviceConfig::default());
+    let options = ConnectOptions { timeout: 8, retry_count: 3, ..ConnectOptions::default() };
+    for round in 0..3 {
+        let echo = Echo::start(&cable.left, "10.1.0.1", 7003);
+        let caller = Caller::connect(&cable.right, &end, &echo, &options);
+        caller.send(round);
+        assert_eq!(end.completion().status, CompletionStatus::Success);
+        caller.expect(round);
+        echo.kill();
+        caller.send(round);
+        let statuses = [end.completion(), end.completion()].map(|done| done.status);
+        let expected = [CompletionStatus::RetryExceeded, CompletionStatus::WorkRequestFlushed];
+        assert_eq!(statuses, expected);
+    }
+}

@@ -1,0 +1,112 @@
+//! Sleeping until something happens: channels, tasks, idle devices.
+
+use std::time::{Duration, Instant};
+
+use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_verbs::{
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork,
+    SendOperation, SendWork,
+};
+
+/// An end whose queue reports on a channel.
+fn end_with_channel(device: Device) -> (End, CompletionChannel) {
+    let channel = device.create_completion_channel().unwrap();
+    let cq = device.create_cq(64, Some(&channel)).unwrap();
+    let pd = device.alloc_pd().unwrap();
+    (End { device, pd, cq }, channel)
+}
+
+/// What the whole process has used of the CPUs.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let after_name = text.rsplit_once(')').unwrap().1;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (right, channel) = end_with_channel(right);
+    let (here, there) = connect(&left, &right, &ConnectOptions::default());
+    let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..200 {
+                right.cq.arm(false);
+                there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
+                let ready = channel.wait(Some(PATIENCE)).unwrap().expect("a report");
+                let seen: Vec<u64> = ready.poll_all().iter().map(|done| done.work_id).collect();
+                assert_eq!(seen, [round]);
+            }
+        });
+        for round in 0..200 {
+            let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
+            here.post_send([work.signaled()]).unwrap();
+            assert_eq!(left.completion().status, CompletionStatus::Success);
+        }
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
+    let cable = Cable::with_mtu(1500);
+    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (end, channel) = end_with_channel(device);
+    let (here, there) = connect(&end, &end, &ConnectOptions::default());
+    let region = end.region(64, 1);
+    there.post_recv([RecvWork::new(1, [region.sge(..32).unwrap()])]).unwrap();
+    here.post_send([SendWork::new(2, SendOperation::send(), [region.sge(32..).unwrap()])]).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // The message arrives while nothing is armed; its completion waits in the queue.
+    while end.device.counter("rcvd_pkts").unwrap() < 2 {
+        assert!(Instant::now() < deadline);
+        end.device.poll_event();
+    }
+    assert!(channel.poll().is_none());
+    end.cq.arm(true);
+    assert!(channel.wait(Some(PATIENCE)).unwrap().is_some());
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (right, channel) = end_with_channel(right);
+    let (here, there) = connect(&left, &right, &ConnectOptions::default());
+    let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        for round in 0..50 {
+            there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
+            let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
+            here.post_send([work]).unwrap();
+            let next = right.cq.next_async(&channel);
+            let done = tokio::time::timeout(PATIENCE, next).await.expect("in time").unwrap();
+            assert_eq!((done.status, done.work_id), (CompletionStatus::Success, round));
+        }
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
+    let cable = Cable::with_mtu(1500);
+    let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (left, channel) = end_with_channel(left);
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let (_here, _there) = connect(&left, &right, &ConnectOptions::default());
+    left.cq.arm(false);
+    // Time itself is what is tested here: two connected devices and a sleeper for a second.
+    let before = cpu_time();
+    assert!(channel.wait(Some(Duration::from_secs(1))).unwrap().is_none());
+    let used = cpu_time() - before;
+    assert!(used <= Duration::from_millis(20), "{used:?} of CPU in an idle second");
+}
