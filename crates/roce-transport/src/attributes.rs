@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
-use crate::{AccessFlags, CqHandle, PathHandle, PdHandle};
+use crate::{AccessFlags, ApiMisuse, CqHandle, MAX_SGE, PathHandle, PdHandle};
 
 /// Where a queue pair stands in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,11 +158,33 @@ impl Capacities {
     pub const MAX_WR: u32 = 1 << 20;
     /// The most inline bytes of one request.
     pub const MAX_INLINE: u32 = 4096;
+
+    /// Are they possible?
+    pub(crate) fn judge(&self) -> Result<(), ApiMisuse> {
+        for (capacity, asked, limit) in [
+            ("max_send_wr", self.max_send_wr, Self::MAX_WR),
+            ("max_recv_wr", self.max_recv_wr, Self::MAX_WR),
+            ("max_send_sge", self.max_send_sge, MAX_SGE),
+            ("max_recv_sge", self.max_recv_sge, MAX_SGE),
+            ("max_inline", self.max_inline, Self::MAX_INLINE),
+        ] {
+            if asked > limit {
+                return Err(ApiMisuse::CapacityTooLarge { capacity, asked, limit });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for Capacities {
     fn default() -> Self {
-        Self { max_send_wr: 128, max_recv_wr: 128, max_send_sge: 4, max_recv_sge: 4, max_inline: 256 }
+        Self {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 256,
+        }
     }
 }
 
@@ -184,6 +206,20 @@ pub struct QpInfo {
     pub receives_posted: u32,
 }
 
+impl QpAttributes {
+    /// Takes over whatever `other` says.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        macro_rules! merge {
+            ($( $field:ident )*) => { $( self.$field = other.$field.or(self.$field); )* };
+        }
+        merge! {
+            state current_state access pkey_index port path path_mtu dest_qpn rq_psn sq_psn
+            max_rd_atomic max_dest_rd_atomic min_rnr_timer ack_timeout retry_count rnr_retry
+            sqd_notify q_key
+        }
+    }
+}
+
 impl QpState {
     /// Every state.
     pub const ALL: [Self; 7] = [
@@ -200,7 +236,10 @@ impl QpState {
     pub const fn is_receiving(self) -> bool {
         matches!(
             self,
-            Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrained | Self::SendQueueError
+            Self::ReadyToReceive
+                | Self::ReadyToSend
+                | Self::SendQueueDrained
+                | Self::SendQueueError
         )
     }
 

@@ -1,7 +1,15 @@
 //! All queue pairs of a device, and the face that the driver sees.
 
-use roce_wire::{Packet, Qpn, Verified};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
+use roce_wire::{Packet, Qpn, Service, Verified};
+
+use crate::context::{Context, DropReason, Outbox};
+use crate::rc::RcQueuePair;
+use crate::ready::ReadyList;
+use crate::timers::Alarm;
+use crate::train::TrainWriter;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
     ModifyError, Observer, PathHandle, PostError, QpAttributes, QpInfo, QpInit, RecvWork, SendWork,
@@ -26,8 +34,28 @@ use crate::{
 #[derive(Debug)]
 pub struct Endpoint<O: Observer = ()> {
     config: EndpointConfig,
-    counters: Counters,
-    observer: O,
+    out: Outbox<O>,
+    /// Places of queue pairs; a place whose queue pair is destroyed is used again.
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    numbers: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
+    ready: ReadyList,
+    alarm: Alarm,
+}
+
+/// A queue pair in its place.
+#[derive(Debug)]
+struct Slot {
+    qpn: Qpn,
+    queue_pair: QueuePair,
+    /// Where in the alarm it is entered.
+    alarm_at: Option<Instant>,
+}
+
+/// Queue pairs by service.
+#[derive(Debug)]
+enum QueuePair {
+    Rc(Box<RcQueuePair>),
 }
 
 /// What a driver can take in one piece.
@@ -61,11 +89,18 @@ impl Endpoint {
     }
 }
 
-#[allow(unused_variables)]
 impl<O: Observer> Endpoint<O> {
     /// An endpoint without queue pairs that tells `observer` what it does.
     pub fn with_observer(config: EndpointConfig, observer: O) -> Self {
-        Self { config, counters: Counters::default(), observer }
+        Self {
+            config,
+            out: Outbox::new(observer),
+            slots: Vec::new(),
+            free: Vec::new(),
+            numbers: HashMap::default(),
+            ready: ReadyList::default(),
+            alarm: Alarm::default(),
+        }
     }
 
     /// Makes a queue pair in state RESET.
@@ -73,6 +108,29 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`ApiMisuse`]; then nothing was made.
     pub fn create_qp(&mut self, qpn: Qpn, init: QpInit) -> Result<(), ApiMisuse> {
+        if qpn.get() == 0 || qpn == Qpn::MULTICAST {
+            return Err(ApiMisuse::ReservedQpn(qpn));
+        }
+        if self.numbers.contains_key(&qpn) {
+            return Err(ApiMisuse::QpExists(qpn));
+        }
+        init.capacities.judge()?;
+        let queue_pair = match init.service {
+            Service::Rc => QueuePair::Rc(Box::new(RcQueuePair::new(qpn, init, &self.config))),
+            other => return Err(ApiMisuse::ServiceNotSupported(other)),
+        };
+        let slot = Some(Slot { qpn, queue_pair, alarm_at: None });
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.slots[index] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+        };
+        self.numbers.insert(qpn, index);
         Ok(())
     }
 
@@ -86,18 +144,30 @@ impl<O: Observer> Endpoint<O> {
         qpn: Qpn,
         asked: &QpAttributes,
     ) -> Result<(), ModifyError> {
-        Ok(())
+        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+            QueuePair::Rc(rc) => rc.modify(asked, cx),
+        })
+        .unwrap_or(Err(ModifyError::UnknownQp(qpn)))
     }
 
     /// What a queue pair tells about itself; `None` if there is none of this number.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
-        None
+        let slot = self.slots.get(*self.numbers.get(&qpn)?)?.as_ref()?;
+        match &slot.queue_pair {
+            QueuePair::Rc(rc) => Some(rc.info()),
+        }
     }
 
     /// Removes a queue pair without completing what is posted; false if there is none of this
     /// number. Completions that it has made already are still to be polled.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
-        false
+        let Some(index) = self.numbers.remove(&qpn) else { return false };
+        if let Some(mut slot) = self.slots[index].take() {
+            self.alarm.forget(index, &mut slot.alarm_at);
+        }
+        self.ready.remove(index);
+        self.free.push(index);
+        true
     }
 
     /// Posts a request to the send queue.
@@ -105,7 +175,10 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWork) -> Result<(), PostError> {
-        Ok(())
+        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+            QueuePair::Rc(rc) => rc.post_send(work, cx),
+        })
+        .unwrap_or(Err(PostError::UnknownQp(qpn)))
     }
 
     /// Posts a request to the receive queue.
@@ -113,28 +186,70 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     pub fn post_recv(&mut self, now: Instant, qpn: Qpn, work: RecvWork) -> Result<(), PostError> {
-        Ok(())
+        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+            QueuePair::Rc(rc) => rc.post_recv(work, cx),
+        })
+        .unwrap_or(Err(PostError::UnknownQp(qpn)))
     }
 
     /// Takes a packet in.
+    ///
+    /// It is looked at in this order, and dropped under a counter of its own where it fails:
+    /// number of the queue pair, service, state, partition, addresses. What follows is the
+    /// queue pair's business.
     pub fn handle_packet(
         &mut self,
         now: Instant,
         packet: &Packet<'_, Verified>,
         memory: &mut impl Memory,
     ) {
+        let bth = packet.headers().bth;
+        let service = bth.opcode.shape().service;
+        let handled =
+            self.with_qp(now, bth.dest_qp, |queue_pair, cx| match (queue_pair, service) {
+                (QueuePair::Rc(rc), Service::Rc) => rc.handle_packet(packet, memory, cx),
+                (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::Congestion),
+                _ => cx.dropped(bth.psn, DropReason::WrongService),
+            });
+        if handled.is_none() {
+            let Self { config, out, .. } = self;
+            let mut cx = Context { now, qpn: bth.dest_qp, config, out };
+            cx.dropped(bth.psn, DropReason::UnknownQp);
+        }
     }
 
     /// Does what is due at `now`.
-    pub fn handle_timeout(&mut self, now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(index) = self.alarm.take_due(now) {
+            let Some(slot) = self.slots[index].as_mut() else { continue };
+            slot.alarm_at = None;
+            let qpn = slot.qpn;
+            self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+                QueuePair::Rc(rc) => rc.handle_timeout(cx),
+            });
+        }
+    }
 
     /// A completion queue overflowed: its queue pairs go to ERROR.
-    pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqHandle) {}
+    pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqHandle) {
+        self.out.events.push_back(AsyncEvent::CqError { cq });
+        let uses_it = |slot: &&Slot| match &slot.queue_pair {
+            QueuePair::Rc(rc) => rc.init().send_cq == cq || rc.init().recv_cq == cq,
+        };
+        let hit: Vec<Qpn> =
+            self.slots.iter().flatten().filter(uses_it).map(|slot| slot.qpn).collect();
+        for qpn in hit {
+            self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+                QueuePair::Rc(rc) => rc.handle_failure(cx),
+            });
+        }
+    }
 
     /// Writes the next train that may leave now into `buf`, if there is one.
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
-    /// copied once, from the registered region to where it leaves.
+    /// copied once, from the registered region to where it leaves. Queue pairs take turns,
+    /// one train each.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -142,38 +257,94 @@ impl<O: Observer> Endpoint<O> {
         limits: TransmitLimits,
         buf: &mut [u8],
     ) -> Option<Transmit> {
+        let max_packets = limits.max_packets.min(self.config.max_train_packets);
+        while let Some(index) = self.ready.pop() {
+            let Some(slot) = self.slots[index].as_mut() else { continue };
+            let qpn = slot.qpn;
+            let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
+            let mut train = TrainWriter::new(buf, max_packets);
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            rc.transmit(memory, &mut train, &mut cx);
+            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            if train.is_too_short() {
+                self.out.counters.send_err += 1;
+            }
+            let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
+            let Some(path) = rc.path().filter(|_| packets > 0) else { continue };
+            self.ready.push(index);
+            self.out.counters.sent_pkts += packets as u64;
+            self.out.observer.transmitted(now, qpn, packets);
+            return Some(Transmit { qpn, path, segment_len, len, packets });
+        }
         None
     }
 
     /// The next completion and the queue that it belongs to.
     pub fn poll_completion(&mut self) -> Option<(CqHandle, Completion)> {
-        None
+        self.out.completions.pop_front()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<AsyncEvent> {
-        None
+        self.out.events.pop_front()
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest. It may turn out
     /// that nothing was due: a deadline that moves away is looked at again when the old one
     /// comes.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.alarm.earliest()
     }
 
     /// How often what happened.
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.out.counters
     }
 
     /// The observer.
     pub fn observer(&self) -> &O {
-        &self.observer
+        &self.out.observer
     }
 
     /// The observer.
     pub fn observer_mut(&mut self) -> &mut O {
-        &mut self.observer
+        &mut self.out.observer
+    }
+
+    /// Does something to a queue pair, and sees to it that it is heard and woken afterwards;
+    /// `None` if there is none of this number.
+    fn with_qp<T>(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
+    ) -> Option<T> {
+        let index = *self.numbers.get(&qpn)?;
+        let slot = self.slots[index].as_mut()?;
+        let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
+        let result = work(&mut slot.queue_pair, &mut cx);
+        let QueuePair::Rc(rc) = &slot.queue_pair;
+        self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+        self.ready.push(index);
+        Some(result)
+    }
+}
+
+/// Queue pair numbers are given out at random already: spreading them further would be work
+/// for nothing.
+#[derive(Debug, Default)]
+struct QpnHasher(u64);
+
+impl Hasher for QpnHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        // Not used by `Qpn`; right for whatever comes.
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+    fn write_u32(&mut self, number: u32) {
+        // A table takes its place from the low bits and its tag from the high ones.
+        self.0 = (self.0.rotate_left(5) ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -13,6 +13,7 @@
 mod attributes;
 mod completion;
 mod config;
+mod context;
 mod counters;
 mod endpoint;
 mod error;
@@ -23,7 +24,12 @@ mod instant;
 mod memory;
 mod modify;
 mod observer;
+mod rc;
+mod ready;
 mod scatter;
+mod timers;
+mod train;
+mod transfer;
 mod work;
 
 pub use attributes::{

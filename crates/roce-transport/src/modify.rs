@@ -61,8 +61,16 @@ pub(crate) const fn transition(from: QpState, to: QpState) -> Option<Transition>
         (SendQueueDrained, SendQueueDrained) => row(
             &[],
             &[
-                Path, AckTimeout, RetryCount, RnrRetry, MaxRdAtomic, MaxDestRdAtomic, Access,
-                PkeyIndex, Port, MinRnrTimer,
+                Path,
+                AckTimeout,
+                RetryCount,
+                RnrRetry,
+                MaxRdAtomic,
+                MaxDestRdAtomic,
+                Access,
+                PkeyIndex,
+                Port,
+                MinRnrTimer,
             ],
         ),
         _ => None,
@@ -111,8 +119,23 @@ fn judge_values(asked: &QpAttributes) -> Result<(), ModifyError> {
 
 impl Attribute {
     const ALL: [Self; 17] = [
-        CurrentState, Access, PkeyIndex, Port, Path, PathMtu, DestQpn, RqPsn, SqPsn, MaxRdAtomic,
-        MaxDestRdAtomic, MinRnrTimer, AckTimeout, RetryCount, RnrRetry, SqdNotify, QKey,
+        CurrentState,
+        Access,
+        PkeyIndex,
+        Port,
+        Path,
+        PathMtu,
+        DestQpn,
+        RqPsn,
+        SqPsn,
+        MaxRdAtomic,
+        MaxDestRdAtomic,
+        MinRnrTimer,
+        AckTimeout,
+        RetryCount,
+        RnrRetry,
+        SqdNotify,
+        QKey,
     ];
 
     fn is_in(self, asked: &QpAttributes) -> bool {

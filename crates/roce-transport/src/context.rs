@@ -1,0 +1,94 @@
+//! What every part of a queue pair may talk to while it works.
+
+use std::collections::VecDeque;
+
+use roce_wire::{Psn, Qpn};
+
+use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
+
+/// Everything that leaves an endpoint and is not a packet.
+#[derive(Debug)]
+pub(crate) struct Outbox<O> {
+    pub(crate) completions: VecDeque<(CqHandle, Completion)>,
+    pub(crate) events: VecDeque<AsyncEvent>,
+    pub(crate) counters: Counters,
+    pub(crate) observer: O,
+}
+
+/// One call into a queue pair: when, of which one, and where its results go.
+#[derive(Debug)]
+pub(crate) struct Context<'a, O> {
+    pub(crate) now: Instant,
+    pub(crate) qpn: Qpn,
+    pub(crate) config: &'a EndpointConfig,
+    pub(crate) out: &'a mut Outbox<O>,
+}
+
+impl<O> Outbox<O> {
+    pub(crate) fn new(observer: O) -> Self {
+        Self {
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            observer,
+        }
+    }
+}
+
+impl<O: Observer> Context<'_, O> {
+    pub(crate) fn counters(&mut self) -> &mut Counters {
+        &mut self.out.counters
+    }
+
+    pub(crate) fn complete(&mut self, cq: CqHandle, completion: Completion) {
+        self.out.observer.completed(self.now, &completion);
+        self.out.completions.push_back((cq, completion));
+    }
+
+    pub(crate) fn raise(&mut self, event: AsyncEvent) {
+        self.out.events.push_back(event);
+    }
+
+    /// Counts a packet that goes no further and tells the observer; `counter` is named by a
+    /// field so that count and name cannot part.
+    pub(crate) fn dropped(&mut self, psn: Psn, why: DropReason) {
+        *why.counter(&mut self.out.counters) += 1;
+        self.out.observer.packet_dropped(self.now, self.qpn, psn, why.name());
+    }
+}
+
+/// One line for each reason: variant and counter.
+macro_rules! drop_reasons {
+    ($( $variant:ident $counter:ident, )*) => {
+        /// Why a packet goes no further; each has a counter of its name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum DropReason { $( $variant, )* }
+
+        impl DropReason {
+            pub(crate) fn counter(self, counters: &mut Counters) -> &mut u64 {
+                match self { $( Self::$variant => &mut counters.$counter, )* }
+            }
+
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $( Self::$variant => stringify!($counter), )* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    UnknownQp unknown_qp,
+    WrongService wrong_service,
+    WrongState wrong_state,
+    BadPkey bad_pkey,
+    WrongSource wrong_source,
+    WrongDestination wrong_destination,
+    Congestion cnp_received,
+    OutOfSequence out_of_seq_request,
+    UnknownDuplicate unknown_duplicate,
+    AnswerNeverSent answer_never_sent,
+    DuplicateAnswer duplicate_answer,
+    UnexpectedAnswer unexpected_answer,
+    ReservedSyndrome reserved_syndrome,
+    ImpliedNak implied_nak,
+}

@@ -1,0 +1,403 @@
+//! A queue pair of a reliable connection.
+//!
+//! | file | noun |
+//! |---|---|
+//! | `requester` | turns posted requests into packets |
+//! | `completer` | takes the peer's answers and retires requests |
+//! | `sender` | what both work on: send queue, window, outstanding READs |
+//! | `responder` | executes the peer's requests |
+//! | `replier` | turns what the responder owes into packets |
+
+mod common;
+mod completer;
+mod post;
+mod reads;
+mod receive_queue;
+mod replier;
+mod requester;
+mod resources;
+mod responder;
+mod responses;
+mod send_queue;
+mod sender;
+mod window;
+
+use roce_wire::{NakCode, Packet, Qpn, Verified};
+
+use self::common::{Common, Settings};
+use self::receive_queue::ReceiveQueue;
+use self::responder::{Refusal, Responder};
+use self::sender::Sender;
+use crate::context::{Context, DropReason};
+use crate::modify::judge;
+use crate::timers::{Timer, Timers};
+use crate::train::TrainWriter;
+use crate::{
+    AsyncEvent, CompletionOperation, CompletionStatus, EndpointConfig, Instant, Memory,
+    ModifyError, Observer, PathHandle, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork,
+    RequestFault, SendWork,
+};
+
+/// One end of a reliable connection.
+#[derive(Debug)]
+pub(crate) struct RcQueuePair {
+    common: Common,
+    sender: Sender,
+    responder: Responder,
+    receives: ReceiveQueue,
+    timers: Timers,
+    /// Whose train is next when both halves have something to send.
+    is_senders_turn: bool,
+    /// The peer has been heard.
+    is_established: bool,
+}
+
+/// Everyone's partition, without the bit that says whether a member is a full one.
+const DEFAULT_PARTITION: u16 = 0x7fff;
+
+impl RcQueuePair {
+    /// A queue pair in RESET.
+    pub(crate) fn new(qpn: Qpn, init: QpInit, config: &EndpointConfig) -> Self {
+        let common = Common {
+            qpn,
+            init,
+            state: QpState::Reset,
+            attributes: QpAttributes::default(),
+            settings: Settings::UNSET,
+        };
+        Self {
+            sender: Sender::new(config, &common, Default::default()),
+            responder: Responder::new(Default::default(), 0),
+            common,
+            receives: ReceiveQueue::default(),
+            timers: Timers::default(),
+            is_senders_turn: false,
+            is_established: false,
+        }
+    }
+
+    /// Sets attributes and goes to another state.
+    pub(crate) fn modify<O: Observer>(
+        &mut self,
+        asked: &QpAttributes,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ModifyError> {
+        let from = self.common.state;
+        let to = judge(from, asked)?;
+        if to == QpState::Reset {
+            *self = Self::new(self.common.qpn, self.common.init, cx.config);
+            cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
+            return Ok(());
+        }
+        self.common.attributes.merge(asked);
+        self.common.settings.take(asked);
+        match (from, to) {
+            (_, QpState::Error) => {
+                self.fail(None, cx);
+                self.responder.responses.clear();
+                return Ok(());
+            }
+            (QpState::Init, QpState::ReadyToReceive) => {
+                let first = asked.rq_psn.unwrap_or_default();
+                self.responder = Responder::new(first, asked.max_dest_rd_atomic.unwrap_or(0));
+            }
+            (QpState::ReadyToReceive, QpState::ReadyToSend) => {
+                let first = asked.sq_psn.unwrap_or_default();
+                self.sender = Sender::new(cx.config, &self.common, first);
+            }
+            (QpState::ReadyToSend, QpState::SendQueueDrained) => {
+                self.sender.drain();
+            }
+            (QpState::SendQueueDrained, QpState::ReadyToSend) => self.sender.resume(),
+            (QpState::SendQueueDrained, QpState::SendQueueDrained) => {
+                if let Some(max) = asked.max_dest_rd_atomic {
+                    self.responder.set_max_dest_rd_atomic(max);
+                }
+            }
+            _ => {}
+        }
+        self.set_state(to, cx);
+        self.sender.note_drained(&self.common, cx);
+        Ok(())
+    }
+
+    /// Posts to the send queue.
+    pub(crate) fn post_send<O: Observer>(
+        &mut self,
+        work: SendWork,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        let (len, packets) = post::judge_send(&work, &self.common, self.sender.queue.len())?;
+        cx.out.observer.posted(cx.now, cx.qpn, work.work_id);
+        self.sender.queue.push(work, len, packets);
+        if !self.common.state.is_sending() {
+            self.flush_sends(cx);
+        }
+        Ok(())
+    }
+
+    /// Posts to the receive queue.
+    pub(crate) fn post_recv<O: Observer>(
+        &mut self,
+        work: RecvWork,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        post::judge_recv(&work, &self.common, self.receives.len())?;
+        cx.out.observer.posted(cx.now, cx.qpn, work.work_id);
+        self.receives.push(work);
+        if self.common.state == QpState::Error {
+            self.flush_receives(cx);
+        }
+        Ok(())
+    }
+
+    /// Takes a packet of the peer's, or of somebody who is not the peer.
+    pub(crate) fn handle_packet<O: Observer>(
+        &mut self,
+        packet: &Packet<'_, Verified>,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) {
+        let bth = packet.headers().bth;
+        if let Err(why) = self.admit(packet) {
+            return cx.dropped(bth.psn, why);
+        }
+        cx.counters().rcvd_pkts += 1;
+        cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
+        if self.common.state == QpState::ReadyToReceive && !self.is_established {
+            self.is_established = true;
+            cx.raise(AsyncEvent::CommunicationEstablished { qpn: cx.qpn });
+        }
+        let Self { common, sender, responder, receives, timers, .. } = self;
+        if bth.opcode.shape().is_request() {
+            let executed = responder.handle_request(common, packet, receives, memory, cx);
+            if let Err(refusal) = executed {
+                self.refuse(refusal, cx);
+            }
+        } else if let Err(status) = sender.handle_answer(common, timers, packet, memory, cx) {
+            self.fail(Some(status), cx);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some(timer) = self.timers.take_due(cx.now) {
+            let Self { sender, timers, .. } = self;
+            let done = match timer {
+                Timer::AckWait => sender.on_silence(timers, cx),
+                Timer::RnrWait => sender.on_receiver_wait_over(timers, cx),
+            };
+            if let Err(status) = done {
+                self.fail(Some(status), cx);
+            }
+        }
+    }
+
+    /// Writes one train of what may leave now.
+    pub(crate) fn transmit<O: Observer>(
+        &mut self,
+        memory: &mut impl Memory,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) {
+        // Neither half may starve the other; and a train is of one half alone.
+        let order = [self.is_senders_turn, !self.is_senders_turn];
+        for is_sender in order {
+            if is_sender {
+                self.transmit_requests(memory, train, cx);
+            } else {
+                self.transmit_responses(memory, train, cx);
+            }
+            if !train.is_empty() {
+                self.is_senders_turn = !is_sender;
+                return;
+            }
+        }
+    }
+
+    /// The queue pair failed for reasons outside of it.
+    pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        if self.common.state != QpState::Reset && self.common.state != QpState::Error {
+            self.fail(None, cx);
+            self.responder.responses.clear();
+        }
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout).
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.earliest()
+    }
+
+    /// Its way to the peer.
+    pub(crate) fn path(&self) -> Option<PathHandle> {
+        self.common.settings.path.map(|path| path.handle)
+    }
+
+    pub(crate) const fn init(&self) -> &QpInit {
+        &self.common.init
+    }
+
+    /// What it tells about itself.
+    pub(crate) fn info(&self) -> QpInfo {
+        let Common { init, state, mut attributes, .. } = self.common;
+        attributes.state = Some(state);
+        attributes.current_state = Some(state);
+        if attributes.sq_psn.is_some() {
+            attributes.sq_psn = Some(self.sender.psn(self.sender.sent_end));
+        }
+        if attributes.rq_psn.is_some() {
+            attributes.rq_psn = Some(self.responder.expected);
+        }
+        QpInfo {
+            init,
+            state,
+            attributes,
+            is_draining: self.sender.is_draining(),
+            sends_outstanding: self.sender.queue.len() as u32, // at most `MAX_WR`
+            receives_posted: self.receives.len(),
+        }
+    }
+
+    /// Is the packet from the peer, for us, and does our state take it?
+    fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
+        let bth = packet.headers().bth;
+        let state = self.common.state;
+        let is_taken = match bth.opcode.shape().is_request() {
+            true => state.is_receiving(),
+            false => state.is_sending(),
+        };
+        if !is_taken {
+            return Err(DropReason::WrongState);
+        }
+        if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
+            return Err(DropReason::BadPkey);
+        }
+        let Some(path) = self.common.settings.path else { return Err(DropReason::WrongState) };
+        if packet.source() != path.remote {
+            return Err(DropReason::WrongSource);
+        }
+        if packet.destination() != path.local {
+            return Err(DropReason::WrongDestination);
+        }
+        Ok(())
+    }
+
+    fn transmit_requests<O: Observer>(
+        &mut self,
+        memory: &mut impl Memory,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) {
+        if !self.common.state.is_sending() {
+            return;
+        }
+        let Self { common, sender, timers, .. } = self;
+        if let Err(status) = sender.transmit(common, timers, memory, train, cx) {
+            self.fail(Some(status), cx);
+        }
+    }
+
+    /// In ERROR too: the peer must be told why.
+    fn transmit_responses<O: Observer>(
+        &mut self,
+        memory: &impl Memory,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Self { common, responder, receives, .. } = self;
+        if responder.responses.is_empty() {
+            return;
+        }
+        let Err(broken) = responder.reply(common, receives, memory, train, cx) else { return };
+        // What comes after it in the queue must not be sent: it would speak for it.
+        responder.responses.clear();
+        responder.expected = broken.psn;
+        self.refuse(Refusal::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
+    }
+
+    /// The expected packet cannot be executed: the peer is told, and that is the end.
+    fn refuse<O: Observer>(&mut self, refusal: Refusal, cx: &mut Context<'_, O>) {
+        let receive_status = match refusal {
+            Refusal::CannotInvalidate => CompletionStatus::RemoteInvalidRequest,
+            Refusal::Fault(fault) => {
+                let code = fault.nak_code();
+                let psn = self.responder.expected;
+                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
+                self.responder.push_nak(code, cx);
+                let qpn = cx.qpn;
+                let counters = cx.counters();
+                match code {
+                    NakCode::InvalidRequest => {
+                        counters.nak_invalid_request += 1;
+                        cx.raise(AsyncEvent::QpRequestError { qpn });
+                    }
+                    NakCode::RemoteAccess => {
+                        counters.nak_remote_access += 1;
+                        cx.raise(AsyncEvent::QpAccessError { qpn });
+                    }
+                    _ => counters.nak_remote_operational += 1,
+                }
+                fault.receive_status()
+            }
+        };
+        if let Some(work) = self.responder.take_open_receive() {
+            self.complete_receive(work, receive_status, cx);
+        }
+        self.fail(None, cx);
+    }
+
+    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed.
+    fn fail<O: Observer>(&mut self, status: Option<CompletionStatus>, cx: &mut Context<'_, O>) {
+        self.set_state(QpState::Error, cx);
+        self.timers.stop_all();
+        if let Some(status) = status {
+            self.sender.complete_front(status, &self.common, cx);
+        }
+        self.flush_sends(cx);
+        if let Some(work) = self.responder.take_open_receive() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+        self.flush_receives(cx);
+    }
+
+    fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while self.sender.queue.front().is_some() {
+            self.sender.complete_front(CompletionStatus::WorkRequestFlushed, &self.common, cx);
+        }
+    }
+
+    fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some(work) = self.receives.take() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+    }
+
+    fn complete_receive<O: Observer>(
+        &self,
+        work: RecvWork,
+        status: CompletionStatus,
+        cx: &mut Context<'_, O>,
+    ) {
+        let operation = CompletionOperation::Recv;
+        let completion = self.common.completion(work.work_id, operation, status, 0);
+        cx.complete(self.common.init.recv_cq, completion);
+    }
+
+    fn set_state<O: Observer>(&mut self, to: QpState, cx: &mut Context<'_, O>) {
+        let from = core::mem::replace(&mut self.common.state, to);
+        if from != to {
+            cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_queue_pair_takes_less_than_a_kilobyte() {
+        let len = size_of::<RcQueuePair>();
+        assert!(len <= 1024, "{len} bytes");
+    }
+}

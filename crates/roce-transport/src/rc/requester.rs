@@ -1,0 +1,398 @@
+//! The requester: turns posted requests into packets.
+
+use roce_wire::{
+    AtomicEth, Bth, Headers, Immediate, InvalidateKey, KnownOpcode, Position, Reth, Trailer, opcode,
+};
+
+use crate::context::Context;
+use crate::rc::common::Common;
+use crate::rc::reads::ReadRequest;
+use crate::rc::send_queue::SendEntry;
+use crate::rc::sender::Sender;
+use crate::timers::Timers;
+use crate::train::TrainWriter;
+use crate::transfer::{Gather, check_all};
+use crate::{
+    Access, CompletionStatus, Data, Memory, MemoryFault, Observer, RemoteSpan, SendOperation,
+};
+
+/// The most packets and bytes that one READ request asks for: a responder answers without
+/// waiting for us, and our own receive queue must hold what it sends.
+const READ_PIECE_PACKETS: u64 = 256;
+const READ_PIECE_BYTES: u64 = 512 << 10;
+
+/// The most packets in a row of which none asks for an acknowledgement.
+const MAX_UNASKED: u32 = 128;
+
+/// What became of an attempt to write the next packet.
+enum Step {
+    /// It was written.
+    Sent(Sent),
+    /// Something was done that needs no packet.
+    Local,
+    /// Nothing more can be sent now.
+    Blocked,
+    /// It does not fit into this train.
+    NoRoom,
+}
+
+/// A packet that was written.
+struct Sent {
+    /// Sequence numbers used.
+    packets: u32,
+    asks_for_ack: bool,
+    /// It begins a message that the peer counts, and was never sent before.
+    begins: bool,
+    /// It asks for answers, for the first time.
+    read: Option<ReadRequest>,
+}
+
+impl Sender {
+    /// Writes what may leave now and fits into one train.
+    ///
+    /// # Errors
+    /// The request in front cannot be sent and ends with this.
+    pub(crate) fn transmit<M: Memory, O: Observer>(
+        &mut self,
+        common: &Common,
+        timers: &mut Timers,
+        memory: &mut M,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let mut gather = Gather::new();
+        let result = loop {
+            match self.step(common, memory, &mut gather, train, cx) {
+                Ok(Step::Sent(sent)) => self.note_sent(sent, cx),
+                Ok(Step::Local) => {}
+                Ok(Step::Blocked | Step::NoRoom) => break Ok(()),
+                Err(status) => break Err(status),
+            }
+        };
+        if train.packets() > 1 {
+            train.request_ack();
+            self.unasked = 0;
+        }
+        self.expect_answer(common, timers, cx);
+        result
+    }
+
+    fn step<M: Memory, O: Observer>(
+        &mut self,
+        common: &Common,
+        memory: &mut M,
+        gather: &mut Gather<M::Grant>,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> Result<Step, CompletionStatus> {
+        if self.is_waiting_for_receiver || self.drain_before.is_some_and(|it| self.cursor >= it) {
+            return Ok(Step::Blocked);
+        }
+        let Some(entry) = self.queue.get(self.cursor) else { return Ok(Step::Blocked) };
+        let is_in_front = self.cursor == self.queue.head();
+        let operation = entry.work.operation;
+        if let SendOperation::LocalInvalidate { key } = operation {
+            if !is_in_front {
+                return Ok(Step::Blocked);
+            }
+            let done = memory.invalidate(common.init.pd, key);
+            done.map_err(|_| CompletionStatus::LocalQpOperationError)?;
+            self.complete_front(CompletionStatus::Success, common, cx);
+            self.cursor += 1;
+            self.note_drained(common, cx);
+            return Ok(Step::Local);
+        }
+        if self.next == entry.first && !self.may_begin(entry) {
+            return Ok(Step::Blocked);
+        }
+        if self.next - self.oldest >= u64::from(self.window.size()) {
+            self.window.on_limit();
+            return Ok(Step::Blocked);
+        }
+        let step = match operation {
+            SendOperation::Read { remote } => self.write_read(entry, remote, common, memory, train),
+            _ if operation.is_atomic() => self.write_atomic(entry, common, memory, train),
+            _ => self.write_data(entry, common, memory, gather, train),
+        };
+        match step {
+            Ok(step) => Ok(step),
+            // What was sent before it is not to blame and ends first.
+            Err(_) if !is_in_front => Ok(Step::Blocked),
+            Err(_) => {
+                cx.counters().local_protection_err += 1;
+                Err(CompletionStatus::LocalProtectionError)
+            }
+        }
+    }
+
+    fn note_sent<O: Observer>(&mut self, sent: Sent, cx: &mut Context<'_, O>) {
+        if self.next < self.sent_end {
+            cx.counters().resent_pkts += 1;
+        }
+        self.next += u64::from(sent.packets);
+        self.sent_end = self.sent_end.max(self.next);
+        self.unasked = if sent.asks_for_ack { 0 } else { self.unasked + 1 };
+        if sent.begins {
+            self.credit.on_begun();
+        }
+        if let Some(request) = sent.read {
+            self.reads.push(request);
+        }
+        if self.queue.get(self.cursor).is_some_and(|it| it.end() <= self.next) {
+            self.cursor += 1;
+        }
+    }
+
+    /// May the next packet be the first of this request?
+    fn may_begin(&self, entry: &SendEntry) -> bool {
+        let operation = entry.work.operation;
+        if entry.work.fence && self.reads.outstanding(self.next) > 0 {
+            return false;
+        }
+        let was_sent_before = self.next < self.sent_end;
+        // Without a receive to count on, one message at a time asks whether there is one.
+        was_sent_before
+            || !operation.takes_receive()
+            || self.next == self.oldest
+            || self.credit.has_room()
+    }
+
+    /// Must the peer acknowledge the packet that is about to be sent?
+    fn must_ask(&self) -> bool {
+        let size = self.window.size();
+        let in_flight = self.next + 1 - self.oldest;
+        // In the middle of the window, so that it moves on before it is used up; and at its
+        // end, or everybody would wait.
+        self.unasked + 1 >= (size / 2).min(MAX_UNASKED) || in_flight >= u64::from(size)
+    }
+
+    /// The next packet of a SEND or WRITE.
+    fn write_data<M: Memory>(
+        &self,
+        entry: &SendEntry,
+        common: &Common,
+        memory: &M,
+        gather: &mut Gather<M::Grant>,
+        train: &mut TrainWriter<'_>,
+    ) -> Result<Step, MemoryFault> {
+        let work = &entry.work;
+        let mtu = common.settings.mtu;
+        let offset = entry.offset_of(self.next, mtu);
+        let payload_len = (entry.len - offset).min(mtu.bytes() as u64) as usize;
+        let is_first = self.next == entry.first;
+        let is_last = self.next + 1 == entry.end();
+        let opcode = data_opcode(&work.operation, is_first, is_last);
+        let headers_len = opcode.shape().headers_len();
+        let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(Step::NoRoom) };
+        if let Data::Gather(list) = &work.data
+            && is_first
+            && list.len() > 1
+        {
+            check_all(memory, common.init.pd, list, Access::LocalRead)?;
+        }
+        let payload = &mut room[headers_len..headers_len + payload_len];
+        gather.copy(memory, common.init.pd, self.cursor, &work.data, offset, payload)?;
+
+        let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
+        bth.ack_request = is_last || self.must_ask();
+        let asks_for_ack = bth.ack_request;
+        if is_first || is_last {
+            bth.solicited_event = is_last && work.solicited && work.operation.takes_receive();
+            let headers = data_headers(bth, &work.operation, is_first, is_last, entry.len);
+            train.push(&headers, payload_len);
+        } else {
+            train.push_middle(bth.to_bytes(), payload_len);
+        }
+        if is_first && !is_last && matches!(work.operation, SendOperation::Write { .. }) {
+            // Longer than those behind it.
+            train.close();
+        }
+        let begins = is_first && self.next >= self.sent_end;
+        Ok(Step::Sent(Sent { packets: 1, asks_for_ack, begins, read: None }))
+    }
+
+    /// The request for the next piece of a READ.
+    fn write_read(
+        &self,
+        entry: &SendEntry,
+        remote: RemoteSpan,
+        common: &Common,
+        memory: &impl Memory,
+        train: &mut TrainWriter<'_>,
+    ) -> Result<Step, MemoryFault> {
+        if self.reads.outstanding(self.next) >= common.settings.max_rd_atomic {
+            return Ok(Step::Blocked);
+        }
+        let mtu = common.settings.mtu.bytes() as u64;
+        let known = self.reads.find(self.next);
+        let end = match known {
+            Some(request) => request.end,
+            None => match self.piece_of_read(entry, mtu) {
+                Some(packets) => self.next + packets,
+                None => return Ok(Step::Blocked),
+            },
+        };
+        if let Data::Gather(list) = &entry.work.data {
+            check_all(memory, common.init.pd, list, Access::LocalWrite)?;
+        }
+        let offset = entry.offset_of(self.next, common.settings.mtu);
+        let len = (entry.len - offset).min((end - self.next) * mtu);
+        let mut bth =
+            Bth::new(opcode::RC_READ_REQUEST, common.settings.dest_qpn, self.psn(self.next));
+        bth.ack_request = true;
+        let reth = Reth {
+            address: remote.address.wrapping_add(offset),
+            key: remote.key,
+            len: len as u32, // at most 2^31
+        };
+        let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
+        if train.room_for(headers.len(), 0).is_none() {
+            return Ok(Step::NoRoom);
+        }
+        train.push(&headers, 0);
+        let read = ReadRequest { start: self.next, end, is_atomic: false };
+        Ok(Step::Sent(Sent {
+            packets: (end - self.next) as u32, // a piece is short
+            asks_for_ack: true,
+            begins: known.is_none(),
+            read: Some(read).filter(|_| known.is_none()),
+        }))
+    }
+
+    /// How many packets the next request of a READ asks for; `None` to wait until it is
+    /// worth while.
+    fn piece_of_read(&self, entry: &SendEntry, mtu: u64) -> Option<u64> {
+        let left = entry.end() - self.next;
+        let in_flight = self.next - self.oldest;
+        let size = u64::from(self.window.size());
+        let longest = READ_PIECE_PACKETS.min(READ_PIECE_BYTES / mtu);
+        let packets = left.min(longest).min(size - in_flight.min(size));
+        let is_worth_while = packets == left || packets >= longest.min(size / 4);
+        (packets > 0 && (is_worth_while || in_flight == 0)).then_some(packets)
+    }
+
+    /// An atomic request.
+    fn write_atomic(
+        &self,
+        entry: &SendEntry,
+        common: &Common,
+        memory: &impl Memory,
+        train: &mut TrainWriter<'_>,
+    ) -> Result<Step, MemoryFault> {
+        if self.reads.outstanding(self.next) >= common.settings.max_rd_atomic {
+            return Ok(Step::Blocked);
+        }
+        if let Data::Gather(list) = &entry.work.data {
+            check_all(memory, common.init.pd, list, Access::LocalWrite)?;
+        }
+        let (opcode, remote, swap_or_add, compare) = match entry.work.operation {
+            SendOperation::CompareSwap { remote, compare, swap } => {
+                (opcode::RC_COMPARE_SWAP, remote, swap, compare)
+            }
+            SendOperation::FetchAdd { remote, add } => (opcode::RC_FETCH_ADD, remote, add, 0),
+            _ => unreachable!("only atomics come here"),
+        };
+        let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
+        bth.ack_request = true;
+        let RemoteSpan { address, key } = remote;
+        let atomic_eth = Some(AtomicEth { address, key, swap_or_add, compare });
+        let headers = Headers { atomic_eth, ..Headers::new(bth) };
+        if train.room_for(headers.len(), 0).is_none() {
+            return Ok(Step::NoRoom);
+        }
+        train.push(&headers, 0);
+        let is_new = self.next >= self.sent_end;
+        let read = ReadRequest { start: self.next, end: self.next + 1, is_atomic: true };
+        Ok(Step::Sent(Sent {
+            packets: 1,
+            asks_for_ack: true,
+            begins: is_new,
+            read: Some(read).filter(|_| is_new),
+        }))
+    }
+}
+
+/// The opcode of a packet of a SEND or WRITE. A `match` and not a search through the table:
+/// it is asked for every packet.
+fn data_opcode(operation: &SendOperation, is_first: bool, is_last: bool) -> KnownOpcode {
+    let position = match (is_first, is_last) {
+        (true, false) => Position::First,
+        (false, false) => Position::Middle,
+        (false, true) => Position::Last,
+        (true, true) => Position::Only,
+    };
+    let is_send = matches!(operation, SendOperation::Send { .. });
+    match (is_send, position, operation.trailer()) {
+        (true, Position::First, _) => opcode::RC_SEND_FIRST,
+        (true, Position::Middle, _) => opcode::RC_SEND_MIDDLE,
+        (true, Position::Last, Trailer::None) => opcode::RC_SEND_LAST,
+        (true, Position::Last, Trailer::Immediate) => opcode::RC_SEND_LAST_IMMEDIATE,
+        (true, Position::Last, Trailer::InvalidateKey) => opcode::RC_SEND_LAST_INVALIDATE,
+        (true, Position::Only, Trailer::None) => opcode::RC_SEND_ONLY,
+        (true, Position::Only, Trailer::Immediate) => opcode::RC_SEND_ONLY_IMMEDIATE,
+        (true, Position::Only, Trailer::InvalidateKey) => opcode::RC_SEND_ONLY_INVALIDATE,
+        (false, Position::First, _) => opcode::RC_WRITE_FIRST,
+        (false, Position::Middle, _) => opcode::RC_WRITE_MIDDLE,
+        (false, Position::Last, Trailer::Immediate) => opcode::RC_WRITE_LAST_IMMEDIATE,
+        (false, Position::Last, _) => opcode::RC_WRITE_LAST,
+        (false, Position::Only, Trailer::Immediate) => opcode::RC_WRITE_ONLY_IMMEDIATE,
+        (false, Position::Only, _) => opcode::RC_WRITE_ONLY,
+    }
+}
+
+fn data_headers(
+    bth: Bth,
+    operation: &SendOperation,
+    is_first: bool,
+    is_last: bool,
+    len: u64,
+) -> Headers {
+    let mut headers = Headers::new(bth);
+    match *operation {
+        SendOperation::Send { immediate, invalidate } if is_last => {
+            headers.immediate = immediate.map(Immediate);
+            headers.invalidate = invalidate.map(InvalidateKey);
+        }
+        SendOperation::Write { remote, immediate } => {
+            let RemoteSpan { address, key } = remote;
+            let reth = Reth { address, key, len: len as u32 }; // at most 2^31
+            headers.reth = Some(reth).filter(|_| is_first);
+            headers.immediate = immediate.map(Immediate).filter(|_| is_last);
+        }
+        _ => {}
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roce_wire::{Opcode, Operation, Service};
+
+    #[test]
+    fn the_opcodes_agree_with_the_table() {
+        let remote = RemoteSpan { address: 0, key: 0 };
+        let (none, immediate) = (None, Some([1; 4]));
+        for (operation, wire) in [
+            (SendOperation::Send { immediate: none, invalidate: None }, Operation::Send),
+            (SendOperation::Send { immediate, invalidate: None }, Operation::Send),
+            (SendOperation::Send { immediate: none, invalidate: Some(1) }, Operation::Send),
+            (SendOperation::Write { remote, immediate: none }, Operation::Write),
+            (SendOperation::Write { remote, immediate }, Operation::Write),
+        ] {
+            for (position, is_first, is_last) in [
+                (Position::First, true, false),
+                (Position::Middle, false, false),
+                (Position::Last, false, true),
+                (Position::Only, true, true),
+            ] {
+                let trailer = if is_last { operation.trailer() } else { Trailer::None };
+                let expected = Opcode::for_shape(Service::Rc, wire, position, trailer);
+                let got = data_opcode(&operation, is_first, is_last);
+                assert_eq!(Some(got), expected);
+                let bth = Bth::new(got, roce_wire::Qpn::GSI, roce_wire::Psn::ZERO);
+                assert!(data_headers(bth, &operation, is_first, is_last, 9).is_complete());
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The send queue: what was posted and is not complete, and which sequence numbers it has.
+
+use std::collections::VecDeque;
+
+use roce_wire::PathMtu;
+
+use crate::{CompletionOperation, SendWork};
+
+/// A posted request and its place in the sequence.
+///
+/// Sequence numbers count the packets of a connection from 0 and never wrap; the wire sees
+/// them modulo 2^24, from the first PSN on.
+#[derive(Debug)]
+pub(crate) struct SendEntry {
+    pub(crate) work: SendWork,
+    /// Bytes of the message, 0 ..= 2^31.
+    pub(crate) len: u64,
+    /// The first sequence number.
+    pub(crate) first: u64,
+    /// Sequence numbers used; for a READ those of its responses, and none for what is local.
+    pub(crate) packets: u32,
+}
+
+impl SendEntry {
+    /// The first sequence number behind it.
+    pub(crate) const fn end(&self) -> u64 {
+        self.first + self.packets as u64
+    }
+
+    /// Where in the message packet `seq` starts, in bytes.
+    pub(crate) const fn offset_of(&self, seq: u64, mtu: PathMtu) -> u64 {
+        (seq - self.first) * mtu.bytes() as u64
+    }
+
+    pub(crate) const fn operation(&self) -> CompletionOperation {
+        self.work.operation.completion_operation()
+    }
+}
+
+/// Requests in the order in which they were posted, numbered from 0.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    entries: VecDeque<SendEntry>,
+    /// The number of the entry in front.
+    head: u64,
+    /// The first sequence number that no entry has.
+    end: u64,
+}
+
+impl SendQueue {
+    /// Puts a request at the end.
+    pub(crate) fn push(&mut self, work: SendWork, len: u64, packets: u32) {
+        let entry = SendEntry { work, len, first: self.end, packets };
+        self.end = entry.end();
+        self.entries.push_back(entry);
+    }
+
+    /// The entry with this number, unless it is complete or not posted yet.
+    pub(crate) fn get(&self, number: u64) -> Option<&SendEntry> {
+        let index = number.checked_sub(self.head)?;
+        self.entries.get(usize::try_from(index).ok()?)
+    }
+
+    pub(crate) fn front(&self) -> Option<&SendEntry> {
+        self.entries.front()
+    }
+
+    pub(crate) fn pop_front(&mut self) -> Option<SendEntry> {
+        let entry = self.entries.pop_front()?;
+        self.head += 1;
+        Some(entry)
+    }
+
+    /// The number of the entry in front, or of the next to be posted.
+    pub(crate) const fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+/// Packets that a message of `len` bytes takes: an empty one takes one.
+pub(crate) const fn packets_for(len: u64, mtu: PathMtu) -> u32 {
+    let packets = len.div_ceil(mtu.bytes() as u64);
+    if packets == 0 { 1 } else { packets as u32 } // at most 2^31 / 256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_message_takes_one_packet_and_the_longest_half_the_circle() {
+        assert_eq!(packets_for(0, PathMtu::B256), 1);
+        assert_eq!(packets_for(256, PathMtu::B256), 1);
+        assert_eq!(packets_for(257, PathMtu::B256), 2);
+        assert_eq!(packets_for(1 << 31, PathMtu::B256), 1 << 23);
+        assert_eq!(packets_for(1 << 31, PathMtu::B4096), 1 << 19);
+    }
+}

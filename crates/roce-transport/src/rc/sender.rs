@@ -1,0 +1,295 @@
+//! What requester and completer of a queue pair share: the requests and how far they are.
+
+use roce_wire::Psn;
+
+use crate::context::Context;
+use crate::rc::common::Common;
+use crate::rc::reads::ReadRequests;
+use crate::rc::send_queue::SendQueue;
+use crate::rc::window::SendWindow;
+use crate::timers::{Timer, Timers};
+use crate::{AsyncEvent, CompletionStatus, EndpointConfig, GoBack, Observer, SendOperation};
+
+/// The sending half of a queue pair.
+///
+/// ```text
+///   oldest      next         sent_end        end of the queue
+///     |  in flight |  to resend  |  to send first  |
+/// ----+------------+-------------+-----------------+---->  sequence numbers
+/// ```
+/// Invariant: `oldest <= next <= sent_end`, and `sent_end - oldest` is below half the PSN
+/// circle, or "duplicate" and "never sent" could not be told apart.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) queue: SendQueue,
+    /// The PSN of sequence number 0.
+    pub(crate) first_psn: Psn,
+    /// The oldest that is not acknowledged; it lies in the entry in front of the queue.
+    pub(crate) oldest: u64,
+    pub(crate) next: u64,
+    pub(crate) sent_end: u64,
+    /// The number of the entry that `next` lies in.
+    pub(crate) cursor: u64,
+    pub(crate) reads: ReadRequests,
+    pub(crate) window: SendWindow,
+    pub(crate) credit: Credit,
+    /// Packets sent since one that asked for an acknowledgement.
+    pub(crate) unasked: u32,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_retries_left: u8,
+    pub(crate) is_waiting_for_receiver: bool,
+    pub(crate) next_nak: NextNak,
+    /// Entries from this number on are not begun: the queue is being drained.
+    pub(crate) drain_before: Option<u64>,
+    pub(crate) is_drained: bool,
+}
+
+/// What a NAK for the oldest packet means, once one has been obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextNak {
+    /// A packet was lost: go back, and count it as a retry.
+    Retry,
+    /// It may be an echo of what was sent before the timer sent us back (rxe follows an RNR
+    /// NAK with a sequence NAK): go back, but let it cost no retry.
+    Free,
+    /// We have gone back for it already: it speaks of packets sent before that.
+    Echo,
+}
+
+/// How many messages the peer has said that it has receives for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Credit {
+    /// Messages begun, modulo 2^24: a READ in several requests counts as several, as the
+    /// peer counts it.
+    begun: u32,
+    /// Messages up to this one have a receive posted; `None` as long as the peer does not
+    /// count.
+    limit: Option<Psn>,
+}
+
+impl Credit {
+    pub(crate) fn on_begun(&mut self) {
+        self.begun = self.begun.wrapping_add(1);
+    }
+
+    /// An answer said that `msn` messages are complete and `count` more receives are posted.
+    pub(crate) fn on_answer(&mut self, msn: u32, count: Option<u32>) {
+        self.limit = count.map(|count| {
+            let said = Psn::wrapping(msn.wrapping_add(count));
+            // Answers may overtake each other, and receives are never taken back.
+            self.limit.filter(|known| known.distance_from(said) > 0).unwrap_or(said)
+        });
+    }
+
+    /// Is there a receive for the message that would be begun next?
+    pub(crate) fn has_room(&self) -> bool {
+        let this = Psn::wrapping(self.begun.wrapping_add(1));
+        self.limit.is_none_or(|limit| limit.distance_from(this) >= 0)
+    }
+}
+
+impl Sender {
+    pub(crate) fn new(config: &EndpointConfig, common: &Common, first_psn: Psn) -> Self {
+        Self {
+            queue: SendQueue::default(),
+            first_psn,
+            oldest: 0,
+            next: 0,
+            sent_end: 0,
+            cursor: 0,
+            reads: ReadRequests::default(),
+            window: SendWindow::new(&config.window, common.settings.mtu),
+            credit: Credit::default(),
+            unasked: 0,
+            retries_left: common.settings.retry_count,
+            rnr_retries_left: common.settings.rnr_retry.unwrap_or(0),
+            is_waiting_for_receiver: false,
+            next_nak: NextNak::Retry,
+            drain_before: None,
+            is_drained: false,
+        }
+    }
+
+    /// The PSN of a sequence number.
+    pub(crate) const fn psn(&self, seq: u64) -> Psn {
+        self.first_psn.advanced_by((seq % Psn::MODULUS as u64) as u32)
+    }
+
+    /// Everything before `to` is acknowledged, and every answer before it has come.
+    pub(crate) fn advance<O: Observer>(
+        &mut self,
+        to: u64,
+        common: &Common,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) {
+        if to <= self.oldest {
+            return;
+        }
+        self.window.on_progress((to - self.oldest) as u32); // below half the circle
+        self.oldest = to;
+        self.reads.settle(to);
+        self.retries_left = common.settings.retry_count;
+        self.rnr_retries_left = common.settings.rnr_retry.unwrap_or(0);
+        self.next_nak = NextNak::Retry;
+        cx.out.observer.acknowledged(cx.now, cx.qpn, self.psn(to).previous());
+        self.retire(common, cx);
+        if self.next <= to {
+            // An answer to what was sent before we went back.
+            self.next = to;
+            self.cursor = self.queue.head();
+        }
+        if self.is_waiting_for_receiver {
+            // The receiver was ready after all: the RNR NAK was an old one.
+            self.is_waiting_for_receiver = false;
+            timers.stop(Timer::RnrWait);
+        }
+        timers.stop(Timer::AckWait);
+        self.expect_answer(common, timers, cx);
+    }
+
+    /// Arms the ACK timer if something is in flight and it is not armed.
+    pub(crate) fn expect_answer<O: Observer>(
+        &self,
+        common: &Common,
+        timers: &mut Timers,
+        cx: &Context<'_, O>,
+    ) {
+        let is_due = self.next > self.oldest
+            && !self.is_waiting_for_receiver
+            && !timers.is_armed(Timer::AckWait);
+        if let Some(wait) = common.settings.ack_timeout.filter(|_| is_due) {
+            timers.arm(Timer::AckWait, cx.now + wait);
+        }
+    }
+
+    /// Everything unacknowledged is sent again, oldest first.
+    ///
+    /// # Errors
+    /// It was done as often as was allowed: the request in front ends with this.
+    pub(crate) fn go_back<O: Observer>(
+        &mut self,
+        why: GoBack,
+        costs_a_retry: bool,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if costs_a_retry {
+            let Some(left) = self.retries_left.checked_sub(1) else {
+                cx.counters().retry_exceeded_err += 1;
+                return Err(CompletionStatus::RetryExceeded);
+            };
+            self.retries_left = left;
+        }
+        cx.counters().completer_retry_err += 1;
+        let size = self.window.size();
+        match why {
+            GoBack::Timeout => self.window.on_silence(),
+            GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
+            GoBack::RnrNak => {}
+        }
+        if self.window.size() != size {
+            cx.out.observer.window_resized(cx.now, cx.qpn, self.window.size());
+        }
+        self.next = self.oldest;
+        self.cursor = self.queue.head();
+        self.unasked = 0;
+        timers.stop(Timer::AckWait);
+        cx.out.observer.went_back(cx.now, cx.qpn, self.psn(self.oldest), why);
+        Ok(())
+    }
+
+    /// Begins no request any more that is not begun.
+    pub(crate) fn drain(&mut self) {
+        let begun = self.queue.get(self.cursor).is_some_and(|it| self.next > it.first);
+        // What was begun before we went back is finished too.
+        let mut number = self.cursor + u64::from(begun);
+        while self.queue.get(number).is_some_and(|it| it.first < self.sent_end) {
+            number += 1;
+        }
+        self.drain_before = Some(number);
+        self.is_drained = false;
+    }
+
+    /// Sending goes on.
+    pub(crate) fn resume(&mut self) {
+        self.drain_before = None;
+        self.is_drained = false;
+    }
+
+    /// Is something begun that is not finished, while the queue is being drained?
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain_before.is_some() && !self.is_drained
+    }
+
+    /// Tells that the queue is drained, once, when it is.
+    pub(crate) fn note_drained<O: Observer>(&mut self, common: &Common, cx: &mut Context<'_, O>) {
+        if self.is_draining() && self.drain_before.is_some_and(|it| self.queue.head() >= it) {
+            self.is_drained = true;
+            if common.settings.sqd_notify {
+                cx.raise(AsyncEvent::SendQueueDrained { qpn: cx.qpn });
+            }
+        }
+    }
+
+    /// Completes the entries in front that are wholly acknowledged. What is local ends where
+    /// it is executed, not here.
+    fn retire<O: Observer>(&mut self, common: &Common, cx: &mut Context<'_, O>) {
+        while self.queue.front().is_some_and(|it| {
+            it.end() <= self.oldest
+                && !matches!(it.work.operation, SendOperation::LocalInvalidate { .. })
+        }) {
+            self.complete_front(CompletionStatus::Success, common, cx);
+        }
+        self.note_drained(common, cx);
+    }
+
+    /// Takes the entry in front and tells how it ended, if anybody wants to know.
+    pub(crate) fn complete_front<O: Observer>(
+        &mut self,
+        status: CompletionStatus,
+        common: &Common,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Some(entry) = self.queue.pop_front() else { return };
+        let is_success = status == CompletionStatus::Success;
+        if is_success && entry.work.operation.takes_receive() {
+            cx.counters().rdma_sends += 1;
+        }
+        if !is_success || entry.work.signaled || common.init.signal_all {
+            let completion =
+                common.completion(entry.work.work_id, entry.operation(), status, entry.len);
+            cx.complete(common.init.send_cq, completion);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_count_holds_nothing_back() {
+        let mut credit = Credit::default();
+        assert!(credit.has_room());
+        credit.on_answer(0, Some(0));
+        assert!(!credit.has_room());
+        credit.on_answer(0, None);
+        assert!(credit.has_room());
+    }
+
+    #[test]
+    fn credits_count_from_the_messages_completed_across_the_wrap() {
+        let mut credit = Credit { begun: (1 << 24) - 2, limit: None };
+        credit.on_answer((1 << 24) - 2, Some(3));
+        for _ in 0..3 {
+            assert!(credit.has_room());
+            credit.on_begun();
+        }
+        assert!(!credit.has_room());
+        credit.on_answer((1 << 24) - 2, Some(1));
+        assert!(!credit.has_room(), "an old answer takes nothing back");
+        credit.on_answer(1, Some(1));
+        assert!(credit.has_room());
+    }
+}

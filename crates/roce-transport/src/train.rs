@@ -1,0 +1,158 @@
+//! Trains: packets of one queue pair, behind each other in the driver's buffer.
+
+use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad};
+
+/// Writes a train: segments of one length, of which the last may be shorter.
+///
+/// A packet is first [offered](Self::room_for) room; what does not fit behind the packets
+/// already there has to wait for the next train.
+#[derive(Debug)]
+pub(crate) struct TrainWriter<'b> {
+    buf: &'b mut [u8],
+    max_packets: usize,
+    used: usize,
+    packets: usize,
+    segment_len: usize,
+    last_at: usize,
+    is_closed: bool,
+    is_too_short: bool,
+}
+
+/// A UDP datagram over IPv4 or IPv6 holds no more.
+const MAX_TRAIN_LEN: usize = 65_535 - 40 - 8;
+
+/// Where in the BTH the AckReq bit stands.
+const ACK_REQUEST: (usize, u8) = (8, 0x80);
+
+impl<'b> TrainWriter<'b> {
+    pub(crate) fn new(buf: &'b mut [u8], max_packets: usize) -> Self {
+        let room = buf.len().min(MAX_TRAIN_LEN);
+        Self {
+            buf: &mut buf[..room],
+            max_packets: max_packets.max(1),
+            used: 0,
+            packets: 0,
+            segment_len: 0,
+            last_at: 0,
+            is_closed: false,
+            is_too_short: false,
+        }
+    }
+
+    /// Room for a segment with headers of `headers_len` bytes around a payload of
+    /// `payload_len`; `None` if it cannot be the next one of this train.
+    pub(crate) fn room_for(&mut self, headers_len: usize, payload_len: usize) -> Option<&mut [u8]> {
+        let len = headers_len + payload_len + Pad::for_payload(payload_len).bytes() + ICRC_LEN;
+        if self.used + len > self.buf.len() {
+            self.is_too_short |= self.packets == 0;
+            return None;
+        }
+        let fits = self.packets == 0
+            || (!self.is_closed && self.packets < self.max_packets && len <= self.segment_len);
+        if fits { Some(&mut self.buf[self.used..self.used + len]) } else { None }
+    }
+
+    /// Adds a packet whose payload already stands in the room it was offered.
+    pub(crate) fn push(&mut self, headers: &Headers, payload_len: usize) {
+        let len = headers.emit_around(&mut self.buf[self.used..], payload_len);
+        self.note(len);
+    }
+
+    /// Adds a packet of nothing but a BTH and a payload that needs no pad: what most packets
+    /// of a long message are.
+    pub(crate) fn push_middle(&mut self, bth: [u8; BTH_LEN], payload_len: usize) {
+        self.buf[self.used..self.used + BTH_LEN].copy_from_slice(&bth);
+        self.note(BTH_LEN + payload_len + ICRC_LEN);
+    }
+
+    /// Takes no more packets.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Asks for an acknowledgement of the last packet.
+    pub(crate) fn request_ack(&mut self) {
+        if self.packets > 0 {
+            let (byte, bit) = ACK_REQUEST;
+            self.buf[self.last_at + byte] |= bit;
+        }
+    }
+
+    pub(crate) fn packets(&self) -> usize {
+        self.packets
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    /// Bytes of all segments together.
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes of every segment but the last.
+    pub(crate) fn segment_len(&self) -> usize {
+        self.segment_len
+    }
+
+    /// Was there a packet that not even an empty buffer of this size could hold?
+    pub(crate) fn is_too_short(&self) -> bool {
+        self.is_too_short
+    }
+
+    fn note(&mut self, len: usize) {
+        if self.packets == 0 {
+            self.segment_len = len;
+        }
+        self.is_closed |= len < self.segment_len;
+        self.last_at = self.used;
+        self.used += len;
+        self.packets += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roce_wire::{Bth, Psn, Qpn, opcode};
+
+    fn push(train: &mut TrainWriter<'_>, payload_len: usize) -> bool {
+        let headers = Headers::new(Bth::new(opcode::RC_SEND_ONLY, Qpn::GSI, Psn::ZERO));
+        let fits = train.room_for(headers.len(), payload_len).is_some();
+        if fits {
+            train.push(&headers, payload_len);
+        }
+        fits
+    }
+
+    #[test]
+    fn only_the_last_packet_of_a_train_may_be_shorter() {
+        let mut buf = [0; 1000];
+        let mut train = TrainWriter::new(&mut buf, 64);
+        assert!(push(&mut train, 100) && push(&mut train, 100));
+        assert!(!push(&mut train, 104), "a longer one waits");
+        assert!(push(&mut train, 40), "a shorter one is the last");
+        assert!(!push(&mut train, 40));
+        assert_eq!((train.packets(), train.segment_len()), (3, 116));
+        assert_eq!(train.len(), 116 + 116 + 56);
+    }
+
+    #[test]
+    fn a_train_ends_where_the_buffer_or_the_limit_does() {
+        let mut buf = [0; 260];
+        let mut train = TrainWriter::new(&mut buf, 64);
+        assert!(push(&mut train, 100) && push(&mut train, 100) && !push(&mut train, 100));
+        assert!(!train.is_too_short());
+        let mut train = TrainWriter::new(&mut buf, 1);
+        assert!(push(&mut train, 4) && !push(&mut train, 4));
+    }
+
+    #[test]
+    fn a_packet_longer_than_the_whole_buffer_is_told_of() {
+        let mut buf = [0; 64];
+        let mut train = TrainWriter::new(&mut buf, 64);
+        assert!(!push(&mut train, 64));
+        assert!(train.is_too_short() && train.is_empty());
+    }
+}

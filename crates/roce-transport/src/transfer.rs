@@ -1,0 +1,107 @@
+//! Moving payload between packets and scattered registered memory.
+
+use crate::{Access, Data, Memory, MemoryFault, PdHandle, ScatterList};
+
+/// Copies parts of messages out of registered memory for the packets of one train, and
+/// remembers the last permission: packets of one message mostly lie in one piece.
+///
+/// Lives no longer than the train, as a permission must not.
+#[derive(Debug)]
+pub(crate) struct Gather<G> {
+    granted: Option<Granted<G>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Granted<G> {
+    /// The request.
+    number: u64,
+    /// The bytes of its message that lie in the piece, from the granted one on.
+    start: u64,
+    end: u64,
+    grant: G,
+}
+
+impl<G: Copy> Gather<G> {
+    pub(crate) const fn new() -> Self {
+        Self { granted: None }
+    }
+
+    /// Copies the bytes from `offset` on of request `number`'s message to `into`.
+    pub(crate) fn copy<M: Memory<Grant = G>>(
+        &mut self,
+        memory: &M,
+        pd: PdHandle,
+        number: u64,
+        data: &Data,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), MemoryFault> {
+        let list = match data {
+            Data::Gather(list) => list,
+            Data::Inline(bytes) => {
+                let start = offset as usize; // inside the inline data, which fits in memory
+                into.copy_from_slice(&bytes.as_slice()[start..start + into.len()]);
+                return Ok(());
+            }
+        };
+        if let Some(it) = self.granted.filter(|it| it.number == number && it.start <= offset)
+            && offset + into.len() as u64 <= it.end
+        {
+            memory.read(it.grant, offset - it.start, into);
+            return Ok(());
+        }
+        let mut done = 0;
+        for part in list.parts(offset, into.len() as u64) {
+            let rest = u64::from(part.rest_of_piece);
+            let grant = memory.check(pd, part.key, part.address, rest, Access::LocalRead)?;
+            let start = offset + done as u64;
+            self.granted = Some(Granted { number, start, end: start + rest, grant });
+            memory.read(grant, 0, &mut into[done..done + part.len as usize]);
+            done += part.len as usize;
+        }
+        Ok(())
+    }
+}
+
+/// Whether every piece of a list may be used for `access`.
+pub(crate) fn check_all(
+    memory: &impl Memory,
+    pd: PdHandle,
+    list: &ScatterList,
+    access: Access,
+) -> Result<(), MemoryFault> {
+    for piece in list.iter().filter(|it| it.len > 0) {
+        memory.check(pd, piece.key, piece.address, u64::from(piece.len), access)?;
+    }
+    Ok(())
+}
+
+/// Stores `bytes` in the places that a message's bytes from `offset` on go to. The list must
+/// be long enough. Touches nothing unless all of it may be touched.
+pub(crate) fn scatter(
+    memory: &mut impl Memory,
+    pd: PdHandle,
+    list: &ScatterList,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<(), MemoryFault> {
+    let len = bytes.len() as u64;
+    let check = |memory: &mut _, key, address, len: u32| {
+        Memory::check(memory, pd, key, address, u64::from(len), Access::LocalWrite)
+    };
+    let mut parts = list.parts(offset, len);
+    let Some(first) = parts.next() else { return Ok(()) };
+    let grant = check(memory, first.key, first.address, first.len)?;
+    for part in parts.clone() {
+        check(memory, part.key, part.address, part.len)?;
+    }
+    let (head, mut rest) = bytes.split_at(first.len as usize);
+    memory.write(grant, 0, head);
+    for part in parts {
+        let (head, tail) = rest.split_at(part.len as usize);
+        let grant = check(memory, part.key, part.address, part.len)?;
+        memory.write(grant, 0, head);
+        rest = tail;
+    }
+    Ok(())
+}
