@@ -26,7 +26,7 @@
 #define MAX_SGES 32
 #define NAME_LEN 16
 
-enum kind { NOTHING, REGION, QUEUE_PAIR, WINDOW };
+enum kind { NOTHING, REGION, QUEUE_PAIR };
 
 struct object {
 	enum kind kind;
@@ -34,14 +34,13 @@ struct object {
 	/* REGION */
 	struct ibv_mr *mr;
 	size_t size; /* mapped at mr->addr */
+	struct ibv_mw *mw; /* NULL unless lent: the window that peers use */
 	/* QUEUE_PAIR */
 	struct ibv_qp *qp;
 	struct ibv_cq *send_cq, *recv_cq;
 	struct ibv_comp_channel *send_channel, *recv_channel;
 	uint8_t gid_index;
 	uint32_t psn;
-	/* WINDOW */
-	struct ibv_mw *mw;
 };
 
 static struct ibv_context *context;
@@ -106,8 +105,7 @@ static struct object *find(const char *name, enum kind kind)
 	for (int i = 0; name && i < MAX_OBJECTS; i++)
 		if (objects[i].kind == kind && strcmp(objects[i].name, name) == 0)
 			return &objects[i];
-	fail(0, "no such %s: %s",
-	     kind == REGION ? "region" : kind == WINDOW ? "window" : "queue pair",
+	fail(0, "no such %s: %s", kind == REGION ? "region" : "queue pair",
 	     name ? name : "(none named)");
 	return NULL;
 }
@@ -198,6 +196,38 @@ static int access_flags(const char *letters)
 	return flags;
 }
 
+/* Maps and registers `size` zeroed bytes. Answers with an error when that fails. */
+static int register_memory(struct object *region, uint64_t size, int access)
+{
+	if (size == 0 || size > 1u << 30)
+		return fail(0, "a region has 1 to 2^30 bytes");
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return fail(errno, "memory for %s", region->name);
+	region->mr = ibv_reg_mr(pd, memory, size, access);
+	if (!region->mr) {
+		int code = errno;
+		munmap(memory, size);
+		return fail(code, "register %s", region->name);
+	}
+	region->size = size;
+	return 0;
+}
+
+/* Undoes register_memory, and the window if there is one. Returns an errno or 0. */
+static int release_region(struct object *region)
+{
+	int code = region->mw ? ibv_dealloc_mw(region->mw) : 0;
+	if (code)
+		return code;
+	region->mw = NULL;
+	void *memory = region->mr->addr;
+	code = ibv_dereg_mr(region->mr);
+	if (!code)
+		munmap(memory, region->size);
+	return code;
+}
+
 static int order_mr(char **words)
 {
 	struct object *region = place(words[1]);
@@ -206,23 +236,15 @@ static int order_mr(char **words)
 	int access = access_flags(rights ? rights : "l");
 	if (!region)
 		return -1;
-	if (bad_number || access < 0 || size == 0 || size > (1u << 30))
-		return fail(0, "mr NAME size=1..2^30 rights=lwrab seed=N");
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		return fail(errno, "memory for %s", region->name);
+	if (bad_number || access < 0)
+		return fail(0, "mr NAME size=N rights=lwrab seed=N");
+	if (register_memory(region, size, access))
+		return -1;
 	if (text(words, "seed"))
-		fill(memory, size, seed);
-	region->mr = ibv_reg_mr(pd, memory, size, access);
-	if (!region->mr) {
-		int code = errno;
-		munmap(memory, size);
-		return fail(code, "register %s", region->name);
-	}
-	region->size = size;
+		fill(region->mr->addr, size, seed);
 	region->kind = REGION;
 	ok("lkey=%#x rkey=%#x address=%#" PRIx64, region->mr->lkey, region->mr->rkey,
-	   (uint64_t)(uintptr_t)memory);
+	   (uint64_t)(uintptr_t)region->mr->addr);
 	return 0;
 }
 
@@ -277,25 +299,41 @@ static void print_gid(const union ibv_gid *gid)
 		printf("%02x", gid->raw[i]);
 }
 
+/* The first entry of the GID table that is an IPv4 (or else a global IPv6) address; entry 0 is
+ * the link-local one. Returns -1 if there is none. */
+static int find_gid(int want_v4, union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	static const uint8_t none[16];
+	for (int index = 1; index < 256 && ibv_query_gid(context, 1, index, gid) == 0; index++) {
+		int is_v4 = memcmp(gid->raw, mapped, sizeof mapped) == 0;
+		int is_local = gid->raw[0] == 0xfe && gid->raw[1] == 0x80;
+		if (memcmp(gid->raw, none, sizeof none) && is_v4 == want_v4 && !is_local)
+			return index;
+	}
+	return -1;
+}
+
 static int order_qp(char **words)
 {
 	struct object *pair = place(words[1]);
 	uint64_t depth_send = number(words, "send_wr", 64), depth_recv = number(words, "recv_wr", 64);
-	uint64_t gid_index = number(words, "gid_index", 1), inline_len = number(words, "inline", 0);
+	uint64_t family = number(words, "family", 4), inline_len = number(words, "inline", 0);
 	uint64_t psn = number(words, "psn", UINT64_MAX);
 	const char *rights = text(words, "access");
 	int access = access_flags(rights ? rights : "wra");
 	if (!pair)
 		return -1;
-	if (bad_number || access < 0 || depth_send > 16384 || depth_recv > 16384 || gid_index > 255)
-		return fail(0, "qp NAME send_wr=N recv_wr=N gid_index=N inline=N psn=N access=wra");
+	if (bad_number || access < 0 || depth_send > 16384 || depth_recv > 16384)
+		return fail(0, "qp NAME family=4|6 send_wr=N recv_wr=N inline=N psn=N access=wra");
 	if (psn == UINT64_MAX && getrandom(&psn, sizeof psn, 0) != sizeof psn)
 		return fail(errno, "random PSN");
 	pair->psn = (uint32_t)psn & 0xffffff;
-	pair->gid_index = (uint8_t)gid_index;
 	union ibv_gid gid;
-	if (ibv_query_gid(context, 1, pair->gid_index, &gid))
-		return fail(errno, "GID %d", pair->gid_index);
+	int gid_index = find_gid(family == 4, &gid);
+	if (gid_index < 0)
+		return fail(0, "no IPv%d address", (int)family);
+	pair->gid_index = (uint8_t)gid_index;
 
 	pair->send_channel = ibv_create_comp_channel(context);
 	pair->recv_channel = ibv_create_comp_channel(context);
@@ -560,7 +598,10 @@ static void print_completion(const struct ibv_wc *wc)
 		printf(" opcode=%d len=%u", wc->opcode, wc->byte_len);
 		if (wc->wc_flags & IBV_WC_WITH_IMM)
 			printf(" imm=%#x", be32toh(wc->imm_data));
-		if (wc->wc_flags & IBV_WC_WITH_INV)
+		/* rxe marks it with the kernel's own bit, which is another one here; that one
+		 * means nothing on a reliable connection. */
+		if (wc->opcode == IBV_WC_RECV &&
+		    wc->wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK))
 			printf(" inv=%#x", wc->invalidated_rkey);
 	}
 	printf("\n");
@@ -623,49 +664,74 @@ static int order_wait(char **words)
 	return 0;
 }
 
-/* ---- memory windows ------------------------------------------------------------------- */
+/* ---- lending -------------------------------------------------------------------------- */
 
-static int order_mw(char **words)
+/* Binds a type 2 window to all of `region` and waits for it. */
+static int bind(struct object *pair, struct object *region)
 {
-	struct object *window = place(words[1]);
-	if (!window)
-		return -1;
-	window->mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
-	if (!window->mw)
-		return fail(errno, "window %s", window->name);
-	window->kind = WINDOW;
-	ok("rkey=%#x", window->mw->rkey);
-	return 0;
-}
-
-static int order_bind(char **words)
-{
-	struct object *pair = find(words[1], QUEUE_PAIR);
-	struct object *window = pair ? find(text(words, "mw"), WINDOW) : NULL;
-	struct object *region = window ? find(text(words, "mr"), REGION) : NULL;
-	if (!region)
-		return -1;
-	uint64_t offset = number(words, "offset", 0), len = number(words, "len", region->size);
-	int access = access_flags(text(words, "rights"));
-	if (bad_number || access < 0)
-		return fail(0, "bind QP mw=NAME mr=NAME offset=N len=N rights=wra id=N");
-	if (!inside(region, offset, len))
-		return -1;
 	struct ibv_send_wr work = {
-		.wr_id = number(words, "id", 0),
 		.opcode = IBV_WR_BIND_MW,
 		.send_flags = IBV_SEND_SIGNALED,
-		.bind_mw = { .mw = window->mw, .rkey = ibv_inc_rkey(window->mw->rkey),
+		.bind_mw = { .mw = region->mw, .rkey = ibv_inc_rkey(region->mw->rkey),
 			     .bind_info = { .mr = region->mr,
-					    .addr = (uint64_t)(uintptr_t)region->mr->addr + offset,
-					    .length = len, .mw_access_flags = (unsigned)access } },
+					    .addr = (uint64_t)(uintptr_t)region->mr->addr,
+					    .length = region->size,
+					    .mw_access_flags = IBV_ACCESS_REMOTE_WRITE |
+							       IBV_ACCESS_REMOTE_READ |
+							       IBV_ACCESS_REMOTE_ATOMIC } },
 	};
 	struct ibv_send_wr *bad;
 	int code = ibv_post_send(pair->qp, &work, &bad);
 	if (code)
-		return fail(code, "bind %s", window->name);
-	window->mw->rkey = work.bind_mw.rkey;
-	ok("rkey=%#x", window->mw->rkey);
+		return fail(code, "bind a window to %s", region->name);
+	struct ibv_wc wc;
+	int got = 0;
+	for (int64_t deadline = now_ms() + 5000; got == 0 && now_ms() < deadline;)
+		got = ibv_poll_cq(pair->send_cq, 1, &wc);
+	if (got != 1 || wc.status != IBV_WC_SUCCESS)
+		return fail(0, "bind a window to %s: %s", region->name,
+			    got == 1 ? ibv_wc_status_str(wc.status) : "no completion");
+	region->mw->rkey = work.bind_mw.rkey;
+	return 0;
+}
+
+/* rxe does not invalidate ordinary regions; it does invalidate windows of type 2. */
+static int order_lend(char **words)
+{
+	struct object *pair = find(text(words, "qp"), QUEUE_PAIR);
+	struct object *region = pair ? place(words[1]) : NULL;
+	uint64_t size = number(words, "size", 0);
+	if (!region)
+		return -1;
+	if (bad_number || register_memory(region, size, access_flags("lwrab")))
+		return bad_number ? fail(0, "lend NAME qp=NAME size=N") : -1;
+	region->mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	if (!region->mw || bind(pair, region)) {
+		int code = errno;
+		int is_bound = region->mw != NULL;
+		release_region(region);
+		return is_bound ? -1 : fail(code, "window for %s", words[1]);
+	}
+	region->kind = REGION;
+	ok("lkey=%#x rkey=%#x address=%#" PRIx64, region->mr->lkey, region->mw->rkey,
+	   (uint64_t)(uintptr_t)region->mr->addr);
+	return 0;
+}
+
+static int order_counter(char **words)
+{
+	char path[256];
+	unsigned long long value;
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/hw_counters/%s",
+		 ibv_get_device_name(context->device), words[1] ? words[1] : "");
+	FILE *file = fopen(path, "r");
+	if (!file)
+		return fail(errno, "%s", path);
+	int got = fscanf(file, "%llu", &value);
+	fclose(file);
+	if (got != 1)
+		return fail(0, "%s holds no number", path);
+	ok("value=%llu", value);
 	return 0;
 }
 
@@ -678,16 +744,10 @@ static int order_drop(char **words)
 		if (object->kind == NOTHING || strcmp(object->name, words[1]))
 			continue;
 		int code = 0;
-		if (object->kind == QUEUE_PAIR) {
+		if (object->kind == QUEUE_PAIR)
 			destroy_qp(object);
-		} else if (object->kind == WINDOW) {
-			code = ibv_dealloc_mw(object->mw);
-		} else {
-			void *memory = object->mr->addr;
-			code = ibv_dereg_mr(object->mr);
-			if (!code)
-				munmap(memory, object->size);
-		}
+		else
+			code = release_region(object);
 		if (code)
 			return fail(code, "drop %s", object->name);
 		object->kind = NOTHING;
@@ -702,7 +762,7 @@ static const struct { const char *name; int (*obey)(char **words); } orders[] = 
 	{ "get", order_memory },    { "set", order_memory },  { "qp", order_qp },
 	{ "connect", order_connect }, { "state", order_state }, { "error", order_error },
 	{ "recv", order_recv },	    { "post", order_post },   { "wait", order_wait },
-	{ "mw", order_mw },	    { "bind", order_bind },   { "drop", order_drop },
+	{ "lend", order_lend },	    { "counter", order_counter }, { "drop", order_drop },
 };
 
 static int open_device(const char *name)

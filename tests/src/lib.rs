@@ -1,3 +1,4 @@
 //! What the tests share that need namespaces, guests or several processes.
 
 pub mod ends;
+pub mod interop;

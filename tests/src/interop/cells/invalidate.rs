@@ -1,0 +1,69 @@
+//! SEND with invalidate: the bytes arrive, and the key named with them is dead.
+
+use crate::interop::connection::{BASE, Connection};
+use crate::interop::fault::{Fault, expect_equal};
+use crate::interop::terms::{Manner, Operation, Post, Queue};
+
+use super::transfer::{check_receive, send_opcode};
+
+/// Sends a message of each length, each ending a key of its own. The last key is tried before and
+/// after.
+///
+/// # Errors
+/// At the first difference.
+pub fn run(connection: &mut Connection, lens: &[usize], manner: Manner) -> Result<(), Fault> {
+    for len in lens {
+        let key = send(connection, *len, manner)?;
+        if Some(len) == lens.last() {
+            expect_dead(connection, key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sends one message and returns the key that it ended, with the address it stood for.
+fn send(connection: &mut Connection, len: usize, manner: Manner) -> Result<(u64, u32), Fault> {
+    let Connection { requester, responder, .. } = connection;
+    let lent = responder.agent.lend(responder.pair.handle, LENT_LEN)?;
+
+    // The key is good: a word written through it is there.
+    requester.agent.set_word(requester.region.handle, 0, PROBE)?;
+    requester.post(&Post::new(Operation::Write, requester.region.handle, 0, 8).to(lent, 8))?;
+    requester.successes(Queue::Send, 1, manner)?;
+    expect_equal("the word written", responder.agent.word(lent.handle, 8)?, PROBE)?;
+
+    let seed = 77 + len as u64;
+    requester.lay_out(len, seed)?;
+    responder.prepare_place(len)?;
+    responder.receive(len, 1)?;
+    let post = Post {
+        invalidate: lent.key,
+        ..Post::new(Operation::SendInvalidate, requester.region.handle, BASE, len)
+    };
+    requester.post(&post)?;
+    for done in requester.successes(Queue::Send, 1, manner)? {
+        expect_equal("the requester's opcode", done.opcode, send_opcode(post.operation))?;
+    }
+    for done in responder.successes(Queue::Receive, 1, manner)? {
+        check_receive(&done, &post, Some(lent.key))?;
+    }
+    responder.check_place(len, Some(seed))?;
+    Ok((lent.address, lent.key))
+}
+
+/// What used the key is refused now.
+fn expect_dead(connection: &mut Connection, (address, key): (u64, u32)) -> Result<(), Fault> {
+    let requester = &mut connection.requester;
+    let post = Post {
+        remote_address: address,
+        remote_key: key,
+        ..Post::new(Operation::Write, requester.region.handle, 0, 8)
+    };
+    requester.post(&post)?;
+    let done = requester.completions(Queue::Send, 1)?;
+    expect_equal("status of a WRITE with the dead key", done[0].status, REMOTE_ACCESS_ERROR)
+}
+
+const LENT_LEN: usize = 4096;
+const PROBE: u64 = 0x7072_6f62_6521_2121;
+const REMOTE_ACCESS_ERROR: u32 = 10;

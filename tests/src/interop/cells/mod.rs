@@ -1,0 +1,9 @@
+//! What is done in a cell of the matrix, by theme.
+
+pub mod atomics;
+pub mod invalidate;
+pub mod killed;
+pub mod pingpong;
+pub mod protection;
+pub mod rnr;
+pub mod transfer;

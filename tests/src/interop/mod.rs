@@ -1,0 +1,19 @@
+//! The interop matrix: this stack and the kernel's `rdma_rxe`, each as requester and responder.
+//!
+//! `cargo xtask interop` runs it. A [`World`] is a network namespace of ours and a guest on one
+//! tap; an [`Agent`] is a program that has one end of connections, on either side; a
+//! [`matrix::Cell`] shows one thing, such as a READ of every size over IPv6.
+
+mod agent;
+pub mod cells;
+pub mod connection;
+mod fault;
+pub mod matrix;
+pub mod pattern;
+pub mod report;
+pub mod terms;
+mod world;
+
+pub use agent::Agent;
+pub use fault::Fault;
+pub use world::World;
