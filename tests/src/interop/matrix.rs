@@ -58,7 +58,7 @@ pub struct Cell {
     path_mtu: usize,
     /// What the guest's outgoing packets suffer, in netem's words.
     netem: &'static str,
-    run: Box<dyn Fn(&World) -> Result<(), Fault>>,
+    run: Run,
 }
 
 impl std::fmt::Debug for Cell {
@@ -73,6 +73,9 @@ impl Cell {
         format!("{} / {} / {}", self.group, self.row, self.column)
     }
 }
+
+/// How a cell is run.
+type Run = Box<dyn Fn(&World) -> Result<(), Fault>>;
 
 /// How a cell ended.
 #[derive(Clone, Debug)]
