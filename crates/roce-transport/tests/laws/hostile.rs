@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{
-    KnownOpcode, NakCode, Operation, PathMtu, Psn, Qpn, Reth, Service, Syndrome, opcode,
+    InvalidateKey, KnownOpcode, NakCode, Operation, PathMtu, Psn, Qpn, Reth, Service, Syndrome,
+    opcode,
 };
 
 use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, create};
@@ -232,6 +233,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             key: span.1,
             ..it
         });
+        headers.invalidate = headers.invalidate.map(|_| InvalidateKey(region.key));
         let carried = match shape.operation {
             Operation::Send | Operation::Write if shape.position.opens() => mtu,
             // The rest of a message whose first packet said two path MTUs.
@@ -253,7 +255,11 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             let (mut world, ends, region) = victim();
             let mut psn = expected();
             if let Some(first) = first {
-                world.forge(0, 1, &build(first, ends[1].qpn, psn, region));
+                let rights = Rights { invalidatable: true, ..Rights::ALL };
+                let doomed = world.nodes[1].memory.register(PD, 64, rights, 5);
+                let opens = first.shape().position.opens();
+                let target = if opens { region } else { doomed };
+                world.forge(0, 1, &build(first, ends[1].qpn, psn, target));
                 assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{first:?} alone is sound");
                 psn = psn.advanced_by(1);
             }

@@ -122,7 +122,7 @@ fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_tim
     exchange.check(&world);
     assert!(world.now().as_nanos() < 1_000_000, "{}", world.report());
     assert_eq!(ends[0].counter(&world, "rcvd_seq_err"), 1);
-    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 1);
+    assert!(ends[1].counter(&world, "out_of_seq_request") >= 1);
 }
 
 #[test]

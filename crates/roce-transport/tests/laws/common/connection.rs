@@ -77,7 +77,7 @@ pub(crate) fn connect_each(
     // Numbers that differ in every byte, so that a swap is noticed.
     let taken = |world: &World, node: usize| {
         (0..)
-            .map(|n: u32| 0x12_0305 + 0x01_0101 * n + 0x11 * node as u32)
+            .map(|n: u32| (0x12_0305 + 0x01_0101 * n + 0x11 * node as u32) & 0xff_ffff)
             .map(|raw| Qpn::new(raw).expect("24 bits"))
             .find(|qpn| world.nodes[node].endpoint.query_qp(*qpn).is_none())
             .expect("a free number")

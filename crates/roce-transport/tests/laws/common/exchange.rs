@@ -63,9 +63,6 @@ pub(crate) struct Exchange {
     pub(crate) doomed: Vec<Region>,
     /// High half of every work identifier, so that exchanges tell their completions apart.
     tag: u64,
-    /// What the responder's memory had seen before.
-    written_before: u64,
-    atomics_before: u64,
     /// Both memories as they were, requester's first.
     before: [Vec<u8>; 2],
 }
@@ -79,6 +76,7 @@ impl Exchange {
         len: usize,
         count: usize,
     ) -> Self {
+        let tag = world.new_tag() << 32;
         let [from, to] = ends;
         let len = if kind.is_atomic() { 8 } else { len };
         let room = len * count;
@@ -96,26 +94,11 @@ impl Exchange {
         if kind.is_atomic() {
             memory.bytes_mut(remote)[..8].fill(0);
         }
-        let (written_before, atomics_before) = (memory.bytes_written, memory.atomics_executed);
-        let tag = u64::from(local.key ^ remote.key) << 32;
         let before = [
             world.nodes[from.node].memory.bytes(local).to_vec(),
             world.nodes[to.node].memory.bytes(remote).to_vec(),
         ];
-        Self {
-            from,
-            to,
-            kind,
-            len,
-            count,
-            local,
-            remote,
-            doomed,
-            tag,
-            written_before,
-            atomics_before,
-            before,
-        }
+        Self { from, to, kind, len, count, local, remote, doomed, tag, before }
     }
 
     /// Registers memory, posts all receives and then all sends.
@@ -278,7 +261,7 @@ impl Exchange {
                 assert!(responder == remote_before, "READ changes nothing at the responder");
             }
             Kind::CompareSwap | Kind::FetchAdd => {
-                let executed = memory.atomics_executed - self.atomics_before;
+                let executed = memory.atomics(self.remote);
                 assert_eq!(executed, self.count as u64, "each atomic is executed once");
                 let sum = |n: u64| match self.kind {
                     Kind::CompareSwap => n,
@@ -294,19 +277,14 @@ impl Exchange {
                 assert!(responder == requester, "bytes arrive intact\n{}", world.report());
             }
         }
-        assert!(self.doomed.iter().all(|region| !memory.is_alive(*region)), "keys are shut");
-    }
-
-    /// Fails unless the responder's memory was written exactly as often as bytes were sent. Only
-    /// for an exchange that has the responder's memory to itself.
-    #[track_caller]
-    pub(crate) fn check_written_once(&self, world: &World) {
-        let memory = &world.nodes[self.to.node].memory;
-        let payload = match self.kind {
-            Kind::Read | Kind::CompareSwap | Kind::FetchAdd => 0,
-            _ => self.len * self.count,
+        let payload = (self.len * self.count) as u64;
+        let (here, there) = match self.kind {
+            Kind::Read | Kind::CompareSwap | Kind::FetchAdd => (payload, 0),
+            _ => (0, payload),
         };
-        assert_eq!(memory.bytes_written - self.written_before, payload as u64, "each byte once");
+        let local = world.nodes[self.from.node].memory.written(self.local);
+        assert_eq!((local, memory.written(self.remote)), (here, there), "each byte written once");
+        assert!(self.doomed.iter().all(|region| !memory.is_alive(*region)), "keys are shut");
     }
 }
 

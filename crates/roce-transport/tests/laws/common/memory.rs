@@ -61,6 +61,8 @@ struct Registered {
     span: Region,
     rights: Rights,
     alive: bool,
+    written: u64,
+    atomics: u64,
     store: Store,
 }
 
@@ -119,7 +121,15 @@ impl TestMemory {
         // Keys look random and never repeat.
         let key = (self.regions.len() as u32 + 1).wrapping_mul(0x9e37_79b1);
         let span = Region { key, address, len };
-        self.regions.push(Registered { pd, span, rights, alive: true, store });
+        self.regions.push(Registered {
+            pd,
+            span,
+            rights,
+            alive: true,
+            written: 0,
+            atomics: 0,
+            store,
+        });
         span
     }
 
@@ -147,6 +157,16 @@ impl TestMemory {
             panic!("only a synthetic region has a cursor")
         };
         cursor
+    }
+
+    /// How many bytes the engine wrote to one region, atomics apart.
+    pub(crate) fn written(&self, region: Region) -> u64 {
+        self.regions[self.index(region.key)].written
+    }
+
+    /// How many atomics the engine executed on one region.
+    pub(crate) fn atomics(&self, region: Region) -> u64 {
+        self.regions[self.index(region.key)].atomics
     }
 
     /// Ends a registration; the bytes stay to be looked at.
@@ -215,6 +235,7 @@ impl Memory for TestMemory {
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= grant.len, "a write must stay inside its grant");
         self.bytes_written += bytes.len() as u64;
+        self.regions[grant.region].written += bytes.len() as u64;
         let at = grant.offset + offset;
         match &mut self.regions[grant.region].store {
             Store::Bytes(store) => {
@@ -249,6 +270,7 @@ impl Memory for TestMemory {
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
         assert_eq!(grant.len, 8, "an atomic covers one word");
         self.atomics_executed += 1;
+        self.regions[grant.region].atomics += 1;
         let Store::Bytes(store) = &mut self.regions[grant.region].store else {
             panic!("no atomics on synthetic memory")
         };

@@ -85,6 +85,7 @@ pub(crate) struct World {
     links: Vec<LinkId>,
     config: WorldConfig,
     capture: Option<Capture>,
+    tags: u64,
     scratch: Vec<u8>,
 }
 
@@ -131,12 +132,18 @@ impl World {
         };
         let nodes: Vec<_> = hosts.into_iter().enumerate().map(node).collect();
         let capture = Capture::from_environment(nodes.len());
-        Self { nodes, network, links, config, capture, scratch: vec![0; 64 + MAX_TRAIN] }
+        Self { nodes, network, links, config, capture, tags: 0, scratch: vec![0; 64 + MAX_TRAIN] }
     }
 
     /// Two nodes and a link.
     pub(crate) fn pair() -> Self {
         Self::new(2, WorldConfig::default())
+    }
+
+    /// A number that was not given before.
+    pub(crate) fn new_tag(&mut self) -> u64 {
+        self.tags += 1;
+        self.tags
     }
 
     /// What befalls the frames that `node` sends from now on.
