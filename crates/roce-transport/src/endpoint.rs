@@ -31,6 +31,31 @@ use crate::{
 /// [`poll_timeout`](Self::poll_timeout) once. A whole batch of received packets counts as one
 /// input: all its acknowledgements leave as one for each queue pair. Instants must never go
 /// backwards.
+///
+/// ```
+/// use roce_transport::{
+///     Capacities, CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit,
+///     QpState, RecvWork, Service,
+/// };
+/// use roce_wire::Qpn;
+///
+/// let mut endpoint = Endpoint::new(EndpointConfig::default());
+/// let qpn = Qpn::new(0x11).unwrap();
+/// let init = QpInit {
+///     pd: PdHandle(1),
+///     send_cq: CqHandle(1),
+///     recv_cq: CqHandle(1),
+///     capacities: Capacities::default(),
+///     signal_all: true,
+///     service: Service::Rc,
+/// };
+/// endpoint.create_qp(qpn, init).unwrap();
+///
+/// // Nothing may be posted before the queue pair is brought out of RESET.
+/// let refused = endpoint.post_recv(Instant::default(), qpn, RecvWork::new(1, []));
+/// assert_eq!(refused, Err(PostError::WrongState { state: QpState::Reset }));
+/// assert_eq!(endpoint.poll_timeout(), None);
+/// ```
 #[derive(Debug)]
 pub struct Endpoint<O: Observer = ()> {
     config: EndpointConfig,

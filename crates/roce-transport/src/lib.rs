@@ -27,6 +27,8 @@ mod observer;
 mod rc;
 mod ready;
 mod scatter;
+#[cfg(test)]
+mod smoke;
 mod timers;
 mod train;
 mod transfer;

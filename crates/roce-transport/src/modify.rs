@@ -183,3 +183,125 @@ impl Attribute {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::fmt::Write;
+
+    /// Every transition there is, with what it needs and what it takes.
+    fn table() -> String {
+        let names = |attributes: &[Attribute]| match attributes {
+            [] => "-".to_owned(),
+            some => some.iter().map(|it| it.name()).collect::<Vec<_>>().join(" "),
+        };
+        let mut table = String::new();
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                let Some(row) = transition(from, to) else { continue };
+                let (required, optional) = (names(row.required), names(row.optional));
+                writeln!(table, "{from} -> {to}: {required}; {optional}").unwrap();
+            }
+        }
+        table
+    }
+
+    #[test]
+    fn the_table_of_transitions_is_the_standards() {
+        assert_eq!(table(), include_str!("modify_table.txt"));
+    }
+
+    fn value_of(attribute: Attribute) -> QpAttributes {
+        use core::net::{IpAddr, Ipv4Addr};
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let handle = crate::PathHandle(0);
+        let path = crate::PathAttributes { handle, local: address, remote: address };
+        let mut asked = QpAttributes::default();
+        match attribute {
+            CurrentState => asked.current_state = Some(QpState::ReadyToSend),
+            Access => asked.access = Some(crate::AccessFlags::ALL),
+            PkeyIndex => asked.pkey_index = Some(0),
+            Port => asked.port = Some(1),
+            Path => asked.path = Some(path),
+            PathMtu => asked.path_mtu = Some(roce_wire::PathMtu::B1024),
+            DestQpn => asked.dest_qpn = Some(roce_wire::Qpn::GSI),
+            RqPsn => asked.rq_psn = Some(roce_wire::Psn::ZERO),
+            SqPsn => asked.sq_psn = Some(roce_wire::Psn::ZERO),
+            MaxRdAtomic => asked.max_rd_atomic = Some(1),
+            MaxDestRdAtomic => asked.max_dest_rd_atomic = Some(1),
+            MinRnrTimer => asked.min_rnr_timer = Some(roce_wire::RnrTimer::DEFAULT),
+            AckTimeout => asked.ack_timeout = Some(crate::AckTimeout::NEVER),
+            RetryCount => asked.retry_count = Some(7),
+            RnrRetry => asked.rnr_retry = Some(7),
+            SqdNotify => asked.sqd_notify = Some(true),
+            QKey => asked.q_key = Some(1),
+        }
+        asked
+    }
+
+    fn all_of(attributes: &[Attribute]) -> QpAttributes {
+        let mut asked = QpAttributes::default();
+        attributes.iter().for_each(|it| asked.merge(&value_of(*it)));
+        asked
+    }
+
+    #[test]
+    fn each_required_attribute_is_missed_and_each_that_does_not_belong_is_refused() {
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                let Some(row) = transition(from, to) else {
+                    let asked = QpAttributes { state: Some(to), ..QpAttributes::default() };
+                    assert_eq!(judge(from, &asked), Err(ModifyError::NoTransition { from, to }));
+                    continue;
+                };
+                let enough = QpAttributes { state: Some(to), ..all_of(row.required) };
+                assert_eq!(judge(from, &enough), Ok(to));
+                for missing in row.required {
+                    let rest: Vec<_> =
+                        row.required.iter().copied().filter(|it| it != missing).collect();
+                    let asked = QpAttributes { state: Some(to), ..all_of(&rest) };
+                    let attribute = missing.name();
+                    let expected = ModifyError::MissingAttribute { from, to, attribute };
+                    assert_eq!(judge(from, &asked), Err(expected));
+                }
+                for extra in Attribute::ALL.into_iter().filter(|it| *it != CurrentState) {
+                    let mut asked = enough;
+                    asked.merge(&value_of(extra));
+                    let belongs = row.required.contains(&extra) || row.optional.contains(&extra);
+                    assert_eq!(judge(from, &asked).is_ok(), belongs, "{from} {to} {extra:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_without_a_meaning_are_refused() {
+        let base = QpAttributes {
+            state: Some(QpState::ReadyToSend),
+            ..all_of(&[AckTimeout, RetryCount, RnrRetry, SqPsn, MaxRdAtomic])
+        };
+        for (asked, attribute) in [
+            (QpAttributes { retry_count: Some(8), ..base }, "retry_count"),
+            (QpAttributes { rnr_retry: Some(8), ..base }, "rnr_retry"),
+            (QpAttributes { max_rd_atomic: Some(MAX_RD_ATOMIC + 1), ..base }, "max_rd_atomic"),
+        ] {
+            let judged = judge(QpState::ReadyToReceive, &asked);
+            assert_eq!(judged, Err(ModifyError::OutOfRange { attribute }));
+        }
+        let port = QpAttributes { port: Some(2), ..QpAttributes::default() };
+        assert_eq!(judge(QpState::Init, &port), Err(ModifyError::OutOfRange { attribute: "port" }));
+    }
+
+    #[test]
+    fn a_wrong_belief_about_the_current_state_is_refused() {
+        let asked = QpAttributes {
+            current_state: Some(QpState::ReadyToSend),
+            state: Some(QpState::ReadyToSend),
+            ..QpAttributes::default()
+        };
+        assert_eq!(judge(QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
+        let (actual, claimed) = (QpState::SendQueueDrained, QpState::ReadyToSend);
+        let expected = ModifyError::WrongCurrentState { actual, claimed };
+        assert_eq!(judge(QpState::SendQueueDrained, &asked), Err(expected));
+    }
+}

@@ -5,11 +5,13 @@
 //! | `requester` | turns posted requests into packets |
 //! | `completer` | takes the peer's answers and retires requests |
 //! | `sender` | what both work on: send queue, window, outstanding READs |
-//! | `responder` | executes the peer's requests |
+//! | `responder` | takes the peer's requests, new and repeated |
+//! | `execute` | executes the new ones |
 //! | `replier` | turns what the responder owes into packets |
 
 mod common;
 mod completer;
+mod execute;
 mod post;
 mod reads;
 mod receive_queue;
@@ -94,7 +96,6 @@ impl RcQueuePair {
         match (from, to) {
             (_, QpState::Error) => {
                 self.fail(None, cx);
-                self.responder.responses.clear();
                 return Ok(());
             }
             (QpState::Init, QpState::ReadyToReceive) => {
@@ -219,7 +220,6 @@ impl RcQueuePair {
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         if self.common.state != QpState::Reset && self.common.state != QpState::Error {
             self.fail(None, cx);
-            self.responder.responses.clear();
         }
     }
 
@@ -297,7 +297,7 @@ impl RcQueuePair {
         }
     }
 
-    /// In ERROR too: the peer must be told why.
+    /// In ERROR too, where the peer must be told why.
     fn transmit_responses<O: Observer>(
         &mut self,
         memory: &impl Memory,
@@ -343,11 +343,17 @@ impl RcQueuePair {
         if let Some(work) = self.responder.take_open_receive() {
             self.complete_receive(work, receive_status, cx);
         }
-        self.fail(None, cx);
+        self.flush(None, cx);
     }
 
-    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed.
+    /// Goes to ERROR and falls silent: the request in front ends with `status`, everything
+    /// else is flushed.
     fn fail<O: Observer>(&mut self, status: Option<CompletionStatus>, cx: &mut Context<'_, O>) {
+        self.responder.responses.clear();
+        self.flush(status, cx);
+    }
+
+    fn flush<O: Observer>(&mut self, status: Option<CompletionStatus>, cx: &mut Context<'_, O>) {
         self.set_state(QpState::Error, cx);
         self.timers.stop_all();
         if let Some(status) = status {
