@@ -38,7 +38,7 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
         succeeded(left.completion(), 2);
         assert_eq!(received.byte_len as usize, len);
         assert_eq!(received.immediate, Some([1, 2, 3, seed]));
-        assert_eq!(received.operation, CompletionOperation::RecvWithImmediate);
+        assert_eq!(received.operation, CompletionOperation::Recv);
         assert!(contents(&theirs)[..len] == message, "SEND of {len} bytes");
 
         theirs.write(0, &pattern(len, 98)).unwrap();
@@ -48,6 +48,7 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
         let told = succeeded(right.completion(), 3);
         succeeded(left.completion(), 4);
         assert_eq!((told.byte_len as usize, told.immediate), (len, Some([seed, 0, 0, 1])));
+        assert_eq!(told.operation, CompletionOperation::RecvWithImmediate);
         assert!(contents(&theirs)[..len] == message, "WRITE of {len} bytes");
 
         ours.write(0, &pattern(len, 97)).unwrap();

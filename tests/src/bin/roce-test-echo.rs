@@ -60,10 +60,12 @@ fn serve(end: &End, arrivals: &mpsc::Receiver<Client>) -> Result<(), Box<dyn Err
     loop {
         clients.extend(arrivals.try_iter());
         let Some(done) = end.cq.spin(Duration::from_millis(1)) else { continue };
-        // Its client may be on its way through the channel still.
-        clients.extend(arrivals.try_iter());
-        let Some(at) = clients.iter().position(|client| client.qp.number() == done.qpn) else {
-            return Err(format!("a completion of nobody: {done:?}").into());
+        let at = loop {
+            if let Some(at) = clients.iter().position(|client| client.qp.number() == done.qpn) {
+                break at;
+            }
+            // Its client is on its way through the channel still.
+            clients.push(arrivals.recv()?);
         };
         if done.status != CompletionStatus::Success {
             clients.swap_remove(at);
