@@ -1,5 +1,6 @@
 //! How fast frames go from one host to another over a veth pair, trains and single packets, by
-//! ring and by `recvmmsg`. No ICRC, no protocol: the ceiling that the packet path leaves.
+//! ring and by `recvmmsg`, and how long a small one takes there and back between two spinning
+//! threads. No ICRC, no protocol: the ceiling that the packet path leaves.
 //!
 //! `cargo run --release -p roce-io --example raw_trains -- [SECONDS]`, as root or anybody.
 
@@ -35,12 +36,68 @@ fn main() -> Result<(), Box<dyn Error>> {
             ring(512),
             ("mmsg 64".into(), ReceiveMode::Mmsg { batch: 64 }),
         ];
-        for (name, mode) in modes {
+        for (name, mode) in &modes {
             for packets in [packets, 1] {
-                let figures = run(&from, &to, mode, segment_len, packets, seconds)?;
+                let figures = run(&from, &to, *mode, segment_len, packets, seconds)?;
                 println!("{mtu:>5} {packets:>8} {name:>10} {figures}");
             }
         }
+        for (name, mode) in [&modes[1], &modes[4]] {
+            println!("{mtu:>5} {:>8} {name:>10} {}", "-", round_trips(&from, &to, *mode)?);
+        }
+    }
+    Ok(())
+}
+
+/// The time of a 60-byte packet there and back, in microseconds.
+fn round_trips(from: &Host, to: &Host, receive: ReceiveMode) -> Result<String, Box<dyn Error>> {
+    const ROUNDS: usize = 20_000;
+    let config = AfPacketConfig { receive, ..AfPacketConfig::new("eth0") };
+    let mut near = from.run(|| AfPacket::open(&config))?;
+    let mut far = to.run(|| AfPacket::open(&config))?;
+    let mac = |device: &AfPacket| device.interface().mac.unwrap_or_default();
+    let (ping, pong) = (frame(mac(&far), 18), frame(mac(&near), 18));
+    let mut times = thread::scope(|scope| {
+        scope.spawn(move || (0..ROUNDS).try_for_each(|_| bounce(&mut far, &pong, false)));
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            bounce(&mut near, &ping, true)?;
+            times.push(start.elapsed().as_nanos() as f64 / 1000.0);
+        }
+        Ok::<_, std::io::Error>(times)
+    })?;
+    times.sort_by(f64::total_cmp);
+    let at = |part: usize| times[ROUNDS * part / 100];
+    Ok(format!(
+        "there and back: {:.1} µs at best, {:.1} half of all, {:.1} 99 %",
+        at(0),
+        at(50),
+        at(99)
+    ))
+}
+
+/// Sends and waits for an answer, or the other way round, spinning. Gives up after a second.
+fn bounce(device: &mut AfPacket, frame: &[u8], first: bool) -> std::io::Result<()> {
+    let send = |device: &mut AfPacket| {
+        let mut once = Some(());
+        device.transmit(&mut |slot| {
+            once.take()?;
+            slot[..frame.len()].copy_from_slice(frame);
+            Some(Outgoing::single(frame.len()))
+        })
+    };
+    if first {
+        send(device)?;
+    }
+    let start = Instant::now();
+    while device.receive(1, &mut |_| ())? == 0 {
+        if start.elapsed() > Duration::from_secs(1) {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+    }
+    if !first {
+        send(device)?;
     }
     Ok(())
 }

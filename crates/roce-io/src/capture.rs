@@ -134,7 +134,11 @@ mod tests {
     };
 
     use super::*;
-    use crate::{MemoryConfig, cutter::tests::ipv4_frame, memory_pair};
+    use crate::{
+        MemoryConfig,
+        cutter::tests::{ipv4_frame, verified},
+        memory_pair,
+    };
 
     const IN: u32 = 1;
     const OUT: u32 = 2;
@@ -223,6 +227,8 @@ mod tests {
         assert_eq!(packets[3].bytes, single);
         assert_eq!(packets[1].bytes[42..], train[142..242]);
         for packet in packets {
+            verified(&packet.bytes);
+            assert_ne!(packet.bytes[40..42], [0, 0], "the UDP checksum is complete");
             assert!(packet.timestamp >= before);
             assert!(packet.timestamp < before + Duration::from_secs(60));
         }

@@ -222,7 +222,7 @@ pub(crate) mod tests {
     }
 
     /// Its UDP payload and IPv4 identification, once every length and checksum was verified.
-    fn verified(packet: &[u8]) -> (Vec<u8>, Option<u16>) {
+    pub(crate) fn verified(packet: &[u8]) -> (Vec<u8>, Option<u16>) {
         let sliced = SlicedPacket::from_ethernet(packet).unwrap();
         let Some(TransportSlice::Udp(udp)) = sliced.transport else { panic!("no UDP") };
         assert_eq!(usize::from(udp.length()), udp.slice().len());

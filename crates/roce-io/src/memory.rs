@@ -202,6 +202,8 @@ mod tests {
             received_lens(&mut there, 2);
             assert!(is_readable(&there), "one is left in round {round}");
             received_lens(&mut there, 1);
+            send(&mut here, &[60; 100]).unwrap();
+            received_lens(&mut there, 100);
         }
         assert!(!is_readable(&there));
         assert!(!is_readable(&here));

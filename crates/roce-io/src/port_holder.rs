@@ -142,5 +142,11 @@ mod tests {
         }
         sender.set_nonblocking(true).unwrap();
         assert_eq!(sender.recv(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let table = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
+        let port = format!(":{:04X}", config.port);
+        let is_local =
+            |line: &&str| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&port));
+        let held = table.lines().find(is_local).unwrap();
+        assert!(held.contains(" 00000000:00000000 "), "empty queues: {held}");
     }
 }

@@ -91,7 +91,7 @@ fn a_tap_that_no_machine_has_taken_is_a_full_queue_and_no_error() -> Outcome {
     let host = lab.host("host")?;
     lab.tap(&host, "tap0", Link { mtu: 1500 })?;
     let mut device = open(&host, "tap0", MODES[0])?;
-    let frames = vec![single(ipv4(MACHINE, 1, &payload(5, 50))); 3];
+    let frames = vec![train(ipv4(MACHINE, 1, &payload(5, 50)), 42, 20); 3];
     assert_eq!(send(&mut device, &frames)?, 0);
     assert!(device.has_unsent());
     assert_eq!(device.transmit(&mut |_| None)?, 0);

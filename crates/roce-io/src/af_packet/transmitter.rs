@@ -138,10 +138,7 @@ impl Transmitter {
             sys::socket::set_int(socket, libc::SOL_PACKET, name, on.into()).is_ok()
         };
         // Without a carrier the longer way would take every frame and drop it.
-        let has_carrier = || {
-            let flags = sys::interface::flags(socket, interface).unwrap_or(0);
-            flags & libc::IFF_RUNNING as u32 != 0
-        };
+        let has_carrier = || sys::interface::has_carrier(socket, interface).unwrap_or(true);
         let is_train = self.ready.front().is_some_and(|ready| ready.is_train);
         if !(self.bypass && is_train && has_carrier() && set_bypass(false)) {
             return false;

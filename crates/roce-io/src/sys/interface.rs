@@ -50,6 +50,24 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
+/// Whether its device has a carrier now; its flags say so only a while later.
+pub(crate) fn has_carrier(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    let mut link = Value { command: GET_LINK, value: 0 };
+    request.ifr_ifru.ifru_data = (&raw mut link).cast();
+    // SAFETY: for this command SIOCETHTOOL writes an `ethtool_value` behind `ifru_data`; `link`
+    // has its size and lives until after the call.
+    unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    Ok(link.value != 0)
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    value: u32,
+}
+
 /// `struct ethtool_drvinfo`, of which the driver's name is all we read.
 #[repr(C)]
 struct DriverInfo {
@@ -59,6 +77,7 @@ struct DriverInfo {
 }
 
 const GET_DRIVER_INFO: u32 = 3;
+const GET_LINK: u32 = 10;
 
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an `ifreq` is plain data, for which all zeros is a value.
