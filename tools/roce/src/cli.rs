@@ -28,7 +28,8 @@ Between two machines (or with an unmodified ibv_rc_pingpong on one side):
   roce pingpong                 on the first
   roce pingpong <first's name>  on the second
 
-Traffic commands need CAP_NET_RAW: run them as root, or with --local.";
+Traffic commands need CAP_NET_RAW: run them as root, or with --local.
+ROCE_LOG=error, warn, info, debug or trace says how much of what happens inside is told.";
 
 #[cfg(test)]
 mod tests {

@@ -149,45 +149,43 @@ impl Run {
             });
             let outcome = self.follow(&news, &mut client_stdin);
             // Ended already, or stopped by `follow`: the threads see the ends of the pipes.
-            let complaint = complaint.join().unwrap_or_default();
-            outcome.map_err(|failure| match failure {
-                Failure::Told(text) if !complaint.is_empty() => {
-                    Failure::new(format!("{text}\nthe server said: {}", complaint.trim_end()))
-                }
-                other => other,
-            })
+            let words = complaint.join().unwrap_or_default();
+            words.lines().for_each(|line| eprintln!("server: {line}"));
+            outcome
         })
     }
 
     /// Waits until both have ended, and stops what would go on for ever.
     fn follow(&mut self, news: &Receiver<News>, client_stdin: &mut Option<ChildStdin>) -> Outcome {
-        let mut server_alive = true;
-        loop {
-            match news.recv() {
+        let mut patience = Duration::MAX;
+        let (mut server_alive, mut client_alive) = (true, true);
+        while server_alive || client_alive {
+            match news.recv_timeout(patience) {
                 Ok(News::ServerReady) => {
                     // If the client is gone, its end is the next news.
                     let _ = client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
                 }
                 Ok(News::ServerEnded) => {
                     server_alive = false;
+                    // Ends a client that waits, for its beginning or for us.
                     *client_stdin = None;
-                    if !self.server.wait()?.success() {
-                        self.client.kill()?;
-                        self.client.wait()?;
-                        return Err(Failure::new("the server end failed"));
-                    }
                 }
-                Ok(News::ClientEnded) => break,
-                Err(mpsc::RecvError) => break,
+                Ok(News::ClientEnded) => client_alive = false,
+                Err(_) => {
+                    // Whichever is left would wait for the other for ever. If it is gone by
+                    // now, all the better.
+                    let _ = if server_alive { self.server.kill() } else { self.client.kill() };
+                }
             }
+            patience = if server_alive && client_alive { Duration::MAX } else { PATIENCE };
         }
-        let status = self.client.wait()?;
-        let patience = if status.success() { PATIENCE } else { Duration::ZERO };
-        if server_alive && !matches!(news.recv_timeout(patience), Ok(News::ServerEnded)) {
-            self.server.kill()?;
+        let (server, client) = (self.server.wait()?, self.client.wait()?);
+        // Each has told its own reason.
+        match (client.success(), server.success()) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Failure::AlreadyTold(exit_code(server))),
+            (false, _) => Err(Failure::AlreadyTold(exit_code(client))),
         }
-        self.server.wait()?;
-        if status.success() { Ok(()) } else { Err(Failure::AlreadyTold(exit_code(status))) }
     }
 }
 
@@ -222,5 +220,5 @@ fn exit_code(status: ExitStatus) -> u8 {
 
 const READY: &str = "ready for the client";
 
-/// How long the server may take to end after the client has ended well.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one end may take to end after the other has.
+const PATIENCE: Duration = Duration::from_secs(3);

@@ -6,6 +6,7 @@ mod cli;
 mod devices;
 mod failure;
 mod local;
+mod log;
 mod number;
 mod perf;
 mod pingpong;
@@ -17,7 +18,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let outcome = match cli::Cli::parse().command {
+    let cli = cli::Cli::parse();
+    log::start();
+    let outcome = match cli.command {
         cli::Command::Devices(options) => devices::run(&options),
         cli::Command::Pingpong(options) => pingpong::run(&options),
         cli::Command::Perf(options) => perf::run(&options),

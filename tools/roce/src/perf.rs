@@ -10,7 +10,7 @@ mod report;
 mod statistics;
 
 use clap::Args;
-use roce_verbs::PathMtu;
+use roce_verbs::{Device, PathMtu};
 
 use crate::failure::{Failure, Outcome};
 use crate::pingpong::path_mtu;
@@ -125,19 +125,18 @@ pub(crate) fn run(options: &Options) -> Outcome {
     }
     local::begin(options.traffic.role)?;
     let host = options.host.clone().or_else(|| local::server_of(options.traffic.role));
-    match host {
-        Some(host) => be_client(options, &host),
-        None => be_server(options),
-    }
+    options.traffic.on_device(options.device.as_deref(), |device| match host {
+        Some(host) => be_client(options, device, &host),
+        None => be_server(options, device),
+    })
 }
 
-fn be_client(options: &Options, host: &str) -> Outcome {
-    let device = options.traffic.open_device(options.device.as_deref())?;
+fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
     let mut plan = options.plan()?;
-    let mtu = usable_mtu(&device, options.mtu)?;
+    let mtu = usable_mtu(device, options.mtu)?;
     let mut control = Control::connect(host, options.port, &plan, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(&device, &plan, options.gid_index)?;
+    let end = End::new(device, &plan, options.gid_index)?;
     let mut report = report::Report::new(options.into(), &plan, &end, true);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);
@@ -156,12 +155,10 @@ fn be_client(options: &Options, host: &str) -> Outcome {
         report.row(row);
     }
     report.finish();
-    control.meet()?;
-    options.traffic.finish(&device)
+    control.meet()
 }
 
-fn be_server(options: &Options) -> Outcome {
-    let device = options.traffic.open_device(options.device.as_deref())?;
+fn be_server(options: &Options, device: &Device) -> Outcome {
     let listener = pingpong::listen(options.port)?;
     if !options.json && options.traffic.role.is_none() {
         println!("\n************************************");
@@ -169,10 +166,10 @@ fn be_server(options: &Options) -> Outcome {
         println!("************************************");
     }
     local::announce_ready(options.traffic.role);
-    let mtu = usable_mtu(&device, options.mtu)?;
+    let mtu = usable_mtu(device, options.mtu)?;
     let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(&device, &plan, options.gid_index)?;
+    let end = End::new(device, &plan, options.gid_index)?;
     let mut report = report::Report::new(options.into(), &plan, &end, false);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);
@@ -188,12 +185,11 @@ fn be_server(options: &Options) -> Outcome {
         report.row(control.hear()?);
     }
     report.finish();
-    control.meet()?;
-    options.traffic.finish(&device)
+    control.meet()
 }
 
 /// The path MTU that was asked for, or the largest that the interface carries.
-fn usable_mtu(device: &roce_verbs::Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
+fn usable_mtu(device: &Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
     asked.or(device.port()?.active_mtu).ok_or_else(|| {
         let name = device.interface();
         Failure::new(format!("the MTU of {name} is too small: ip link set {name} mtu 1500"))

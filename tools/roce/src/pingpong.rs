@@ -96,15 +96,17 @@ pub(crate) fn run(options: &Options) -> Outcome {
         return local::run(&options.traffic);
     }
     local::begin(options.traffic.role)?;
-    let device = options.traffic.open_device(options.device.as_deref())?;
-    let mut end = End::new(options, &device)?;
-    let client_of = options.host.clone().or_else(|| local::server_of(options.traffic.role));
-    end.find_the_other(client_of.as_deref())?;
-    end.bounce(client_of.is_some())?;
-    let sound = client_of.is_some() || end.contents_are_sound()?;
+    options.traffic.on_device(options.device.as_deref(), |device| play(options, device))
+}
+
+fn play(options: &Options, device: &Device) -> Outcome {
+    let mut end = End::new(options, device)?;
+    let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
+    end.find_the_other(server.as_deref())?;
+    end.bounce(server.is_some())?;
+    let sound = server.is_some() || end.contents_are_sound()?;
     io::stdout().flush()?;
     local::linger(options.traffic.role);
-    options.traffic.finish(&device)?;
     if sound { Ok(()) } else { Err(Failure::new("what was received is not what was sent")) }
 }
 

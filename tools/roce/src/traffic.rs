@@ -25,6 +25,9 @@ pub(crate) struct Traffic {
     /// Hand runs of packets to the kernel whole: auto does so where that is known to be cheap
     #[arg(long, value_enum, default_value_t = Trains::Auto, value_name = "WHEN")]
     pub(crate) trains: Trains,
+    /// Print the device's counters that are not zero at the end, on standard error
+    #[arg(long)]
+    pub(crate) counters: bool,
     #[command(flatten)]
     pub(crate) faults: Faults,
     /// Which end of a private network this process is (set by --local)
@@ -72,23 +75,29 @@ pub(crate) enum Role {
 }
 
 impl Traffic {
-    /// Opens an interface by name, or the first that is up and has an address; in a private
-    /// network, the only one.
-    pub(crate) fn open_device(&self, name: Option<&str>) -> Outcome<Device> {
+    /// Opens an interface by name, or the first that is up and has an address (in a private
+    /// network, the only one), does `work` on it, and writes out capture and counters.
+    pub(crate) fn on_device(
+        &self,
+        name: Option<&str>,
+        work: impl FnOnce(&Device) -> Outcome,
+    ) -> Outcome {
         let name = match (name, self.role) {
             (Some(name), _) => name.to_owned(),
             (None, Some(_)) => local::INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
-        Ok(Device::open(&name, self.device_config())?)
-    }
-
-    /// Writes out what is left of the capture.
-    pub(crate) fn finish(&self, device: &Device) -> Outcome {
-        device.flush_capture().map_err(|error| match &self.pcap {
+        let device = Device::open(&name, self.device_config())?;
+        let outcome = work(&device);
+        // After a failure they are wanted most.
+        if self.counters {
+            print_counters(&device)?;
+        }
+        let flushed = device.flush_capture().map_err(|error| match &self.pcap {
             Some(path) => Failure::of(format!("writing {}", path.display()), error),
             None => error.into(),
-        })
+        });
+        outcome.and(flushed)
     }
 
     fn device_config(&self) -> DeviceConfig {
@@ -140,4 +149,11 @@ fn first_usable() -> Outcome<String> {
              add --local",
         )
     })
+}
+
+fn print_counters(device: &Device) -> Outcome {
+    for (name, count) in device.counters()?.into_iter().filter(|(_, count)| *count > 0) {
+        eprintln!("{name:32} {count:>12}");
+    }
+    Ok(())
 }
