@@ -257,7 +257,11 @@ impl<O: Observer> Endpoint<O> {
 
     /// A completion queue overflowed: its queue pairs go to ERROR.
     pub fn handle_cq_overflow(&mut self, now: Instant, cq: CqHandle) {
-        self.out.events.push_back(AsyncEvent::CqError { cq });
+        let event = AsyncEvent::CqError { cq };
+        // What the flush completes overflows it again.
+        if !self.out.events.contains(&event) {
+            self.out.events.push_back(event);
+        }
         let uses_it = |slot: &&Slot| match &slot.queue_pair {
             QueuePair::Rc(rc) => rc.init().send_cq == cq || rc.init().recv_cq == cq,
         };

@@ -224,13 +224,13 @@ impl Responder {
         self.make_room()?;
         let first = self.expected;
         self.resources.remember(Resource { first, packets, what: Remembered::Read(reth) });
-        self.expected = first.advanced_by(packets);
-        self.has_complained = false;
+        let complaint = self.advance(packets);
         self.msn = self.msn.wrapping_add(1);
         let reply = ReadReply { resource: first, first, packets, sent: 0, reth, is_replay: false };
         if self.responses.push(Response::Read(reply)) {
             cx.counters().ack_deferred += 1;
         }
+        self.complain_again(complaint);
         Ok(())
     }
 
@@ -264,13 +264,13 @@ impl Responder {
         let psn = self.expected;
         let what = Remembered::Atomic { operation, original };
         self.resources.remember(Resource { first: psn, packets: 1, what });
-        self.expected = psn.advanced_by(1);
+        let complaint = self.advance(1);
         self.last_executed = psn;
-        self.has_complained = false;
         self.msn = self.msn.wrapping_add(1);
         if self.responses.push(Response::Atomic { psn, original, is_replay: false }) {
             cx.counters().ack_deferred += 1;
         }
+        self.complain_again(complaint);
         Ok(())
     }
 }

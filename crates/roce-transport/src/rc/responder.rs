@@ -21,7 +21,9 @@ pub(crate) struct Responder {
     /// a repeated SEND or WRITE. A READ speaks for itself.
     pub(super) last_executed: Psn,
     /// A NAK was sent for the expected packet: until it comes, there is nothing to add.
-    pub(super) has_complained: bool,
+    has_complained: bool,
+    /// The last packet that was dropped because one before it is missing.
+    last_ahead: Psn,
     pub(super) open: Open,
     pub(super) resources: Resources,
     pub(crate) responses: Responses,
@@ -50,6 +52,17 @@ pub(super) struct WriteInProgress {
     pub(super) written: u64,
 }
 
+/// What became of a complaint about a missing packet when that packet came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Complaint {
+    /// There was none, or the peer has it.
+    None,
+    /// It never left, and there is nothing to complain about any more.
+    TakenBack,
+    /// It never left, and a later packet is missing.
+    Due,
+}
+
 /// How the execution of a request ended otherwise than well.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -73,6 +86,7 @@ impl Responder {
             msn: 0,
             last_executed: first_psn.previous(),
             has_complained: false,
+            last_ahead: first_psn,
             open: Open::None,
             resources: Resources::new(max_dest_rd_atomic),
             responses: Responses::default(),
@@ -118,6 +132,9 @@ impl Responder {
             0 => self.execute(common, packet, receives, memory, cx),
             1.. => {
                 cx.dropped(psn, DropReason::OutOfSequence);
+                if !self.has_complained || psn.distance_from(self.last_ahead) > 0 {
+                    self.last_ahead = psn;
+                }
                 if !self.has_complained {
                     self.has_complained = true;
                     cx.counters().send_seq_err += 1;
@@ -187,10 +204,34 @@ impl Responder {
         cx: &mut Context<'_, O>,
     ) {
         self.last_executed = self.expected;
-        self.expected = self.expected.advanced_by(1);
-        self.has_complained = false;
-        if packet.headers().bth.ack_request {
+        let complaint = self.advance(1);
+        if complaint == Complaint::TakenBack || packet.headers().bth.ack_request {
             self.owe_ack(cx);
+        }
+        self.complain_again(complaint);
+    }
+
+    /// Expects the packet `packets` further on. A complaint that has not left yet is taken
+    /// back: packets have overtaken each other on their way.
+    pub(super) fn advance(&mut self, packets: u32) -> Complaint {
+        self.expected = self.expected.advanced_by(packets);
+        let has_complained = core::mem::take(&mut self.has_complained);
+        if !has_complained || !self.responses.take_complaint() {
+            return Complaint::None;
+        }
+        match self.last_ahead.distance_from(self.expected) {
+            0.. => Complaint::Due,
+            _ => Complaint::TakenBack,
+        }
+    }
+
+    /// Asks for what was dropped meanwhile and is still missing, behind the answer to what
+    /// was executed.
+    pub(super) fn complain_again(&mut self, complaint: Complaint) {
+        if complaint == Complaint::Due {
+            self.has_complained = true;
+            let code = NakCode::PsnSequence;
+            self.responses.push(Response::Nak { psn: self.expected, code });
         }
     }
 
@@ -203,6 +244,7 @@ impl Responder {
     pub(super) fn push_rnr<O: Observer>(&mut self, common: &Common, cx: &mut Context<'_, O>) {
         // What follows is out of sequence and would draw a NAK that adds nothing.
         self.has_complained = true;
+        self.last_ahead = self.expected;
         cx.counters().send_rnr_err += 1;
         cx.out.observer.rnr_sent(cx.now, cx.qpn, self.expected);
         let timer = common.settings.min_rnr_timer;

@@ -115,6 +115,18 @@ impl Responses {
         self.0.insert(at, response);
     }
 
+    /// Takes back the complaint at the end, if it has not left yet.
+    pub(crate) fn take_complaint(&mut self) -> bool {
+        let is_complaint = matches!(
+            self.0.back(),
+            Some(Response::Nak { code: NakCode::PsnSequence, .. } | Response::Rnr { .. })
+        );
+        if is_complaint {
+            self.0.pop_back();
+        }
+        is_complaint
+    }
+
     /// Is the answer to what is remembered under `resource` still to be sent, because the
     /// peer has not got it yet?
     pub(crate) fn owes(&self, resource: Psn) -> bool {

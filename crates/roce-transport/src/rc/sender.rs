@@ -126,7 +126,9 @@ impl Sender {
         if to <= self.oldest {
             return;
         }
+        let size = self.window.size();
         self.window.on_progress((to - self.oldest) as u32); // below half the circle
+        self.note_resized(size, cx);
         self.oldest = to;
         self.reads.settle(to);
         self.retries_left = common.settings.retry_count;
@@ -188,15 +190,19 @@ impl Sender {
             GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
             GoBack::RnrNak => {}
         }
-        if self.window.size() != size {
-            cx.out.observer.window_resized(cx.now, cx.qpn, self.window.size());
-        }
+        self.note_resized(size, cx);
         self.next = self.oldest;
         self.cursor = self.queue.head();
         self.unasked = 0;
         timers.stop(Timer::AckWait);
         cx.out.observer.went_back(cx.now, cx.qpn, self.psn(self.oldest), why);
         Ok(())
+    }
+
+    fn note_resized<O: Observer>(&self, before: u32, cx: &mut Context<'_, O>) {
+        if self.window.size() != before {
+            cx.out.observer.window_resized(cx.now, cx.qpn, self.window.size());
+        }
     }
 
     /// Begins no request any more that is not begun.
