@@ -5,6 +5,7 @@
 
 mod common;
 
+mod chaos;
 mod credits;
 mod depth;
 mod duplicates;

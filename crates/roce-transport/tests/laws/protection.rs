@@ -1,12 +1,9 @@
 //! Keys, bounds, rights, domains: refused before a byte is touched, and told to both sides.
 
-use roce_transport::{
-    AccessFlags, CompletionStatus, Data, PdHandle, QpState, RemoteSpan, ScatterList, SendOperation,
-    SendWork,
-};
+use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteSpan, SendWork};
 
 use crate::common::connection::{End, Options, PD, connect, connect_each};
-use crate::common::exchange::{Kind, sge, work};
+use crate::common::exchange::{self, Kind, sge};
 use crate::common::memory::{Region, Rights};
 use crate::common::world::World;
 
@@ -17,16 +14,8 @@ const LEN: u64 = 800;
 
 /// One request of `kind` for `len` bytes at `remote`.
 fn request(kind: Kind, remote: RemoteSpan, local: Region, len: u64) -> SendWork {
-    let operation = match kind {
-        Kind::Write => SendOperation::Write { remote, immediate: None },
-        Kind::WriteImmediate => SendOperation::Write { remote, immediate: Some([1, 2, 3, 4]) },
-        Kind::Read => SendOperation::Read { remote },
-        Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
-        Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
-        _ => SendOperation::Send { immediate: None, invalidate: None },
-    };
-    let gather = ScatterList::from(sge(local, 0, len as usize));
-    SendWork { data: Data::Gather(gather), ..work(operation) }
+    let there = Region { key: remote.key, address: remote.address, len };
+    exchange::request(kind, there, sge(local, 0, len as usize))
 }
 
 /// A world where one request is refused, with `status`, and nothing has changed.

@@ -13,9 +13,18 @@ use crate::common::world::World;
 
 /// Node 0 has sent what was posted; node 1 is played by hand.
 fn scripted(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
+    scripted_with(Options::default(), kind, len, count)
+}
+
+fn scripted_with(
+    options: Options,
+    kind: Kind,
+    len: usize,
+    count: usize,
+) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;
-    let options = Options { ack_timeout: 14, ..Options::default() }; // 67 ms
+    let options = Options { ack_timeout: 14, ..options }; // 67 ms
     let ends = connect(&mut world, [0, 1], options);
     world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
@@ -43,6 +52,19 @@ fn the_sequence_nak_that_follows_an_rnr_nak_does_not_cut_the_wait_short() {
     world.run_for(wait);
     assert_eq!(sent_psns(&world, before).first(), Some(&psn(0)), "and then begins there");
     assert_eq!(ends[0].state(&world), QpState::ReadyToSend);
+}
+
+#[test]
+fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
+    let options = Options { retry_count: 0, ..Options::default() };
+    let (mut world, ends, _) = scripted_with(options, Kind::Send, 100, 3);
+    for _ in 0..20 {
+        world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(14)));
+        let nak = forge::nak(NakCode::PsnSequence);
+        world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), nak));
+        world.run_for(Duration::from_millis(2));
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{}", world.report());
+    }
 }
 
 #[test]

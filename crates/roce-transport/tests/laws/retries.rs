@@ -136,3 +136,19 @@ fn a_lost_response_with_others_behind_it_is_asked_for_again_without_waiting_for_
     exchange.check(&world);
     assert!(world.now().as_nanos() < 1_000_000, "{}", world.report());
 }
+
+#[test]
+fn a_lost_answer_with_an_acknowledgement_behind_it_is_asked_for_again_without_the_timer() {
+    for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
+        let mut world = World::pair();
+        let options = Options { ack_timeout: 20, ..Options::default() };
+        let ends = connect(&mut world, [0, 1], options);
+        world.set_misfortune(1, Misfortune::scripted([Fate::Drop]));
+        let lost = Exchange::post(&mut world, ends, kind, 100, 1);
+        let behind = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
+        world.run_until(|world| lost.is_done(world) && behind.is_done(world));
+        lost.check(&world);
+        behind.check(&world);
+        assert!(world.now().as_nanos() < 1_000_000, "{kind:?}\n{}", world.report());
+    }
+}

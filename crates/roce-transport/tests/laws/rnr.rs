@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use roce_sim::{Fate, Misfortune};
 use roce_transport::{CompletionStatus, QpState, SendOperation, SendWork};
 use roce_wire::{RnrTimer, Syndrome};
 
@@ -122,4 +123,23 @@ fn while_a_sender_waits_for_a_receive_the_other_direction_flows() {
     held.post_receives(&mut world);
     world.run_until(|world| held.is_done(world));
     held.check(&world);
+}
+
+#[test]
+fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
+    let mut world = World::pair();
+    world.nodes[0].keep_sent = true;
+    let options = Options { rnr_retry: 1, min_rnr_timer: 14, ..Options::default() }; // 1.28 ms
+    let ends = connect(&mut world, [0, 1], options);
+    let copy = Fate::Duplicate(Duration::from_micros(500));
+    world.set_misfortune(1, Misfortune::scripted([copy]));
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
+    exchange.post_sends(&mut world);
+    world.run_for(Duration::from_millis(1));
+    assert_eq!(ends[0].counter(&world, "rcvd_rnr_err"), 2);
+    exchange.post_receives(&mut world);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    let again = world.nodes[0].sent[1].at.as_nanos();
+    assert!((1_282_000..1_700_000).contains(&again), "sent again at {again}");
 }

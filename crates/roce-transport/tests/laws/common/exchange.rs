@@ -288,6 +288,27 @@ impl Exchange {
     }
 }
 
+/// A signalled request of `kind` for the front of `remote`, with this local piece.
+pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWork {
+    let key = remote.key;
+    let remote = RemoteSpan { address: remote.address, key };
+    let (send, write) = (
+        |immediate, invalidate| SendOperation::Send { immediate, invalidate },
+        |immediate| SendOperation::Write { remote, immediate },
+    );
+    let operation = match kind {
+        Kind::Send => send(None, None),
+        Kind::SendImmediate => send(Some([1, 2, 3, 4]), None),
+        Kind::SendInvalidate => send(None, Some(key)),
+        Kind::Write => write(None),
+        Kind::WriteImmediate => write(Some([1, 2, 3, 4])),
+        Kind::Read => SendOperation::Read { remote },
+        Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
+        Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
+    };
+    SendWork { data: Data::Gather(ScatterList::from(local)), ..work(operation) }
+}
+
 /// A signalled work request without data.
 pub(crate) fn work(operation: SendOperation) -> SendWork {
     SendWork {
