@@ -17,13 +17,7 @@ pub(super) fn explain(port: u16) -> PortError {
 
 /// As [`explain`], with the file system's root as an argument.
 fn explain_from(root: &Path, port: u16) -> PortError {
-    let entries: Vec<Entry> = ["udp", "udp6"]
-        .iter()
-        // Of the thread: a process's threads may live in several network namespaces.
-        .filter_map(|table| fs::read_to_string(root.join("proc/thread-self/net").join(table)).ok())
-        .flat_map(|table| table.lines().filter_map(Entry::parse).collect::<Vec<_>>())
-        .filter(|entry| entry.port == port)
-        .collect();
+    let entries = entries_of(root, port);
     if let Some(owner) = owner_of(root, &entries) {
         return PortError::OtherProgram { port, owner: Some(owner) };
     }
@@ -37,26 +31,45 @@ fn explain_from(root: &Path, port: u16) -> PortError {
     PortError::OtherProgram { port, owner: None }
 }
 
+/// The sockets on `port`. The kernel may skip some while others come and go, so a table without
+/// any is read again.
+pub(super) fn entries_of(root: &Path, port: u16) -> Vec<Entry> {
+    // Of the thread: a process's threads may live in several network namespaces.
+    let tables = ["udp", "udp6"].map(|table| root.join("proc/thread-self/net").join(table));
+    let read = || -> Vec<Entry> {
+        let texts = tables.iter().filter_map(|table| fs::read_to_string(table).ok());
+        let entries =
+            texts.flat_map(|text| text.lines().filter_map(Entry::parse).collect::<Vec<_>>());
+        entries.filter(|entry| entry.port == port).collect()
+    };
+    (0..READS).map(|_| read()).find(|entries| !entries.is_empty()).unwrap_or_default()
+}
+
+const READS: usize = 16;
 const ROOT: u32 = 0;
 /// How a user is shown who does not exist in this user namespace.
 const OVERFLOW: u32 = 65_534;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+pub(super) struct Entry {
     port: u16,
+    /// Bytes that wait to be read.
+    pub(super) waiting: u64,
     uid: u32,
     inode: u64,
 }
 
 impl Entry {
-    /// From a line of `/proc/net/udp`: number, local address, remote address, state, queues,
-    /// timer, retransmissions, user, timeout, inode, …
+    /// From a line of `/proc/net/udp`: number, local address, remote address, state, bytes in the
+    /// queues out and in, timer, retransmissions, user, timeout, inode, …
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_whitespace();
         let (_, port) = fields.nth(1)?.rsplit_once(':')?;
+        let (_, waiting) = fields.nth(2)?.rsplit_once(':')?;
         Some(Self {
             port: u16::from_str_radix(port, 16).ok()?,
-            uid: fields.nth(5)?.parse().ok()?,
+            waiting: u64::from_str_radix(waiting, 16).ok()?,
+            uid: fields.nth(2)?.parse().ok()?,
             inode: fields.nth(1)?.parse().ok()?,
         })
     }
