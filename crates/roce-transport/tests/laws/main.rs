@@ -6,6 +6,7 @@
 mod common;
 
 mod chaos;
+mod congestion;
 mod credits;
 mod depth;
 mod duplicates;

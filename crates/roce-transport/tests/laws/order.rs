@@ -198,6 +198,30 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_is_silent() {
 }
 
 #[test]
+fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
+    let mut world = slow_world();
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let rights = Rights { invalidatable: true, ..Rights::ALL };
+    let local = world.nodes[0].memory.register(PD, 2000, rights, 1);
+    let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    let shut = work(SendOperation::LocalInvalidate { key: local.key });
+    ends[0].post_send(&mut world, SendWork { work_id: 1, ..write(target, local) });
+    ends[0].post_send(&mut world, SendWork { work_id: 2, ..shut.clone() });
+    ends[0].post_send(&mut world, SendWork { work_id: 3, ..write(target, local) });
+    assert!(world.nodes[0].memory.is_alive(local));
+    world.settle();
+    let expected = [
+        (1, CompletionStatus::Success),
+        (2, CompletionStatus::Success),
+        (3, CompletionStatus::LocalProtectionError),
+    ];
+    assert_eq!(ends[0].outcomes(&world), expected);
+    assert!(!world.nodes[0].memory.is_alive(local));
+    let memory = &world.nodes[1].memory;
+    assert_eq!(memory.bytes(target), world.nodes[0].memory.bytes(local), "the first was written");
+}
+
+#[test]
 fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_others() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());

@@ -32,27 +32,31 @@ pub(crate) struct Options {
     pub(crate) signal_all: bool,
 }
 
+impl Options {
+    pub(crate) const DEFAULT: Self = Self {
+        path_mtu: PathMtu::B256,
+        first_psn: [FIRST_PSN, FIRST_PSN - 1],
+        ack_timeout: 8, // about a millisecond
+        retry_count: 7,
+        rnr_retry: 7,
+        min_rnr_timer: 1, // 10 µs
+        max_rd_atomic: 4,
+        max_dest_rd_atomic: 4,
+        access: AccessFlags::ALL,
+        capacities: Capacities {
+            max_send_wr: 256,
+            max_recv_wr: 256,
+            max_send_sge: 32,
+            max_recv_sge: 32,
+            max_inline: 256,
+        },
+        signal_all: true,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            path_mtu: PathMtu::B256,
-            first_psn: [FIRST_PSN, FIRST_PSN - 1],
-            ack_timeout: 8, // about a millisecond
-            retry_count: 7,
-            rnr_retry: 7,
-            min_rnr_timer: 1, // 10 µs
-            max_rd_atomic: 4,
-            max_dest_rd_atomic: 4,
-            access: AccessFlags::ALL,
-            capacities: Capacities {
-                max_send_wr: 256,
-                max_recv_wr: 256,
-                max_send_sge: 32,
-                max_recv_sge: 32,
-                max_inline: 256,
-            },
-            signal_all: true,
-        }
+        Self::DEFAULT
     }
 }
 

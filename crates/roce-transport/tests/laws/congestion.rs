@@ -1,0 +1,75 @@
+//! Queues that overflow: the send window finds what fits, and the message gets through.
+
+use std::time::Duration;
+
+use roce_sim::{Chances, LinkConfig, Misfortune};
+use roce_wire::PathMtu;
+
+use crate::common::connection::{Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::{World, WorldConfig};
+
+/// 10 Gb/s, 20 µs, and a queue of so many frames.
+fn narrow(queue_frames: usize) -> WorldConfig {
+    let latency = Duration::from_micros(20);
+    let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames };
+    WorldConfig { link, ..WorldConfig::default() }
+}
+
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ack_timeout: 10, ..Options::DEFAULT };
+
+#[test]
+fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
+    for kind in [Kind::Write, Kind::Send, Kind::Read] {
+        for queue_frames in [64, 128, 256] {
+            let mut world = World::new(2, narrow(queue_frames));
+            let ends = connect(&mut world, [0, 1], OPTIONS);
+            let exchange = Exchange::post(&mut world, ends, kind, 1 << 20, 8);
+            world.run_until(|world| exchange.is_done(world));
+            exchange.check(&world);
+            let took = world.now().as_nanos();
+            let ideal = (8u64 << 20) * 8 / 10; // nanoseconds at 10 Gb/s
+            let named = format!("{kind:?}, queue of {queue_frames}: {took} of {ideal} ns");
+            assert!(took < ideal * 5, "{named}\n{}", world.report());
+        }
+    }
+}
+
+#[test]
+fn four_senders_to_one_receiver_all_get_through() {
+    let mut world = World::new(5, narrow(64));
+    let mut exchanges = vec![];
+    for sender in 1..5 {
+        let ends = connect(&mut world, [sender, 0], OPTIONS);
+        exchanges.push(Exchange::post(&mut world, ends, Kind::Write, 1 << 20, 2));
+    }
+    world.run_until(|world| exchanges.iter().all(|exchange| exchange.is_done(world)));
+    exchanges.iter().for_each(|exchange| exchange.check(&world));
+    let took = world.now().as_nanos();
+    let ideal = (8u64 << 20) * 8 / 10;
+    assert!(took < ideal * 8, "{took} of {ideal} ns\n{}", world.report());
+}
+
+#[test]
+fn long_messages_arrive_through_random_loss() {
+    for seed in 0..12 {
+        for kind in [Kind::Send, Kind::Write, Kind::Read] {
+            let mut world = World::new(2, narrow(128));
+            let ends = connect(&mut world, [0, 1], OPTIONS);
+            let chances = Chances {
+                drop: 0.01,
+                duplicate: 0.01,
+                delay: 0.05,
+                corrupt: 0.005,
+                longest_delay: Duration::from_micros(100),
+            };
+            world.set_misfortune(0, Misfortune::by_chance(seed, chances));
+            world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+            let there = Exchange::post(&mut world, ends, kind, 300_001, 3);
+            let back = Exchange::post(&mut world, [ends[1], ends[0]], kind, 300_001, 3);
+            world.run_until(|world| there.is_done(world) && back.is_done(world));
+            there.check(&world);
+            back.check(&world);
+        }
+    }
+}
