@@ -16,7 +16,7 @@ pub(crate) struct Traffic {
     #[arg(long)]
     pub(crate) local: bool,
     /// MTU of the private network's link in bytes; 4176 is the least for path MTU 4096
-    #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = number::parse_u32)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = link_mtu)]
     #[arg(requires = "local", conflicts_with = "host")]
     pub(crate) link_mtu: u32,
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)
@@ -133,6 +133,13 @@ impl Faults {
         };
         FaultConfig { seed: self.seed, inbound: odds, outbound: odds, ..FaultConfig::default() }
     }
+}
+
+/// Parses the MTU of a link that carries at least the smallest path MTU.
+fn link_mtu(text: &str) -> Result<u32, String> {
+    let mtu = number::parse_u32(text)?;
+    let carries_roce = (336..=65535).contains(&mtu);
+    carries_roce.then_some(mtu).ok_or_else(|| "it lies between 336 and 65535".to_owned())
 }
 
 /// The first interface that can be used as it is.
