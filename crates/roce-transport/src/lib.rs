@@ -28,7 +28,7 @@ mod rc;
 mod ready;
 mod scatter;
 #[cfg(test)]
-mod smoke;
+mod tests;
 mod timers;
 mod train;
 mod transfer;

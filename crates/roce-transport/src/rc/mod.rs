@@ -313,6 +313,9 @@ impl RcQueuePair {
         responder.responses.clear();
         responder.expected = broken.psn;
         self.refuse(Refusal::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
+        // Only the refusal is left, which needs no memory.
+        let Self { common, responder, receives, .. } = self;
+        let _refused = responder.reply(common, receives, memory, train, cx).is_ok();
     }
 
     /// The expected packet cannot be executed: the peer is told, and that is the end.

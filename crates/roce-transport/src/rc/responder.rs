@@ -244,7 +244,6 @@ impl Responder {
     pub(super) fn push_rnr<O: Observer>(&mut self, common: &Common, cx: &mut Context<'_, O>) {
         // What follows is out of sequence and would draw a NAK that adds nothing.
         self.has_complained = true;
-        self.last_ahead = self.expected;
         cx.counters().send_rnr_err += 1;
         cx.out.observer.rnr_sent(cx.now, cx.qpn, self.expected);
         let timer = common.settings.min_rnr_timer;

@@ -1,0 +1,235 @@
+//! Rare orders of events, and packets that only a broken peer sends.
+
+use roce_wire::{Aeth, Bth, Credits, KnownOpcode, NakCode, Syndrome, opcode};
+
+use super::*;
+
+const ACK: Syndrome = Syndrome::Ack { credits: Credits::UNLIMITED };
+const RNR: Syndrome = Syndrome::RnrNak { timer: RnrTimer::DEFAULT };
+const SEQUENCE_NAK: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
+
+/// A WRITE of ten bytes: one packet.
+fn write(id: u64) -> SendWork {
+    SendWork::new(id, SendOperation::write(REMOTE), piece(0, 10))
+}
+
+fn request(opcode: KnownOpcode, packets_ahead: u32) -> Headers {
+    Headers::new(Bth::new(opcode, QPN, FIRST_PSN.advanced_by(packets_ahead)))
+}
+
+/// An acknowledgement or refusal of the `packets_ahead`th packet after the first.
+fn answer(syndrome: Syndrome, packets_ahead: u32) -> Headers {
+    let aeth = Some(Aeth { syndrome, msn: 0 });
+    Headers { aeth, ..request(opcode::RC_ACKNOWLEDGE, packets_ahead) }
+}
+
+fn post_receive(side: &mut Side, len: u32) {
+    side.endpoint.post_recv(NOW, QPN, RecvWork::new(4, piece(5000, len))).unwrap();
+}
+
+const SUCCESS: CompletionStatus = CompletionStatus::Success;
+
+#[test]
+fn packets_that_overtake_each_other_within_a_batch_and_come_again_draw_no_nak() {
+    let mut sides = pair();
+    (0..3).for_each(|id| sides[0].posts(write(id)));
+    let packets = sides[0].sends(64);
+    let from = sides[0].address;
+    for index in [1, 0, 1, 2] {
+        sides[1].takes(from, &packets[index]);
+    }
+    shuttle(&mut sides);
+    assert_eq!(sides[0].endpoint.counters().rcvd_seq_err, 0);
+    assert_eq!(sides[0].completed(), [0, 1, 2].map(|id| (id, SUCCESS)));
+}
+
+#[test]
+fn a_packet_dropped_because_it_came_early_is_asked_for_without_repeating_those_before() {
+    let mut sides = pair();
+    (0..3).for_each(|id| sides[0].posts(write(id)));
+    let packets = sides[0].sends(64);
+    let from = sides[0].address;
+    for index in [1, 0] {
+        sides[1].takes(from, &packets[index]);
+    }
+    shuttle(&mut sides);
+    assert_eq!(sides[0].endpoint.counters().rcvd_seq_err, 1);
+    assert_eq!(sides[1].endpoint.counters().duplicate_request, 0);
+    assert_eq!(sides[0].completed(), [0, 1, 2].map(|id| (id, SUCCESS)));
+}
+
+#[test]
+fn without_trains_a_message_longer_than_the_window_asks_on_the_way() {
+    let [mut sender, _] = pair();
+    sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 10_000); 4]));
+    let packets = sender.sends(1);
+    let asking = packets.iter().filter(|it| headers_of(it).bth.ack_request).count();
+    assert_eq!((packets.len(), asking), (128, 2), "in the middle of the window and at its end");
+    assert!(headers_of(packets.last().unwrap()).bth.ack_request);
+}
+
+#[test]
+fn a_sequence_nak_while_waiting_for_a_receiver_costs_no_retry() {
+    let [mut sender, peer] = pair_with(|asked| asked.retry_count = Some(0));
+    sender.posts(SendWork::new(1, SendOperation::send(), piece(0, 10)));
+    sender.sends(64);
+    sender.takes_made(peer.address, &answer(RNR, 0), &[]);
+    sender.takes_made(peer.address, &answer(SEQUENCE_NAK, 0), &[]);
+    assert_eq!((sender.completed(), sender.sends(64).len()), (vec![], 0));
+}
+
+#[test]
+fn an_rnr_nak_overtaken_by_its_own_success_holds_nothing_up() {
+    let [mut sender, peer] = pair();
+    (0..3).for_each(|id| sender.posts(write(id)));
+    sender.sends(64);
+    sender.takes_made(peer.address, &answer(RNR, 1), &[]);
+    sender.takes_made(peer.address, &answer(ACK, 2), &[]);
+    assert_eq!(sender.completed(), [0, 1, 2].map(|id| (id, SUCCESS)));
+    sender.posts(write(3));
+    assert_eq!(sender.sends(64).len(), 1);
+}
+
+#[test]
+fn a_last_packet_of_a_send_without_a_byte_is_an_invalid_request() {
+    let [mut receiver, peer] = pair();
+    post_receive(&mut receiver, 1000);
+    receiver.takes_made(peer.address, &request(opcode::RC_SEND_FIRST, 0), &[3; 256]);
+    receiver.takes_made(peer.address, &request(opcode::RC_SEND_LAST, 1), &[]);
+    let syndrome = headers_of(&receiver.sends(64)[0]).aeth.map(|it| it.syndrome);
+    assert_eq!(syndrome, Some(Syndrome::Nak(NakCode::InvalidRequest)));
+    assert_eq!(receiver.completed(), [(4, CompletionStatus::RemoteInvalidRequest)]);
+}
+
+#[test]
+fn work_on_bad_memory_does_not_take_down_what_was_sent_before_it() {
+    let mut sides = pair();
+    let bad = Sge { key: 8, address: 0, len: 10 };
+    sides[0].posts(write(1));
+    sides[0].posts(SendWork::new(2, SendOperation::write(REMOTE), bad));
+    sides[0].posts(write(3));
+    shuttle(&mut sides);
+    let expected = [
+        (1, SUCCESS),
+        (2, CompletionStatus::LocalProtectionError),
+        (3, CompletionStatus::WorkRequestFlushed),
+    ];
+    assert_eq!(sides[0].completed(), expected);
+}
+
+#[test]
+fn a_queue_pair_taken_down_sends_nothing_that_it_still_owed() {
+    let mut sides = pair();
+    sides[0].posts(write(1));
+    let packets = sides[0].sends(64);
+    let from = sides[0].address;
+    sides[1].takes(from, &packets[0]);
+    let down = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
+    sides[1].endpoint.modify_qp(NOW, QPN, &down).unwrap();
+    assert_eq!(sides[1].sends(64).len(), 0);
+}
+
+#[test]
+fn a_message_into_two_places_of_which_one_is_forbidden_touches_neither() {
+    let [mut receiver, peer] = pair();
+    let bad = Sge { key: 8, address: 0, len: 10 };
+    let work = RecvWork::new(4, [piece(5000, 10), bad]);
+    receiver.endpoint.post_recv(NOW, QPN, work).unwrap();
+    receiver.takes_made(peer.address, &request(opcode::RC_SEND_ONLY, 0), &[9; 20]);
+    assert_eq!(receiver.completed(), [(4, CompletionStatus::LocalProtectionError)]);
+    assert!(receiver.memory.0.iter().all(|it| *it == 1));
+}
+
+#[test]
+fn a_read_whose_memory_goes_away_while_it_is_answered_ends_in_a_refusal() {
+    let [mut responder, peer] = pair();
+    responder.takes_made(peer.address, &read(0, 1000), &[]);
+    responder.memory.0.truncate(500);
+    let packets = responder.sends(1);
+    let last = headers_of(packets.last().unwrap());
+    assert_eq!((packets.len(), last.bth.psn), (1, FIRST_PSN));
+    let syndrome = last.aeth.map(|it| it.syndrome);
+    assert_eq!(syndrome, Some(Syndrome::Nak(NakCode::RemoteAccess)));
+    let state = responder.endpoint.query_qp(QPN).map(|it| it.state);
+    assert_eq!(state, Some(QpState::Error));
+}
+
+fn read(packets_ahead: u32, len: u32) -> Headers {
+    let reth = roce_wire::Reth { address: 0, key: KEY, len };
+    Headers { reth: Some(reth), ..request(opcode::RC_READ_REQUEST, packets_ahead) }
+}
+
+#[test]
+fn a_read_answer_that_ends_too_early_or_goes_on_too_long_ends_the_connection() {
+    for (opcode, ahead) in
+        [(opcode::RC_READ_RESPONSE_LAST, 0), (opcode::RC_READ_RESPONSE_MIDDLE, 1)]
+    {
+        let [mut sender, peer] = pair();
+        sender.posts(SendWork::new(1, SendOperation::read(REMOTE), piece(0, 512)));
+        sender.sends(64);
+        if ahead == 1 {
+            let first =
+                Headers { aeth: answer(ACK, 0).aeth, ..request(opcode::RC_READ_RESPONSE_FIRST, 0) };
+            sender.takes_made(peer.address, &first, &[5; 256]);
+        }
+        let aeth = answer(ACK, 0).aeth.filter(|_| ahead == 0);
+        let wrong = Headers { aeth, ..request(opcode, ahead) };
+        sender.takes_made(peer.address, &wrong, &[5; 256]);
+        assert_eq!(sender.completed(), [(1, CompletionStatus::BadResponse)]);
+    }
+}
+
+#[test]
+fn a_message_of_which_the_second_piece_is_forbidden_is_not_begun() {
+    let [mut sender, _] = pair();
+    let bad = Sge { key: 8, address: 0, len: 1000 };
+    sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 1000), bad]));
+    assert_eq!(sender.sends(64).len(), 0);
+    assert_eq!(sender.completed(), [(1, CompletionStatus::LocalProtectionError)]);
+}
+
+#[test]
+fn draining_sends_again_what_was_begun_before_going_back_and_nothing_else() {
+    let mut sides = pair();
+    (1..3).for_each(|id| sides[0].posts(write(id)));
+    assert_eq!(sides[0].sends(64).len(), 2);
+    let due = sides[0].endpoint.poll_timeout().unwrap();
+    sides[0].endpoint.handle_timeout(due);
+    sides[0].posts(write(3));
+    let drain = QpAttributes {
+        state: Some(QpState::SendQueueDrained),
+        sqd_notify: Some(true),
+        ..QpAttributes::default()
+    };
+    sides[0].endpoint.modify_qp(NOW, QPN, &drain).unwrap();
+    assert_eq!(sides[0].endpoint.poll_event(), None);
+    shuttle(&mut sides);
+    assert_eq!(sides[0].completed(), [1, 2].map(|id| (id, SUCCESS)));
+    let drained = AsyncEvent::SendQueueDrained { qpn: QPN };
+    assert_eq!(sides[0].endpoint.poll_event(), Some(drained));
+}
+
+#[test]
+fn more_reads_at_a_time_than_were_agreed_upon_are_an_invalid_request() {
+    let [mut responder, peer] = pair();
+    for ahead in 0..3 {
+        responder.takes_made(peer.address, &read(ahead, 10), &[]);
+    }
+    let answers = responder.sends(64);
+    let syndromes: Vec<_> =
+        answers.iter().map(|it| headers_of(it).aeth.unwrap().syndrome.to_byte() >> 5).collect();
+    assert_eq!(syndromes, [0, 0, 3], "two answers and a refusal");
+}
+
+#[test]
+fn a_repetition_that_nobody_waits_for_makes_room_for_new_reads() {
+    let [mut responder, peer] = pair();
+    for ahead in 0..2 {
+        responder.takes_made(peer.address, &read(ahead, 10), &[]);
+    }
+    assert_eq!(responder.sends(64).len(), 2);
+    responder.takes_made(peer.address, &read(0, 10), &[]);
+    responder.takes_made(peer.address, &read(2, 10), &[]);
+    let answers: Vec<_> = responder.sends(64).iter().map(|it| headers_of(it).bth.psn).collect();
+    assert_eq!(answers, [FIRST_PSN.advanced_by(2)]);
+}

@@ -1,0 +1,202 @@
+//! Two endpoints side by side, packets carried by hand. The laws of the whole are in the
+//! crate's `tests/`; here is what needs a look at single packets and batches.
+
+mod corners;
+mod smoke;
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use roce_wire::{
+    Frame, Headers, ICRC_LEN, Operation, OuterHeaders, PathMtu, Psn, Qpn, RnrTimer, UdpChecksum,
+    seal,
+};
+
+use crate::*;
+
+const QPN: Qpn = Qpn::GSI;
+const PD: PdHandle = PdHandle(1);
+const KEY: u32 = 7;
+const FIRST_PSN: Psn = Psn::wrapping(0xff_fffe);
+const NOW: Instant = Instant::from_nanos(0);
+
+/// One region that everybody may use, at address 0 under [`KEY`].
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl Memory for Bytes {
+    type Grant = usize;
+
+    fn check(
+        &self,
+        _pd: PdHandle,
+        key: u32,
+        address: u64,
+        len: u64,
+        _access: Access,
+    ) -> Result<usize, MemoryFault> {
+        let end = address.checked_add(len).ok_or(MemoryFault::OutOfBounds)?;
+        match key {
+            KEY if end <= self.0.len() as u64 => Ok(address as usize),
+            KEY => Err(MemoryFault::OutOfBounds),
+            _ => Err(MemoryFault::UnknownKey),
+        }
+    }
+    fn write(&mut self, grant: usize, offset: u64, bytes: &[u8]) {
+        self.0[grant + offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    fn read(&self, grant: usize, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[grant + offset as usize..][..into.len()]);
+    }
+    fn atomic(&mut self, grant: usize, change: AtomicChange) -> u64 {
+        let word = self.0[grant..].first_chunk_mut().unwrap();
+        let original = u64::from_ne_bytes(*word);
+        *word = change.apply(original).to_ne_bytes();
+        original
+    }
+    fn invalidate(&mut self, _pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
+        if key == 99 { Ok(()) } else { Err(MemoryFault::NotInvalidatable) }
+    }
+}
+
+struct Side {
+    endpoint: Endpoint,
+    memory: Bytes,
+    address: IpAddr,
+}
+
+/// Both sides connected, their memories filled with 1 and 2.
+fn pair() -> [Side; 2] {
+    pair_with(|_| ())
+}
+
+/// The same, with the last attributes changed.
+fn pair_with(change: impl Fn(&mut QpAttributes)) -> [Side; 2] {
+    let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+    [1, 2].map(|it| {
+        let mut endpoint = Endpoint::new(EndpointConfig::default());
+        let init = QpInit {
+            pd: PD,
+            send_cq: CqHandle(1),
+            recv_cq: CqHandle(2),
+            capacities: Capacities::default(),
+            signal_all: false,
+            service: Service::Rc,
+        };
+        endpoint.create_qp(QPN, init).unwrap();
+        let mut steps = to_ready_to_send(address(it), address(3 - it));
+        change(&mut steps[2]);
+        for asked in steps {
+            endpoint.modify_qp(NOW, QPN, &asked).unwrap();
+        }
+        Side { endpoint, memory: Bytes(vec![it; 10_000]), address: address(it) }
+    })
+}
+
+fn to_ready_to_send(local: IpAddr, remote: IpAddr) -> [QpAttributes; 3] {
+    let psn = Some(FIRST_PSN);
+    [
+        QpAttributes {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            access: Some(AccessFlags::ALL),
+            ..QpAttributes::default()
+        },
+        QpAttributes {
+            state: Some(QpState::ReadyToReceive),
+            path: Some(PathAttributes { handle: PathHandle(5), local, remote }),
+            path_mtu: Some(PathMtu::B256),
+            dest_qpn: Some(QPN),
+            rq_psn: psn,
+            max_dest_rd_atomic: Some(2),
+            min_rnr_timer: Some(RnrTimer::DEFAULT),
+            ..QpAttributes::default()
+        },
+        QpAttributes {
+            state: Some(QpState::ReadyToSend),
+            sq_psn: psn,
+            max_rd_atomic: Some(2),
+            ack_timeout: AckTimeout::new(14),
+            retry_count: Some(7),
+            rnr_retry: Some(7),
+            ..QpAttributes::default()
+        },
+    ]
+}
+
+impl Side {
+    /// Every packet that it sends now, from the BTH to the last pad byte.
+    fn sends(&mut self, max_packets: usize) -> Vec<Vec<u8>> {
+        let mut packets = vec![];
+        let mut buf = vec![0; 65_536];
+        let limits = TransmitLimits { max_packets };
+        while let Some(train) = self.endpoint.poll_transmit(NOW, &mut self.memory, limits, &mut buf)
+        {
+            assert_eq!((train.qpn, train.path), (QPN, PathHandle(5)));
+            assert!(train.packets <= max_packets);
+            let segments = buf[..train.len].chunks(train.segment_len);
+            packets.extend(segments.map(|it| it[..it.len() - ICRC_LEN].to_vec()));
+        }
+        packets
+    }
+
+    /// Takes a packet that the other side sent.
+    fn takes(&mut self, other: IpAddr, packet: &[u8]) {
+        let outer = OuterHeaders::new(other, self.address);
+        let segment_len = packet.len() + ICRC_LEN;
+        let mut frame = vec![0; outer.len() + segment_len];
+        frame[outer.len()..][..packet.len()].copy_from_slice(packet);
+        seal(&outer, 0, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
+        for packet in Frame::parse(&frame).unwrap().packets(None) {
+            let packet = packet.unwrap().verify_icrc().unwrap();
+            self.endpoint.handle_packet(NOW, &packet, &mut self.memory);
+        }
+    }
+
+    /// Takes a packet made by hand.
+    fn takes_made(&mut self, other: IpAddr, headers: &Headers, payload: &[u8]) {
+        let mut packet = vec![0; headers.len() + payload.len() + 3 + ICRC_LEN];
+        packet[headers.len()..][..payload.len()].copy_from_slice(payload);
+        let len = headers.emit_around(&mut packet, payload.len());
+        self.takes(other, &packet[..len - ICRC_LEN]);
+    }
+
+    /// What completed: number and status.
+    fn completed(&mut self) -> Vec<(u64, CompletionStatus)> {
+        let all = core::iter::from_fn(|| self.endpoint.poll_completion());
+        all.map(|(_, it)| (it.work_id, it.status)).collect()
+    }
+
+    fn posts(&mut self, work: SendWork) {
+        self.endpoint.post_send(NOW, QPN, work.signaled()).unwrap();
+    }
+}
+
+/// Carries packets until nobody has any; returns what each was.
+fn shuttle(sides: &mut [Side; 2]) -> Vec<Operation> {
+    let mut carried = vec![];
+    for _round in 0..1000 {
+        let before = carried.len();
+        for from in [0, 1] {
+            let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
+            for packet in from.sends(64) {
+                carried.push(headers_of(&packet).bth.opcode.shape().operation);
+                to.takes(from.address, &packet);
+            }
+        }
+        if carried.len() == before {
+            return carried;
+        }
+    }
+    panic!("they never come to an end");
+}
+
+fn headers_of(packet: &[u8]) -> Headers {
+    Headers::parse(packet).unwrap().0
+}
+
+fn piece(address: u64, len: u32) -> Sge {
+    Sge { key: KEY, address, len }
+}
+
+const REMOTE: RemoteSpan = RemoteSpan { address: 2000, key: KEY };
