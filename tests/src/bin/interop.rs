@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use roce_tests::interop::matrix::{self, Direction, Plan};
+use roce_tests::interop::matrix::{self, Direction, Plan, Verdict};
 use roce_tests::interop::{World, report};
 
 /// Run this stack against the kernel's rdma_rxe in a guest, and print the matrix.
@@ -23,6 +23,9 @@ struct Arguments {
     /// Let rxe be on both sides: shows that the matrix itself is right.
     #[arg(long)]
     self_check: bool,
+    /// Run the cells so many times, or until one is red.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
     /// Only say which cells there are.
     #[arg(long)]
     list: bool,
@@ -70,13 +73,13 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     let image = World::image(&arguments.target)?;
     roce_netlab::enter_user_namespace_if_needed()?;
     let world = World::boot(&image)?;
-    let verdicts = matrix::run(&world, &cells, |verdict| {
-        let word = if verdict.fault.is_none() { "ok" } else { "RED" };
-        eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
-        if let Some(fault) = &verdict.fault {
-            eprintln!("     {fault}");
+    let mut verdicts = Vec::new();
+    for _ in 0..arguments.rounds {
+        verdicts = matrix::run(&world, &cells, tell)?;
+        if verdicts.iter().any(|verdict| verdict.fault.is_some()) {
+            break;
         }
-    })?;
+    }
     if arguments.json {
         println!("{}", report::json(&verdicts));
     } else {
@@ -84,4 +87,13 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     }
     world.guest.power_off()?;
     Ok(verdicts.iter().all(|verdict| verdict.fault.is_none()))
+}
+
+/// A line on a cell that just ended.
+fn tell(verdict: &Verdict) {
+    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
+    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
+    if let Some(fault) = &verdict.fault {
+        eprintln!("     {fault}");
+    }
 }

@@ -58,7 +58,7 @@ impl Agent {
     /// # Errors
     /// When the guest has no rxe device.
     pub fn rxe(world: &World) -> Result<Self, Fault> {
-        Self::started("rxe", Process::InGuest(world.guest.spawn(PROGRAM)?))
+        Self::started(RXE, Process::InGuest(world.guest.spawn(PROGRAM)?))
     }
 
     /// Starts an agent for our stack; `arguments` follow the interface's name.
@@ -211,7 +211,7 @@ impl Agent {
             peer.qpn.get(),
             peer.psn.get(),
             settings.path_mtu,
-            settings.timeout,
+            if self.name == RXE { settings.rxe_timeout } else { settings.timeout },
             settings.retry,
             settings.rnr_retry,
             settings.min_rnr_timer,
@@ -414,6 +414,9 @@ fn done(words: &Answer) -> Done {
     }
 }
 
+const RXE: &str = "rxe";
+
+/// Where the guest has its program.
 const PROGRAM: &str = "/bin/rxe_agent";
 
 /// Work requests that each queue takes.

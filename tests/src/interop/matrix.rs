@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::cells::pingpong::{self, Server};
 use super::cells::protection::{self, Offence};
-use super::cells::{atomics, invalidate, killed, rnr, transfer};
+use super::cells::{atomics, beside, invalidate, killed, rnr, sharing, transfer};
 use super::connection::Connection;
 use super::terms::{Family, Manner, Operation, Settings};
 use super::{Agent, Fault, World};
@@ -118,6 +118,7 @@ pub fn cells(plan: &Plan) -> Vec<Cell> {
     }
     if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
         pingpongs(&mut cells);
+        neighbours(&mut cells, plan);
     }
     // A change of the link's MTU takes a while.
     cells.sort_by_key(|cell| (cell.path_mtu, cell.netem));
@@ -225,8 +226,9 @@ fn misfortune(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
         }
         for operation in Operation::ALL {
             let ours: Vec<OsString> = plan.ours.iter().chain(arguments).cloned().collect();
-            // rxe notices a gap in READ responses by its timer alone.
-            let settings = Settings { timeout: 8, ..Settings::new(Family::V4, 1024) };
+            // Ours counts its retries; rxe's 7 stands for as many as it takes.
+            let settings =
+                Settings { timeout: 12, rxe_timeout: 8, ..Settings::new(Family::V4, 1024) };
             let lens = [0, 1, 1023, 1024, 1025, 64 << 10, 1 << 20];
             cells.push(Cell {
                 group: "misfortune",
@@ -260,7 +262,7 @@ fn refusals(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
     for operation in Operation::ALL {
         let row = || row(operation, direction);
         if operation.takes_receive() && operation != Operation::SendInvalidate {
-            let budget = Settings { rnr_retry: 2, ..settings };
+            let budget = Settings { rnr_retry: 2, min_rnr_timer: 22, ..settings };
             let recover: Step = Box::new(move |mut it| rnr::recover(&mut it, operation));
             let give_up: Step = Box::new(move |mut it| rnr::give_up(&mut it, operation));
             cell("no receive", row(), "posted late", settings, recover);
@@ -276,7 +278,7 @@ fn refusals(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
         // rxe on both sides is one kernel, too busy with itself to notice the order to kill.
         let apart = direction != Direction::RxeToRxe;
         if apart && matches!(operation, Operation::Write | Operation::Read) {
-            let budget = Settings { retry: 6, timeout: 14, ..settings };
+            let budget = Settings { retry: 6, ..settings };
             let step: Step = Box::new(move |it| killed::run(it, operation));
             cell("peer killed", row(), "in the middle", budget, step);
         }
@@ -306,6 +308,31 @@ fn pingpongs(cells: &mut Vec<Cell>) {
 
 /// The largest message of the matrix: what rxe says it can.
 const LARGEST: usize = 8 << 20;
+
+/// Several programs on one machine.
+fn neighbours(cells: &mut Vec<Cell>, plan: &Plan) {
+    let mut cell = |row: &str, column: &str, run: Run| {
+        cells.push(Cell {
+            group: "side by side",
+            row: row.to_owned(),
+            column: column.to_owned(),
+            path_mtu: 4096,
+            netem: "",
+            run,
+        });
+    };
+    let settings = Settings::new(Family::V4, 4096);
+    for operation in [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd] {
+        let ours = plan.ours.clone();
+        let run = move |world: &World| {
+            let connect = |direction: Direction| direction.connect(world, settings, &ours);
+            let connections = [connect(Direction::OursToRxe)?, connect(Direction::RxeToOurs)?];
+            sharing::run(connections, operation)
+        };
+        cell("two processes ↔ rxe", operation.name(), Box::new(run));
+    }
+    cell("roce beside rxe", "refuses", Box::new(beside::run));
+}
 
 /// Messages above this are sent alone.
 const LONG: usize = 64 << 10;

@@ -124,8 +124,10 @@ pub struct Settings {
     pub path_mtu: usize,
     /// The PSN of each end's first request.
     pub first_psn: u32,
-    /// 4.096 µs · 2^n until silence is noticed.
+    /// 4.096 µs · 2^n until our side notices silence.
     pub timeout: u8,
+    /// The same for rxe, which notices a gap among READ responses by silence alone.
+    pub rxe_timeout: u8,
     /// How often to send again after silence.
     pub retry: u8,
     /// How often to try again where no receive was posted; 7 = for ever.
@@ -146,6 +148,7 @@ impl Settings {
             path_mtu,
             first_psn: 0xff_fffd,
             timeout: 14,
+            rxe_timeout: 14,
             retry: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,

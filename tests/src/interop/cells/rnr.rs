@@ -1,7 +1,7 @@
 //! A responder whose receive queue is empty.
 
 use crate::interop::connection::{BASE, Connection};
-use crate::interop::fault::{Fault, expect_equal};
+use crate::interop::fault::{Fault, expect, expect_equal};
 use crate::interop::terms::{Manner, Operation, Post, Queue};
 
 /// The requester is told to wait, tries again, and succeeds once a receive is posted.
@@ -41,7 +41,11 @@ pub fn give_up(connection: &mut Connection, operation: Operation) -> Result<(), 
     expect_equal("status of the one behind it", done[1].status, FLUSHED)?;
     requester.expect_state("ERROR")?;
     let told = requester.agent.counter(TOLD_TO_WAIT)? - before;
-    expect_equal("times told to wait", told, u64::from(settings.rnr_retry) + 1)
+    // rxe has a NAK of another kind follow each, and one that comes late may cause another round.
+    let least = u64::from(settings.rnr_retry) + 1;
+    expect((least..=2 * least).contains(&told), || {
+        format!("told to wait {told} times, should be {least} to {}", 2 * least)
+    })
 }
 
 /// The counter of RNR NAKs received.
