@@ -12,6 +12,10 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 
+use roce_wire::{BTH_LEN, Frame, ICRC_LEN, OuterHeaders};
+
+use super::world::seal_one;
+
 /// One pcapng file with an interface per node.
 ///
 /// Named after the test; a test that makes many worlds one after the other overwrites it, so
@@ -43,6 +47,33 @@ impl Capture {
             writer.write_pcapng_block(block).expect("a capture can be written");
         }
         Self { writer }
+    }
+
+    /// Notes a train as the packets that it is on a wire: cut as the kernel cuts it.
+    pub(crate) fn record_train(
+        &mut self,
+        node: usize,
+        nanos: u64,
+        bytes: &[u8],
+        segment_len: usize,
+    ) {
+        let Ok(frame) = Frame::parse(bytes) else { return self.record(node, nanos, bytes) };
+        let mut outer = OuterHeaders::new(frame.source(), frame.destination());
+        outer.source_mac = frame.source_mac();
+        outer.destination_mac = frame.destination_mac();
+        outer.source_port = frame.source_port();
+        let first = frame.identification().unwrap_or(0);
+        for (i, segment) in frame.payload().chunks(segment_len).enumerate() {
+            if segment.len() < BTH_LEN + ICRC_LEN {
+                return self.record(node, nanos, bytes); // whatever it is, it is no train
+            }
+            let (packet, icrc) = segment.split_at(segment.len() - ICRC_LEN);
+            let mut single = seal_one(&outer, first.wrapping_add(i as u16), packet);
+            // Right or wrong, as it came.
+            let end = single.len() - icrc.len();
+            single[end..].copy_from_slice(icrc);
+            self.record(node, nanos, &single);
+        }
     }
 
     /// Notes a frame on `node`'s interface, `nanos` after the start.

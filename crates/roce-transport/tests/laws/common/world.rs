@@ -296,9 +296,6 @@ impl World {
     /// A frame comes in: parse, walk its packets, hand the sound ones over.
     fn deliver(&mut self, i: usize, bytes: &[u8]) {
         let now = self.now();
-        if let Some(capture) = &mut self.capture {
-            capture.record(i, now.as_nanos(), bytes);
-        }
         let node = &mut self.nodes[i];
         let (bytes, segment_len) = if self.config.whole_trains {
             let Some((frame, trailer)) = bytes.split_last_chunk::<TRAILER>() else { return };
@@ -306,6 +303,12 @@ impl World {
         } else {
             (bytes, None)
         };
+        if let Some(capture) = &mut self.capture {
+            match segment_len {
+                Some(len) => capture.record_train(i, now.as_nanos(), bytes, len),
+                None => capture.record(i, now.as_nanos(), bytes),
+            }
+        }
         let Ok(frame) = Frame::parse(bytes) else {
             node.refused_frames += 1;
             return;
@@ -357,12 +360,19 @@ impl World {
             let start = 64 - outer.len();
             let frame = &mut self.scratch[start..64 + len];
             seal(&outer, first, frame, segment_len, UdpChecksum::Zero).expect("a sound train");
+            if let Some(capture) = &mut self.capture {
+                capture.record_train(from, nanos, frame, segment_len);
+            }
             let trailer = if packets > 1 { segment_len as u16 } else { 0 };
             frames.push([&*frame, &trailer.to_be_bytes()].concat());
         } else {
             for (i, segment) in self.scratch[64..64 + len].chunks(segment_len).enumerate() {
                 let packet = &segment[..segment.len() - roce_wire::ICRC_LEN];
-                frames.push(seal_one(&outer, first.wrapping_add(i as u16), packet));
+                let frame = seal_one(&outer, first.wrapping_add(i as u16), packet);
+                if let Some(capture) = &mut self.capture {
+                    capture.record(from, nanos, &frame);
+                }
+                frames.push(frame);
             }
         }
         if self.nodes[from].keep_sent {
@@ -373,9 +383,6 @@ impl World {
             self.nodes[from].sent.extend(packets);
         }
         for frame in frames {
-            if let Some(capture) = &mut self.capture {
-                capture.record(from, nanos, &frame);
-            }
             self.network.send(self.nodes[from].host, frame);
         }
     }
