@@ -29,12 +29,27 @@ pub(crate) fn get_guest_tools() -> Result<()> {
     }
 }
 
+/// Debian packages of the programs that look at what the tests of tier 1 make.
+const NETWORK_TOOLS: &[(&str, &str)] = &[("tshark", "tshark")];
+
+/// Makes sure that what the tests of tier 1 need besides namespaces is installed.
+///
+/// # Errors
+/// As [`get_guest_tools`].
+pub(crate) fn get_network_tools() -> Result<()> {
+    install_missing(NETWORK_TOOLS)
+}
+
 /// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
 ///
 /// # Errors
 /// As [`get_guest_tools`].
 pub(crate) fn get_fuzzing_tools() -> Result<()> {
-    let missing = FUZZING_TOOLS.iter().filter(|(program, _)| !is_installed(program));
+    install_missing(FUZZING_TOOLS)
+}
+
+fn install_missing(tools: &[(&'static str, &'static str)]) -> Result<()> {
+    let missing = tools.iter().filter(|(program, _)| !is_installed(program));
     install(missing.map(|(_, package)| *package).collect())
 }
 

@@ -71,8 +71,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         stages.run("tier 0 documentation examples", documentation_examples);
     }
     if wanted("tier 1") {
-        stages.run("tier 1", |log| match namespaces_missing() {
-            Some(why) => Ok(Done::Skipped(why)),
+        let missing = match namespaces_missing() {
+            Some(why) => Some(why),
+            None => machine::get_network_tools().err().map(|why| why.to_string()),
+        };
+        stages.run("tier 1", |log| match &missing {
+            Some(why) => Ok(Done::Skipped(why.clone())),
             None => run_tier(tiers.get("tier 1"), log),
         });
     }
