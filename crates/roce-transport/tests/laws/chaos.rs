@@ -86,7 +86,7 @@ fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> 
 #[test]
 fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
     let strategy = (any::<u64>(), prop::collection::vec(call(), 1..60));
-    for_each_case(3000, strategy, |(seed, calls)| {
+    for_each_case(5000, strategy, |(seed, calls)| {
         let mut world = World::pair();
         let options =
             Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::default() };

@@ -62,7 +62,7 @@ fn garbage() -> impl Strategy<Value = Garbage> {
 
 #[test]
 fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
-    for_each_case(4000, prop::collection::vec(garbage(), 1..40), |sequence| {
+    for_each_case(10_000, prop::collection::vec(garbage(), 1..40), |sequence| {
         let mut world = World::pair();
         let options = Options { retry_count: 1, rnr_retry: 1, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);

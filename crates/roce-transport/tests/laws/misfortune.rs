@@ -95,5 +95,5 @@ fn run(scenario: Scenario) {
 
 #[test]
 fn everything_arrives_exactly_once_in_order_and_intact_whatever_the_network_does() {
-    for_each_case(3000, scenario(), run);
+    for_each_case(10_000, scenario(), run);
 }

@@ -257,7 +257,7 @@ fn random_operations_both_ways_do_what_the_naive_model_says() {
         longest_delay: Duration::from_micros(300),
     });
     let strategy = (any::<u64>(), chances, prop::collection::vec(step(), 1..40));
-    for_each_case(2000, strategy, |(seed, chances, steps)| {
+    for_each_case(6000, strategy, |(seed, chances, steps)| {
         let mut world = World::pair();
         let options = Options { signal_all: false, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);

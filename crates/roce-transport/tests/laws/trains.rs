@@ -36,7 +36,7 @@ fn trains_of_every_length_carry_every_operation() {
 fn trains_cut_anywhere_on_the_way_in_carry_every_operation() {
     let kind = prop::sample::select(&Kind::ALL[..]);
     let strategy = (kind, 0..9000usize, 1..6usize, 1..64usize, 1..64usize, any::<bool>());
-    for_each_case(300, strategy, |(kind, len, count, max_packets, batch, whole_trains)| {
+    for_each_case(1000, strategy, |(kind, len, count, max_packets, batch, whole_trains)| {
         let config = WorldConfig { max_packets, batch, whole_trains, ..WorldConfig::default() };
         carry(kind, len, count, config);
     });
