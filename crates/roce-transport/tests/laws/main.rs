@@ -11,6 +11,7 @@ mod credits;
 mod depth;
 mod duplicates;
 mod garbage;
+mod harness;
 mod hostile;
 mod long;
 mod misfortune;
