@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::LinkConfig;
+use roce_sim::{Fate, LinkConfig, Misfortune};
 use roce_transport::{
     AsyncEvent, CompletionStatus, CqHandle, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
     SendOperation, SendWork,
@@ -108,6 +108,26 @@ fn work_that_asks_for_no_completion_gets_none_but_counts_as_done_with_the_next()
 }
 
 #[test]
+fn work_that_fails_or_is_flushed_says_so_even_if_it_asked_for_no_completion() {
+    let mut world = World::pair();
+    let options = Options { signal_all: false, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
+    let closed = world.nodes[1].memory.register(PD, 200, Rights::default(), 70);
+    for work_id in 0..3 {
+        let work = SendWork { work_id, signaled: false, ..write(closed, local) };
+        ends[0].post_send(&mut world, work);
+    }
+    world.settle();
+    let expected = [
+        (0, CompletionStatus::RemoteAccessError),
+        (1, CompletionStatus::WorkRequestFlushed),
+        (2, CompletionStatus::WorkRequestFlushed),
+    ];
+    assert_eq!(ends[0].outcomes(&world), expected);
+}
+
+#[test]
 fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
     let mut world = slow_world();
     let mut options = Options::default();
@@ -157,6 +177,13 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
     world.settle();
     begun.check(&world);
     assert!(!held.is_done(&world));
+    // Changing something while it is drained is no second draining.
+    let same = QpAttributes {
+        state: Some(QpState::SendQueueDrained),
+        retry_count: Some(5),
+        ..QpAttributes::default()
+    };
+    ends[0].modify(&mut world, &same).unwrap();
     let drained = world.nodes[0].events.iter();
     let drained = drained
         .filter(|it| matches!(it, AsyncEvent::SendQueueDrained { qpn } if *qpn == ends[0].qpn));
@@ -169,6 +196,24 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
     ends[0].move_to(&mut world, QpState::ReadyToSend);
     world.settle();
     held.check(&world);
+}
+
+#[test]
+fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
+    let mut world = World::pair();
+    world.nodes[0].keep_sent = true;
+    let ends = connect(&mut world, [0, 1], Options::default());
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 120]));
+    let begun = Exchange::post(&mut world, ends, Kind::Write, 40 * 256, 3);
+    assert_eq!(world.nodes[0].sent.len(), 120);
+    // The timer fires; the window is smaller now, and not all of it leaves again at once.
+    world.run_until(|world| world.nodes[0].sent.len() > 120);
+    assert!(world.nodes[0].sent.len() < 240, "{}", world.report());
+    let held = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
+    ends[0].move_to(&mut world, QpState::SendQueueDrained);
+    world.settle();
+    begun.check(&world);
+    assert!(!held.is_done(&world));
 }
 
 #[test]

@@ -68,6 +68,17 @@ fn the_sequence_nak_that_follows_an_rnr_nak_costs_no_retry() {
 }
 
 #[test]
+fn an_acknowledgement_ends_the_wait_that_an_old_rnr_nak_began() {
+    let (mut world, ends, _) = scripted(Kind::Send, 100, 1);
+    world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::rnr(0))); // 655 ms
+    world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(0), forge::ACK));
+    assert_eq!(ends[0].sent(&world).len(), 1);
+    let before = world.nodes[0].sent.len();
+    Exchange::post(&mut world, ends, Kind::Write, 100, 1);
+    assert_eq!(sent_psns(&world, before), [psn(1)], "at once");
+}
+
+#[test]
 fn an_acknowledgement_of_a_duplicate_carries_an_old_psn_and_does_no_harm() {
     let (mut world, ends, _) = scripted(Kind::Write, 100, 4);
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(2), forge::ACK));
