@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use roce_sim::{Fate, Misfortune};
 use roce_transport::EndpointConfig;
 use roce_wire::{Credits, Syndrome, opcode};
 
@@ -61,6 +62,23 @@ fn a_sender_runs_at_most_one_message_ahead_of_its_credits_and_goes_on_when_there
         world.run_until(|world| rest.is_done(world));
         rest.check(&world);
     }
+}
+
+#[test]
+fn a_message_that_is_sent_twice_uses_one_credit() {
+    let (mut world, ends, rest) = told(WorldConfig::default(), 10);
+    world.set_misfortune(0, Misfortune::scripted([Fate::Drop]));
+    for i in 0..5 {
+        rest.post_send(&mut world, i);
+    }
+    world.run_until(|world| ends[0].sent(world).len() == 6);
+    assert!(ends[0].counter(&world, "resent_pkts") >= 5, "{}", world.report());
+    // Five receives are left, four of them can be told of.
+    let before = world.nodes[0].sent.len();
+    for i in 5..9 {
+        rest.post_send(&mut world, i);
+    }
+    assert_eq!(world.nodes[0].sent.len() - before, 4, "at once\n{}", world.report());
 }
 
 #[test]

@@ -138,11 +138,13 @@ impl Exchange {
     /// Posts all messages.
     pub(crate) fn post_sends(&self, world: &mut World) {
         for i in 0..self.count {
-            let work = self.send_work(i);
-            world.with(self.from.node, |node, now| {
-                node.endpoint.post_send(now, self.from.qpn, work).expect("room in the send queue");
-            });
+            self.post_send(world, i);
         }
+    }
+
+    /// Posts message `i`.
+    pub(crate) fn post_send(&self, world: &mut World, i: usize) {
+        self.from.post_send(world, self.send_work(i));
     }
 
     fn send_work(&self, i: usize) -> SendWork {
