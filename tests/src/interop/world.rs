@@ -12,6 +12,8 @@ use super::{Agent, Fault};
 pub(crate) const INTERFACE: &str = "tap0";
 /// Our IPv4 address.
 pub(crate) const OUR_ADDRESS: &str = "10.9.0.1";
+/// Our IPv6 address.
+const OUR_ADDRESS_V6: &str = "fd00:9::1";
 /// The guest's IPv4 address.
 pub(crate) const GUEST_ADDRESS: &str = "10.9.0.2";
 
@@ -42,16 +44,26 @@ impl World {
         let lab = Lab::new().map_err(Fault::ours("make a private network"))?;
         let host = lab.host("ours").map_err(Fault::ours("make a private network"))?;
         lab.tap(&host, INTERFACE, Link { mtu: 1500 }).map_err(Fault::ours("make a tap"))?;
-        for address in [&format!("{OUR_ADDRESS}/24"), "fd00:9::1/64"] {
+        for address in [format!("{OUR_ADDRESS}/24"), format!("{OUR_ADDRESS_V6}/64")] {
             let address = address.parse().expect("an address with its prefix length");
             host.address(INTERFACE, address).map_err(Fault::ours("set an address"))?;
         }
-        let guest = Guest::boot(image, &GuestConfig::new(INTERFACE), |command| {
+        // One processor: with two, rxe's requester and completer race when a resend begins while
+        // an acknowledgement is taken, and it then sends a message's packets under wrong PSNs.
+        let config = GuestConfig { processors: 1, ..GuestConfig::new(INTERFACE) };
+        let guest = Guest::boot(image, &config, |command| {
             // A host spawns a command it owns.
             let command = std::mem::replace(command, Command::new(""));
             host.spawn(command)
         })?;
         Agent::install(image, &guest)?;
+        // Packets are meant to get lost, not the guest's questions for our hardware address.
+        guest.run_ok(&format!(
+            "set-network 1500 {GUEST_ADDRESS}/24 && ping -c 1 -W 5 {OUR_ADDRESS} && \
+             mac=$(ip neigh show {OUR_ADDRESS} | sed 's/.*lladdr \\([^ ]*\\).*/\\1/') && \
+             ip neigh replace {OUR_ADDRESS} dev eth0 lladdr $mac nud permanent && \
+             ip neigh replace {OUR_ADDRESS_V6} dev eth0 lladdr $mac nud permanent"
+        ))?;
         let world = Self { host, guest };
         world.set_path_mtu(1024)?;
         Ok(world)
