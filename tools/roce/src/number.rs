@@ -24,6 +24,12 @@ pub(crate) fn parse_u32(text: &str) -> Result<u32, String> {
     u32::try_from(parse(text)?).map_err(|_| "number too large".to_owned())
 }
 
+/// Bytes of a message: RDMA knows none of more than 2 GiB.
+pub(crate) fn parse_message_len(text: &str) -> Result<u32, String> {
+    let len = parse_u32(text)?;
+    if len <= 1 << 31 { Ok(len) } else { Err("no message is longer than 2G".to_owned()) }
+}
+
 /// A probability: 0 ..= 1, or a percentage such as `1%`.
 pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
     let (digits, scale) = match text.strip_suffix('%') {

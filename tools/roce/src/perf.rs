@@ -14,7 +14,7 @@ use roce_verbs::{Device, PathMtu};
 
 use crate::failure::{Failure, Outcome};
 use crate::pingpong::path_mtu;
-use crate::traffic::Traffic;
+use crate::traffic::{self, Traffic};
 use crate::{local, number, pingpong};
 use control::Control;
 use end::End;
@@ -34,7 +34,8 @@ pub(crate) struct Options {
     #[arg(conflicts_with = "local")]
     host: Option<String>,
     /// Bytes of a message [default: 65536 for bw, 2 for lat; atomics have 8]
-    #[arg(short, long, value_name = "BYTES", value_parser = number::parse_u32)]
+    #[arg(short, long, value_name = "BYTES")]
+    #[arg(value_parser = number::parse_message_len)]
     size: Option<u32>,
     /// Run all sizes from 2 to 8 MiB
     #[arg(short, long, conflicts_with = "size")]
@@ -133,7 +134,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
 
 fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
     let mut plan = options.plan()?;
-    let mtu = usable_mtu(device, options.mtu)?;
+    let mtu = traffic::path_mtu(device, options.mtu)?;
     let mut control = Control::connect(host, options.port, &plan, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
     let end = End::new(device, &plan, options.gid_index)?;
@@ -166,7 +167,7 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
         println!("************************************");
     }
     local::announce_ready(options.traffic.role);
-    let mtu = usable_mtu(device, options.mtu)?;
+    let mtu = traffic::path_mtu(device, options.mtu)?;
     let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
     let end = End::new(device, &plan, options.gid_index)?;
@@ -186,14 +187,6 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
     }
     report.finish();
     control.meet()
-}
-
-/// The path MTU that was asked for, or the largest that the interface carries.
-fn usable_mtu(device: &Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
-    asked.or(device.port()?.active_mtu).ok_or_else(|| {
-        let name = device.interface();
-        Failure::new(format!("the MTU of {name} is too small: ip link set {name} mtu 1500"))
-    })
 }
 
 impl Options {

@@ -18,7 +18,7 @@ use roce_verbs::{
 
 use crate::failure::{Failure, Outcome};
 use crate::status::succeeded;
-use crate::traffic::Traffic;
+use crate::traffic::{self, Traffic};
 use crate::{local, number};
 
 /// Bounce a message between two machines, as ibv_rc_pingpong does, which may be the other end
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     ib_port: u8,
     /// Bytes of a message
     #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
-    #[arg(value_parser = number::parse_u32)]
+    #[arg(value_parser = number::parse_message_len)]
     size: u32,
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, the same at both ends
     #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu)]
@@ -100,6 +100,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 fn play(options: &Options, device: &Device) -> Outcome {
+    traffic::path_mtu(device, Some(options.mtu))?;
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
     end.find_the_other(server.as_deref())?;

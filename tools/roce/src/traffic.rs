@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use roce_verbs::{Device, DeviceConfig, DeviceInfo, FaultConfig, Odds, PortState};
+use roce_io::OpenError;
+use roce_verbs::{Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, PortState};
 
 use crate::failure::{Failure, Outcome};
 use crate::{local, number};
@@ -87,7 +88,7 @@ impl Traffic {
             (None, Some(_)) => local::INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
-        let device = Device::open(&name, self.device_config())?;
+        let device = open(&name, self.device_config())?;
         let outcome = work(&device);
         // After a failure they are wanted most.
         if self.counters {
@@ -142,20 +143,59 @@ fn link_mtu(text: &str) -> Result<u32, String> {
     carries_roce.then_some(mtu).ok_or_else(|| "it lies between 336 and 65535".to_owned())
 }
 
-/// The first interface that can be used as it is.
+/// The interface that suits best: with an IPv4 address, else with another that is routed,
+/// else with any; the first of those.
 fn first_usable() -> Outcome<String> {
-    let usable = |device: &DeviceInfo| {
-        device.port.state == PortState::Active
-            && device.port.active_mtu.is_some()
-            && device.gids.iter().any(|row| row.usable)
+    let rank = |device: &DeviceInfo| {
+        let usable = || device.gids.iter().filter(|row| row.usable);
+        let works = device.port.state == PortState::Active && device.port.active_mtu.is_some();
+        if !works || usable().count() == 0 {
+            None
+        } else if usable().any(|row| row.gid.is_ipv4()) {
+            Some(0)
+        } else if usable().any(|row| row.index != 0) {
+            Some(1)
+        } else {
+            Some(2)
+        }
     };
-    Device::list()?.into_iter().find(usable).map(|device| device.interface.name).ok_or_else(|| {
+    let candidates = Device::list()?;
+    let best = candidates.into_iter().filter(|device| rank(device).is_some()).min_by_key(rank);
+    best.map(|device| device.interface.name).ok_or_else(|| {
         Failure::new(
             "no interface here can carry RoCE now: it takes an Ethernet interface that is up and \
              has an address (`roce devices` shows what there is). To try things without one, \
              add --local",
         )
     })
+}
+
+/// Opens it, and names the way out that this command has where a right is missing.
+fn open(name: &str, config: DeviceConfig) -> Outcome<Device> {
+    Device::open(name, config).map_err(|error| match error {
+        Error::Open(OpenError::NotPermitted { .. }) => {
+            Failure::new(format!("{error}. To try things without any right, add --local"))
+        }
+        _ => error.into(),
+    })
+}
+
+/// The path MTU that was asked for, or else the largest; refused before anybody waits for a
+/// peer if the interface does not carry it.
+pub(crate) fn path_mtu(device: &Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
+    let port = device.port()?;
+    let wanted = asked.or(port.active_mtu).unwrap_or(PathMtu::B256);
+    if port.active_mtu.is_some_and(|most| wanted <= most) {
+        return Ok(wanted);
+    }
+    Err(Error::PathMtuTooLarge {
+        asked: wanted.bytes(),
+        interface: device.interface().to_owned(),
+        netdev_mtu: port.netdev_mtu,
+        allowed: port.active_mtu.map_or(0, PathMtu::bytes),
+        needed: wanted.bytes() + PathMtu::OVERHEAD as usize,
+    }
+    .into())
 }
 
 fn print_counters(device: &Device) -> Outcome {

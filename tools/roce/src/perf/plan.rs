@@ -80,7 +80,7 @@ impl Plan {
     /// Whether what a peer asks for is within reason.
     pub(crate) fn is_sane(&self) -> bool {
         (1..=64).contains(&self.sizes.len())
-            && self.longest() <= 1 << 30
+            && self.longest() <= 1 << 31
             && (1..=16384).contains(&self.tx_depth)
             && (1..=16384).contains(&self.rx_depth)
             && (1..=4096).contains(&self.qps)
