@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     // What belongs to which tier is learnt from running tier 0.
     let mut tiers = BTreeMap::new();
-    if wanted("tier") {
+    if ["tier 0", "tier 1", "tier 2"].into_iter().any(wanted) {
         stages.run("tier 0", |log| {
             let programs = binaries::build(log)?;
             tier_0(&programs, log, &mut tiers)
@@ -160,6 +160,9 @@ fn note_failures(program: &TestProgram, score: &Score, faults: &mut Vec<String>)
 }
 
 fn conclude(total: u32, faults: Vec<String>) -> Result<Done> {
+    if total == 0 && faults.is_empty() {
+        return Err("there is not a single test here".into());
+    }
     if faults.is_empty() {
         return Ok(Done::Passed(format!("{total} tests")));
     }
