@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use roce_sim::LinkConfig;
 use roce_transport::{CompletionStatus, QpState};
-use roce_wire::Operation;
+use roce_wire::{NakCode, Operation, Psn, Reth, opcode};
 
-use crate::common::connection::{Options, connect, connect_each};
+use crate::common::connection::{FIRST_PSN, Options, PD, connect, connect_each};
 use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
+use crate::common::memory::Rights;
 use crate::common::world::{World, WorldConfig};
 
 #[test]
@@ -55,6 +57,27 @@ fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_reque
         assert_eq!(world.nodes[1].memory.atomics_executed, 0);
         drop(exchange);
     }
+}
+
+#[test]
+fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
+    let mut world = World::pair();
+    world.nodes[1].keep_sent = true;
+    let ends = connect(&mut world, [0, 1], Options::default()); // four at a time
+    let region = world.nodes[1].memory.register(PD, 100, Rights::ALL, 5);
+    let reth = Reth { address: region.address, key: region.key, len: 100 };
+    let first = Psn::new(FIRST_PSN).unwrap();
+    let requests: Vec<_> =
+        (0..6).map(|i| forge::read_request(ends[1].qpn, first.advanced_by(i), reth)).collect();
+    world.forge_batch(0, 1, &requests);
+    let answers: Vec<_> =
+        world.nodes[1].sent.iter().map(|it| (it.opcode(), it.headers())).collect();
+    let (refusal, answers) = answers.split_last().unwrap();
+    assert_eq!(answers.len(), 4, "{}", world.report());
+    assert!(answers.iter().all(|(opcode, _)| *opcode == opcode::RC_READ_RESPONSE_ONLY));
+    assert_eq!(refusal.1.bth.psn, first.advanced_by(4));
+    assert_eq!(refusal.1.aeth.unwrap().syndrome, forge::nak(NakCode::InvalidRequest));
+    assert_eq!(ends[1].state(&world), QpState::Error);
 }
 
 #[test]

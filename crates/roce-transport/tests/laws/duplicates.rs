@@ -1,6 +1,7 @@
 //! Requests that arrive again, long after they were done: answered again, never done again.
 
-use roce_wire::{Aeth, Psn, Qpn, Syndrome, opcode};
+use roce_transport::QpState;
+use roce_wire::{Aeth, Psn, Qpn, Reth, Syndrome, opcode};
 
 use crate::common::connection::{End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
@@ -83,11 +84,7 @@ fn a_read_may_be_asked_for_again_from_the_middle() {
     // What a requester sends that has two packets of four.
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 1);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
-    let reth = roce_wire::Reth {
-        address: exchange.remote.address + 512,
-        key: exchange.remote.key,
-        len: 488,
-    };
+    let reth = Reth { address: exchange.remote.address + 512, key: exchange.remote.key, len: 488 };
     let psn = first_psn.advanced_by(2);
     let again = replay(&mut world, &forge::read_request(ends[1].qpn, psn, reth));
     let psns: Vec<_> = again.iter().map(|it| it.headers().bth.psn).collect();
@@ -98,18 +95,24 @@ fn a_read_may_be_asked_for_again_from_the_middle() {
 }
 
 #[test]
-fn a_duplicate_read_may_not_ask_for_more_than_the_first_did() {
-    let (mut world, ends, exchange) = finished(Kind::Read, 1000, 1);
-    world.nodes[1].memory.register(crate::common::connection::PD, 10, Default::default(), 0);
+fn a_duplicate_read_that_asks_for_anything_else_than_the_first_did_is_dropped() {
+    let (mut world, ends, exchange) = finished(Kind::Read, 1000, 3);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
-    let reth = roce_wire::Reth {
-        address: exchange.remote.address,
-        key: exchange.remote.key,
-        len: 0x8000_0000,
-    };
-    let again = replay(&mut world, &forge::read_request(ends[1].qpn, first_psn, reth));
-    let data = again.iter().filter(|it| it.opcode() != opcode::RC_ACKNOWLEDGE).count();
-    assert!(data <= 4, "no amplification: {data} packets");
+    let first = Reth { address: exchange.remote.address, key: exchange.remote.key, len: 1000 };
+    let others = [
+        Reth { len: 1001, ..first },
+        Reth { len: 3000, ..first },
+        Reth { len: 0x8000_0000, ..first },
+        Reth { address: first.address + 1, len: 999, ..first },
+        Reth { address: first.address - 1, ..first },
+        Reth { key: first.key ^ 1, ..first },
+    ];
+    for (i, other) in others.into_iter().enumerate() {
+        let again = replay(&mut world, &forge::read_request(ends[1].qpn, first_psn, other));
+        assert_eq!(again.len(), 0, "{other:?}");
+        assert_eq!(ends[1].counter(&world, "unknown_duplicate"), i as u64 + 1);
+        assert_eq!(ends[1].state(&world), QpState::ReadyToSend);
+    }
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn a_duplicate_is_known_for_half_the_circle() {
     let dest: Qpn = ends[1].qpn;
     for back in [1, 2, 1000, Psn::HALF - 1] {
         let psn = Psn::wrapping(expected.get().wrapping_sub(back));
-        let reth = roce_wire::Reth { address: 0, key: 0, len: 4 };
+        let reth = Reth { address: 0, key: 0, len: 4 };
         let again = replay(&mut world, &forge::write_only(dest, psn, reth, &[1; 4]));
         assert_eq!(again.len(), 1, "{back} back");
         let aeth = again[0].headers().aeth.unwrap();
@@ -155,7 +158,7 @@ fn a_duplicate_is_known_for_half_the_circle() {
     }
     for ahead in [1, 2, 1000, Psn::HALF - 1] {
         let psn = expected.advanced_by(ahead);
-        let reth = roce_wire::Reth { address: 0, key: 0, len: 4 };
+        let reth = Reth { address: 0, key: 0, len: 4 };
         let again = replay(&mut world, &forge::write_only(dest, psn, reth, &[1; 4]));
         for answer in again {
             let headers = answer.headers();

@@ -224,6 +224,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
         assert_eq!(ends[0].state(&world), QpState::Error);
         assert_eq!(world.nodes[0].memory.bytes_written, 0);
+        assert_eq!(world.nodes[1].memory.atomics_executed, 0, "nothing is done that is in vain");
     }
 }
 

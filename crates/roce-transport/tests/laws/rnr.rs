@@ -24,6 +24,8 @@ fn an_empty_receive_queue_holds_the_message_back_until_a_receive_is_posted() {
         assert_eq!(ends[0].sent(&world), []);
         assert!(ends[1].counter(&world, "send_rnr_err") > 10, "{}", world.report());
         assert!(ends[0].counter(&world, "rcvd_rnr_err") > 10, "{}", world.report());
+        // What follows the refused packet is not worth a word of its own.
+        assert_eq!(ends[1].counter(&world, "send_seq_err"), 0, "{}", world.report());
         for i in 0..exchange.count {
             exchange.post_receive(&mut world, i);
             world.run_for(Duration::from_millis(1));

@@ -252,6 +252,15 @@ impl World {
         self.inject(to, &frame);
     }
 
+    /// The same with several packets before any answer.
+    pub(crate) fn forge_batch(&mut self, from: usize, to: usize, packets: &[Vec<u8>]) {
+        for packet in packets {
+            let frame = self.frame(from, to, packet);
+            self.deliver(to, &frame);
+        }
+        self.drain(to);
+    }
+
     /// Everything that one wants to see when a test fails.
     pub(crate) fn report(&self) -> String {
         use std::fmt::Write;
