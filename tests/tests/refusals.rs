@@ -6,7 +6,8 @@ use std::process::Command;
 use roce_netlab::IpNet;
 use roce_tests::ends::{Cable, End, connect};
 use roce_verbs::{
-    AccessFlags, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, PathMtu, RegisterOptions,
+    AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, PathMtu,
+    RegisterOptions,
 };
 
 #[test]
@@ -45,6 +46,21 @@ fn a_peer_that_nobody_answers_for_is_named() {
     absent.gid = std::net::IpAddr::from([192, 0, 2, 1]).into();
     let text = qp.connect(&absent, &ConnectOptions::default()).unwrap_err().to_string();
     assert!(text.contains("no route to 192.0.2.1"), "{text}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn looking_for_a_neighbour_sends_nothing_to_its_roce_port() {
+    // A datagram shorter than a BTH there takes a host with rdma_rxe down.
+    let cable = Cable::with_mtu(1500);
+    let neighbour = cable.right.run(|| UdpSocket::bind("10.1.0.2:4791")).unwrap();
+    neighbour.set_nonblocking(true).unwrap();
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let peer = std::net::IpAddr::from([10, 1, 0, 2]).into();
+    let path = left.device.resolve(&AddressVector::new(1, peer)).unwrap();
+    assert_eq!(path.remote(), std::net::IpAddr::from([10, 1, 0, 2]));
+    let nothing = neighbour.recv(&mut [0; 64]).unwrap_err();
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
-use roce_wire::{MacAddr, ROCE_V2_PORT};
+use roce_wire::MacAddr;
 
 /// How a packet for some address leaves this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,21 +231,29 @@ impl Netlink {
     fn ask(
         &mut self,
         question: RouteNetlinkMessage,
-        flags: u16,
     ) -> Result<Option<RouteNetlinkMessage>, RouteError> {
-        let mut message = NetlinkMessage::from(question);
+        Ok(match self.say(question, 0)? {
+            NetlinkPayload::InnerMessage(inner) => Some(inner),
+            _ => None,
+        })
+    }
+
+    /// Sends one message and returns what the kernel says to it.
+    fn say(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<NetlinkPayload<RouteNetlinkMessage>, RouteError> {
+        let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
         self.socket.send(&bytes, 0).map_err(RouteError::Netlink)?;
         let (bytes, _) = self.socket.recv_from_full().map_err(RouteError::Netlink)?;
-        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
-            .map_err(|e| RouteError::Netlink(io::Error::other(e)))?;
-        Ok(match answer.payload {
-            NetlinkPayload::InnerMessage(inner) => Some(inner),
-            _ => None,
-        })
+        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
+            .map(|answer| answer.payload)
+            .map_err(|error| RouteError::Netlink(io::Error::other(error)))
     }
 
     fn route(
@@ -259,7 +267,7 @@ impl Netlink {
         question.header.flags = RouteFlags::empty();
         question.attributes.push(RouteAttribute::Destination(destination.into()));
         question.attributes.extend(interface.map(RouteAttribute::Oif));
-        Ok(match self.ask(RouteNetlinkMessage::GetRoute(question), 0)? {
+        Ok(match self.ask(RouteNetlinkMessage::GetRoute(question))? {
             Some(RouteNetlinkMessage::NewRoute(route)) => Some(route),
             _ => None,
         })
@@ -268,7 +276,7 @@ impl Netlink {
     /// The neighbour's MAC address where the kernel holds one that it would use itself.
     fn neighbour(&mut self, index: u32, address: IpAddr) -> Result<Option<MacAddr>, RouteError> {
         let question = neighbour_message(index, address, NeighbourState::None);
-        let answer = self.ask(RouteNetlinkMessage::GetNeighbour(question), 0)?;
+        let answer = self.ask(RouteNetlinkMessage::GetNeighbour(question))?;
         let Some(RouteNetlinkMessage::NewNeighbour(entry)) = answer else { return Ok(None) };
         if matches!(entry.header.state, NeighbourState::Incomplete | NeighbourState::Failed) {
             return Ok(None);
@@ -281,19 +289,28 @@ impl Netlink {
         }))
     }
 
-    /// Makes the kernel resolve, in the way that the caller's rights allow.
+    /// Makes the kernel resolve, in the way that the caller's rights allow. Whether it
+    /// worked is seen in the neighbour table.
     fn ask_to_resolve(&mut self, index: u32, source: IpAddr, address: IpAddr) {
         let mut message = neighbour_message(index, address, NeighbourState::None);
         message.header.flags = NeighbourFlags::Use;
-        let flags = NLM_F_CREATE | NLM_F_ACK;
-        // Both are attempts: whether either worked is seen in the neighbour table.
-        let _answer = self.ask(RouteNetlinkMessage::NewNeighbour(message), flags);
-        // An empty datagram needs no right at all; whoever holds the port drops it.
+        let message = RouteNetlinkMessage::NewNeighbour(message);
+        if let Ok(NetlinkPayload::Error(answer)) = self.say(message, NLM_F_CREATE | NLM_F_ACK)
+            && answer.code.is_none()
+        {
+            return;
+        }
+        // Without CAP_NET_ADMIN: any datagram makes the kernel look for its receiver. Never
+        // to RoCE's own port: rdma_rxe follows a stray pointer when a datagram there is too
+        // short for a BTH, and takes its host down.
         if let Ok(socket) = UdpSocket::bind(SocketAddr::new(source, 0)) {
-            let _sent = socket.send_to(&[], SocketAddr::new(address, ROCE_V2_PORT));
+            let _sent = socket.send_to(&[], SocketAddr::new(address, DISCARD_PORT));
         }
     }
 }
+
+/// The UDP port whose service throws away what it gets.
+const DISCARD_PORT: u16 = 9;
 
 fn neighbour_message(index: u32, address: IpAddr, state: NeighbourState) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
