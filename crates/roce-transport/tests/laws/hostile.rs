@@ -216,6 +216,27 @@ fn a_message_longer_or_shorter_than_its_reth_is_an_invalid_request() {
 }
 
 #[test]
+fn a_message_in_pieces_of_the_wrong_length_is_an_invalid_request() {
+    let mtu = PathMtu::B256.bytes();
+    let (middle, last) = (opcode::RC_SEND_MIDDLE, opcode::RC_SEND_LAST);
+    for (code, carried) in [
+        (middle, 0),
+        (middle, mtu - 4),
+        (middle, mtu + 4),
+        (last, 0),
+        (last, mtu + 1),
+        (opcode::RC_SEND_LAST_IMMEDIATE, 0),
+    ] {
+        let (mut world, ends, _) = victim();
+        let first = forge::headers(opcode::RC_SEND_FIRST, ends[1].qpn, expected());
+        world.forge(0, 1, &forge::packet(&first, &vec![9; mtu]));
+        let next = forge::headers(code, ends[1].qpn, expected().advanced_by(1));
+        let packet = forge::packet(&next, &vec![9; carried]);
+        refused(&mut world, ends[1], &packet, NakCode::InvalidRequest);
+    }
+}
+
+#[test]
 fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     let requests = || {
         KnownOpcode::all().filter(|it| it.shape().service == Service::Rc && it.shape().is_request())

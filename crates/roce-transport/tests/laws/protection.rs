@@ -216,6 +216,7 @@ fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
 fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing() {
     for kind in [Kind::Read, Kind::CompareSwap, Kind::FetchAdd] {
         let (mut world, ends, target, _) = world_with_target(Rights::ALL, PD);
+        world.nodes[0].keep_sent = true;
         let rights = Rights { local_write: false, ..Rights::ALL };
         let local = world.nodes[0].memory.register(PD, 4096, rights, 60);
         let remote = RemoteSpan { address: target.address, key: target.key };
@@ -224,6 +225,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
         assert_eq!(ends[0].state(&world), QpState::Error);
         assert_eq!(world.nodes[0].memory.bytes_written, 0);
+        assert_eq!(world.nodes[0].sent.len(), 0);
         assert_eq!(world.nodes[1].memory.atomics_executed, 0, "nothing is done that is in vain");
     }
 }
