@@ -69,6 +69,25 @@ fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outco
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Outcome {
+    let host = Lab::new()?.host("host")?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "sh", "-c", "echo begun; read nothing"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = host.spawn(command)?;
+    let mut begun = [0; 6];
+    child.stdout.as_mut().ok_or("no output")?.read_exact(&mut begun)?;
+    assert_eq!((&begun, child.try_wait()?), (b"begun\n", None));
+    drop(host);
+    let patience = Instant::now() + Duration::from_secs(10);
+    while child.try_wait()?.is_none() {
+        assert!(Instant::now() < patience, "the program outlived its host");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome {
     let lab = Lab::new()?;
     let (stays, goes) = (lab.host("stays")?, lab.host("goes")?);

@@ -172,7 +172,13 @@ impl Run {
                     // Ends a client that waits, for its beginning or for us.
                     *client_stdin = None;
                 }
-                Ok(News::ClientEnded) => client_alive = false,
+                Ok(News::ClientEnded) => {
+                    client_alive = false;
+                    if server_alive && !self.client.wait()?.success() {
+                        // It could only complain that the client is gone.
+                        self.server.kill()?;
+                    }
+                }
                 Err(_) => {
                     // Whichever is left would wait for the other for ever. If it is gone by
                     // now, all the better.

@@ -1,5 +1,6 @@
 //! The options of every command that moves packets.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -88,7 +89,12 @@ impl Traffic {
             (None, Some(_)) => local::INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
-        let device = open(&name, self.device_config())?;
+        let config = self.device_config();
+        if let Some(path) = &config.capture {
+            File::create(path)
+                .map_err(|error| Failure::of(format!("writing {}", path.display()), error))?;
+        }
+        let device = open(&name, config)?;
         let outcome = work(&device);
         // After a failure they are wanted most.
         if self.counters {

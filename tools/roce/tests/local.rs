@@ -113,6 +113,11 @@ fn a_failure_at_either_end_is_told_and_exits_non_zero() -> Outcome {
     let output = roce(&["pingpong", "--local", "--link-mtu", "600", "-m", "1024"], &[])?;
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && told.contains("path MTU 1024"), "{told}");
+    for file in ["/dev/full", "/no/such/directory"] {
+        let output = roce(&["pingpong", "--local", "--pcap", file], &[])?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(file), "{told}");
+    }
     Ok(())
 }
 
