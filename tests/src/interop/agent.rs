@@ -46,7 +46,7 @@ impl Agent {
     /// # Errors
     /// When there is no compiler, or the guest is gone.
     pub fn install(image: &Image, guest: &Guest) -> Result<(), Fault> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/rxe_agent.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/rxe_agent");
         let program = image.compile(&source, &["ibverbs"])?;
         let bytes = std::fs::read(&program)
             .map_err(|error| Fault::Wrong(format!("{}: {error}", program.display())))?;

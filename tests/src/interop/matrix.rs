@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
+use roce_guest::GuestError;
+
 use super::cells::pingpong::{self, Server};
 use super::cells::protection::{self, Offence};
 use super::cells::{atomics, beside, invalidate, killed, rnr, sharing, transfer};
@@ -128,7 +130,8 @@ pub fn cells(plan: &Plan) -> Vec<Cell> {
 /// Runs cells one after the other; `progress` is told of each.
 ///
 /// # Errors
-/// When link or guest can no longer be set up; what goes wrong in a cell is in its verdict.
+/// When the guest is gone, or link or guest can no longer be set up. What goes wrong in a cell
+/// otherwise is in its verdict.
 pub fn run(
     world: &World,
     cells: &[Cell],
@@ -146,7 +149,13 @@ pub fn run(
             netem = cell.netem;
         }
         let started = Instant::now();
-        let fault = (cell.run)(world).err().map(|fault| fault.to_string());
+        let fault = match (cell.run)(world) {
+            // Its last words are worth more than a red mark on every cell to come.
+            Err(fault @ Fault::Guest(GuestError::Gone { .. })) => {
+                return Err(Fault::Wrong(format!("{}: {fault}", cell.name())));
+            }
+            ended => ended.err().map(|fault| fault.to_string()),
+        };
         let (row, column) = (cell.row.clone(), cell.column.clone());
         let verdict = Verdict { group: cell.group, row, column, took: started.elapsed(), fault };
         progress(&verdict);

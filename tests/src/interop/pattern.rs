@@ -1,7 +1,7 @@
 //! Bytes that both ends can make by themselves.
 //!
 //! Byte i of a pattern depends on its seed and on i alone. The guest's program makes the same
-//! (`interop/rxe_agent.c`), so a whole transfer is compared by one checksum.
+//! (`interop/rxe_agent`), so a whole transfer is compared by one checksum.
 
 /// The first `len` bytes of the pattern of `seed`.
 ///

@@ -1,7 +1,7 @@
 //! `roce_agent INTERFACE [--loss ODDS] [--seed N] [--pcap FILE] [--trains on|off|auto]`
 //!
 //! Does on `roce-verbs` what a test orders, line by line; the counterpart of
-//! `interop/rxe_agent.c`, with the same orders and answers (`interop/README.md`). Every order is
+//! `interop/rxe_agent`, with the same orders and answers (`interop/README.md`). Every order is
 //! answered with one line, `ok ...` or `error ...`, before the next is read; `wait` puts one
 //! `wc ...` line for each completion in front. A failing order does not end the program.
 #![forbid(unsafe_code)]
@@ -72,5 +72,5 @@ fn open() -> Result<Objects> {
         config.faults =
             Some(FaultConfig { seed, inbound: odds, outbound: odds, ..FaultConfig::default() });
     }
-    Ok(Objects::on(Device::open(&interface, config)?)?)
+    Objects::on(Device::open(&interface, config)?)
 }

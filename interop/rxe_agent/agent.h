@@ -1,0 +1,68 @@
+/*
+ * What the parts of rxe_agent share. A failing function answers with an `error` line itself and
+ * returns -1 or NULL, so that each order gets exactly one answer.
+ */
+#ifndef AGENT_H
+#define AGENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+
+#define MAX_OBJECTS 256
+#define MAX_SGES 32
+#define NAME_LEN 16
+
+enum kind { NOTHING, REGION, QUEUE_PAIR };
+
+struct object {
+	enum kind kind;
+	char name[NAME_LEN];
+	/* REGION */
+	struct ibv_mr *mr;
+	size_t size; /* mapped at mr->addr */
+	struct ibv_mw *mw; /* NULL unless lent: the window that peers use */
+	/* QUEUE_PAIR */
+	struct ibv_qp *qp;
+	struct ibv_cq *send_cq, *recv_cq;
+	struct ibv_comp_channel *send_channel, *recv_channel;
+	uint8_t gid_index;
+	uint32_t psn;
+};
+
+extern struct ibv_context *context;
+extern struct ibv_pd *pd;
+extern struct object objects[MAX_OBJECTS];
+
+/* words.c: answers, and the words of an order */
+__attribute__((format(printf, 1, 2))) void ok(const char *format, ...);
+__attribute__((format(printf, 2, 3))) int fail(int code, const char *format, ...);
+const char *text(char **words, const char *key);
+uint64_t number(char **words, const char *key, uint64_t otherwise);
+extern int bad_number; /* set by number(), looked at once an order's words are read */
+struct object *find(const char *name, enum kind kind);
+struct object *place(const char *name);
+
+/* memory.c: regions, their bytes, and windows to them */
+int inside(const struct object *region, uint64_t offset, uint64_t len);
+int access_flags(const char *letters);
+int release_region(struct object *region);
+int order_mr(char **words);
+int order_memory(char **words);
+int order_lend(char **words);
+
+/* pairs.c: queue pairs */
+void destroy_qp(struct object *pair);
+int order_qp(char **words);
+int order_connect(char **words);
+int order_state(char **words);
+int order_error(char **words);
+
+/* work.c: posting and completions */
+int64_t now_ms(void);
+int order_recv(char **words);
+int order_post(char **words);
+int order_wait(char **words);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * rxe_agent: does on libibverbs what a test orders, line by line.
+ *
+ * Usage: rxe_agent [DEVICE]        (orders on standard input; ../README.md lists them)
+ *
+ * Every order is answered on standard output with one line, "ok ..." or "error ...", before the
+ * next is read; `wait` puts one "wc ..." line for each completion in front. A failing order
+ * changes nothing and does not end the program.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent.h"
+
+#define MAX_WORDS 32
+
+struct ibv_context *context;
+struct ibv_pd *pd;
+struct object objects[MAX_OBJECTS];
+
+static int order_counter(char **words)
+{
+	char path[256];
+	unsigned long long value;
+	snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/hw_counters/%s",
+		 ibv_get_device_name(context->device), words[1] ? words[1] : "");
+	FILE *file = fopen(path, "r");
+	if (!file)
+		return fail(errno, "%s", path);
+	int got = fscanf(file, "%llu", &value);
+	fclose(file);
+	if (got != 1)
+		return fail(0, "%s holds no number", path);
+	ok("value=%llu", value);
+	return 0;
+}
+
+static int order_drop(char **words)
+{
+	for (int i = 0; words[1] && i < MAX_OBJECTS; i++) {
+		struct object *object = &objects[i];
+		if (object->kind == NOTHING || strcmp(object->name, words[1]))
+			continue;
+		int code = 0;
+		if (object->kind == QUEUE_PAIR)
+			destroy_qp(object);
+		else
+			code = release_region(object);
+		if (code)
+			return fail(code, "drop %s", object->name);
+		object->kind = NOTHING;
+		ok("%s", "");
+		return 0;
+	}
+	return fail(0, "nothing is called %s", words[1] ? words[1] : "that");
+}
+
+static const struct { const char *name; int (*obey)(char **words); } orders[] = {
+	{ "mr", order_mr },	    { "fill", order_memory }, { "crc", order_memory },
+	{ "get", order_memory },    { "set", order_memory },  { "qp", order_qp },
+	{ "connect", order_connect }, { "state", order_state }, { "error", order_error },
+	{ "recv", order_recv },	    { "post", order_post },   { "wait", order_wait },
+	{ "lend", order_lend },	    { "counter", order_counter }, { "drop", order_drop },
+};
+
+static int open_device(const char *name)
+{
+	int count;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	if (!list)
+		return fail(errno, "list devices");
+	for (int i = 0; i < count && !context; i++)
+		if (!name || strcmp(ibv_get_device_name(list[i]), name) == 0)
+			context = ibv_open_device(list[i]);
+	ibv_free_device_list(list);
+	if (!context)
+		return fail(0, "no device %s", name ? name : "at all");
+	pd = ibv_alloc_pd(context);
+	if (!pd)
+		return fail(errno, "protection domain");
+	ok("device=%s", ibv_get_device_name(context->device));
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (open_device(argc > 1 ? argv[1] : NULL))
+		return 1;
+	char *line = NULL;
+	size_t capacity = 0;
+	while (getline(&line, &capacity, stdin) > 0) {
+		char *words[MAX_WORDS + 1] = { NULL };
+		char *rest = line;
+		for (int i = 0; i < MAX_WORDS; i++)
+			if (!(words[i] = strtok_r(i ? NULL : line, " \t\n", &rest)))
+				break;
+		if (!words[0])
+			continue;
+		bad_number = 0;
+		size_t order = 0, known = sizeof orders / sizeof *orders;
+		while (order < known && strcmp(orders[order].name, words[0]))
+			order++;
+		if (order == known)
+			fail(0, "no such order: %s", words[0]);
+		else
+			orders[order].obey(words);
+	}
+	free(line);
+	return 0;
+}

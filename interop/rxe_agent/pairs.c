@@ -1,0 +1,191 @@
+/* Queue pairs: making, connecting, asking after and ending them. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "agent.h"
+
+void destroy_qp(struct object *pair)
+{
+	if (pair->qp)
+		ibv_destroy_qp(pair->qp);
+	if (pair->send_cq)
+		ibv_destroy_cq(pair->send_cq);
+	if (pair->recv_cq)
+		ibv_destroy_cq(pair->recv_cq);
+	if (pair->send_channel)
+		ibv_destroy_comp_channel(pair->send_channel);
+	if (pair->recv_channel)
+		ibv_destroy_comp_channel(pair->recv_channel);
+}
+
+static void print_gid(const union ibv_gid *gid)
+{
+	for (int i = 0; i < 16; i++)
+		printf("%02x", gid->raw[i]);
+}
+
+/* The first entry of the GID table that is an IPv4 (or else a global IPv6) address; entry 0 is
+ * the link-local one. Returns -1 if there is none. */
+static int find_gid(int want_v4, union ibv_gid *gid)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	static const uint8_t none[16];
+	for (int index = 1; index < 256 && ibv_query_gid(context, 1, index, gid) == 0; index++) {
+		int is_v4 = memcmp(gid->raw, mapped, sizeof mapped) == 0;
+		int is_local = gid->raw[0] == 0xfe && gid->raw[1] == 0x80;
+		if (memcmp(gid->raw, none, sizeof none) && is_v4 == want_v4 && !is_local)
+			return index;
+	}
+	return -1;
+}
+
+int order_qp(char **words)
+{
+	struct object *pair = place(words[1]);
+	uint64_t depth_send = number(words, "send_wr", 64), depth_recv = number(words, "recv_wr", 64);
+	uint64_t family = number(words, "family", 4), inline_len = number(words, "inline", 0);
+	uint64_t psn = number(words, "psn", UINT64_MAX);
+	const char *rights = text(words, "access");
+	int access = access_flags(rights ? rights : "wra");
+	if (!pair)
+		return -1;
+	if (bad_number || access < 0 || depth_send > 16384 || depth_recv > 16384)
+		return fail(0, "qp NAME family=4|6 send_wr=N recv_wr=N inline=N psn=N access=wra");
+	if (psn == UINT64_MAX && getrandom(&psn, sizeof psn, 0) != sizeof psn)
+		return fail(errno, "random PSN");
+	pair->psn = (uint32_t)psn & 0xffffff;
+	union ibv_gid gid;
+	int gid_index = find_gid(family == 4, &gid);
+	if (gid_index < 0)
+		return fail(0, "no IPv%d address", (int)family);
+	pair->gid_index = (uint8_t)gid_index;
+
+	pair->send_channel = ibv_create_comp_channel(context);
+	pair->recv_channel = ibv_create_comp_channel(context);
+	if (pair->send_channel && pair->recv_channel) {
+		pair->send_cq = ibv_create_cq(context, (int)depth_send + 1, NULL, pair->send_channel, 0);
+		pair->recv_cq = ibv_create_cq(context, (int)depth_recv + 1, NULL, pair->recv_channel, 0);
+	}
+	if (!pair->send_cq || !pair->recv_cq) {
+		int code = errno;
+		destroy_qp(pair);
+		return fail(code, "completion queues of %s", pair->name);
+	}
+	struct ibv_qp_init_attr init = {
+		.send_cq = pair->send_cq,
+		.recv_cq = pair->recv_cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = { .max_send_wr = (uint32_t)depth_send, .max_recv_wr = (uint32_t)depth_recv,
+			 .max_send_sge = MAX_SGES, .max_recv_sge = MAX_SGES,
+			 .max_inline_data = (uint32_t)inline_len },
+	};
+	pair->qp = ibv_create_qp(pd, &init);
+	int code = pair->qp ? 0 : errno;
+	if (pair->qp) {
+		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+						  .qp_access_flags = (unsigned)access };
+		code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+				     IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	}
+	if (code) {
+		destroy_qp(pair);
+		return fail(code, "queue pair %s", pair->name);
+	}
+	pair->kind = QUEUE_PAIR;
+	printf("ok qpn=%#x psn=%#x gid=", pair->qp->qp_num, pair->psn);
+	print_gid(&gid);
+	printf("\n");
+	return 0;
+}
+
+static int parse_gid(const char *from, union ibv_gid *gid)
+{
+	if (!from || strlen(from) != 32)
+		return -1;
+	for (int i = 0; i < 16; i++) {
+		unsigned byte;
+		if (sscanf(from + 2 * i, "%2x", &byte) != 1)
+			return -1;
+		gid->raw[i] = (uint8_t)byte;
+	}
+	return 0;
+}
+
+static int mtu_code(uint64_t bytes)
+{
+	for (int code = IBV_MTU_256; code <= IBV_MTU_4096; code++)
+		if (bytes == 128u << code)
+			return code;
+	return 0;
+}
+
+int order_connect(char **words)
+{
+	struct object *pair = find(words[1], QUEUE_PAIR);
+	if (!pair)
+		return -1;
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = (enum ibv_mtu)mtu_code(number(words, "mtu", 1024)),
+		.dest_qp_num = (uint32_t)number(words, "qpn", 0),
+		.rq_psn = (uint32_t)number(words, "psn", 0),
+		.max_dest_rd_atomic = (uint8_t)number(words, "dest_rd_atomic", 16),
+		.min_rnr_timer = (uint8_t)number(words, "min_rnr_timer", 12),
+		.ah_attr = { .is_global = 1, .port_num = 1,
+			     .grh = { .hop_limit = 64, .sgid_index = pair->gid_index } },
+		.timeout = (uint8_t)number(words, "timeout", 14),
+		.retry_cnt = (uint8_t)number(words, "retry", 7),
+		.rnr_retry = (uint8_t)number(words, "rnr_retry", 7),
+		.sq_psn = pair->psn,
+		.max_rd_atomic = (uint8_t)number(words, "rd_atomic", 16),
+	};
+	if (bad_number || !attributes.path_mtu || !attributes.dest_qp_num ||
+	    parse_gid(text(words, "gid"), &attributes.ah_attr.grh.dgid))
+		return fail(0, "connect NAME qpn=N psn=N gid=32DIGITS mtu=BYTES timeout=N retry=N "
+			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N");
+	int code = ibv_modify_qp(pair->qp, &attributes,
+				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (code)
+		return fail(code, "%s to ready to receive", pair->name);
+	attributes.qp_state = IBV_QPS_RTS;
+	code = ibv_modify_qp(pair->qp, &attributes,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	if (code)
+		return fail(code, "%s to ready to send", pair->name);
+	ok("%s", "");
+	return 0;
+}
+
+static const char *const states[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERROR" };
+
+int order_state(char **words)
+{
+	struct object *pair = find(words[1], QUEUE_PAIR);
+	if (!pair)
+		return -1;
+	struct ibv_qp_attr attributes = { 0 };
+	struct ibv_qp_init_attr init;
+	int code = ibv_query_qp(pair->qp, &attributes, IBV_QP_STATE, &init);
+	if (code)
+		return fail(code, "query %s", pair->name);
+	unsigned state = attributes.qp_state;
+	ok("state=%s", state < sizeof states / sizeof *states ? states[state] : "UNKNOWN");
+	return 0;
+}
+
+int order_error(char **words)
+{
+	struct object *pair = find(words[1], QUEUE_PAIR);
+	if (!pair)
+		return -1;
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+	int code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE);
+	if (code)
+		return fail(code, "%s to error", pair->name);
+	ok("%s", "");
+	return 0;
+}

@@ -1,0 +1,92 @@
+//! The guest itself: what the interop matrix and people's experiments rely on.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use roce_guest::{Guest, GuestConfig, GuestError, Image, Status};
+use roce_netlab::{Host, Lab, Link};
+
+/// A guest on a tap of a host of its own.
+fn boot() -> (Host, Guest) {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("../target".into(), PathBuf::from);
+    let target = PathBuf::from("..").join(target).join("guest");
+    let image = Image::prepare(&target).expect("`cargo xtask test` gets what is needed");
+    let lab = Lab::new().expect("tier 2 runs as root or in a user namespace");
+    let host = lab.host("beside the guest").unwrap();
+    lab.tap(&host, "tap0", Link { mtu: 4200 }).unwrap();
+    host.address("tap0", "10.9.0.1/24".parse().unwrap()).unwrap();
+    let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |command| {
+        host.spawn(std::mem::replace(command, Command::new("")))
+    });
+    (host, guest.unwrap_or_else(|error| panic!("{error}")))
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[test]
+#[ignore = "tier 2: qemu"]
+fn commands_run_side_by_side_and_say_how_they_ended() {
+    let (_host, guest) = boot();
+    let output = guest.run("echo out; echo err >&2; exit 3").unwrap();
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("out\n", "err\n"));
+    assert_eq!(output.status, Status::Exited(3));
+    assert_eq!(guest.run("kill -TERM $$").unwrap().status, Status::Killed(15));
+
+    let mut reader = guest.spawn("while read line; do echo \"<$line>\"; done").unwrap();
+    let sleeper = guest.spawn("sleep 1000").unwrap();
+    reader.write(b"one\ntwo\n").unwrap();
+    assert_eq!(reader.read_line(SOON).unwrap().as_deref(), Some("<one>"));
+    assert_eq!(guest.run_ok("echo beside it").unwrap(), "beside it\n");
+    assert_eq!(reader.read_line(SOON).unwrap().as_deref(), Some("<two>"));
+    reader.close_stdin().unwrap();
+    assert!(reader.wait(SOON).unwrap().status.is_success());
+    drop(sleeper);
+    let gone = "for n in $(seq 500); do pgrep -f 'sleep 1000' >/dev/null || exit 0; usleep 10000; done; exit 1";
+    assert!(guest.run(gone).unwrap().status.is_success(), "dropping a process kills it");
+
+    let text: String = (0..500_000).map(|number| format!("{number:06}")).collect();
+    guest.push("/tmp/file", text.as_bytes(), 0o640).unwrap();
+    assert_eq!(guest.run_ok("stat -c '%s %a' /tmp/file").unwrap(), "3000000 640\n");
+    assert!(guest.run_ok("cat /tmp/file").unwrap() == text, "what went in comes out");
+
+    let mut hung = guest.spawn("sleep 1000").unwrap();
+    let late = hung.wait(Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(late, GuestError::TimedOut { .. }), "{late}");
+    let refused = guest.run_ok("echo why >&2; false").unwrap_err().to_string();
+    assert!(refused.contains("status 1") && refused.contains("why"), "{refused}");
+    guest.power_off().unwrap();
+}
+
+#[test]
+#[ignore = "tier 2: qemu"]
+fn the_link_decides_the_path_mtu_and_addresses_become_gids() {
+    let (host, guest) = boot();
+    let port = "/sys/class/infiniband/rxe0/ports/1";
+    for (mtu, path_mtu) in [(1500, "1024"), (4200, "4096"), (1500, "1024")] {
+        guest.set_network(mtu, &["10.9.0.2/24", "fd00:9::2/64"]).unwrap();
+        let device = guest.run_ok("ibv_devinfo | grep active_mtu").unwrap();
+        assert!(device.contains(path_mtu), "{mtu}: {device}");
+        let gids = guest.run_ok(&format!("cat {port}/gids/1 {port}/gids/2")).unwrap();
+        let expected = "0000:0000:0000:0000:0000:ffff:0a09:0002\n\
+                        fd00:0009:0000:0000:0000:0000:0000:0002\n";
+        assert_eq!(gids, expected);
+    }
+    guest.run_ok("ping -c 1 -W 5 10.9.0.1").unwrap();
+    guest.set_netem("loss 100%").unwrap();
+    assert!(!guest.run("ping -c 1 -W 1 10.9.0.1").unwrap().status.is_success());
+    guest.set_netem("").unwrap();
+    guest.run_ok("ping -c 1 -W 5 10.9.0.1").unwrap();
+    drop(host);
+}
+
+#[test]
+#[ignore = "tier 2: qemu"]
+fn a_guest_that_dies_is_missed_at_once() {
+    let (_host, guest) = boot();
+    let mut process = guest.spawn("sleep 1000").unwrap();
+    let _going = guest.spawn("poweroff -f").unwrap();
+    let gone = process.wait(SOON).unwrap_err();
+    assert!(matches!(gone, GuestError::Gone { .. }), "{gone}");
+    assert!(guest.run("true").is_err());
+}
