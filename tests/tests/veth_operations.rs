@@ -83,6 +83,13 @@ fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() 
             let options = ConnectOptions { gid_index: Some(gid), ..ConnectOptions::default() };
             all_operations(&left, &right, &options, mtu);
         }
+        for end in [&left, &right] {
+            let count = |name| end.device.counter(name).unwrap();
+            let (packets, frames) = (count("sent_pkts"), count("device_sent_frames"));
+            assert!(count("device_sent_trains") > 0, "trains are sent");
+            assert!(count("device_rcvd_trains") > 0, "and arrive whole");
+            assert!(packets > 4 * frames, "{packets} packets in {frames} frames");
+        }
     }
 }
 

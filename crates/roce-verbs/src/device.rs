@@ -9,8 +9,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use roce_io::{
-    AfPacket, AfPacketConfig, CaptureFile, Captured, FaultConfig, Faulty, Filter, FrameDevice,
-    InterfaceInfo, PortHolder, PortHolderConfig, QpnBlocks, ReceiveMode, Trains, interfaces,
+    AfPacket, AfPacketConfig, CaptureFile, Captured, Counted, FaultConfig, Faulty, Filter,
+    FrameDevice, InterfaceInfo, PortHolder, PortHolderConfig, QpnBlocks, ReceiveMode, Trains,
+    interfaces,
 };
 use roce_transport::{AsyncEvent, CqHandle, EndpointConfig, PdHandle};
 use roce_wire::{MacAddr, OuterHeaders};
@@ -328,7 +329,7 @@ fn decorate(
     config: &DeviceConfig,
     capture: Option<&CaptureFile>,
 ) -> Result<Box<dyn FrameDevice>, Error> {
-    let mut device: Box<dyn FrameDevice> = Box::new(device);
+    let mut device: Box<dyn FrameDevice> = Box::new(Counted::new(device));
     if let Some(file) = capture {
         device = Box::new(Captured::new(device, file, name)?);
     }
