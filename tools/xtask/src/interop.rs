@@ -12,6 +12,7 @@ use crate::{Result, machine, workspace};
 /// When a cell is red, or the machine cannot have a guest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     machine::get_guest_tools()?;
+    machine::may_make_taps()?;
     if !build().status()?.success() {
         return Err("the matrix does not compile".into());
     }

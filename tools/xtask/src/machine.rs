@@ -29,6 +29,21 @@ pub(crate) fn get_guest_tools() -> Result<()> {
     }
 }
 
+/// Makes sure that this user may make the tap that a guest's network card is on.
+///
+/// # Errors
+/// The text has the line to run as root.
+pub(crate) fn may_make_taps() -> Result<()> {
+    const TUN: &str = "/dev/net/tun";
+    match fs::OpenOptions::new().read(true).write(true).open(TUN) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(format!("{TUN} is not for everybody here; as root run: chmod 0666 {TUN}").into())
+        }
+        Err(error) => Err(format!("{TUN}: {error}; as root run: modprobe tun").into()),
+    }
+}
+
 /// Debian packages of the programs that look at what the tests of tier 1 make.
 const NETWORK_TOOLS: &[(&str, &str)] = &[("tshark", "tshark")];
 

@@ -23,6 +23,7 @@ pub(crate) struct Options {
 /// When the guest cannot be built or booted, or there is no right to make a network for it.
 pub(crate) fn run(options: &Options) -> Result<()> {
     machine::get_guest_tools()?;
+    machine::may_make_taps()?;
     // The image first: fetching needs this machine's network and its owner's files.
     println!("preparing the guest ...");
     let image = Image::prepare(&workspace::target().join("guest"))?;
