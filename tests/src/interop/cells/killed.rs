@@ -16,11 +16,8 @@ use crate::interop::terms::{Done, Manner, Operation, Post, Queue};
 /// When it is not so.
 pub fn run(connection: Connection, operation: Operation) -> Result<(), Fault> {
     let Connection { mut requester, responder, settings } = connection;
-    let silence = Duration::from_nanos(4096 << settings.timeout);
-    let all = silence * (u32::from(settings.retry) + 1);
-    // When it was killed it had said nothing for a while already, but for less than T: the requester
-    // would have begun to resend, and then so much was lost that these settings are wrong.
-    let (shortest, longest) = (all - silence, 4 * all);
+    let waits = 4096 * (1u64 << settings.timeout) * (u64::from(settings.retry) + 1);
+    let shortest = Duration::from_nanos(waits);
 
     let post = Post::new(operation, requester.region.handle, BASE, MESSAGE);
     let post = Post { step: 0, ..post.to(responder.region, BASE).times(MESSAGES) };
