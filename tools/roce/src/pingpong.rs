@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use roce_verbs::exchange::{self, Identity};
 use roce_verbs::{
-    AccessFlags, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device,
-    MemoryRegion, PathMtu, QueuePair, RecvWork, SendOperation, SendWork,
+    AccessFlags, AckTimeout, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data,
+    Device, MemoryRegion, PathMtu, QueuePair, RecvWork, SendOperation, SendWork,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -107,6 +107,9 @@ fn play(options: &Options, device: &Device) -> Outcome {
     end.bounce(server.is_some())?;
     let sound = server.is_some() || end.contents_are_sound()?;
     io::stdout().flush()?;
+    if server.is_none() {
+        end.stay_until_quiet(device)?;
+    }
     local::linger(options.traffic.role);
     if sound { Ok(()) } else { Err(Failure::new("what was received is not what was sent")) }
 }
@@ -254,6 +257,23 @@ impl<'a> End<'a> {
             solicited: false,
             fence: false,
         }])?)
+    }
+
+    /// Answers what the client sends again, until it is quiet for some ACK timeouts: its last
+    /// message has arrived, or there would have been no answer to it, but the ACK for it may
+    /// have been lost, and nobody could repeat it once we are gone.
+    fn stay_until_quiet(&self, device: &Device) -> Outcome {
+        let timeout = AckTimeout::new(self.connect.timeout).and_then(AckTimeout::duration);
+        let Some(timeout) = timeout else { return Ok(()) };
+        let mut heard = device.counter("rcvd_pkts")?;
+        let mut quiet = 0;
+        while quiet < 3 {
+            std::thread::sleep(timeout);
+            let now = device.counter("rcvd_pkts")?;
+            quiet = if now == heard { quiet + 1 } else { 0 };
+            heard = now;
+        }
+        Ok(())
     }
 
     fn print_result(&self, elapsed: Duration) {
