@@ -183,7 +183,7 @@ fn exercise(
         return atomics::run(connection, operation, 8 * count, manner);
     }
     if operation == Operation::SendInvalidate {
-        return invalidate::run(connection, lens, manner);
+        return invalidate::run(connection, lens, manner).map(drop);
     }
     for len in lens {
         // Long messages alone: several would not fit into the region.
@@ -214,6 +214,11 @@ fn operations(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
                 netem: "",
                 run: Box::new(move |world| {
                     let mut connection = direction.connect(world, settings, &ours)?;
+                    if operation == Operation::SendInvalidate {
+                        let last = invalidate::run(&mut connection, &lens, manner)?;
+                        return last
+                            .map_or(Ok(()), |key| invalidate::expect_dead(&mut connection, key));
+                    }
                     exercise(&mut connection, operation, &lens, 1, manner)
                 }),
             });

@@ -6,23 +6,28 @@ use crate::interop::terms::{Manner, Operation, Post, Queue};
 
 use super::transfer::{check_receive, send_opcode};
 
-/// Sends a message of each length, each ending a key of its own. The last key is tried before and
-/// after.
+/// A key that was ended, and the address that it stood for.
+#[derive(Clone, Copy, Debug)]
+pub struct DeadKey {
+    address: u64,
+    key: u32,
+}
+
+/// Sends a message of each length, each ending a key of its own, which was good before; returns
+/// the last.
 ///
 /// # Errors
 /// At the first difference.
-pub fn run(connection: &mut Connection, lens: &[usize], manner: Manner) -> Result<(), Fault> {
-    for len in lens {
-        let key = send(connection, *len, manner)?;
-        if Some(len) == lens.last() {
-            expect_dead(connection, key)?;
-        }
-    }
-    Ok(())
+pub fn run(
+    connection: &mut Connection,
+    lens: &[usize],
+    manner: Manner,
+) -> Result<Option<DeadKey>, Fault> {
+    lens.iter().try_fold(None, |_, len| send(connection, *len, manner).map(Some))
 }
 
-/// Sends one message and returns the key that it ended, with the address it stood for.
-fn send(connection: &mut Connection, len: usize, manner: Manner) -> Result<(u64, u32), Fault> {
+/// Sends one message and returns the key that it ended.
+fn send(connection: &mut Connection, len: usize, manner: Manner) -> Result<DeadKey, Fault> {
     let Connection { requester, responder, .. } = connection;
     let lent = responder.agent.lend(responder.pair.handle, LENT_LEN)?;
 
@@ -48,15 +53,19 @@ fn send(connection: &mut Connection, len: usize, manner: Manner) -> Result<(u64,
         check_receive(&done, &post, Some(lent.key))?;
     }
     responder.check_place(len, Some(seed))?;
-    Ok((lent.address, lent.key))
+    Ok(DeadKey { address: lent.address, key: lent.key })
 }
 
-/// What used the key is refused now.
-fn expect_dead(connection: &mut Connection, (address, key): (u64, u32)) -> Result<(), Fault> {
+/// What uses the key is refused now. Not for networks that lose packets: the refusal is said once,
+/// and rxe with 7 retries asks again for ever.
+///
+/// # Errors
+/// When it is not refused.
+pub fn expect_dead(connection: &mut Connection, dead: DeadKey) -> Result<(), Fault> {
     let requester = &mut connection.requester;
     let post = Post {
-        remote_address: address,
-        remote_key: key,
+        remote_address: dead.address,
+        remote_key: dead.key,
         ..Post::new(Operation::Write, requester.region.handle, 0, 8)
     };
     requester.post(&post)?;
