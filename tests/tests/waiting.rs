@@ -87,9 +87,12 @@ fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
         for round in 0..50 {
             there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
             let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
-            here.post_send([work]).unwrap();
-            let next = right.cq.next_async(&channel);
-            let done = tokio::time::timeout(PATIENCE, next).await.expect("in time").unwrap();
+            // Polled in this order: the task sleeps before anything is sent.
+            let both = async {
+                let send = async { here.post_send([work]).unwrap() };
+                tokio::join!(biased; right.cq.next_async(&channel), send).0
+            };
+            let done = tokio::time::timeout(PATIENCE, both).await.expect("in time").unwrap();
             assert_eq!((done.status, done.work_id), (CompletionStatus::Success, round));
         }
     });
