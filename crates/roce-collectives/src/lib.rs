@@ -1,0 +1,3 @@
+//! Groups of ranks: ring allreduce and its relatives over RDMA.
+
+#![forbid(unsafe_code)]

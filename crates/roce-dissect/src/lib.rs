@@ -1,0 +1,3 @@
+//! RoCE captures explained: packets, verdicts, connections.
+
+#![forbid(unsafe_code)]

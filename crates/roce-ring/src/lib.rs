@@ -1,0 +1,3 @@
+//! Collectives as pure computation: ring plans, reduction kernels, a rank's machine.
+
+#![forbid(unsafe_code)]
