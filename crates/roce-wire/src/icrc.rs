@@ -69,6 +69,49 @@ impl CoveredHeaders {
     }
 }
 
+/// The ICRC that a RoCEv2 packet has to carry, for those who look at packets and judge them.
+///
+/// `ip` is the IP header without options or extension headers (20 or 40 bytes), `udp` the UDP
+/// header; lengths in them are replaced by those of `packet`, which reaches from its BTH to its
+/// last pad byte. `identification` goes into an IPv4 header, since a packet that was captured
+/// in a train had one of its own, and means nothing for IPv6.
+///
+/// `None`: no IP header has that length, there is no whole BTH, or no IP packet is that long.
+///
+/// ```
+/// use roce_wire::*;
+/// let outer = OuterHeaders::new("10.9.0.2".parse().unwrap(), "10.9.0.1".parse().unwrap());
+/// let mut frame = [0u8; 62];
+/// let bth = Bth::new(opcode::RC_ACKNOWLEDGE, Qpn::new(0x12).unwrap(), Psn::ZERO);
+/// Headers { aeth: Some(Aeth::from_bytes(&[0x1f, 0, 0, 1])), ..Headers::new(bth) }
+///     .emit_around(&mut frame[42..], 0);
+/// seal(&outer, 7, &mut frame, 20, UdpChecksum::Zero).unwrap();
+/// let udp = frame[34..42].try_into().unwrap();
+/// let expected = expected_icrc(&frame[14..34], udp, 7, &frame[42..58]).unwrap();
+/// assert_eq!(expected.to_le_bytes(), frame[58..]);
+/// ```
+pub fn expected_icrc(
+    ip: &[u8],
+    udp: &[u8; UDP_LEN],
+    identification: u16,
+    packet: &[u8],
+) -> Option<u32> {
+    let fits = (BTH_LEN..=LONGEST_PACKET).contains(&packet.len());
+    let covered = match ip.len() {
+        IPV4_LEN => CoveredHeaders::ipv4(ip.first_chunk()?, udp),
+        IPV6_LEN => CoveredHeaders::ipv6(ip.first_chunk()?, udp),
+        _ => return None,
+    };
+    fits.then(|| covered.icrc(identification, packet))
+}
+
+/// The ICRC that a RoCEv1 packet has to carry; `packet` as in [`expected_icrc`].
+///
+/// `None` without a whole BTH.
+pub fn expected_icrc_v1(grh: &[u8; GRH_LEN], packet: &[u8]) -> Option<u32> {
+    (packet.len() >= BTH_LEN).then(|| icrc_behind_grh(grh, packet))
+}
+
 /// The ICRC of a RoCEv1 packet: the GRH stands where IP and UDP header do in RoCEv2.
 pub(crate) fn icrc_behind_grh(grh: &[u8; GRH_LEN], packet: &[u8]) -> u32 {
     let mut head = [0; GRH_LEN + BTH_LEN];
@@ -101,6 +144,9 @@ fn finish(head: &[u8], rest: &[u8]) -> u32 {
     crc.finalize()
 }
 
+/// What an IPv4 packet has room for between its UDP header and an ICRC.
+const LONGEST_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
+
 /// Length of an ICRC on the wire, in bytes.
 pub const ICRC_LEN: usize = 4;
 
@@ -114,6 +160,15 @@ pub(crate) const UDP_LEN: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_icrc_is_expected_of_what_is_no_packet() {
+        assert_eq!(expected_icrc(&[0; 20], &[0; 8], 0, &[0; 11]), None);
+        assert_eq!(expected_icrc(&[0; 24], &[0; 8], 0, &[0; 12]), None);
+        assert_eq!(expected_icrc(&[0; 20], &[0; 8], 0, &vec![0; 65_504]), None);
+        assert!(expected_icrc(&[0; 20], &[0; 8], 0, &vec![0; 65_503]).is_some());
+        assert_eq!(expected_icrc_v1(&[0; 40], &[0; 11]), None);
+    }
 
     #[test]
     fn the_start_is_the_crc_of_eight_bytes_of_ones() {

@@ -86,7 +86,7 @@ pub use frame::{Ecn, Frame, Packets, ParseOptions};
 pub use gid::{Gid, GidParseError};
 pub use grh::{GRH_LEN, Grh};
 pub use headers::Headers;
-pub use icrc::ICRC_LEN;
+pub use icrc::{ICRC_LEN, expected_icrc, expected_icrc_v1};
 pub use immediate::{IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate, InvalidateKey};
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
