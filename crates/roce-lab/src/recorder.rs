@@ -1,0 +1,65 @@
+//! The engine's own words, caught as they are spoken.
+
+use roce_transport::{Completion, GoBack, Instant, Observer, QpState, RequestFault};
+use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
+
+use crate::timeline::EventKind;
+
+/// An observer that keeps what it is told until the world takes it.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    is_on: bool,
+    events: Vec<(Instant, Option<Qpn>, EventKind)>,
+}
+
+impl Recorder {
+    pub(crate) fn new(is_on: bool) -> Self {
+        Self { is_on, events: Vec::new() }
+    }
+
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (Instant, Option<Qpn>, EventKind)> {
+        self.events.drain(..)
+    }
+
+    pub(crate) fn note(&mut self, at: Instant, qpn: Qpn, kind: EventKind) {
+        if self.is_on {
+            self.events.push((at, Some(qpn), kind));
+        }
+    }
+}
+
+impl Observer for Recorder {
+    fn packet_dropped(&mut self, at: Instant, qpn: Qpn, psn: Psn, why: &'static str) {
+        self.note(at, qpn, EventKind::Dropped { psn, why });
+    }
+    fn request_refused(&mut self, at: Instant, qpn: Qpn, psn: Psn, why: &RequestFault) {
+        self.note(at, qpn, EventKind::Refused { psn, why: *why });
+    }
+    fn nak_sent(&mut self, at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
+        self.note(at, qpn, EventKind::NakSent { psn, code });
+    }
+    fn nak_received(&mut self, at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
+        self.note(at, qpn, EventKind::NakReceived { psn, code });
+    }
+    fn rnr_sent(&mut self, at: Instant, qpn: Qpn, psn: Psn) {
+        self.note(at, qpn, EventKind::RnrSent { psn });
+    }
+    fn rnr_received(&mut self, at: Instant, qpn: Qpn, psn: Psn, timer: RnrTimer) {
+        self.note(at, qpn, EventKind::RnrReceived { psn, timer });
+    }
+    fn went_back(&mut self, at: Instant, qpn: Qpn, to: Psn, why: GoBack) {
+        self.note(at, qpn, EventKind::WentBack { to, why });
+    }
+    fn acknowledged(&mut self, at: Instant, qpn: Qpn, up_to: Psn) {
+        self.note(at, qpn, EventKind::Acknowledged { up_to });
+    }
+    fn window_resized(&mut self, at: Instant, qpn: Qpn, packets: u32) {
+        self.note(at, qpn, EventKind::WindowResized { packets });
+    }
+    fn state_changed(&mut self, at: Instant, qpn: Qpn, from: QpState, to: QpState) {
+        self.note(at, qpn, EventKind::StateChanged { from, to });
+    }
+    fn completed(&mut self, at: Instant, completion: &Completion) {
+        self.note(at, completion.qpn, EventKind::Completed(*completion));
+    }
+}
