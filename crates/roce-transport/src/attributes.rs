@@ -248,6 +248,19 @@ impl QpState {
         matches!(self, Self::ReadyToSend | Self::SendQueueDrained)
     }
 
+    /// The number in `ibv_qp_state`.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Reset => 0,
+            Self::Init => 1,
+            Self::ReadyToReceive => 2,
+            Self::ReadyToSend => 3,
+            Self::SendQueueDrained => 4,
+            Self::SendQueueError => 5,
+            Self::Error => 6,
+        }
+    }
+
     /// The name in `ibv_qp_state`, without `IBV_QPS_`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -91,6 +91,42 @@ pub enum CompletionOperation {
     RecvWithImmediate,
 }
 
+impl CompletionOperation {
+    /// The number in `ibv_wc_opcode`.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Send => 0,
+            Self::Write => 1,
+            Self::Read => 2,
+            Self::CompareSwap => 3,
+            Self::FetchAdd => 4,
+            Self::LocalInvalidate => 6,
+            Self::Recv => 128,
+            Self::RecvWithImmediate => 129,
+        }
+    }
+
+    /// The name in `ibv_wc_opcode`, without `IBV_WC_`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "SEND",
+            Self::Write => "RDMA_WRITE",
+            Self::Read => "RDMA_READ",
+            Self::CompareSwap => "COMP_SWAP",
+            Self::FetchAdd => "FETCH_ADD",
+            Self::LocalInvalidate => "LOCAL_INV",
+            Self::Recv => "RECV",
+            Self::RecvWithImmediate => "RECV_RDMA_WITH_IMM",
+        }
+    }
+}
+
+impl fmt::Display for CompletionOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl CompletionStatus {
     /// The number in `ibv_wc_status`.
     pub const fn code(self) -> u8 {

@@ -1,9 +1,11 @@
 //! What the engine does, told as it happens.
 
+use core::fmt;
+
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::fault::RequestFault;
-use crate::{Completion, Instant, QpState};
+use crate::{Completion, CompletionOperation, Instant, QpState};
 
 /// Is told what the engine does as it happens. Traces, tests and teaching tools listen here;
 /// the engine prints nothing.
@@ -32,8 +34,18 @@ pub trait Observer {
     fn window_resized(&mut self, _at: Instant, _qpn: Qpn, _packets: u32) {}
     /// A queue pair changed its state.
     fn state_changed(&mut self, _at: Instant, _qpn: Qpn, _from: QpState, _to: QpState) {}
-    /// Work was posted.
-    fn posted(&mut self, _at: Instant, _qpn: Qpn, _work_id: u64) {}
+    /// A request of `bytes` bytes was posted to the send queue.
+    fn posted_send(
+        &mut self,
+        _at: Instant,
+        _qpn: Qpn,
+        _work_id: u64,
+        _operation: CompletionOperation,
+        _bytes: u64,
+    ) {
+    }
+    /// A receive was posted.
+    fn posted_recv(&mut self, _at: Instant, _qpn: Qpn, _work_id: u64) {}
     /// Work was completed.
     fn completed(&mut self, _at: Instant, _completion: &Completion) {}
     /// A train was written.
@@ -53,4 +65,32 @@ pub enum GoBack {
     RnrNak,
     /// An answer is missing before one that came.
     ImpliedNak,
+}
+
+impl GoBack {
+    /// A number for tools that know no names, as [`Display`](fmt::Display) has a name.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Timeout => 0,
+            Self::SequenceNak => 1,
+            Self::RnrNak => 2,
+            Self::ImpliedNak => 3,
+        }
+    }
+
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::SequenceNak => "sequence-nak",
+            Self::RnrNak => "rnr-nak",
+            Self::ImpliedNak => "implied-nak",
+        }
+    }
+}
+
+impl fmt::Display for GoBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }

@@ -129,7 +129,8 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         let (len, packets) = post::judge_send(&work, &self.common, self.sender.queue.len())?;
-        cx.out.observer.posted(cx.now, cx.qpn, work.work_id);
+        let operation = work.operation.completion_operation();
+        cx.out.observer.posted_send(cx.now, cx.qpn, work.work_id, operation, len);
         self.sender.queue.push(work, len, packets);
         if !self.common.state.is_sending() {
             self.flush_sends(cx);
@@ -144,7 +145,7 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         post::judge_recv(&work, &self.common, self.receives.len())?;
-        cx.out.observer.posted(cx.now, cx.qpn, work.work_id);
+        cx.out.observer.posted_recv(cx.now, cx.qpn, work.work_id);
         self.receives.push(work);
         if self.common.state == QpState::Error {
             self.flush_receives(cx);
