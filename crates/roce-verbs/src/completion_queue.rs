@@ -156,6 +156,8 @@ impl CompletionQueue {
         if into.len() == before && self.core.drive_inline() {
             self.inner.take(into, most);
         }
+        let watcher = &self.core.opened().watcher;
+        into[before..].iter().for_each(|completion| watcher.polled(completion));
         into.len() - before
     }
 
@@ -164,10 +166,14 @@ impl CompletionQueue {
         if self.inner.waiting.load(Ordering::Acquire) == 0 && !self.core.drive_inline() {
             return None;
         }
-        let mut entries = self.inner.entries();
-        let completion = entries.pop_front();
-        self.inner.waiting.store(entries.len(), Ordering::Release);
-        completion
+        let completion = {
+            let mut entries = self.inner.entries();
+            let completion = entries.pop_front();
+            self.inner.waiting.store(entries.len(), Ordering::Release);
+            completion?
+        };
+        self.core.opened().watcher.polled(&completion);
+        Some(completion)
     }
 
     /// All completions that are there now.

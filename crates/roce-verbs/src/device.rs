@@ -13,7 +13,7 @@ use roce_io::{
     FrameDevice, InterfaceInfo, PortHolder, PortHolderConfig, QpnBlocks, ReceiveMode, Trains,
     interfaces,
 };
-use roce_transport::{AsyncEvent, CqHandle, EndpointConfig, PdHandle};
+use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
 use roce_wire::{MacAddr, OuterHeaders};
 
 use crate::channel::CompletionChannel;
@@ -28,6 +28,7 @@ use crate::netlink::NextHop;
 use crate::path::{AddressVector, Entry, Path, Via};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
+use crate::trace::{Trace, Watcher};
 
 /// The most completions that a queue may hold.
 const MOST_COMPLETIONS: usize = 1 << 22;
@@ -57,6 +58,8 @@ pub struct DeviceConfig {
     /// How long the device's thread and waiting programs spin before they sleep. The
     /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs.
     pub spin: Duration,
+    /// Where to tell what happens, and when. Default: nowhere.
+    pub trace: Option<Trace>,
 }
 
 impl Default for DeviceConfig {
@@ -67,6 +70,7 @@ impl Default for DeviceConfig {
             capture: None,
             faults: None,
             spin: Duration::from_micros(20),
+            trace: None,
         }
     }
 }
@@ -99,6 +103,7 @@ pub(crate) struct Opened {
     events: Arc<EventQueue>,
     capture: Option<CaptureFile>,
     next_handle: AtomicU32,
+    pub(crate) watcher: Watcher,
     _port_holder: PortHolder,
 }
 
@@ -308,14 +313,16 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
         },
     };
     let events = Arc::new(EventQueue::new()?);
-    let engine =
-        Engine::new(EndpointConfig::default(), wire, lo, gids_of(&found), Arc::clone(&events));
+    let watcher = Watcher::new(config.trace.clone());
+    let endpoint = Endpoint::with_observer(EndpointConfig::default(), watcher.clone());
+    let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
     let (port, spin) = (Port::open(&found)?, config.spin);
     let opened = Opened {
         config,
         events,
         capture,
         next_handle: AtomicU32::new(1),
+        watcher,
         _port_holder: port_holder,
     };
     Core::new(engine, port, opened, spin)

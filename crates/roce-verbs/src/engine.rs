@@ -16,7 +16,7 @@ use std::io;
 use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing, Received};
-use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, Instant, TransmitLimits};
+use roce_transport::{AsyncEvent, CqHandle, Endpoint, Instant, TransmitLimits};
 use roce_wire::{BTH_LEN, BadIcrc, Frame, ParseOptions, Qpn, UdpChecksum, seal, source_port_for};
 
 use crate::completion_queue;
@@ -25,6 +25,7 @@ use crate::gid::GidTable;
 use crate::lease::QpnLease;
 use crate::memory::RegionTable;
 use crate::path::{PathTable, Via};
+use crate::trace::Watcher;
 
 /// Frames taken in one round from one device: a round of full trains takes some 100 µs.
 const RECEIVE_BUDGET: usize = 32;
@@ -37,7 +38,7 @@ const LEAST_HEADROOM: usize = 42;
 
 /// Everything behind the lock.
 pub(crate) struct Engine {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint<Watcher>,
     pub(crate) memory: RegionTable,
     pub(crate) paths: PathTable,
     pub(crate) lease: QpnLease,
@@ -79,14 +80,14 @@ impl Round {
 
 impl Engine {
     pub(crate) fn new(
-        config: EndpointConfig,
+        endpoint: Endpoint<Watcher>,
         wire: Box<dyn FrameDevice>,
         lo: Option<Box<dyn FrameDevice>>,
         gids: GidTable,
         events: Arc<EventQueue>,
     ) -> Self {
         Self {
-            endpoint: Endpoint::new(config),
+            endpoint,
             memory: RegionTable::default(),
             paths: PathTable::default(),
             lease: QpnLease::default(),
@@ -278,7 +279,7 @@ impl std::fmt::Debug for Engine {
 /// The way of a frame from a device to the endpoint.
 struct Inbound<'a> {
     now: Instant,
-    endpoint: &'a mut Endpoint,
+    endpoint: &'a mut Endpoint<Watcher>,
     memory: &'a mut RegionTable,
     gids: &'a GidTable,
     drops: &'a mut BTreeMap<&'static str, u64>,

@@ -63,6 +63,7 @@ mod queue_pair;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
+mod trace;
 
 pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
@@ -76,11 +77,12 @@ pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
+pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 
 pub use roce_io::{Fault, FaultConfig, Odds, ReceiveMode, Trains};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Capacities, Completion, CompletionOperation,
-    CompletionStatus, Data, ModifyError, PostError, QpAttributes, QpInfo, QpState, RecvWork,
-    RemoteSpan, SendOperation, SendWork, Sge,
+    CompletionStatus, Data, GoBack, MemoryFault, ModifyError, PostError, QpAttributes, QpInfo,
+    QpState, RecvWork, RemoteSpan, RequestFault, SendOperation, SendWork, Sge,
 };
-pub use roce_wire::{Gid, MacAddr, PathMtu, Psn, Qpn, RnrTimer};
+pub use roce_wire::{Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};

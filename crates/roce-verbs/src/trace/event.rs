@@ -1,0 +1,336 @@
+//! What a trace tells: one event, its stamp, and how it is written.
+
+use std::fmt;
+
+use roce_transport::{CompletionOperation, CompletionStatus, GoBack, QpState, RequestFault};
+use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
+
+/// Something that happened to a queue pair.
+///
+/// ```
+/// use roce_verbs::{Qpn, QpState, TraceEvent, TraceKind};
+/// let event = TraceEvent {
+///     at: 1_000_002_003,
+///     qpn: Qpn::new(17).unwrap(),
+///     kind: TraceKind::StateChanged { from: QpState::Reset, to: QpState::Init },
+/// };
+/// assert_eq!(event.to_string(), "1.000002 qp=17 modify_qp RESET->INIT");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent {
+    /// When it was noticed: nanoseconds since the Unix epoch, on a clock that never goes
+    /// backwards; see [`Trace::now`](crate::Trace::now).
+    pub at: u64,
+    /// The queue pair of ours that it happened to. For [`TraceKind::Dropped`] the one that
+    /// the packet named.
+    pub qpn: Qpn,
+    /// What happened.
+    pub kind: TraceKind,
+}
+
+/// What happened to a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceKind {
+    /// It went to another state: asked to, or because it failed.
+    StateChanged {
+        /// Where it was.
+        from: QpState,
+        /// Where it is.
+        to: QpState,
+    },
+    /// A request was posted to the send queue.
+    PostSend {
+        /// The application's number for it.
+        work_id: u64,
+        /// What it asks for.
+        operation: CompletionOperation,
+        /// Bytes of the message.
+        bytes: u64,
+    },
+    /// A receive was posted.
+    PostRecv {
+        /// The application's number for it.
+        work_id: u64,
+    },
+    /// The engine finished a request and put its completion into the queue.
+    Completed {
+        /// The application's number for it.
+        work_id: u64,
+        /// What ended.
+        operation: CompletionOperation,
+        /// How it ended.
+        status: CompletionStatus,
+        /// As [`Completion::byte_len`](crate::Completion::byte_len).
+        bytes: u32,
+    },
+    /// The application took a completion from the queue.
+    PollCq {
+        /// The application's number for the request.
+        work_id: u64,
+        /// What ended.
+        operation: CompletionOperation,
+        /// How it ended.
+        status: CompletionStatus,
+        /// As [`Completion::byte_len`](crate::Completion::byte_len).
+        bytes: u32,
+    },
+    /// Packets were sent in one go.
+    Transmitted {
+        /// How many.
+        packets: usize,
+    },
+    /// Requests are sent again.
+    Retransmit {
+        /// The first that is.
+        from: Psn,
+        /// Why.
+        cause: GoBack,
+    },
+    /// A request of the peer's was answered with a NAK.
+    NakSent {
+        /// The packet that it speaks of.
+        psn: Psn,
+        /// What it says.
+        code: NakCode,
+    },
+    /// The peer answered with a NAK.
+    NakReceived {
+        /// The packet that it speaks of.
+        psn: Psn,
+        /// What it says.
+        code: NakCode,
+    },
+    /// The peer was told that no receive is posted.
+    RnrSent {
+        /// The packet that needs one.
+        psn: Psn,
+    },
+    /// The peer said that it has no receive posted.
+    RnrReceived {
+        /// The packet that needs one.
+        psn: Psn,
+        /// How long it asks to wait.
+        timer: RnrTimer,
+    },
+    /// The peer has everything up to here.
+    Acknowledged {
+        /// The last packet that it has.
+        psn: Psn,
+    },
+    /// The send window has a new size.
+    WindowResized {
+        /// Packets that may be on their way.
+        packets: u32,
+    },
+    /// A request of the peer's was refused.
+    Refused {
+        /// Its packet.
+        psn: Psn,
+        /// What is wrong with it.
+        why: RequestFault,
+    },
+    /// A packet went no further.
+    Dropped {
+        /// Its number.
+        psn: Psn,
+        /// The counter of [`Device::counters`](crate::Device::counters) that counts such.
+        why: &'static str,
+    },
+}
+
+/// A detail of an event; see [`TraceKind::fields`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceValue {
+    /// A number.
+    Number(u64),
+    /// A word.
+    Word(&'static str),
+    /// A sentence.
+    Text(String),
+}
+
+impl TraceKind {
+    /// The event in a word; that of the probe, where there is one.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::StateChanged { .. } => "modify_qp",
+            Self::PostSend { .. } => "post_send",
+            Self::PostRecv { .. } => "post_recv",
+            Self::Completed { .. } => "completed",
+            Self::PollCq { .. } => "poll_cq",
+            Self::Transmitted { .. } => "transmitted",
+            Self::Retransmit { .. } => "retransmit",
+            Self::NakSent { .. } => "nak_sent",
+            Self::NakReceived { .. } => "nak_received",
+            Self::RnrSent { .. } => "rnr_sent",
+            Self::RnrReceived { .. } => "rnr_received",
+            Self::Acknowledged { .. } => "acknowledged",
+            Self::WindowResized { .. } => "window",
+            Self::Refused { .. } => "refused",
+            Self::Dropped { .. } => "dropped",
+        }
+    }
+
+    /// The details by name, in the order in which they are written: for JSON and the like.
+    ///
+    /// ```
+    /// use roce_verbs::{TraceKind, TraceValue};
+    /// let kind = TraceKind::PostRecv { work_id: 7 };
+    /// assert_eq!(kind.fields(), [("id", TraceValue::Number(7))]);
+    /// assert_eq!(kind.to_string(), "post_recv id=7");
+    /// ```
+    pub fn fields(&self) -> Vec<(&'static str, TraceValue)> {
+        use TraceValue::{Number, Text, Word};
+        let psn = |psn: Psn| ("psn", Number(psn.get().into()));
+        match *self {
+            Self::StateChanged { from, to } => {
+                vec![("from", Word(from.name())), ("to", Word(to.name()))]
+            }
+            Self::PostSend { work_id, operation, bytes } => vec![
+                ("id", Number(work_id)),
+                ("op", Word(operation.name())),
+                ("bytes", Number(bytes)),
+            ],
+            Self::PostRecv { work_id } => vec![("id", Number(work_id))],
+            Self::Completed { work_id, operation, status, bytes }
+            | Self::PollCq { work_id, operation, status, bytes } => vec![
+                ("id", Number(work_id)),
+                ("status", Word(status_word(status))),
+                ("op", Word(operation.name())),
+                ("bytes", Number(bytes.into())),
+            ],
+            Self::Transmitted { packets } => vec![("packets", Number(packets as u64))],
+            Self::Retransmit { from, cause } => vec![psn(from), ("cause", Word(cause.name()))],
+            Self::NakSent { psn: at, code } | Self::NakReceived { psn: at, code } => {
+                vec![psn(at), ("code", Word(nak_word(code)))]
+            }
+            Self::RnrSent { psn: at } | Self::Acknowledged { psn: at } => vec![psn(at)],
+            Self::RnrReceived { psn: at, timer } => {
+                vec![psn(at), ("wait_us", Number(timer.duration().as_micros() as u64))]
+            }
+            Self::WindowResized { packets } => vec![("packets", Number(packets.into()))],
+            Self::Refused { psn: at, why } => vec![psn(at), ("why", Text(why.to_string()))],
+            Self::Dropped { psn: at, why } => vec![psn(at), ("why", Word(why))],
+        }
+    }
+}
+
+/// As `modify_qp RESET->INIT`, `post_send id=1 op=SEND bytes=64`, `poll_cq id=1 success
+/// op=SEND bytes=64`.
+impl fmt::Display for TraceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        if let Self::StateChanged { from, to } = self {
+            return write!(f, " {from}->{to}");
+        }
+        for (name, value) in self.fields() {
+            match name {
+                // How it ended needs no name before it.
+                "status" => write!(f, " {value}")?,
+                _ => write!(f, " {name}={value}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Seconds since the epoch with microseconds, queue pair, event.
+impl fmt::Display for TraceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.at / 1000;
+        let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
+        write!(f, "{seconds}.{rest:06} qp={} {}", self.qpn.get(), self.kind)
+    }
+}
+
+impl fmt::Display for TraceValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Word(word) => f.write_str(word),
+            Self::Text(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+/// As libibverbs names it, but that what everybody hopes for is written small.
+const fn status_word(status: CompletionStatus) -> &'static str {
+    match status {
+        CompletionStatus::Success => "success",
+        other => other.name(),
+    }
+}
+
+const fn nak_word(code: NakCode) -> &'static str {
+    match code {
+        NakCode::PsnSequence => "psn-sequence",
+        NakCode::InvalidRequest => "invalid-request",
+        NakCode::RemoteAccess => "remote-access",
+        NakCode::RemoteOperational => "remote-operational",
+        NakCode::InvalidRdRequest => "invalid-rd-request",
+        NakCode::Reserved(_) => "reserved",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psn(number: u32) -> Psn {
+        Psn::new(number).unwrap()
+    }
+
+    #[test]
+    fn every_event_is_one_line_that_begins_with_its_name() {
+        let (operation, status) = (CompletionOperation::Send, CompletionStatus::Success);
+        let cases = [
+            (
+                TraceKind::StateChanged { from: QpState::Init, to: QpState::ReadyToReceive },
+                "modify_qp INIT->RTR",
+            ),
+            (
+                TraceKind::PostSend { work_id: 1, operation, bytes: 64 },
+                "post_send id=1 op=SEND bytes=64",
+            ),
+            (
+                TraceKind::PollCq { work_id: 1, operation, status, bytes: 64 },
+                "poll_cq id=1 success op=SEND bytes=64",
+            ),
+            (
+                TraceKind::Completed {
+                    work_id: 2,
+                    operation: CompletionOperation::Recv,
+                    status: CompletionStatus::WorkRequestFlushed,
+                    bytes: 0,
+                },
+                "completed id=2 WR_FLUSH_ERR op=RECV bytes=0",
+            ),
+            (TraceKind::Transmitted { packets: 3 }, "transmitted packets=3"),
+            (
+                TraceKind::Retransmit { from: psn(9), cause: GoBack::SequenceNak },
+                "retransmit psn=9 cause=sequence-nak",
+            ),
+            (
+                TraceKind::NakSent { psn: psn(9), code: NakCode::PsnSequence },
+                "nak_sent psn=9 code=psn-sequence",
+            ),
+            (
+                TraceKind::RnrReceived { psn: psn(9), timer: RnrTimer::DEFAULT },
+                "rnr_received psn=9 wait_us=640",
+            ),
+            (
+                TraceKind::Refused { psn: psn(9), why: RequestFault::NotAllowed },
+                "refused psn=9 why=\"the queue pair does not allow this access\"",
+            ),
+            (
+                TraceKind::Dropped { psn: psn(9), why: "duplicate_answer" },
+                "dropped psn=9 why=duplicate_answer",
+            ),
+        ];
+        for (kind, line) in cases {
+            assert_eq!(kind.to_string(), line);
+            assert!(line.starts_with(kind.name()));
+        }
+    }
+}
