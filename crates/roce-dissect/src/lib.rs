@@ -1,3 +1,68 @@
 //! RoCE captures explained: packets, verdicts, connections.
+//!
+//! In: frames, as a capture file holds them ([`Capture`] reads pcap and pcapng) or as anything
+//! else made them. Out: a [`Packet`] for each packet in them, with what was found about it
+//! ([`Finding`]), and the connections that they belong to.
+//!
+//! The fast path reads each packet once and builds nothing: a tree of layers and fields
+//! ([`Packet::layers`]) and the words of [`Packet::explain`] are made when they are asked for.
+//!
+//! ```
+//! use roce_dissect::{Dissector, Options, RawFrame};
+//! use roce_wire::*;
+//!
+//! let outer = OuterHeaders::new("10.9.0.2".parse()?, "10.9.0.1".parse()?);
+//! let headers = Headers::new(Bth::new(
+//!     opcode::RC_SEND_ONLY,
+//!     Qpn::new(0x12).unwrap(),
+//!     Psn::new(7).unwrap(),
+//! ));
+//! let mut frame = [0; 62];
+//! frame[54..58].copy_from_slice(b"ping");
+//! headers.emit_around(&mut frame[42..], 4);
+//! seal(&outer, 1, &mut frame, 20, UdpChecksum::Zero)?;
+//!
+//! let mut dissector = Dissector::new(Options::default());
+//! let mut seen = 0;
+//! dissector.handle_frame(RawFrame::ethernet(1, &frame), |packet| {
+//!     seen += 1;
+//!     let layers = packet.layers();
+//!     assert_eq!(layers.last().unwrap().name, "ICRC");
+//!     let bth = layers.iter().find(|layer| layer.name == "BTH").unwrap();
+//!     assert_eq!(bth.field("PSN").unwrap().value.to_string(), "0x000007");
+//! });
+//! assert_eq!(seen, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
+
+mod dissector;
+mod explain;
+mod finding;
+mod flow;
+mod frame;
+mod layer;
+mod link;
+mod options;
+mod outer;
+mod packet;
+mod pause;
+mod segment;
+mod time;
+mod tree;
+mod words;
+
+pub use dissector::{Dissector, Totals};
+pub use explain::{Action, Explanation};
+pub use finding::{Finding, Rate, Severity, Short, Unchecked};
+pub use flow::{Before, Connections, Track};
+pub use frame::{LinkType, RawFrame};
+pub use layer::{Dissection, Field, Layer, Value};
+pub use options::Options;
+pub use packet::{
+    Checksum, Content, Icrc, Offsets, Other, Packet, Pause, PauseKind, Roce, RoceVersion,
+    TrainPlace,
+};
+pub use time::Timestamp;
+pub use words::What;

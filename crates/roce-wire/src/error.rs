@@ -259,7 +259,8 @@ impl WireError {
     ];
 
     /// A length error climbs out of the layers around it; the others carry no place.
-    pub(crate) const fn beneath(self, outer: usize) -> Self {
+    #[must_use]
+    pub const fn beneath(self, outer: usize) -> Self {
         match self {
             Self::Short(error) => Self::Short(error.beneath(outer)),
             other => other,

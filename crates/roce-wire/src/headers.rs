@@ -94,17 +94,25 @@ impl Headers {
     /// MTU and the message ask for is not known here.
     #[inline]
     pub fn split_payload<'a>(&self, rest: &'a [u8]) -> Result<&'a [u8], WireError> {
+        self.payload_len(rest.len()).map(|payload_len| &rest[..payload_len])
+    }
+
+    /// As [`split_payload`](Self::split_payload), where only the number of bytes is known that
+    /// follow the headers: a capture may have kept fewer.
+    ///
+    /// # Errors
+    /// As [`split_payload`](Self::split_payload).
+    #[inline]
+    pub fn payload_len(&self, rest_len: usize) -> Result<usize, WireError> {
         let Bth { opcode, pad, .. } = self.bth;
-        if !rest.is_empty() && !opcode.shape().carries_payload() {
-            return Err(WireError::UnexpectedPayload { opcode: opcode.code(), len: rest.len() });
+        if rest_len != 0 && !opcode.shape().carries_payload() {
+            return Err(WireError::UnexpectedPayload { opcode: opcode.code(), len: rest_len });
         }
-        if !rest.len().is_multiple_of(4) {
-            return Err(WireError::Unaligned { len: rest.len() });
+        if !rest_len.is_multiple_of(4) {
+            return Err(WireError::Unaligned { len: rest_len });
         }
-        match rest.len().checked_sub(pad.bytes()) {
-            Some(payload_len) => Ok(&rest[..payload_len]),
-            None => Err(WireError::PadExceedsPayload { pad: pad.bytes(), have: rest.len() }),
-        }
+        let pad = pad.bytes();
+        rest_len.checked_sub(pad).ok_or(WireError::PadExceedsPayload { pad, have: rest_len })
     }
 
     /// Writes the headers to the front of `into` and returns their length.

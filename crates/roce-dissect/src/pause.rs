@@ -1,0 +1,37 @@
+//! Pause frames of Ethernet: plain (802.3) and by priority (802.1Qbb).
+
+use roce_wire::{Layer, LenError};
+
+use crate::link::Link;
+use crate::outer::Outer;
+use crate::{Finding, Other, Pause, PauseKind};
+
+/// Reads a MAC control frame.
+pub(crate) fn parse<'a>(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) -> Outer<'a> {
+    let bytes = &frame[link.len..];
+    let kind = match bytes {
+        [0x00, 0x01, q0, q1, ..] => PauseKind::All { quanta: u16::from_be_bytes([*q0, *q1]) },
+        [0x01, 0x01, reserved, enabled, times @ ..] if times.len() >= PRIORITY_TIMES_LEN => {
+            if *reserved != 0 {
+                let (place, value) = ("PFC class-enable vector", u32::from(*reserved));
+                findings.push(Finding::ReservedBits { place, value });
+            }
+            let mut quanta = [0; 8];
+            for (quanta, time) in quanta.iter_mut().zip(times.chunks_exact(2)) {
+                *quanta = u16::from_be_bytes([time[0], time[1]]);
+            }
+            PauseKind::Priority { enabled: *enabled, quanta }
+        }
+        [0x00 | 0x01, 0x01, ..] | [] | [_] => {
+            let need = if bytes.first() == Some(&1) { 4 + PRIORITY_TIMES_LEN } else { 4 };
+            let short = LenError::new(Layer::Ethernet, need, bytes.len()).beneath(link.len);
+            findings.push(Finding::Wire(short.into()));
+            return Outer::Other(Other::Broken);
+        }
+        [o0, o1, ..] => PauseKind::Unknown { opcode: u16::from_be_bytes([*o0, *o1]) },
+    };
+    Outer::Pause(Pause { source: link.source, offset: link.len, kind })
+}
+
+/// A time for each of eight priorities.
+const PRIORITY_TIMES_LEN: usize = 16;

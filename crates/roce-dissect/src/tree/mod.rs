@@ -1,0 +1,42 @@
+//! From a packet to its tree of layers, when somebody asks for it.
+
+mod cm;
+mod mad;
+mod outer;
+mod spec;
+mod transport;
+
+pub(crate) use self::mad::{CmMessage, is_management};
+
+use crate::{Content, Dissection, Layer, Other, Packet, RoceVersion};
+
+impl Packet<'_> {
+    /// Every layer with every field and its bytes, outermost first.
+    ///
+    /// Of a packet in a train, the outer layers are those of the whole frame. Allocates: not for
+    /// the fast path.
+    pub fn layers(&self) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        let Some(link) = outer::link(self, &mut layers) else { return layers };
+        match &self.content {
+            Content::Roce(roce) if roce.version == RoceVersion::V1 => {
+                layers.push(outer::grh(self.frame.bytes, roce.offsets.ip));
+                transport::layers(self, roce, &mut layers);
+            }
+            Content::Roce(roce) => {
+                outer::ip(self, &link, roce.offsets.udp, &mut layers);
+                layers.push(outer::udp(self.frame.bytes, roce.offsets.udp, roce.udp_checksum));
+                transport::layers(self, roce, &mut layers);
+            }
+            Content::Pause(pause) => layers.push(outer::pause(self.frame.bytes, pause)),
+            Content::Other(Other::Link(_) | Other::EtherType(_)) => {}
+            Content::Other(_) => outer::ip(self, &link, link.len, &mut layers),
+        }
+        layers
+    }
+
+    /// Words, layers and findings together, to be kept after the packet is gone.
+    pub fn dissection(&self) -> Dissection {
+        Dissection { words: self.words(), layers: self.layers(), findings: self.findings.to_vec() }
+    }
+}

@@ -1,0 +1,99 @@
+//! A packet in one line of words.
+
+use std::fmt::{self, Write};
+
+use roce_wire::{BthView, Headers};
+
+use crate::tree::{CmMessage, is_management};
+use crate::{Content, Other, Packet, Roce, Severity};
+
+impl Packet<'_> {
+    /// One line: who to whom, what, and what was found. For people; allocates.
+    pub fn words(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write_words(&mut text);
+        text
+    }
+
+    fn write_words(&self, f: &mut String) -> fmt::Result {
+        match &self.content {
+            Content::Roce(roce) => {
+                write!(f, "{} > {} {}", roce.source, roce.destination, roce.what())?;
+            }
+            Content::Pause(pause) => write!(f, "{pause}")?,
+            Content::Other(other) => {
+                if let Some((source, destination)) = other.addresses() {
+                    write!(f, "{source} > {destination} ")?;
+                }
+                write!(f, "{other}")?;
+            }
+        }
+        if let Some(train) = self.roce().and_then(|roce| roce.train) {
+            write!(f, " ({} of {} in a train)", train.index + 1, train.count)?;
+        }
+        for (i, finding) in self.findings.iter().enumerate() {
+            let sign = if finding.severity() == Severity::Problem { "! " } else { "" };
+            write!(f, "{}{sign}{finding}", if i == 0 { " | " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Roce<'_> {
+    /// Opcode, queue pair, PSN and the facts that matter, as text.
+    pub fn what(&self) -> What<'_> {
+        What(self)
+    }
+}
+
+/// A RoCE packet's opcode, queue pair, PSN and facts; made by [`Roce::what`].
+#[derive(Clone, Copy, Debug)]
+pub struct What<'a>(&'a Roce<'a>);
+
+impl fmt::Display for What<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.headers, self.0.bth) {
+            (Some(headers), _) => write!(f, "{headers}")?,
+            (None, Some(bth)) => raw(f, bth)?,
+            (None, None) => f.write_str("less than a transport header")?,
+        }
+        facts(f, self.0)
+    }
+}
+
+fn raw(f: &mut fmt::Formatter<'_>, bth: BthView<'_>) -> fmt::Result {
+    let name = roce_wire::KnownOpcode::new(bth.opcode()).map(|known| known.name());
+    match name {
+        Some(name) => f.write_str(name)?,
+        None => write!(f, "opcode {:#04x}", bth.opcode().0)?,
+    }
+    write!(f, " qp {} psn {}", bth.dest_qp(), bth.psn())
+}
+
+/// What the headers' own text leaves out: payload, and what a management datagram says.
+fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
+    if is_management(roce) {
+        return match CmMessage::parse(roce.payload) {
+            Some(message) => write!(f, " {message}"),
+            None => f.write_str(" management datagram"),
+        };
+    }
+    let carries = |headers: &Headers| headers.bth.opcode.shape().carries_payload();
+    match roce.headers.as_ref().is_some_and(carries) || roce.payload_len > 0 {
+        true => write!(f, " {} bytes", roce.payload_len),
+        false => Ok(()),
+    }
+}
+
+impl Other {
+    /// Who sent it to whom, where that is known.
+    pub const fn addresses(&self) -> Option<(std::net::IpAddr, std::net::IpAddr)> {
+        match *self {
+            Self::Protocol { source, destination, .. }
+            | Self::Udp { source, destination, .. }
+            | Self::Fragment { source, destination } => Some((source, destination)),
+            Self::EtherType(_) | Self::Link(_) | Self::Broken => None,
+        }
+    }
+}
