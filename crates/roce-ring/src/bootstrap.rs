@@ -1,0 +1,314 @@
+//! The lines by which ranks find each other.
+
+use std::fmt;
+
+/// A line of the bootstrap: a word and its fields, without the line feed.
+///
+/// ```
+/// use roce_ring::Line;
+///
+/// let line = Line::new("ABORT").with("rank", 2).with("reason", "out of memory");
+/// let text = line.to_string();
+/// assert_eq!(text, "ABORT rank=2 reason=out%20of%20memory");
+/// assert_eq!(Line::parse(&text).unwrap(), line);
+/// assert_eq!(line.number("rank").unwrap(), 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    word: String,
+    fields: Vec<(String, String)>,
+}
+
+impl Line {
+    /// Bytes of a line at most, with its line feed.
+    pub const MAX_BYTES: usize = 8192;
+    /// Fields of a line at most.
+    pub const MAX_FIELDS: usize = 64;
+
+    /// A line without fields.
+    ///
+    /// Whether it may be sent is checked by [`encode`](Self::encode).
+    pub fn new(word: &str) -> Self {
+        Self { word: word.to_owned(), fields: Vec::new() }
+    }
+
+    /// The line with one more field.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.fields.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Reads a line, with or without its line feed.
+    ///
+    /// # Errors
+    /// [`LineError`] says what is not as it should be. Nothing larger than the line itself is
+    /// allocated.
+    pub fn parse(text: &str) -> Result<Self, LineError> {
+        if text.len() >= Self::MAX_BYTES + usize::from(text.ends_with('\n')) {
+            return Err(LineError::TooLong);
+        }
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        let mut parts = text.split(' ');
+        let word = parts.next().unwrap_or_default();
+        let mut line = Self::new(word);
+        line.check_word()?;
+        for part in parts {
+            let (key, value) =
+                part.split_once('=').ok_or_else(|| LineError::NotAField(excerpt(part)))?;
+            let value = decode(value).ok_or_else(|| LineError::BadValue(key.to_owned()))?;
+            line.check_key(key)?;
+            line.fields.push((key.to_owned(), value));
+        }
+        Ok(line)
+    }
+
+    /// The line as it is sent, with its line feed.
+    ///
+    /// # Errors
+    /// [`LineError`] when the other side would refuse it.
+    pub fn encode(&self) -> Result<String, LineError> {
+        let mut checked = Self::new(&self.word);
+        checked.check_word()?;
+        for (key, _) in &self.fields {
+            checked.check_key(key)?;
+            checked.fields.push((key.clone(), String::new()));
+        }
+        let text = format!("{self}\n");
+        if text.len() > Self::MAX_BYTES { Err(LineError::TooLong) } else { Ok(text) }
+    }
+
+    /// The word in front.
+    pub fn word(&self) -> &str {
+        &self.word
+    }
+
+    /// All fields, in their order, decoded.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The value of a field, if the line has it.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.fields().find(|(found, _)| *found == key).map(|(_, value)| value)
+    }
+
+    /// The value of a field that must be there.
+    ///
+    /// # Errors
+    /// [`LineError::Missing`].
+    pub fn text(&self, key: &str) -> Result<&str, LineError> {
+        self.value(key)
+            .ok_or_else(|| LineError::Missing { word: self.word.clone(), key: key.to_owned() })
+    }
+
+    /// The number in a field that must be there: decimal, or hexadecimal after `0x`.
+    ///
+    /// # Errors
+    /// [`LineError::Missing`] or [`LineError::NotANumber`].
+    pub fn number(&self, key: &str) -> Result<u64, LineError> {
+        let text = self.text(key)?;
+        let digits = text.strip_prefix("0x");
+        let radix = if digits.is_some() { 16 } else { 10 };
+        let digits = digits.unwrap_or(text);
+        // `from_str_radix` would take a sign.
+        let number = if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            u64::from_str_radix(digits, radix).ok()
+        } else {
+            None
+        };
+        number.ok_or_else(|| LineError::NotANumber { key: key.to_owned(), value: text.to_owned() })
+    }
+
+    /// The number in a field, when it fits into `T`.
+    ///
+    /// # Errors
+    /// As [`number`](Self::number).
+    pub fn number_as<T: TryFrom<u64>>(&self, key: &str) -> Result<T, LineError> {
+        T::try_from(self.number(key)?).map_err(|_| LineError::NotANumber {
+            key: key.to_owned(),
+            value: self.value(key).unwrap_or_default().to_owned(),
+        })
+    }
+
+    fn check_word(&self) -> Result<(), LineError> {
+        let good = (1..=16).contains(&self.word.len())
+            && self.word.bytes().all(|byte| byte.is_ascii_uppercase());
+        if good { Ok(()) } else { Err(LineError::BadWord(excerpt(&self.word))) }
+    }
+
+    /// Whether `key` may come next.
+    fn check_key(&self, key: &str) -> Result<(), LineError> {
+        let good = (1..=64).contains(&key.len())
+            && key.bytes().all(|byte| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte)
+            });
+        if !good {
+            return Err(LineError::BadKey(excerpt(key)));
+        }
+        if self.value(key).is_some() {
+            return Err(LineError::Twice(key.to_owned()));
+        }
+        if self.fields.len() == Self::MAX_FIELDS {
+            return Err(LineError::TooManyFields);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Line {
+    /// As it is sent, without the line feed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.word)?;
+        for (key, value) in &self.fields {
+            write!(f, " {key}=")?;
+            for byte in value.bytes() {
+                match byte {
+                    b'%' | 0..=b' ' | 0x7f.. => write!(f, "%{byte:02X}")?,
+                    _ => write!(f, "{}", char::from(byte))?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a line: the fault of who wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// More than [`Line::MAX_BYTES`].
+    #[error("the line has more than {} bytes; say less in it", Line::MAX_BYTES)]
+    TooLong,
+    /// More than [`Line::MAX_FIELDS`].
+    #[error("the line has more than {} fields; say less in it", Line::MAX_FIELDS)]
+    TooManyFields,
+    /// The line does not start with 1 to 16 upper-case letters.
+    #[error(
+        "the line starts with {0:?}, not with a word of the bootstrap; does the other side speak it?"
+    )]
+    BadWord(String),
+    /// A part without `=`, or an empty one.
+    #[error("{0:?} is not key=value; part fields by single spaces")]
+    NotAField(String),
+    /// A key that is empty, too long, or has a character that keys may not have.
+    #[error("{0:?} is no key; use 1 to 64 of a-z 0-9 . _ -")]
+    BadKey(String),
+    /// A key that comes twice.
+    #[error("{0} comes twice in the line; send it once")]
+    Twice(String),
+    /// A value with a bare control or non-ASCII character, a broken escape, or no UTF-8.
+    #[error("the value of {0} is not percent-encoded UTF-8")]
+    BadValue(String),
+    /// A field that must be there is not.
+    #[error("{word} lacks {key}; does the other side speak the same version?")]
+    Missing {
+        /// The line's word.
+        word: String,
+        /// What it lacks.
+        key: String,
+    },
+    /// A value that is no number, or too large.
+    #[error("{key}={value} is not a number, or out of range")]
+    NotANumber {
+        /// The field.
+        key: String,
+        /// What it holds.
+        value: String,
+    },
+}
+
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                (digit()? << 4 | digit()?) as u8
+            }
+            0..=b' ' | 0x7f.. => return None,
+            byte => byte,
+        });
+    }
+    String::from_utf8(decoded).ok()
+}
+
+/// Enough of a stranger's text to recognise it.
+fn excerpt(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_value_comes_back_as_it_was() {
+        for value in ["", "a b", "100%", "tab\tline\n", "größe ∘", "a=b", "\u{0}\u{7f}"] {
+            let line = Line::new("HELLO").with("job.x", value).with("ring.slot_bytes", 8);
+            let text = line.encode().unwrap();
+            assert!(text.is_ascii() && text.ends_with('\n'), "{text:?}");
+            assert_eq!(Line::parse(&text).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn numbers_are_decimal_or_hexadecimal_and_nothing_else() {
+        let line = |value: &str| Line::new("LANE").with("qpn", value);
+        assert_eq!(line("0x1F").number("qpn"), Ok(31));
+        assert_eq!(line("31").number("qpn"), Ok(31));
+        assert_eq!(line("18446744073709551615").number("qpn"), Ok(u64::MAX));
+        for bad in ["", "0x", "-1", "+1", "1f", "0x+1", "18446744073709551616", " 1"] {
+            assert!(matches!(line(bad).number("qpn"), Err(LineError::NotANumber { .. })), "{bad}");
+        }
+        assert!(line("65536").number_as::<u16>("qpn").is_err());
+        assert!(matches!(line("1").number("psn"), Err(LineError::Missing { .. })));
+    }
+
+    #[test]
+    fn a_line_that_breaks_a_rule_is_refused_by_the_rule_it_breaks() {
+        use LineError::*;
+        let long = format!("A x={}", "y".repeat(Line::MAX_BYTES));
+        let many: String = (0..65).map(|i| format!(" k{i}=")).collect();
+        let cases = [
+            ("", BadWord("".into())),
+            ("GET / HTTP/1.1", NotAField("/".into())),
+            ("hello rank=1", BadWord("hello".into())),
+            ("A  x=1", NotAField("".into())),
+            ("A x", NotAField("x".into())),
+            ("A X=1", BadKey("X".into())),
+            ("A =1", BadKey("".into())),
+            ("A x=1 x=2", Twice("x".into())),
+            ("A x=%4", BadValue("x".into())),
+            ("A x=%zz", BadValue("x".into())),
+            ("A x=%+1", BadValue("x".into())),
+            ("A x=%ff", BadValue("x".into())),
+            ("A x=ä", BadValue("x".into())),
+            ("A x=\r", BadValue("x".into())),
+            (long.as_str(), TooLong),
+            (&format!("A{many}"), TooManyFields),
+        ];
+        for (text, why) in cases {
+            assert_eq!(Line::parse(text), Err(why), "{text:.60}");
+        }
+    }
+
+    #[test]
+    fn the_longest_line_is_taken_and_one_byte_more_is_not() {
+        for (extra, good) in [(0, true), (1, false)] {
+            let line = Line::new("A").with("x", "y".repeat(Line::MAX_BYTES - 5 + extra));
+            assert_eq!(line.encode().is_ok(), good);
+            let text = format!("{line}\n");
+            assert_eq!(text.len(), Line::MAX_BYTES + extra);
+            assert_eq!(Line::parse(&text).is_ok(), good);
+            assert_eq!(Line::parse(&line.to_string()).is_ok(), good);
+        }
+    }
+
+    #[test]
+    fn what_the_other_side_would_refuse_is_not_sent() {
+        assert!(Line::new("hello").encode().is_err());
+        assert!(Line::new("A").with("b c", 1).encode().is_err());
+        assert!(Line::new("A").with("b", 1).with("b", 2).encode().is_err());
+    }
+}

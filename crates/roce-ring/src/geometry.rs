@@ -1,0 +1,201 @@
+//! The shape of a ring, as one rank sees it.
+
+/// What all ranks of a ring must have agreed upon: the `ring.*` keys of the bootstrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// Queue pairs per neighbour, over all interfaces together: 1 to 64.
+    pub lanes: u32,
+    /// Staging slots per lane: 1 to 1024.
+    pub slots: u32,
+    /// Bytes per slot: 8 to 16 MiB; when split, at least 8 for each lane.
+    pub slot_bytes: u32,
+    /// Up to how many bytes an operation goes the small way; never more than `slot_bytes`.
+    pub small_limit: u32,
+    /// Whether pieces are cut `lanes` times smaller.
+    pub split: bool,
+}
+
+impl Default for Settings {
+    /// One lane of 8 slots of 128 KiB; small up to 4 KiB.
+    fn default() -> Self {
+        Self { lanes: 1, slots: 8, slot_bytes: 128 << 10, small_limit: 4096, split: false }
+    }
+}
+
+/// A rank's place in a ring of known settings.
+///
+/// ```
+/// use roce_ring::{Geometry, Settings};
+///
+/// let ring = Geometry::new(2, 3, Settings::default()).unwrap();
+/// assert_eq!((ring.previous(), ring.next()), (1, 0));
+/// assert_eq!(ring.staging_bytes(), 1 << 20); // per lane
+/// assert!(Geometry::new(3, 3, Settings::default()).is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    rank: u32,
+    size: u32,
+    settings: Settings,
+}
+
+impl Geometry {
+    /// The place of `rank` among `size` ranks.
+    ///
+    /// # Errors
+    /// [`GeometryError`] names what is out of range.
+    pub fn new(rank: u32, size: u32, settings: Settings) -> Result<Self, GeometryError> {
+        let Settings { lanes, slots, slot_bytes, split, .. } = settings;
+        let least = if split { 8 * lanes.clamp(1, MAX_LANES) } else { 8 };
+        let inside = |what, value, least, most| match value {
+            value if (least..=most).contains(&value) => Ok(()),
+            value => Err(GeometryError::OutOfRange { what, value, least, most }),
+        };
+        inside("size", size, 1, MAX_SIZE)?;
+        inside("rank", rank, 0, size - 1)?;
+        inside("lanes", lanes, 1, MAX_LANES)?;
+        inside("slots", slots, 1, MAX_SLOTS)?;
+        inside("slot_bytes", slot_bytes, least, MAX_SLOT_BYTES)?;
+        Ok(Self { rank, size, settings })
+    }
+
+    /// Our rank.
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// What was agreed upon.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How many lanes there are.
+    pub const fn lanes(&self) -> u32 {
+        self.settings.lanes
+    }
+
+    /// How many slots a lane has.
+    pub const fn slots(&self) -> u32 {
+        self.settings.slots
+    }
+
+    /// The rank that we send to.
+    pub const fn next(&self) -> u32 {
+        self.ahead(1)
+    }
+
+    /// The rank that we receive from.
+    pub const fn previous(&self) -> u32 {
+        self.ahead(self.size - 1)
+    }
+
+    /// Bytes of staging that each lane needs: its slots.
+    pub const fn staging_bytes(&self) -> u64 {
+        self.settings.slots as u64 * self.settings.slot_bytes as u64
+    }
+
+    /// Bytes of scratch that a rank needs, whatever the operation: a rotation of slots, or the
+    /// contributions of all ranks to a small operation.
+    pub const fn scratch_bytes(&self) -> u64 {
+        let contributions = self.size as u64 * self.small_limit();
+        if contributions > self.staging_bytes() { contributions } else { self.staging_bytes() }
+    }
+
+    /// Up to how many bytes an operation goes the small way.
+    pub const fn small_limit(&self) -> u64 {
+        let Settings { small_limit, slot_bytes, .. } = self.settings;
+        if small_limit < slot_bytes { small_limit as u64 } else { slot_bytes as u64 }
+    }
+
+    /// How many receives to arm at [`Side::Previous`](crate::Side::Previous) of each lane.
+    pub const fn receives_at_previous(&self) -> u32 {
+        self.settings.slots
+    }
+
+    /// How many receives to arm at [`Side::Next`](crate::Side::Next) of each lane.
+    pub const fn receives_at_next(&self) -> u32 {
+        self.settings.slots + 2
+    }
+
+    /// How many sends the machine ever has uncompleted on the queue pair to the next rank, per
+    /// lane: the send queue must hold as many.
+    pub const fn sends_to_next(&self) -> u32 {
+        2 * self.settings.slots
+    }
+
+    /// How many sends the machine ever has uncompleted on the queue pair to the previous rank,
+    /// per lane.
+    pub const fn sends_to_previous(&self) -> u32 {
+        self.settings.slots + 2
+    }
+
+    /// Elements of `element` bytes per message at most.
+    pub(crate) fn max_piece(&self, element: usize) -> u64 {
+        let Settings { lanes, slot_bytes, split, .. } = self.settings;
+        let bytes = if split { slot_bytes / lanes } else { slot_bytes };
+        u64::from(bytes) / element as u64
+    }
+
+    /// The rank `distance` (at most `size`) places ahead in the ring.
+    pub(crate) const fn ahead(&self, distance: u32) -> u32 {
+        ((self.rank as u64 + distance as u64) % self.size as u64) as u32
+    }
+
+    /// The rank `distance` (at most `size`) places behind in the ring.
+    pub(crate) const fn behind(&self, distance: u32) -> u32 {
+        self.ahead(self.size - distance)
+    }
+}
+
+/// Why there is no such ring: the caller's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    /// A number is out of its range.
+    #[error("{what} is {value}, but must be {least} to {most}")]
+    OutOfRange {
+        /// Which number.
+        what: &'static str,
+        /// What it is.
+        value: u32,
+        /// The least that is allowed.
+        least: u32,
+        /// The most that is allowed.
+        most: u32,
+    },
+}
+
+const MAX_SIZE: u32 = 65536;
+const MAX_LANES: u32 = 64;
+const MAX_SLOTS: u32 = 1024;
+const MAX_SLOT_BYTES: u32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_has_its_range() {
+        let good = Settings::default();
+        let bad = [
+            (0, 0, good),
+            (0, 65537, good),
+            (5, 5, good),
+            (0, 2, Settings { lanes: 0, ..good }),
+            (0, 2, Settings { lanes: u32::MAX, split: true, ..good }),
+            (0, 2, Settings { slots: 1025, ..good }),
+            (0, 2, Settings { slot_bytes: 7, ..good }),
+            (0, 2, Settings { slot_bytes: 31, lanes: 4, split: true, ..good }),
+            (0, 2, Settings { slot_bytes: u32::MAX, ..good }),
+        ];
+        for (rank, size, settings) in bad {
+            assert!(Geometry::new(rank, size, settings).is_err(), "{rank} {size} {settings:?}");
+        }
+        let split = Settings { slot_bytes: 32, lanes: 4, split: true, ..good };
+        assert_eq!(Geometry::new(0, 2, split).unwrap().max_piece(8), 1);
+    }
+}

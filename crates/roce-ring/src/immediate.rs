@@ -1,0 +1,83 @@
+//! The 32 bits that say what a message is.
+
+/// What an immediate says.
+///
+/// ```
+/// use roce_ring::{Immediate, Label};
+///
+/// let label = Label { number: 1, signature: 0x31f4 };
+/// assert_eq!(Immediate::Slot(label).to_bits(), 0x0001_31f4);
+/// assert_eq!(Immediate::from_bits(0x8000_0002), Immediate::Credit { consumed: 2 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Immediate {
+    /// Data of an operation, in a slot.
+    Slot(Label),
+    /// Data of an operation, in place in the output.
+    Window(Label),
+    /// How many DATA messages of the lane were consumed since the beginning, mod 2^30.
+    Credit {
+        /// That number.
+        consumed: u32,
+    },
+    /// The window record for an operation was written.
+    Announce(Label),
+}
+
+impl Immediate {
+    /// Reads an immediate; every value means something.
+    pub const fn from_bits(bits: u32) -> Self {
+        let label =
+            Label { number: (bits >> 16) as u16 & Label::NUMBER_MASK, signature: bits as u16 };
+        match bits >> 30 {
+            0 => Self::Slot(label),
+            1 => Self::Window(label),
+            2 => Self::Credit { consumed: bits & Self::CREDIT_MASK },
+            _ => Self::Announce(label),
+        }
+    }
+
+    /// Writes an immediate. The highest byte goes first on the wire.
+    pub const fn to_bits(self) -> u32 {
+        match self {
+            Self::Slot(label) => label.to_bits(),
+            Self::Window(label) => 1 << 30 | label.to_bits(),
+            Self::Credit { consumed } => 2 << 30 | consumed & Self::CREDIT_MASK,
+            Self::Announce(label) => 3 << 30 | label.to_bits(),
+        }
+    }
+
+    pub(crate) const CREDIT_MASK: u32 = (1 << 30) - 1;
+}
+
+/// Which operation a message belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Label {
+    /// The operation's number mod 2^14.
+    pub number: u16,
+    /// The operation's [`signature`](crate::Operation::signature).
+    pub signature: u16,
+}
+
+impl Label {
+    pub(crate) const NUMBER_MASK: u16 = (1 << 14) - 1;
+
+    const fn to_bits(self) -> u32 {
+        ((self.number & Self::NUMBER_MASK) as u32) << 16 | self.signature as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_immediate_is_written_back_as_it_came() {
+        // All kinds, all bits alone, and a spread of others.
+        let single = (0..32).map(|bit| 1 << bit);
+        let spread = (0..1000_u32).map(|i| i.wrapping_mul(0x9e37_79b9));
+        for bits in single.chain(spread).chain([0, u32::MAX]) {
+            assert_eq!(Immediate::from_bits(bits).to_bits(), bits, "{bits:#x}");
+        }
+    }
+}

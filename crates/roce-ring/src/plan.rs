@@ -1,0 +1,104 @@
+//! Which messages a rank sends and receives in an operation.
+
+use crate::{Geometry, Operation, OperationError, Span};
+
+/// All messages of one rank in one operation, computed as they are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    _geometry: Geometry,
+    _operation: Operation,
+}
+
+/// A message to the next rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// Its place in the order of sends: 0, 1, …
+    pub index: u64,
+    /// The step of the operation.
+    pub step: u32,
+    /// The piece of the step's chunk.
+    pub piece: u64,
+    /// The lane it travels on.
+    pub lane: u32,
+    /// What is sent.
+    pub from: Span,
+    /// Where it goes at the next rank.
+    pub to: Target,
+    /// The receive that must have been consumed before.
+    pub after: Option<u64>,
+}
+
+/// A message from the previous rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// Its place in the order of receives: 0, 1, …
+    pub index: u64,
+    /// The step of the operation.
+    pub step: u32,
+    /// The piece of the step's chunk.
+    pub piece: u64,
+    /// The lane it travels on.
+    pub lane: u32,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Where it comes to.
+    pub to: Target,
+    /// What is done with it.
+    pub then: Then,
+    /// The send that must be completed before: it reads what is overwritten now.
+    pub after_sent: Option<u64>,
+}
+
+/// Where a message goes at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Into the slot whose turn it is.
+    Slot,
+    /// Into the output.
+    Window {
+        /// The first byte's distance from the start of the output.
+        offset: u64,
+    },
+}
+
+/// What is done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing: it is in place, or empty.
+    Nothing,
+    /// It is copied out of its slot.
+    Copy {
+        /// Where to.
+        into: Span,
+    },
+    /// It is combined with what the rank has.
+    Reduce {
+        /// The right operand; the message is the left one.
+        own: Span,
+        /// Where the result goes.
+        into: Span,
+        /// By how much to divide the result, if at all.
+        divide_by: Option<u32>,
+    },
+}
+
+impl Plan {
+    /// The plan of `geometry`'s rank for `operation`.
+    ///
+    /// # Errors
+    /// [`OperationError`] when there can be no such operation.
+    pub fn new(operation: &Operation, geometry: &Geometry) -> Result<Self, OperationError> {
+        operation.check(geometry.size())?;
+        Ok(Self { _geometry: *geometry, _operation: *operation })
+    }
+
+    /// The messages to the next rank, in their order.
+    pub fn sends(&self) -> impl Iterator<Item = Send> + use<> {
+        std::iter::empty()
+    }
+
+    /// The messages from the previous rank, in their order.
+    pub fn receives(&self) -> impl Iterator<Item = Receive> + use<> {
+        std::iter::empty()
+    }
+}

@@ -1,0 +1,90 @@
+//! The operators of reductions.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How two values become one.
+///
+/// Integers wrap around; floats round at every step. An average is a sum, divided once at the
+/// end by who owns the finished elements.
+///
+/// ```
+/// use roce_ring::ReduceOp;
+///
+/// assert_eq!("avg".parse(), Ok(ReduceOp::Avg));
+/// assert_eq!((ReduceOp::Avg.code(), ReduceOp::Avg.name()), (4, "avg"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// Left plus right.
+    Sum,
+    /// Left times right.
+    Prod,
+    /// The larger; a number wins against a NaN, the left of two equals stays.
+    Max,
+    /// The smaller; a number wins against a NaN, the left of two equals stays.
+    Min,
+    /// The sum over all ranks, divided by their number; integers truncate toward zero.
+    Avg,
+}
+
+impl ReduceOp {
+    /// All operators, in the order of their codes.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Max, Self::Min, Self::Avg];
+
+    /// The number that stands for the operator in messages: the one NCCL uses.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Sum => 0,
+            Self::Prod => 1,
+            Self::Max => 2,
+            Self::Min => 3,
+            Self::Avg => 4,
+        }
+    }
+
+    /// The name that nccl-tests prints.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Max => "max",
+            Self::Min => "min",
+            Self::Avg => "avg",
+        }
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ReduceOp {
+    type Err = UnknownReduceOp;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReduceOp> {
+        let found = Self::ALL.into_iter().find(|op| op.name() == text);
+        found.ok_or_else(|| UnknownReduceOp(text.to_owned()))
+    }
+}
+
+/// A name that stands for no operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no operator {0:?}; use sum, prod, max, min or avg")]
+pub struct UnknownReduceOp(pub String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_is_found_by_its_name_and_at_its_code() {
+        for (code, op) in ReduceOp::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(op.code()), code);
+            assert_eq!(op.name().parse(), Ok(op));
+        }
+        assert_eq!("xor".parse::<ReduceOp>(), Err(UnknownReduceOp("xor".into())));
+    }
+}

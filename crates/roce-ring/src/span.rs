@@ -1,0 +1,38 @@
+//! Where bytes lie at a rank.
+
+/// Memory of a rank that computations and messages use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The caller's input.
+    Input,
+    /// The caller's output: in place, it overlaps the input.
+    Output,
+    /// The rank's own memory for intermediate results, of
+    /// [`scratch_bytes`](crate::Geometry::scratch_bytes).
+    Scratch,
+    /// A staging slot, into which the previous rank writes.
+    Slot {
+        /// Of which lane.
+        lane: u32,
+        /// Which of the lane's slots.
+        index: u32,
+    },
+}
+
+/// A run of bytes in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// In which place.
+    pub place: Place,
+    /// The first byte's distance from the start of the place.
+    pub offset: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
+impl Span {
+    /// `len` bytes of `place` from `offset` on.
+    pub const fn new(place: Place, offset: u64, len: u64) -> Self {
+        Self { place, offset, len }
+    }
+}

@@ -1,0 +1,61 @@
+//! Where a rank's output lies.
+
+/// Where the next rank's output lies for one operation: 24 bytes that it writes to us.
+///
+/// ```
+/// use roce_ring::WindowRecord;
+///
+/// let record = WindowRecord { address: 0x1000, length: 64, key: 7 };
+/// assert_eq!(WindowRecord::from_bytes(&record.to_bytes()), record);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WindowRecord {
+    /// Address of the output buffer.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its remote key.
+    pub key: u32,
+}
+
+impl WindowRecord {
+    /// Bytes of a record.
+    pub const LEN: usize = 24;
+
+    /// Reads a record; the last four bytes are not looked at.
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_be_bytes(word)
+        };
+        Self { address: word(0), length: word(8), key: (word(16) >> 32) as u32 }
+    }
+
+    /// Writes a record, big-endian.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.address.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.length.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.key.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_big_endian_with_zeroes_at_its_end() {
+        let record =
+            WindowRecord { address: 0x0102_0304_0506_0708, length: 0x1112, key: 0x2122_2324 };
+        let bytes = record.to_bytes();
+        let expected = [
+            1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0x11, 0x12, 0x21, 0x22, 0x23, 0x24, 0, 0, 0,
+            0,
+        ];
+        assert_eq!(bytes, expected);
+        assert_eq!(WindowRecord::from_bytes(&bytes), record);
+    }
+}
