@@ -95,24 +95,33 @@ impl Image {
 
     /// Compiles a C program against the guest's headers and libraries; returns where it is.
     ///
-    /// All C files of the folder `sources` make one program, which gets the folder's name.
-    /// `libraries` are names as after `-l`. The program stands in [`Image::directory`]; put it
-    /// into a running guest with [`crate::Guest::push`].
+    /// `sources` are C files, and folders whose C files are all meant; the program gets the name of
+    /// the first of them. `libraries` are names as after `-l`. The program stands in
+    /// [`Image::directory`]; put it into a running guest with [`crate::Guest::push`].
     ///
     /// # Errors
     /// [`GuestError::ToolFailed`] with the compiler's last lines.
-    pub fn compile(&self, sources: &Path, libraries: &[&str]) -> Result<PathBuf, GuestError> {
-        let name = sources.file_name().map_or("program".into(), |name| name.to_string_lossy());
+    pub fn compile(&self, sources: &[&Path], libraries: &[&str]) -> Result<PathBuf, GuestError> {
+        let mut files = Vec::new();
+        for source in sources {
+            if source.is_dir() {
+                let names = list(source)?.into_iter().filter(|name| name.ends_with(".c"));
+                files.extend(names.map(|name| source.join(name)));
+            } else {
+                files.push(source.to_path_buf());
+            }
+        }
+        let name = sources.first().and_then(|source| source.file_stem());
+        let name = name.map_or("program".into(), |name| name.to_string_lossy());
         let program = self.directory.join(&*name);
         // Written beside and renamed: another process may be reading the program just now.
         let fresh = self.directory.join(format!("{name}.{}", std::process::id()));
         let root = self.root();
         let lib = root.join("usr/lib/x86_64-linux-gnu");
-        let files = list(sources)?.into_iter().filter(|name| name.ends_with(".c"));
         run_tool(Tool::Cc, |cc| {
             cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-o"]).arg(&fresh);
             cc.arg("-isystem").arg(root.join("usr/include"));
-            cc.args(files.map(|name| sources.join(name))).arg("-L").arg(&lib);
+            cc.args(files).arg("-L").arg(&lib);
             cc.arg(format!("-Wl,-rpath-link,{}", lib.display()));
             cc.args(libraries.iter().map(|name| format!("-l{name}")))
         })?;

@@ -47,7 +47,7 @@ impl Agent {
     /// When there is no compiler, or the guest is gone.
     pub fn install(image: &Image, guest: &Guest) -> Result<(), Fault> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/rxe_agent");
-        let program = image.compile(&source, &["ibverbs"])?;
+        let program = image.compile(&[&source], &["ibverbs"])?;
         let bytes = std::fs::read(&program)
             .map_err(|error| Fault::Wrong(format!("{}: {error}", program.display())))?;
         Ok(guest.push(PROGRAM, &bytes, 0o755)?)
