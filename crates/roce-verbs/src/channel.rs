@@ -61,6 +61,10 @@ impl Shared {
         self.reported.notify_one();
     }
 
+    fn is_empty(&self) -> bool {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     fn take(&self) -> Option<Arc<QueueInner>> {
         loop {
             let event = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
@@ -105,6 +109,35 @@ impl CompletionChannel {
             found.is_some()
         })?;
         Ok(found)
+    }
+
+    /// Sleeps until a queue reports on any of `channels`, or `beside` becomes readable, or
+    /// `timeout` is over. Meanwhile this thread drives the devices of all channels.
+    ///
+    /// For programs that use several devices, or that hear of other things on a socket.
+    /// What came is found by [`poll`](Self::poll).
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_any(
+        channels: &[&Self],
+        beside: BorrowedFd<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<(), Error> {
+        let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
+        let mut cores: Vec<&Core> = Vec::with_capacity(channels.len());
+        for channel in channels {
+            // Two channels may belong to one device, which is driven once.
+            if !cores.iter().any(|core| std::ptr::eq(*core, &*channel.core)) {
+                cores.push(&channel.core);
+            }
+        }
+        let mut fds: Vec<_> = channels.iter().map(|channel| channel.as_fd()).collect();
+        fds.push(beside);
+        let reported = |channel: &&Self| !channel.shared.is_empty();
+        Core::drive_all_until(&cores, deadline, &fds, |beside_is_readable| {
+            beside_is_readable || channels.iter().any(reported)
+        })
     }
 
     /// Waits as [`wait`](Self::wait) does, without holding a thread: for tokio or any

@@ -178,36 +178,53 @@ impl Core {
         fd: BorrowedFd<'_>,
         mut done: impl FnMut() -> bool,
     ) -> Result<(), Error> {
-        self.check_alive()?;
-        let shared = &self.shared;
-        let _driving = Driving::begin(shared);
-        let mut last_work = shared.now();
+        Self::drive_all_until(&[self], deadline, &[fd], |_| done())
+    }
+
+    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` is told
+    /// whether the last of `fds` was readable after a sleep.
+    pub(crate) fn drive_all_until(
+        cores: &[&Self],
+        deadline: Option<std::time::Instant>,
+        fds: &[BorrowedFd<'_>],
+        mut done: impl FnMut(bool) -> bool,
+    ) -> Result<(), Error> {
+        cores.iter().try_for_each(|core| core.check_alive())?;
+        let _driving: Vec<_> = cores.iter().map(|core| Driving::begin(&core.shared)).collect();
+        let spin = cores.iter().map(|core| core.shared.spin).max().unwrap_or_default();
+        let mut last_work = std::time::Instant::now();
+        let mut last_is_readable = false;
         loop {
-            if done() {
+            if done(last_is_readable) {
                 return Ok(());
             }
-            let now = shared.now();
-            if deadline.is_some_and(|at| std::time::Instant::now() >= at) {
+            let now = std::time::Instant::now();
+            if deadline.is_some_and(|at| now >= at) {
                 return Ok(());
             }
-            let wake_at = {
+            let mut worked = false;
+            let mut limit = deadline.map(|at| at.saturating_duration_since(now));
+            for shared in cores.iter().map(|core| &core.shared) {
+                let now = shared.now();
                 let mut engine = shared.lock();
-                if shared.round(&mut engine, now).worked() {
-                    last_work = now;
-                    continue;
+                worked |= shared.round(&mut engine, now).worked();
+                if let Some(at) = shared.wake_at(&engine, now) {
+                    let wait = at.saturating_since(now);
+                    limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
                 }
-                shared.wake_at(&engine, now)
-            };
-            if now.saturating_since(last_work) < shared.spin {
+            }
+            if worked {
+                last_work = now;
+                continue;
+            }
+            if now.duration_since(last_work) < spin {
                 std::thread::yield_now();
                 continue;
             }
-            let mut limit = wake_at.map(|at| at.saturating_since(now));
-            if let Some(at) = deadline {
-                let left = at.saturating_duration_since(std::time::Instant::now());
-                limit = Some(limit.map_or(left, |limit| limit.min(left)));
-            }
-            shared.sleep(&[fd], true, limit)?;
+            let devices = cores.iter().flat_map(|core| &core.shared.device_fds);
+            let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
+            let readable = sleep(&all, limit)?;
+            last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
         }
     }
 
@@ -281,27 +298,6 @@ impl Shared {
         let _written = self.wake.write(1);
     }
 
-    /// Sleeps until one of the descriptors is readable or the time is over.
-    fn sleep(
-        &self,
-        fds: &[BorrowedFd<'_>],
-        devices: bool,
-        limit: Option<Duration>,
-    ) -> Result<(), Error> {
-        let watch = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        let mut set: Vec<PollFd<'_>> = fds.iter().map(|fd| watch(*fd)).collect();
-        if devices {
-            set.extend(self.device_fds.iter().map(|fd| watch(fd.as_fd())));
-        }
-        let timeout = limit.map(|limit| {
-            nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600)))
-        });
-        match nix::poll::ppoll(&mut set, timeout, None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(errno) => Err(std::io::Error::from(errno).into()),
-        }
-    }
-
     /// Whether someone else is driving, as far as can be told.
     fn is_driven(&self, now: Instant) -> bool {
         let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
@@ -365,13 +361,29 @@ impl Shared {
             .is_some_and(|at| devices && at.as_nanos() < until);
         let stopping = self.stopping.load(Ordering::Acquire);
         if !set_meanwhile && !stopping {
-            let fds = [self.wake.as_fd(), news.as_fd()];
-            if let Err(error) = self.sleep(&fds, devices, limit) {
+            let mut fds = vec![self.wake.as_fd(), news.as_fd()];
+            if devices {
+                fds.extend(self.device_fds.iter().map(|fd| fd.as_fd()));
+            }
+            if let Err(error) = sleep(&fds, limit) {
                 tracing::error!(%error, "the device's thread cannot sleep");
             }
         }
         self.wakes_at.store(0, Ordering::Release);
         let _read = self.wake.read();
+    }
+}
+
+/// Sleeps until one of the descriptors is readable or the time is over, and says which are.
+fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<Vec<bool>, Error> {
+    let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    let timeout = limit.map(|limit| {
+        nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600)))
+    });
+    match nix::poll::ppoll(&mut set, timeout, None) {
+        Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
+        Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
     }
 }
 

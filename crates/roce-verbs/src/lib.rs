@@ -58,6 +58,9 @@ mod memory_region;
 mod netlink;
 mod path;
 mod port;
+// One `nop` for each probe.
+#[allow(unsafe_code)]
+pub mod probes;
 mod protection_domain;
 mod queue_pair;
 // The only place that touches registered memory through a pointer.

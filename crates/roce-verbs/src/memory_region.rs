@@ -55,6 +55,10 @@ impl MemoryRegion {
         Self(Arc::new(Registered { core, mapping, key, iova }))
     }
 
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.0.mapping
+    }
+
     /// The key by which own work requests name the region.
     pub fn lkey(&self) -> u32 {
         self.0.key

@@ -58,7 +58,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let mapping = Mapping::allocate(len, options.huge_pages)
             .map_err(|source| Error::Register { address: 0, len, source })?;
-        self.enter(mapping, access, options)
+        self.enter(Arc::new(mapping), access, options)
     }
 
     /// Registers memory that the caller owns; as `ibv_reg_mr`.
@@ -85,12 +85,29 @@ impl ProtectionDomain {
         // SAFETY: the caller's promise is the one that `borrow` asks for.
         let mapping = unsafe { Mapping::borrow(address, len, writable) }
             .map_err(|source| Error::Register { address: address as u64, len, source })?;
-        self.enter(mapping, access, options)
+        self.enter(Arc::new(mapping), access, options)
+    }
+
+    /// Registers the memory of `region` once more: with this domain, which may belong to
+    /// another device, under a key of its own and with rights of its own. Peers name its
+    /// first byte by the real address.
+    ///
+    /// This is how one buffer serves several interfaces. The memory stays until the last
+    /// region over it is gone.
+    ///
+    /// # Errors
+    /// As [`register_with`](Self::register_with).
+    pub fn register_shared(
+        &self,
+        region: &MemoryRegion,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        self.enter(Arc::clone(region.mapping()), access, RegisterOptions::default())
     }
 
     fn enter(
         &self,
-        mapping: Mapping,
+        mapping: Arc<Mapping>,
         access: AccessFlags,
         options: RegisterOptions,
     ) -> Result<MemoryRegion, Error> {
@@ -98,7 +115,6 @@ impl ProtectionDomain {
         if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
             return Err(Error::RemoteWithoutLocalWrite);
         }
-        let mapping = Arc::new(mapping);
         let registration = Registration {
             pd: self.handle,
             access,

@@ -6,6 +6,7 @@ use roce_transport::{
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use super::{Trace, TraceKind};
+use crate::probes;
 
 /// The engine's observer: fires the probes, and feeds the trace if there is one.
 #[derive(Clone, Debug, Default)]
@@ -27,14 +28,19 @@ impl Watcher {
     }
 
     /// The application took a completion.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn polled(&self, completion: &Completion) {
         let Completion { work_id, operation, status, byte_len: bytes, .. } = *completion;
+        probes::poll_cq(completion);
         self.note(completion.qpn, || TraceKind::PollCq { work_id, operation, status, bytes });
     }
 }
 
 // The engine's own instants are one for each round; the trace stamps what it is told.
+//
+// What fires a probe is never inlined: each probe is then at one place alone, which every
+// tool can watch. And it is always linked, or a note would be left that names no place:
+// the linker drops functions that nobody calls, but not what notes say of them.
 impl Observer for Watcher {
     fn packet_dropped(&mut self, _at: Instant, qpn: Qpn, psn: Psn, why: &'static str) {
         self.note(qpn, || TraceKind::Dropped { psn, why });
@@ -44,23 +50,33 @@ impl Observer for Watcher {
         self.note(qpn, || TraceKind::Refused { psn, why: *why });
     }
 
+    #[inline(never)]
     fn nak_sent(&mut self, _at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
+        probes::nak_sent(qpn, psn, code);
         self.note(qpn, || TraceKind::NakSent { psn, code });
     }
 
+    #[inline(never)]
     fn nak_received(&mut self, _at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
+        probes::nak_received(qpn, psn, code);
         self.note(qpn, || TraceKind::NakReceived { psn, code });
     }
 
+    #[inline(never)]
     fn rnr_sent(&mut self, _at: Instant, qpn: Qpn, psn: Psn) {
+        probes::rnr_sent(qpn, psn);
         self.note(qpn, || TraceKind::RnrSent { psn });
     }
 
+    #[inline(never)]
     fn rnr_received(&mut self, _at: Instant, qpn: Qpn, psn: Psn, timer: RnrTimer) {
+        probes::rnr_received(qpn, psn, timer);
         self.note(qpn, || TraceKind::RnrReceived { psn, timer });
     }
 
+    #[inline(never)]
     fn went_back(&mut self, _at: Instant, qpn: Qpn, to: Psn, why: GoBack) {
+        probes::retransmit(qpn, to, why);
         self.note(qpn, || TraceKind::Retransmit { from: to, cause: why });
     }
 
@@ -72,10 +88,13 @@ impl Observer for Watcher {
         self.note(qpn, || TraceKind::WindowResized { packets });
     }
 
+    #[inline(never)]
     fn state_changed(&mut self, _at: Instant, qpn: Qpn, from: QpState, to: QpState) {
+        probes::modify_qp(qpn, from, to);
         self.note(qpn, || TraceKind::StateChanged { from, to });
     }
 
+    #[inline(never)]
     fn posted_send(
         &mut self,
         _at: Instant,
@@ -84,10 +103,13 @@ impl Observer for Watcher {
         operation: CompletionOperation,
         bytes: u64,
     ) {
+        probes::post_send(qpn, work_id, operation, bytes);
         self.note(qpn, || TraceKind::PostSend { work_id, operation, bytes });
     }
 
+    #[inline(never)]
     fn posted_recv(&mut self, _at: Instant, qpn: Qpn, work_id: u64) {
+        probes::post_recv(qpn, work_id);
         self.note(qpn, || TraceKind::PostRecv { work_id });
     }
 
@@ -99,4 +121,31 @@ impl Observer for Watcher {
     fn transmitted(&mut self, _at: Instant, qpn: Qpn, packets: usize) {
         self.note(qpn, || TraceKind::Transmitted { packets });
     }
+}
+
+/// Sees to it that every probe is in every program.
+#[used]
+static PROBES: Probes = Probes {
+    polled: Watcher::polled,
+    posted_send: <Watcher as Observer>::posted_send,
+    posted_recv: <Watcher as Observer>::posted_recv,
+    state_changed: <Watcher as Observer>::state_changed,
+    went_back: <Watcher as Observer>::went_back,
+    naks: [<Watcher as Observer>::nak_sent, <Watcher as Observer>::nak_received],
+    rnr_sent: <Watcher as Observer>::rnr_sent,
+    rnr_received: <Watcher as Observer>::rnr_received,
+};
+
+type OnNak = fn(&mut Watcher, Instant, Qpn, Psn, NakCode);
+
+#[allow(dead_code, reason = "nobody reads it; it is there to be pointed from")]
+struct Probes {
+    polled: fn(&Watcher, &Completion),
+    posted_send: fn(&mut Watcher, Instant, Qpn, u64, CompletionOperation, u64),
+    posted_recv: fn(&mut Watcher, Instant, Qpn, u64),
+    state_changed: fn(&mut Watcher, Instant, Qpn, QpState, QpState),
+    went_back: fn(&mut Watcher, Instant, Qpn, Psn, GoBack),
+    naks: [OnNak; 2],
+    rnr_sent: fn(&mut Watcher, Instant, Qpn, Psn),
+    rnr_received: fn(&mut Watcher, Instant, Qpn, Psn, RnrTimer),
 }
