@@ -96,12 +96,18 @@ impl ProtectionDomain {
     /// region over it is gone.
     ///
     /// # Errors
-    /// As [`register_with`](Self::register_with).
+    /// [`Error::Register`] where the memory belongs to the caller, whose promise was for one
+    /// region; otherwise as [`register_with`](Self::register_with).
     pub fn register_shared(
         &self,
         region: &MemoryRegion,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
+        if !region.mapping().is_owned() {
+            let reason = "the memory is the caller's, who registers it again";
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+            return Err(Error::Register { address: region.address(), len: region.len(), source });
+        }
         self.enter(Arc::clone(region.mapping()), access, RegisterOptions::default())
     }
 

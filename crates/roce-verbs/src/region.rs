@@ -142,6 +142,11 @@ impl Mapping {
         Ok(Self { base: start, len, owned: None })
     }
 
+    /// Whether the memory lives as long as this value, whatever its owner does.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owned.is_some()
+    }
+
     /// Where the mapping starts, as a number to send to a peer.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr() as u64
