@@ -377,9 +377,8 @@ impl Shared {
 /// Sleeps until one of the descriptors is readable or the time is over, and says which are.
 fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<Vec<bool>, Error> {
     let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    let timeout = limit.map(|limit| {
-        nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600)))
-    });
+    let timeout = limit
+        .map(|limit| nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600))));
     match nix::poll::ppoll(&mut set, timeout, None) {
         Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
         Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
