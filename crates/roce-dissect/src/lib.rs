@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod dissector;
 mod explain;
 mod finding;
@@ -53,6 +54,7 @@ mod time;
 mod tree;
 mod words;
 
+pub use capture::{Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use finding::{Finding, Rate, Severity, Short, Unchecked};

@@ -1,0 +1,88 @@
+//! Bytes read ahead, lent out without a copy.
+
+use std::io::{self, Read};
+
+/// A window onto what is read, in bounded memory.
+pub(super) struct Buffer<R> {
+    reader: R,
+    memory: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Of `start`, from the start of the file.
+    offset: u64,
+    ended: bool,
+}
+
+impl<R> std::fmt::Debug for Buffer<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffer").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl<R: Read> Buffer<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, memory: vec![0; CAPACITY], start: 0, end: 0, offset: 0, ended: false }
+    }
+
+    /// Reads until `need` bytes are there; false where the file ends before.
+    ///
+    /// Asking for more than [`CAPACITY`] finds as much as fits, and is false.
+    #[inline]
+    pub(super) fn fill(&mut self, need: usize) -> io::Result<bool> {
+        if self.end - self.start >= need {
+            return Ok(true);
+        }
+        self.read_more(need)
+    }
+
+    fn read_more(&mut self, need: usize) -> io::Result<bool> {
+        if self.start + need > self.memory.len() {
+            self.memory.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        while self.end - self.start < need && !self.ended && self.end < self.memory.len() {
+            match self.reader.read(&mut self.memory[self.end..]) {
+                Ok(0) => self.ended = true,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.end - self.start >= need)
+    }
+
+    /// What is there.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.end]
+    }
+
+    /// Goes on behind the next `len` bytes that are there.
+    #[inline]
+    pub(super) fn consume(&mut self, len: usize) {
+        let len = len.min(self.end - self.start);
+        self.start += len;
+        self.offset += len as u64;
+    }
+
+    /// Goes on behind the next `len` bytes, there or not; false where the file ends before.
+    pub(super) fn skip(&mut self, mut len: u64) -> io::Result<bool> {
+        while len > 0 {
+            if !self.fill(1)? {
+                return Ok(false);
+            }
+            let step = (self.bytes().len() as u64).min(len);
+            self.consume(step as usize);
+            len -= step;
+        }
+        Ok(true)
+    }
+
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// More than four times the longest frame, so that little is moved about.
+const CAPACITY: usize = 2 << 20;

@@ -1,0 +1,155 @@
+//! pcap: a header, then packets.
+
+use std::io::{self, Read};
+
+use super::buffer::Buffer;
+use super::{Damage, DamageKind, Event, LONGEST_FRAME};
+use crate::{LinkType, RawFrame, Timestamp};
+
+/// What the file's header says, and where we are.
+#[derive(Debug)]
+pub(super) struct Pcap {
+    big_endian: bool,
+    /// Nanoseconds to one unit of a packet's second time field.
+    unit: u32,
+    link: LinkType,
+    /// Of the frame that was lent out, to be left behind.
+    lent: usize,
+    /// Seconds of the last packet: another that is far from it is no packet.
+    last_seconds: Option<u32>,
+}
+
+struct Header {
+    seconds: u32,
+    fraction: u32,
+    captured: usize,
+    original: u32,
+}
+
+impl Pcap {
+    pub(super) fn knows(magic: [u8; 4]) -> bool {
+        matches!(order_and_unit(magic), Some(_))
+    }
+
+    /// `None` where the file ends in its header.
+    pub(super) fn open<R: Read>(buffer: &mut Buffer<R>) -> io::Result<Option<Self>> {
+        if !buffer.fill(FILE_HEADER_LEN)? {
+            return Ok(None);
+        }
+        let bytes = buffer.bytes();
+        let magic = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        let Some((big_endian, unit)) = order_and_unit(magic) else { return Ok(None) };
+        let network = word(bytes, 20, big_endian);
+        buffer.consume(FILE_HEADER_LEN);
+        // The upper bits say how long a frame check sequence is: it stands behind the packet.
+        let link = LinkType::from_code(network & 0xffff);
+        Ok(Some(Self { big_endian, unit, link, lent: 0, last_seconds: None }))
+    }
+
+    pub(super) fn next_event<'a, R: Read>(
+        &mut self,
+        buffer: &'a mut Buffer<R>,
+        number: u64,
+    ) -> io::Result<Option<Event<'a>>> {
+        buffer.consume(std::mem::take(&mut self.lent));
+        if !buffer.fill(HEADER_LEN)? {
+            return Ok(cut(buffer));
+        }
+        let header = self.header(buffer.bytes());
+        if header.captured > LONGEST_FRAME {
+            return self.find_next(buffer).map(Some);
+        }
+        let len = HEADER_LEN + header.captured;
+        if !buffer.fill(len)? {
+            return Ok(cut(buffer));
+        }
+        self.lent = len;
+        self.last_seconds = Some(header.seconds);
+        let nanos = u64::from(header.seconds) * 1_000_000_000
+            + u64::from(header.fraction) * u64::from(self.unit);
+        Ok(Some(Event::Frame(RawFrame {
+            number,
+            time: Timestamp(nanos),
+            link: self.link,
+            original_len: header.original,
+            bytes: &buffer.bytes()[HEADER_LEN..len],
+            segment_len: None,
+        })))
+    }
+
+    fn header(&self, bytes: &[u8]) -> Header {
+        let word = |at| word(bytes, at, self.big_endian);
+        Header {
+            seconds: word(0),
+            fraction: word(4),
+            captured: word(8) as usize,
+            original: word(12),
+        }
+    }
+
+    /// Looks for the next place where two packet headers in a row make sense.
+    fn find_next<R: Read>(&self, buffer: &mut Buffer<R>) -> io::Result<Event<'static>> {
+        let offset = buffer.offset();
+        loop {
+            buffer.consume(1);
+            if !buffer.fill(HEADER_LEN)? {
+                buffer.consume(HEADER_LEN);
+                break;
+            }
+            let header = self.header(buffer.bytes());
+            if !self.is_plausible(&header) {
+                continue;
+            }
+            let next = HEADER_LEN + header.captured;
+            let whole = buffer.fill(next + HEADER_LEN)?;
+            let bytes = buffer.bytes();
+            let fits = match bytes.get(next..) {
+                Some(behind) if whole => self.is_plausible(&self.header(behind)),
+                Some(behind) => behind.is_empty(),
+                None => false,
+            };
+            if fits {
+                break;
+            }
+        }
+        let skipped = buffer.offset() - offset;
+        Ok(Event::Damage(Damage { offset, kind: DamageKind::PacketHeader, skipped }))
+    }
+
+    fn is_plausible(&self, header: &Header) -> bool {
+        let near = |last: u32| header.seconds.abs_diff(last) <= SECONDS_PER_DAY;
+        (1..=LONGEST_FRAME).contains(&header.captured)
+            && header.original as usize >= header.captured
+            && header.original as usize <= LONGEST_FRAME
+            && u64::from(header.fraction) * u64::from(self.unit) < 1_000_000_000
+            && self.last_seconds.is_none_or(near)
+    }
+}
+
+/// The file ended: right behind a packet, or in the middle of one.
+fn cut<R: Read>(buffer: &mut Buffer<R>) -> Option<Event<'static>> {
+    let (offset, skipped) = (buffer.offset(), buffer.bytes().len() as u64);
+    buffer.consume(usize::MAX);
+    let damage = Damage { offset, kind: DamageKind::Cut, skipped };
+    (skipped > 0).then_some(Event::Damage(damage))
+}
+
+/// Byte order, and nanoseconds to a unit of time, by the first bytes of a file.
+fn order_and_unit(magic: [u8; 4]) -> Option<(bool, u32)> {
+    match magic {
+        [0xd4, 0xc3, 0xb2, 0xa1] => Some((false, 1000)),
+        [0xa1, 0xb2, 0xc3, 0xd4] => Some((true, 1000)),
+        [0x4d, 0x3c, 0xb2, 0xa1] => Some((false, 1)),
+        [0xa1, 0xb2, 0x3c, 0x4d] => Some((true, 1)),
+        _ => None,
+    }
+}
+
+fn word(bytes: &[u8], at: usize, big_endian: bool) -> u32 {
+    let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+    if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+}
+
+const FILE_HEADER_LEN: usize = 24;
+const HEADER_LEN: usize = 16;
+const SECONDS_PER_DAY: u32 = 86_400;

@@ -1,0 +1,237 @@
+use std::io::Read;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::LinkType;
+
+/// Frames and damages, as text that is easy to compare.
+fn read(file: &[u8]) -> Vec<String> {
+    read_from(file)
+}
+
+fn read_from(reader: impl Read) -> Vec<String> {
+    let mut capture = match Capture::open(reader) {
+        Ok(capture) => capture,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut seen = Vec::new();
+    while let Some(event) = capture.next_event().unwrap() {
+        seen.push(match event {
+            Event::Frame(frame) => format!(
+                "#{} {} {} {:02x?} of {}",
+                frame.number, frame.time, frame.link, frame.bytes, frame.original_len
+            ),
+            Event::Damage(damage) => damage.to_string(),
+        });
+    }
+    seen
+}
+
+type Order = fn(u32) -> [u8; 4];
+
+fn pcap_header(magic: u32, link: u32, order: Order) -> Vec<u8> {
+    [magic, 0x0004_0002, 0, 0, 65_535, link].map(order).concat()
+}
+
+fn pcap_packet(seconds: u32, fraction: u32, bytes: &[u8], order: Order) -> Vec<u8> {
+    let len = bytes.len() as u32;
+    let mut packet = [seconds, fraction, len, len].map(order).concat();
+    packet.extend(bytes);
+    packet
+}
+
+fn block(kind: u32, body: &[u8], order: Order) -> Vec<u8> {
+    let padded = body.len().next_multiple_of(4);
+    let len = (padded + 12) as u32;
+    let mut block = [kind, len].map(order).concat();
+    block.extend(body);
+    block.resize(8 + padded, 0);
+    block.extend(order(len));
+    block
+}
+
+fn section(order: Order) -> Vec<u8> {
+    let version = match order(1)[3] {
+        1 => [0, 1, 0, 0],
+        _ => [1, 0, 0, 0],
+    };
+    let body = [&order(0x1a2b_3c4d)[..], &version, &[0xff; 8]].concat();
+    block(SECTION_NUMBER, &body, order)
+}
+
+fn interface(link: u16, options: &[u8], order: Order) -> Vec<u8> {
+    let link = match order(1)[3] {
+        1 => link.to_be_bytes(),
+        _ => link.to_le_bytes(),
+    };
+    let body = [&link[..], &[0, 0], &order(65_535), options].concat();
+    block(1, &body, order)
+}
+
+fn enhanced(interface: u32, ticks: u64, bytes: &[u8], order: Order) -> Vec<u8> {
+    let len = bytes.len() as u32;
+    let words = [interface, (ticks >> 32) as u32, ticks as u32, len, len + 100];
+    let mut body = words.map(order).concat();
+    body.extend(bytes);
+    block(6, &body, order)
+}
+
+const SECTION_NUMBER: u32 = 0x0a0d_0d0a;
+const LITTLE: Order = u32::to_le_bytes;
+const BIG: Order = u32::to_be_bytes;
+
+#[test]
+fn pcap_is_read_in_either_byte_order_and_either_unit_of_time() {
+    for order in [LITTLE, BIG] {
+        for (magic, nanos) in [(0xa1b2_c3d4, "000005000"), (0xa1b2_3c4d, "000000005")] {
+            let mut file = pcap_header(magic, 113, order);
+            file.extend(pcap_packet(7, 5, &[1, 2], order));
+            assert_eq!(read(&file), [format!("#1 7.{nanos} Linux cooked v1 [01, 02] of 2")]);
+        }
+    }
+}
+
+#[test]
+fn pcapng_is_read_in_either_byte_order_with_a_link_and_a_clock_for_each_interface() {
+    for order in [LITTLE, BIG] {
+        let option = |code: u32, len: u32, value: &[u8]| {
+            let head = if order(1)[3] == 1 { code << 16 | len } else { len << 16 | code };
+            [&order(head)[..], value].concat()
+        };
+        let mut file = section(order);
+        file.extend(interface(1, &[], order)); // microseconds
+        file.extend(interface(101, &option(9, 1, &[9, 0, 0, 0]), order)); // nanoseconds
+        file.extend(interface(276, &option(9, 1, &[0x80 | 10, 0, 0, 0]), order)); // 1/1024 s
+        file.extend(enhanced(0, 2_000_001, &[0xaa], order));
+        file.extend(block(0x0bad, &[1, 2, 3], order)); // nobody knows it
+        file.extend(enhanced(1, 2_000_001, &[0xbb; 3], order));
+        file.extend(enhanced(2, 1536, &[0xcc], order));
+        file.extend(block(3, &[&order(2)[..], &[0xdd, 0xee]].concat(), order)); // simple
+        assert_eq!(
+            read(&file),
+            [
+                "#1 2.000001000 Ethernet [aa] of 101",
+                "#2 0.002000001 raw IP [bb, bb, bb] of 103",
+                "#3 1.500000000 Linux cooked v2 [cc] of 101",
+                "#4 1.500000000 Ethernet [dd, ee] of 2",
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_new_section_forgets_the_interfaces_of_the_one_before() {
+    let mut file = section(LITTLE);
+    file.extend(interface(1, &[], LITTLE));
+    file.extend(section(BIG));
+    file.extend(enhanced(0, 0, &[1], BIG));
+    let seen = read(&file);
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].contains("interface 0 was not described"), "{seen:?}");
+}
+
+#[test]
+fn what_is_no_capture_says_what_it_is() {
+    assert_eq!(read(&[]), ["not a capture: it is empty"]);
+    assert!(read(b"hello, world")[0].contains("begins with 68 65 6c 6c"));
+    assert!(read(b"hi")[0].contains("not a capture"));
+    assert!(read(&[0x1f, 0x8b, 8, 0])[0].contains("gunzip"));
+    assert!(read(&pcap_header(0xa1b2_c3d4, 1, LITTLE)[..20])[0].contains("before its first"));
+}
+
+#[test]
+fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
+    let mut pcap = pcap_header(0xa1b2_c3d4, 1, LITTLE);
+    pcap.extend(pcap_packet(1, 0, &[1; 4], LITTLE));
+    let whole = pcap.len();
+    pcap.extend(pcap_packet(2, 0, &[2; 4], LITTLE));
+    let mut pcapng = section(LITTLE);
+    pcapng.extend(interface(1, &[], LITTLE));
+    pcapng.extend(enhanced(0, 0, &[1; 4], LITTLE));
+    let whole_ng = pcapng.len();
+    pcapng.extend(enhanced(0, 0, &[2; 4], LITTLE));
+    for (file, whole) in [(pcap, whole), (pcapng, whole_ng)] {
+        assert_eq!(read(&file).len(), 2);
+        assert_eq!(read(&file[..whole]).len(), 1, "right behind a packet is no cut");
+        for end in whole + 1..file.len() {
+            let seen = read(&file[..end]);
+            assert_eq!(seen.len(), 2, "{end}");
+            assert!(seen[1].contains(&format!("at byte {whole}: it ends in the middle")));
+        }
+    }
+}
+
+#[test]
+fn garbage_between_packets_is_left_out_and_reading_goes_on() {
+    let mut pcap = pcap_header(0xa1b2_c3d4, 1, LITTLE);
+    pcap.extend(pcap_packet(1000, 0, &[1; 4], LITTLE));
+    pcap.extend([0xff; 33]);
+    pcap.extend(pcap_packet(1001, 0, &[2; 4], LITTLE));
+    pcap.extend(pcap_packet(1002, 0, &[3; 4], LITTLE));
+    let mut pcapng = section(LITTLE);
+    pcapng.extend(interface(1, &[], LITTLE));
+    pcapng.extend(enhanced(0, 0, &[1; 4], LITTLE));
+    pcapng.extend([0xff; 33]);
+    pcapng.extend(enhanced(0, 0, &[2; 4], LITTLE));
+    pcapng.extend(enhanced(0, 0, &[3; 4], LITTLE));
+    for file in [pcap, pcapng] {
+        let seen = read(&file);
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        assert!(seen[1].ends_with("33 bytes left out"), "{seen:?}");
+        assert!(seen[2].starts_with("#2") && seen[3].starts_with("#3"), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_link_that_is_not_known_keeps_its_number() {
+    assert_eq!(LinkType::from_code(105), LinkType::Other(105));
+    assert_eq!(LinkType::from_code(228), LinkType::RawIp);
+}
+
+/// A reader that hands out few bytes at a time, as a pipe may.
+struct Dribble<'a>(&'a [u8], usize);
+
+impl Read for Dribble<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let len = self.1.min(into.len()).min(self.0.len());
+        into[..len].copy_from_slice(&self.0[..len]);
+        self.0 = &self.0[len..];
+        Ok(len)
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_behind_any_header_end(
+        ng: bool, bytes in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let mut file = match ng {
+            true => [section(LITTLE), interface(1, &[], LITTLE)].concat(),
+            false => pcap_header(0xa1b2_c3d4, 1, LITTLE),
+        };
+        file.extend(bytes);
+        prop_assert!(read(&file).len() <= file.len());
+    }
+
+    #[test]
+    fn however_the_bytes_arrive_the_frames_are_the_same(
+        ng: bool, step in 1usize..50,
+        frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..90), 0..9),
+        junk in proptest::collection::vec(any::<u8>(), 0..30),
+    ) {
+        let mut file = match ng {
+            true => [section(LITTLE), interface(1, &[], LITTLE)].concat(),
+            false => pcap_header(0xa1b2_c3d4, 1, LITTLE),
+        };
+        for (i, frame) in frames.iter().enumerate() {
+            file.extend(match ng {
+                true => enhanced(0, i as u64, frame, LITTLE),
+                false => pcap_packet(i as u32, 0, frame, LITTLE),
+            });
+        }
+        file.extend(junk);
+        prop_assert_eq!(read_from(Dribble(&file, step)), read(&file));
+        prop_assert!(read(&file).iter().filter(|line| line.starts_with('#')).count() >= frames.len());
+    }
+}
