@@ -89,6 +89,7 @@ impl Connection {
             world
                 .with_engine(host, |engine, _| engine.create_qp(qpn, init))
                 .expect("a free number and sound capacities");
+            world.host_mut(host).queue_pairs.push(qpn);
             End { host, qpn }
         });
         Self { ends, options }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use roce_sim::{Misfortune, NodeId, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
-use roce_wire::{MacAddr, OuterHeaders};
+use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
 use crate::memory::Regions;
 use crate::recorder::Recorder;
@@ -18,6 +18,8 @@ pub struct Host {
     /// All memory that it has registered.
     pub memory: Regions,
     pub(crate) endpoint: Endpoint<Recorder>,
+    /// Every queue pair that was made on it.
+    pub(crate) queue_pairs: Vec<Qpn>,
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) address: IpAddr,
     pub(crate) mac: MacAddr,
@@ -43,6 +45,7 @@ impl Host {
             name,
             memory: Regions::default(),
             endpoint,
+            queue_pairs: Vec::new(),
             completions: VecDeque::new(),
             address: IpAddr::V4(Ipv4Addr::new(10, 9, high, low)),
             mac: MacAddr([2, 0, 0, 0, high, low]),

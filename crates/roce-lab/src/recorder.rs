@@ -21,6 +21,17 @@ impl Recorder {
         self.events.drain(..)
     }
 
+    pub(crate) fn note_if(&mut self, at: Instant, qpn: Qpn, kind: Option<EventKind>) {
+        if let Some(kind) = kind {
+            self.note(at, qpn, kind);
+        }
+    }
+
+    /// Takes back what was noted last and nobody took.
+    pub(crate) fn forget(&mut self) {
+        self.events.pop();
+    }
+
     pub(crate) fn note(&mut self, at: Instant, qpn: Qpn, kind: EventKind) {
         if self.is_on {
             self.events.push((at, Some(qpn), kind));

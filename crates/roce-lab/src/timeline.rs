@@ -35,6 +35,8 @@ pub struct PacketRecord {
     pub damaged: bool,
     /// A packet of this PSN and kind had been sent before.
     pub again: bool,
+    /// How many events of the timeline had happened when it was handed to the link.
+    pub events_before: usize,
     /// The frame as it was sent, from the Ethernet header to the ICRC.
     pub frame: Vec<u8>,
 }
@@ -162,7 +164,15 @@ impl fmt::Display for EventKind {
             Self::Refused { psn, why } => write!(f, "refuses PSN {}: {why}", psn.get()),
             Self::Dropped { psn, why } => write!(f, "drops PSN {}: {why}", psn.get()),
             Self::FrameRefused { why } => write!(f, "drops a frame: {why}"),
-            Self::Async(event) => write!(f, "event {event:?}"),
+            Self::Async(event) => f.write_str(match event {
+                AsyncEvent::QpFatal { .. } => "event: the queue pair failed",
+                AsyncEvent::QpRequestError { .. } => "event: the peer sent an invalid request",
+                AsyncEvent::QpAccessError { .. } => "event: the peer's access was refused",
+                AsyncEvent::CommunicationEstablished { .. } => "event: communication established",
+                AsyncEvent::SendQueueDrained { .. } => "event: the send queue is drained",
+                AsyncEvent::CqError { .. } => "event: a completion queue overflowed",
+                other => return write!(f, "event: {other:?}"),
+            }),
             Self::Staged { what } => f.write_str(what),
         }
     }

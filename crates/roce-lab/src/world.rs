@@ -192,12 +192,14 @@ impl World {
             work_id: work.work_id,
             what: in_words(&work.operation, &work.data),
         });
-        host.endpoint.post_send(now, end.qpn, work)?;
-        if let Some(kind) = kind {
-            host.endpoint.observer_mut().note(now, end.qpn, kind);
+        // First what is posted, then what that leads to.
+        host.endpoint.observer_mut().note_if(now, end.qpn, kind);
+        let posted = host.endpoint.post_send(now, end.qpn, work);
+        if posted.is_err() {
+            host.endpoint.observer_mut().forget();
         }
         self.drain(end.host);
-        Ok(())
+        posted
     }
 
     /// Posts a receive.
@@ -211,12 +213,13 @@ impl World {
             work_id: work.work_id,
             what: format!("a receive of {} bytes", work.scatter.total_len()),
         });
-        host.endpoint.post_recv(now, end.qpn, work)?;
-        if let Some(kind) = kind {
-            host.endpoint.observer_mut().note(now, end.qpn, kind);
+        host.endpoint.observer_mut().note_if(now, end.qpn, kind);
+        let posted = host.endpoint.post_recv(now, end.qpn, work);
+        if posted.is_err() {
+            host.endpoint.observer_mut().forget();
         }
         self.drain(end.host);
-        Ok(())
+        posted
     }
 
     /// Writes a remark of the script's into the timeline.
@@ -237,6 +240,16 @@ impl World {
         let result = call(&mut self.hosts[host].endpoint, now);
         self.drain(host);
         result
+    }
+
+    /// Is nothing on its way and nothing posted that is not done? A timer may still run, but it
+    /// will find nothing to do.
+    pub fn is_at_rest(&self) -> bool {
+        let is_idle = |host: &Host| {
+            let mut pairs = host.queue_pairs.iter().filter_map(|qpn| host.endpoint.query_qp(*qpn));
+            !host.may_have_more && pairs.all(|info| info.sends_outstanding == 0)
+        };
+        self.network.in_flight() == 0 && self.hosts.iter().all(is_idle)
     }
 
     /// When the next thing happens by itself; `None` when nothing ever will.
@@ -384,6 +397,7 @@ impl World {
                     lost: fate == Fate::Drop,
                     damaged: matches!(fate, Fate::Corrupt { .. }),
                     again,
+                    events_before: self.timeline.events.len(),
                     frame: bytes.clone(),
                 });
             }

@@ -1,0 +1,51 @@
+//! A frame taken apart into layers, as text.
+
+use std::fmt::Write;
+
+use roce_dissect::{Dissector, Layer, Options, RawFrame};
+
+/// The layers of a frame that begins with its Ethernet header, outermost first.
+pub(crate) fn of_frame(frame: &[u8]) -> Vec<Layer> {
+    let mut dissector = Dissector::new(Options { follow: false, ..Options::default() });
+    let mut layers = Vec::new();
+    // One packet a frame, or the first of a train.
+    dissector.handle_frame(RawFrame::ethernet(1, frame), |packet| {
+        if layers.is_empty() {
+            layers = packet.layers();
+        }
+    });
+    layers
+}
+
+/// A line for each layer and each field, with its bytes.
+pub(crate) fn lines(frame: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for layer in of_frame(frame) {
+        lines.push(format!("{}  ({} bytes)", layer.name, layer.range.len()));
+        for field in &layer.fields {
+            let value = field.value.to_string();
+            let value =
+                if field.note.is_empty() { value } else { format!("{value} ({})", field.note) };
+            let bytes = frame.get(field.bytes.clone()).unwrap_or_default();
+            let line = format!("  {:<22} {value:<44} {}", field.name, hex(bytes));
+            lines.push(line.trim_end().to_owned());
+        }
+    }
+    lines
+}
+
+/// The first bytes as hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (place, byte) in bytes.iter().take(LONGEST).enumerate() {
+        let gap = if place == 0 { "" } else { " " };
+        let _ = write!(text, "{gap}{byte:02x}");
+    }
+    if bytes.len() > LONGEST {
+        text.push_str(" …");
+    }
+    text
+}
+
+/// Bytes that fit behind a field.
+const LONGEST: usize = 8;

@@ -1,0 +1,161 @@
+//! A packet in a few words: what stands on an arrow.
+
+use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Syndrome};
+
+/// A packet in a few words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// What kind of packet it is to someone who looks at a ladder.
+    pub class: PacketClass,
+    /// The operation and the place in its message: `WRITE First`.
+    pub name: String,
+    /// Its packet sequence number, where it is a RoCE packet.
+    pub psn: Option<u32>,
+    /// The queue pair that it is for.
+    pub dest_qp: Option<u32>,
+    /// What else matters, each a word or two.
+    pub facts: Vec<String>,
+}
+
+/// What kind of packet it is to someone who looks at a ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum PacketClass {
+    /// SEND or WRITE.
+    Data,
+    /// READ request or atomic.
+    Ask,
+    /// What a READ or an atomic brings.
+    Answer,
+    Ack,
+    /// NAK or RNR NAK.
+    Nak,
+    /// Congestion and other signals, and what is no RoCE packet at all.
+    Other,
+}
+
+impl PacketClass {
+    /// One word for a style sheet.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Ask => "ask",
+            Self::Answer => "answer",
+            Self::Ack => "ack",
+            Self::Nak => "nak",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Label {
+    /// Reads a frame that carries one packet, from the Ethernet header on.
+    pub fn of_frame(frame: &[u8]) -> Self {
+        let headers = Frame::parse(frame).ok().and_then(|frame| {
+            let packet = frame.packets(None).next()?.ok()?;
+            Some((*packet.headers(), packet.payload().len()))
+        });
+        match headers {
+            Some((headers, payload_len)) => Self::of(&headers, payload_len),
+            None => Self {
+                class: PacketClass::Other,
+                name: "not a RoCE packet".to_owned(),
+                psn: None,
+                dest_qp: None,
+                facts: Vec::new(),
+            },
+        }
+    }
+
+    /// Words for a packet of these headers.
+    pub fn of(headers: &Headers, payload_len: usize) -> Self {
+        let bth = headers.bth;
+        let shape = bth.opcode.shape();
+        let mut class = match shape.operation {
+            Operation::Send | Operation::Write => PacketClass::Data,
+            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
+                PacketClass::Ask
+            }
+            Operation::ReadResponse | Operation::AtomicAck => PacketClass::Answer,
+            Operation::Acknowledge => PacketClass::Ack,
+            Operation::Cnp => PacketClass::Other,
+        };
+        let name = bth.opcode.name();
+        let name = name.strip_prefix("RC ").unwrap_or(name);
+        let mut name = name.strip_prefix("RDMA ").unwrap_or(name).replace("with Immediate", "+imm");
+        let mut facts = Vec::new();
+        if shape.carries_payload() {
+            facts.push(format!("{payload_len} bytes"));
+        }
+        if let Some(reth) = headers.reth
+            && shape.operation == Operation::ReadRequest
+        {
+            facts.push(format!("asks for {} bytes", reth.len));
+        }
+        if let Some(aeth) = headers.aeth {
+            class = Self::read_verdict(aeth, shape.operation, class, &mut name, &mut facts);
+        }
+        if let Some(atomic) = headers.atomic_eth {
+            match shape.operation {
+                Operation::FetchAdd => facts.push(format!("add {}", atomic.swap_or_add)),
+                _ => {
+                    facts.push(format!("if {} then {}", atomic.compare, atomic.swap_or_add));
+                }
+            }
+        }
+        if let Some(ack) = headers.atomic_ack {
+            facts.push(format!("was {}", ack.original));
+        }
+        if let Some(immediate) = headers.immediate {
+            facts.push(format!("imm {:#010x}", u32::from_be_bytes(immediate.0)));
+        }
+        if bth.ack_request {
+            facts.push("ack?".to_owned());
+        }
+        let (psn, dest_qp) = (Some(bth.psn.get()), Some(bth.dest_qp.get()));
+        Self { class, name, psn, dest_qp, facts }
+    }
+
+    fn read_verdict(
+        aeth: Aeth,
+        operation: Operation,
+        class: PacketClass,
+        name: &mut String,
+        facts: &mut Vec<String>,
+    ) -> PacketClass {
+        let is_plain = operation == Operation::Acknowledge;
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                if is_plain {
+                    "ACK".clone_into(name);
+                }
+                class
+            }
+            Syndrome::RnrNak { timer } => {
+                "RNR NAK".clone_into(name);
+                facts.push(format!("wait {:?}", timer.duration()));
+                PacketClass::Nak
+            }
+            Syndrome::Nak(code) => {
+                let what = match code {
+                    NakCode::PsnSequence => "sequence error".to_owned(),
+                    other => other.to_string(),
+                };
+                *name = format!("NAK {what}");
+                PacketClass::Nak
+            }
+            Syndrome::Reserved(byte) => {
+                facts.push(format!("syndrome {byte:#04x}"));
+                class
+            }
+        }
+    }
+
+    /// All of it in one line: `WRITE First  PSN 100  1024 bytes`.
+    pub fn line(&self) -> String {
+        let psn = self.psn.map(|psn| format!("PSN {psn}"));
+        let facts = (!self.facts.is_empty()).then(|| self.facts.join(", "));
+        let parts = [Some(self.name.clone()), psn, facts];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("  ")
+    }
+}

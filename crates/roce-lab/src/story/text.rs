@@ -1,0 +1,422 @@
+//! A story as text: narration, and a ladder in between.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use roce_transport::Instant;
+
+use super::{Label, PacketClass, Shown, Story, Told};
+use crate::timeline::{Event, EventKind, PacketRecord};
+
+/// How a story is printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Print the layers of these packets where they leave; the first is 1.
+    pub layers_of: Vec<usize>,
+    /// Print the layers of every packet.
+    pub all_layers: bool,
+    /// Print every line, however many they are.
+    pub all_lines: bool,
+    /// Colours, for a terminal.
+    pub colour: bool,
+}
+
+impl Default for TextOptions {
+    /// No layers, long stretches shortened, no colour.
+    fn default() -> Self {
+        Self { layers_of: Vec::new(), all_layers: false, all_lines: false, colour: false }
+    }
+}
+
+impl Story {
+    /// All of it: title, moments, question and answer.
+    pub fn text(&self, options: &TextOptions) -> String {
+        let mut text = self.title(options);
+        for place in 0..self.moments.len() {
+            text += "\n";
+            text += &self.moment(place, options);
+        }
+        text + "\n" + &self.question(options) + "\n" + &self.answer(options)
+    }
+
+    /// The head: what it is about, and who takes part.
+    pub fn title(&self, options: &TextOptions) -> String {
+        let lesson = &self.lesson;
+        let paint = Paint(options.colour);
+        let line = format!("Lesson {}: {}", lesson.number, lesson.title);
+        let mut text = format!("{}\n", paint.bold(&line));
+        text += &fold(&lesson.summary, 0);
+        let world = &lesson.world;
+        let rate = world.rate.map_or_else(String::new, |rate| format!(", {rate}"));
+        let delay = world.delay;
+        let way = if world.hosts.len() > 2 { "each link to the switch" } else { "one way" };
+        let _ = writeln!(text, "\n{}   {way} takes {delay}{rate}", world.hosts.join(", "));
+        text
+    }
+
+    /// One moment: what is said, what is seen, what is shown, what is said then.
+    ///
+    /// # Panics
+    /// When there is no such moment.
+    pub fn moment(&self, place: usize, options: &TextOptions) -> String {
+        let told = &self.moments[place];
+        let words = &self.lesson.moment[place];
+        let mut text = fold(&words.say, 0);
+        let ladder = self.ladder(told, options);
+        if !ladder.is_empty() {
+            if !text.is_empty() {
+                text += "\n";
+            }
+            text += &ladder;
+        }
+        for shown in &told.shown {
+            text += "\n";
+            text += &show(shown, options);
+        }
+        if !words.then.is_empty() {
+            if !text.is_empty() {
+                text += "\n";
+            }
+            text += &fold(&words.then, 0);
+        }
+        text
+    }
+
+    /// The question.
+    pub fn question(&self, options: &TextOptions) -> String {
+        let paint = Paint(options.colour);
+        format!("{}\n{}", paint.bold("Question"), fold(&self.lesson.question.ask, 2))
+    }
+
+    /// The answer.
+    pub fn answer(&self, options: &TextOptions) -> String {
+        let paint = Paint(options.colour);
+        format!("{}\n{}", paint.bold("Answer"), fold(&self.lesson.question.answer, 2))
+    }
+
+    fn ladder(&self, told: &Told, options: &TextOptions) -> String {
+        let rows = self.rows(told);
+        let mut text = String::new();
+        if rows.is_empty() {
+            return text;
+        }
+        let pen = Pen { story: self, options, paint: Paint(options.colour) };
+        pen.head(&mut text);
+        let hidden = if options.all_lines { 0..0 } else { self.hidden(&rows, options) };
+        for (place, row) in rows.iter().enumerate() {
+            if place == hidden.start && !hidden.is_empty() {
+                pen.gap(&mut text, &rows[hidden.clone()]);
+            }
+            if hidden.contains(&place) {
+                continue;
+            }
+            pen.row(&mut text, *row);
+        }
+        text
+    }
+
+    /// Packets and events of a moment in the order in which they happened.
+    fn rows(&self, told: &Told) -> Vec<Row> {
+        let timeline = &self.timeline;
+        let packets = told.packets.clone().map(|place| {
+            let packet = &timeline.packets[place];
+            ((packet.sent, 2 * packet.events_before), Row::Packet(place))
+        });
+        let events = told
+            .events
+            .clone()
+            .map(|place| ((timeline.events[place].at, 2 * place + 1), Row::Event(place)));
+        let mut rows: Vec<_> = packets.chain(events).collect();
+        rows.sort_by_key(|(key, _)| *key);
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    /// Which rows of a long stretch are left out: ordinary ones in the middle.
+    fn hidden(&self, rows: &[Row], options: &TextOptions) -> Range<usize> {
+        if rows.len() <= LONGEST {
+            return 0..0;
+        }
+        let is_remarkable = |row: &Row| match *row {
+            Row::Packet(place) => {
+                let packet = &self.timeline.packets[place];
+                packet.lost || packet.again || packet.damaged || options.shows_layers(place)
+            }
+            Row::Event(place) => !matches!(
+                self.timeline.events[place].kind,
+                EventKind::Acknowledged { .. } | EventKind::WindowResized { .. }
+            ),
+        };
+        // The longest run of ordinary rows that leaves the ends alone.
+        let (mut best, mut start) = (0..0, HEAD);
+        for place in HEAD..rows.len() - TAIL {
+            if is_remarkable(&rows[place]) {
+                start = place + 1;
+            } else if place + 1 - start > best.len() {
+                best = start..place + 1;
+            }
+        }
+        if best.len() < LEAST_HIDDEN { 0..0 } else { best }
+    }
+}
+
+impl TextOptions {
+    fn shows_layers(&self, place: usize) -> bool {
+        self.all_layers || self.layers_of.contains(&(place + 1))
+    }
+}
+
+/// A line of a ladder.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    Packet(usize),
+    Event(usize),
+}
+
+/// Draws rows.
+struct Pen<'a> {
+    story: &'a Story,
+    options: &'a TextOptions,
+    paint: Paint,
+}
+
+/// Rows that are printed before a long stretch is shortened.
+const LONGEST: usize = 48;
+const HEAD: usize = 14;
+const TAIL: usize = 10;
+const LEAST_HIDDEN: usize = 8;
+/// Columns between the two life lines.
+const BETWEEN: usize = 62;
+
+impl Pen<'_> {
+    /// Two hosts stand at either side; more are named on every line.
+    fn names(&self) -> Option<[&str; 2]> {
+        match &self.story.lesson.world.hosts[..] {
+            [a, b] => Some([a, b]),
+            _ => None,
+        }
+    }
+
+    fn head(&self, text: &mut String) {
+        if let Some([left, right]) = self.names() {
+            let gap = (BETWEEN + 2).saturating_sub(left.chars().count());
+            let names = format!("{left}{right:>gap$}");
+            let _ = writeln!(text, "{:>11}  {}", "", self.paint.bold(&names));
+        }
+    }
+
+    fn row(&self, text: &mut String, row: Row) {
+        match row {
+            Row::Packet(place) => {
+                let packet = &self.story.timeline.packets[place];
+                match self.names() {
+                    Some(_) => self.packet(text, place, packet),
+                    None => self.packet_of_many(text, place, packet),
+                }
+                if self.options.shows_layers(place) {
+                    let lines = crate::layers::lines(&packet.frame);
+                    let title = format!("packet {}, layer by layer", place + 1);
+                    text.push_str(&show(&Shown { title, lines }, self.options));
+                }
+            }
+            Row::Event(place) => {
+                let event = &self.story.timeline.events[place];
+                match self.names() {
+                    Some(_) => self.event(text, event),
+                    None => self.event_of_many(text, event),
+                }
+            }
+        }
+    }
+
+    fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
+        let label = Label::of_frame(&packet.frame);
+        let again = if packet.again { "again: " } else { "" };
+        let words = format!(" #{} {again}{} ", place + 1, label.line());
+        let to_right = packet.from == 0;
+        let fill = BETWEEN.saturating_sub(words.chars().count() + 4).max(2);
+        let line = "─".repeat(fill);
+        let arrow = match (to_right, packet.lost) {
+            (true, false) => format!("├──{words}{line}─▶│"),
+            (true, true) => format!("├──{words}{} ╳ │", "─".repeat(fill - 1)),
+            (false, false) => format!("│◀─{line}{words}──┤"),
+            (false, true) => format!("│ ╳ {}{words}──┤", "─".repeat(fill - 1)),
+        };
+        let _ = writeln!(
+            text,
+            "{:>11}  {}  {}",
+            time(packet.sent),
+            self.paint.packet(label.class, packet, &arrow),
+            fate(packet)
+        );
+    }
+
+    fn event(&self, text: &mut String, event: &Event) {
+        let words = event.kind.to_string();
+        let is_staged = matches!(event.kind, EventKind::Staged { .. });
+        let mark = if is_staged { ' ' } else { '•' };
+        for (place, line) in wrap(&words, BETWEEN - 4).into_iter().enumerate() {
+            let (at, mark) = match place {
+                0 => (time(event.at), mark),
+                _ => (String::new(), ' '),
+            };
+            let line = match event.host {
+                0 => format!("│ {mark} {line:<width$}│", width = BETWEEN - 3),
+                _ => format!("│{line:>width$} {mark} │", width = BETWEEN - 3),
+            };
+            let _ = writeln!(text, "{at:>11}  {}", self.paint.event(&event.kind, &line));
+        }
+    }
+
+    fn packet_of_many(&self, text: &mut String, place: usize, packet: &PacketRecord) {
+        let hosts = &self.story.lesson.world.hosts;
+        let label = Label::of_frame(&packet.frame);
+        let again = if packet.again { "again: " } else { "" };
+        let arrow = if packet.lost { "─╳ " } else { "──▶" };
+        let words = format!(
+            "{:>8} {arrow} {:<8} #{} {again}{}",
+            hosts[packet.from],
+            hosts[packet.to],
+            place + 1,
+            label.line()
+        );
+        let words = self.paint.packet(label.class, packet, &format!("{words:<72}"));
+        let _ = writeln!(text, "{:>11}  {words}  {}", time(packet.sent), fate(packet));
+    }
+
+    fn event_of_many(&self, text: &mut String, event: &Event) {
+        let host = &self.story.lesson.world.hosts[event.host];
+        let line = format!("{host:>8}  •  {}", event.kind);
+        let _ = writeln!(text, "{:>11}  {}", time(event.at), self.paint.event(&event.kind, &line));
+    }
+
+    /// Says what was left out.
+    fn gap(&self, text: &mut String, rows: &[Row]) {
+        let mut packets = vec![0usize; self.story.lesson.world.hosts.len()];
+        let mut events = 0;
+        for row in rows {
+            match row {
+                Row::Packet(place) => packets[self.story.timeline.packets[*place].from] += 1,
+                Row::Event(_) => events += 1,
+            }
+        }
+        let hosts = &self.story.lesson.world.hosts;
+        let mut parts: Vec<String> = packets
+            .iter()
+            .zip(hosts)
+            .filter(|(count, _)| **count > 0)
+            .map(|(count, host)| format!("{count} packets from {host}"))
+            .collect();
+        if events > 0 {
+            parts.push(format!("{events} events"));
+        }
+        let words = format!("⋮  {} more of the kind; --all prints them", parts.join(", "));
+        let _ = writeln!(text, "{:>11}  {}", "", self.paint.faint(&words));
+    }
+}
+
+fn fate(packet: &PacketRecord) -> String {
+    let mut words = match (packet.lost, &packet.arrivals[..]) {
+        (true, _) => "lost".to_owned(),
+        (false, []) => "on its way".to_owned(),
+        (false, arrivals) => {
+            let times: Vec<_> = arrivals.iter().map(|at| time(*at)).collect();
+            times.join(" and ")
+        }
+    };
+    if packet.damaged {
+        words += " damaged";
+    }
+    words
+}
+
+/// Microseconds, to the nanosecond.
+fn time(at: Instant) -> String {
+    let nanos = at.as_nanos();
+    format!("{}.{:03} µs", nanos / 1000, nanos % 1000)
+}
+
+fn show(shown: &Shown, options: &TextOptions) -> String {
+    let paint = Paint(options.colour);
+    let mut text = format!("  {}\n", paint.bold(&shown.title));
+    for line in &shown.lines {
+        let _ = writeln!(text, "    {line}");
+    }
+    text
+}
+
+/// Folds prose at 88 columns; an empty line separates paragraphs.
+fn fold(prose: &str, indent: usize) -> String {
+    let mut text = String::new();
+    for (place, paragraph) in prose.trim().split("\n\n").enumerate() {
+        if paragraph.is_empty() {
+            continue;
+        }
+        if place > 0 {
+            text.push('\n');
+        }
+        for line in wrap(paragraph, 88 - indent) {
+            let _ = writeln!(text, "{:indent$}{line}", "");
+        }
+    }
+    text
+}
+
+/// Lines of at most `width` characters, unless a word is longer.
+fn wrap(words: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split_whitespace() {
+        let line = lines.last_mut().expect("there is one from the start");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn with(self, code: &str, words: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{words}\x1b[0m") } else { words.to_owned() }
+    }
+
+    fn bold(self, words: &str) -> String {
+        self.with("1", words)
+    }
+
+    fn faint(self, words: &str) -> String {
+        self.with("2", words)
+    }
+
+    fn packet(self, class: PacketClass, packet: &PacketRecord, words: &str) -> String {
+        let code = match class {
+            _ if packet.lost || packet.damaged => "31",
+            PacketClass::Nak => "31",
+            _ if packet.again => "33",
+            PacketClass::Data => "36",
+            PacketClass::Ask => "34",
+            PacketClass::Answer => "35",
+            PacketClass::Ack => "32",
+            PacketClass::Other => "0",
+        };
+        self.with(code, words)
+    }
+
+    fn event(self, kind: &EventKind, words: &str) -> String {
+        match kind {
+            EventKind::Completed(_) => self.bold(words),
+            EventKind::Staged { .. } => self.faint(words),
+            EventKind::Refused { .. } | EventKind::NakSent { .. } | EventKind::WentBack { .. } => {
+                self.with("33", words)
+            }
+            _ => words.to_owned(),
+        }
+    }
+}
