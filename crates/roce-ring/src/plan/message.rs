@@ -1,13 +1,6 @@
-//! Which messages a rank sends and receives in an operation.
+//! One message of a plan, at its sender and at its receiver.
 
-use crate::{Geometry, Operation, OperationError, Span};
-
-/// All messages of one rank in one operation, computed as they are asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    _geometry: Geometry,
-    _operation: Operation,
-}
+use crate::Span;
 
 /// A message to the next rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +17,7 @@ pub struct Send {
     pub from: Span,
     /// Where it goes at the next rank.
     pub to: Target,
-    /// The receive that must have been consumed before.
+    /// The receive, by index, that must have been consumed before.
     pub after: Option<u64>,
 }
 
@@ -45,7 +38,7 @@ pub struct Receive {
     pub to: Target,
     /// What is done with it.
     pub then: Then,
-    /// The send that must be completed before: it reads what is overwritten now.
+    /// The send, by index, that must be completed before: it reads what is overwritten now.
     pub after_sent: Option<u64>,
 }
 
@@ -80,25 +73,4 @@ pub enum Then {
         /// By how much to divide the result, if at all.
         divide_by: Option<u32>,
     },
-}
-
-impl Plan {
-    /// The plan of `geometry`'s rank for `operation`.
-    ///
-    /// # Errors
-    /// [`OperationError`] when there can be no such operation.
-    pub fn new(operation: &Operation, geometry: &Geometry) -> Result<Self, OperationError> {
-        operation.check(geometry.size())?;
-        Ok(Self { _geometry: *geometry, _operation: *operation })
-    }
-
-    /// The messages to the next rank, in their order.
-    pub fn sends(&self) -> impl Iterator<Item = Send> + use<> {
-        std::iter::empty()
-    }
-
-    /// The messages from the previous rank, in their order.
-    pub fn receives(&self) -> impl Iterator<Item = Receive> + use<> {
-        std::iter::empty()
-    }
 }

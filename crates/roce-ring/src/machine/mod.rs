@@ -1,0 +1,204 @@
+//! A rank's part in the ring, without any I/O.
+
+mod id;
+mod lane;
+mod run;
+
+use std::collections::VecDeque;
+
+use crate::{
+    Action, Breach, Fault, Geometry, Immediate, Label, Misuse, Operation, Plan, Side, Violation,
+    WindowRecord,
+};
+use lane::Lane;
+use run::Run;
+
+/// A rank of a ring: it is told what arrived, and tells what to do.
+///
+/// After everything that is handed in, do what [`poll_action`](Self::poll_action) asks until it
+/// gives `None`; then, when [`is_done`](Self::is_done), the operation is over. Nothing is
+/// allocated while operations run. Whatever a neighbour sends, the worst is a [`Violation`].
+///
+/// ```
+/// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, Settings};
+///
+/// let mut rank = Machine::new(Geometry::new(0, 3, Settings::default()).unwrap());
+/// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
+/// rank.start(&sum, true).unwrap();
+///
+/// // It sends its own contribution at once …
+/// let Some(Action::Write { step: 0, immediate: 0x31f4, id, .. }) = rank.poll_action().unwrap()
+/// else { panic!() };
+/// assert_eq!(rank.poll_action().unwrap(), None);
+/// rank.handle_sent(id).unwrap();
+///
+/// // … and a message of something else is found out.
+/// rank.handle_data(0, 0x31f5, 4).unwrap();
+/// let violation = rank.poll_action().unwrap_err();
+/// assert!(violation.to_string().contains("signature 0x31f5 there and 0x31f4 here"));
+/// ```
+#[derive(Debug)]
+pub struct Machine {
+    geometry: Geometry,
+    lanes: Vec<Lane>,
+    /// The next operation's number.
+    number: u64,
+    run: Option<Run>,
+    /// What was decided and not yet asked for: at most three for the message taken in last, and
+    /// one for each answer that came since.
+    decided: VecDeque<Action>,
+    violation: Option<Violation>,
+}
+
+impl Machine {
+    /// A rank that has sent and received nothing yet.
+    ///
+    /// Before it starts, arm [`receives_at_previous`](Geometry::receives_at_previous) and
+    /// [`receives_at_next`](Geometry::receives_at_next) receives on each lane.
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            lanes: (0..geometry.lanes()).map(|_| Lane::new(&geometry)).collect(),
+            number: 0,
+            run: None,
+            decided: VecDeque::with_capacity(16),
+            violation: None,
+        }
+    }
+
+    /// Where the rank is.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Starts the next operation; returns its number, counted from 0.
+    ///
+    /// In place means that input and output overlap: for AllGather, the input is the rank's
+    /// block of the output; for ReduceScatter, the output is the rank's chunk of the input; for
+    /// the others they are the same.
+    ///
+    /// # Errors
+    /// [`Misuse`] when one is under way, or there can be no such operation. It does not count
+    /// then.
+    pub fn start(&mut self, operation: &Operation, in_place: bool) -> Result<u64, Misuse> {
+        if let Some(violation) = &self.violation {
+            return Err(Misuse::Over(violation.clone()));
+        }
+        if self.run.is_some() {
+            return Err(Misuse::Busy);
+        }
+        let plan = Plan::new(operation, &self.geometry)?;
+        let number = self.number;
+        let label = Label {
+            number: (number & u64::from(Label::NUMBER_MASK)) as u16,
+            signature: operation.signature(),
+        };
+        self.run = Some(Run::new(plan, label, in_place));
+        self.lanes.iter_mut().for_each(Lane::begin);
+        self.number += 1;
+        Ok(number)
+    }
+
+    /// A receive on the queue pair to the previous rank has completed, with this immediate and
+    /// this many bytes.
+    ///
+    /// # Errors
+    /// [`Violation`] when the message had no credit or is of a wrong kind.
+    pub fn handle_data(&mut self, lane: u32, immediate: u32, len: u32) -> Result<(), Fault> {
+        let immediate = Immediate::from_bits(immediate);
+        let breach = match self.lane(lane)?.arrive(immediate, len) {
+            Ok(()) => return Ok(()),
+            Err(breach) => breach,
+        };
+        Err(self.fail(Side::Previous, lane, breach).into())
+    }
+
+    /// A receive on the queue pair to the next rank has completed. `record` reads the lane's
+    /// window record; it is called when the immediate says that it was written.
+    ///
+    /// # Errors
+    /// [`Violation`] when the answer is not true or not one.
+    pub fn handle_answer(
+        &mut self,
+        lane: u32,
+        immediate: u32,
+        len: u32,
+        record: impl FnOnce() -> WindowRecord,
+    ) -> Result<(), Fault> {
+        let immediate = Immediate::from_bits(immediate);
+        match self.lane(lane)?.answer(immediate, len, record) {
+            Ok(()) => {
+                self.decided.push_back(Action::Rearm { side: Side::Next, lane });
+                Ok(())
+            }
+            Err(breach) => Err(self.fail(Side::Next, lane, breach).into()),
+        }
+    }
+
+    /// What was posted under `id`, and everything before it on the same queue pair, has
+    /// completed with success. (When it has not, the neighbour is gone: give the group up.)
+    ///
+    /// # Errors
+    /// [`Misuse::UnknownId`].
+    pub fn handle_sent(&mut self, id: u64) -> Result<(), Misuse> {
+        let (side, lane, number) = id::split(id);
+        let unknown = Misuse::UnknownId(id);
+        let Some(lane) = self.lanes.get_mut(lane as usize) else { return Err(unknown) };
+        let queue = match side {
+            Side::Next => &mut lane.data,
+            Side::Previous => &mut lane.answers,
+        };
+        if queue.complete(number) { Ok(()) } else { Err(unknown) }
+    }
+
+    /// What to do next; `None` when there is nothing to do until something is handed in.
+    ///
+    /// # Errors
+    /// [`Violation`] when a neighbour broke the protocol: the group is over then, and every
+    /// later call says so again.
+    pub fn poll_action(&mut self) -> Result<Option<Action>, Violation> {
+        if let Some(violation) = &self.violation {
+            return Err(violation.clone());
+        }
+        if let Some(action) = self.decided.pop_front() {
+            return Ok(Some(action));
+        }
+        let action = match &mut self.run {
+            Some(run) => run.poll(&self.geometry, &mut self.lanes, &mut self.decided),
+            None => Ok(Lane::poll_credits(&mut self.lanes, &self.geometry)),
+        };
+        match action {
+            Ok(None) => {
+                if self.run.as_ref().is_some_and(|run| run.is_done(&self.lanes)) {
+                    self.run = None;
+                }
+                Ok(None)
+            }
+            Ok(action) => Ok(action),
+            Err((side, lane, breach)) => Err(self.fail(side, lane, breach)),
+        }
+    }
+
+    /// Whether no operation is under way. One is over only after `poll_action` gave `None`.
+    pub fn is_done(&self) -> bool {
+        self.run.is_none()
+    }
+
+    /// How many messages of the operation under way were taken in; 0 when none is.
+    pub fn received(&self) -> u64 {
+        self.run.as_ref().map_or(0, Run::received)
+    }
+
+    fn lane(&mut self, lane: u32) -> Result<&mut Lane, Fault> {
+        if let Some(violation) = &self.violation {
+            return Err(violation.clone().into());
+        }
+        self.lanes.get_mut(lane as usize).ok_or(Fault::Caller(Misuse::UnknownLane(lane)))
+    }
+
+    fn fail(&mut self, side: Side, lane: u32, breach: Breach) -> Violation {
+        let violation = Violation { side, lane, breach };
+        self.violation = Some(violation.clone());
+        violation
+    }
+}

@@ -1,0 +1,238 @@
+//! An operation under way.
+
+use std::collections::VecDeque;
+
+use super::id;
+use super::lane::Lane;
+use crate::plan::{Receives, Sends};
+use crate::{
+    Action, Breach, Compute, Geometry, Immediate, Label, Place, Plan, Receive, Remote, Send, Side,
+    Span, Target, Then, Work,
+};
+
+/// What one operation has done and has still to do.
+#[derive(Debug)]
+pub(super) struct Run {
+    plan: Plan,
+    label: Label,
+    output_bytes: u64,
+    sends: Sends,
+    send: Option<Send>,
+    receives: Receives,
+    receive: Option<Receive>,
+    received: u64,
+    /// The next lane to announce our window on.
+    announce: u32,
+    /// What is left to copy from input to output.
+    copy: Option<(Span, Span)>,
+    /// What is left to compute at the end.
+    last: Option<Work>,
+    in_place: bool,
+}
+
+/// A breach, and whose on which lane.
+pub(super) type Broken = (Side, u32, Breach);
+
+impl Run {
+    pub(super) fn new(plan: Plan, label: Label, in_place: bool) -> Self {
+        let (mut sends, mut receives) = (plan.sends(), plan.receives());
+        let copy = match plan.local_copy() {
+            Some(Work::Copy { from, into }) if !in_place => Some((from, into)),
+            _ => None,
+        };
+        Self {
+            label,
+            output_bytes: plan.output_bytes(),
+            send: sends.next(),
+            sends,
+            receive: receives.next(),
+            receives,
+            received: 0,
+            announce: 0,
+            copy,
+            last: plan.last_work(),
+            in_place,
+            plan,
+        }
+    }
+
+    /// What to do next. What unblocks a neighbour comes before what takes long here.
+    pub(super) fn poll(
+        &mut self,
+        geometry: &Geometry,
+        lanes: &mut [Lane],
+        decided: &mut VecDeque<Action>,
+    ) -> Result<Option<Action>, Broken> {
+        if let Some(announce) = self.poll_announce(lanes) {
+            return Ok(Some(announce));
+        }
+        if let Some(write) = self.poll_send(geometry, lanes)? {
+            return Ok(Some(write));
+        }
+        if let Some(credit) = Lane::poll_credits(lanes, geometry) {
+            return Ok(Some(credit));
+        }
+        if self.take_in(lanes, decided)? {
+            return Ok(decided.pop_front());
+        }
+        Ok(self.poll_copy().or_else(|| self.poll_last(lanes)))
+    }
+
+    pub(super) fn is_done(&self, lanes: &[Lane]) -> bool {
+        self.send.is_none()
+            && self.receive.is_none()
+            && self.copy.is_none()
+            && self.last.is_none()
+            && lanes.iter().all(|lane| lane.data.in_flight() == 0)
+    }
+
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    fn poll_announce(&mut self, lanes: &mut [Lane]) -> Option<Action> {
+        let all = lanes.len() as u64;
+        while let Some(lane) = lanes.get_mut(self.announce as usize) {
+            let windows = self.plan.window_receives();
+            let number = self.announce;
+            // The first of the window's messages that travels on this lane, if there is one.
+            let ahead = (u64::from(number) + all - windows.start % all) % all;
+            if windows.start + ahead >= windows.end {
+                self.announce += 1;
+                continue;
+            }
+            if !lane.may_answer() {
+                return None;
+            }
+            self.announce += 1;
+            return Some(Action::Announce {
+                lane: number,
+                id: id::join(Side::Previous, number, lane.answers.post()),
+                immediate: Immediate::Announce(self.label).to_bits(),
+                length: self.output_bytes,
+            });
+        }
+        None
+    }
+
+    fn poll_send(
+        &mut self,
+        geometry: &Geometry,
+        lanes: &mut [Lane],
+    ) -> Result<Option<Action>, Broken> {
+        let Some(send) = self.send else { return Ok(None) };
+        let lane = &mut lanes[send.lane as usize];
+        if send.after.is_some_and(|receive| receive >= self.received) || !lane.may_send() {
+            return Ok(None);
+        }
+        let (to, immediate) = match send.to {
+            Target::Slot => {
+                let index = lane.slot_sent();
+                let offset = u64::from(index) * u64::from(geometry.settings().slot_bytes);
+                (Remote::Slot { index, offset }, Immediate::Slot(self.label))
+            }
+            Target::Window { offset } => {
+                // Collectives that write to windows have equally long outputs everywhere.
+                let window = lane
+                    .window(self.label, self.output_bytes)
+                    .map_err(|breach| (Side::Next, send.lane, breach))?;
+                let Some(window) = window else { return Ok(None) };
+                // Inside: the window is as long as the result, and does not wrap around.
+                let address = window.address + offset;
+                (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.label))
+            }
+        };
+        let id = id::join(Side::Next, send.lane, lane.data.post());
+        self.send = self.sends.next();
+        Ok(Some(Action::Write {
+            lane: send.lane,
+            id,
+            step: send.step,
+            piece: send.piece,
+            from: send.from,
+            to,
+            immediate: immediate.to_bits(),
+        }))
+    }
+
+    /// Takes in the message whose turn it is, if it is there; says whether it did.
+    fn take_in(
+        &mut self,
+        lanes: &mut [Lane],
+        decided: &mut VecDeque<Action>,
+    ) -> Result<bool, Broken> {
+        let Some(receive) = self.receive else { return Ok(false) };
+        let number = receive.lane;
+        let Some((immediate, len)) = lanes[number as usize].arrived() else { return Ok(false) };
+        if let Some(breach) = self.breach(&receive, immediate, len) {
+            return Err((Side::Previous, number, breach));
+        }
+        if let Some(send) = receive.after_sent {
+            let all = lanes.len() as u64;
+            if !lanes[(send % all) as usize].has_sent(send / all) {
+                return Ok(false);
+            }
+        }
+        let index = lanes[number as usize].consume();
+        let slot = Span::new(Place::Slot { lane: number, index }, 0, len);
+        let work = match receive.then {
+            Then::Nothing => None,
+            Then::Copy { into } => Some(Work::Copy { from: slot, into }),
+            Then::Reduce { own, into, divide_by } => {
+                Some(Work::Reduce { received: slot, own, into, divide_by })
+            }
+        };
+        let (step, piece) = (receive.step, receive.piece);
+        decided.extend(work.map(|work| self.compute(step, piece, work)));
+        decided.push_back(Action::Rearm { side: Side::Previous, lane: number });
+        decided.push_back(Action::Received { lane: number, step, piece, bytes: len });
+        self.received += 1;
+        self.receive = self.receives.next();
+        Ok(true)
+    }
+
+    fn breach(&self, receive: &Receive, immediate: Immediate, len: u64) -> Option<Breach> {
+        let (kind_fits, label) = match (immediate, receive.to) {
+            (Immediate::Slot(label), to) => (to == Target::Slot, label),
+            (Immediate::Window(label), to) => (to != Target::Slot, label),
+            (found, _) => return Some(Breach::WrongKind { found }),
+        };
+        if let Some(breach) = Breach::of_label(self.label, label) {
+            Some(breach)
+        } else if !kind_fits {
+            Some(Breach::WrongKind { found: immediate })
+        } else if len != receive.len {
+            Some(Breach::WrongLength { expected: receive.len, found: len })
+        } else {
+            None
+        }
+    }
+
+    /// The next stretch to copy from input to output: no longer than a slot, so that messages
+    /// do not wait.
+    fn poll_copy(&mut self) -> Option<Action> {
+        let (from, into) = self.copy?;
+        let len = from.len.min(u64::from(self.plan.geometry().settings().slot_bytes));
+        let rest = |span: Span| Span { offset: span.offset + len, len: span.len - len, ..span };
+        self.copy = (from.len > len).then(|| (rest(from), rest(into)));
+        let work = Work::Copy { from: Span { len, ..from }, into: Span { len, ..into } };
+        Some(self.compute(0, 0, work))
+    }
+
+    fn poll_last(&mut self, lanes: &[Lane]) -> Option<Action> {
+        let all_sent =
+            || self.send.is_none() && lanes.iter().all(|lane| lane.data.in_flight() == 0);
+        // In place, the result overwrites what the first step sends.
+        if self.receive.is_some() || (self.in_place && !all_sent()) {
+            return None;
+        }
+        let work = self.last.take()?;
+        Some(self.compute(self.plan.geometry().size() - 2, 0, work))
+    }
+
+    fn compute(&self, step: u32, piece: u64, work: Work) -> Action {
+        let operation = self.plan.operation();
+        let (data_type, op) = (operation.data_type, operation.op);
+        Action::Compute(Compute { step, piece, data_type, op, work })
+    }
+}

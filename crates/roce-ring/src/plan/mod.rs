@@ -1,0 +1,155 @@
+//! Which messages a rank sends and receives in an operation.
+
+mod message;
+mod receives;
+mod sends;
+mod shape;
+mod walk;
+
+pub use message::{Receive, Send, Target, Then};
+pub use receives::Receives;
+pub use sends::Sends;
+
+use std::ops::Range;
+
+use crate::{Collective, Geometry, Operation, OperationError, Place, ReduceOp, Span, Work};
+use shape::Shape;
+
+/// All messages of one rank in one operation, computed as they are asked for: a plan takes the
+/// same few bytes whatever it plans.
+///
+/// The n-th send of a rank is the n-th receive of the next rank.
+///
+/// ```
+/// use roce_ring::{DataType, Geometry, Operation, Plan, ReduceOp, Settings};
+///
+/// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 100_000);
+/// let plan = Plan::new(&sum, &Geometry::new(0, 3, Settings::default()).unwrap()).unwrap();
+///
+/// // Four steps, and each third of the vector takes two slots.
+/// assert_eq!(plan.sends().count(), 8);
+/// let fourth = plan.sends().nth(3).unwrap();
+/// assert_eq!((fourth.step, fourth.piece, fourth.from.len), (1, 1, 565 * 4));
+/// assert_eq!(fourth.after, Some(1)); // what was received second goes on
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    geometry: Geometry,
+    operation: Operation,
+    shape: Shape,
+}
+
+impl Plan {
+    /// The plan of `geometry`'s rank for `operation`. It is the same in place and out of place.
+    ///
+    /// # Errors
+    /// [`OperationError`] when there can be no such operation.
+    pub fn new(operation: &Operation, geometry: &Geometry) -> Result<Self, OperationError> {
+        operation.check(geometry.size())?;
+        let shape = Shape::of(operation, geometry);
+        Ok(Self { geometry: *geometry, operation: *operation, shape })
+    }
+
+    /// The messages to the next rank, in their order.
+    ///
+    /// The next one costs constant time, but for steps without a message, which cost as much.
+    pub fn sends(&self) -> Sends {
+        Sends::new(*self)
+    }
+
+    /// The messages from the previous rank, in their order; the cost is that of sends.
+    pub fn receives(&self) -> Receives {
+        Receives::new(*self)
+    }
+
+    /// Which of the receives come into the output, by index.
+    pub fn window_receives(&self) -> Range<u64> {
+        let size = u64::from(self.geometry.size());
+        match self.shape {
+            Shape::Large => {
+                let whole: u64 = self.pieces_of_all_chunks();
+                let first = whole - self.pieces(self.chunk_len(self.geometry.rank()));
+                first..first + whole - self.pieces(self.chunk_len(self.geometry.ahead(1)))
+            }
+            Shape::Gather { window: true } => 0..(size - 1) * self.pieces(self.operation.count),
+            Shape::Broadcast { window: true } if self.chain_distance() > 0 => {
+                0..self.pieces(self.operation.count)
+            }
+            _ => 0..0,
+        }
+    }
+
+    /// What a rank copies by itself when input and output are different buffers.
+    pub fn local_copy(&self) -> Option<Work> {
+        let count = self.operation.count;
+        let rank = self.geometry.rank();
+        let (first, count) = match self.operation.collective {
+            Collective::Barrier => return None,
+            Collective::AllGather => (u64::from(rank) * count, count),
+            Collective::Broadcast if rank == self.operation.root => (0, count),
+            _ if self.geometry.size() == 1 => (0, count),
+            _ => return None,
+        };
+        let into = self.span(Place::Output, first, count);
+        (count > 0).then_some(Work::Copy { from: self.span(Place::Input, 0, count), into })
+    }
+
+    /// What a rank computes when it has received everything.
+    pub fn last_work(&self) -> Option<Work> {
+        if self.shape != Shape::Small {
+            return None;
+        }
+        let (count, size) = (self.operation.count, self.geometry.size());
+        Some(Work::Fold {
+            own: self.span(Place::Input, 0, count),
+            rank: self.geometry.rank(),
+            contributions: self.span(Place::Scratch, 0, u64::from(size) * count),
+            size,
+            into: self.span(Place::Output, 0, count),
+            divide_by: self.divide_by(),
+        })
+    }
+
+    /// The rank's place in the ring.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What is planned.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Bytes of the rank's output.
+    pub(crate) fn output_bytes(&self) -> u64 {
+        // The operation was checked when the plan was made.
+        self.operation.buffer_bytes(&self.geometry).map_or(0, |(_, output)| output)
+    }
+
+    /// By how much results are divided at the end.
+    fn divide_by(&self) -> Option<u32> {
+        (self.operation.op == ReduceOp::Avg).then_some(self.geometry.size())
+    }
+
+    /// `count` elements of a place, from element `first` on.
+    fn span(&self, place: Place, first: u64, count: u64) -> Span {
+        let element = self.operation.data_type.size() as u64;
+        Span::new(place, first * element, count * element)
+    }
+
+    /// Piece `turn` of the rotation in the scratch.
+    fn rotated(&self, turn: u64, count: u64) -> Span {
+        let piece = turn % u64::from(self.geometry.slots());
+        self.span(Place::Scratch, piece * self.max_piece(), count)
+    }
+
+    /// Elements of a piece at most.
+    fn max_piece(&self) -> u64 {
+        self.geometry.max_piece(self.operation.data_type.size())
+    }
+
+    /// Into how many pieces `count` elements are cut.
+    fn pieces(&self, count: u64) -> u64 {
+        count.div_ceil(self.max_piece())
+    }
+}

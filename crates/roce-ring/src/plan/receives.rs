@@ -1,0 +1,113 @@
+//! The messages from the previous rank.
+
+use super::shape::Shape;
+use super::walk::{Part, Walk};
+use super::{Plan, Receive, Target, Then};
+use crate::{Place, Span};
+
+/// The messages from the previous rank, in their order.
+#[derive(Clone, Debug)]
+pub struct Receives {
+    plan: Plan,
+    walk: Walk,
+    /// How many of them went into the scratch's rotation.
+    kept: u64,
+}
+
+impl Receives {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self { plan, walk: Walk::default(), kept: 0 }
+    }
+
+    /// The next piece of the scratch's rotation, and the send that used it last.
+    fn keep(&mut self, count: u64) -> (Span, Option<u64>) {
+        let turn = self.kept;
+        self.kept += 1;
+        let last = turn.checked_sub(u64::from(self.plan.geometry.slots()));
+        (self.plan.rotated(turn, count), last.map(|turn| self.plan.forwarding_send(turn)))
+    }
+
+    fn then(&mut self, part: &Part) -> (Then, Option<u64>) {
+        let plan = self.plan;
+        let (first, count) = (part.extent.first, part.extent.count);
+        let own = plan.span(Place::Input, first, count);
+        let in_place = plan.span(Place::Output, first, count);
+        let last = plan.geometry.size() - 2;
+        match plan.shape {
+            Shape::Nothing | Shape::Barrier => (Then::Nothing, None),
+            Shape::Large if part.step > last => (Then::Nothing, None),
+            Shape::Large => {
+                // The chunk is finished here: its owner divides.
+                let divide_by = if part.step == last { plan.divide_by() } else { None };
+                (Then::Reduce { own, into: in_place, divide_by }, None)
+            }
+            Shape::Small => {
+                let start = u64::from(part.extent.chunk) * plan.operation.count;
+                (Then::Copy { into: plan.span(Place::Scratch, start + first, count) }, None)
+            }
+            Shape::Scatter if part.step == last => {
+                let start = u64::from(plan.geometry.rank()) * plan.operation.count;
+                let into = plan.span(Place::Output, first - start, count);
+                (Then::Reduce { own, into, divide_by: plan.divide_by() }, None)
+            }
+            Shape::Gather { window: true } | Shape::Broadcast { window: true } => {
+                (Then::Nothing, None)
+            }
+            Shape::Gather { window: false } | Shape::Broadcast { window: false } => {
+                (Then::Copy { into: in_place }, None)
+            }
+            Shape::Reduce if plan.geometry.rank() == plan.operation.root => {
+                (Then::Reduce { own, into: in_place, divide_by: plan.divide_by() }, None)
+            }
+            Shape::Scatter | Shape::Reduce => {
+                let (into, after_sent) = self.keep(count);
+                (Then::Reduce { own, into, divide_by: None }, after_sent)
+            }
+        }
+    }
+}
+
+impl Iterator for Receives {
+    type Item = Receive;
+
+    fn next(&mut self) -> Option<Receive> {
+        let plan = self.plan;
+        let part = self.walk.next(&plan, plan.steps_received(), Plan::received)?;
+        let in_place = plan.span(Place::Output, part.extent.first, part.extent.count);
+        let (then, after_sent) = self.then(&part);
+        let window = match plan.shape {
+            Shape::Large => part.step >= plan.geometry.size() - 1,
+            Shape::Gather { window } | Shape::Broadcast { window } => window,
+            _ => false,
+        };
+        let step = match plan.shape {
+            Shape::Broadcast { .. } | Shape::Reduce => plan.chain_distance() - 1,
+            _ => part.step,
+        };
+        Some(Receive {
+            index: part.index,
+            step,
+            piece: part.piece,
+            lane: part.lane,
+            len: in_place.len,
+            to: if window { Target::Window { offset: in_place.offset } } else { Target::Slot },
+            then,
+            after_sent,
+        })
+    }
+}
+
+impl Plan {
+    /// The index of the send that passes on what was the `turn`-th to be kept in the scratch.
+    fn forwarding_send(&self, turn: u64) -> u64 {
+        if self.shape != Shape::Scatter {
+            return turn;
+        }
+        // Every pass sends its first step from the input, and the others from the scratch.
+        let around = u64::from(self.geometry.size() - 1);
+        let full = self.pieces_per_pass();
+        let (pass, within) = (turn / ((around - 1) * full), turn % ((around - 1) * full));
+        let pieces = self.pieces(self.operation.count - pass * full * self.max_piece()).min(full);
+        pass * around * full + pieces + within
+    }
+}

@@ -1,0 +1,97 @@
+//! The messages to the next rank.
+
+use super::shape::Shape;
+use super::walk::Walk;
+use super::{Plan, Send, Target};
+use crate::{Place, Span};
+
+/// The messages to the next rank, in their order.
+#[derive(Clone, Debug)]
+pub struct Sends {
+    plan: Plan,
+    walk: Walk,
+    /// How many of them came from the scratch.
+    forwarded: u64,
+}
+
+impl Sends {
+    pub(super) fn new(plan: Plan) -> Self {
+        Self { plan, walk: Walk::default(), forwarded: 0 }
+    }
+
+    /// What was reduced here before goes on from the scratch's rotation.
+    fn forward(&mut self, count: u64) -> Span {
+        let span = self.plan.rotated(self.forwarded, count);
+        self.forwarded += 1;
+        span
+    }
+}
+
+impl Iterator for Sends {
+    type Item = Send;
+
+    fn next(&mut self) -> Option<Send> {
+        let plan = self.plan;
+        let part = self.walk.next(&plan, plan.steps_sent(), Plan::sent)?;
+        let (first, count) = (part.extent.first, part.extent.count);
+        let place = if part.step == 0 { Place::Input } else { Place::Output };
+        let in_place = plan.span(Place::Output, first, count);
+        let window = Target::Window { offset: in_place.offset };
+
+        let mut send = Send {
+            index: part.index,
+            step: part.step,
+            piece: part.piece,
+            lane: part.lane,
+            from: Span { place, ..in_place },
+            to: Target::Slot,
+            after: part.before,
+        };
+        match plan.shape {
+            Shape::Nothing | Shape::Barrier => {}
+            Shape::Large => {
+                if part.step >= plan.geometry.size() - 1 {
+                    send.to = window;
+                }
+            }
+            Shape::Small => {
+                if part.step > 0 {
+                    let start = u64::from(part.extent.chunk) * plan.operation.count;
+                    send.from = plan.span(Place::Scratch, start + first, count);
+                }
+            }
+            Shape::Scatter => {
+                if part.step > 0 {
+                    send.from = self.forward(count);
+                }
+            }
+            Shape::Gather { window: large } => {
+                if part.step == 0 {
+                    let done = part.piece * plan.max_piece();
+                    send.from = plan.span(Place::Input, done, count);
+                }
+                if large {
+                    send.to = window;
+                }
+            }
+            Shape::Broadcast { window: large } => {
+                send.step = plan.chain_distance();
+                if send.step > 0 {
+                    send.from.place = Place::Output;
+                    send.after = Some(part.index);
+                }
+                if large {
+                    send.to = window;
+                }
+            }
+            Shape::Reduce => {
+                send.step = plan.chain_distance();
+                if send.step > 0 {
+                    send.from = self.forward(count);
+                    send.after = Some(part.index);
+                }
+            }
+        }
+        Some(send)
+    }
+}

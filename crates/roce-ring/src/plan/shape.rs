@@ -1,0 +1,167 @@
+//! Which chunk moves in which step.
+
+use super::Plan;
+use crate::{Collective, Geometry, Operation};
+
+/// The ways an operation can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// No message at all.
+    Nothing,
+    /// Empty messages, once around but for one hop.
+    Barrier,
+    /// Reduce chunks around the ring, then pass the results around.
+    Large,
+    /// Pass whole contributions around, reduce at the end.
+    Small,
+    /// Reduce chunks around the ring, in passes.
+    Scatter,
+    /// Pass blocks around.
+    Gather { window: bool },
+    /// A chain from the root.
+    Broadcast { window: bool },
+    /// A chain to the root.
+    Reduce,
+}
+
+impl Shape {
+    pub(super) fn of(operation: &Operation, geometry: &Geometry) -> Self {
+        let Operation { collective, count, data_type, .. } = *operation;
+        if geometry.size() == 1 || (count == 0 && collective != Collective::Barrier) {
+            return Self::Nothing;
+        }
+        let large = |ranks: u32| {
+            count * data_type.size() as u64 * u64::from(ranks) > geometry.small_limit()
+        };
+        match collective {
+            Collective::AllReduce if large(1) => Self::Large,
+            Collective::AllReduce => Self::Small,
+            Collective::ReduceScatter => Self::Scatter,
+            Collective::AllGather => Self::Gather { window: large(geometry.size()) },
+            Collective::Broadcast => Self::Broadcast { window: large(1) },
+            Collective::Reduce => Self::Reduce,
+            Collective::Barrier => Self::Barrier,
+        }
+    }
+}
+
+/// Elements of the vector that a step moves in a pass.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// The chunk that they are of.
+    pub(super) chunk: u32,
+    /// The first one's distance from the start of the vector.
+    pub(super) first: u64,
+    /// How many.
+    pub(super) count: u64,
+}
+
+impl Plan {
+    /// How often all steps are gone through.
+    pub(super) fn passes(&self) -> u64 {
+        match self.shape {
+            Shape::Nothing => 0,
+            Shape::Scatter => self.operation.count.div_ceil(self.elements_per_pass()),
+            _ => 1,
+        }
+    }
+
+    /// How many steps this rank sends in.
+    pub(super) fn steps_sent(&self) -> u32 {
+        let size = self.geometry.size();
+        match self.shape {
+            Shape::Broadcast { .. } | Shape::Reduce => u32::from(self.chain_distance() < size - 1),
+            _ => self.ring_steps(),
+        }
+    }
+
+    /// How many steps this rank receives in.
+    pub(super) fn steps_received(&self) -> u32 {
+        match self.shape {
+            Shape::Broadcast { .. } | Shape::Reduce => u32::from(self.chain_distance() > 0),
+            _ => self.ring_steps(),
+        }
+    }
+
+    fn ring_steps(&self) -> u32 {
+        let once_around = self.geometry.size() - 1;
+        if self.shape == Shape::Large { 2 * once_around } else { once_around }
+    }
+
+    /// The rank's distance from the start of a chain.
+    pub(super) fn chain_distance(&self) -> u32 {
+        let (rank, size) = (u64::from(self.geometry.rank()), u64::from(self.geometry.size()));
+        let start = u64::from(self.operation.root) + u64::from(self.shape == Shape::Reduce);
+        // Both terms are below 2^33.
+        ((rank + 2 * size - start) % size) as u32
+    }
+
+    /// What is sent in a step.
+    pub(super) fn sent(&self, pass: u64, step: u32) -> Extent {
+        let ring = &self.geometry;
+        let chunk = match self.shape {
+            Shape::Large => {
+                // The first chunk of the second round is the one that was finished last.
+                ring.behind(step % ring.size())
+            }
+            Shape::Scatter => ring.behind(step + 1),
+            _ => ring.behind(step),
+        };
+        self.extent(pass, chunk)
+    }
+
+    /// What is received in a step: what the previous rank sends in it.
+    pub(super) fn received(&self, pass: u64, step: u32) -> Extent {
+        let ring = &self.geometry;
+        let chunk = match self.shape {
+            Shape::Large => {
+                let around = ring.size() - 1;
+                if step < around { ring.behind(step + 1) } else { ring.behind(step - around) }
+            }
+            Shape::Scatter => ring.behind(step + 2),
+            _ => ring.behind(step + 1),
+        };
+        self.extent(pass, chunk)
+    }
+
+    fn extent(&self, pass: u64, chunk: u32) -> Extent {
+        let count = self.operation.count;
+        let number = u64::from(chunk);
+        let (first, count) = match self.shape {
+            Shape::Large => {
+                let size = u64::from(self.geometry.size());
+                (number * (count / size) + number.min(count % size), self.chunk_len(chunk))
+            }
+            Shape::Gather { .. } => (number * count, count),
+            Shape::Scatter => {
+                let done = pass * self.elements_per_pass();
+                (number * count + done, (count - done).min(self.elements_per_pass()))
+            }
+            _ => (0, count),
+        };
+        Extent { chunk, first, count }
+    }
+
+    /// Elements of a chunk of a large all-reduce.
+    pub(super) fn chunk_len(&self, chunk: u32) -> u64 {
+        let (count, size) = (self.operation.count, u64::from(self.geometry.size()));
+        count / size + u64::from(u64::from(chunk) < count % size)
+    }
+
+    /// Messages that a large all-reduce would take to send every chunk once.
+    pub(super) fn pieces_of_all_chunks(&self) -> u64 {
+        let (count, size) = (self.operation.count, u64::from(self.geometry.size()));
+        let (short, longer) = (count / size, count % size);
+        longer * self.pieces(short + 1) + (size - longer) * self.pieces(short)
+    }
+
+    /// Pieces of a chunk that a pass moves at most: half of the scratch's rotation, so that one
+    /// step's results can be sent while the next step's come in.
+    pub(super) fn pieces_per_pass(&self) -> u64 {
+        u64::from(self.geometry.slots() / 2).max(1)
+    }
+
+    fn elements_per_pass(&self) -> u64 {
+        self.max_piece() * self.pieces_per_pass()
+    }
+}
