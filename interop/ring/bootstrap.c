@@ -38,7 +38,10 @@ void fail(enum status status, const char *format, ...)
 	va_start(list, format);
 	vsnprintf(reason, sizeof reason, format, list);
 	va_end(list);
-	fprintf(stderr, "ring_allreduce: rank %u: %s\n", self, reason);
+	if (status == USAGE)
+		fprintf(stderr, "ring_allreduce: %s\n", reason);
+	else
+		fprintf(stderr, "ring_allreduce: rank %u: %s\n", self, reason);
 	if (status == OURS && hub >= 0)
 		say("ABORT rank=%u reason=%s", self, encode(reason));
 	exit(status);
@@ -142,7 +145,7 @@ char *hear(int patience_ms)
 
 char *expect(const char *word)
 {
-	char *line = hear((int)options.patience * 1000);
+	char *line = hear((int)options.patience * 1000 + 5000); /* the hub gives up first */
 	if (!line)
 		fail(REFUSED, "no %s from %s within %" PRIu64 " s: are all ranks there?", word, options.root,
 		     options.patience);
@@ -197,7 +200,7 @@ void connect_to_hub(void)
 			freeaddrinfo(found);
 			return;
 		}
-		error = errno;
+		error = errno == EINPROGRESS ? ETIMEDOUT : errno;
 		close(fd);
 		poll(NULL, 0, 100); /* not a busy loop */
 	}
