@@ -58,7 +58,7 @@ pub use capture::{Capture, CaptureError, Damage, DamageKind, Event, NotACapture}
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use finding::{Finding, Rate, Severity, Short, Unchecked};
-pub use flow::{Before, Connections, Track};
+pub use flow::{Before, Connection, Connections, DirectionCounts, End, RoundTrips, Track};
 pub use frame::{LinkType, RawFrame};
 pub use layer::{Dissection, Field, Layer, Value};
 pub use options::Options;

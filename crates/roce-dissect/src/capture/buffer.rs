@@ -36,6 +36,9 @@ impl<R: Read> Buffer<R> {
     }
 
     fn read_more(&mut self, need: usize) -> io::Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
         if self.start + need > self.memory.len() {
             self.memory.copy_within(self.start..self.end, 0);
             self.end -= self.start;

@@ -1,13 +1,34 @@
-//! Following connections.
+//! Following connections: what each packet means to those before it.
+//!
+//! Packets from one address to one queue pair are a *direction*; two directions are a connection.
+//! Each direction keeps the state of the requests that went that way: what the receiver expects,
+//! what is not acknowledged, which message is open. All of it is bounded, so that memory grows
+//! with the number of connections and not with their length.
 
-use roce_wire::{Opcode, Psn, Qpn};
+mod connection;
+mod direction;
+mod histogram;
+mod pairing;
+mod requests;
 
-use crate::{Finding, Options, RawFrame, Roce};
+use std::collections::HashMap;
+
+use roce_wire::{Opcode, Psn, Qpn, Service};
+
+pub use self::connection::{Connection, Connections, End, RoundTrips};
+pub use self::direction::DirectionCounts;
+
+use self::connection::Slot;
+use self::direction::{Direction, Key};
+use self::pairing::Pairing;
+use self::requests::Requests;
+use crate::tree::is_management;
+use crate::{Finding, Icrc, Options, RawFrame, Roce};
 
 /// Which connection a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track {
-    /// The connection's place in [`Dissector::connections`](crate::Dissector::connections).
+    /// The connection's [`number`](crate::Connection::number).
     pub connection: u32,
     /// Does it go the way of the connection's first packet?
     pub forward: bool,
@@ -17,39 +38,187 @@ pub struct Track {
     pub before: Before,
 }
 
-/// What was known of a packet's receiver before the packet came.
+/// What was known before a packet came: for a request of its receiver, for an answer of the
+/// requests that it may answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Before {
-    /// The PSN that the receiver expects of the next request.
+    /// The PSN that the receiver of requests expects next.
     pub expected: Option<Psn>,
     /// The opcode of the last packet of a message that is not complete.
     pub open: Option<Opcode>,
+    /// The receiver of requests has already told that something is missing.
+    pub gap_told: bool,
+    /// The oldest PSN that is not acknowledged.
+    pub unacknowledged: Option<Psn>,
+    /// The PSN behind the last that was sent.
+    pub sent: Option<Psn>,
+    /// The path MTU.
+    pub mtu: Option<u16>,
 }
 
+/// All connections of a capture.
 #[derive(Debug)]
-pub(crate) struct Flows;
+pub(crate) struct Flows {
+    options: Options,
+    index: HashMap<Key, u32>,
+    /// Where the directions of the last packets are: most packets follow one of their own.
+    recent: [Option<u32>; RECENT],
+    directions: Vec<Direction>,
+    connections: Vec<Slot>,
+    pairing: Pairing,
+}
 
 impl Flows {
-    pub(crate) fn new(_options: Options) -> Self {
-        Self
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            index: HashMap::new(),
+            recent: [None; RECENT],
+            directions: Vec::new(),
+            connections: Vec::new(),
+            pairing: Pairing::default(),
+        }
     }
 
+    /// Takes one packet into account; what it means goes to `findings`.
+    ///
+    /// `None` for a packet without a whole BTH, and where there are too many connections.
     pub(crate) fn follow(
         &mut self,
-        _frame: &RawFrame<'_>,
-        _roce: &Roce<'_>,
-        _findings: &mut Vec<Finding>,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        findings: &mut Vec<Finding>,
     ) -> Option<Track> {
-        None
+        let qp = roce.dest_qp()?;
+        let key = Key { source: roce.source, destination: roce.destination, qp };
+        let index = self.direction(key)?;
+        // What its receiver drops changes nothing but the counts.
+        let is_sound = !matches!(roce.icrc, Icrc::Wrong { .. })
+            && !findings.iter().any(|finding| matches!(finding, Finding::Wire(_)));
+        self.note_time(index, frame.time, findings);
+        self.directions[index as usize].count(frame, roce, findings);
+        let Some(headers) = roce.headers.filter(|_| is_sound) else {
+            let before = self.before(index, false);
+            return Some(self.track(index, before));
+        };
+        let shape = headers.bth.opcode.shape();
+        if shape.service == Service::Cnp {
+            self.directions[index as usize].counts.cnps += 1;
+            findings.push(Finding::CongestionNotified);
+            return Some(self.track(index, Before::default()));
+        }
+        self.directions[index as usize].service = Some(shape.service);
+        if shape.is_request() {
+            let before = self.before(index, false);
+            if is_management(roce) {
+                self.learn(roce);
+            }
+            let direction = &mut self.directions[index as usize];
+            direction.handle_request(frame, roce, &headers, findings);
+            if shape.service == Service::Rc {
+                self.list(index);
+            }
+            return Some(self.track(index, before));
+        }
+        if self.directions[index as usize].partner.is_none() {
+            self.find_partner(index, headers.bth.psn, roce.source_port);
+        }
+        let before = self.before(index, true);
+        self.answer(index, frame, roce, &headers, findings);
+        Some(self.track(index, before))
+    }
+
+    fn answer(
+        &mut self,
+        index: u32,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        headers: &roce_wire::Headers,
+        findings: &mut Vec<Finding>,
+    ) {
+        let partner = self.directions[index as usize].partner;
+        // Borrowed out and put back, since both directions are in one place.
+        let mut requests = match partner {
+            Some(partner) => std::mem::take(&mut self.directions[partner as usize].requests),
+            None => Requests::default(),
+        };
+        let from = findings.len();
+        let direction = &mut self.directions[index as usize];
+        direction.handle_answer(&mut requests, frame, roce, headers, findings);
+        match partner {
+            Some(partner) => self.directions[partner as usize].requests = requests,
+            // Nothing is known of what it answers: only what it says itself holds.
+            None => {
+                let holds = |finding: &Finding| {
+                    matches!(
+                        finding,
+                        Finding::Nak(_) | Finding::Rnr(_) | Finding::ReservedSyndrome(_)
+                    )
+                };
+                let mut at = 0;
+                findings.retain(|finding| {
+                    at += 1;
+                    at <= from || holds(finding)
+                });
+            }
+        }
+    }
+
+    /// Where a direction is, made if need be; `None` where there are too many.
+    fn direction(&mut self, key: Key) -> Option<u32> {
+        let place = key.qp.get() as usize % RECENT;
+        if let Some(index) = self.recent[place]
+            && self.directions[index as usize].key == key
+        {
+            return Some(index);
+        }
+        let index = match self.index.get(&key) {
+            Some(index) => *index,
+            None if self.directions.len() < self.options.max_flows => self.add(key),
+            None => return None,
+        };
+        self.recent[place] = Some(index);
+        Some(index)
+    }
+
+    fn add(&mut self, key: Key) -> u32 {
+        let index = self.directions.len() as u32;
+        let connection = self.connections.len() as u32;
+        self.directions.push(Direction::new(key, connection, true));
+        self.connections.push(Slot { forward: Some(index), ..Slot::default() });
+        self.index.insert(key, index);
+        index
+    }
+
+    fn before(&self, index: u32, is_answer: bool) -> Before {
+        let direction = &self.directions[index as usize];
+        let of = match (is_answer, direction.partner) {
+            (false, _) => direction,
+            (true, Some(partner)) => &self.directions[partner as usize],
+            (true, None) => return Before::default(),
+        };
+        let requests = &of.requests;
+        let known = requests.is_known();
+        Before {
+            expected: requests.expected(),
+            open: requests.open_opcode(),
+            gap_told: requests.gap_told(),
+            unacknowledged: known.then_some(requests.unacked),
+            sent: known.then_some(requests.sent),
+            mtu: requests.mtu,
+        }
+    }
+
+    fn track(&self, index: u32, before: Before) -> Track {
+        let direction = &self.directions[index as usize];
+        let partner = direction.partner.map(|partner| self.directions[partner as usize].key.qp);
+        Track {
+            connection: direction.connection,
+            forward: direction.forward,
+            source_qp: partner.or(direction.source_qp),
+            before,
+        }
     }
 }
 
-/// The connections seen so far.
-#[derive(Debug)]
-pub struct Connections<'a>(Option<&'a Flows>);
-
-impl<'a> Connections<'a> {
-    pub(crate) fn new(flows: Option<&'a Flows>) -> Self {
-        Self(flows)
-    }
-}
+const RECENT: usize = 256;

@@ -1,0 +1,154 @@
+//! Finding the two directions of a connection: a packet names the queue pair it is for, and never
+//! the one it is from.
+//!
+//! Connection management tells both. Without it, an answer tells: it carries the PSN of a request
+//! that is outstanding, and PSNs begin at random. Where two requesters between the same hosts have
+//! that PSN outstanding, the UDP source port decides, which both ends of a connection choose alike
+//! in most implementations; where it does not, the next answer tries again.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use roce_wire::{PathMtu, Psn, Qpn};
+
+use super::Flows;
+use super::direction::Key;
+use crate::Roce;
+use crate::tree::CmMessage;
+
+/// What helps to find partners.
+#[derive(Debug, Default)]
+pub(super) struct Pairing {
+    /// Directions with requests and without a partner, by who sends to whom.
+    listed: HashMap<(IpAddr, IpAddr), Vec<u32>>,
+    /// Connection requests without a reply.
+    asked: VecDeque<Asked>,
+}
+
+/// A connection request.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    source: IpAddr,
+    destination: IpAddr,
+    id: u32,
+    qpn: Qpn,
+    starting_psn: Psn,
+    mtu: Option<PathMtu>,
+}
+
+impl Flows {
+    /// Requests went this way: answers will look for it.
+    pub(super) fn list(&mut self, index: u32) {
+        let direction = &mut self.directions[index as usize];
+        if direction.is_listed || direction.partner.is_some() {
+            return;
+        }
+        direction.is_listed = true;
+        let hosts = (direction.key.source, direction.key.destination);
+        self.pairing.listed.entry(hosts).or_default().push(index);
+    }
+
+    /// Looks for the requests that an answer in direction `index` with this PSN belongs to.
+    pub(super) fn find_partner(&mut self, index: u32, psn: Psn, port: u16) {
+        let key = self.directions[index as usize].key;
+        let Some(listed) = self.pairing.listed.get(&(key.destination, key.source)) else { return };
+        let mut found = None;
+        let mut is_unique = true;
+        for &candidate in listed.iter().rev().take(MOST_CANDIDATES) {
+            let direction = &self.directions[candidate as usize];
+            if candidate == index || !direction.requests.may_answer(psn) {
+                continue;
+            }
+            let same_port = direction.source_port == port;
+            match found {
+                None => found = Some((candidate, same_port)),
+                Some((_, true)) if !same_port => {}
+                Some((_, false)) if same_port => {
+                    found = Some((candidate, true));
+                    is_unique = true;
+                }
+                Some(_) => is_unique = false,
+            }
+        }
+        if let Some((partner, _)) = found.filter(|_| is_unique) {
+            self.pair(index, partner);
+        }
+    }
+
+    /// The two are one connection: the one whose first packet came first keeps its number.
+    pub(super) fn pair(&mut self, one: u32, other: u32) {
+        let is_free = |flows: &Self, index: u32| flows.directions[index as usize].partner.is_none();
+        if one == other || !is_free(self, one) || !is_free(self, other) {
+            return;
+        }
+        for index in [one, other] {
+            let direction = &mut self.directions[index as usize];
+            let hosts = (direction.key.source, direction.key.destination);
+            if std::mem::take(&mut direction.is_listed)
+                && let Some(listed) = self.pairing.listed.get_mut(&hosts)
+            {
+                listed.retain(|listed| *listed != index);
+                if listed.is_empty() {
+                    self.pairing.listed.remove(&hosts);
+                }
+            }
+        }
+        let connection = |index: u32| self.directions[index as usize].connection;
+        let (first, second) = match connection(one) <= connection(other) {
+            true => (one, other),
+            false => (other, one),
+        };
+        let (kept, given_up) = (connection(first), connection(second));
+        let before = std::mem::take(&mut self.connections[given_up as usize]);
+        let slot = &mut self.connections[kept as usize];
+        slot.longest_stall = slot.longest_stall.max(before.longest_stall);
+        slot.last_packet = slot.last_packet.max(before.last_packet);
+        self.directions[first as usize].partner = Some(second);
+        let second = &mut self.directions[second as usize];
+        second.partner = Some(first);
+        second.connection = kept;
+        second.forward = false;
+    }
+
+    /// Connection management on its way: from a request and its reply both queue pairs are known.
+    pub(super) fn learn(&mut self, roce: &Roce<'_>) {
+        let Some(message) = CmMessage::parse(roce.payload) else { return };
+        let (Some(qpn), Some(starting_psn)) = (message.qpn, message.starting_psn) else { return };
+        if message.is_request() {
+            if self.pairing.asked.len() == MOST_ASKED {
+                self.pairing.asked.pop_front();
+            }
+            self.pairing.asked.push_back(Asked {
+                source: roce.source,
+                destination: roce.destination,
+                id: message.local_id,
+                qpn,
+                starting_psn,
+                mtu: message.mtu,
+            });
+        } else if message.is_reply() {
+            let is_it = |asked: &Asked| {
+                asked.id == message.remote_id
+                    && (asked.source, asked.destination) == (roce.destination, roce.source)
+            };
+            let Some(at) = self.pairing.asked.iter().rposition(is_it) else { return };
+            let Some(asked) = self.pairing.asked.remove(at) else { return };
+            let there = Key { source: asked.source, destination: asked.destination, qp: qpn };
+            let back = Key { source: asked.destination, destination: asked.source, qp: asked.qpn };
+            let (Some(there), Some(back)) = (self.direction(there), self.direction(back)) else {
+                return;
+            };
+            self.pair(there, back);
+            // Each end names the PSN of the first request that it will receive.
+            for (index, psn) in [(there, starting_psn), (back, asked.starting_psn)] {
+                self.directions[index as usize].requests.begin_at(psn, asked.mtu);
+            }
+        }
+    }
+}
+
+/// Directions that are looked at for one answer: the latest.
+const MOST_CANDIDATES: usize = 256;
+
+/// Connection requests that are remembered while they wait for a reply.
+const MOST_ASKED: usize = 1024;
