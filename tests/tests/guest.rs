@@ -53,6 +53,10 @@ fn commands_run_side_by_side_and_say_how_they_ended() {
     let mut hung = guest.spawn("sleep 1000").unwrap();
     let late = hung.wait(Duration::from_millis(50)).unwrap_err();
     assert!(matches!(late, GuestError::TimedOut { .. }), "{late}");
+    assert!(hung.try_wait().unwrap().is_none(), "it still runs");
+    hung.kill(9).unwrap();
+    assert_eq!(hung.wait(SOON).unwrap().status.code(), None, "a signal is no status");
+    assert!(hung.try_wait().unwrap().is_some());
     let refused = guest.run_ok("echo why >&2; false").unwrap_err().to_string();
     assert!(refused.contains("status 1") && refused.contains("why"), "{refused}");
     guest.power_off().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use crate::GuestError;
@@ -21,6 +21,14 @@ impl Status {
     /// Whether the command ended by itself with status 0.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Exited(0))
+    }
+
+    /// The status with which the command ended by itself.
+    pub const fn code(self) -> Option<i32> {
+        match self {
+            Self::Exited(status) => Some(status as i32),
+            Self::Killed(_) => None,
+        }
     }
 
     pub(crate) fn from_code(code: u32) -> Self {
@@ -122,15 +130,26 @@ impl GuestProcess {
     pub fn wait(&mut self, limit: Duration) -> Result<Output, GuestError> {
         let deadline = Instant::now() + limit;
         loop {
-            if let Some(status) = self.status {
-                return Ok(Output {
-                    status,
-                    stdout: String::from_utf8_lossy(&self.stdout).into_owned(),
-                    stderr: String::from_utf8_lossy(&self.stderr).into_owned(),
-                });
+            if let Some(output) = self.output() {
+                return Ok(output);
             }
             self.take_event(deadline, limit, "the end")?;
         }
+    }
+
+    /// What the command left behind, if it has ended; never waits.
+    ///
+    /// # Errors
+    /// [`GuestError::Gone`] with the guest.
+    pub fn try_wait(&mut self) -> Result<Option<Output>, GuestError> {
+        while self.status.is_none() {
+            match self.events.try_recv() {
+                Ok(event) => self.note(event),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(self.control.gone()),
+            }
+        }
+        Ok(self.output())
     }
 
     /// Sends a signal (9 is SIGKILL) to the command and all it started.
@@ -154,9 +173,7 @@ impl GuestProcess {
     ) -> Result<(), GuestError> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
-            Ok(Event::Stdout(bytes)) => self.stdout.extend_from_slice(&bytes),
-            Ok(Event::Stderr(bytes)) => self.stderr.extend_from_slice(&bytes),
-            Ok(Event::Ended(code)) => self.status = Some(Status::from_code(code)),
+            Ok(event) => self.note(event),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(self
                     .control
@@ -165,6 +182,21 @@ impl GuestProcess {
             Err(RecvTimeoutError::Disconnected) => return Err(self.control.gone()),
         }
         Ok(())
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Stdout(bytes) => self.stdout.extend_from_slice(&bytes),
+            Event::Stderr(bytes) => self.stderr.extend_from_slice(&bytes),
+            Event::Ended(code) => self.status = Some(Status::from_code(code)),
+        }
+    }
+
+    /// What the command left behind, if it is known to have ended.
+    fn output(&self) -> Option<Output> {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));
+        self.status.map(|status| Output { status, stdout, stderr })
     }
 }
 

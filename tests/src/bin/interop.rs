@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use roce_tests::interop::matrix::{self, Direction, Plan, Verdict};
-use roce_tests::interop::{World, report};
+use roce_tests::interop::matrix::{self, Cell, Direction, Plan, Verdict};
+use roce_tests::interop::{RingWorld, Stage, World, report, ring};
 
 /// Run this stack against the kernel's rdma_rxe in a guest, and print the matrix.
 #[derive(Debug, Parser)]
@@ -65,28 +65,53 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         false => vec![Direction::OursToRxe, Direction::RxeToOurs],
     };
     let mut cells = matrix::cells(&Plan { directions, ours });
-    cells.retain(|cell| arguments.only.iter().all(|only| cell.name().contains(only.as_str())));
+    let mut rings = if arguments.self_check { Vec::new() } else { ring::cells() };
+    cells.retain(|cell| wanted(arguments, &cell.name()));
+    rings.retain(|cell| wanted(arguments, &cell.name()));
     if arguments.list {
-        cells.iter().for_each(|cell| println!("{}", cell.name()));
+        cells.iter().map(Cell::name).for_each(|name| println!("{name}"));
+        rings.iter().map(Cell::name).for_each(|name| println!("{name}"));
         return Ok(true);
     }
     let image = World::image(&arguments.target)?;
     roce_netlab::enter_user_namespace_if_needed()?;
-    let world = World::boot(&image)?;
     let mut verdicts = Vec::new();
-    for _ in 0..arguments.rounds {
-        verdicts = matrix::run(&world, &cells, tell)?;
-        if verdicts.iter().any(|verdict| verdict.fault.is_some()) {
-            break;
-        }
+    if !cells.is_empty() {
+        let world = World::boot(&image)?;
+        verdicts = rounds(arguments, &world, &cells)?;
+        world.guest.power_off()?;
+    }
+    if !rings.is_empty() {
+        let world = RingWorld::boot(&image)?;
+        verdicts.extend(rounds(arguments, &world, &rings)?);
+        world.power_off()?;
     }
     if arguments.json {
         println!("{}", report::json(&verdicts));
     } else {
         print!("{}", report::tables(&verdicts));
     }
-    world.guest.power_off()?;
     Ok(verdicts.iter().all(|verdict| verdict.fault.is_none()))
+}
+
+fn wanted(arguments: &Arguments, name: &str) -> bool {
+    arguments.only.iter().all(|only| name.contains(only.as_str()))
+}
+
+/// Runs the cells of one world as often as asked for.
+fn rounds<W: Stage>(
+    arguments: &Arguments,
+    world: &W,
+    cells: &[Cell<W>],
+) -> Result<Vec<Verdict>, Box<dyn std::error::Error>> {
+    let mut verdicts = Vec::new();
+    for _ in 0..arguments.rounds {
+        verdicts = matrix::run(world, cells, tell)?;
+        if verdicts.iter().any(|verdict| verdict.fault.is_some()) {
+            break;
+        }
+    }
+    Ok(verdicts)
 }
 
 /// A line on a cell that just ended.

@@ -10,7 +10,7 @@ use super::cells::protection::{self, Offence};
 use super::cells::{atomics, beside, invalidate, killed, rnr, sharing, transfer};
 use super::connection::Connection;
 use super::terms::{Family, Manner, Operation, Settings};
-use super::{Agent, Fault, World};
+use super::{Agent, Fault, Stage, World};
 
 /// Who requests and who responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl Direction {
     }
 }
 
-/// One thing to show.
-pub struct Cell {
+/// One thing to show, in a world of some kind.
+pub struct Cell<W> {
     /// Which table it is in.
     pub group: &'static str,
     /// Its row there.
@@ -57,19 +57,19 @@ pub struct Cell {
     /// Its column there.
     pub column: String,
     /// What the link must carry.
-    path_mtu: usize,
-    /// What the guest's outgoing packets suffer, in netem's words.
-    netem: &'static str,
-    run: Run,
+    pub(crate) path_mtu: usize,
+    /// What the guests' outgoing packets suffer, in netem's words.
+    pub(crate) netem: &'static str,
+    pub(crate) run: Run<W>,
 }
 
-impl std::fmt::Debug for Cell {
+impl<W> std::fmt::Debug for Cell<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cell({})", self.name())
     }
 }
 
-impl Cell {
+impl<W> Cell<W> {
     /// Group, row and column: what `--only` looks into.
     pub fn name(&self) -> String {
         format!("{} / {} / {}", self.group, self.row, self.column)
@@ -77,7 +77,7 @@ impl Cell {
 }
 
 /// How a cell is run.
-type Run = Box<dyn Fn(&World) -> Result<(), Fault>>;
+pub(crate) type Run<W> = Box<dyn Fn(&W) -> Result<(), Fault>>;
 
 /// How a cell ended.
 #[derive(Clone, Debug)]
@@ -110,8 +110,8 @@ pub struct Plan {
     pub ours: Vec<OsString>,
 }
 
-/// Everything there is to show.
-pub fn cells(plan: &Plan) -> Vec<Cell> {
+/// Everything there is to show with one guest.
+pub fn cells(plan: &Plan) -> Vec<Cell<World>> {
     let mut cells = Vec::new();
     for direction in &plan.directions {
         operations(&mut cells, *direction, plan);
@@ -132,9 +132,9 @@ pub fn cells(plan: &Plan) -> Vec<Cell> {
 /// # Errors
 /// When the guest is gone, or link or guest can no longer be set up. What goes wrong in a cell
 /// otherwise is in its verdict.
-pub fn run(
-    world: &World,
-    cells: &[Cell],
+pub fn run<W: Stage>(
+    world: &W,
+    cells: &[Cell<W>],
     mut progress: impl FnMut(&Verdict),
 ) -> Result<Vec<Verdict>, Fault> {
     let mut verdicts = Vec::new();
@@ -145,7 +145,7 @@ pub fn run(
             path_mtu = cell.path_mtu;
         }
         if cell.netem != netem {
-            world.guest.set_netem(cell.netem)?;
+            world.set_netem(cell.netem)?;
             netem = cell.netem;
         }
         let started = Instant::now();
@@ -161,7 +161,7 @@ pub fn run(
         progress(&verdict);
         verdicts.push(verdict);
     }
-    world.guest.set_netem("")?;
+    world.set_netem("")?;
     Ok(verdicts)
 }
 
@@ -195,7 +195,7 @@ fn exercise(
 }
 
 /// Every operation and size over both path MTUs and both protocols below.
-fn operations(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
+fn operations(cells: &mut Vec<Cell<World>>, direction: Direction, plan: &Plan) {
     for (family, path_mtu, manner) in [
         (Family::V4, 1024, Manner::Poll),
         (Family::V6, 1024, Manner::Events),
@@ -227,7 +227,7 @@ fn operations(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
 }
 
 /// Every operation while packets get lost, doubled and out of order.
-fn misfortune(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
+fn misfortune(cells: &mut Vec<Cell<World>>, direction: Direction, plan: &Plan) {
     let ours_loses = ["--loss", "0.05"].map(OsString::from);
     for (column, netem, arguments) in [
         ("loss 1%", "loss 1%", &[][..]),
@@ -260,7 +260,7 @@ fn misfortune(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
 }
 
 /// What a responder must refuse or put off, and a requester must give up.
-fn refusals(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
+fn refusals(cells: &mut Vec<Cell<World>>, direction: Direction, plan: &Plan) {
     let mut cell = |group, row: String, column: &str, settings, run: Step| {
         let ours = plan.ours.clone();
         cells.push(Cell {
@@ -303,7 +303,7 @@ fn refusals(cells: &mut Vec<Cell>, direction: Direction, plan: &Plan) {
 type Step = Box<dyn Fn(Connection) -> Result<(), Fault>>;
 
 /// The stock program against ours.
-fn pingpongs(cells: &mut Vec<Cell>) {
+fn pingpongs(cells: &mut Vec<Cell<World>>) {
     for (server, row) in
         [(Server::Theirs, "roce → ibv_rc_pingpong"), (Server::Ours, "ibv_rc_pingpong → roce")]
     {
@@ -324,8 +324,8 @@ fn pingpongs(cells: &mut Vec<Cell>) {
 const LARGEST: usize = 8 << 20;
 
 /// Several programs on one machine.
-fn neighbours(cells: &mut Vec<Cell>, plan: &Plan) {
-    let mut cell = |row: &str, column: &str, run: Run| {
+fn neighbours(cells: &mut Vec<Cell<World>>, plan: &Plan) {
+    let mut cell = |row: &str, column: &str, run: Run<World>| {
         cells.push(Cell {
             group: "side by side",
             row: row.to_owned(),

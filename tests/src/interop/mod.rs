@@ -2,7 +2,8 @@
 //!
 //! `cargo xtask interop` runs it. A [`World`] is a network namespace of ours and a guest on one
 //! tap; an [`Agent`] is a program that has one end of connections, on either side; a
-//! [`matrix::Cell`] shows one thing, such as a READ of every size over IPv6.
+//! [`matrix::Cell`] shows one thing, such as a READ of every size over IPv6. A [`RingWorld`] has
+//! several of each on a switch, for rings of ranks of both kinds ([`ring`]).
 
 mod agent;
 pub mod cells;
@@ -11,9 +12,13 @@ mod fault;
 pub mod matrix;
 pub mod pattern;
 pub mod report;
+pub mod ring;
+mod stage;
 pub mod terms;
 mod world;
 
 pub use agent::Agent;
 pub use fault::Fault;
+pub use ring::RingWorld;
+pub use stage::Stage;
 pub use world::World;

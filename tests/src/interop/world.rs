@@ -6,6 +6,7 @@ use std::process::Command;
 use roce_guest::{Guest, GuestConfig, Image};
 use roce_netlab::{Host, Lab, Link};
 
+use super::stage::{Stage, link_mtu};
 use super::{Agent, Fault};
 
 /// The interface on our side.
@@ -68,16 +69,18 @@ impl World {
         world.set_path_mtu(1024)?;
         Ok(world)
     }
+}
 
-    /// Gives the link the smallest MTU in use that carries `path_mtu`.
-    ///
-    /// # Errors
-    /// When an end refuses it.
-    pub fn set_path_mtu(&self, path_mtu: usize) -> Result<(), Fault> {
-        let mtu = if path_mtu <= 1024 { 1500 } else { 4200 };
+impl Stage for World {
+    fn set_path_mtu(&self, path_mtu: usize) -> Result<(), Fault> {
+        let mtu = link_mtu(path_mtu);
         self.host.set_mtu(INTERFACE, mtu).map_err(Fault::ours("set the MTU"))?;
         self.guest.set_network(mtu, &[&format!("{GUEST_ADDRESS}/24"), "fd00:9::2/64"])?;
         Ok(())
+    }
+
+    fn set_netem(&self, what: &str) -> Result<(), Fault> {
+        Ok(self.guest.set_netem(what)?)
     }
 }
 

@@ -6,6 +6,8 @@ pub mod invalidate;
 pub mod killed;
 pub mod pingpong;
 pub mod protection;
+pub mod ring;
+pub mod ring_faults;
 pub mod rnr;
 pub mod sharing;
 pub mod transfer;
