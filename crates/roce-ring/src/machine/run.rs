@@ -212,7 +212,8 @@ impl Run {
     /// do not wait.
     fn poll_copy(&mut self) -> Option<Action> {
         let (from, into) = self.copy?;
-        let len = from.len.min(u64::from(self.plan.geometry().settings().slot_bytes));
+        let slot = u64::from(self.plan.geometry().settings().slot_bytes);
+        let len = from.len.min(slot & !7); // whole elements of any type
         let rest = |span: Span| Span { offset: span.offset + len, len: span.len - len, ..span };
         self.copy = (from.len > len).then(|| (rest(from), rest(into)));
         let work = Work::Copy { from: Span { len, ..from }, into: Span { len, ..into } };

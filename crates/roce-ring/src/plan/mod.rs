@@ -46,6 +46,9 @@ impl Plan {
     /// [`OperationError`] when there can be no such operation.
     pub fn new(operation: &Operation, geometry: &Geometry) -> Result<Self, OperationError> {
         operation.check(geometry.size())?;
+        // A barrier moves nothing, whatever its caller counted.
+        let count = if operation.collective == Collective::Barrier { 0 } else { operation.count };
+        let operation = &Operation { count, ..*operation };
         let shape = Shape::of(operation, geometry);
         Ok(Self { geometry: *geometry, operation: *operation, shape })
     }

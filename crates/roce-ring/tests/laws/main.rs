@@ -1,0 +1,14 @@
+//! Laws of the ring: all ranks in one process, in any order of events.
+//!
+//! A random test that fails prints the seed and the command to repeat it.
+
+mod allocations;
+mod collectives;
+mod hostile;
+mod memory;
+mod repeat;
+mod rules;
+mod scenario;
+mod symbols;
+mod values;
+mod world;

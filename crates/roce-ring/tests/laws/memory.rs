@@ -1,0 +1,116 @@
+//! A rank's memory.
+
+use roce_ring::{Collective, Geometry, Operation, Place, Places, Span};
+
+/// Everything that a rank's messages and computations touch.
+pub(crate) struct Memory {
+    /// Input and output, which overlap in place.
+    buffer: Vec<u8>,
+    input_at: usize,
+    output_at: usize,
+    output_len: usize,
+    before: Vec<u8>,
+    scratch: Vec<u8>,
+    staging: Vec<Vec<u8>>,
+    slot_bytes: usize,
+}
+
+/// What memory holds that nobody wrote.
+pub(crate) const UNWRITTEN: u8 = 0xff;
+
+impl Memory {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let staging = vec![UNWRITTEN; geometry.staging_bytes() as usize];
+        Self {
+            buffer: Vec::new(),
+            input_at: 0,
+            output_at: 0,
+            output_len: 0,
+            before: Vec::new(),
+            scratch: vec![UNWRITTEN; geometry.scratch_bytes() as usize],
+            staging: vec![staging; geometry.lanes() as usize],
+            slot_bytes: geometry.settings().slot_bytes as usize,
+        }
+    }
+
+    /// Lays out an operation's buffers.
+    pub(crate) fn begin(
+        &mut self,
+        operation: &Operation,
+        geometry: &Geometry,
+        in_place: bool,
+        input: &[u8],
+    ) {
+        let (input_len, output_len) = operation.buffer_bytes(geometry).unwrap();
+        let (input_len, output_len) = (input_len as usize, output_len as usize);
+        assert_eq!(input.len(), input_len);
+        let rank = geometry.rank() as usize;
+        (self.input_at, self.output_at) = match operation.collective {
+            _ if !in_place => (0, input_len),
+            Collective::AllGather => (rank * input_len, 0),
+            Collective::ReduceScatter => (0, rank * output_len),
+            _ => (0, 0),
+        };
+        self.output_len = output_len;
+        let end = (self.input_at + input_len).max(self.output_at + output_len);
+        self.buffer = vec![UNWRITTEN; end];
+        self.buffer[self.input_at..][..input_len].copy_from_slice(input);
+        self.before = self.buffer.clone();
+        self.scratch.fill(UNWRITTEN);
+    }
+
+    /// The result, once nothing else was changed.
+    pub(crate) fn finish(&self) -> &[u8] {
+        let end = self.output_at + self.output_len;
+        assert_eq!(self.buffer[..self.output_at], self.before[..self.output_at], "input changed");
+        assert_eq!(self.buffer[end..], self.before[end..], "input changed");
+        &self.buffer[self.output_at..end]
+    }
+
+    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
+        let (whole, at) = match span.place {
+            Place::Input => (&self.buffer, self.input_at),
+            Place::Output => (&self.buffer, self.output_at),
+            Place::Scratch => (&self.scratch, 0),
+            Place::Slot { lane, index } => {
+                (&self.staging[lane as usize], index as usize * self.slot_bytes)
+            }
+        };
+        &whole[at + span.offset as usize..][..span.len as usize]
+    }
+
+    pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
+        let output = self.output_at..self.output_at + self.output_len;
+        let (whole, at) = match span.place {
+            Place::Input => panic!("the input is not to be written"),
+            Place::Output => (&mut self.buffer[output], 0),
+            Place::Scratch => (&mut self.scratch[..], 0),
+            Place::Slot { lane, index } => {
+                (&mut self.staging[lane as usize][..], index as usize * self.slot_bytes)
+            }
+        };
+        &mut whole[at + span.offset as usize..][..span.len as usize]
+    }
+
+    /// Whether two spans have a byte in common.
+    pub(crate) fn overlap(&self, a: Span, b: Span) -> bool {
+        let range = |span: Span| match span.place {
+            Place::Input => (0, 0, self.input_at as u64 + span.offset),
+            Place::Output => (0, 0, self.output_at as u64 + span.offset),
+            Place::Scratch => (1, 0, span.offset),
+            Place::Slot { lane, index } => (2 + lane, index, span.offset),
+        };
+        let ((a0, a1, at_a), (b0, b1, at_b)) = (range(a), range(b));
+        (a0, a1) == (b0, b1) && at_a < at_b + b.len && at_b < at_a + a.len
+    }
+}
+
+impl Places for Memory {
+    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(self.bytes(Span::new(place, offset, into.len() as u64)));
+    }
+
+    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+        self.bytes_mut(Span::new(place, offset, bytes.len() as u64)).copy_from_slice(bytes);
+    }
+}

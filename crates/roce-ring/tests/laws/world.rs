@@ -1,0 +1,354 @@
+//! All ranks of a ring in one process, with queue pairs that keep every message in order, and
+//! everything else in any order.
+//!
+//! The world is as unkind as a network may be: it reads the source of a write as late as when
+//! the write arrives, completes it any time after, and starts ranks whenever it likes. It panics
+//! when a rank breaks a rule that hardware would punish.
+
+use std::collections::VecDeque;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use roce_ring::{
+    Action, Compute, Geometry, Machine, Operation, Place, Remote, Settings, Side, Span, Violation,
+    WindowRecord, Work,
+};
+
+use crate::memory::{Memory, UNWRITTEN};
+
+/// One operation of all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) operation: Operation,
+    pub(crate) in_place: bool,
+    /// Of each rank.
+    pub(crate) inputs: Vec<Vec<u8>>,
+}
+
+/// Carries out computations.
+pub(crate) trait Arithmetic {
+    fn execute(&mut self, compute: &Compute, memory: &mut Memory);
+}
+
+/// A message on its way, or arrived and not yet completed at its sender.
+#[derive(Clone, Debug)]
+struct Message {
+    id: u64,
+    immediate: u32,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Data { from: Span, to: Remote, posted: Vec<u8> },
+    Credit,
+    Window(WindowRecord),
+}
+
+/// The sending half of a queue pair, and the receives at its other end.
+#[derive(Default)]
+struct Wire {
+    sent: VecDeque<Message>,
+    /// Arrived, but not completed at the sender.
+    arrived: VecDeque<Message>,
+    armed: u32,
+}
+
+struct Rank {
+    machine: Machine,
+    memory: Memory,
+    /// Per lane, towards the next rank, and towards the previous rank.
+    wires: [Vec<Wire>; 2],
+    /// Per lane: whether the slot holds something that was not consumed.
+    full: Vec<Vec<bool>>,
+    /// Per lane: messages that arrived, were consumed.
+    taken: Vec<VecDeque<Option<u32>>>,
+    records: Vec<Option<WindowRecord>>,
+    /// Jobs begun, jobs finished.
+    begun: usize,
+    results: Vec<Vec<u8>>,
+}
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Act,
+    Arrive { side: usize, lane: usize },
+    Complete { side: usize, lane: usize },
+}
+
+pub(crate) struct World<'a, A> {
+    ranks: Vec<Rank>,
+    jobs: &'a [Job],
+    arithmetic: A,
+    /// Events that may be possible.
+    events: Vec<(usize, Event)>,
+    listed: Vec<bool>,
+    lanes: usize,
+    /// A rank that seldom gets a turn.
+    slow: usize,
+}
+
+const NEXT: usize = 0;
+const PREVIOUS: usize = 1;
+
+impl<'a, A: Arithmetic> World<'a, A> {
+    pub(crate) fn new(size: u32, settings: Settings, jobs: &'a [Job], arithmetic: A) -> Self {
+        let lanes = settings.lanes as usize;
+        let ranks = (0..size).map(|rank| Rank::new(Geometry::new(rank, size, settings).unwrap()));
+        let mut world = Self {
+            ranks: ranks.collect(),
+            jobs,
+            arithmetic,
+            events: Vec::new(),
+            listed: vec![false; size as usize * (1 + 4 * lanes)],
+            lanes,
+            slow: 0,
+        };
+        (0..size as usize).for_each(|rank| world.list(rank, Event::Act));
+        world
+    }
+
+    /// Lets things happen in random order until nothing can happen; all results, by rank and
+    /// by job.
+    pub(crate) fn run(mut self, random: &mut StdRng) -> Result<Vec<Vec<Vec<u8>>>, Violation> {
+        // Half of the worlds have a slow rank.
+        self.slow = random.random_range(0..2 * self.ranks.len());
+        while !self.events.is_empty() {
+            let mut at = random.random_range(0..self.events.len());
+            if self.events[at].0 == self.slow && random.random_range(0..20) > 0 {
+                at = random.random_range(0..self.events.len());
+            }
+            let (rank, event) = self.events.swap_remove(at);
+            let place = self.place(rank, event);
+            self.listed[place] = false;
+            match event {
+                Event::Act => self.act(rank)?,
+                Event::Arrive { side, lane } => self.arrive(rank, side, lane)?,
+                Event::Complete { side, lane } => {
+                    let wire = &mut self.ranks[rank].wires[side][lane];
+                    let count = random.random_range(1..=wire.arrived.len());
+                    let last = wire.arrived.drain(..count).next_back().unwrap();
+                    self.ranks[rank].machine.handle_sent(last.id).unwrap();
+                    self.list(rank, Event::Act);
+                    if !self.ranks[rank].wires[side][lane].arrived.is_empty() {
+                        self.list(rank, event);
+                    }
+                }
+            }
+        }
+        for (number, rank) in self.ranks.iter().enumerate() {
+            assert_eq!(
+                rank.results.len(),
+                self.jobs.len(),
+                "rank {number} stands still: {:?}",
+                rank.machine
+            );
+        }
+        Ok(self.ranks.into_iter().map(|rank| rank.results).collect())
+    }
+
+    fn act(&mut self, number: usize) -> Result<(), Violation> {
+        let rank = &mut self.ranks[number];
+        let Some(action) = rank.machine.poll_action()? else {
+            if rank.machine.is_done() {
+                if rank.begun > rank.results.len() {
+                    rank.results.push(rank.memory.finish().to_vec());
+                }
+                if rank.begun < self.jobs.len() {
+                    let job = &self.jobs[rank.begun];
+                    let geometry = *rank.machine.geometry();
+                    let input = &job.inputs[number];
+                    rank.memory.begin(&job.operation, &geometry, job.in_place, input);
+                    let begun = rank.machine.start(&job.operation, job.in_place);
+                    assert_eq!(begun, Ok(rank.begun as u64));
+                    rank.begun += 1;
+                    self.list(number, Event::Act);
+                }
+            }
+            return Ok(());
+        };
+        let geometry = *rank.machine.geometry();
+        let (side, lane, message) = match action {
+            Action::Write { lane, id, from, to, immediate, .. } => {
+                let posted = rank.memory.bytes(from).to_vec();
+                let kind = Kind::Data { from, to, posted };
+                (NEXT, lane as usize, Message { id, immediate, kind })
+            }
+            Action::Credit { lane, id, immediate } => {
+                (PREVIOUS, lane as usize, Message { id, immediate, kind: Kind::Credit })
+            }
+            Action::Announce { lane, id, immediate, length } => {
+                let (_, output) =
+                    self.jobs[rank.begun - 1].operation.buffer_bytes(&geometry).unwrap();
+                assert_eq!(length, output);
+                let record =
+                    WindowRecord { address: address(number), length, key: rank.begun as u32 };
+                (PREVIOUS, lane as usize, Message { id, immediate, kind: Kind::Window(record) })
+            }
+            Action::Rearm { side, lane } => {
+                self.rearm(number, side, lane as usize);
+                self.list(number, Event::Act);
+                return Ok(());
+            }
+            Action::Compute(compute) => {
+                rank.check_unsent(&compute);
+                self.arithmetic.execute(&compute, &mut rank.memory);
+                self.list(number, Event::Act);
+                return Ok(());
+            }
+            Action::Received { .. } => {
+                self.list(number, Event::Act);
+                return Ok(());
+            }
+        };
+        let wire = &mut rank.wires[side][lane];
+        wire.sent.push_back(message);
+        let depth = wire.sent.len() + wire.arrived.len();
+        let most = [geometry.sends_to_next(), geometry.sends_to_previous()][side];
+        assert!(depth <= most as usize, "the send queue overflows");
+        self.list(number, Event::Act);
+        self.list(number, Event::Arrive { side, lane });
+        Ok(())
+    }
+
+    fn arrive(&mut self, sender: usize, side: usize, lane: usize) -> Result<(), Violation> {
+        let size = self.ranks.len();
+        let receiver = if side == NEXT { (sender + 1) % size } else { (sender + size - 1) % size };
+        let wire = &mut self.ranks[sender].wires[side][lane];
+        let message = wire.sent.pop_front().unwrap();
+        wire.armed = wire.armed.checked_sub(1).expect("a receive is armed");
+        wire.arrived.push_back(message.clone());
+        if !wire.sent.is_empty() {
+            self.list(sender, Event::Arrive { side, lane });
+        }
+        self.list(sender, Event::Complete { side, lane });
+        self.list(receiver, Event::Act);
+
+        let outcome = match message.kind {
+            Kind::Data { from, to, posted } => {
+                let bytes = self.ranks[sender].memory.bytes(from).to_vec();
+                assert_eq!(bytes, posted, "overwritten before it was sent");
+                let rank = &mut self.ranks[receiver];
+                let (place, offset) = match to {
+                    Remote::Slot { index, offset } => {
+                        let full = &mut rank.full[lane][index as usize];
+                        assert!(!std::mem::replace(full, true), "slot {index} is not consumed");
+                        let slot_bytes = rank.machine.geometry().settings().slot_bytes;
+                        assert_eq!(offset, u64::from(index * slot_bytes));
+                        rank.taken[lane].push_back(Some(index));
+                        (Place::Slot { lane: lane as u32, index }, 0)
+                    }
+                    Remote::Window { address: found, key, offset } => {
+                        assert_eq!(found, address(receiver) + offset);
+                        assert_eq!(key as usize, rank.begun, "the window is of another operation");
+                        assert!(!rank.machine.is_done());
+                        rank.taken[lane].push_back(None);
+                        (Place::Output, offset)
+                    }
+                };
+                let len = bytes.len() as u32;
+                rank.memory.bytes_mut(Span::new(place, offset, len.into())).copy_from_slice(&bytes);
+                rank.machine.handle_data(lane as u32, message.immediate, len)
+            }
+            Kind::Credit => self.answer(receiver, lane, message.immediate, 0),
+            Kind::Window(record) => {
+                self.ranks[receiver].records[lane] = Some(record);
+                self.answer(receiver, lane, message.immediate, WindowRecord::LEN as u32)
+            }
+        };
+        outcome.map_err(|fault| match fault {
+            roce_ring::Fault::Peer(violation) => violation,
+            roce_ring::Fault::Caller(misuse) => panic!("{misuse}"),
+        })
+    }
+
+    fn answer(
+        &mut self,
+        rank: usize,
+        lane: usize,
+        immediate: u32,
+        len: u32,
+    ) -> Result<(), roce_ring::Fault> {
+        let Rank { machine, records, .. } = &mut self.ranks[rank];
+        machine.handle_answer(lane as u32, immediate, len, || records[lane].take().unwrap())
+    }
+
+    /// The receives are counted at the wire that they belong to: the neighbour's.
+    fn rearm(&mut self, number: usize, side: Side, lane: usize) {
+        let size = self.ranks.len();
+        let geometry = *self.ranks[number].machine.geometry();
+        let (wire, most) = match side {
+            Side::Previous => {
+                let taken = self.ranks[number].taken[lane].pop_front().unwrap();
+                if let Some(index) = taken {
+                    let rank = &mut self.ranks[number];
+                    rank.full[lane][index as usize] = false;
+                    let slot = Place::Slot { lane: lane as u32, index };
+                    let len = geometry.settings().slot_bytes.into();
+                    rank.memory.bytes_mut(Span::new(slot, 0, len)).fill(UNWRITTEN);
+                }
+                let sender = &mut self.ranks[(number + size - 1) % size];
+                (&mut sender.wires[NEXT][lane], geometry.receives_at_previous())
+            }
+            Side::Next => {
+                let sender = &mut self.ranks[(number + 1) % size];
+                (&mut sender.wires[PREVIOUS][lane], geometry.receives_at_next())
+            }
+        };
+        wire.armed += 1;
+        assert!(wire.armed <= most, "more receives than the queue holds");
+    }
+
+    fn list(&mut self, rank: usize, event: Event) {
+        let place = self.place(rank, event);
+        if !std::mem::replace(&mut self.listed[place], true) {
+            self.events.push((rank, event));
+        }
+    }
+
+    fn place(&self, rank: usize, event: Event) -> usize {
+        let kind = match event {
+            Event::Act => 0,
+            Event::Arrive { side, lane } => 1 + side * self.lanes + lane,
+            Event::Complete { side, lane } => 1 + (2 + side) * self.lanes + lane,
+        };
+        rank * (1 + 4 * self.lanes) + kind
+    }
+}
+
+impl Rank {
+    fn new(geometry: Geometry) -> Self {
+        let lanes = geometry.lanes() as usize;
+        let wires = |armed| (0..lanes).map(|_| Wire { armed, ..Wire::default() }).collect();
+        Self {
+            machine: Machine::new(geometry),
+            memory: Memory::new(&geometry),
+            wires: [wires(geometry.receives_at_previous()), wires(geometry.receives_at_next())],
+            full: vec![vec![false; geometry.slots() as usize]; lanes],
+            taken: vec![VecDeque::new(); lanes],
+            records: vec![None; lanes],
+            begun: 0,
+            results: Vec::new(),
+        }
+    }
+
+    /// No computation overwrites what a send has not completed.
+    fn check_unsent(&self, compute: &Compute) {
+        let into = match compute.work {
+            Work::Copy { into, .. } | Work::Reduce { into, .. } | Work::Fold { into, .. } => into,
+        };
+        for wire in &self.wires[NEXT] {
+            for message in wire.sent.iter().chain(&wire.arrived) {
+                if let Kind::Data { from, .. } = message.kind {
+                    assert!(!self.memory.overlap(from, into), "{into:?} overwrites {from:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Where a rank says its output is.
+fn address(rank: usize) -> u64 {
+    (rank as u64 + 1) << 40
+}
