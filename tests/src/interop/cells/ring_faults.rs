@@ -6,8 +6,8 @@ use crate::interop::Fault;
 use crate::interop::fault::{expect, expect_equal};
 use crate::interop::ring::{Ended, Job, Kind, Ranks, RingWorld};
 
-/// Kills a rank while operations are under way, and expects every other to end within
-/// [`SOON`], with an error that names it.
+/// Kills a rank while operations are under way, and expects every other to end soon (within four
+/// seconds; two are promised, on a machine that has time), with an error that names it.
 ///
 /// # Errors
 /// When it is not so.
