@@ -19,6 +19,8 @@ mod endpoint;
 mod error;
 mod event;
 mod fault;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod handles;
 mod instant;
 mod memory;

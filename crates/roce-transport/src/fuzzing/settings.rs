@@ -1,0 +1,148 @@
+//! The one queue pair of an engine that is alone: how it is made, brought up and changed.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+
+use super::script::Script;
+use crate::{
+    AccessFlags, AckTimeout, Capacities, CqHandle, EndpointConfig, PathAttributes, PathHandle,
+    PdHandle, QpAttributes, QpInit, QpState, WindowConfig,
+};
+
+/// How the queue pair is made and brought up each time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) mtu: PathMtu,
+    pub(super) first_psn: Psn,
+    pub(super) access: AccessFlags,
+    pub(super) max_rd_atomic: u8,
+    pub(super) timers: u8,
+    pub(super) is_sending: bool,
+    pub(super) signal_all: bool,
+    pub(super) max_packets: usize,
+}
+
+pub(super) const QPN: Qpn = Qpn::GSI;
+pub(super) const PD: PdHandle = PdHandle(1);
+pub(super) const SEND_CQ: CqHandle = CqHandle(1);
+pub(super) const RECV_CQ: CqHandle = CqHandle(2);
+pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+pub(super) const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
+pub(super) const PATH: PathAttributes =
+    PathAttributes { handle: PathHandle(5), local: LOCAL, remote: REMOTE };
+const PEER: Qpn = Qpn::MAX;
+
+impl Settings {
+    /// Takes the first bytes of a script: how the queue pair is, and how its endpoint.
+    pub(super) fn read(script: &mut Script<'_>, always_sends: bool) -> (Self, EndpointConfig) {
+        let flags = script.byte();
+        let settings = Self {
+            mtu: script.pick(&[PathMtu::B256, PathMtu::B512, PathMtu::B1024]),
+            // So near the end of the circle that it is crossed.
+            first_psn: Psn::wrapping(0xff_fff0 + u32::from(script.byte() & 0x1f)),
+            access: AccessFlags::from_bits_truncate(!u32::from(flags >> 4)),
+            max_rd_atomic: script.byte() % 17,
+            timers: script.byte(),
+            is_sending: always_sends || flags & 1 == 0,
+            signal_all: flags & 2 == 0,
+            max_packets: if flags & 4 == 0 { 16 } else { 1 },
+        };
+        let window = script.pick(&[2, 4, 16, 128]);
+        let config = EndpointConfig {
+            advertise_credits: flags & 8 == 0,
+            window: WindowConfig {
+                initial_packets: window,
+                min_packets: 1,
+                max_packets: 4 * window,
+                ..WindowConfig::default()
+            },
+            ..EndpointConfig::default()
+        };
+        (settings, config)
+    }
+
+    /// What the queue pair is made of.
+    pub(super) const fn init(&self) -> QpInit {
+        QpInit {
+            pd: PD,
+            send_cq: SEND_CQ,
+            recv_cq: RECV_CQ,
+            capacities: Capacities {
+                max_send_wr: 16,
+                max_recv_wr: 16,
+                max_send_sge: 8,
+                max_recv_sge: 8,
+                max_inline: 128,
+            },
+            signal_all: self.signal_all,
+            service: Service::Rc,
+        }
+    }
+
+    /// What brings a queue pair from RESET to RTS.
+    pub(super) fn steps(&self) -> [QpAttributes; 3] {
+        let first_psn = Some(self.first_psn);
+        let max_rd_atomic = Some(self.max_rd_atomic);
+        [
+            QpAttributes {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(self.access),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToReceive),
+                path: Some(PATH),
+                path_mtu: Some(self.mtu),
+                dest_qpn: Some(PEER),
+                rq_psn: first_psn,
+                max_dest_rd_atomic: max_rd_atomic,
+                min_rnr_timer: RnrTimer::new(self.timers & 0x1f),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: first_psn,
+                max_rd_atomic,
+                ack_timeout: AckTimeout::new(self.timers & 0x1f),
+                retry_count: Some(self.timers >> 5),
+                rnr_retry: Some(self.timers >> 5),
+                ..QpAttributes::default()
+            },
+        ]
+    }
+
+    /// To `state`, with the attributes whose bits are set in `with`.
+    pub(super) fn attributes(
+        &self,
+        script: &mut Script<'_>,
+        state: QpState,
+        with: u32,
+    ) -> QpAttributes {
+        let bit = |index: u32| with >> index & 1 == 1;
+        let value = if with == 0 { 0 } else { script.byte() };
+        QpAttributes {
+            state: Some(state).filter(|_| !bit(0)),
+            current_state: bit(1).then_some(QpState::ReadyToSend),
+            access: bit(2).then_some(AccessFlags::from_bits_truncate(value.into())),
+            pkey_index: bit(3).then_some(u16::from(value & 1)),
+            port: bit(4).then_some(1),
+            path: bit(5).then_some(PATH),
+            // One MTU for all, so that a packet can be judged by it.
+            path_mtu: bit(6).then_some(self.mtu),
+            dest_qpn: bit(7).then_some(PEER),
+            rq_psn: bit(8).then_some(Psn::wrapping(u32::from(value) << 16)),
+            sq_psn: bit(9).then_some(Psn::wrapping(u32::from(value) << 16)),
+            max_rd_atomic: bit(10).then_some(value),
+            max_dest_rd_atomic: bit(11).then_some(value),
+            min_rnr_timer: RnrTimer::new(value & 0x1f).filter(|_| bit(12)),
+            ack_timeout: AckTimeout::new(value & 0x1f).filter(|_| bit(13)),
+            retry_count: bit(14).then_some(value & 0xf),
+            rnr_retry: bit(15).then_some(value & 0xf),
+            sqd_notify: bit(16).then_some(value & 1 == 1),
+            q_key: bit(17).then_some(1),
+        }
+    }
+}
