@@ -8,6 +8,7 @@
 
 mod connection;
 mod host;
+mod ladder;
 mod layers;
 mod lesson;
 mod memory;
@@ -20,6 +21,7 @@ mod world;
 
 pub use connection::{Connection, ConnectionOptions, RECV_CQ, SEND_CQ};
 pub use host::Host;
+pub use ladder::{CaptureLadderError, Ladder, PageError, Rung};
 pub use lesson::{
     Action, ConnectionData, Lesson, LessonError, Moment, Question, Rate, RegionData, Right,
     RingData, Show, Span, StateName, Until, WorldData,

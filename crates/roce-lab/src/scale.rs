@@ -62,7 +62,8 @@ impl Default for Scale {
 pub struct ScaleResult {
     /// What was simulated.
     pub scale: Scale,
-    /// In virtual time: from the start on all ranks to the last rank's last byte.
+    /// In virtual time: from the start on all ranks until the last rank is done, that is, has
+    /// its result and knows that what it sent has arrived.
     pub time: Duration,
     /// Packets that all ranks sent, acknowledgements and credits among them.
     pub packets: u64,
@@ -107,6 +108,7 @@ impl Scale {
         let names: Vec<_> = (0..self.ranks).map(|rank| format!("rank {rank}")).collect();
         let config = WorldConfig {
             delay: self.delay,
+            always_switch: true,
             bits_per_sec: Some(self.bits_per_sec),
             keep_timeline: false,
             ..WorldConfig::default()

@@ -132,6 +132,28 @@ impl Timeline {
     }
 }
 
+impl EventKind {
+    /// One word for a style sheet: how much someone who looks on should care.
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Posted { .. } => "posted",
+            Self::Completed(completion) => match completion.status {
+                roce_transport::CompletionStatus::Success => "completed",
+                _ => "failed",
+            },
+            Self::StateChanged { .. } => "state",
+            Self::NakSent { .. } | Self::RnrSent { .. } | Self::Refused { .. } => "trouble",
+            Self::NakReceived { .. } | Self::RnrReceived { .. } | Self::WentBack { .. } => {
+                "trouble"
+            }
+            Self::Dropped { .. } | Self::FrameRefused { .. } => "dropped",
+            Self::Acknowledged { .. } | Self::WindowResized { .. } => "minor",
+            Self::Async(_) => "state",
+            Self::Staged { .. } => "staged",
+        }
+    }
+}
+
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,11 +171,14 @@ impl fmt::Display for EventKind {
                 write!(f, "shall try PSN {} again in {:?}", psn.get(), timer.duration())
             }
             Self::WentBack { to, why } => {
-                let why = match why {
-                    GoBack::Timeout => "the peer stayed silent",
-                    GoBack::SequenceNak => "the peer misses it",
-                    GoBack::RnrNak => "the wait that the peer asked for is over",
-                    GoBack::ImpliedNak => "an answer is missing before one that came",
+                let why = match why.name() {
+                    "timeout" => "the peer stayed silent",
+                    "sequence-nak" => "the peer misses it",
+                    "rnr-nak" => "the wait that the peer asked for is over",
+                    "implied-nak" => "an answer is missing before one that came",
+                    "probe" => "nothing was heard for a while, and one packet may draw an answer",
+                    "quiet" => "nothing was heard in spite of a probe",
+                    other => other,
                 };
                 write!(f, "goes back to PSN {}: {why}", to.get())
             }

@@ -20,6 +20,8 @@ pub struct WorldConfig {
     /// One way along one link. Two hosts share one link; more hosts have a link each to a
     /// switch, so that a packet crosses two.
     pub delay: Duration,
+    /// Two hosts have a switch between them as well.
+    pub always_switch: bool,
     /// Bits a second of every link in either direction; `None` takes no time.
     pub bits_per_sec: Option<u64>,
     /// Packets that an engine hands to its link at a time, at least 1: its trains are no
@@ -36,6 +38,7 @@ impl Default for WorldConfig {
     fn default() -> Self {
         Self {
             delay: Duration::from_micros(1),
+            always_switch: false,
             bits_per_sec: None,
             train_packets: 16,
             keep_timeline: true,
@@ -117,7 +120,7 @@ impl World {
             })
             .collect();
         let links = match &hosts[..] {
-            [a, b] => vec![network.connect(a.node, b.node, link); 2],
+            [a, b] if !config.always_switch => vec![network.connect(a.node, b.node, link); 2],
             hosts => {
                 let switch = network.add_switch();
                 let lay = |host: &Host| {

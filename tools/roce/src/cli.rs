@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{devices, perf, pingpong};
+use crate::{devices, lab, ladder, perf, pingpong, simulate};
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
 #[derive(Debug, Parser)]
@@ -17,6 +17,9 @@ pub(crate) enum Command {
     Devices(devices::Options),
     Pingpong(pingpong::Options),
     Perf(perf::Options),
+    Lab(lab::Options),
+    Ladder(ladder::Options),
+    Simulate(simulate::Options),
 }
 
 const EXAMPLES: &str = "\

@@ -5,11 +5,14 @@
 mod cli;
 mod devices;
 mod failure;
+mod lab;
+mod ladder;
 mod local;
 mod log;
 mod number;
 mod perf;
 mod pingpong;
+mod simulate;
 mod status;
 mod traffic;
 
@@ -24,6 +27,9 @@ fn main() -> ExitCode {
         cli::Command::Devices(options) => devices::run(&options),
         cli::Command::Pingpong(options) => pingpong::run(&options),
         cli::Command::Perf(options) => perf::run(&options),
+        cli::Command::Lab(options) => lab::run(&options),
+        cli::Command::Ladder(options) => ladder::run(&options),
+        cli::Command::Simulate(options) => simulate::run(&options),
     };
     outcome.map_or_else(failure::report, |()| ExitCode::SUCCESS)
 }

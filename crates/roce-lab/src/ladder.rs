@@ -1,0 +1,136 @@
+//! A ladder: packets between hosts over time, with their layers, ready to be drawn.
+
+mod capture;
+mod columns;
+mod page;
+
+use roce_transport::Instant;
+
+use crate::story::{Label, Story};
+
+pub use capture::CaptureLadderError;
+pub use columns::Rung;
+pub use page::PageError;
+
+use columns::Columns;
+
+/// Packets between hosts over time, with their layers; drawn by [`to_html`](Self::to_html).
+///
+/// What is alike in many packets is kept once, so that a hundred thousand of them fit a page.
+///
+/// ```
+/// use roce_lab::{Ladder, Lesson, Story};
+///
+/// let story = Story::play(&Lesson::find("lost-packet").unwrap()).unwrap();
+/// let page = Ladder::of_story(&story).to_html().unwrap();
+/// assert!(page.starts_with("<!doctype html>"));
+/// assert!(!page.contains("http://") && !page.contains("https://"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    pub(crate) title: String,
+    pub(crate) subtitle: String,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) columns: Columns,
+    pub(crate) remarks: Vec<Remark>,
+    pub(crate) moments: Vec<Narration>,
+    pub(crate) question: Option<(String, String)>,
+    pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
+    /// Packets that were not taken in because there were too many.
+    pub(crate) left_out: u64,
+}
+
+/// Something that a host did or noticed.
+#[derive(Clone, Debug)]
+pub(crate) struct Remark {
+    pub(crate) at: Instant,
+    pub(crate) host: usize,
+    /// Packets that had left before.
+    pub(crate) after_packets: usize,
+    pub(crate) words: String,
+    pub(crate) class: &'static str,
+}
+
+/// What is said before and after a run of packets and remarks.
+#[derive(Clone, Debug)]
+pub(crate) struct Narration {
+    pub(crate) say: String,
+    pub(crate) then: String,
+    pub(crate) packets: [usize; 2],
+    pub(crate) remarks: [usize; 2],
+    pub(crate) shown: Vec<(String, Vec<String>)>,
+}
+
+impl Ladder {
+    /// The ladder of a lesson, with its narration.
+    pub fn of_story(story: &Story) -> Self {
+        let lesson = &story.lesson;
+        let timeline = &story.timeline;
+        let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
+        let mut columns = Columns::new(columns::kept_for(timeline.packets.len(), total));
+        for packet in &timeline.packets {
+            let label = Label::of_frame(&packet.frame);
+            let layers = crate::layers::of_frame(&packet.frame);
+            columns.push(
+                &Rung {
+                    from: packet.from,
+                    to: packet.to,
+                    sent: packet.sent,
+                    arrivals: packet.arrivals.clone(),
+                    lost: packet.lost,
+                    damaged: packet.damaged,
+                    again: packet.again,
+                    label,
+                    findings: String::new(),
+                    len: packet.frame.len(),
+                },
+                &layers,
+                &packet.frame,
+            );
+        }
+        let mut before = timeline.packets.iter().map(|packet| packet.events_before).peekable();
+        let mut after_packets = 0;
+        let remark = |(place, event): (usize, &crate::timeline::Event)| {
+            while before.next_if(|events| *events <= place).is_some() {
+                after_packets += 1;
+            }
+            Remark {
+                at: event.at,
+                host: event.host,
+                after_packets,
+                words: event.kind.to_string(),
+                class: event.kind.class(),
+            }
+        };
+        let remarks = timeline.events.iter().enumerate().map(remark).collect();
+        let narration = |(told, moment): (&crate::story::Told, &crate::lesson::Moment)| Narration {
+            say: moment.say.trim().to_owned(),
+            then: moment.then.trim().to_owned(),
+            packets: [told.packets.start, told.packets.end],
+            remarks: [told.events.start, told.events.end],
+            shown: told.shown.iter().map(|it| (it.title.clone(), it.lines.clone())).collect(),
+        };
+        let question = &lesson.question;
+        Self {
+            title: format!("Lesson {}: {}", lesson.number, lesson.title),
+            subtitle: lesson.summary.clone(),
+            hosts: lesson.world.hosts.clone(),
+            columns,
+            remarks,
+            moments: story.moments.iter().zip(&lesson.moment).map(narration).collect(),
+            question: Some((question.ask.trim().to_owned(), question.answer.trim().to_owned())),
+            chunks: story.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
+            left_out: 0,
+        }
+    }
+
+    /// How many packets it has.
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether it has no packet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,166 @@
+//! Ladders from captures.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::net::IpAddr;
+
+use roce_dissect::{
+    Capture, CaptureError, Content, Dissector, Event, Finding, NotACapture, Options, Packet,
+    Severity,
+};
+use roce_transport::Instant;
+use thiserror::Error;
+
+use super::Ladder;
+use super::columns::{Columns, Rung, kept_for};
+use crate::story::{Label, PacketClass};
+
+/// Why a capture became no ladder.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CaptureLadderError {
+    /// The operating system's reason.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// It is no capture.
+    #[error("{0}")]
+    NotACapture(NotACapture),
+}
+
+impl From<CaptureError> for CaptureLadderError {
+    fn from(why: CaptureError) -> Self {
+        match why {
+            CaptureError::Io(why) => Self::Io(why),
+            CaptureError::NotACapture(what) => Self::NotACapture(what),
+        }
+    }
+}
+
+impl Ladder {
+    /// The ladder of a capture: its RoCE packets, at most `max_packets` of them.
+    ///
+    /// A capture sees a packet at one place and not its arrival, so arrows have no slope. What
+    /// is marked as sent again, or as missing, is what following the connections shows.
+    ///
+    /// # Errors
+    /// [`CaptureLadderError`]; a capture without RoCE packets gives an empty ladder.
+    pub fn of_capture(
+        reader: impl Read,
+        name: &str,
+        max_packets: usize,
+    ) -> Result<Self, CaptureLadderError> {
+        let mut capture = Capture::open(reader)?;
+        let mut dissector = Dissector::new(Options::default());
+        let mut taker = Taker::new(max_packets);
+        let mut damages = 0u64;
+        while let Some(event) = capture.next_event()? {
+            match event {
+                Event::Frame(frame) => dissector.handle_frame(frame, |packet| taker.take(packet)),
+                Event::Damage(_) => damages += 1,
+            }
+        }
+        let mut subtitle = format!(
+            "{} RoCE packets between {} hosts",
+            taker.columns.len() as u64 + taker.left_out,
+            taker.hosts.len()
+        );
+        if damages > 0 {
+            subtitle += &format!("; {damages} damaged places in the file were left out");
+        }
+        Ok(Self {
+            title: name.to_owned(),
+            subtitle,
+            hosts: taker.hosts.iter().map(ToString::to_string).collect(),
+            columns: taker.columns,
+            remarks: Vec::new(),
+            moments: Vec::new(),
+            question: None,
+            chunks: Vec::new(),
+            left_out: taker.left_out,
+        })
+    }
+}
+
+/// Takes packets in, one by one.
+struct Taker {
+    columns: Columns,
+    hosts: Vec<IpAddr>,
+    places: HashMap<IpAddr, usize>,
+    start: Option<u64>,
+    max_packets: usize,
+    left_out: u64,
+}
+
+impl Taker {
+    fn new(max_packets: usize) -> Self {
+        Self {
+            // How many there are is known only at the end: as for many.
+            columns: Columns::new(kept_for(max_packets, usize::MAX)),
+            hosts: Vec::new(),
+            places: HashMap::new(),
+            start: None,
+            max_packets,
+            left_out: 0,
+        }
+    }
+
+    fn take(&mut self, packet: &Packet<'_>) {
+        let Content::Roce(roce) = &packet.content else { return };
+        if self.columns.len() >= self.max_packets {
+            self.left_out += 1;
+            return;
+        }
+        let (from, to) = (self.place(roce.source), self.place(roce.destination));
+        let start = *self.start.get_or_insert(packet.frame.time.0);
+        let label = match &roce.headers {
+            Some(headers) => Label::of(headers, roce.payload_len),
+            None => Label {
+                class: PacketClass::Other,
+                name: roce.what().to_string(),
+                psn: None,
+                dest_qp: None,
+                facts: Vec::new(),
+            },
+        };
+        let is_again = |finding: &Finding| {
+            matches!(finding, Finding::Retransmission | Finding::Duplicate { .. })
+        };
+        let is_damage = |finding: &Finding| matches!(finding, Finding::Icrc { .. });
+        let findings = packet.findings.iter().filter(|it| {
+            it.severity() >= Severity::Notice || matches!(it, Finding::MessageEnd { .. })
+        });
+        let findings: Vec<_> = findings.map(ToString::to_string).collect();
+        let rung = Rung {
+            from,
+            to,
+            sent: Instant::from_nanos(packet.frame.time.0.saturating_sub(start)),
+            arrivals: Vec::new(),
+            lost: false,
+            damaged: packet.findings.iter().any(is_damage),
+            again: packet.findings.iter().any(is_again),
+            label,
+            findings: findings.join("; "),
+            len: packet.frame.original_len as usize,
+        };
+        self.columns.push(&rung, &packet.layers(), packet.frame.bytes);
+    }
+
+    /// The place of a host; one that comes when there are too many shares the last.
+    fn place(&mut self, address: IpAddr) -> usize {
+        if let Some(place) = self.places.get(&address) {
+            return *place;
+        }
+        let place = self.hosts.len().min(MAX_HOSTS - 1);
+        if self.hosts.len() < MAX_HOSTS {
+            self.hosts.push(address);
+        }
+        // An address that shares a place is not remembered: there may be any number of them.
+        if place + 1 < MAX_HOSTS {
+            self.places.insert(address, place);
+        }
+        place
+    }
+}
+
+/// Columns that a page can show.
+const MAX_HOSTS: usize = 64;

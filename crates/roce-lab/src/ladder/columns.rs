@@ -1,0 +1,173 @@
+//! Packets in columns: what is alike in many of them is kept once.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use roce_dissect::Layer;
+use roce_transport::Instant;
+use serde::Serialize;
+
+use crate::story::{Label, PacketClass};
+
+/// A packet on a ladder.
+#[derive(Clone, Debug)]
+pub struct Rung {
+    /// Place of the host that sent it.
+    pub from: usize,
+    /// Place of the host that it was sent to.
+    pub to: usize,
+    /// When its first bit left, or when it was captured.
+    pub sent: Instant,
+    /// When its last bit came in; empty where nobody saw that.
+    pub arrivals: Vec<Instant>,
+    /// It is known to have been lost.
+    pub lost: bool,
+    /// It was changed on the way, or its ICRC is wrong.
+    pub damaged: bool,
+    /// It was sent before.
+    pub again: bool,
+    /// What stands on the arrow.
+    pub label: Label,
+    /// What was found about it, in words.
+    pub findings: String,
+    /// Bytes of its frame.
+    pub len: usize,
+}
+
+/// How many bytes of each frame a page keeps, so that it stays small enough to be opened.
+pub(crate) fn kept_for(packets: usize, total: usize) -> usize {
+    match (packets, total) {
+        (_, total) if total <= 2 << 20 => usize::MAX,
+        (packets, _) if packets <= 10_000 => 256,
+        _ => 128,
+    }
+}
+
+/// All packets of a page.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Columns {
+    /// Bytes kept of each frame.
+    #[serde(skip)]
+    kept: usize,
+    #[serde(skip)]
+    interner: HashMap<String, u32>,
+    #[serde(skip)]
+    known_shapes: HashMap<Vec<ShapeLayer>, u32>,
+    /// Every string once.
+    strings: Vec<String>,
+    /// Every arrangement of layers and fields once.
+    shapes: Vec<Vec<ShapeLayer>>,
+    from: Vec<u32>,
+    to: Vec<u32>,
+    /// Nanoseconds; a ladder of more than 104 days loses precision, not order.
+    sent: Vec<u64>,
+    /// Nanoseconds after `sent`; -1 when unknown.
+    took: Vec<i64>,
+    /// Packets that arrived again: place and nanoseconds after `sent`.
+    copies: Vec<(usize, u64)>,
+    /// 1 lost, 2 damaged, 4 again.
+    flags: Vec<u8>,
+    class: Vec<u8>,
+    name: Vec<u32>,
+    /// -1 without.
+    psn: Vec<i64>,
+    qp: Vec<i64>,
+    facts: Vec<u32>,
+    findings: Vec<u32>,
+    len: Vec<u32>,
+    shape: Vec<u32>,
+    /// Values of all fields of all packets, one packet behind the other.
+    values: Vec<u32>,
+    /// The first bytes of each frame.
+    bytes: Vec<String>,
+}
+
+/// Name, first byte, byte behind, fields.
+type ShapeLayer = (u32, u32, u32, Vec<(u32, u32, u32)>);
+
+/// Classes in the order in which a page knows them.
+pub(crate) const CLASSES: [PacketClass; 6] = [
+    PacketClass::Data,
+    PacketClass::Ask,
+    PacketClass::Answer,
+    PacketClass::Ack,
+    PacketClass::Nak,
+    PacketClass::Other,
+];
+
+impl Columns {
+    pub(crate) fn new(kept: usize) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.from.len()
+    }
+
+    pub(crate) fn push(&mut self, rung: &Rung, layers: &[Layer], frame: &[u8]) {
+        let place = self.len();
+        let sent = rung.sent.as_nanos();
+        let took = |at: &Instant| at.as_nanos().saturating_sub(sent);
+        self.from.push(rung.from as u32);
+        self.to.push(rung.to as u32);
+        self.sent.push(sent);
+        self.took.push(rung.arrivals.first().map_or(-1, |at| took(at) as i64));
+        self.copies.extend(rung.arrivals.iter().skip(1).map(|at| (place, took(at))));
+        let flags = [(rung.lost, 1), (rung.damaged, 2), (rung.again, 4)];
+        self.flags.push(flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum());
+        let class = CLASSES.iter().position(|class| *class == rung.label.class);
+        self.class.push(class.unwrap_or(CLASSES.len() - 1) as u8);
+        let name = self.intern(&rung.label.name);
+        self.name.push(name);
+        self.psn.push(rung.label.psn.map_or(-1, i64::from));
+        self.qp.push(rung.label.dest_qp.map_or(-1, i64::from));
+        let facts = self.intern(&rung.label.facts.join(", "));
+        self.facts.push(facts);
+        let findings = self.intern(&rung.findings);
+        self.findings.push(findings);
+        self.len.push(rung.len as u32);
+        self.push_layers(layers);
+        let kept = &frame[..frame.len().min(self.kept)];
+        self.bytes.push(STANDARD_NO_PAD.encode(kept));
+    }
+
+    fn push_layers(&mut self, layers: &[Layer]) {
+        let mut shape = Vec::with_capacity(layers.len());
+        for layer in layers {
+            let name = self.intern(layer.name);
+            let mut fields = Vec::with_capacity(layer.fields.len());
+            for field in &layer.fields {
+                let bytes = (field.bytes.start as u32, field.bytes.end as u32);
+                fields.push((self.intern(field.name), bytes.0, bytes.1));
+                let value = if field.note.is_empty() {
+                    self.intern(&field.value.to_string())
+                } else {
+                    self.intern(&format!("{} ({})", field.value, field.note))
+                };
+                self.values.push(value);
+            }
+            shape.push((name, layer.range.start as u32, layer.range.end as u32, fields));
+        }
+        let place = match self.known_shapes.get(&shape) {
+            Some(place) => *place,
+            None => {
+                let place = self.shapes.len() as u32;
+                self.shapes.push(shape.clone());
+                self.known_shapes.insert(shape, place);
+                place
+            }
+        };
+        self.shape.push(place);
+    }
+
+    fn intern(&mut self, text: &str) -> u32 {
+        if let Some(place) = self.interner.get(text) {
+            return *place;
+        }
+        let place = self.strings.len() as u32;
+        self.strings.push(text.to_owned());
+        self.interner.insert(text.to_owned(), place);
+        place
+    }
+}

@@ -1,0 +1,112 @@
+//! The page: one file with everything in it.
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::columns::{CLASSES, Columns};
+use super::{Ladder, Narration};
+
+/// Why there is no page.
+#[derive(Debug, Error)]
+#[error("the page's data cannot be written: {0}")]
+pub struct PageError(#[from] serde_json::Error);
+
+/// What the page's script reads.
+#[derive(Serialize)]
+struct Data<'a> {
+    title: &'a str,
+    subtitle: &'a str,
+    hosts: &'a [String],
+    classes: Vec<&'static str>,
+    packets: &'a Columns,
+    remarks: Remarks<'a>,
+    moments: Vec<Moment<'a>>,
+    question: Option<&'a (String, String)>,
+    chunks: Vec<(u64, usize, usize, f32)>,
+    left_out: u64,
+}
+
+#[derive(Default, Serialize)]
+struct Remarks<'a> {
+    at: Vec<u64>,
+    host: Vec<usize>,
+    after: Vec<usize>,
+    words: Vec<&'a str>,
+    class: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Moment<'a> {
+    say: &'a str,
+    then: &'a str,
+    packets: [usize; 2],
+    remarks: [usize; 2],
+    shown: &'a [(String, Vec<String>)],
+}
+
+impl<'a> From<&'a Narration> for Moment<'a> {
+    fn from(narration: &'a Narration) -> Self {
+        let Narration { say, then, packets, remarks, shown } = narration;
+        Self { say, then, packets: *packets, remarks: *remarks, shown }
+    }
+}
+
+impl Ladder {
+    /// One page with everything in it: it loads nothing, from the network or from anywhere.
+    ///
+    /// # Errors
+    /// [`PageError`] when the data cannot be written as JSON.
+    pub fn to_html(&self) -> Result<String, PageError> {
+        let mut remarks = Remarks::default();
+        for remark in &self.remarks {
+            remarks.at.push(remark.at.as_nanos());
+            remarks.host.push(remark.host);
+            remarks.after.push(remark.after_packets);
+            remarks.words.push(&remark.words);
+            remarks.class.push(remark.class);
+        }
+        let data = Data {
+            title: &self.title,
+            subtitle: &self.subtitle,
+            hosts: &self.hosts,
+            classes: CLASSES.iter().map(|class| class.name()).collect(),
+            packets: &self.columns,
+            remarks,
+            moments: self.moments.iter().map(Moment::from).collect(),
+            question: self.question.as_ref(),
+            chunks: self.chunks.iter().map(|it| (it.0.as_nanos(), it.1, it.2, it.3)).collect(),
+            left_out: self.left_out,
+        };
+        // Inside a script element only `<` could end it, or begin a comment.
+        let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+        let mut page = String::with_capacity(data.len() + STYLE.len() + SCRIPT.len() + 4096);
+        for (place, part) in TEMPLATE.split("{{").enumerate() {
+            let Some((name, rest)) = part.split_once("}}").filter(|_| place > 0) else {
+                page.push_str(part);
+                continue;
+            };
+            match name {
+                "title" => page.push_str(&escape(&self.title)),
+                "style" => page.push_str(STYLE),
+                "data" => page.push_str(&data),
+                "script" => page.push_str(SCRIPT),
+                _ => {}
+            }
+            page.push_str(rest);
+        }
+        Ok(page)
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+const TEMPLATE: &str = include_str!("../page/ladder.html");
+const STYLE: &str = include_str!("../page/ladder.css");
+const SCRIPT: &str = concat!(
+    include_str!("../page/layout.js"),
+    include_str!("../page/detail.js"),
+    include_str!("../page/ring.js"),
+    include_str!("../page/ladder.js"),
+);

@@ -1,0 +1,121 @@
+//! `roce lab`: lessons, packet by packet.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use roce_lab::{Lesson, Story, TextOptions};
+
+use crate::failure::{Failure, Outcome};
+
+/// Learn RDMA packet by packet: lessons on the real engine, in virtual time
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Name or number of a lesson; without one, all are listed
+    lesson: Option<String>,
+    /// Wait for Enter before each moment, and before the answer
+    #[arg(long)]
+    step: bool,
+    /// Print the layers of these packets, by number
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    layers: Vec<usize>,
+    /// Print the layers of every packet
+    #[arg(short, long, conflicts_with = "layers")]
+    verbose: bool,
+    /// Print every line of long stretches
+    #[arg(long)]
+    all: bool,
+    /// Write the lesson as one page that needs nothing else, and print nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["step", "layers", "verbose", "all"])]
+    html: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+  roce lab                                what there is to learn
+  roce lab lost-packet                    the whole lesson
+  roce lab lost-packet --step             moment by moment
+  roce lab lost-packet --layers 3,7       with these two packets taken apart
+  roce lab lost-packet --html page.html   the same to look at and to click on";
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let Some(name) = &options.lesson else {
+        return print(&list(&Lesson::all()));
+    };
+    let Some(lesson) = Lesson::find(name) else {
+        let list = list(&Lesson::all());
+        eprint!("roce: there is no lesson {name:?}. There are:\n\n{list}");
+        return Err(Failure::AlreadyTold(2));
+    };
+    let story = Story::play(&lesson)?;
+    if let Some(path) = &options.html {
+        let page = roce_lab::Ladder::of_story(&story).to_html()?;
+        let failed = |why| Failure::of(format!("cannot write {}", path.display()), why);
+        return std::fs::write(path, page).map_err(failed);
+    }
+    let is_terminal = io::stdout().is_terminal();
+    let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
+    let options_of_text = TextOptions {
+        layers_of: options.layers.clone(),
+        all_layers: options.verbose,
+        all_lines: options.all,
+        colour: has_colour,
+    };
+    if options.step && is_terminal && io::stdin().is_terminal() {
+        return step_through(&story, &options_of_text);
+    }
+    print(&story.text(&options_of_text))
+}
+
+/// Prints the lesson piece by piece, with a pause before each.
+fn step_through(story: &Story, options: &TextOptions) -> Outcome {
+    print(&story.title(options))?;
+    for place in 0..story.moments.len() {
+        pause("Enter goes on")?;
+        print(&story.moment(place, options))?;
+    }
+    pause("Enter asks a question")?;
+    print(&story.question(options))?;
+    pause("Enter answers it")?;
+    print(&story.answer(options))
+}
+
+fn pause(what: &str) -> Outcome {
+    print(&format!("\n[{what}] "))?;
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    match read.map_err(|why| Failure::of("cannot read from the terminal", why))? {
+        0 => Err(Failure::AlreadyTold(0)), // end of input: enough for today
+        _ => Ok(()),
+    }
+}
+
+/// Prints; a reader that went away is no failure.
+pub(crate) fn print(text: &str) -> Outcome {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Err(Failure::AlreadyTold(0)),
+        Err(why) => Err(Failure::of("cannot print", why)),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn list(lessons: &[Lesson]) -> String {
+    let width = lessons.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
+    let line = |lesson: &Lesson| {
+        format!("  {:>2}  {:width$}  {}\n", lesson.number, lesson.name, lesson.title)
+    };
+    let lines: String = lessons.iter().map(line).collect();
+    format!("Lessons, by name or number:\n\n{lines}\n  roce lab lost-packet\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_names_every_lesson() {
+        insta::assert_snapshot!("lab_list", list(&Lesson::all()));
+    }
+}

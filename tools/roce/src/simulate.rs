@@ -1,0 +1,227 @@
+//! `roce simulate`: rings too large for any machine here, in virtual time.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use roce_lab::{Rate, Scale, ScaleResult, Span};
+use serde_json::json;
+
+use crate::failure::{Failure, Outcome};
+use crate::lab::print;
+use crate::number;
+
+/// Time a collective on a model fabric, in virtual time: the real engine, no real network
+///
+/// N ranks on N hosts around one switch, each with a link of the given rate and delay, full
+/// duplex. Every packet is made, sealed, switched and checked; time is computed.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Which collective
+    #[arg(value_enum)]
+    collective: Simulated,
+    /// Numbers of ranks
+    #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128,256", value_parser = ranks)]
+    ranks: Vec<usize>,
+    /// Sizes of the vector in bytes
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "4K,16K,64K,256K,1M,4M,16M",
+        value_parser = bytes
+    )]
+    bytes: Vec<u64>,
+    /// Bits a second of each link
+    #[arg(long, default_value = "100G")]
+    rate: Rate,
+    /// One way along each link; a packet crosses two
+    #[arg(long, default_value = "1us")]
+    delay: Span,
+    /// Staging slots of each rank
+    #[arg(long, default_value_t = 8)]
+    slots: u32,
+    /// Bytes of each slot: the largest piece
+    #[arg(long, default_value = "128K", value_parser = number::parse_u32)]
+    slot_bytes: u32,
+    /// Real memory that data may take; a larger ring moves its packets all the same, but its
+    /// bytes are not kept, and the column #wrong says n/a
+    #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = number::parse)]
+    memory: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the table as Markdown as well
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write a plot as well
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What can be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Simulated {
+    /// Sum of floats over a ring: reduce-scatter, then all-gather
+    Allreduce,
+}
+
+const EXAMPLES: &str = "\
+  roce simulate allreduce --ranks 8,64 --bytes 64K,16M --rate 100G --delay 1us
+
+Columns: time is the completion time in virtual time; bound is 2(N-1)/N*S/B + 2(N-1)*alpha, where
+alpha is what the smallest packet takes from one rank to the next (printed above the table); ratio
+is time over bound. The bound knows steps that follow one another: pieces that overlap beat it.";
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let Simulated::Allreduce = options.collective;
+    let mut results = Vec::new();
+    let started = Instant::now();
+    if !options.json {
+        print(&head(options))?;
+    }
+    for ranks in &options.ranks {
+        for bytes in &options.bytes {
+            let scale = scale(options, *ranks, *bytes);
+            if std::io::stderr().is_terminal() {
+                eprint!("\r{ranks} ranks, {bytes} bytes ...\x1b[K\r");
+                let _ = std::io::stderr().flush(); // a progress line is worth no failure
+            }
+            let result = scale.simulate()?;
+            if !options.json {
+                print(&row(&result))?;
+            }
+            results.push(result);
+        }
+    }
+    if options.json {
+        let rows: Vec<_> = results.iter().map(to_json).collect();
+        print(&format!("{}\n", serde_json::to_string_pretty(&rows)?))?;
+    } else {
+        print(&format!("# simulated in {:.1} s\n", started.elapsed().as_secs_f64()))?;
+    }
+    if let Some(path) = &options.markdown {
+        write(path, &markdown(&results))?;
+    }
+    if let Some(path) = &options.svg {
+        write(path, &roce_lab::plot(&results)?)?;
+    }
+    Ok(())
+}
+
+fn scale(options: &Options, ranks: usize, bytes: u64) -> Scale {
+    let mut scale = Scale {
+        ranks,
+        bytes,
+        bits_per_sec: options.rate.bits_per_sec(),
+        delay: options.delay.duration(),
+        ..Scale::default()
+    };
+    scale.settings.slots = options.slots;
+    scale.settings.slot_bytes = options.slot_bytes;
+    scale.keep_data = scale.memory() <= options.memory;
+    scale
+}
+
+fn write(path: &PathBuf, text: &str) -> Outcome {
+    let failed = |why| Failure::of(format!("cannot write {}", path.display()), why);
+    std::fs::write(path, text).map_err(failed)
+}
+
+fn head(options: &Options) -> String {
+    let alpha = scale(options, 2, 4).alpha();
+    format!(
+        "# ring allreduce, float, sum; each link {} and {} one way; alpha {}\n\
+         {:>6} {:>10} {:>12} {:>12} {:>6} {:>8} {:>10} {:>7} {:>7}\n",
+        options.rate,
+        options.delay,
+        in_words(alpha),
+        "ranks",
+        "bytes",
+        "time(us)",
+        "bound(us)",
+        "ratio",
+        "busbw",
+        "packets",
+        "resent",
+        "#wrong"
+    )
+}
+
+fn row(result: &ScaleResult) -> String {
+    format!(
+        "{:>6} {:>10} {:>12.2} {:>12.2} {:>6.3} {:>8.2} {:>10} {:>7} {:>7}\n",
+        result.scale.ranks,
+        result.scale.bytes,
+        micros(result.time),
+        micros(result.scale.bound()),
+        result.ratio(),
+        result.bus_bandwidth() / 1e9,
+        result.packets,
+        result.resent,
+        wrong(result)
+    )
+}
+
+fn markdown(results: &[ScaleResult]) -> String {
+    let mut text = "| ranks | bytes | time (µs) | bound (µs) | ratio | bus bandwidth (GB/s) \
+                    | packets | wrong |\n|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for result in results {
+        text += &format!(
+            "| {} | {} | {:.2} | {:.2} | {:.3} | {:.2} | {} | {} |\n",
+            result.scale.ranks,
+            result.scale.bytes,
+            micros(result.time),
+            micros(result.scale.bound()),
+            result.ratio(),
+            result.bus_bandwidth() / 1e9,
+            result.packets,
+            wrong(result)
+        );
+    }
+    text
+}
+
+fn to_json(result: &ScaleResult) -> serde_json::Value {
+    json!({
+        "ranks": result.scale.ranks,
+        "bytes": result.scale.bytes,
+        "seconds": result.time.as_secs_f64(),
+        "bound_seconds": result.scale.bound().as_secs_f64(),
+        "alpha_seconds": result.scale.alpha().as_secs_f64(),
+        "ratio": result.ratio(),
+        "bus_bandwidth_bytes_per_second": result.bus_bandwidth(),
+        "packets": result.packets,
+        "resent": result.resent,
+        "wrong": result.wrong,
+    })
+}
+
+fn wrong(result: &ScaleResult) -> String {
+    result.wrong.map_or_else(|| "n/a".to_owned(), |wrong| wrong.to_string())
+}
+
+fn micros(span: std::time::Duration) -> f64 {
+    span.as_secs_f64() * 1e6
+}
+
+fn in_words(span: std::time::Duration) -> String {
+    format!("{span:?}")
+}
+
+fn ranks(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(ranks @ 2..=1024) => Ok(ranks),
+        _ => Err("a number of ranks lies between 2 and 1024".to_owned()),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    match number::parse(text)? {
+        bytes if bytes <= 1 << 30 => Ok(bytes),
+        _ => Err("no more than 1G is simulated".to_owned()),
+    }
+}
