@@ -1,1 +1,243 @@
-//! TODO
+//! Neighbours that do not keep to the protocol.
+
+use rand::Rng;
+use roce_ring::{
+    Action, Breach, DataType, Fault, Geometry, Immediate, Label, Machine, Misuse, Operation,
+    ReduceOp, Settings, Side, WindowRecord,
+};
+
+use crate::repeat::for_each_case;
+use crate::scenario;
+
+#[test]
+fn whatever_comes_the_machine_takes_it_or_says_why_not() {
+    for_each_case(2000, |random| {
+        let size = scenario::size(random);
+        let settings = scenario::settings(random);
+        let mut machine =
+            Machine::new(Geometry::new(random.random_range(0..size), size, settings).unwrap());
+        let mut ids = vec![0, u64::MAX];
+        let mut labels = vec![Label { number: 0, signature: 0 }];
+        for _ in 0..random.random_range(1..200) {
+            let label = labels[random.random_range(0..labels.len())];
+            let immediate = match random.random_range(0..6) {
+                0 => random.random(),
+                1 => Immediate::Window(label).to_bits(),
+                2 => Immediate::Credit { consumed: random.random_range(0..20) }.to_bits(),
+                3 => Immediate::Announce(label).to_bits(),
+                _ => Immediate::Slot(label).to_bits(),
+            };
+            let one_too_many = u32::from(random.random_range(0..20) == 0);
+            let lane = random.random_range(0..settings.lanes + one_too_many);
+            let len = [0, 24, 8, settings.slot_bytes, random.random()][random.random_range(0..5)];
+            let record = WindowRecord {
+                address: [0, u64::MAX - 1000, random.random()][random.random_range(0..3)],
+                length: [0, 1 << 20, u64::MAX][random.random_range(0..3)],
+                key: 0,
+            };
+            match random.random_range(0..6) {
+                0 => {
+                    let operation = scenario::operation(random, size, DataType::U64);
+                    if let Ok(number) = machine.start(&operation, random.random()) {
+                        let signature = operation.signature();
+                        labels.push(Label { number: number as u16, signature });
+                    }
+                }
+                1 => drop(machine.handle_data(lane, immediate, len)),
+                2 => drop(machine.handle_answer(lane, immediate, len, || record)),
+                3 => drop(machine.handle_sent(ids[random.random_range(0..ids.len())])),
+                _ => {
+                    for _ in 0..random.random_range(1..50) {
+                        match machine.poll_action() {
+                            Ok(Some(
+                                Action::Write { id, .. }
+                                | Action::Credit { id, .. }
+                                | Action::Announce { id, .. },
+                            )) => ids.push(id),
+                            Ok(Some(_)) => {}
+                            Ok(None) => break,
+                            // Once over, always over.
+                            Err(violation) => {
+                                assert_eq!(machine.poll_action(), Err(violation.clone()));
+                                let over = machine.start(&Operation::barrier(), false);
+                                assert_eq!(over, Err(Misuse::Over(violation)));
+                                return;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_calls_something_else_is_found_by_the_signature() {
+    let mut machine = summing(4);
+    machine.handle_data(0, slot(0, sum(5).signature()), 4).unwrap();
+    let expected = sum(4).signature();
+    let found = sum(5).signature();
+    assert_eq!(breach(&mut machine), Breach::WrongSignature { number: 0, expected, found });
+}
+
+#[test]
+fn a_rank_that_is_an_operation_ahead_is_found_by_the_number() {
+    let mut machine = summing(4);
+    machine.handle_data(0, slot(1, sum(4).signature()), 16).unwrap();
+    assert_eq!(breach(&mut machine), Breach::WrongNumber { expected: 0, found: 1 });
+}
+
+#[test]
+fn a_message_of_another_length_is_refused() {
+    let mut machine = summing(4);
+    machine.handle_data(0, slot(0, sum(4).signature()), 12).unwrap();
+    assert_eq!(breach(&mut machine), Breach::WrongLength { expected: 16, found: 12 });
+}
+
+#[test]
+fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
+    let mut machine = summing(4);
+    let found = Immediate::Window(Label { number: 0, signature: sum(4).signature() });
+    machine.handle_data(0, found.to_bits(), 16).unwrap();
+    assert_eq!(breach(&mut machine), Breach::WrongKind { found });
+}
+
+#[test]
+fn data_beyond_the_credit_is_refused() {
+    let mut machine = machine();
+    for _ in 0..8 {
+        machine.handle_data(0, slot(0, 0), 16).unwrap();
+    }
+    let breach = fault(machine.handle_data(0, slot(0, 0), 16), Side::Previous);
+    assert_eq!(breach, Breach::BeyondCredit { slots: 8 });
+}
+
+#[test]
+fn a_credit_for_what_was_never_sent_is_refused_and_so_is_one_for_nothing() {
+    for consumed in [0, 2, (1 << 30) - 1] {
+        let mut machine = summing(4);
+        assert!(matches!(machine.poll_action(), Ok(Some(Action::Write { .. }))));
+        let immediate = Immediate::Credit { consumed }.to_bits();
+        let breach = fault(machine.handle_answer(0, immediate, 0, || unreachable!()), Side::Next);
+        assert_eq!(breach, Breach::WrongCredit { consumed, reported: 0, sent: 1 });
+    }
+}
+
+#[test]
+fn messages_on_the_wrong_side_are_refused() {
+    let credit = Immediate::Credit { consumed: 1 };
+    let found = fault(machine().handle_data(0, credit.to_bits(), 0), Side::Previous);
+    assert_eq!(found, Breach::WrongKind { found: credit });
+    let data = Immediate::Slot(Label { number: 0, signature: 0 });
+    let found = fault(machine().handle_answer(0, data.to_bits(), 0, || unreachable!()), Side::Next);
+    assert_eq!(found, Breach::WrongKind { found: data });
+}
+
+#[test]
+fn a_second_window_before_the_first_was_used_is_refused() {
+    let mut machine = machine();
+    announce(&mut machine, &gather(), RECORD).unwrap();
+    let breach = fault(announce(&mut machine, &gather(), RECORD), Side::Next);
+    assert_eq!(breach, Breach::WindowTwice);
+}
+
+#[test]
+fn a_window_that_cannot_hold_the_result_is_refused() {
+    let short = WindowRecord { length: 2999, ..RECORD };
+    let around = WindowRecord { address: u64::MAX - 2998, ..RECORD };
+    let fits = WindowRecord { address: u64::MAX - 3000, ..RECORD };
+    for (record, good) in [(short, false), (around, false), (fits, true)] {
+        let mut machine = machine();
+        machine.start(&gather(), false).unwrap();
+        announce(&mut machine, &gather(), record).unwrap();
+        let found = std::iter::from_fn(|| machine.poll_action().transpose())
+            .find(|action| matches!(action, Err(_) | Ok(Action::Write { .. })));
+        match found.unwrap() {
+            Ok(_) => assert!(good, "{record:?}"),
+            Err(violation) => {
+                assert!(!good && matches!(violation.breach, Breach::WindowTooShort { .. }));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_of_another_operation_is_refused() {
+    let mut machine = machine();
+    machine.start(&gather(), false).unwrap();
+    announce(&mut machine, &Operation::all_gather(DataType::U8, 1001), RECORD).unwrap();
+    assert!(matches!(breach(&mut machine), Breach::WrongSignature { .. }));
+}
+
+#[test]
+fn the_caller_is_told_what_it_did_wrong() {
+    let mut machine = summing(4);
+    assert_eq!(machine.start(&sum(4), false), Err(Misuse::Busy));
+    assert_eq!(machine.handle_data(1, 0, 0), Err(Fault::Caller(Misuse::UnknownLane(1))));
+    assert_eq!(machine.handle_sent(0), Err(Misuse::UnknownId(0)));
+    let stray = Operation::broadcast(DataType::U8, 3, 1);
+    assert!(matches!(self::machine().start(&stray, false), Err(Misuse::Operation(_))));
+}
+
+/// What the caller did wrong does not end the group, and does not count as an operation.
+#[test]
+fn a_refused_start_does_not_count() {
+    let mut machine = machine();
+    machine.start(&Operation::broadcast(DataType::U8, 3, 1), false).unwrap_err();
+    assert_eq!(machine.start(&sum(1), false), Ok(0));
+}
+
+const RECORD: WindowRecord = WindowRecord { address: 0x1000, length: 3000, key: 1 };
+
+fn machine() -> Machine {
+    Machine::new(Geometry::new(0, 3, Settings { small_limit: 100, ..Settings::default() }).unwrap())
+}
+
+/// Rank 0 of 3 that has begun to sum `count` floats.
+fn summing(count: u64) -> Machine {
+    let mut machine = machine();
+    machine.start(&sum(count), false).unwrap();
+    machine
+}
+
+fn sum(count: u64) -> Operation {
+    Operation::all_reduce(DataType::F32, ReduceOp::Sum, count)
+}
+
+/// 3000 bytes in all.
+fn gather() -> Operation {
+    Operation::all_gather(DataType::U8, 1000)
+}
+
+fn slot(number: u16, signature: u16) -> u32 {
+    Immediate::Slot(Label { number, signature }).to_bits()
+}
+
+fn announce(
+    machine: &mut Machine,
+    operation: &Operation,
+    record: WindowRecord,
+) -> Result<(), Fault> {
+    let label = Label { number: 0, signature: operation.signature() };
+    machine.handle_answer(0, Immediate::Announce(label).to_bits(), 24, || record)
+}
+
+/// What the machine finds when it comes to the message.
+fn breach(machine: &mut Machine) -> Breach {
+    for _ in 0..100 {
+        if let Err(violation) = machine.poll_action() {
+            return violation.breach;
+        }
+    }
+    panic!("nothing was found: {machine:?}");
+}
+
+fn fault(outcome: Result<(), Fault>, side: Side) -> Breach {
+    match outcome {
+        Err(Fault::Peer(violation)) => {
+            assert_eq!((violation.side, violation.lane), (side, 0));
+            violation.breach
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,1 +1,117 @@
-//! TODO
+//! What holds between the plans of neighbours.
+
+use rand::Rng;
+use roce_ring::{
+    DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Span, Target, Then,
+};
+
+use crate::repeat::for_each_case;
+use crate::scenario;
+
+#[test]
+fn the_nth_send_of_a_rank_is_the_nth_receive_of_the_next() {
+    for_each_case(300, |random| {
+        let (size, settings) = (scenario::size(random), scenario::settings(random));
+        let data_type = DataType::ALL[random.random_range(0..10)];
+        let operation = scenario::operation(random, size, data_type);
+        for rank in 0..size {
+            let here = Geometry::new(rank, size, settings).unwrap();
+            let there = Geometry::new(here.next(), size, settings).unwrap();
+            let plan = Plan::new(&operation, &here).unwrap();
+            let next = Plan::new(&operation, &there).unwrap();
+            let sends: Vec<_> = plan
+                .sends()
+                .map(|send| (send.index, send.step, send.piece, send.lane, send.from.len, send.to))
+                .collect();
+            let receives: Vec<_> =
+                next.receives().map(|r| (r.index, r.step, r.piece, r.lane, r.len, r.to)).collect();
+            assert_eq!(sends, receives, "{operation:?}, rank {rank} of {size}, {settings:?}");
+
+            let windows: Vec<_> = (0..)
+                .zip(&receives)
+                .filter(|(_, receive)| receive.5 != Target::Slot)
+                .map(|(index, _)| index)
+                .collect();
+            assert_eq!(windows, next.window_receives().collect::<Vec<u64>>());
+        }
+    });
+}
+
+#[test]
+fn every_span_lies_inside_its_buffer() {
+    for_each_case(300, |random| {
+        let (size, settings) = (scenario::size(random), scenario::settings(random));
+        let data_type = DataType::ALL[random.random_range(0..10)];
+        let operation = scenario::operation(random, size, data_type);
+        let geometry = Geometry::new(random.random_range(0..size), size, settings).unwrap();
+        let plan = Plan::new(&operation, &geometry).unwrap();
+        let (input, output) = operation.buffer_bytes(&geometry).unwrap();
+        let inside = |span: Span| {
+            let end = match span.place {
+                Place::Input => input,
+                Place::Output => output,
+                Place::Scratch => geometry.scratch_bytes(),
+                Place::Slot { .. } => unreachable!("a plan names no slots"),
+            };
+            assert!(span.offset + span.len <= end, "{span:?} of {operation:?}, {geometry:?}");
+        };
+        for send in plan.sends() {
+            inside(send.from);
+            assert!(send.from.len <= settings.slot_bytes.into());
+        }
+        for receive in plan.receives() {
+            match receive.then {
+                Then::Nothing => {}
+                Then::Copy { into } => inside(into),
+                Then::Reduce { own, into, .. } => {
+                    inside(own);
+                    inside(into);
+                }
+            }
+        }
+    });
+}
+
+/// The table of `docs/ring-protocol.md`.
+#[test]
+fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
+    let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 100_000);
+    let plan = Plan::new(&sum, &Geometry::new(0, 3, Settings::default()).unwrap()).unwrap();
+    let rows: Vec<_> = plan
+        .sends()
+        .map(|send| {
+            let window = match send.to {
+                Target::Slot => None,
+                Target::Window { offset } => Some(offset),
+            };
+            let first = send.from.offset / 4;
+            let last = first + send.from.len / 4 - 1;
+            (send.step, send.piece, send.from.place, first, last, window, send.after)
+        })
+        .collect();
+    let expected = [
+        (0, 0, Place::Input, 0, 32767, None, None),
+        (0, 1, Place::Input, 32768, 33333, None, None),
+        (1, 0, Place::Output, 66667, 99434, None, Some(0)),
+        (1, 1, Place::Output, 99435, 99999, None, Some(1)),
+        (2, 0, Place::Output, 33334, 66101, Some(133_336), Some(2)),
+        (2, 1, Place::Output, 66102, 66666, Some(264_408), Some(3)),
+        (3, 0, Place::Output, 0, 32767, Some(0), Some(4)),
+        (3, 1, Place::Output, 32768, 33333, Some(131_072), Some(5)),
+    ];
+    assert_eq!(rows, expected);
+}
+
+#[test]
+fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one() {
+    for collective in roce_ring::Collective::ALL {
+        let (data_type, op) = (DataType::F64, ReduceOp::Avg);
+        let count = (1 << 63) / 8 / 1000 - 1;
+        let operation = Operation { collective, data_type, op, root: 3, count };
+        let settings = Settings { slot_bytes: 8, slots: 1, ..Settings::default() };
+        let plan = Plan::new(&operation, &Geometry::new(2, 1000, settings).unwrap()).unwrap();
+        assert!(plan.sends().take(1000).all(|send| send.from.len <= 8));
+        assert!(plan.receives().take(1000).all(|receive| receive.len <= 8));
+        assert!(plan.window_receives().end < 1 << 63);
+    }
+}
