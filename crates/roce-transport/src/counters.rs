@@ -95,6 +95,10 @@ counters! {
     implied_nak,
     /// Times that the ACK timer fired.
     ack_timeout,
+    /// Times that a last packet was sent again alone, after a few quiet round trips.
+    tail_probe,
+    /// Times that requests were sent again after a few quiet round trips.
+    quiet_retry,
     /// Packets sent once more.
     resent_pkts,
     /// Local memory that may not be used, found when it was needed.

@@ -18,7 +18,7 @@ pub trait Observer {
     fn packet_dropped(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _why: &'static str) {}
     /// A request of the peer's was refused.
     fn request_refused(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _why: &RequestFault) {}
-    /// A NAK was decided upon.
+    /// A NAK was sent.
     fn nak_sent(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _code: NakCode) {}
     /// A NAK came in.
     fn nak_received(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _code: NakCode) {}
@@ -65,6 +65,11 @@ pub enum GoBack {
     RnrNak,
     /// An answer is missing before one that came.
     ImpliedNak,
+    /// Nothing was heard for a few round trips: the last packet alone, to draw an answer.
+    Probe,
+    /// Nothing was heard in spite of that. Other than after the ACK timer, this costs no
+    /// retry.
+    Quiet,
 }
 
 impl GoBack {
@@ -75,6 +80,8 @@ impl GoBack {
             Self::SequenceNak => 1,
             Self::RnrNak => 2,
             Self::ImpliedNak => 3,
+            Self::Probe => 4,
+            Self::Quiet => 5,
         }
     }
 
@@ -85,6 +92,8 @@ impl GoBack {
             Self::SequenceNak => "sequence-nak",
             Self::RnrNak => "rnr-nak",
             Self::ImpliedNak => "implied-nak",
+            Self::Probe => "probe",
+            Self::Quiet => "quiet",
         }
     }
 }

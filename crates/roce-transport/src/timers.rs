@@ -9,12 +9,14 @@ use crate::Instant;
 pub(crate) enum Timer {
     /// The oldest unacknowledged request has waited long enough: go back and send again.
     AckWait,
+    /// Nothing was heard for a few round trips: something may be lost.
+    Quiet,
     /// The time that the peer asked for in an RNR NAK has passed: try again.
     RnrWait,
 }
 
 impl Timer {
-    const ALL: [Self; 2] = [Self::AckWait, Self::RnrWait];
+    const ALL: [Self; 3] = [Self::AckWait, Self::Quiet, Self::RnrWait];
 }
 
 /// One deadline per [`Timer`]; few enough that a scan beats a heap.
@@ -35,7 +37,12 @@ impl Timers {
     }
 
     pub(crate) fn is_armed(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
+        self.at(timer).is_some()
+    }
+
+    /// When it fires, if it is armed.
+    pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
+        self.0[timer as usize]
     }
 
     /// The next moment at which anything is due.

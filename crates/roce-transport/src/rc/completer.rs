@@ -160,6 +160,7 @@ impl Sender {
         }
         self.is_waiting_for_receiver = true;
         at.timers.stop(Timer::AckWait);
+        at.timers.stop(Timer::Quiet);
         at.timers.arm(Timer::RnrWait, at.cx.now + timer.duration());
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `requester` | turns posted requests into packets |
 //! | `completer` | takes the peer's answers and retires requests |
+//! | `recovery` | what is done about losses that nobody tells of, `round_trip` says when |
 //! | `sender` | what both work on: send queue, window, outstanding READs |
 //! | `responder` | takes the peer's requests, new and repeated |
 //! | `execute` | executes the new ones |
@@ -15,11 +16,13 @@ mod execute;
 mod post;
 mod reads;
 mod receive_queue;
+mod recovery;
 mod replier;
 mod requester;
 mod resources;
 mod responder;
 mod responses;
+mod round_trip;
 mod send_queue;
 mod sender;
 mod window;
@@ -187,6 +190,7 @@ impl RcQueuePair {
             let Self { sender, timers, .. } = self;
             let done = match timer {
                 Timer::AckWait => sender.on_silence(timers, cx),
+                Timer::Quiet => sender.on_quiet(timers, cx),
                 Timer::RnrWait => sender.on_receiver_wait_over(timers, cx),
             };
             if let Err(status) = done {
@@ -327,7 +331,7 @@ impl RcQueuePair {
                 let code = fault.nak_code();
                 let psn = self.responder.expected;
                 cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
-                self.responder.push_nak(code, cx);
+                self.responder.push_nak(code);
                 let qpn = cx.qpn;
                 let counters = cx.counters();
                 match code {

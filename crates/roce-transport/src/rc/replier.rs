@@ -28,7 +28,7 @@ impl Responder {
         receives: &ReceiveQueue,
         memory: &impl Memory,
         train: &mut TrainWriter<'_>,
-        cx: &Context<'_, O>,
+        cx: &mut Context<'_, O>,
     ) -> Result<(), ReplyFault> {
         let credits = match cx.config.advertise_credits {
             true => Credits::for_count(self.receives(receives)),
@@ -57,6 +57,13 @@ impl Responder {
             };
             if !is_written {
                 break;
+            }
+            match *response {
+                Response::Nak { psn, code } => {
+                    cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
+                }
+                Response::Rnr { psn, .. } => cx.out.observer.rnr_sent(cx.now, cx.qpn, psn),
+                _ => {}
             }
             self.responses.pop_front();
         }

@@ -25,7 +25,7 @@ const READ_PIECE_BYTES: u64 = 512 << 10;
 const MAX_UNASKED: u32 = 128;
 
 /// What became of an attempt to write the next packet.
-enum Step {
+pub(super) enum Step {
     /// It was written.
     Sent(Sent),
     /// Something was done that needs no packet.
@@ -37,7 +37,7 @@ enum Step {
 }
 
 /// A packet that was written.
-struct Sent {
+pub(super) struct Sent {
     /// Sequence numbers used.
     packets: u32,
     asks_for_ack: bool,
@@ -61,6 +61,11 @@ impl Sender {
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         let mut gather = Gather::new();
+        let before = self.sent_end;
+        if self.recovery.takes_probe() && self.write_probe(common, memory, train, cx) {
+            self.expect_answer(common, timers, cx);
+            return Ok(());
+        }
         let result = loop {
             match self.step(common, memory, &mut gather, train, cx) {
                 Ok(Step::Sent(sent)) => self.note_sent(sent, cx),
@@ -72,6 +77,12 @@ impl Sender {
         if train.packets() > 1 {
             train.request_ack();
             self.unasked = 0;
+        }
+        if self.sent_end > before && self.unasked == 0 {
+            // Of a READ the first answer is what is timed.
+            let last = self.sent_end - 1;
+            let seq = self.reads.find(last).map_or(last, |request| request.start);
+            self.recovery.on_sent(seq, cx.now);
         }
         self.expect_answer(common, timers, cx);
         result
@@ -105,7 +116,7 @@ impl Sender {
         if self.next == entry.first && !self.may_begin(entry) {
             return Ok(Step::Blocked);
         }
-        if self.next - self.oldest >= u64::from(self.window.size()) {
+        if self.next - self.oldest >= u64::from(self.most_in_flight()) {
             self.window.on_limit();
             return Ok(Step::Blocked);
         }
@@ -159,15 +170,17 @@ impl Sender {
 
     /// Must the peer acknowledge the packet that is about to be sent?
     fn must_ask(&self) -> bool {
-        let size = self.window.size();
+        let size = self.most_in_flight();
         let in_flight = self.next + 1 - self.oldest;
         // In the middle of the window, so that it moves on before it is used up; and at its
         // end, or everybody would wait.
-        self.unasked + 1 >= (size / 2).min(MAX_UNASKED) || in_flight >= u64::from(size)
+        self.unasked + 1 >= (size / 2).min(MAX_UNASKED)
+            || in_flight >= u64::from(size)
+            || self.recovery.wants_answer(in_flight)
     }
 
     /// The next packet of a SEND or WRITE.
-    fn write_data<M: Memory>(
+    pub(super) fn write_data<M: Memory>(
         &self,
         entry: &SendEntry,
         common: &Common,

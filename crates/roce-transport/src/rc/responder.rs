@@ -138,7 +138,7 @@ impl Responder {
                 if !self.has_complained {
                     self.has_complained = true;
                     cx.counters().send_seq_err += 1;
-                    self.push_nak(NakCode::PsnSequence, cx);
+                    self.push_nak(NakCode::PsnSequence);
                 }
                 Ok(())
             }
@@ -245,14 +245,12 @@ impl Responder {
         // What follows is out of sequence and would draw a NAK that adds nothing.
         self.has_complained = true;
         cx.counters().send_rnr_err += 1;
-        cx.out.observer.rnr_sent(cx.now, cx.qpn, self.expected);
         let timer = common.settings.min_rnr_timer;
         self.responses.push(Response::Rnr { psn: self.expected, timer });
     }
 
     /// Refuses the expected packet.
-    pub(crate) fn push_nak<O: Observer>(&mut self, code: NakCode, cx: &mut Context<'_, O>) {
-        cx.out.observer.nak_sent(cx.now, cx.qpn, self.expected, code);
+    pub(crate) fn push_nak(&mut self, code: NakCode) {
         self.responses.push(Response::Nak { psn: self.expected, code });
     }
 }

@@ -5,6 +5,7 @@ use roce_wire::Psn;
 use crate::context::Context;
 use crate::rc::common::Common;
 use crate::rc::reads::ReadRequests;
+use crate::rc::recovery::Recovery;
 use crate::rc::send_queue::SendQueue;
 use crate::rc::window::SendWindow;
 use crate::timers::{Timer, Timers};
@@ -32,6 +33,7 @@ pub(crate) struct Sender {
     pub(crate) cursor: u64,
     pub(crate) reads: ReadRequests,
     pub(crate) window: SendWindow,
+    pub(crate) recovery: Recovery,
     pub(crate) credit: Credit,
     /// Packets sent since one that asked for an acknowledgement.
     pub(crate) unasked: u32,
@@ -99,6 +101,7 @@ impl Sender {
             cursor: 0,
             reads: ReadRequests::default(),
             window: SendWindow::new(&config.window, common.settings.mtu),
+            recovery: Recovery::default(),
             credit: Credit::default(),
             unasked: 0,
             retries_left: common.settings.retry_count,
@@ -127,8 +130,13 @@ impl Sender {
             return;
         }
         let size = self.window.size();
-        self.window.on_progress((to - self.oldest) as u32); // below half the circle
+        if self.recovery.was_quiet_for_a_loss(to, self.next, self.sent_end) {
+            self.window.on_loss();
+        } else {
+            self.window.on_progress((to - self.oldest) as u32); // below half the circle
+        }
         self.note_resized(size, cx);
+        self.recovery.on_progress(to, cx.now);
         self.oldest = to;
         self.reads.settle(to);
         self.retries_left = common.settings.retry_count;
@@ -147,21 +155,29 @@ impl Sender {
             timers.stop(Timer::RnrWait);
         }
         timers.stop(Timer::AckWait);
+        timers.stop(Timer::Quiet);
         self.expect_answer(common, timers, cx);
     }
 
-    /// Arms the ACK timer if something is in flight and it is not armed.
+    /// Arms the timers if something is in flight and they are not armed.
     pub(crate) fn expect_answer<O: Observer>(
         &self,
         common: &Common,
         timers: &mut Timers,
         cx: &Context<'_, O>,
     ) {
-        let is_due = self.next > self.oldest
-            && !self.is_waiting_for_receiver
-            && !timers.is_armed(Timer::AckWait);
-        if let Some(wait) = common.settings.ack_timeout.filter(|_| is_due) {
+        if self.next == self.oldest || self.is_waiting_for_receiver {
+            return;
+        }
+        let Some(wait) = common.settings.ack_timeout else { return };
+        if !timers.is_armed(Timer::AckWait) {
             timers.arm(Timer::AckWait, cx.now + wait);
+        }
+        if !timers.is_armed(Timer::Quiet) {
+            let at = cx.now + self.recovery.wait();
+            if timers.at(Timer::AckWait).is_some_and(|later| at < later) {
+                timers.arm(Timer::Quiet, at);
+            }
         }
     }
 
@@ -188,13 +204,18 @@ impl Sender {
         match why {
             GoBack::Timeout => self.window.on_silence(),
             GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
-            GoBack::RnrNak => {}
+            GoBack::RnrNak | GoBack::Probe | GoBack::Quiet => {}
         }
         self.note_resized(size, cx);
+        self.recovery.on_back(why);
         self.next = self.oldest;
         self.cursor = self.queue.head();
         self.unasked = 0;
-        timers.stop(Timer::AckWait);
+        timers.stop(Timer::Quiet);
+        if costs_a_retry {
+            // What costs nothing must not put off what ends it all.
+            timers.stop(Timer::AckWait);
+        }
         cx.out.observer.went_back(cx.now, cx.qpn, self.psn(self.oldest), why);
         Ok(())
     }

@@ -41,6 +41,11 @@ impl SendWindow {
         self.size
     }
 
+    /// What losses never shrink it below.
+    pub(crate) const fn min(&self) -> u32 {
+        self.min
+    }
+
     /// Something could have been sent but for the window.
     pub(crate) fn on_limit(&mut self) {
         self.was_limiting = true;

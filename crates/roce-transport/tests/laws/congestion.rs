@@ -36,6 +36,27 @@ fn a_queue_shorter_than_the_window_does_not_ruin_the_rate() {
 }
 
 #[test]
+fn a_queue_that_overflows_costs_no_more_than_the_time_of_the_message_once_more() {
+    // With the ACK timer of ibverbs' own programs: one of its waits is ten messages.
+    let options = Options { ack_timeout: 14, ..OPTIONS };
+    for kind in [Kind::Write, Kind::Send, Kind::Read] {
+        let time = |queue_frames| {
+            let mut world = World::new(2, narrow(queue_frames));
+            let ends = connect(&mut world, [0, 1], options);
+            let exchange = Exchange::post(&mut world, ends, kind, 8 << 20, 1);
+            world.run_until(|world| exchange.is_done(world));
+            exchange.check(&world);
+            world.now().as_nanos()
+        };
+        let ideal = time(usize::MAX);
+        for queue_frames in [64, 96, 128, 256] {
+            let took = time(queue_frames);
+            assert!(took < ideal * 2, "{kind:?}, queue of {queue_frames}: {took} of {ideal} ns");
+        }
+    }
+}
+
+#[test]
 fn four_senders_to_one_receiver_all_get_through() {
     let mut world = World::new(5, narrow(64));
     let mut exchanges = vec![];

@@ -19,6 +19,7 @@ mod model;
 mod order;
 mod protection;
 mod quirks;
+mod recovery;
 mod responses;
 mod retries;
 mod rnr;

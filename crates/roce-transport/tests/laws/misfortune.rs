@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use roce_sim::{Chances, LinkConfig, Misfortune};
-use roce_wire::PathMtu;
+use roce_wire::{PathMtu, Psn, Syndrome};
 
 use crate::common::connection::{Options, connect};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::repeat::for_each_case;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{Sent, World, WorldConfig};
 
 /// A random network with random traffic over it.
 #[derive(Clone, Debug)]
@@ -78,6 +78,14 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     )
 }
 
+/// What a packet refuses, if it does.
+fn refusal(packet: &Sent) -> Option<(Psn, Syndrome)> {
+    let headers = packet.headers();
+    let syndrome = headers.aeth?.syndrome;
+    let refuses = matches!(syndrome, Syndrome::Nak(_) | Syndrome::RnrNak { .. });
+    refuses.then_some((headers.bth.psn, syndrome))
+}
+
 fn run(scenario: Scenario) {
     let Scenario { seed, chances, link, path_mtu, max_packets, whole_trains, batch, eager, .. } =
         scenario;
@@ -88,6 +96,7 @@ fn run(scenario: Scenario) {
     let ends = connect(&mut world, [0, 1], options);
     world.set_misfortune(0, Misfortune::by_chance(seed, chances));
     world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
     let mut exchanges = vec![];
     for (forward, kind, len, count) in scenario.traffic {
         let ends = if forward { ends } else { [ends[1], ends[0]] };
@@ -95,6 +104,10 @@ fn run(scenario: Scenario) {
     }
     world.run_until(|world| exchanges.iter().all(|exchange| exchange.is_done(world)));
     world.settle();
+    for node in &world.nodes {
+        let left: Vec<_> = node.sent.iter().filter_map(refusal).collect();
+        assert_eq!(node.endpoint.observer().refusals, left, "told are those that left");
+    }
     for exchange in &exchanges {
         exchange.check(&world);
     }

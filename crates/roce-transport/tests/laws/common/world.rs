@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use roce_sim::{LinkConfig, LinkId, Misfortune, Network, NodeId, Time};
 use roce_transport::{
-    AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, PathHandle, TransmitLimits,
+    AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PathHandle,
+    TransmitLimits,
 };
-use roce_wire::{Frame, Headers, KnownOpcode, MacAddr, OuterHeaders, UdpChecksum, seal};
+use roce_wire::{
+    Frame, Headers, KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Syndrome, UdpChecksum,
+    seal,
+};
 
 use super::capture::Capture;
+use super::forge;
 use super::memory::TestMemory;
 
 /// How a world is built and driven.
@@ -44,7 +49,7 @@ impl Default for WorldConfig {
 
 /// One endpoint with its memory, and what it told its application.
 pub(crate) struct Node {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint<Heard>,
     pub(crate) memory: TestMemory,
     pub(crate) address: IpAddr,
     /// Completions in the order in which the endpoint gave them.
@@ -58,6 +63,22 @@ pub(crate) struct Node {
     mac: MacAddr,
     host: NodeId,
     identification: u16,
+}
+
+/// What an endpoint told its observer of refusals that it sent.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) refusals: Vec<(Psn, Syndrome)>,
+}
+
+impl Observer for Heard {
+    fn nak_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn, code: NakCode) {
+        self.refusals.push((psn, Syndrome::Nak(code)));
+    }
+
+    fn rnr_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn) {
+        self.refusals.push((psn, forge::rnr(1)));
+    }
 }
 
 /// A packet that left a node.
@@ -118,7 +139,7 @@ impl World {
             }
         }
         let node = |(i, host)| Node {
-            endpoint: Endpoint::new(config.endpoint.clone()),
+            endpoint: Endpoint::with_observer(config.endpoint.clone(), Heard::default()),
             memory: TestMemory::default(),
             address: address(i, config.ipv6),
             completions: vec![],

@@ -1,0 +1,184 @@
+//! Recovery from losses that nobody tells of.
+//!
+//! A responder complains of a gap once. Where the complaint is lost, or the first packet
+//! that is sent again, or the last packets of all, it says nothing more, and only a timer
+//! helps. The ACK timer is made for peers that are gone: it takes milliseconds to seconds,
+//! and each time it fires costs a retry. So there is a shorter one beside it, of a few
+//! measured round trips, doubled each time it fires in a row and never beyond the ACK
+//! timer:
+//!
+//! 1. It fires while all seems well: the last packet is sent again, alone. If only its
+//!    answer was late or lost, the peer acknowledges it again; if something is missing, the
+//!    peer says what.
+//! 2. It fires after that, or after we went back already: everything unacknowledged is sent
+//!    again, which costs no retry.
+//!
+//! The ACK timer runs on beside it as if nothing had been done, so that a silent peer is
+//! given up exactly when it would have been.
+//!
+//! After going back, no more than a few packets leave until something arrives: a queue that
+//! just overflowed is still full.
+
+use core::time::Duration;
+
+use crate::context::Context;
+use crate::rc::common::Common;
+use crate::rc::requester::Step;
+use crate::rc::round_trip::RoundTrip;
+use crate::rc::send_queue::SendEntry;
+use crate::rc::sender::{NextNak, Sender};
+use crate::timers::Timers;
+use crate::train::TrainWriter;
+use crate::transfer::Gather;
+use crate::{CompletionStatus, GoBack, Instant, Memory, Observer};
+
+/// What has been done about a loss, and when to do more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Recovery {
+    trip: RoundTrip,
+    stage: Stage,
+    /// How often nothing was heard in a row.
+    quiet: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Answers come, as far as is known.
+    #[default]
+    Calm,
+    /// The last packet is to be sent again.
+    Probing,
+    /// It was sent again.
+    Probed,
+    /// We went back, told by a NAK or by the ACK timer.
+    Back,
+    /// We went back because it was quiet.
+    BackUnasked,
+}
+
+impl Recovery {
+    /// How long to wait from now on.
+    pub(crate) fn wait(&self) -> Duration {
+        self.trip.patience().saturating_mul(1 << self.quiet.min(20))
+    }
+
+    /// A packet that asks for an answer was sent, for the first time.
+    pub(crate) fn on_sent(&mut self, seq: u64, now: Instant) {
+        self.trip.on_sent(seq, now);
+    }
+
+    /// Everything before `to` is answered, and some of it was not before.
+    pub(crate) fn on_progress(&mut self, to: u64, now: Instant) {
+        self.trip.on_answered(to, now);
+        self.stage = Stage::Calm;
+        self.quiet = 0;
+    }
+
+    /// Everything is sent again.
+    pub(crate) fn on_back(&mut self, why: GoBack) {
+        self.trip.on_resent();
+        self.stage = match why {
+            // Nothing was lost on the way; the receiver was not there.
+            GoBack::RnrNak => Stage::Calm,
+            GoBack::Quiet => Stage::BackUnasked,
+            _ => Stage::Back,
+        };
+    }
+
+    /// Is the last packet to be sent again? Says so once.
+    pub(crate) fn takes_probe(&mut self) -> bool {
+        let is_due = self.stage == Stage::Probing;
+        if is_due {
+            self.stage = Stage::Probed;
+        }
+        is_due
+    }
+
+    /// Must this packet be answered because we wait for a sign of life? `in_flight` counts
+    /// it.
+    pub(crate) fn wants_answer(&self, in_flight: u64) -> bool {
+        self.is_back() && in_flight == 1
+    }
+
+    /// Does this answer show that it was quiet because of a loss? A peer that has nothing
+    /// beyond what was just sent again did not get it the first time; one that was only
+    /// busy has more.
+    pub(crate) fn was_quiet_for_a_loss(&self, to: u64, next: u64, sent_end: u64) -> bool {
+        self.stage == Stage::BackUnasked && to <= next && to < sent_end
+    }
+
+    fn is_back(&self) -> bool {
+        matches!(self.stage, Stage::Back | Stage::BackUnasked)
+    }
+}
+
+impl Sender {
+    /// Packets that may be on their way now.
+    pub(super) fn most_in_flight(&self) -> u32 {
+        if self.recovery.is_back() { self.window.min() } else { self.window.size() }
+    }
+
+    /// Nothing was heard for a few round trips.
+    ///
+    /// # Errors
+    /// As [`go_back`](Self::go_back).
+    pub(crate) fn on_quiet<O: Observer>(
+        &mut self,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if self.next == self.oldest || self.is_waiting_for_receiver {
+            return Ok(());
+        }
+        self.recovery.quiet += 1;
+        if self.recovery.stage == Stage::Calm && self.last_in_flight().is_some() {
+            self.recovery.stage = Stage::Probing;
+            return Ok(());
+        }
+        cx.counters().quiet_retry += 1;
+        self.go_back(GoBack::Quiet, false, timers, cx)?;
+        self.next_nak = NextNak::Free;
+        Ok(())
+    }
+
+    /// The last packet sent and the number of its entry, if the peer can be asked by it how
+    /// far it is. It cannot where answers with data are outstanding: those come first, and
+    /// asking for them again brings them again.
+    fn last_in_flight(&self) -> Option<(u64, u64)> {
+        let last = self.next.checked_sub(1).filter(|last| *last >= self.oldest)?;
+        if self.reads.outstanding(self.next) > 0 {
+            return None;
+        }
+        let holds = |entry: &SendEntry| entry.first <= last && last < entry.end();
+        let mut numbers = (self.queue.head()..=self.cursor).rev();
+        let number = numbers.find(|it| self.queue.get(*it).is_some_and(holds))?;
+        Some((last, number))
+    }
+
+    /// Sends the last packet again, alone; false where that is not possible.
+    pub(super) fn write_probe<M: Memory, O: Observer>(
+        &mut self,
+        common: &Common,
+        memory: &mut M,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> bool {
+        let Some((last, number)) = self.last_in_flight() else { return false };
+        let place = (self.next, self.cursor, self.unasked);
+        // It asks for an answer whatever it is.
+        (self.next, self.cursor, self.unasked) = (last, number, u32::MAX - 1);
+        let written = self
+            .queue
+            .get(number)
+            .map(|entry| self.write_data(entry, common, memory, &mut Gather::new(), train));
+        (self.next, self.cursor, self.unasked) = place;
+        // Where it cannot be written, going back finds out why.
+        let Some(Ok(Step::Sent(_))) = written else { return false };
+        self.recovery.trip.on_resent();
+        self.unasked = 0;
+        cx.counters().tail_probe += 1;
+        cx.counters().resent_pkts += 1;
+        cx.out.observer.went_back(cx.now, cx.qpn, self.psn(last), GoBack::Probe);
+        true
+    }
+}

@@ -1,0 +1,117 @@
+//! The round trip: how long the peer's answers take.
+
+use core::time::Duration;
+
+use crate::Instant;
+
+/// How long an answer takes, and by how much that varies, as TCP estimates it.
+///
+/// One packet at a time is timed. One that was sent more than once tells nothing, since
+/// nobody knows which of them was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoundTrip {
+    /// In nanoseconds; 0 before the first measurement.
+    smoothed: u64,
+    variation: u64,
+    /// The packet that is being timed, and when it was sent.
+    timed: Option<(u64, Instant)>,
+}
+
+/// A peer in software may be busy elsewhere for a while: less is no sign of a loss.
+const FLOOR: Duration = Duration::from_micros(200);
+/// The wait before anything is measured.
+const UNKNOWN: Duration = Duration::from_millis(10);
+
+impl RoundTrip {
+    /// A packet that asks for an answer was sent, for the first time.
+    pub(crate) fn on_sent(&mut self, seq: u64, now: Instant) {
+        self.timed.get_or_insert((seq, now));
+    }
+
+    /// What is being timed is sent again.
+    pub(crate) fn on_resent(&mut self) {
+        self.timed = None;
+    }
+
+    /// Everything before `to` is answered.
+    pub(crate) fn on_answered(&mut self, to: u64, now: Instant) {
+        let Some((_, sent)) = self.timed.take_if(|(seq, _)| *seq < to) else { return };
+        let took = u64::try_from(now.saturating_since(sent).as_nanos()).unwrap_or(u64::MAX >> 3);
+        let took = took.clamp(1, u64::MAX >> 3);
+        if self.smoothed == 0 {
+            (self.smoothed, self.variation) = (took, took / 2);
+            return;
+        }
+        // The weights of RFC 6298: an eighth for the mean, a quarter for the variation.
+        self.variation = (3 * self.variation + self.smoothed.abs_diff(took)) / 4;
+        self.smoothed = (7 * self.smoothed + took) / 8;
+    }
+
+    /// How long an answer may take before its absence means something: a few round trips.
+    pub(crate) fn patience(&self) -> Duration {
+        if self.smoothed == 0 {
+            return UNKNOWN;
+        }
+        let nanos = (2 * self.smoothed).saturating_add(4 * self.variation);
+        Duration::from_nanos(nanos).max(FLOOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    fn measured(micros: &[u64]) -> RoundTrip {
+        let mut trip = RoundTrip::default();
+        for (seq, micros) in micros.iter().enumerate() {
+            trip.on_sent(seq as u64, at(0));
+            trip.on_answered(seq as u64 + 1, at(*micros));
+        }
+        trip
+    }
+
+    #[test]
+    fn a_steady_round_trip_is_waited_for_twice_and_a_first_one_four_times() {
+        assert_eq!(measured(&[1000]).patience(), Duration::from_millis(4));
+        let steady = measured(&[1000; 100]).patience();
+        assert!((2000..2010).contains(&steady.as_micros()), "{steady:?}");
+    }
+
+    #[test]
+    fn what_was_sent_twice_is_not_measured() {
+        let mut trip = RoundTrip::default();
+        trip.on_sent(0, at(0));
+        trip.on_resent();
+        trip.on_answered(1, at(5000));
+        assert_eq!(trip.patience(), UNKNOWN);
+    }
+
+    #[test]
+    fn one_packet_at_a_time_is_timed() {
+        let mut trip = RoundTrip::default();
+        trip.on_sent(0, at(0));
+        trip.on_sent(1, at(900));
+        trip.on_answered(0, at(950));
+        trip.on_answered(2, at(1000));
+        assert_eq!(trip.patience(), Duration::from_millis(4), "from the first");
+    }
+
+    proptest! {
+        #[test]
+        fn the_wait_is_never_shorter_than_two_of_the_shortest_trips_nor_than_its_floor(
+            trips in prop::collection::vec(1..10_000_000u64, 1..50),
+        ) {
+            let patience = measured(&trips).patience();
+            let shortest = Duration::from_micros(*trips.iter().min().unwrap());
+            let longest = Duration::from_micros(*trips.iter().max().unwrap());
+            // Integers round down, an eighth at a time.
+            prop_assert!(patience + Duration::from_nanos(20) >= shortest * 2);
+            prop_assert!(patience >= FLOOR && patience <= (longest * 6).max(FLOOR));
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Losses that draw no NAK: they are missed within a few round trips, not after the ACK timer.
+
+use std::time::Duration;
+
+use roce_sim::{Chances, Fate, LinkConfig, Misfortune};
+use roce_transport::{CompletionStatus, QpState};
+use roce_wire::PathMtu;
+
+use crate::common::connection::{End, Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::{World, WorldConfig};
+
+/// The ACK timer fires after four seconds: nothing here may wait for it.
+const PATIENT: Options = Options { ack_timeout: 20, ..Options::DEFAULT };
+
+/// Ten packets.
+const LEN: usize = 10 * 256;
+
+/// A round trip of 20 µs.
+fn world() -> World {
+    let link = LinkConfig::with_latency(Duration::from_micros(10));
+    World::new(2, WorldConfig { link, ..WorldConfig::default() })
+}
+
+/// A connection that has measured its round trip.
+fn connect_and_measure(world: &mut World, options: Options) -> [End; 2] {
+    let ends = connect(world, [0, 1], options);
+    for _ in 0..4 {
+        let exchange = Exchange::post(world, ends, Kind::Write, 100, 1);
+        world.run_until(|world| exchange.is_done(world));
+    }
+    ends
+}
+
+fn drops(count: usize) -> Vec<Fate> {
+    vec![Fate::Drop; count]
+}
+
+/// Sends one message of ten packets while `from` meets these fates; says how long it took
+/// and how many packets were sent twice.
+#[track_caller]
+fn send_through(kind: Kind, from: usize, fates: Vec<Fate>, options: Options) -> (Duration, u64) {
+    let mut world = world();
+    let ends = connect_and_measure(&mut world, options);
+    let (started, resent) = (world.now(), ends[0].counter(&world, "resent_pkts"));
+    world.set_misfortune(from, Misfortune::scripted(fates));
+    let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
+    world.run_until(|world| exchange.is_done(world));
+    let took = world.now().saturating_since(started);
+    exchange.check(&world);
+    world.settle();
+    (took, ends[0].counter(&world, "resent_pkts") - resent)
+}
+
+#[test]
+fn a_lost_tail_is_missed_within_a_few_round_trips() {
+    for kind in Kind::ALL {
+        let packets = if kind.is_atomic() || kind == Kind::Read { 1 } else { 10 };
+        for lost in 1..=packets {
+            let mut fates = vec![Fate::Pass; packets - lost];
+            fates.extend(drops(lost));
+            let (took, _) = send_through(kind, 0, fates, PATIENT);
+            assert!(took < Duration::from_millis(1), "{kind:?}, the last {lost}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_tail_of_answers_is_missed_within_a_few_round_trips() {
+    for kind in Kind::ALL {
+        let answers = if kind == Kind::Read { 10 } else { 1 };
+        for lost in 1..=answers {
+            let mut fates = vec![Fate::Pass; answers - lost];
+            fates.extend(drops(lost));
+            let (took, _) = send_through(kind, 1, fates, PATIENT);
+            assert!(took < Duration::from_millis(1), "{kind:?}, the last {lost}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn one_packet_is_enough_to_learn_that_only_the_acknowledgement_was_lost() {
+    for kind in [Kind::Send, Kind::Write] {
+        let (_, resent) = send_through(kind, 1, drops(1), PATIENT);
+        assert_eq!(resent, 1, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_packet_that_is_lost_again_is_sent_again_within_a_few_round_trips() {
+    for kind in [Kind::Send, Kind::Write] {
+        for again in 1..=4 {
+            // The second packet, and then whatever is sent again for a while.
+            let mut fates = vec![Fate::Pass; 10];
+            fates[1] = Fate::Drop;
+            fates.extend(drops(4 * again));
+            let (took, _) = send_through(kind, 0, fates, PATIENT);
+            // Each wait is twice the one before.
+            let most = Duration::from_micros(300) * (1 << again);
+            assert!(took < most, "{kind:?}, {again} times: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_nak_that_is_lost_is_made_up_for_within_a_few_round_trips() {
+    for kind in [Kind::Send, Kind::Write] {
+        for behind in 1..=8 {
+            let mut fates = vec![Fate::Pass; 10];
+            fates[9 - behind] = Fate::Drop;
+            let mut world = world();
+            let ends = connect_and_measure(&mut world, PATIENT);
+            let started = world.now();
+            world.set_misfortune(0, Misfortune::scripted(fates));
+            world.set_misfortune(1, Misfortune::scripted(drops(1)));
+            let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
+            world.run_until(|world| exchange.is_done(world));
+            let took = world.now().saturating_since(started);
+            exchange.check(&world);
+            assert!(took < Duration::from_millis(2), "{kind:?}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_done_before_the_ack_timer_fires_costs_no_retry() {
+    let options = Options { retry_count: 1, ..PATIENT };
+    for rounds in 1..=8 {
+        let mut fates = vec![Fate::Pass; 10];
+        fates[1] = Fate::Drop; // the NAK for it costs the only retry
+        fates.extend(drops(4 * rounds));
+        send_through(Kind::Write, 0, fates, options);
+    }
+}
+
+#[test]
+fn silence_is_met_with_few_packets() {
+    for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
+        let mut world = world();
+        let ends = connect_and_measure(&mut world, Options { retry_count: 0, ..PATIENT });
+        let before = ends[0].counter(&world, "resent_pkts");
+        world.set_misfortune(1, Misfortune::scripted(drops(100_000)));
+        Exchange::post(&mut world, ends, kind, 20_000, 1);
+        let started = world.now();
+        world.settle();
+        let took = world.now().saturating_since(started);
+        assert!(took >= Duration::from_nanos(4096 << 20), "the retries' time stays: {took:?}");
+        assert_eq!(ends[0].sent(&world)[4].status, CompletionStatus::RetryExceeded);
+        assert_eq!(ends[0].state(&world), QpState::Error);
+        // Each wait is twice the one before: 14 times 200 µs are less than four seconds.
+        let resent = ends[0].counter(&world, "resent_pkts") - before;
+        assert!(resent <= 1 + 4 * 15, "{kind:?}: {resent}");
+    }
+}
+
+#[test]
+fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
+    use crate::common::forge;
+    use roce_wire::NakCode;
+    let mut world = world();
+    let options = Options { retry_count: 3, ack_timeout: 12, ..Options::DEFAULT }; // 17 ms
+    let ends = connect_and_measure(&mut world, options);
+    world.set_misfortune(0, Misfortune::scripted(drops(1_000_000)));
+    Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
+    let stuck = crate::common::connection::FIRST_PSN + 4;
+    let stuck = roce_wire::Psn::new(stuck & 0xff_ffff).unwrap();
+    let nak = forge::acknowledge(ends[0].qpn, stuck, forge::nak(NakCode::PsnSequence));
+    let started = world.now();
+    while ends[0].state(&world) == QpState::ReadyToSend {
+        world.forge(1, 0, &nak);
+        world.run_for(Duration::from_micros(50));
+        let took = world.now().saturating_since(started);
+        assert!(took < Duration::from_nanos(4096 << 12) * 5, "{}", world.report());
+    }
+}
+
+#[test]
+fn a_peer_that_answers_late_gets_few_packets_twice() {
+    for late in [300, 1000, 3000] {
+        let answer = vec![Fate::Delay(Duration::from_micros(late))];
+        let (took, resent) = send_through(Kind::Write, 1, answer, PATIENT);
+        assert!(resent <= 13, "{late} µs: {resent}");
+        assert!(took <= Duration::from_micros(late + 50), "{late} µs: {took:?}");
+    }
+}
+
+#[test]
+fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
+    let link = LinkConfig {
+        latency: Duration::from_micros(10),
+        bits_per_sec: Some(10_000_000_000),
+        queue_frames: usize::MAX,
+    };
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let chances = Chances { drop: 0.01, ..Chances::default() };
+    for kind in [Kind::Send, Kind::Write, Kind::Read] {
+        let time = |seed: Option<u64>| {
+            let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+            let ends = connect(&mut world, [0, 1], options);
+            if let Some(seed) = seed {
+                world.set_misfortune(0, Misfortune::by_chance(seed, chances));
+                world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+            }
+            let exchange = Exchange::post(&mut world, ends, kind, 1 << 20, 4);
+            world.run_until(|world| exchange.is_done(world));
+            exchange.check(&world);
+            world.now().as_nanos()
+        };
+        let ideal = time(None);
+        for seed in 0..8 {
+            let took = time(Some(seed));
+            assert!(took < ideal * 5, "{kind:?}, seed {seed}: {took} of {ideal} ns");
+        }
+    }
+}
