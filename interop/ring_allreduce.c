@@ -91,6 +91,9 @@ static bool take_completions(void)
 	for (int i = 0; i < count; i++) {
 		struct lane *lane = &lanes[done[i].wr_id >> LANE_SHIFT];
 		struct link *link = done[i].wr_id & TO_PREV ? &lane->prev : &lane->next;
+		if (done[i].status != IBV_WC_SUCCESS && done[i].status < IBV_WC_WR_FLUSH_ERR)
+			fail(OURS, "queue pair to rank %u: %s", link->neighbour,
+			     ibv_wc_status_str(done[i].status)); /* the local errors */
 		if (done[i].status != IBV_WC_SUCCESS)
 			blame(link->neighbour, ibv_wc_status_str(done[i].status));
 		if (!(done[i].wr_id & RECEIVE)) {

@@ -34,7 +34,8 @@ struct type {
 	void (*reduce)(enum op op, const void *left, const void *right, void *into, size_t n);
 	void (*divide)(void *values, size_t n, unsigned by);
 	void (*fill)(enum op op, unsigned rank, uint64_t first, void *values, size_t n);
-	double (*load)(const void *values, size_t i);
+	double (*value)(const void *values, uint64_t i);
+	double (*expect)(int64_t total, unsigned by); /* the total divided, as this type holds it */
 };
 
 #define TYPES 10
