@@ -67,4 +67,4 @@ pub use packet::{
     TrainPlace,
 };
 pub use time::Timestamp;
-pub use words::What;
+pub use words::{Management, What};

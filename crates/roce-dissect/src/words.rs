@@ -45,6 +45,25 @@ impl Roce<'_> {
     pub fn what(&self) -> What<'_> {
         What(self)
     }
+
+    /// What a management datagram says, if this is one: its `Display` is meant for people, and
+    /// [`Packet::layers`] has every field.
+    pub fn management(&self) -> Option<Management> {
+        is_management(self).then(|| Management(CmMessage::parse(self.payload)))
+    }
+}
+
+/// A management datagram in words; made by [`Roce::management`].
+#[derive(Clone, Copy, Debug)]
+pub struct Management(Option<CmMessage>);
+
+impl fmt::Display for Management {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(message) => write!(f, "{message}"),
+            None => f.write_str("management datagram"),
+        }
+    }
 }
 
 /// A RoCE packet's opcode, queue pair, PSN and facts; made by [`Roce::what`].
@@ -73,11 +92,8 @@ fn raw(f: &mut fmt::Formatter<'_>, bth: BthView<'_>) -> fmt::Result {
 
 /// What the headers' own text leaves out: payload, and what a management datagram says.
 fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
-    if is_management(roce) {
-        return match CmMessage::parse(roce.payload) {
-            Some(message) => write!(f, " {message}"),
-            None => f.write_str(" management datagram"),
-        };
+    if let Some(message) = roce.management() {
+        return write!(f, " {message}");
     }
     let carries = |headers: &Headers| headers.bth.opcode.shape().carries_payload();
     match roce.headers.as_ref().is_some_and(carries) || roce.payload_len > 0 {

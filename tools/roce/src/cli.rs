@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{devices, lab, ladder, perf, pingpong, simulate};
+use crate::{devices, dissect, lab, ladder, perf, pingpong, simulate};
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
 #[derive(Debug, Parser)]
@@ -15,6 +15,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Devices(devices::Options),
+    Dissect(dissect::Options),
     Pingpong(pingpong::Options),
     Perf(perf::Options),
     Lab(lab::Options),

@@ -4,6 +4,7 @@
 
 mod cli;
 mod devices;
+mod dissect;
 mod failure;
 mod lab;
 mod ladder;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     log::start();
     let outcome = match cli.command {
         cli::Command::Devices(options) => devices::run(&options),
+        cli::Command::Dissect(options) => dissect::run(&options),
         cli::Command::Pingpong(options) => pingpong::run(&options),
         cli::Command::Perf(options) => perf::run(&options),
         cli::Command::Lab(options) => lab::run(&options),

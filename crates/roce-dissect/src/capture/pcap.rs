@@ -28,7 +28,7 @@ struct Header {
 
 impl Pcap {
     pub(super) fn knows(magic: [u8; 4]) -> bool {
-        matches!(order_and_unit(magic), Some(_))
+        order_and_unit(magic).is_some()
     }
 
     /// `None` where the file ends in its header.

@@ -1,0 +1,282 @@
+//! `roce dissect`: what is in a capture, packet by packet or connection by connection.
+
+mod filter;
+mod hex;
+mod json;
+mod line;
+mod live;
+mod paint;
+mod progress;
+mod summary;
+mod tree;
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use roce_dissect::{Capture, CaptureError, Damage, Dissector, Event, Packet, RawFrame, Timestamp};
+
+use self::filter::Filter;
+use self::line::Line;
+use self::paint::Paint;
+use self::progress::Progress;
+use crate::failure::{Failure, Outcome};
+
+/// Explain captured packets: what they are, what is wrong with them, what they did
+///
+/// Prints one line for each packet. Reads pcap and pcapng; colours show on a terminal alone,
+/// and not where NO_COLOR is set.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// The capture; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
+    file: PathBuf,
+    /// Show what this interface carries now, until interrupted
+    #[arg(long, value_name = "IFACE", conflicts_with = "file")]
+    live: Option<String>,
+    /// Show every layer of each packet, with every field and its bytes
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show the bytes of each packet
+    #[arg(short = 'x', long)]
+    hex: bool,
+    /// One JSON object for each packet (with -v its layers too), or connection
+    #[arg(long)]
+    json: bool,
+    /// A table of connections, and no packets
+    #[arg(long, conflicts_with_all = ["verbose", "hex", "explain"])]
+    summary: bool,
+    /// What a receiver would do with the packets of frame N, and why
+    #[arg(long, value_name = "N", conflicts_with = "json")]
+    explain: Option<u64>,
+    /// When to use colours
+    #[arg(long, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", alias = "color")]
+    colour: Colour,
+    #[command(flatten)]
+    filter: Filter,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Colour {
+    Auto,
+    Always,
+    Never,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  roce dissect trace.pcapng
+  tcpdump -i eth0 -w - udp port 4791 | roce dissect -
+  roce dissect --only problems --qp 0x12 trace.pcapng
+  roce dissect --explain 42 trace.pcapng
+  roce dissect --summary trace.pcapng
+
+docs/dissect.md describes the lines, the JSON names and every finding.";
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Outcome {
+    let paint = match options.colour {
+        Colour::Always => Paint::On,
+        Colour::Never => Paint::Off,
+        Colour::Auto => Paint::for_terminal(io::stdout().is_terminal()),
+    };
+    let mut report = Report::new(options, paint);
+    let outcome = match &options.live {
+        Some(interface) => live::run(interface, &mut report),
+        None => from_file(&options.file, &mut report),
+    };
+    // A reader that went away, as `head` does, has what it wanted.
+    match outcome.and_then(|()| report.finish()) {
+        Err(Stop::Told(failure)) => Err(failure),
+        Err(Stop::Done) | Ok(()) => Ok(()),
+    }
+}
+
+/// Why nothing more is read.
+#[derive(Debug)]
+enum Stop {
+    /// Everything wanted was seen, or nobody listens any more.
+    Done,
+    /// Something that the user has to be told.
+    Told(Failure),
+}
+
+impl Stop {
+    /// Writing failed.
+    fn writing(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Done,
+            _ => Self::Told(Failure::of("writing", error)),
+        }
+    }
+}
+
+fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
+    if path == Path::new("-") {
+        if io::stdin().is_terminal() {
+            let text = "give it a capture file, or a capture on standard input";
+            return Err(Stop::Told(Failure::new(text)));
+        }
+        return from_reader(io::stdin().lock(), "standard input", Progress::hidden(), report);
+    }
+    let name = path.display().to_string();
+    let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
+    let (file, data) = opened.map_err(|error| Stop::Told(Failure::of(&name, error)))?;
+    let progress = Progress::new(data.len(), report.options.summary);
+    from_reader(file, &name, progress, report)
+}
+
+fn from_reader(
+    reader: impl Read,
+    name: &str,
+    mut progress: Progress,
+    report: &mut Report<'_>,
+) -> Result<(), Stop> {
+    let told = |error| Stop::Told(Failure::of(format!("reading {name}"), error));
+    let mut capture = Capture::open(reader).map_err(|error| match error {
+        CaptureError::Io(error) => told(error),
+        error => {
+            eprintln!("roce: {name}: {error}");
+            Stop::Told(Failure::AlreadyTold(2))
+        }
+    })?;
+    let mut events = 0u64;
+    while let Some(event) = capture.next_event().map_err(told)? {
+        match event {
+            Event::Frame(frame) => report.frame(frame)?,
+            Event::Damage(damage) => report.damage(&damage)?,
+        }
+        events += 1;
+        if events.is_multiple_of(EVENTS_PER_STEP) {
+            progress.reach(capture.offset());
+        }
+    }
+    progress.finish();
+    Ok(())
+}
+
+/// Turns frames into what the user asked for.
+struct Report<'o> {
+    options: &'o Options,
+    dissector: Dissector,
+    line: Line,
+    paint: Paint,
+    /// What is to be printed; written out when it is long, and at the end.
+    text: Vec<u8>,
+    began: Option<Timestamp>,
+    explained: bool,
+    /// Print at once, since somebody is watching.
+    is_live: bool,
+}
+
+impl<'o> Report<'o> {
+    fn new(options: &'o Options, paint: Paint) -> Self {
+        Self {
+            options,
+            dissector: Dissector::new(roce_dissect::Options::default()),
+            line: Line::new(paint),
+            paint,
+            text: Vec::with_capacity(2 * WRITE_LEN),
+            began: None,
+            explained: false,
+            is_live: false,
+        }
+    }
+
+    fn frame(&mut self, frame: RawFrame<'_>) -> Result<(), Stop> {
+        let began = *self.began.get_or_insert(frame.time);
+        let (options, line, text) = (self.options, &mut self.line, &mut self.text);
+        let (paint, explained) = (self.paint, &mut self.explained);
+        self.dissector.handle_frame(frame, |packet| {
+            if options.summary {
+                return;
+            }
+            match options.explain {
+                Some(number) if packet.frame.number == number => {
+                    *explained = true;
+                    line.write(packet, began, text);
+                    show(options, packet, paint, text);
+                    tree::write_explanation(&packet.explain(), paint, text);
+                }
+                Some(_) => {}
+                None if !options.filter.takes(packet) => {}
+                None if options.json => json::write_packet(packet, options.verbose, text),
+                None => {
+                    line.write(packet, began, text);
+                    show(options, packet, paint, text);
+                }
+            }
+        });
+        if self.text.len() >= WRITE_LEN || self.is_live {
+            self.write_out()?;
+        }
+        match options.explain {
+            Some(number) if frame.number >= number => Err(Stop::Done),
+            _ => Ok(()),
+        }
+    }
+
+    fn damage(&mut self, damage: &Damage) -> Result<(), Stop> {
+        if self.options.summary || self.options.explain.is_some() {
+            eprintln!("roce: {damage}");
+        } else if self.options.json {
+            json::write_damage(damage, &mut self.text);
+        } else {
+            self.line.write_damage(damage, &mut self.text);
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self) -> Result<(), Stop> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(&self.text).and_then(|()| stdout.flush());
+        self.text.clear();
+        written.map_err(Stop::writing)
+    }
+
+    /// The end of the capture.
+    fn finish(&mut self) -> Result<(), Stop> {
+        let totals = *self.dissector.totals();
+        if self.options.summary {
+            let connections = self.dissector.connections();
+            let wanted =
+                connections.filter(|connection| self.options.filter.takes_connection(connection));
+            match self.options.json {
+                true => json::write_connections(wanted, &mut self.text),
+                false => summary::write(wanted, &totals, self.paint, &mut self.text),
+            }
+        }
+        self.write_out()?;
+        if let Some(number) = self.options.explain.filter(|_| !self.explained) {
+            let text = format!("there is no frame {number}: the capture has {}", totals.frames);
+            return Err(Stop::Told(Failure::new(text)));
+        }
+        if totals.packets == 0 {
+            let and_pauses = match totals.pauses {
+                0 => String::new(),
+                pauses => format!(", though {pauses} pause frames are"),
+            };
+            eprintln!("roce: no RoCE packet is among the {} frames{and_pauses}", totals.frames);
+        }
+        Ok(())
+    }
+}
+
+/// What comes behind a packet's line.
+fn show(options: &Options, packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
+    if options.verbose {
+        tree::write(packet, paint, text);
+    }
+    if options.hex {
+        hex::write(packet, paint, text);
+    }
+}
+
+/// What is printed at once; larger does not get faster.
+const WRITE_LEN: usize = 64 << 10;
+
+/// How often the progress bar looks.
+const EVENTS_PER_STEP: u64 = 4096;

@@ -1,0 +1,33 @@
+//! The bytes of a packet.
+
+use roce_dissect::Packet;
+
+use super::line::put_fmt;
+use super::paint::{Paint, Tint};
+
+/// Sixteen bytes a line, each line with its place in the frame and its characters. Of a train,
+/// the first packet shows the outer headers too.
+pub(super) fn write(packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
+    let bytes = packet.frame.bytes;
+    let range = match packet.roce() {
+        Some(roce) if roce.train.is_some_and(|train| train.index > 0) => roce.range(&packet.frame),
+        Some(roce) if roce.train.is_some() => 0..roce.range(&packet.frame).end,
+        _ => 0..bytes.len(),
+    };
+    for at in range.clone().step_by(16) {
+        let row = &bytes[at..range.end.min(at + 16)];
+        paint.start(Tint::Dim, text);
+        put_fmt(text, format_args!("        {at:04x} "));
+        paint.end(text);
+        for byte in row {
+            put_fmt(text, format_args!(" {byte:02x}"));
+        }
+        let missing = 3 * (16 - row.len());
+        put_fmt(text, format_args!("{:missing$}  ", ""));
+        text.extend(row.iter().map(|&byte| match byte {
+            b' '..=b'~' => byte,
+            _ => b'.',
+        }));
+        text.push(b'\n');
+    }
+}

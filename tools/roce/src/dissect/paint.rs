@@ -1,0 +1,55 @@
+//! Colours, where they are wanted.
+
+use std::env;
+
+/// Whether to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paint {
+    On,
+    Off,
+}
+
+/// What a piece of text is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tint {
+    /// Numbers and times, which one looks past.
+    Dim,
+    /// What asks for something.
+    Request,
+    /// What answers.
+    Answer,
+    /// Neither.
+    Special,
+    Problem,
+    Notice,
+    Heading,
+}
+
+impl Paint {
+    /// On a terminal, unless the user has asked for none: <https://no-color.org>.
+    pub(super) fn for_terminal(is_terminal: bool) -> Self {
+        let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if is_terminal && !unwanted { Self::On } else { Self::Off }
+    }
+
+    pub(super) fn start(self, tint: Tint, text: &mut Vec<u8>) {
+        if self == Self::Off {
+            return;
+        }
+        text.extend_from_slice(match tint {
+            Tint::Dim => b"\x1b[2m",
+            Tint::Request => b"\x1b[36m",
+            Tint::Answer => b"\x1b[32m",
+            Tint::Special => b"\x1b[35m",
+            Tint::Problem => b"\x1b[1;31m",
+            Tint::Notice => b"\x1b[33m",
+            Tint::Heading => b"\x1b[1m",
+        });
+    }
+
+    pub(super) fn end(self, text: &mut Vec<u8>) {
+        if self == Self::On {
+            text.extend_from_slice(b"\x1b[0m");
+        }
+    }
+}

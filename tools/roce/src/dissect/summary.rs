@@ -1,0 +1,141 @@
+//! A table of connections.
+
+use std::time::Duration;
+
+use roce_dissect::{Connection, End, Rate, Short, Totals};
+use roce_wire::Service;
+
+use super::line::put_fmt;
+use super::paint::{Paint, Tint};
+
+/// One row for each connection, and a line on the whole.
+pub(super) fn write(
+    connections: impl Iterator<Item = Connection>,
+    totals: &Totals,
+    paint: Paint,
+    text: &mut Vec<u8>,
+) {
+    let rows: Vec<[String; COLUMNS]> = connections.map(|connection| row(&connection)).collect();
+    let mut widths = HEADINGS.map(|heading| heading.chars().count());
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    if !rows.is_empty() {
+        paint.start(Tint::Heading, text);
+        write_row(&HEADINGS.map(str::to_owned), &widths, text);
+        paint.end(text);
+        text.push(b'\n');
+    }
+    for row in &rows {
+        write_row(row, &widths, text);
+        text.push(b'\n');
+    }
+    put_fmt(
+        text,
+        format_args!(
+            "{} frames, {} RoCE packets, {} trains, {} pause frames, {} wrong ICRCs, {} packets \
+             with problems\n",
+            totals.frames,
+            totals.packets,
+            totals.trains,
+            totals.pauses,
+            totals.wrong_icrcs,
+            totals.problems
+        ),
+    );
+}
+
+/// The first columns are names, and stand left; the others are numbers.
+fn write_row(row: &[String; COLUMNS], widths: &[usize; COLUMNS], text: &mut Vec<u8>) {
+    for (i, (cell, &width)) in row.iter().zip(widths).enumerate() {
+        let gap = if i == 0 { "" } else { "  " };
+        match i < NAMES {
+            true => put_fmt(text, format_args!("{gap}{cell:width$}")),
+            false => put_fmt(text, format_args!("{gap}{cell:>width$}")),
+        }
+    }
+}
+
+fn row(connection: &Connection) -> [String; COLUMNS] {
+    let (there, back) = (&connection.forward, &connection.backward);
+    let both = |of: fn(&roce_dissect::DirectionCounts) -> u64| of(there) + of(back);
+    let packets = both(|counts| counts.packets);
+    let good = both(|counts| counts.good_bytes);
+    let first = [there.first, back.first].into_iter().flatten().min();
+    let last = [there.last, back.last].into_iter().flatten().max();
+    let lasted = match (first, last) {
+        (Some(first), Some(last)) => last.since(first),
+        _ => Duration::ZERO,
+    };
+    let goodput = match lasted.is_zero() {
+        true => "-".to_owned(),
+        false => Rate(good as f64 * 8.0 / lasted.as_secs_f64()).to_string(),
+    };
+    let again = 100.0 * both(|counts| counts.retransmitted) as f64 / packets.max(1) as f64;
+    let trips = connection.round_trips;
+    let trip = |of: fn(&roce_dissect::RoundTrips) -> Duration| {
+        trips.as_ref().map_or_else(|| "-".to_owned(), |trips| Short(of(trips)).to_string())
+    };
+    [
+        end(&connection.a),
+        end(&connection.b),
+        service(connection.service).to_owned(),
+        packets.to_string(),
+        both(|counts| counts.wire_bytes).to_string(),
+        both(|counts| counts.messages).to_string(),
+        good.to_string(),
+        goodput,
+        format!("{again:.2}%"),
+        trip(|trips| trips.min),
+        trip(|trips| trips.median),
+        trip(|trips| trips.p99),
+        both(|counts| counts.gaps).to_string(),
+        both(|counts| counts.naks).to_string(),
+        both(|counts| counts.rnrs).to_string(),
+        both(|counts| counts.ecn_marks).to_string(),
+        both(|counts| counts.cnps).to_string(),
+        Short(connection.longest_stall).to_string(),
+    ]
+}
+
+fn end(end: &End) -> String {
+    match end.qp {
+        Some(qp) => format!("{} {qp}", end.address),
+        None => format!("{} ?", end.address),
+    }
+}
+
+pub(super) fn service(service: Option<Service>) -> &'static str {
+    match service {
+        Some(Service::Rc) => "RC",
+        Some(Service::Uc) => "UC",
+        Some(Service::Ud) => "UD",
+        Some(Service::Cnp) | None => "-",
+    }
+}
+
+const COLUMNS: usize = 18;
+/// Columns that hold names.
+const NAMES: usize = 3;
+const HEADINGS: [&str; COLUMNS] = [
+    "from",
+    "to",
+    "type",
+    "packets",
+    "bytes",
+    "messages",
+    "payload",
+    "goodput",
+    "resent",
+    "RTT min",
+    "median",
+    "99%",
+    "gaps",
+    "NAKs",
+    "RNRs",
+    "ECN",
+    "CNPs",
+    "longest stall",
+];
