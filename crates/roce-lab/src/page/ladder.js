@@ -1,1 +1,305 @@
-// ladder
+// Drawing what is visible, and what keys and clicks do.
+
+const view = document.getElementById("view"), canvas = document.getElementById("canvas");
+const paper = document.getElementById("paper"), heads = document.getElementById("heads");
+const search = document.getElementById("search"), found = document.getElementById("found");
+const map = document.getElementById("map");
+let selected = -1, matches = null, matchSet = null, drawn = [0, 0], columns = [], margin = 0, width = 0;
+const OVERSCAN = 500, TIME = 92;
+
+/// The narration, made once; their heights are measured, and they are placed by the layout.
+const cards = [];
+function buildCards() {
+  const add = (kind, moment, className, fill) => {
+    const card = element("div", "card " + className);
+    fill(card);
+    canvas.append(card);
+    cards.push({ kind, moment, element: card, height: 0 });
+  };
+  const prose = (card, text) => {
+    for (const paragraph of text.split("\n\n")) card.append(element("p", "", paragraph.replace(/\s+/g, " ")));
+  };
+  data.moments.forEach((moment, m) => {
+    if (moment.say) add("say", m, "say", (card) => prose(card, moment.say));
+    for (const [title, lines] of moment.shown) {
+      add("shown", m, "shown", (card) => card.append(element("h3", "", title), element("pre", "", lines.join("\n"))));
+    }
+    if (moment.then) add("then", m, "then", (card) => prose(card, moment.then));
+  });
+  if (data.question) {
+    add("question", -1, "question", (card) => {
+      card.append(element("h3", "", "Question"));
+      prose(card, data.question[0]);
+      const answer = element("details");
+      answer.append(element("summary", "", "Answer"));
+      prose(answer, data.question[1]);
+      answer.addEventListener("toggle", relayout);
+      card.append(answer);
+    });
+  }
+}
+
+function relayout() {
+  const hosts = data.hosts.length;
+  const least = isPair ? 640 : TIME + 40 + hosts * 150;
+  width = Math.max(view.clientWidth, least);
+  canvas.style.width = width + "px";
+  heads.style.width = width + "px";
+  margin = isPair ? Math.min(Math.max(width * 0.24, 150), 330) : 0;
+  const left = isPair ? Math.max(margin, 130) + 26 : TIME + 60;
+  const right = isPair ? margin + 26 : 120;
+  columns = data.hosts.map((_, h) => left + (hosts === 1 ? 0 : h * (width - left - right) / (hosts - 1)));
+  heads.replaceChildren(...data.hosts.map((name, h) => {
+    const head = element("span", "", name);
+    head.style.left = columns[h] + "px";
+    return head;
+  }));
+  for (const card of cards) card.height = card.element.offsetHeight;
+  const room = isPair ? margin - 20 : hosts > 1 ? columns[1] - columns[0] - 24 : 300;
+  computeLayout(cards, room * 0.97);
+  canvas.style.height = layout.height + "px";
+  draw(true);
+  drawMap();
+}
+
+/// Draws what lies in and near the window; nothing else is in the document.
+function draw(force) {
+  const top = view.scrollTop, bottom = top + view.clientHeight;
+  if (!force && top - 100 >= drawn[0] && bottom + 100 <= drawn[1]) return;
+  const from = Math.max(0, top - OVERSCAN), to = Math.min(layout.height, bottom + OVERSCAN);
+  drawn = [from <= 0 ? -1e9 : from, to >= layout.height ? 1e9 : to];
+  paper.style.top = from + "px";
+  paper.setAttribute("width", width);
+  paper.setAttribute("height", Math.max(to - from, 0));
+  paper.setAttribute("viewBox", `0 ${from} ${width} ${Math.max(to - from, 1)}`);
+  const parts = [];
+  for (const [a, b] of lifeSpans()) {
+    if (b < from || a > to) continue;
+    for (const x of columns) parts.push(svgElement("line", { class: "life", x1: x, x2: x, y1: Math.max(a, from), y2: Math.min(b, to) }));
+  }
+  for (const pass of within(layout.passes, from, to)) {
+    parts.push(svgElement("line", { class: "passline", x1: TIME, x2: width - 30, y1: pass.y, y2: pass.y }));
+    const text = svgElement("text", { class: "pass", x: (columns[0] + columns[columns.length - 1]) / 2, y: pass.y + 14, "text-anchor": "middle" });
+    text.textContent = `${span(pass.nanos)} pass`;
+    parts.push(text);
+  }
+  let lastMark = -1e9;
+  for (const mark of within(layout.marks, from, to)) {
+    if (mark.y - lastMark < 15) continue;
+    lastMark = mark.y;
+    const text = svgElement("text", { class: "time", x: 14, y: mark.y + 4 });
+    text.textContent = clock(mark.t);
+    parts.push(text);
+  }
+  for (let i = firstReaching(from); i < COUNT && layout.sentY[i] <= to; i++) parts.push(drawPacket(i));
+  drawRemarks(from, to, parts);
+  paper.replaceChildren(...parts);
+}
+
+/// Life lines break where the narration is.
+function lifeSpans() {
+  const spans = [];
+  let start = 0;
+  for (const card of cards) {
+    const top = parseFloat(card.element.style.top) - 10, bottom = top + card.height + 20;
+    if (top > start) spans.push([start, top]);
+    start = Math.max(start, bottom);
+  }
+  if (!cards.length || cards[cards.length - 1].kind !== "question") spans.push([start, layout.height]);
+  return spans;
+}
+
+function within(list, from, to) {
+  let low = 0, high = list.length;
+  while (low < high) { const mid = (low + high) >> 1; if (list[mid].y < from - 40) low = mid + 1; else high = mid; }
+  const some = [];
+  for (; low < list.length && list[low].y <= to; low++) some.push(list[low]);
+  return some;
+}
+
+function drawPacket(i) {
+  const classes = ["packet", data.classes[P.class[i]], ...stateOf(i)];
+  if (matchSet) classes.push(matchSet.has(i) ? "hit" : "dim");
+  if (i === selected) classes.push("selected");
+  const x1 = columns[P.from[i]], x2 = columns[P.to[i]], y1 = layout.sentY[i], y2 = layout.arriveY[i];
+  const isLost = P.flags[i] & LOST;
+  const group = svgElement("g", { class: classes.join(" "), "data-packet": i + 1, role: "button", "aria-label": packetWords(i) });
+  let dx = x2 - x1, dy = y2 - y1;
+  if (x1 === x2) { // to itself: a short hook
+    group.append(svgElement("path", { class: "shaft", d: `M${x1},${y1} c60,0 60,14 0,14` }));
+    group.append(label(i, x1 + 54, y1 + 10, 0, "start"));
+    return group;
+  }
+  const length = Math.hypot(dx, dy), share = isLost ? 0.66 : 1;
+  const ux = dx / length, uy = dy / length;
+  const end = [x1 + dx * share - (isLost ? 0 : ux * 8), y1 + dy * share - (isLost ? 0 : uy * 8)];
+  group.append(svgElement("line", { class: "reach", x1, y1, x2: end[0], y2: end[1] }));
+  group.append(svgElement("line", { class: "shaft", x1, y1, x2: end[0], y2: end[1] }));
+  if (isLost) {
+    const [cx, cy] = end, r = 5;
+    group.append(svgElement("path", { class: "cross", d: `M${cx - r},${cy - r} L${cx + r},${cy + r} M${cx + r},${cy - r} L${cx - r},${cy + r}` }));
+  } else {
+    const tip = [x2 - ux * 1.5, y2 - uy * 1.5], side = 4.2;
+    group.append(svgElement("polygon", { class: "head", points: `${tip} ${[tip[0] - ux * 10 - uy * side, tip[1] - uy * 10 + ux * side]} ${[tip[0] - ux * 10 + uy * side, tip[1] - uy * 10 - ux * side]}` }));
+  }
+  const angle = Math.atan2(dy, dx) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - 180 : angle;
+  const isSteep = Math.abs(upright) > 38;
+  // Between neighbours in the middle; on long ways near the sender, where no column is crossed.
+  const far = Math.abs(P.to[i] - P.from[i]) > 1;
+  const at = far ? 0.5 / Math.abs(P.to[i] - P.from[i]) : isLost ? 0.33 : isSteep ? 0.25 : 0.5;
+  group.append(label(i, x1 + dx * at, y1 + dy * at - 5, isSteep ? 0 : upright, "middle"));
+  return group;
+}
+
+function label(i, x, y, angle, anchor) {
+  const text = svgElement("text", { x, y, "text-anchor": anchor, transform: `rotate(${angle.toFixed(2)} ${x} ${y + 5})` });
+  const piece = (className, words) => { const it = svgElement("tspan", { class: className }); it.textContent = words; text.append(it); };
+  const room = Math.abs(columns[1 % columns.length] - columns[0]) || 300;
+  piece("n", `${P.flags[i] & AGAIN ? "↻ " : ""}#${i + 1}  `);
+  piece("name", S[P.name[i]]);
+  if (P.psn[i] >= 0) piece("", ` PSN ${P.psn[i]}`);
+  const facts = S[P.facts[i]];
+  if (facts && (facts.length + S[P.name[i]].length + 16) * 6.6 < room) piece("facts", `  ${facts}`);
+  return text;
+}
+
+function drawRemarks(from, to, parts) {
+  // Remarks are in the order of their places but for moments; a binary search finds the first.
+  let low = 0, high = R.at.length;
+  while (low < high) { const mid = (low + high) >> 1; if (layout.remarkY[mid] < from - 60) low = mid + 1; else high = mid; }
+  const last = columns.length - 1;
+  for (let i = low; i < R.at.length && layout.remarkY[i] <= to; i++) {
+    const host = R.host[i], y = layout.remarkY[i], height = layout.remarkHeight[i];
+    const isLeft = isPair && host === 0;
+    const room = isPair ? Math.min(margin - 16, isLeft ? columns[0] - 100 : margin) : (columns[1] - columns[0] || 300) - 22;
+    const x = isLeft ? columns[0] - 12 - room : columns[host] + 12;
+    const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height: height + 14 });
+    const words = element("div", `remark ${R.class[i]}${isLeft ? " right" : ""}`, R.words[i]);
+    words.title = R.words[i];
+    box.append(words);
+    parts.push(box, svgElement("circle", { class: "dot " + R.class[i], cx: columns[host], cy: y + 9.5, r: R.class[i] === "minor" ? 2.4 : 3.4 }));
+    if (host > last) break;
+  }
+}
+
+function drawMap() {
+  const height = view.clientHeight, scale = devicePixelRatio || 1;
+  map.width = 14 * scale;
+  map.height = height * scale;
+  map.style.height = height + "px";
+  const ink = map.getContext("2d"), style = getComputedStyle(document.documentElement);
+  ink.scale(scale, scale);
+  const tone = (name) => style.getPropertyValue(name).trim();
+  const y = (at) => at / layout.height * height;
+  ink.fillStyle = tone("--line");
+  ink.fillRect(0, y(view.scrollTop), 14, Math.max(y(view.clientHeight), 3));
+  const mark = (i, colour, left, wide) => { ink.fillStyle = colour; ink.fillRect(left, y(layout.sentY[i]), wide, 1.5); };
+  const bad = tone("--lost"), again = tone("--again"), hit = tone("--accent");
+  for (let i = 0; i < COUNT; i++) {
+    if (P.flags[i] & AGAIN) mark(i, again, 3, 8);
+    if (P.flags[i] & (LOST | DAMAGED) || data.classes[P.class[i]] === "nak") mark(i, bad, 1, 12);
+  }
+  if (matches) for (const i of matches) mark(i, hit, 9, 5);
+}
+
+function select(i, keep) {
+  if (i < -1 || i >= COUNT) return;
+  selected = i;
+  if (i >= 0) {
+    const top = view.scrollTop, y = layout.sentY[i], height = view.clientHeight;
+    if (y < top + 70 || y > top + height - 90) view.scrollTop = Math.max(0, y - height / 2.6);
+    if (!detail.hidden) showDetail(i);
+    showInRing(i);
+  }
+  draw(true);
+  drawMap();
+  if (!keep) view.focus({ preventScroll: true });
+}
+
+function runSearch() {
+  const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  matches = matchSet = null;
+  if (words.length) {
+    matches = [];
+    for (let i = 0; i < COUNT; i++) {
+      const text = packetWords(i).toLowerCase();
+      if (words.every((word) => text.includes(word))) matches.push(i);
+    }
+    matchSet = new Set(matches);
+  }
+  tellMatches();
+  draw(true);
+  drawMap();
+}
+
+function tellMatches() {
+  const place = matches ? matches.indexOf(selected) : -1;
+  found.textContent = !matches ? "" : place >= 0 ? `${place + 1} of ${matches.length}` : `${matches.length} found`;
+}
+
+function nextMatch(forward) {
+  if (!matches || !matches.length) return;
+  const after = matches.filter((i) => forward ? i > selected : i < selected);
+  select(after.length ? after[forward ? 0 : after.length - 1] : matches[forward ? 0 : matches.length - 1], true);
+  tellMatches();
+}
+
+function themeNow() {
+  return document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+}
+function toggleTheme() {
+  document.documentElement.dataset.theme = themeNow() === "dark" ? "light" : "dark";
+  drawMap();
+}
+
+document.getElementById("title").textContent = data.title;
+document.getElementById("subtitle").textContent = data.subtitle + (data.left_out ? `; the first ${COUNT} are on this page` : "");
+document.getElementById("theme").addEventListener("click", toggleTheme);
+document.getElementById("help").addEventListener("click", () => document.getElementById("keys").showModal());
+search.addEventListener("input", runSearch);
+search.addEventListener("keydown", (event) => {
+  if (event.key === "Enter") { nextMatch(!event.shiftKey); view.focus(); event.preventDefault(); }
+});
+view.addEventListener("scroll", () => { draw(false); drawMap(); }, { passive: true });
+paper.addEventListener("click", (event) => {
+  const group = event.target.closest("[data-packet]");
+  if (!group) return;
+  select(Number(group.dataset.packet) - 1);
+  showDetail(selected);
+});
+const jump = (event) => { view.scrollTop = event.offsetY / map.clientHeight * layout.height - view.clientHeight / 2; };
+map.addEventListener("pointerdown", (event) => { map.setPointerCapture(event.pointerId); jump(event); });
+map.addEventListener("pointermove", (event) => { if (event.buttons) jump(event); });
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.getElementById("keys").open) return;
+  const typing = event.target === search;
+  if (event.key === "Escape") {
+    if (!detail.hidden) closeDetail();
+    else if (search.value) { search.value = ""; runSearch(); }
+    else select(-1);
+    if (typing) view.focus();
+    event.preventDefault();
+    return;
+  }
+  if (typing) return;
+  const inSummary = event.target.closest?.("summary, button");
+  const action = {
+    j: () => select(Math.min(selected + 1, COUNT - 1)), ArrowDown: () => select(Math.min(selected + 1, COUNT - 1)),
+    k: () => select(Math.max(selected - 1, 0)), ArrowUp: () => select(Math.max(selected - 1, 0)),
+    Enter: () => { if (selected < 0) select(0); if (selected >= 0) { showDetail(selected); } },
+    "/": () => { search.focus(); search.select(); },
+    n: () => nextMatch(true), N: () => nextMatch(false),
+    Home: () => select(0), End: () => select(COUNT - 1),
+    t: toggleTheme, "?": () => document.getElementById("keys").showModal(),
+    " ": () => { if (ringCells) toggleRing(); else view.scrollBy({ top: view.clientHeight * 0.85 }); },
+  }[event.key];
+  if (!action || (inSummary && (event.key === "Enter" || event.key === " "))) return;
+  action();
+  event.preventDefault();
+});
+let settling = 0;
+addEventListener("resize", () => { cancelAnimationFrame(settling); settling = requestAnimationFrame(relayout); });
+buildCards();
+buildRing();
+relayout();
+view.focus();

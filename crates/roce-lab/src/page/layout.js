@@ -1,1 +1,147 @@
-// layout
+// What is drawn where. Time runs downwards, but not evenly: every packet that leaves and every
+// remark has a row of its own, long silences are shortened, and arrivals lie in between.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+document.getElementById("data").textContent = ""; // the parsed copy is enough
+const P = data.packets, R = data.remarks, S = P.strings;
+const COUNT = P.from.length;
+const LOST = 1, DAMAGED = 2, AGAIN = 4;
+const isPair = data.hosts.length === 2;
+const ROW = 27, REMARK = 21, REMARK_2 = 36, PASS = 38, TOP = 14;
+
+/// Where each packet's values begin, for there are no gaps between them.
+const valueStart = new Uint32Array(COUNT + 1);
+for (let i = 0; i < COUNT; i++) {
+  let fields = 0;
+  for (const layer of P.shapes[P.shape[i]]) fields += layer[3].length;
+  valueStart[i + 1] = valueStart[i] + fields;
+}
+
+/// Rows in the order in which things happened: { t, packet } or { t, remark }.
+function rowsOf(packets, remarks) {
+  const rows = [];
+  for (let i = packets[0]; i < packets[1]; i++) rows.push({ t: P.sent[i], key: 2 * i + 1, packet: i, remark: -1 });
+  for (let i = remarks[0]; i < remarks[1]; i++) rows.push({ t: R.at[i], key: 2 * R.after[i], packet: -1, remark: i });
+  rows.sort((a, b) => a.t - b.t || a.key - b.key || a.remark - b.remark);
+  return rows;
+}
+
+/// A silence is long when it is far longer than what is usual here.
+function longSilence(rows) {
+  const gaps = [];
+  for (let i = 1; i < rows.length; i++) if (rows[i].t > rows[i - 1].t) gaps.push(rows[i].t - rows[i - 1].t);
+  gaps.sort((a, b) => a - b);
+  return gaps.length ? Math.max(8 * gaps[gaps.length >> 1], 1000) : Infinity;
+}
+
+const layout = {
+  sentY: new Float64Array(COUNT),      // where it leaves
+  arriveY: new Float64Array(COUNT),    // where it arrives, or would
+  remarkY: new Float64Array(R.at.length),
+  remarkHeight: new Float64Array(R.at.length),
+  passes: [],                          // { y, nanos }
+  marks: [],                           // { y, t }: time labels
+  reach: new Float64Array(COUNT),      // highest arriveY among this and all before
+  height: 0,
+};
+
+/// Lays out everything. `cards` are the elements of the narration in their order, with their
+/// heights; `margin` is how wide remarks may be.
+function computeLayout(cards, margin) {
+  layout.passes.length = 0;
+  layout.marks.length = 0;
+  const moments = data.moments.length ? data.moments
+    : [{ packets: [0, COUNT], remarks: [0, R.at.length] }];
+  const all = rowsOf([0, COUNT], [0, R.at.length]);
+  const silence = longSilence(all);
+  let y = TOP, last = -1, card = 0;
+  const times = [], ys = []; // rows in order, to place arrivals between
+  const place = (kind, moment) => {
+    while (card < cards.length && cards[card].kind === kind && cards[card].moment === moment) {
+      const it = cards[card++];
+      y += 14;
+      it.element.style.top = y + "px";
+      y += it.height + 18;
+    }
+  };
+  moments.forEach((moment, m) => {
+    place("say", m);
+    for (const row of rowsOf(moment.packets, moment.remarks)) {
+      if (last >= 0 && row.t - last > silence) {
+        layout.passes.push({ y: y + PASS / 2 - 6, nanos: row.t - last });
+        y += PASS;
+      }
+      let height = ROW;
+      if (row.remark >= 0) {
+        height = R.words[row.remark].length * 6.4 > margin ? REMARK_2 : REMARK;
+        layout.remarkY[row.remark] = y;
+        layout.remarkHeight[row.remark] = height;
+      } else {
+        layout.sentY[row.packet] = y + ROW / 2;
+      }
+      if (row.t !== last) layout.marks.push({ y: y + Math.min(height, ROW) / 2, t: row.t });
+      times.push(row.t);
+      ys.push(y + Math.min(height, ROW) / 2);
+      last = row.t;
+      y += height;
+    }
+    place("shown", m);
+    place("then", m);
+  });
+  place("question", -1);
+  layout.height = y + 60;
+  placeArrivals(times, ys);
+}
+
+function placeArrivals(times, ys) {
+  let reach = 0;
+  for (let i = 0; i < COUNT; i++) {
+    const sent = layout.sentY[i];
+    let target = sent;
+    if (P.took[i] > 0) {
+      const t = P.sent[i] + P.took[i];
+      // The first row at or after t.
+      let low = 0, high = times.length;
+      while (low < high) { const mid = (low + high) >> 1; if (times[mid] < t) low = mid + 1; else high = mid; }
+      if (low < times.length && times[low] === t) target = ys[low];
+      else if (low === times.length) target = (ys[low - 1] ?? sent) + ROW;
+      else if (low === 0) target = sent;
+      else {
+        const share = (t - times[low - 1]) / (times[low] - times[low - 1]);
+        target = ys[low - 1] + Math.min(share * (ys[low] - ys[low - 1]), ROW * 1.2);
+      }
+      target = Math.max(target, sent + 4);
+    } else if (P.flags[i] & LOST) {
+      target = sent + 22;
+    }
+    layout.arriveY[i] = target;
+    reach = Math.max(reach, target);
+    layout.reach[i] = reach;
+  }
+}
+
+/// First packet whose arrow can reach below y; arrows before it lie wholly above.
+function firstReaching(y) {
+  let low = 0, high = COUNT;
+  while (low < high) { const mid = (low + high) >> 1; if (layout.reach[mid] < y) low = mid + 1; else high = mid; }
+  return low;
+}
+
+function span(nanos) {
+  if (nanos < 1000) return nanos + " ns";
+  if (nanos < 1e6) return trim(nanos / 1e3) + " µs";
+  if (nanos < 1e9) return trim(nanos / 1e6) + " ms";
+  return trim(nanos / 1e9) + " s";
+}
+function trim(number) { return number.toFixed(3).replace(/\.?0+$/, ""); }
+function clock(nanos) {
+  return nanos < 1e8 ? (nanos / 1e3).toFixed(3) + " µs" : nanos < 1e11 ? (nanos / 1e6).toFixed(3) + " ms" : (nanos / 1e9).toFixed(6) + " s";
+}
+function stateOf(i) {
+  const flags = P.flags[i];
+  return [flags & LOST ? "lost" : "", flags & DAMAGED ? "damaged" : "", flags & AGAIN ? "again" : ""].filter(Boolean);
+}
+function packetWords(i) {
+  const psn = P.psn[i] >= 0 ? " PSN " + P.psn[i] : "";
+  return `#${i + 1} ${S[P.name[i]]}${psn} ${S[P.facts[i]]} ${data.hosts[P.from[i]]} ${data.hosts[P.to[i]]} ${stateOf(i).join(" ")} ${S[P.findings[i]]}`;
+}
