@@ -89,6 +89,21 @@ impl Control {
         }
     }
 
+    /// Waits for the line `word`, however long.
+    ///
+    /// # Errors
+    /// As [`expect`](Self::expect).
+    pub(crate) fn wait_for(&mut self, word: &str) -> Result<(), Error> {
+        loop {
+            match self.next()? {
+                Some(line) if line.word() == word => return Ok(()),
+                // What this rank says at its end crosses nothing that the hub says.
+                Some(line) => return Err(astray(&line)),
+                None => self.wait(Duration::from_secs(60))?,
+            }
+        }
+    }
+
     /// Finds out whether the group is over; never waits.
     ///
     /// # Errors
@@ -96,10 +111,7 @@ impl Control {
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         match self.next()? {
             None => Ok(()),
-            Some(line) => Err(Error::Bootstrap {
-                who: "the hub".into(),
-                what: format!("{} amid the work", line.word()),
-            }),
+            Some(line) => Err(astray(&line)),
         }
     }
 
@@ -151,6 +163,12 @@ impl Control {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+/// The hub said something else than belongs there.
+fn astray(line: &Line) -> Error {
+    let what = format!("{} out of place", line.word());
+    Error::Bootstrap { who: "the hub".into(), what }
 }
 
 /// The hub is in rank 0's process: when it goes, so has rank 0.

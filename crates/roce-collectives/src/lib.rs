@@ -1,20 +1,53 @@
 //! Groups of ranks: they find each other, connect, and run the ring over RDMA.
+//!
+//! A [`Group`] is one rank of several that call the same operations in the same order:
+//! all-reduce, reduce-scatter, all-gather, broadcast, reduce, barrier. Ranks meet over TCP at
+//! the address of rank 0, whose process holds a [`Hub`]; the data goes over queue pairs to the
+//! two neighbours in the ring. `docs/ring-protocol.md` says what is sent; `roce-ring` decides
+//! it, and this crate does it. A [`Launch`] is what torchrun, `mpirun` and others tell a
+//! process about its place.
+//!
+//! # A group of one
+//!
+//! ```
+//! use roce_collectives::{DataType, Group, GroupConfig, ReduceOp};
+//!
+//! let mut group = Group::join(GroupConfig::new(0, 1, "127.0.0.1:0"))?;
+//! let (input, output) = (group.buffer(8)?, group.buffer(8)?);
+//! input.write(0, &7_u64.to_le_bytes())?;
+//! group.all_reduce(&input, &output, 1, DataType::U64, ReduceOp::Sum)?;
+//! let mut sum = [0; 8];
+//! output.read(0, &mut sum)?;
+//! assert_eq!(u64::from_le_bytes(sum), 7);
+//! group.leave()?;
+//! # Ok::<(), roce_collectives::Error>(())
+//! ```
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod config;
 mod control;
+mod driver;
 mod error;
+mod group;
 mod hello;
 mod hub;
 mod lane_lines;
 mod launch;
 mod lines;
+mod rail;
 mod report;
+mod steps;
+mod timeline;
 
+pub use buffer::{Buffer, BufferSlice};
 pub use config::GroupConfig;
 pub use error::{BufferError, Error};
+pub use group::Group;
 pub use hub::Hub;
 pub use launch::{Launch, LaunchError, Launcher};
 pub use report::Report;
-pub use roce_ring::{DataType, Operation, ReduceOp};
+pub use roce_ring::{Collective, DataType, Geometry, Operation, ReduceOp, Settings};
+pub use steps::StepRecord;
+pub use timeline::Moment;

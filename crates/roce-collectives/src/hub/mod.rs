@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_ring::Line;
 
 use self::roll::{Out, Phase, Roll, Seat};
 use crate::error::Error;

@@ -1,0 +1,354 @@
+//! Carries out what a rank's machine asks for, over verbs.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use roce_ring::{
+    Action, Fault, Geometry, Machine, Place, Places, Remote, Side, Violation, WindowRecord,
+    Workspace,
+};
+use roce_verbs::{
+    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan,
+    SendOperation, SendWork,
+};
+
+use crate::buffer::{Buffer, BufferSlice};
+use crate::control::Control;
+use crate::error::Error;
+use crate::rail::{Lane, Ring};
+use crate::steps::{Clock, Steps};
+use crate::timeline::Log;
+
+/// Why an operation cannot go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A neighbour broke the protocol.
+    Violation(Violation),
+    /// A request did not end well.
+    Broken { lane: u32, side: Side, status: CompletionStatus },
+    /// An interface of ours is down.
+    InterfaceDown(String),
+    /// Anything else.
+    Other(Error),
+}
+
+impl<E: Into<Error>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Peer(violation) => Self::Violation(violation),
+            Fault::Caller(misuse) => Self::Other(misuse.into()),
+        }
+    }
+}
+
+/// A rank at work.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    /// `None` in a group of one.
+    pub(crate) ring: Option<Ring>,
+    pub(crate) machine: Machine,
+    pub(crate) scratch: Buffer,
+    pub(crate) steps: Steps,
+    pub(crate) clock: Clock,
+    pub(crate) log: Log,
+    workspace: Workspace,
+    completions: Vec<Completion>,
+    /// When the messages came that were not consumed yet, for each lane.
+    arrivals: Vec<VecDeque<u64>>,
+    spin: Duration,
+    /// Since when there has been nothing to do.
+    idle_since: Option<Instant>,
+    /// How long there was nothing to do before what came last.
+    idle_span: Duration,
+    looked_at_ports: Instant,
+}
+
+/// The most completions taken at a time.
+const BATCH: usize = 64;
+/// How often a waiting rank looks whether its interfaces are up.
+const LOOK_AT_PORTS: Duration = Duration::from_millis(100);
+
+impl Driver {
+    pub(crate) fn new(
+        geometry: Geometry,
+        ring: Option<Ring>,
+        scratch: Buffer,
+        steps: Steps,
+        clock: Clock,
+        log: Log,
+        spin: Duration,
+    ) -> Self {
+        let lanes = ring.as_ref().map_or(0, |ring| ring.lanes.len());
+        Self {
+            ring,
+            machine: Machine::new(geometry),
+            scratch,
+            steps,
+            clock,
+            log,
+            workspace: Workspace::new(),
+            completions: Vec::with_capacity(BATCH),
+            arrivals: vec![VecDeque::new(); lanes],
+            spin,
+            idle_since: None,
+            idle_span: Duration::ZERO,
+            looked_at_ports: Instant::now(),
+        }
+    }
+
+    /// Carries out the operation that the machine was started with.
+    pub(crate) fn run(
+        &mut self,
+        input: &BufferSlice,
+        output: &BufferSlice,
+        control: &mut Control,
+    ) -> Result<(), Trouble> {
+        self.idle_since = None;
+        loop {
+            let mut worked = false;
+            while let Some(action) = self.machine.poll_action()? {
+                self.act(action, input, output)?;
+                worked = true;
+            }
+            if self.machine.is_done() {
+                return Ok(());
+            }
+            worked |= self.collect()?;
+            if worked {
+                if let Some(since) = self.idle_since.take() {
+                    self.idle_span += since.elapsed();
+                }
+            } else {
+                self.idle(control)?;
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        action: Action,
+        input: &BufferSlice,
+        output: &BufferSlice,
+    ) -> Result<(), Trouble> {
+        if let Action::Compute(compute) = action {
+            let lanes = self.ring.as_ref().map_or(&[][..], |ring| &ring.lanes);
+            let slot_bytes = u64::from(self.machine.geometry().settings().slot_bytes);
+            let scratch = &self.scratch;
+            let mut memory = Memory { input, output, scratch, lanes, slot_bytes, failure: None };
+            self.workspace.execute(&compute, &mut memory);
+            return memory.failure.map_or(Ok(()), |error| Err(error.into()));
+        }
+        let Some(ring) = &self.ring else {
+            return Err(Error::Internal("a group of one wants to send".into()).into());
+        };
+        match action {
+            Action::Compute(_) => {}
+            Action::Write { lane: number, id, step, piece, from, to, immediate } => {
+                let lane = lane(ring, number)?;
+                let remote = match to {
+                    Remote::Slot { offset, .. } => RemoteSpan {
+                        address: lane.next_staging.address.wrapping_add(offset),
+                        key: lane.next_staging.key,
+                    },
+                    Remote::Window { address, key, .. } => RemoteSpan { address, key },
+                };
+                let operation = write(remote, immediate);
+                let mut work = SendWork::new(id, operation, []).signaled();
+                if from.len > 0 {
+                    let place = match from.place {
+                        Place::Input => input,
+                        Place::Output => output,
+                        Place::Scratch => &BufferSlice::from(&self.scratch),
+                        Place::Slot { .. } => {
+                            let what = "a slot cannot be sent from";
+                            return Err(Error::Internal(what.into()).into());
+                        }
+                    };
+                    let sge = place.sge(lane.rail, from.offset, from.len)?;
+                    work = SendWork::new(id, operation, [sge]).signaled();
+                }
+                if self.steps.is_on() {
+                    self.steps.posted(step, self.clock.now());
+                }
+                self.log.posted(lane.next.number(), id, step, piece);
+                lane.next.post_send([work])?;
+            }
+            Action::Credit { lane: number, id, immediate } => {
+                let nowhere = RemoteSpan { address: 0, key: 0 };
+                let work = SendWork::new(id, write(nowhere, immediate), []);
+                lane(ring, number)?.previous.post_send([work.signaled()])?;
+            }
+            Action::Announce { lane: number, id, immediate, length } => {
+                let lane = lane(ring, number)?;
+                let RemoteSpan { address, key } = output.remote(lane.rail)?;
+                let record = WindowRecord { address, length, key }.to_bytes();
+                let operation = write(lane.previous_record, immediate);
+                let work = SendWork::inline(id, operation, &record).signaled();
+                lane.previous.post_send([work])?;
+            }
+            Action::Rearm { side, lane: number } => lane(ring, number)?.rearm(side, 1)?,
+            Action::Received { lane, step, piece, bytes } => {
+                if self.steps.is_on() {
+                    let now = self.clock.now();
+                    let queue = self.arrivals.get_mut(lane as usize);
+                    let arrived = queue.and_then(VecDeque::pop_front).unwrap_or(now);
+                    self.steps.received(step, bytes, arrived, now);
+                    self.steps.waited(step, std::mem::take(&mut self.idle_span));
+                }
+                self.log.received(&self.clock, step, piece, lane, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes completions; says whether there were any.
+    fn collect(&mut self) -> Result<bool, Trouble> {
+        let Some(ring) = &self.ring else { return Ok(false) };
+        self.completions.clear();
+        for rail in &ring.rails {
+            rail.cq.poll(&mut self.completions, BATCH);
+        }
+        for done in &self.completions {
+            let (number, side) = ring
+                .whose(done.qpn)
+                .ok_or_else(|| Error::Internal(format!("nobody has queue pair {:?}", done.qpn)))?;
+            if done.status != CompletionStatus::Success {
+                return Err(Trouble::Broken { lane: number, side, status: done.status });
+            }
+            match (done.operation, side) {
+                (CompletionOperation::Write, _) => self.machine.handle_sent(done.work_id)?,
+                (_, Side::Previous) => {
+                    if self.steps.is_on() {
+                        self.arrivals[number as usize].push_back(self.clock.now());
+                    }
+                    self.machine.handle_data(number, immediate_of(done), done.byte_len)?;
+                }
+                (_, Side::Next) => {
+                    let lane = lane(ring, number)?;
+                    let mut unread = None;
+                    let record = || {
+                        lane.window().unwrap_or_else(|error| {
+                            unread = Some(error);
+                            WindowRecord { address: 0, length: 0, key: 0 }
+                        })
+                    };
+                    let (immediate, len) = (immediate_of(done), done.byte_len);
+                    let handled = self.machine.handle_answer(number, immediate, len, record);
+                    if let Some(error) = unread {
+                        return Err(error.into());
+                    }
+                    handled?;
+                }
+            }
+        }
+        Ok(!self.completions.is_empty())
+    }
+
+    /// Nothing to do: spins a little, then sleeps until something comes.
+    fn idle(&mut self, control: &mut Control) -> Result<(), Trouble> {
+        let now = Instant::now();
+        let since = *self.idle_since.get_or_insert(now);
+        if now.duration_since(since) < self.spin {
+            // On few cores the neighbour may be waiting for this one.
+            std::thread::yield_now();
+            return Ok(());
+        }
+        control.check()?;
+        let Some(ring) = &self.ring else { return Ok(()) };
+        if now.duration_since(self.looked_at_ports) >= LOOK_AT_PORTS {
+            self.looked_at_ports = now;
+            if let Some(interface) = ring.interface_down() {
+                return Err(Trouble::InterfaceDown(interface.to_owned()));
+            }
+        }
+        sleep(ring, control.as_fd())?;
+        Ok(())
+    }
+}
+
+/// Sleeps until a completion comes, or the hub says something, or it is time to look around.
+fn sleep(ring: &Ring, control: BorrowedFd<'_>) -> Result<(), Error> {
+    // A queue that holds something already reports at once.
+    ring.rails.iter().for_each(|rail| rail.cq.arm(false));
+    let channels: Vec<&CompletionChannel> = ring.rails.iter().map(|rail| &rail.channel).collect();
+    CompletionChannel::wait_any(&channels, control, Some(LOOK_AT_PORTS))?;
+    for channel in channels {
+        while channel.poll().is_some() {}
+    }
+    Ok(())
+}
+
+fn lane(ring: &Ring, number: u32) -> Result<&Lane, Error> {
+    let lane = ring.lanes.get(number as usize);
+    lane.ok_or_else(|| Error::Internal(format!("there is no lane {number}")))
+}
+
+fn write(remote: RemoteSpan, immediate: u32) -> SendOperation {
+    SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) }
+}
+
+/// 0 where there is none, which the machine finds out.
+fn immediate_of(done: &Completion) -> u32 {
+    done.immediate.map_or(0, u32::from_be_bytes)
+}
+
+/// The memory that computations use.
+struct Memory<'a> {
+    input: &'a BufferSlice,
+    output: &'a BufferSlice,
+    scratch: &'a Buffer,
+    lanes: &'a [Lane],
+    slot_bytes: u64,
+    failure: Option<Error>,
+}
+
+impl Memory<'_> {
+    fn read_slot(&self, lane: u32, index: u32, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let start = u64::from(index) * self.slot_bytes + offset;
+        match self.lanes.get(lane as usize) {
+            Some(lane) => Ok(lane.staging.read(start as usize, into)?),
+            None => Err(Error::Internal(format!("there is no lane {lane}"))),
+        }
+    }
+
+    fn note(&mut self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            self.failure.get_or_insert(error);
+        }
+    }
+}
+
+impl Places for Memory<'_> {
+    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
+        let result = match place {
+            Place::Input => self.input.read(offset, into),
+            Place::Output => self.output.read(offset, into),
+            Place::Scratch => self.scratch.read(offset, into),
+            Place::Slot { lane, index } => self.read_slot(lane, index, offset, into),
+        };
+        self.note(result);
+    }
+
+    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+        let result = match place {
+            Place::Input => self.input.write(offset, bytes),
+            Place::Output => self.output.write(offset, bytes),
+            Place::Scratch => self.scratch.write(offset, bytes),
+            Place::Slot { .. } => Err(Error::Internal("slots are not written here".into())),
+        };
+        self.note(result);
+    }
+}

@@ -1,0 +1,235 @@
+//! Rails and lanes: devices, and the queue pairs to both neighbours.
+
+use std::collections::HashMap;
+
+use roce_ring::{Geometry, Side, WindowRecord};
+use roce_verbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
+    PortState, ProtectionDomain, Qpn, QueuePair, RecvWork, RemoteSpan,
+};
+
+use crate::config::GroupConfig;
+use crate::error::Error;
+use crate::lane_lines::{LaneEnd, LaneOffer, LanePeer};
+
+/// One interface of a rank, with all that its lanes share.
+#[derive(Debug)]
+pub(crate) struct Rail {
+    pub(crate) device: Device,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) cq: CompletionQueue,
+    pub(crate) channel: CompletionChannel,
+}
+
+/// One queue pair to the next rank, one to the previous rank, and what those write.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) rail: usize,
+    pub(crate) next: QueuePair,
+    pub(crate) previous: QueuePair,
+    /// The previous rank writes data here.
+    pub(crate) staging: MemoryRegion,
+    /// The next rank writes its window here.
+    pub(crate) record: MemoryRegion,
+    /// The next rank's staging.
+    pub(crate) next_staging: RemoteSpan,
+    /// The previous rank's record.
+    pub(crate) previous_record: RemoteSpan,
+}
+
+/// All rails and lanes of a rank.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    // Lanes before rails: queue pairs go before the queues that they report to.
+    pub(crate) lanes: Vec<Lane>,
+    pub(crate) rails: Vec<Rail>,
+    by_number: HashMap<Qpn, (u32, Side)>,
+}
+
+impl Ring {
+    /// Opens the interfaces and makes the queue pairs, all receives armed.
+    pub(crate) fn open(config: &GroupConfig, geometry: &Geometry) -> Result<Self, Error> {
+        let per_rail = config.qps_per_connection;
+        let rails: Vec<Rail> = interfaces(config)?
+            .iter()
+            .map(|interface| Rail::open(interface, config, geometry, per_rail))
+            .collect::<Result<_, _>>()?;
+        let mut ring = Self { lanes: Vec::new(), rails, by_number: HashMap::new() };
+        for number in 0..geometry.lanes() {
+            // One lane after the other to another rail: pieces use all of them in turn.
+            let rail = number as usize % ring.rails.len();
+            let lane = Lane::open(&ring.rails[rail], rail, config, geometry)?;
+            ring.by_number.insert(lane.next.number(), (number, Side::Next));
+            ring.by_number.insert(lane.previous.number(), (number, Side::Previous));
+            ring.lanes.push(lane);
+        }
+        Ok(ring)
+    }
+
+    /// What the neighbours have to know of one lane.
+    pub(crate) fn offer(&self, number: u32, config: &GroupConfig) -> Result<LaneOffer, Error> {
+        let lane = &self.lanes[number as usize];
+        let end = |qp: &QueuePair, memory: &MemoryRegion| -> Result<LaneEnd, Error> {
+            let memory = RemoteSpan { address: memory.address(), key: memory.rkey() };
+            Ok(LaneEnd { identity: qp.identity(config.gid_index)?, memory })
+        };
+        let rail = &self.rails[lane.rail];
+        let most = rail.device.port()?.active_mtu.unwrap_or(PathMtu::B256);
+        Ok(LaneOffer {
+            lane: number,
+            mtu: config.path_mtu.map_or(most, |asked| asked.min(most)),
+            next: end(&lane.next, &lane.record)?,
+            previous: end(&lane.previous, &lane.staging)?,
+        })
+    }
+
+    /// Connects one lane in one direction.
+    pub(crate) fn connect(
+        &mut self,
+        side: Side,
+        peer: &LanePeer,
+        config: &GroupConfig,
+    ) -> Result<(), Error> {
+        let Some(lane) = self.lanes.get_mut(peer.lane as usize) else {
+            let what = format!("lane {} does not exist", peer.lane);
+            return Err(Error::Bootstrap { who: "the hub".into(), what });
+        };
+        let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
+        match side {
+            Side::Next => {
+                lane.next_staging = peer.end.memory;
+                lane.next.connect_from_init(&peer.end.identity, &options)?;
+            }
+            Side::Previous => {
+                lane.previous_record = peer.end.memory;
+                lane.previous.connect_from_init(&peer.end.identity, &options)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose queue pair this is.
+    pub(crate) fn whose(&self, number: Qpn) -> Option<(u32, Side)> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// An interface that is down, if there is one.
+    pub(crate) fn interface_down(&self) -> Option<&str> {
+        let is_down =
+            |rail: &&Rail| rail.device.port().is_ok_and(|port| port.state == PortState::Down);
+        self.rails.iter().find(is_down).map(|rail| rail.device.interface())
+    }
+
+    /// Bytes registered besides the buffers.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        self.lanes.iter().map(|lane| (lane.staging.len() + lane.record.len()) as u64).sum()
+    }
+}
+
+impl Rail {
+    fn open(
+        interface: &str,
+        config: &GroupConfig,
+        geometry: &Geometry,
+        lanes: u32,
+    ) -> Result<Self, Error> {
+        let device = Device::open(interface, config.device.clone())?;
+        let pd = device.alloc_pd()?;
+        let channel = device.create_completion_channel()?;
+        let each = geometry.receives_at_next()
+            + geometry.receives_at_previous()
+            + geometry.sends_to_next()
+            + geometry.sends_to_previous();
+        let cq = device.create_cq(each as usize * lanes as usize, Some(&channel))?;
+        Ok(Self { device, pd, cq, channel })
+    }
+}
+
+impl Lane {
+    fn open(
+        rail: &Rail,
+        number: usize,
+        config: &GroupConfig,
+        geometry: &Geometry,
+    ) -> Result<Self, Error> {
+        let queue_pair = |sends: u32, receives: u32| {
+            let builder = rail.pd.queue_pair(&rail.cq, &rail.cq);
+            builder.max_send_wr(sends).max_recv_wr(receives).max_send_sge(1).build()
+        };
+        let next = queue_pair(geometry.sends_to_next(), geometry.receives_at_next())?;
+        let previous = queue_pair(geometry.sends_to_previous(), geometry.receives_at_previous())?;
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let bytes = usize::try_from(geometry.staging_bytes()).unwrap_or(usize::MAX);
+        let nowhere = RemoteSpan { address: 0, key: 0 };
+        let lane = Self {
+            rail: number,
+            next,
+            previous,
+            staging: rail.pd.register(bytes, access)?,
+            record: rail.pd.register(WindowRecord::LEN, access)?,
+            next_staging: nowhere,
+            previous_record: nowhere,
+        };
+        let options = options(config);
+        lane.next.init(&options)?;
+        lane.previous.init(&options)?;
+        lane.rearm(Side::Next, geometry.receives_at_next())?;
+        lane.rearm(Side::Previous, geometry.receives_at_previous())?;
+        Ok(lane)
+    }
+
+    /// Posts receives; they need no memory, since all messages are writes.
+    pub(crate) fn rearm(&self, side: Side, count: u32) -> Result<(), Error> {
+        Ok(self.queue_pair(side).post_recv((0..count).map(|_| RecvWork::new(0, [])))?)
+    }
+
+    pub(crate) fn queue_pair(&self, side: Side) -> &QueuePair {
+        match side {
+            Side::Next => &self.next,
+            Side::Previous => &self.previous,
+        }
+    }
+
+    /// The window that the next rank announced last.
+    pub(crate) fn window(&self) -> Result<WindowRecord, Error> {
+        let mut bytes = [0; WindowRecord::LEN];
+        self.record.read(0, &mut bytes)?;
+        Ok(WindowRecord::from_bytes(&bytes))
+    }
+}
+
+fn options(config: &GroupConfig) -> ConnectOptions {
+    ConnectOptions {
+        gid_index: config.gid_index,
+        access: AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
+        timeout: config.ack_timeout,
+        retry_count: config.retry_count,
+        traffic_class: config.traffic_class,
+        ..ConnectOptions::default()
+    }
+}
+
+/// The interfaces asked for, or the first that would do.
+fn interfaces(config: &GroupConfig) -> Result<Vec<String>, Error> {
+    if !config.interfaces.is_empty() {
+        return Ok(config.interfaces.clone());
+    }
+    let all = Device::list()?;
+    let usable = all.iter().filter(|one| one.port.state == PortState::Active);
+    let mut ranked: Vec<(bool, &str)> = usable
+        .filter(|one| one.gids.iter().any(|row| row.usable))
+        .map(|one| {
+            let has_v4 = one.gids.iter().any(|row| row.usable && row.gid.ip().is_ipv4());
+            (!has_v4, one.interface.name.as_str())
+        })
+        .collect();
+    ranked.sort_by_key(|(without_v4, _)| *without_v4);
+    match ranked.first() {
+        Some((_, name)) => Ok(vec![(*name).to_owned()]),
+        None => Err(Error::Config(
+            "no interface is up and has an address; name one, or give one an address \
+             (ip address add 10.0.0.1/24 dev eth0)"
+                .into(),
+        )),
+    }
+}

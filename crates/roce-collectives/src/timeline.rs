@@ -1,0 +1,198 @@
+//! What happened at a rank, and when: the devices' events with the steps that they belong to.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+use roce_ring::Operation;
+use roce_verbs::{CompletionOperation, Qpn, Trace, TraceEvent, TraceKind};
+
+use crate::steps::Clock;
+
+/// Something that happened at a rank. Times are nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Of a queue pair.
+    Device {
+        /// What.
+        event: TraceEvent,
+        /// The step and piece that it belongs to, where it concerns data sent.
+        step: Option<(u32, u64)>,
+    },
+    /// An operation began.
+    Began {
+        /// When.
+        at: u64,
+        /// Its number, counted from 0.
+        number: u64,
+        /// Which.
+        operation: Operation,
+    },
+    /// A message was taken in, and computed with.
+    Received {
+        /// When.
+        at: u64,
+        /// The step.
+        step: u32,
+        /// The piece of the step's chunk.
+        piece: u64,
+        /// The lane that it came on.
+        lane: u32,
+        /// Its length.
+        bytes: u64,
+    },
+    /// An operation ended.
+    Ended {
+        /// When.
+        at: u64,
+        /// Its number.
+        number: u64,
+    },
+}
+
+impl Moment {
+    /// When it was.
+    pub fn at(&self) -> u64 {
+        match self {
+            Self::Device { event, .. } => event.at,
+            Self::Began { at, .. } | Self::Received { at, .. } | Self::Ended { at, .. } => *at,
+        }
+    }
+}
+
+impl fmt::Display for Moment {
+    /// Seconds with six digits, then what happened, as [`TraceEvent`] writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stamp = |at: u64| format!("{}.{:06}", at / 1_000_000_000, at / 1000 % 1_000_000);
+        match self {
+            Self::Device { event, step: None } => event.fmt(f),
+            Self::Device { event, step: Some((step, piece)) } => {
+                write!(f, "{event} step={step} piece={piece}")
+            }
+            Self::Began { at, number, operation } => {
+                let Operation { collective, data_type, op, root, count } = operation;
+                write!(
+                    f,
+                    "{} begin operation={number} {collective:?} type={data_type} op={op} root={root} count={count}",
+                    stamp(*at)
+                )
+            }
+            Self::Received { at, step, piece, lane, bytes } => {
+                let at = stamp(*at);
+                write!(f, "{at} received step={step} piece={piece} lane={lane} bytes={bytes}")
+            }
+            Self::Ended { at, number } => write!(f, "{} end operation={number}", stamp(*at)),
+        }
+    }
+}
+
+/// This rank's part of the timeline; does nothing without a trace.
+#[derive(Debug)]
+pub(crate) struct Log {
+    trace: Option<Trace>,
+    moments: VecDeque<Moment>,
+    /// Which step a request belongs to, in the order of posting.
+    posted: VecDeque<((Qpn, u64), (u32, u64))>,
+}
+
+/// Moments and requests that are kept: when nobody takes them, the oldest go.
+const MOST: usize = 1 << 17;
+/// Requests whose completion may still be to come when the rest is taken.
+const LATE: usize = 4096;
+
+impl Log {
+    pub(crate) fn new(trace: Option<Trace>) -> Self {
+        Self { trace, moments: VecDeque::new(), posted: VecDeque::new() }
+    }
+
+    fn keep(&mut self, moment: Moment) {
+        if self.moments.len() >= MOST {
+            self.moments.pop_front();
+        }
+        self.moments.push_back(moment);
+    }
+
+    pub(crate) fn begin(&mut self, clock: &Clock, number: u64, operation: &Operation) {
+        if self.trace.is_some() {
+            self.keep(Moment::Began { at: clock.now(), number, operation: *operation });
+        }
+    }
+
+    pub(crate) fn end(&mut self, clock: &Clock, number: u64) {
+        if self.trace.is_some() {
+            self.keep(Moment::Ended { at: clock.now(), number });
+        }
+    }
+
+    pub(crate) fn posted(&mut self, qpn: Qpn, work_id: u64, step: u32, piece: u64) {
+        if self.trace.is_some() {
+            if self.posted.len() >= MOST {
+                self.posted.pop_front();
+            }
+            self.posted.push_back(((qpn, work_id), (step, piece)));
+        }
+    }
+
+    pub(crate) fn received(&mut self, clock: &Clock, step: u32, piece: u64, lane: u32, bytes: u64) {
+        if self.trace.is_some() {
+            self.keep(Moment::Received { at: clock.now(), step, piece, lane, bytes });
+        }
+    }
+
+    /// Everything so far, in the order of the stamps.
+    pub(crate) fn take(&mut self) -> Vec<Moment> {
+        let Some(trace) = &self.trace else { return Vec::new() };
+        let steps: HashMap<_, _> = self.posted.iter().copied().collect();
+        let annotate = |event: TraceEvent| {
+            let id = match event.kind {
+                TraceKind::PostSend { work_id, .. } => Some(work_id),
+                TraceKind::Completed { work_id, operation, .. }
+                | TraceKind::PollCq { work_id, operation, .. } => {
+                    (operation == CompletionOperation::Write).then_some(work_id)
+                }
+                _ => None,
+            };
+            let step = id.and_then(|id| steps.get(&(event.qpn, id)).copied());
+            Moment::Device { event, step }
+        };
+        let mut all: Vec<Moment> = trace.drain().into_iter().map(annotate).collect();
+        all.extend(self.moments.drain(..));
+        all.sort_by_key(Moment::at);
+        let old = self.posted.len().saturating_sub(LATE);
+        self.posted.drain(..old);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roce_ring::{DataType, ReduceOp};
+
+    #[test]
+    fn without_a_trace_nothing_is_kept() {
+        let mut log = Log::new(None);
+        let clock = Clock::new(None);
+        log.begin(&clock, 0, &Operation::barrier());
+        log.posted(Qpn::new(17).unwrap(), 1, 0, 0);
+        log.received(&clock, 0, 0, 0, 4);
+        assert!(log.take().is_empty() && log.posted.is_empty());
+    }
+
+    #[test]
+    fn moments_come_in_order_and_say_what_they_are() {
+        let trace = Trace::new(16);
+        let clock = Clock::new(Some(&trace));
+        let mut log = Log::new(Some(trace));
+        log.begin(&clock, 3, &Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1));
+        log.received(&clock, 1, 0, 0, 4);
+        log.end(&clock, 3);
+        let all = log.take();
+        assert!(all.is_sorted_by_key(Moment::at));
+        let text: Vec<String> = all.iter().map(Moment::to_string).collect();
+        let after_stamp = |i: usize| text[i].split_once(' ').unwrap().1;
+        assert_eq!(after_stamp(0), "begin operation=3 AllReduce type=float op=sum root=0 count=1");
+        assert_eq!(after_stamp(1), "received step=1 piece=0 lane=0 bytes=4");
+        assert_eq!(after_stamp(2), "end operation=3");
+        assert!(log.take().is_empty());
+    }
+}
