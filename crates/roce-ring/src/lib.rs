@@ -1,11 +1,80 @@
 //! Collectives as pure computation: ring plans, reduction kernels, a rank's machine.
 //!
-//! This crate knows who sends what to whom in a ring, when, and what is computed with it. It
-//! has no clock, no socket, no thread and no memory of yours. `docs/ring-protocol.md` says
-//! the same in words.
+//! This crate knows who sends what to whom in a ring, when, and what is computed with it. It has
+//! no clock, no socket, no thread and no memory of yours. `docs/ring-protocol.md` says the same
+//! in words, complete enough to write another peer from.
 //!
-//! A [`Machine`] is one rank: hand it what arrives, do what it asks. A [`Plan`] is the list of
-//! one rank's messages in one operation.
+//! - A [`Machine`] is one rank: hand it what arrives, do what it asks.
+//! - A [`Plan`] is the list of one rank's messages in one operation.
+//! - A [`Workspace`] carries out computations on a rank's memory ([`Places`]) with the
+//!   [`kernel`]s.
+//! - A [`Line`] is what ranks and hub say to each other before there are queue pairs.
+//!
+//! Two ranks sum one float. What a driver does with queue pairs is done here by hand:
+//!
+//! ```
+//! use roce_ring::*;
+//!
+//! /// A rank's memory: input and output are the same here, in place.
+//! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: Vec<u8> }
+//!
+//! impl Memory {
+//!     fn bytes(&mut self, place: Place, offset: u64, len: usize) -> &mut [u8] {
+//!         let slot_bytes = 128 << 10;
+//!         let (whole, start) = match place {
+//!             Place::Input | Place::Output => (&mut self.vector, 0),
+//!             Place::Scratch => (&mut self.scratch, 0),
+//!             Place::Slot { index, .. } => (&mut self.staging, index as usize * slot_bytes),
+//!         };
+//!         &mut whole[start + offset as usize..][..len]
+//!     }
+//! }
+//!
+//! impl Places for Memory {
+//!     fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
+//!         into.copy_from_slice(self.bytes(place, offset, into.len()));
+//!     }
+//!     fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+//!         self.bytes(place, offset, bytes.len()).copy_from_slice(bytes);
+//!     }
+//! }
+//!
+//! let mut workspace = Workspace::new();
+//! let mut ranks: Vec<(Machine, Memory)> = (0..2)
+//!     .map(|rank| {
+//!         let geometry = Geometry::new(rank, 2, Settings::default()).unwrap();
+//!         let memory = Memory {
+//!             vector: (rank as f32 + 1.0).to_le_bytes().to_vec(),
+//!             scratch: vec![0; geometry.scratch_bytes() as usize],
+//!             staging: vec![0; geometry.staging_bytes() as usize],
+//!         };
+//!         (Machine::new(geometry), memory)
+//!     })
+//!     .collect();
+//!
+//! let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
+//! for (machine, _) in &mut ranks {
+//!     machine.start(&sum, true).unwrap();
+//! }
+//! while !ranks.iter().all(|(machine, _)| machine.is_done()) {
+//!     for rank in 0..2 {
+//!         let (machine, memory) = &mut ranks[rank];
+//!         match machine.poll_action().unwrap() {
+//!             Some(Action::Write { lane, id, from, to: Remote::Slot { offset, .. }, immediate, .. }) => {
+//!                 let bytes = memory.bytes(from.place, from.offset, from.len as usize).to_vec();
+//!                 machine.handle_sent(id).unwrap();
+//!                 let (next, memory) = &mut ranks[1 - rank];
+//!                 memory.staging[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+//!                 next.handle_data(lane, immediate, bytes.len() as u32).unwrap();
+//!             }
+//!             Some(Action::Compute(compute)) => workspace.execute(&compute, memory),
+//!             // So short an operation needs no credit and no window.
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert!(ranks.iter().all(|(_, memory)| memory.vector == 3.0_f32.to_le_bytes()));
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +83,8 @@ mod bootstrap;
 mod collective;
 mod compute;
 mod data_type;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod geometry;
 mod immediate;
 pub mod kernel;

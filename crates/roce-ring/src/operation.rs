@@ -142,7 +142,7 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
     /// The root is no rank.
-    #[error("root {root} is no rank of a group of {size}; use 0 to {}", size - 1)]
+    #[error("root {root} is no rank of a group of {size}; use 0 to {}", size.saturating_sub(1))]
     UnknownRoot {
         /// The root asked for.
         root: u32,

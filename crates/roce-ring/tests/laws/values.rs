@@ -22,7 +22,7 @@ impl Arithmetic for Real {
 
 #[test]
 fn integers_are_exact_and_floats_within_the_stated_bound() {
-    for_each_case(12, |random| {
+    for_each_case(20, |random| {
         let (size, settings) = (random.random_range(1..=9), scenario::settings(random));
         let jobs: Vec<Job> = every_type_and_operator()
             .map(|(data_type, op)| {
@@ -48,7 +48,7 @@ fn integers_are_exact_and_floats_within_the_stated_bound() {
 
 #[test]
 fn all_ranks_end_with_the_same_bits_whatever_the_input() {
-    for_each_case(12, |random| {
+    for_each_case(20, |random| {
         let (size, settings) = (random.random_range(2..=9), scenario::settings(random));
         let jobs: Vec<Job> = every_type_and_operator()
             .map(|(data_type, op)| {
@@ -65,7 +65,7 @@ fn all_ranks_end_with_the_same_bits_whatever_the_input() {
 
 #[test]
 fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
-    for_each_case(10, |random| {
+    for_each_case(25, |random| {
         // Beyond eight ranks, products and rounded sums differ.
         let size = [1, 2, 3, 5, 8, 9, 17, 64][random.random_range(0..8)];
         let settings =

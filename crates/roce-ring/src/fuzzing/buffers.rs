@@ -1,0 +1,96 @@
+//! The memory of a rank: as large as an operation needs, and not a byte more.
+
+use crate::{Collective, Geometry, Operation, Place, Places, Span};
+
+/// The buffers of one operation.
+pub(super) struct Buffers {
+    /// Bytes of input, output, scratch and each slot.
+    lens: [u64; 4],
+    slots: u32,
+    lanes: u32,
+    /// Where they are kept, one behind the other; empty where they are too large to be kept.
+    bytes: Vec<u8>,
+    /// Where in `bytes` input, output, scratch and slots begin.
+    starts: [usize; 4],
+}
+
+/// Buffers that are larger are not kept: that a span lies inside can be told without.
+const MOST: u64 = 64 << 10;
+
+impl Buffers {
+    pub(super) fn new(geometry: &Geometry, operation: &Operation, in_place: bool) -> Self {
+        let (input, output) = operation.buffer_bytes(geometry).expect("it was started");
+        let settings = geometry.settings();
+        let lens = [input, output, geometry.scratch_bytes(), settings.slot_bytes.into()];
+        let mut buffers = Self {
+            lens,
+            slots: settings.slots,
+            lanes: settings.lanes,
+            bytes: vec![],
+            starts: [0; 4],
+        };
+        let staging = geometry.staging_bytes() * u64::from(settings.lanes);
+        let whole = [input, output, lens[2], staging]
+            .iter()
+            .try_fold(0, |sum: u64, len| sum.checked_add(*len).filter(|sum| *sum <= MOST));
+        let Some(whole) = whole else { return buffers };
+        let [input, output, scratch] = [input, output, lens[2]].map(|len| len as usize);
+        let rank = geometry.rank() as usize;
+        let size = geometry.size() as usize;
+        let (input_at, output_at) = match operation.collective {
+            _ if !in_place => (0, input),
+            Collective::AllGather => (rank * (output / size), 0),
+            Collective::ReduceScatter => (0, rank * (input / size)),
+            _ => (0, 0),
+        };
+        let scratch_at = input + output;
+        buffers.starts = [input_at, output_at, scratch_at, scratch_at + scratch];
+        // Not zeros: every type has values that are not tame.
+        buffers.bytes = (0..whole as usize).map(|at| (at * at + at / 3) as u8).collect();
+        buffers
+    }
+
+    pub(super) fn are_kept(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Fails unless the span lies inside its place.
+    pub(super) fn assert_inside(&self, span: Span) {
+        let len = match span.place {
+            Place::Input => self.lens[0],
+            Place::Output => self.lens[1],
+            Place::Scratch => self.lens[2],
+            Place::Slot { lane, index } => {
+                assert!(lane < self.lanes && index < self.slots, "{span:?}");
+                self.lens[3]
+            }
+        };
+        let end = span.offset.checked_add(span.len).expect("an end");
+        assert!(end <= len, "{span:?} leaves its {len} bytes");
+    }
+
+    fn at(&self, place: Place, offset: u64, len: usize) -> core::ops::Range<usize> {
+        self.assert_inside(Span::new(place, offset, len as u64));
+        let start = match place {
+            Place::Input => self.starts[0],
+            Place::Output => self.starts[1],
+            Place::Scratch => self.starts[2],
+            Place::Slot { lane, index } => {
+                self.starts[3] + ((lane * self.slots + index) as usize * self.lens[3] as usize)
+            }
+        };
+        let start = start + offset as usize;
+        start..start + len
+    }
+}
+
+impl Places for Buffers {
+    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.bytes[self.at(place, offset, into.len())]);
+    }
+
+    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+        let at = self.at(place, offset, bytes.len());
+        self.bytes[at].copy_from_slice(bytes);
+    }
+}

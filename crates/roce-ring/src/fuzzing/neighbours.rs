@@ -1,0 +1,119 @@
+//! The two neighbours of a rank: what they would send if they were honest, and what they were
+//! told.
+
+use std::collections::VecDeque;
+
+use crate::{Geometry, Immediate, Label, Operation, Plan, Receives, Target, WindowRecord};
+
+/// A message that arrives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub(super) lane: u32,
+    pub(super) immediate: u32,
+    pub(super) len: u32,
+}
+
+/// What passed on each lane, and what would be right to come next.
+pub(super) struct Neighbours {
+    pub(super) lanes: Vec<LaneState>,
+    slots: u64,
+    label: Label,
+    receives: Option<Receives>,
+    next: Option<Message>,
+    output_bytes: u64,
+}
+
+/// One lane, as its neighbours see it.
+#[derive(Debug, Default)]
+pub(super) struct LaneState {
+    /// Data that was handed in, and how much of it we said to have consumed.
+    pub(super) arrived: u64,
+    pub(super) credited: u64,
+    /// Data that the rank has sent, and how much of it the next one said to have consumed.
+    pub(super) sent: u64,
+    pub(super) reported: u64,
+    /// Whether the next rank will announce a window for the operation under way, and did.
+    pub(super) wants_window: bool,
+    pub(super) window: Option<WindowRecord>,
+    /// What is under way, by the names that it was posted under.
+    pub(super) data: VecDeque<u64>,
+    pub(super) answers: VecDeque<u64>,
+}
+
+/// Sends that are looked at for the lanes that need a window: all lanes come early.
+const LOOK_AHEAD: usize = 4096;
+
+impl Neighbours {
+    pub(super) fn new(geometry: &Geometry) -> Self {
+        Self {
+            lanes: (0..geometry.lanes()).map(|_| LaneState::default()).collect(),
+            slots: geometry.slots().into(),
+            label: Label { number: 0, signature: 0 },
+            receives: None,
+            next: None,
+            output_bytes: 0,
+        }
+    }
+
+    /// The rank and its neighbours start operation `number`.
+    pub(super) fn start(&mut self, geometry: &Geometry, operation: &Operation, number: u64) {
+        let plan = Plan::new(operation, geometry).expect("it was started");
+        self.label = Label { number: (number & 0x3fff) as u16, signature: operation.signature() };
+        self.receives = Some(plan.receives());
+        self.output_bytes = operation.buffer_bytes(geometry).expect("it was started").1;
+        for lane in &mut self.lanes {
+            (lane.wants_window, lane.window) = (false, None);
+        }
+        for send in plan.sends().take(LOOK_AHEAD) {
+            if matches!(send.to, Target::Window { .. }) {
+                self.lanes[send.lane as usize].wants_window = true;
+            }
+        }
+        self.advance();
+    }
+
+    /// The message that an honest neighbour sends next, if it may.
+    pub(super) fn data(&self) -> Option<Message> {
+        self.next.filter(|it| {
+            let lane = &self.lanes[it.lane as usize];
+            lane.arrived < lane.credited + self.slots
+        })
+    }
+
+    /// What [`data`](Self::data) gave was handed in.
+    pub(super) fn advance(&mut self) {
+        let next = self.receives.as_mut().and_then(Iterator::next);
+        self.next = next.map(|receive| Message {
+            lane: receive.lane,
+            immediate: match receive.to {
+                Target::Slot => Immediate::Slot(self.label),
+                Target::Window { .. } => Immediate::Window(self.label),
+            }
+            .to_bits(),
+            len: receive.len.try_into().expect("no longer than a slot"),
+        });
+    }
+
+    /// A credit that is true, for one message or for all.
+    pub(super) fn credit(&mut self, lane: u32, for_all: bool) -> Option<Message> {
+        let state = &mut self.lanes[lane as usize];
+        if state.reported == state.sent {
+            return None;
+        }
+        state.reported = if for_all { state.sent } else { state.reported + 1 };
+        let consumed = (state.reported & u64::from(Immediate::CREDIT_MASK)) as u32;
+        Some(Message { lane, immediate: Immediate::Credit { consumed }.to_bits(), len: 0 })
+    }
+
+    /// The window of the operation under way, if it was not announced on this lane.
+    pub(super) fn window(&mut self, lane: u32) -> Option<(Message, WindowRecord)> {
+        let state = &mut self.lanes[lane as usize];
+        if !core::mem::take(&mut state.wants_window) {
+            return None;
+        }
+        let record = WindowRecord { address: 0x1000, length: self.output_bytes, key: 7 };
+        state.window = Some(record);
+        let immediate = Immediate::Announce(self.label).to_bits();
+        Some((Message { lane, immediate, len: WindowRecord::LEN as u32 }, record))
+    }
+}

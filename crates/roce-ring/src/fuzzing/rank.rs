@@ -1,0 +1,370 @@
+//! One rank between two neighbours, as a script wants them.
+
+use allocation_counter::measure;
+
+use super::buffers::Buffers;
+use super::neighbours::{Message, Neighbours};
+use super::script::Script;
+use crate::{
+    Action, Collective, DataType, Fault, Geometry, Immediate, Machine, Misuse, Operation, ReduceOp,
+    Remote, Settings, Side, WindowRecord, Work, Workspace,
+};
+
+/// The rank, and all that is known of it from outside.
+pub(super) struct Rank<'a> {
+    script: Script<'a>,
+    geometry: Geometry,
+    machine: Machine,
+    neighbours: Neighbours,
+    buffers: Option<Buffers>,
+    workspace: Workspace,
+    /// Something was handed in that no honest neighbour or driver would hand in.
+    is_spoilt: bool,
+    is_over: bool,
+    /// Bytes of heap that the machine has come to hold since it was made.
+    held: i64,
+}
+
+const SIZES: [u32; 8] = [2, 3, 1, 4, 5, 8, 64, 65_536];
+const COLLECTIVES: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::Broadcast,
+    Collective::Reduce,
+    Collective::Barrier,
+];
+const OPS: [ReduceOp; 5] =
+    [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min, ReduceOp::Avg];
+const TYPES: [DataType; 10] = [
+    DataType::F32,
+    DataType::F64,
+    DataType::F16,
+    DataType::Bf16,
+    DataType::I8,
+    DataType::U8,
+    DataType::I32,
+    DataType::U32,
+    DataType::I64,
+    DataType::U64,
+];
+
+const MAX_STEPS: usize = 400;
+/// Actions that are taken at once: a copy of 2^60 bytes has more.
+const MAX_ACTIONS: usize = 512;
+/// Rounds in which honest neighbours bring a small operation to its end.
+const MAX_ROUNDS: usize = 20_000;
+/// Bytes that a machine may come to hold while it runs: it says none, but for a queue that
+/// grows with the answers that are handed in before it is asked.
+const MAX_GROWTH: i64 = 4 << 10;
+
+impl<'a> Rank<'a> {
+    /// `None` where there can be no such ring.
+    pub(super) fn new(mut script: Script<'a>) -> Option<Self> {
+        let size = script.pick(&SIZES);
+        let flags = script.byte();
+        let settings = Settings {
+            lanes: script.pick(&[1, 2, 3, 64, 0]),
+            slots: script.pick(&[1, 2, 4, 8, 1024, 0]),
+            slot_bytes: script.pick(&[8, 16, 64, 20, 4096, 16 << 20, 7]),
+            small_limit: script.pick(&[0, 16, 4096, u32::MAX]),
+            split: flags & 1 != 0,
+        };
+        let geometry = Geometry::new(u32::from(flags >> 1) % size, size, settings).ok()?;
+        Some(Self {
+            script,
+            geometry,
+            machine: Machine::new(geometry),
+            neighbours: Neighbours::new(&geometry),
+            buffers: None,
+            workspace: Workspace::new(),
+            is_spoilt: false,
+            is_over: false,
+            held: 0,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        for _ in 0..MAX_STEPS {
+            if self.script.is_over() {
+                break;
+            }
+            let code = self.script.byte();
+            self.step(code);
+            if code & 0x80 == 0 {
+                self.poll();
+            }
+        }
+        self.finish();
+    }
+
+    fn step(&mut self, code: u8) {
+        match code & 0xf {
+            0..=3 => self.hand_in_data(),
+            4 | 5 => self.hand_in_credit(code & 0x40 != 0),
+            6 => self.hand_in_window(),
+            7 | 8 => self.complete(code & 0x40 != 0),
+            9 | 10 => self.start(),
+            11 => {
+                // The right message, but for one thing.
+                let Some(mut message) = self.neighbours.data() else { return };
+                match self.script.byte() % 4 {
+                    0 => message.lane = message.lane.wrapping_add(1),
+                    1 => message.len = message.len.wrapping_add(1),
+                    2 => message.immediate ^= 1 << (self.script.byte() % 32),
+                    _ => message.len = self.script.number(),
+                }
+                self.is_spoilt = true;
+                self.data(message);
+            }
+            12 => {
+                let message = self.any_message();
+                self.is_spoilt = true;
+                self.data(message);
+            }
+            13 => {
+                let message = self.any_message();
+                self.is_spoilt = true;
+                let record = WindowRecord {
+                    address: self.script.number(),
+                    length: self.script.number(),
+                    key: self.script.number(),
+                };
+                self.answer(message, record);
+                // What it says of the window is what counts from now on.
+                if let Some(lane) = self.neighbours.lanes.get_mut(message.lane as usize)
+                    && matches!(Immediate::from_bits(message.immediate), Immediate::Announce(_))
+                {
+                    lane.window = Some(record);
+                }
+            }
+            14 => {
+                let id = self.script.number();
+                let is_ours = self
+                    .neighbours
+                    .lanes
+                    .iter()
+                    .any(|lane| lane.data.contains(&id) || lane.answers.contains(&id));
+                if !is_ours {
+                    let done = self.call(|machine| machine.handle_sent(id));
+                    assert_eq!(done, Err(Misuse::UnknownId(id)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn any_message(&mut self) -> Message {
+        let lane = u32::from(self.script.byte()) % (self.geometry.lanes() + 1);
+        let len = match self.script.byte() % 4 {
+            0 => 0,
+            1 => WindowRecord::LEN as u32,
+            2 => self.script.byte().into(),
+            _ => self.script.number(),
+        };
+        Message { lane, immediate: self.script.number(), len }
+    }
+
+    /// One call into the machine: it must not hold more and more.
+    fn call<T>(&mut self, call: impl FnOnce(&mut Machine) -> T) -> T {
+        let mut result = None;
+        let used = measure(|| result = Some(call(&mut self.machine)));
+        self.held += used.bytes_current;
+        assert!(self.held <= MAX_GROWTH, "{} bytes more than at first", self.held);
+        result.expect("it was called")
+    }
+
+    fn start(&mut self) {
+        let collective = self.script.pick(&COLLECTIVES);
+        let data_type = self.script.pick(&TYPES);
+        let op = self.script.pick(&OPS);
+        let code = self.script.byte();
+        let count = match code >> 5 {
+            0..5 => u64::from(code & 0x1f),
+            5 => self.script.number::<u16>().into(),
+            6 => u64::from(code & 0x1f) * 64,
+            _ => self.script.number(),
+        };
+        let root = match code & 0x1f {
+            0x1f => self.script.number(),
+            root => u32::from(root) % self.geometry.size(),
+        };
+        let operation = Operation { collective, data_type, op, root, count };
+        let in_place = self.script.byte() & 1 != 0;
+        let was_busy = !self.machine.is_done();
+        match self.call(|machine| machine.start(&operation, in_place)) {
+            Ok(number) => {
+                assert!(!was_busy && !self.is_over);
+                self.buffers = Some(Buffers::new(&self.geometry, &operation, in_place));
+                self.neighbours.start(&self.geometry, &operation, number);
+            }
+            Err(Misuse::Busy) => assert!(was_busy),
+            Err(Misuse::Over(_)) => assert!(self.is_over),
+            Err(Misuse::Operation(_)) => assert!(!was_busy),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn hand_in_data(&mut self) {
+        // A neighbour that runs ahead is a matter of the laws in the crate's tests.
+        let Some(message) = self.neighbours.data().filter(|_| !self.machine.is_done()) else {
+            return;
+        };
+        self.neighbours.lanes[message.lane as usize].arrived += 1;
+        self.neighbours.advance();
+        self.data(message);
+    }
+
+    fn hand_in_credit(&mut self, for_all: bool) {
+        let lane = u32::from(self.script.byte()) % self.geometry.lanes();
+        if let Some(message) = self.neighbours.credit(lane, for_all) {
+            self.answer(message, NO_RECORD);
+        }
+    }
+
+    fn hand_in_window(&mut self) {
+        let lane = u32::from(self.script.byte()) % self.geometry.lanes();
+        if let Some((message, record)) = self.neighbours.window(lane) {
+            self.answer(message, record);
+        }
+    }
+
+    fn data(&mut self, Message { lane, immediate, len }: Message) {
+        let done = self.call(|machine| machine.handle_data(lane, immediate, len));
+        self.judge(done);
+    }
+
+    fn answer(&mut self, Message { lane, immediate, len }: Message, record: WindowRecord) {
+        let done = self.call(|machine| machine.handle_answer(lane, immediate, len, || record));
+        self.judge(done);
+    }
+
+    fn judge(&mut self, done: Result<(), Fault>) {
+        match done {
+            Ok(()) => assert!(!self.is_over),
+            Err(Fault::Peer(violation)) => {
+                assert!(self.is_spoilt, "an honest neighbour is blamed: {violation}");
+                assert!(!violation.to_string().is_empty());
+                self.is_over = true;
+            }
+            Err(Fault::Caller(misuse)) => {
+                assert!(matches!(misuse, Misuse::UnknownLane(_)) && self.is_spoilt, "{misuse}");
+            }
+        }
+    }
+
+    /// Completes what was posted first on some queue pair, or all of it.
+    fn complete(&mut self, all: bool) {
+        let code = self.script.byte();
+        let lanes = self.neighbours.lanes.len();
+        let lane = &mut self.neighbours.lanes[usize::from(code >> 1) % lanes];
+        let queue = if code & 1 == 0 { &mut lane.data } else { &mut lane.answers };
+        let id = if all { queue.drain(..).next_back() } else { queue.pop_front() };
+        if let Some(id) = id {
+            assert_eq!(self.call(|machine| machine.handle_sent(id)), Ok(()));
+        }
+    }
+
+    fn poll(&mut self) {
+        for _ in 0..MAX_ACTIONS {
+            match self.call(Machine::poll_action) {
+                Ok(Some(action)) => self.act(&action),
+                Ok(None) => return,
+                Err(violation) => {
+                    assert!(self.is_spoilt, "an honest neighbour is blamed: {violation}");
+                    self.is_over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        let geometry = self.geometry;
+        let settings = geometry.settings();
+        match *action {
+            Action::Write { lane, id, from, to, .. } => {
+                self.buffers.as_ref().expect("an operation").assert_inside(from);
+                assert!(from.len <= settings.slot_bytes.into());
+                let state = &mut self.neighbours.lanes[lane as usize];
+                match to {
+                    Remote::Slot { index, offset } => {
+                        assert_eq!(u64::from(index), state.sent % u64::from(settings.slots));
+                        assert_eq!(offset, u64::from(index) * u64::from(settings.slot_bytes));
+                    }
+                    Remote::Window { address, key, offset } => {
+                        let record = state.window.expect("a window was announced");
+                        assert_eq!((address, key), (record.address + offset, record.key));
+                        assert!(offset + from.len <= record.length, "{from:?} leaves {record:?}");
+                    }
+                }
+                state.sent += 1;
+                let beyond = state.sent - state.reported;
+                assert!(self.is_spoilt || beyond <= settings.slots.into(), "beyond its credit");
+                state.data.push_back(id);
+                assert!(state.data.len() <= geometry.sends_to_next() as usize);
+            }
+            Action::Credit { lane, id, immediate } => {
+                let state = &mut self.neighbours.lanes[lane as usize];
+                let Immediate::Credit { consumed } = Immediate::from_bits(immediate) else {
+                    panic!("{action:?}")
+                };
+                let before = state.credited;
+                state.credited = before + u64::from(consumed).wrapping_sub(before) % (1 << 30);
+                assert!(self.is_spoilt || (before..=state.arrived).contains(&state.credited));
+                state.answers.push_back(id);
+                assert!(state.answers.len() <= geometry.sends_to_previous() as usize);
+            }
+            Action::Announce { lane, id, .. } => {
+                let state = &mut self.neighbours.lanes[lane as usize];
+                state.answers.push_back(id);
+                assert!(state.answers.len() <= geometry.sends_to_previous() as usize);
+            }
+            Action::Rearm { side: Side::Previous | Side::Next, lane }
+            | Action::Received { lane, .. } => assert!(lane < settings.lanes),
+            Action::Compute(compute) => {
+                let buffers = self.buffers.as_mut().expect("an operation");
+                let spans = match compute.work {
+                    Work::Copy { from, into } => [from, into, into],
+                    Work::Reduce { received, own, into, .. } => [received, own, into],
+                    Work::Fold { own, contributions, into, .. } => [own, contributions, into],
+                };
+                spans.into_iter().for_each(|span| buffers.assert_inside(span));
+                if buffers.are_kept() {
+                    self.workspace.execute(&compute, buffers);
+                }
+            }
+        }
+    }
+
+    /// Among honest neighbours, whatever was begun comes to its end.
+    fn finish(mut self) {
+        let is_small = self.buffers.as_ref().is_some_and(Buffers::are_kept);
+        if self.is_spoilt || !is_small || self.geometry.size() > 8 {
+            return;
+        }
+        for _ in 0..MAX_ROUNDS {
+            self.poll();
+            if self.machine.is_done() {
+                return;
+            }
+            self.hand_in_data();
+            for lane in 0..self.geometry.lanes() {
+                if let Some(message) = self.neighbours.credit(lane, true) {
+                    self.answer(message, NO_RECORD);
+                }
+                if let Some((message, record)) = self.neighbours.window(lane) {
+                    self.answer(message, record);
+                }
+                let state = &mut self.neighbours.lanes[lane as usize];
+                let last = [state.data.drain(..).next_back(), state.answers.drain(..).next_back()];
+                for id in last.into_iter().flatten() {
+                    assert_eq!(self.call(|machine| machine.handle_sent(id)), Ok(()));
+                }
+            }
+        }
+        panic!("it never ends: {:?}", self.machine);
+    }
+}
+
+const NO_RECORD: WindowRecord = WindowRecord { address: 0, length: 0, key: 0 };
