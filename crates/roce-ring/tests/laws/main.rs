@@ -4,6 +4,7 @@
 
 mod allocations;
 mod collectives;
+mod document;
 mod hostile;
 mod memory;
 mod repeat;

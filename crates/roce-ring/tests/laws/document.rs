@@ -1,0 +1,161 @@
+//! The tables of `docs/ring-protocol.md`, written down naively, against the plans.
+
+use rand::Rng;
+use roce_ring::{
+    Collective, DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Target,
+};
+
+use crate::repeat::for_each_case;
+use crate::scenario;
+
+/// What a rank sends, as the tables say it: elements, not bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Row {
+    pass: u64,
+    step: u32,
+    piece: u64,
+    place: Place,
+    /// The first element's place in the whole vector.
+    first: u64,
+    count: u64,
+    window: bool,
+}
+
+#[test]
+fn plans_are_what_the_document_says() {
+    for_each_case(600, |random| {
+        let (size, settings) = (scenario::size(random).max(2), scenario::settings(random));
+        let data_type = DataType::ALL[random.random_range(0..10)];
+        let operation = scenario::operation(random, size, data_type);
+        let rank = random.random_range(0..size);
+        let geometry = Geometry::new(rank, size, settings).unwrap();
+        let rows = table(&operation, rank, size, &settings);
+        let received = table(&operation, geometry.previous(), size, &settings);
+        let chain = operation.collective.has_root();
+
+        let sends: Vec<_> = Plan::new(&operation, &geometry).unwrap().sends().collect();
+        assert_eq!(sends.len(), rows.len(), "{operation:?}, {geometry:?}");
+        let element = data_type.size() as u64;
+        for (index, (send, row)) in (0..).zip(sends.iter().zip(&rows)) {
+            let same_piece = |found: &Row| {
+                (found.pass, found.step + 1, found.piece) == (row.pass, row.step, row.piece)
+            };
+            let after = match row.step {
+                0 => None,
+                _ if chain => Some(row.piece),
+                _ => Some(received.iter().position(same_piece).unwrap() as u64),
+            };
+            assert_eq!(
+                (send.index, send.step, send.lane, send.from.place, send.from.len, send.after),
+                (
+                    index,
+                    row.step,
+                    (index % u64::from(settings.lanes)) as u32,
+                    row.place,
+                    row.count * element,
+                    after
+                ),
+                "{row:?} of {operation:?}, {geometry:?}"
+            );
+            // The scratch is a rank's own affair; what its own block's input is, too.
+            let gathers = operation.collective == Collective::AllGather;
+            if row.place == Place::Output || (row.place == Place::Input && !gathers) {
+                assert_eq!(send.from.offset, row.first * element);
+            }
+            let offset = row.first * element;
+            let to = if row.window { Target::Window { offset } } else { Target::Slot };
+            assert_eq!(send.to, to, "{row:?} of {operation:?}, {geometry:?}");
+        }
+    });
+}
+
+#[test]
+fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
+    let settings = Settings { small_limit: 60, slot_bytes: 600, ..Settings::default() };
+    let geometry = Geometry::new(1, 3, settings).unwrap();
+    let first = |operation: &Operation| Plan::new(operation, &geometry).unwrap().sends().next();
+    let windows =
+        |operation: &Operation| Plan::new(operation, &geometry).unwrap().window_receives();
+    for (extra, small) in [(0, true), (1, false)] {
+        let reduce = Operation::all_reduce(DataType::U8, ReduceOp::Sum, 60 + extra);
+        // A contribution, or a third of one.
+        assert_eq!(first(&reduce).unwrap().from.len == 60, small);
+        let gather = Operation::all_gather(DataType::U8, 20 + extra);
+        assert_eq!(first(&gather).unwrap().to == Target::Slot, small);
+        let broadcast = Operation::broadcast(DataType::U8, 0, 60 + extra);
+        for operation in [reduce, gather, broadcast] {
+            assert_eq!(windows(&operation).is_empty(), small);
+        }
+    }
+}
+
+fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Vec<Row> {
+    let Operation { collective, data_type, root, count, .. } = *operation;
+    let element = data_type.size() as u64;
+    let (n, r) = (u64::from(size), u64::from(rank));
+    let around = |chunk: i64| chunk.rem_euclid(n as i64) as u64;
+    let limit = u64::from(settings.small_limit.min(settings.slot_bytes));
+    let large = count * element > limit;
+    let slot = settings.slot_bytes / if settings.split { settings.lanes } else { 1 };
+    let max_piece = u64::from(slot) / element;
+
+    let mut rows = Vec::new();
+    let mut step = |pass, step: u32, place, first, count: u64, window| {
+        for piece in 0..count.div_ceil(max_piece) {
+            let done = piece * max_piece;
+            let count = max_piece.min(count - done);
+            rows.push(Row { pass, step, piece, place, first: first + done, count, window });
+        }
+    };
+    let later = |s: u32, place| if s == 0 { Place::Input } else { place };
+    match collective {
+        Collective::AllReduce if large => {
+            let (q, x) = (count / n, count % n);
+            for s in 0..2 * (size - 1) {
+                let t = i64::from(s) - (i64::from(size) - 1);
+                let c = around(if t < 0 { r as i64 - i64::from(s) } else { r as i64 + 1 - t });
+                let (first, len) = (c * q + c.min(x), q + u64::from(c < x));
+                step(0, s, later(s, Place::Output), first, len, t >= 0);
+            }
+        }
+        Collective::AllReduce => {
+            for s in 0..size - 1 {
+                step(0, s, later(s, Place::Scratch), 0, count, false);
+            }
+        }
+        Collective::ReduceScatter => {
+            let pass_elements = max_piece * u64::from(settings.slots / 2).max(1);
+            for (pass, done) in (0..).zip((0..count).step_by(pass_elements as usize)) {
+                for s in 0..size - 1 {
+                    let c = around(r as i64 - i64::from(s) - 1);
+                    let len = pass_elements.min(count - done);
+                    step(pass, s, later(s, Place::Scratch), c * count + done, len, false);
+                }
+            }
+        }
+        Collective::AllGather => {
+            for s in 0..size - 1 {
+                let b = around(r as i64 - i64::from(s));
+                let window = n * count * element > limit;
+                step(0, s, later(s, Place::Output), b * count, count, window);
+            }
+        }
+        Collective::Broadcast | Collective::Reduce => {
+            let reduces = collective == Collective::Reduce;
+            let start = i64::from(root) + i64::from(reduces);
+            let d = around(r as i64 - start) as u32;
+            let place = later(d, if reduces { Place::Scratch } else { Place::Output });
+            if d < size - 1 {
+                step(0, d, place, 0, count, !reduces && large);
+            }
+        }
+        Collective::Barrier => {
+            let (place, first, count, window) = (Place::Input, 0, 0, false);
+            rows.extend((0..size - 1).map(|step| {
+                let place = if step == 0 { place } else { Place::Output };
+                Row { pass: 0, step, piece: 0, place, first, count, window }
+            }));
+        }
+    }
+    rows
+}
