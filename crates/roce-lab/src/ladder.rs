@@ -88,26 +88,32 @@ impl Ladder {
                 &packet.frame,
             );
         }
-        let mut before = timeline.packets.iter().map(|packet| packet.events_before).peekable();
+        let mut remarks = Vec::new();
+        // How many remarks there were before each event.
+        let mut places = Vec::with_capacity(timeline.events.len() + 1);
         let mut after_packets = 0;
-        let remark = |(place, event): (usize, &crate::timeline::Event)| {
-            while before.next_if(|events| *events <= place).is_some() {
+        for (place, event) in timeline.events.iter().enumerate() {
+            places.push(remarks.len());
+            let left = |packet: &crate::PacketRecord| packet.events_before <= place;
+            while timeline.packets.get(after_packets).is_some_and(left) {
                 after_packets += 1;
             }
-            Remark {
-                at: event.at,
-                host: event.host,
-                after_packets,
-                words: event.kind.to_string(),
-                class: event.kind.class(),
+            if !story.is_hidden(&event.kind) {
+                remarks.push(Remark {
+                    at: event.at,
+                    host: event.host,
+                    after_packets,
+                    words: event.kind.to_string(),
+                    class: event.kind.class(),
+                });
             }
-        };
-        let remarks = timeline.events.iter().enumerate().map(remark).collect();
+        }
+        places.push(remarks.len());
         let narration = |(told, moment): (&crate::story::Told, &crate::lesson::Moment)| Narration {
             say: moment.say.trim().to_owned(),
             then: moment.then.trim().to_owned(),
             packets: [told.packets.start, told.packets.end],
-            remarks: [told.events.start, told.events.end],
+            remarks: [places[told.events.start], places[told.events.end]],
             shown: told.shown.iter().map(|it| (it.title.clone(), it.lines.clone())).collect(),
         };
         let question = &lesson.question;

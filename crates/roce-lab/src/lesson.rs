@@ -13,7 +13,7 @@ pub use units::{Rate, Span};
 /// use roce_lab::Lesson;
 ///
 /// let lessons = Lesson::all();
-/// assert!(lessons.len() >= 11);
+/// assert!(lessons.len() >= 12);
 /// let lost = Lesson::find("lost-packet").unwrap();
 /// assert_eq!(Lesson::find("4").unwrap().name, lost.name);
 /// assert!(Lesson::find("no such lesson").is_none());
@@ -40,6 +40,10 @@ pub struct Lesson {
     pub region: Vec<RegionData>,
     /// A ring of all hosts, instead of a connection.
     pub ring: Option<RingData>,
+    /// Classes of events that are told only when everything is asked for; see
+    /// [`EventKind::class`](crate::EventKind::class).
+    #[serde(default)]
+    pub hide: Vec<String>,
     /// What happens, in order.
     pub moment: Vec<Moment>,
     /// What one should be able to answer now.
@@ -369,4 +373,5 @@ const FILES: &[&str] = &[
     include_str!("../lessons/09-atomics.toml"),
     include_str!("../lessons/10-keys.toml"),
     include_str!("../lessons/11-one-write.toml"),
+    include_str!("../lessons/12-ring.toml"),
 ];

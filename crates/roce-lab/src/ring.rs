@@ -279,7 +279,9 @@ impl Ring {
         while let Some(action) = self.ranks[rank].machine.poll_action().map_err(violation)? {
             let this = &mut self.ranks[rank];
             match action {
-                Action::Write { lane, id, from, to, immediate, .. } => {
+                Action::Write { lane, id, step, from, to, immediate, .. } => {
+                    let chunk = chunk_sent(rank, step, world.hosts().len());
+                    world.tell(rank, || format!("step {step}: sends chunk {chunk}"));
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
                             let staging = this.next_staging[lane as usize];
@@ -322,7 +324,13 @@ impl Ring {
                         self.workspace.execute(&compute, &mut places);
                     }
                 }
-                Action::Received { step, .. } => this.steps = this.steps.max(step + 1),
+                Action::Received { step, .. } => {
+                    this.steps = this.steps.max(step + 1);
+                    let size = world.hosts().len();
+                    let chunk = chunk_sent((rank + size - 1) % size, step, size);
+                    let then = if (step as usize) < size - 1 { "adds it" } else { "has it" };
+                    world.tell(rank, || format!("step {step}: takes chunk {chunk} in and {then}"));
+                }
             }
         }
         let this = &mut self.ranks[rank];
@@ -421,6 +429,13 @@ impl Rank {
         // A piece is never longer than a slot.
         ScatterList::from([region.piece(start + span.offset, span.len as u32)])
     }
+}
+
+/// Which chunk a rank sends in a step of a large allreduce: first round with what it adds up,
+/// then round with what is complete.
+const fn chunk_sent(rank: usize, step: u32, size: usize) -> usize {
+    // In step `size - 1` it is `rank + 1`, and one less with each further step.
+    (rank + 2 * size - step as usize) % size
 }
 
 /// A rank's memory, as its computations see it.

@@ -115,6 +115,10 @@ pub enum EventKind {
     },
     /// The engine raised an event that nobody had asked for.
     Async(AsyncEvent),
+    /// The program on the host did something.
+    Program {
+        what: String,
+    },
     /// The script did something to the world.
     Staged {
         what: String,
@@ -149,6 +153,7 @@ impl EventKind {
             Self::Dropped { .. } | Self::FrameRefused { .. } => "dropped",
             Self::Acknowledged { .. } | Self::WindowResized { .. } => "minor",
             Self::Async(_) => "state",
+            Self::Program { .. } => "program",
             Self::Staged { .. } => "staged",
         }
     }
@@ -198,7 +203,7 @@ impl fmt::Display for EventKind {
                 AsyncEvent::CqError { .. } => "event: a completion queue overflowed",
                 other => return write!(f, "event: {other:?}"),
             }),
-            Self::Staged { what } => f.write_str(what),
+            Self::Program { what } | Self::Staged { what } => f.write_str(what),
         }
     }
 }

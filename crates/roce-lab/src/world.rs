@@ -233,6 +233,15 @@ impl World {
         }
     }
 
+    /// Writes into the timeline what the program on a host did; the words are made only when a
+    /// timeline is kept.
+    pub(crate) fn tell(&mut self, host: usize, what: impl FnOnce() -> String) {
+        if self.config.keep_timeline {
+            let (at, kind) = (self.now(), EventKind::Program { what: what() });
+            self.timeline.events.push(Event { at, host, qpn: None, kind });
+        }
+    }
+
     /// Calls the engine of one host, then takes what it has to say.
     pub(crate) fn with_engine<T>(
         &mut self,

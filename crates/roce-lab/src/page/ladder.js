@@ -55,11 +55,16 @@ function relayout() {
     return head;
   }));
   for (const card of cards) card.height = card.element.offsetHeight;
-  const room = isPair ? margin - 20 : hosts > 1 ? columns[1] - columns[0] - 24 : 300;
-  computeLayout(cards, room * 0.97);
+  computeLayout(cards, Math.min(...data.hosts.map((_, h) => remarkRoom(h))));
   canvas.style.height = layout.height + "px";
   draw(true);
   drawMap();
+}
+
+/// How wide a host's remarks may be: beside the ladder where there are two, else up to the next.
+function remarkRoom(host) {
+  if (isPair) return host === 0 ? columns[0] - 96 : width - columns[1] - 24;
+  return (columns.length > 1 ? columns[1] - columns[0] : 300) - 22;
 }
 
 /// Draws what lies in and near the window; nothing else is in the document.
@@ -73,10 +78,10 @@ function draw(force) {
   paper.setAttribute("height", Math.max(to - from, 0));
   paper.setAttribute("viewBox", `0 ${from} ${width} ${Math.max(to - from, 1)}`);
   const parts = [];
-  for (const [a, b] of lifeSpans()) {
-    if (b < from || a > to) continue;
-    for (const x of columns) parts.push(svgElement("line", { class: "life", x1: x, x2: x, y1: Math.max(a, from), y2: Math.min(b, to) }));
-  }
+  // Life lines end where the last narration begins.
+  const lastBreak = layout.breaks[layout.breaks.length - 1];
+  const end = Math.min(to, data.question && lastBreak ? lastBreak[0] : layout.height);
+  for (const x of columns) parts.push(svgElement("line", { class: "life", x1: x, x2: x, y1: from, y2: Math.max(end, from) }));
   for (const pass of within(layout.passes, from, to)) {
     parts.push(svgElement("line", { class: "passline", x1: TIME, x2: width - 30, y1: pass.y, y2: pass.y }));
     const text = svgElement("text", { class: "pass", x: (columns[0] + columns[columns.length - 1]) / 2, y: pass.y + 14, "text-anchor": "middle" });
@@ -96,19 +101,6 @@ function draw(force) {
   paper.replaceChildren(...parts);
 }
 
-/// Life lines break where the narration is.
-function lifeSpans() {
-  const spans = [];
-  let start = 0;
-  for (const card of cards) {
-    const top = parseFloat(card.element.style.top) - 10, bottom = top + card.height + 20;
-    if (top > start) spans.push([start, top]);
-    start = Math.max(start, bottom);
-  }
-  if (!cards.length || cards[cards.length - 1].kind !== "question") spans.push([start, layout.height]);
-  return spans;
-}
-
 function within(list, from, to) {
   let low = 0, high = list.length;
   while (low < high) { const mid = (low + high) >> 1; if (list[mid].y < from - 40) low = mid + 1; else high = mid; }
@@ -124,30 +116,37 @@ function drawPacket(i) {
   const x1 = columns[P.from[i]], x2 = columns[P.to[i]], y1 = layout.sentY[i], y2 = layout.arriveY[i];
   const isLost = P.flags[i] & LOST;
   const group = svgElement("g", { class: classes.join(" "), "data-packet": i + 1, role: "button", "aria-label": packetWords(i) });
-  let dx = x2 - x1, dy = y2 - y1;
   if (x1 === x2) { // to itself: a short hook
     group.append(svgElement("path", { class: "shaft", d: `M${x1},${y1} c60,0 60,14 0,14` }));
     group.append(label(i, x1 + 54, y1 + 10, 0, "start"));
     return group;
   }
-  const length = Math.hypot(dx, dy), share = isLost ? 0.66 : 1;
-  const ux = dx / length, uy = dy / length;
-  const end = [x1 + dx * share - (isLost ? 0 : ux * 8), y1 + dy * share - (isLost ? 0 : uy * 8)];
-  group.append(svgElement("line", { class: "reach", x1, y1, x2: end[0], y2: end[1] }));
-  group.append(svgElement("line", { class: "shaft", x1, y1, x2: end[0], y2: end[1] }));
+  const pieces = piecesOf(x1, y1, x2, y2), last = pieces[pieces.length - 1];
+  const length = Math.hypot(last[2] - last[0], last[3] - last[1]) || 1;
+  const ux = (last[2] - last[0]) / length, uy = (last[3] - last[1]) / length;
   if (isLost) {
-    const [cx, cy] = end, r = 5;
+    last[2] = last[0] + (last[2] - last[0]) * 0.66;
+    last[3] = last[1] + (last[3] - last[1]) * 0.66;
+  }
+  const way = pieces.map(([a, b, c, d], k) => {
+    const short = !isLost && k === pieces.length - 1 ? 8 : 0;
+    return `M${a},${b} L${c - ux * short},${d - uy * short}`;
+  }).join(" ");
+  group.append(svgElement("path", { class: "reach", d: way }), svgElement("path", { class: "shaft", d: way }));
+  if (isLost) {
+    const [, , cx, cy] = last, r = 5;
     group.append(svgElement("path", { class: "cross", d: `M${cx - r},${cy - r} L${cx + r},${cy + r} M${cx + r},${cy - r} L${cx - r},${cy + r}` }));
   } else {
     const tip = [x2 - ux * 1.5, y2 - uy * 1.5], side = 4.2;
     group.append(svgElement("polygon", { class: "head", points: `${tip} ${[tip[0] - ux * 10 - uy * side, tip[1] - uy * 10 + ux * side]} ${[tip[0] - ux * 10 + uy * side, tip[1] - uy * 10 - ux * side]}` }));
   }
-  const angle = Math.atan2(dy, dx) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - 180 : angle;
-  const isSteep = Math.abs(upright) > 38;
-  // Between neighbours in the middle; on long ways near the sender, where no column is crossed.
-  const far = Math.abs(P.to[i] - P.from[i]) > 1;
-  const at = far ? 0.5 / Math.abs(P.to[i] - P.from[i]) : isLost ? 0.33 : isSteep ? 0.25 : 0.5;
-  group.append(label(i, x1 + dx * at, y1 + dy * at - 5, isSteep ? 0 : upright, "middle"));
+  // The words stand on the longest piece: nearer to the sender, so that
+  // packets that meet each other do not hide each other's words.
+  const [a, b, c, d] = pieces.reduce((best, it) => Math.abs(it[2] - it[0]) > Math.abs(best[2] - best[0]) ? it : best);
+  const angle = Math.atan2(d - b, c - a) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - Math.sign(angle) * 180 : angle;
+  const isSteep = Math.abs(upright) > 38, hops = Math.abs(P.to[i] - P.from[i]);
+  const at = hops > 1 ? 0.4 / hops : isSteep ? 0.3 : 0.38;
+  group.append(label(i, a + (c - a) * at, b + (d - b) * at - 5, isSteep ? 0 : upright, "middle"));
   return group;
 }
 
@@ -167,18 +166,17 @@ function drawRemarks(from, to, parts) {
   // Remarks are in the order of their places but for moments; a binary search finds the first.
   let low = 0, high = R.at.length;
   while (low < high) { const mid = (low + high) >> 1; if (layout.remarkY[mid] < from - 60) low = mid + 1; else high = mid; }
-  const last = columns.length - 1;
   for (let i = low; i < R.at.length && layout.remarkY[i] <= to; i++) {
     const host = R.host[i], y = layout.remarkY[i], height = layout.remarkHeight[i];
     const isLeft = isPair && host === 0;
-    const room = isPair ? Math.min(margin - 16, isLeft ? columns[0] - 100 : margin) : (columns[1] - columns[0] || 300) - 22;
+    if (y < 0) continue;
+    const room = remarkRoom(host);
     const x = isLeft ? columns[0] - 12 - room : columns[host] + 12;
     const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height: height + 14 });
     const words = element("div", `remark ${R.class[i]}${isLeft ? " right" : ""}`, R.words[i]);
     words.title = R.words[i];
     box.append(words);
     parts.push(box, svgElement("circle", { class: "dot " + R.class[i], cx: columns[host], cy: y + 9.5, r: R.class[i] === "minor" ? 2.4 : 3.4 }));
-    if (host > last) break;
   }
 }
 
@@ -303,3 +301,9 @@ buildCards();
 buildRing();
 relayout();
 view.focus();
+// page.html#7 shows packet 7.
+const wanted = Number(location.hash.slice(1));
+if (wanted >= 1 && wanted <= COUNT) {
+  showDetail(wanted - 1);
+  select(wanted - 1);
+}

@@ -39,6 +39,7 @@ const layout = {
   arriveY: new Float64Array(COUNT),    // where it arrives, or would
   remarkY: new Float64Array(R.at.length),
   remarkHeight: new Float64Array(R.at.length),
+  breaks: [],                          // [top, bottom] of the narration between rows
   passes: [],                          // { y, nanos }
   marks: [],                           // { y, t }: time labels
   reach: new Float64Array(COUNT),      // highest arriveY among this and all before
@@ -46,8 +47,10 @@ const layout = {
 };
 
 /// Lays out everything. `cards` are the elements of the narration in their order, with their
-/// heights; `margin` is how wide remarks may be.
-function computeLayout(cards, margin) {
+/// heights; `room` is how wide remarks may be.
+function computeLayout(cards, room) {
+  layout.remarkY.fill(-1e9); // what happened before the first moment is not drawn
+  layout.breaks.length = 0;
   layout.passes.length = 0;
   layout.marks.length = 0;
   const moments = data.moments.length ? data.moments
@@ -58,10 +61,13 @@ function computeLayout(cards, margin) {
   const times = [], ys = []; // rows in order, to place arrivals between
   const place = (kind, moment) => {
     while (card < cards.length && cards[card].kind === kind && cards[card].moment === moment) {
-      const it = cards[card++];
+      const it = cards[card++], top = y;
       y += 14;
       it.element.style.top = y + "px";
       y += it.height + 18;
+      const before = layout.breaks[layout.breaks.length - 1];
+      if (before && before[1] >= top) before[1] = y;
+      else layout.breaks.push([top, y]);
     }
   };
   moments.forEach((moment, m) => {
@@ -73,7 +79,7 @@ function computeLayout(cards, margin) {
       }
       let height = ROW;
       if (row.remark >= 0) {
-        height = R.words[row.remark].length * 6.4 > margin ? REMARK_2 : REMARK;
+        height = R.words[row.remark].length * 6.9 > room ? REMARK_2 : REMARK;
         layout.remarkY[row.remark] = y;
         layout.remarkHeight[row.remark] = height;
       } else {
@@ -95,7 +101,9 @@ function computeLayout(cards, margin) {
 
 function placeArrivals(times, ys) {
   let reach = 0;
+  const usual = {}; // how steep arrows between two hosts were last
   for (let i = 0; i < COUNT; i++) {
+    const pair = P.from[i] + ">" + P.to[i];
     const sent = layout.sentY[i];
     let target = sent;
     if (P.took[i] > 0) {
@@ -111,13 +119,38 @@ function placeArrivals(times, ys) {
         target = ys[low - 1] + Math.min(share * (ys[low] - ys[low - 1]), ROW * 1.2);
       }
       target = Math.max(target, sent + 4);
+      usual[pair] = target - sent - brokenBy(sent, target);
     } else if (P.flags[i] & LOST) {
-      target = sent + 22;
+      target = sent + Math.max(22, usual[pair] ?? 0);
     }
     layout.arriveY[i] = target;
     reach = Math.max(reach, target);
     layout.reach[i] = reach;
   }
+}
+
+/// How much narration lies between two places.
+function brokenBy(from, to) {
+  let sum = 0;
+  for (const [top, bottom] of layout.breaks) if (top >= from && bottom <= to) sum += bottom - top;
+  return sum;
+}
+
+/// The pieces of an arrow: a straight line but for the narration, which it passes behind.
+function piecesOf(x1, y1, x2, y2) {
+  const drop = y2 - y1 - brokenBy(y1, y2);
+  const pieces = [];
+  let x = x1, y = y1, done = 0;
+  for (const [top, bottom] of layout.breaks) {
+    if (top < y1 || bottom > y2) continue;
+    done += top - y;
+    const next = x1 + (x2 - x1) * (drop > 0 ? done / drop : 0.5);
+    pieces.push([x, y, next, top]);
+    x = next;
+    y = bottom;
+  }
+  pieces.push([x, y, x2, y2]);
+  return pieces;
 }
 
 /// First packet whose arrow can reach below y; arrows before it lie wholly above.

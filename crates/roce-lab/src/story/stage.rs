@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use roce_ring::{DataType, Operation, ReduceOp, Settings};
 use roce_sim::{Chances, Fate, Misfortune};
 use roce_transport::{
     AccessFlags, AckTimeout, EndpointConfig, QpState, RecvWork, RemoteSpan, ScatterList,
@@ -10,13 +11,14 @@ use roce_transport::{
 };
 use roce_wire::{PathMtu, RnrTimer};
 
-use super::{Shown, Story, Told};
+use super::{ChunkState, Shown, Story, Told};
 use crate::connection::{Connection, ConnectionOptions};
 use crate::lesson::{
-    Action, ConnectionData, Lesson, LessonError, RegionData, Right, Show, StateName, Until,
-    WorldData,
+    Action, ConnectionData, Lesson, LessonError, RegionData, Right, RingData, Show, StateName,
+    Until, WorldData,
 };
 use crate::memory::Region;
+use crate::ring::{Ring, RingOptions};
 use crate::world::{End, World, WorldConfig};
 
 /// Plays the whole lesson.
@@ -43,7 +45,7 @@ pub(super) fn play(lesson: &Lesson) -> Result<Story, LessonError> {
         lesson: lesson.clone(),
         timeline: stage.world.into_timeline(),
         moments,
-        chunks: Vec::new(),
+        chunks: stage.chunks,
     })
 }
 
@@ -51,6 +53,10 @@ pub(super) fn play(lesson: &Lesson) -> Result<Story, LessonError> {
 struct Stage {
     world: World,
     connection: Option<Connection>,
+    ring: Option<Ring>,
+    /// Elements of a ring's vector, and what its chunks held whenever that changed.
+    elements: u64,
+    chunks: Vec<ChunkState>,
     regions: HashMap<String, (usize, Region)>,
     /// The work posted last; each has a number of its own.
     work: u64,
@@ -96,8 +102,17 @@ impl Stage {
                 Some(open(&mut world, [0, 1], options))
             }
         };
+        let mut ring = None;
+        let elements = lesson.ring.map_or(0, |data| data.elements);
+        if let Some(data) = lesson.ring {
+            ring = Some(build_ring(&mut world, &data, options(&lesson.connection)?)?);
+        }
         let plans = vec![HashMap::new(); hosts.len()];
-        Ok(Self { world, connection, regions, work: 0, plans, moment: 0 })
+        let chunks = Vec::new();
+        let mut stage =
+            Self { world, connection, ring, elements, chunks, regions, work: 0, plans, moment: 0 };
+        stage.look_at_chunks();
+        Ok(stage)
     }
 
     /// How far the timeline has come.
@@ -209,7 +224,15 @@ impl Stage {
                 self.world.host_mut(host).memory.deregister(span);
                 self.world.stage(host, format!("deregisters {region}: key {:#x}", span.key));
             }
-            Action::StartRing {} => return Err(self.unknown("ring", "ring")),
+            Action::StartRing {} => {
+                let Self { world, ring, moment, .. } = self;
+                let refused = |why: &dyn ToString| LessonError::Refused {
+                    moment: *moment,
+                    why: why.to_string(),
+                };
+                let ring = ring.as_mut().ok_or_else(|| refused(&"the lesson has no ring"))?;
+                ring.start(world).map_err(|why| refused(&why))?;
+            }
         }
         Ok(())
     }
@@ -282,8 +305,10 @@ impl Stage {
             return Ok(());
         }
         let settled = self.settled();
-        let waits_for_rest =
-            until.sent.is_none() && until.settled.is_none() && until.event.is_none();
+        let waits_for_rest = until.step.is_none()
+            && until.sent.is_none()
+            && until.settled.is_none()
+            && until.event.is_none();
         for _ in 0..MAX_STEPS {
             let timeline = self.world.timeline();
             let is_over = until.sent.is_some_and(|count| timeline.packets.len() >= sent + count)
@@ -292,15 +317,69 @@ impl Stage {
                     let news = &timeline.events[events..];
                     news.iter().any(|event| event.kind.to_string().contains(words.as_str()))
                 })
+                || until.step.is_some_and(|steps| self.ring_steps() >= steps)
                 || (waits_for_rest && self.world.is_at_rest());
             if is_over {
                 return Ok(());
             }
-            if !self.world.step() {
+            if !self.step()? {
                 return Err(self.never(format!("{until:?}")));
             }
         }
         Err(self.never("rest".to_owned()))
+    }
+
+    /// Goes on by one step; false when nothing more will happen.
+    fn step(&mut self) -> Result<bool, LessonError> {
+        let went_on = self.world.step();
+        if let Some(ring) = &mut self.ring {
+            let turned = ring.progress(&mut self.world);
+            let refused = |why: crate::RingError| LessonError::Refused {
+                moment: self.moment,
+                why: why.to_string(),
+            };
+            turned.map_err(refused)?;
+            self.look_at_chunks();
+        }
+        Ok(went_on)
+    }
+
+    /// Steps that all ranks have done.
+    fn ring_steps(&self) -> u32 {
+        let ring = self.ring.as_ref();
+        let steps =
+            |ring: &Ring| (0..self.world.hosts().len()).map(|rank| ring.steps_done(rank)).min();
+        ring.and_then(steps).unwrap_or(0)
+    }
+
+    /// The first element of every chunk of a rank.
+    fn chunks_of(&self, rank: usize) -> Vec<f32> {
+        let Some(ring) = &self.ring else { return Vec::new() };
+        let bytes = self.world.hosts()[rank].memory.bytes(ring.buffer(rank));
+        let size = self.world.hosts().len() as u64;
+        let first =
+            |chunk: u64| (chunk * (self.elements / size) + chunk.min(self.elements % size)) * 4;
+        (0..size)
+            .filter_map(|chunk| bytes.get(first(chunk) as usize..)?.first_chunk())
+            .map(|word| f32::from_ne_bytes(*word))
+            .collect()
+    }
+
+    /// Notes which chunks have changed.
+    fn look_at_chunks(&mut self) {
+        if self.ring.is_none() {
+            return;
+        }
+        let at = self.world.now();
+        for rank in 0..self.world.hosts().len() {
+            for (chunk, value) in self.chunks_of(rank).into_iter().enumerate() {
+                let known =
+                    self.chunks.iter().rev().find(|it| it.rank == rank && it.chunk == chunk);
+                if known.is_none_or(|it| it.value != value) {
+                    self.chunks.push(ChunkState { at, rank, chunk, value });
+                }
+            }
+        }
     }
 
     fn never(&self, what: String) -> LessonError {
@@ -371,9 +450,48 @@ impl Stage {
                 let lines = names.iter().map(line).collect::<Result<_, _>>()?;
                 Shown { title: format!("{host}'s counters"), lines }
             }
-            Show::Chunks {} => return Err(self.unknown("ring", "ring")),
+            Show::Chunks {} => {
+                let hosts = self.world.hosts();
+                let width = hosts.len().max(4);
+                let names = (0..hosts.len()).map(|chunk| format!("  chunk {chunk:<width$}"));
+                let mut lines = vec![format!("{:8}{}", "", names.collect::<String>().trim_end())];
+                for (rank, host) in hosts.iter().enumerate() {
+                    let values = self.chunks_of(rank).into_iter().map(|value| {
+                        let digits = format!("{value:0width$}", width = hosts.len());
+                        format!("  {digits:<width$}", width = width + 6)
+                    });
+                    let line = format!("{:8}{}", host.name, values.collect::<String>());
+                    lines.push(line.trim_end().to_owned());
+                }
+                Shown { title: "what every rank has, chunk by chunk".to_owned(), lines }
+            }
         })
     }
+}
+
+/// A ring whose rank r contributes 10 to the power of r to every element.
+fn build_ring(
+    world: &mut World,
+    data: &RingData,
+    connection: ConnectionOptions,
+) -> Result<Ring, LessonError> {
+    let refused = |why: crate::RingError| LessonError::Refused { moment: 0, why: why.to_string() };
+    if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
+        return Err(out_of_range("the number of elements", data.elements));
+    }
+    // The large way however little there is, so that there are steps to look at.
+    let settings = Settings { small_limit: 0, ..Settings::default() };
+    let options = RingOptions { settings, connection, keep_data: true };
+    let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);
+    let ring = Ring::build(world, operation, options).map_err(refused)?;
+    for rank in 0..world.hosts().len() {
+        let contribution = 10f32.powi(rank as i32).to_ne_bytes();
+        let bytes = world.host_mut(rank).memory.bytes_mut(ring.buffer(rank));
+        for element in bytes.chunks_exact_mut(4) {
+            element.copy_from_slice(&contribution);
+        }
+    }
+    Ok(ring)
 }
 
 /// Frames that a script may plan ahead.

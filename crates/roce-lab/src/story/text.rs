@@ -95,7 +95,13 @@ impl Story {
     }
 
     fn ladder(&self, told: &Told, options: &TextOptions) -> String {
-        let rows = self.rows(told);
+        let mut rows = self.rows(told);
+        if !options.all_lines {
+            rows.retain(|row| match *row {
+                Row::Packet(_) => true,
+                Row::Event(place) => !self.is_hidden(&self.timeline.events[place].kind),
+            });
+        }
         let mut text = String::new();
         if rows.is_empty() {
             return text;
@@ -113,6 +119,11 @@ impl Story {
             pen.row(&mut text, *row);
         }
         text
+    }
+
+    /// Is it told only when everything is asked for?
+    pub(crate) fn is_hidden(&self, kind: &EventKind) -> bool {
+        self.lesson.hide.iter().any(|class| class == kind.class())
     }
 
     /// Packets and events of a moment in the order in which they happened.
