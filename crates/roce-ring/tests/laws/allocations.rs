@@ -31,7 +31,12 @@ fn round(ring: &mut [Machine], operation: &Operation) {
     for machine in &mut *ring {
         machine.start(operation, false).unwrap();
     }
-    while !ring.iter().all(Machine::is_done) {
+    // Every turn around the ring brings all ranks a step on, at least.
+    for turn in 0.. {
+        if ring.iter().all(Machine::is_done) {
+            break;
+        }
+        assert!(turn < 1000, "the ring stands still");
         for rank in 0..size {
             let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
             while let Some(action) = ring[rank].poll_action().unwrap() {
