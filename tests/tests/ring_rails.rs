@@ -1,0 +1,180 @@
+//! Several interfaces, several queue pairs, several ranks on one host.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
+use roce_tests::ends::{Cable, End, connect, contents, every_right, pattern};
+use roce_tests::ranks::{Exercise, Ranks};
+use roce_verbs::{
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork,
+    RegisterOptions, RemoteSpan, SendOperation, SendWork,
+};
+
+/// Operations of all paths: nothing, small, a few pieces, many pieces.
+fn check_group(group: &mut Group) {
+    for count in [0, 1, 500, 20_011, 300_007] {
+        for operation in [
+            Operation::all_reduce(DataType::F32, ReduceOp::Sum, count),
+            Operation::all_gather(DataType::I32, count / 3),
+            Operation::reduce_scatter(DataType::I64, ReduceOp::Max, count / 5),
+            Operation::broadcast(DataType::F64, 1, count),
+            Operation::reduce(DataType::U32, ReduceOp::Sum, 0, count),
+        ] {
+            let exercise = Exercise::new(group, &operation, count % 2 == 0);
+            assert_eq!(exercise.run(group).unwrap(), 0, "{operation:?}");
+        }
+    }
+    group.barrier().unwrap();
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn results_are_the_same_over_any_number_of_queue_pairs_split_or_not() {
+    for (qps_per_connection, split) in [(1, true), (3, false), (4, true)] {
+        Ranks::new(3).grouped(
+            |config| *config = GroupConfig { qps_per_connection, split, ..config.clone() },
+            check_group,
+        );
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn two_interfaces_share_the_work() {
+    for (qps_per_connection, split) in [(1, false), (2, true)] {
+        let ranks = Ranks::with_rails(3, 2);
+        let sent = ranks.grouped(
+            |config| *config = GroupConfig { qps_per_connection, split, ..config.clone() },
+            |group| {
+                check_group(group);
+                assert_eq!(group.interfaces(), ["eth0", "eth1"]);
+                let sent = |device: &Device| device.counter("sent_pkts").unwrap();
+                group.devices().map(sent).collect::<Vec<u64>>()
+            },
+        );
+        for rank in sent {
+            let (less, more) = (rank[0].min(rank[1]), rank[0].max(rank[1]));
+            assert!(less * 2 > more, "packets per interface: {rank:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn any_number_of_slots_of_any_size_will_do() {
+    for (slots, slot_bytes, small_limit) in [(1, 4096, 0), (2, 1000, 4096), (5, 1 << 20, 100)] {
+        Ranks::new(3).grouped(
+            |config| *config = GroupConfig { slots, slot_bytes, small_limit, ..config.clone() },
+            check_group,
+        );
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn ranks_that_are_threads_of_one_process_may_share_an_interface() {
+    let ranks = Ranks::new(1);
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let ranks = &ranks;
+            scope.spawn(move || {
+                ranks.host(0).run(|| {
+                    let mut group =
+                        Group::join(GroupConfig { size: 3, rank, ..ranks.config(0) }).unwrap();
+                    check_group(&mut group);
+                    group.leave().unwrap();
+                });
+            });
+        }
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn ranks_that_are_processes_of_one_host_may_share_an_interface() {
+    let ranks = Ranks::new(1);
+    let children = (0..3).map(|rank: u32| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-rank"));
+        command.args([&rank.to_string(), "3", "127.0.0.1:29500", "eth0", "50000", "20"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        ranks.host(0).spawn(command).unwrap()
+    });
+    for mut child in children.collect::<Vec<_>>() {
+        let (mut said, mut complained) = (String::new(), String::new());
+        child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+        assert!(child.wait().unwrap().success(), "{complained}");
+        assert_eq!(said, "joined\nworks\nleft\n");
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_group_that_is_told_no_interface_takes_one_that_has_an_address() {
+    let chosen = Ranks::new(2).grouped(
+        |config| config.interfaces.clear(),
+        |group| {
+            group.barrier().unwrap();
+            group.interfaces().to_vec()
+        },
+    );
+    assert_eq!(chosen, [["eth0"], ["eth0"]]);
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let (here, _there) = connect(&left, &right, &ConnectOptions::default());
+    // The left's memory, registered with the right too: a write there is seen here.
+    let source = left.region(3000, 5);
+    let first = left.region(3000, 6);
+    let second = right.pd.register_shared(&first, every_right()).unwrap();
+    assert_eq!((second.address(), second.len()), (first.address(), 3000));
+    drop(first);
+    let remote = RemoteSpan { address: second.address(), key: second.rkey() };
+    let work = SendWork::new(1, SendOperation::write(remote), [source.sge(..).unwrap()]);
+    here.post_send([work.signaled()]).unwrap();
+    assert_eq!(left.completion().status, CompletionStatus::Success);
+    assert!(contents(&second) == pattern(3000, 5));
+
+    let mut owned = vec![0_u8; 64];
+    // SAFETY: the vector outlives the region, and nobody looks into it.
+    let borrowed = unsafe {
+        left.pd.register_memory(owned.as_mut_ptr(), 64, every_right(), RegisterOptions::default())
+    };
+    let refused = right.pd.register_shared(&borrowed.unwrap(), every_right());
+    assert!(refused.unwrap_err().to_string().contains("caller's"));
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
+    let cable = Cable::with_mtu(1500);
+    let ends: Vec<_> = [&cable.left, &cable.right]
+        .map(|host| {
+            let device = host.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+            let channel = device.create_completion_channel().unwrap();
+            let cq = device.create_cq(16, Some(&channel)).unwrap();
+            (End { pd: device.alloc_pd().unwrap(), device, cq }, channel)
+        })
+        .into();
+    let channels: Vec<&CompletionChannel> = ends.iter().map(|(_, channel)| channel).collect();
+    let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let sleep = || CompletionChannel::wait_any(&channels, std::os::fd::AsFd::as_fd(&socket), None);
+    let (here, there) = connect(&ends[0].0, &ends[1].0, &ConnectOptions::default());
+    for (sender, receiver, woken) in [(&here, &there, 1), (&there, &here, 0)] {
+        ends[woken].0.cq.arm(false);
+        receiver.post_recv([RecvWork::new(7, [])]).unwrap();
+        sender.post_send([SendWork::new(8, SendOperation::send(), [])]).unwrap();
+        sleep().unwrap();
+        assert!(channels[woken].poll().is_some());
+        assert!(ends[woken].0.cq.poll_one().is_some());
+    }
+    drop(other);
+    sleep().unwrap();
+    assert!(channels.iter().all(|channel| channel.poll().is_none()));
+}

@@ -1,0 +1,62 @@
+//! Many operations in one group: what it holds stays the same.
+
+use roce_collectives::{DataType, Operation, ReduceOp};
+use roce_tests::ranks::{Exercise, Ranks};
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Bytes that may come and go without being a leak.
+const SLACK: u64 = 1 << 20;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn ten_thousand_operations_leave_the_resident_set_as_it_was() {
+    let grown = Ranks::new(2).grouped(
+        |config| config.steps = 1000,
+        |group| {
+            let small = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 16);
+            let large = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 200_000);
+            let exercises = [small, large].map(|one| Exercise::new(group, &one, true));
+            let round = |group: &mut _, count: u32| {
+                for i in 0..count {
+                    // Checked now and then: what is measured is the group.
+                    let exercise = &exercises[usize::from(i % 200 == 199)];
+                    if i % 50 == 0 {
+                        assert_eq!(exercise.run(group).unwrap(), 0);
+                    } else {
+                        exercise.run_unchecked(group).unwrap();
+                    }
+                }
+            };
+            round(group, 1000);
+            let before = resident();
+            round(group, 10_000);
+            resident().saturating_sub(before)
+        },
+    );
+    assert!(grown.iter().all(|bytes| *bytes < SLACK), "{grown:?} bytes more than before");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn registered_memory_is_the_buffers_and_a_fixed_amount() {
+    let seen = Ranks::new(3).grouped(
+        |config| config.qps_per_connection = 2,
+        |group| {
+            let (lanes, staging) = (2, 8 * (128 << 10));
+            let fixed = lanes * (staging + 24) + staging;
+            assert_eq!(group.registered_bytes(), fixed);
+            let buffer = group.buffer(10_000_000).unwrap();
+            assert_eq!(group.registered_bytes(), fixed + 10_000_000);
+            group.all_reduce_in_place(&buffer, 2_500_000, DataType::I32, ReduceOp::Max).unwrap();
+            assert_eq!(group.registered_bytes(), fixed + 10_000_000);
+            drop(buffer);
+            group.registered_bytes() - fixed
+        },
+    );
+    assert_eq!(seen, [0, 0, 0]);
+}
