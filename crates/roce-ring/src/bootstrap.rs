@@ -208,7 +208,7 @@ pub enum LineError {
         key: String,
     },
     /// A value that is no number, or too large.
-    #[error("{key}={value} is not a number, or out of range")]
+    #[error("{key}={value:?} is not a number, or out of range")]
     NotANumber {
         /// The field.
         key: String,

@@ -6,6 +6,7 @@ mod allocations;
 mod collectives;
 mod document;
 mod hostile;
+mod lines;
 mod memory;
 mod repeat;
 mod rules;

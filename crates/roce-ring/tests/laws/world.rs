@@ -203,13 +203,33 @@ impl<'a, A: Arithmetic> World<'a, A> {
             }
         };
         let wire = &mut rank.wires[side][lane];
-        wire.sent.push_back(message);
+        wire.sent.push_back(message.clone());
         let depth = wire.sent.len() + wire.arrived.len();
         let most = [geometry.sends_to_next(), geometry.sends_to_previous()][side];
         assert!(depth <= most as usize, "the send queue overflows");
+        if let Kind::Data { from, to, .. } = message.kind {
+            self.place_first_packet(number, lane, from.len, to);
+        }
         self.list(number, Event::Act);
         self.list(number, Event::Arrive { side, lane });
         Ok(())
+    }
+
+    /// The first bytes of a write may arrive at once, long before its last.
+    fn place_first_packet(&mut self, sender: usize, lane: usize, len: u64, to: Remote) {
+        let receiver = (sender + 1) % self.ranks.len();
+        let rank = &mut self.ranks[receiver];
+        let span = match to {
+            Remote::Slot { index, .. } => {
+                assert!(!rank.full[lane][index as usize], "slot {index} is not consumed");
+                Span::new(Place::Slot { lane: lane as u32, index }, 0, len)
+            }
+            Remote::Window { offset, .. } => {
+                assert!(!rank.machine.is_done(), "nobody expects it there");
+                Span::new(Place::Output, offset, len)
+            }
+        };
+        rank.memory.bytes_mut(span).fill(UNWRITTEN);
     }
 
     fn arrive(&mut self, sender: usize, side: usize, lane: usize) -> Result<(), Violation> {
