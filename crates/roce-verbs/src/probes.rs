@@ -14,8 +14,8 @@
 //! | `nak_sent`, `nak_received` | queue pair, PSN, code as on the wire |
 //! | `rnr_sent` | queue pair, PSN |
 //! | `rnr_received` | queue pair, PSN, wait asked for in microseconds |
-//! | `ring_step_begin` | rank, operation, step |
-//! | `ring_step_end` | rank, operation, step, nanoseconds waited for the neighbour |
+//! | `ring_send` | rank, operation, step, bytes |
+//! | `ring_receive` | rank, operation, step, bytes |
 //!
 //! Every argument is a signed 64-bit number; work ids are the application's own 64 bits.
 //!
@@ -23,8 +23,8 @@
 //!
 //! ```
 //! use roce_verbs::probes;
-//! probes::ring_step_begin(0, 17, 3);
-//! probes::ring_step_end(0, 17, 3, 12_500);
+//! probes::ring_send(0, 17, 3, 131_072);
+//! probes::ring_receive(0, 17, 3, 131_072);
 //! ```
 
 // `probe!` is an `asm!` block of one `nop`. SAFETY, once for all: the instruction does
@@ -37,20 +37,23 @@ use probe::probe;
 use roce_transport::{Completion, CompletionOperation, GoBack, QpState};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer, Syndrome};
 
-/// A rank begins a step of a ring operation: its first piece is about to be sent.
+/// A rank of a ring has posted a message of `bytes` bytes to its next neighbour.
 ///
 /// `operation` counts the operations of a group from 0, `step` the steps of an operation.
-#[inline(always)]
-pub fn ring_step_begin(rank: u32, operation: u64, step: u32) {
-    probe!(roce, ring_step_begin, rank, operation, step);
+#[inline(never)]
+pub fn ring_send(rank: u32, operation: u64, step: u32, bytes: u64) {
+    probe!(roce, ring_send, rank, operation, step, bytes);
 }
 
-/// A rank has done with a step of a ring operation: its last piece has come in and is
-/// reduced. `waited` nanoseconds of that it had nothing to do but wait for its neighbour.
-#[inline(always)]
-pub fn ring_step_end(rank: u32, operation: u64, step: u32, waited: u64) {
-    probe!(roce, ring_step_end, rank, operation, step, waited);
+/// A rank of a ring has a message of its previous neighbour, and has computed with it.
+#[inline(never)]
+pub fn ring_receive(rank: u32, operation: u64, step: u32, bytes: u64) {
+    probe!(roce, ring_receive, rank, operation, step, bytes);
 }
+
+/// Sees to it that they are in every program, as those of verbs are, each at one place.
+#[used]
+static OF_RINGS: [fn(u32, u64, u32, u64); 2] = [ring_send, ring_receive];
 
 #[inline(always)]
 pub(crate) fn modify_qp(qpn: Qpn, from: QpState, to: QpState) {
