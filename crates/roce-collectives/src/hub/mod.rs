@@ -36,8 +36,9 @@ pub struct Hub {
 const MOST_REPORTS: usize = 1 << 16;
 /// Connections beyond the ranks' own: strangers, and late comers.
 const STRANGERS: usize = 64;
-/// How long a hub stays when the group is over, so that everybody hears why.
-const LINGER: Duration = Duration::from_secs(1);
+/// How long a hub stays when the group is over, so that everybody hears why: ranks that have not
+/// come yet, too, even when rank 0's program has had enough of it.
+const LINGER: Duration = Duration::from_secs(3);
 
 impl Hub {
     /// Starts a hub for `size` ranks, which may take `timeout` to arrive and as long again
@@ -211,7 +212,11 @@ impl Desk {
         let timeout = limit.map_or(PollTimeout::NONE, |limit| {
             PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
-        let mut set = vec![PollFd::new(self.stopped.as_fd(), PollFlags::POLLIN)];
+        let waits_for_late_comers = self.roll.phase() == Phase::Over && !self.roll.is_complete();
+        let mut set = Vec::new();
+        if !waits_for_late_comers {
+            set.push(PollFd::new(self.stopped.as_fd(), PollFlags::POLLIN));
+        }
         if self.guests.len() < self.most_guests {
             set.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         }
@@ -225,7 +230,7 @@ impl Desk {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let stops = set[0].any().unwrap_or(true);
+        let stops = !waits_for_late_comers && set[0].any().unwrap_or(true);
         if stops {
             // Rank 0's program has dropped the hub.
             if self.roll.phase() == Phase::Over {
@@ -309,6 +314,28 @@ mod tests {
             scope.spawn(move || drop(hub));
             assert_eq!(hear(&mut rank), "ABORT rank=0 reason=gone");
             drop(rank);
+        });
+    }
+
+    #[test]
+    fn a_rank_that_comes_late_hears_of_the_refusal_though_rank_0_has_left() {
+        let hub = hub(3, Duration::from_secs(10));
+        let address = hub.address();
+        let mut root = visit(&hub, &hello(0, 3));
+        let other = GroupConfig { slots: 3, ..GroupConfig::new(1, 3, "x:1") };
+        let mut rank = visit(&hub, &hello::of(&other).encode().unwrap());
+        let why = hear(&mut root);
+        assert!(why.starts_with("REFUSE reason=rank%201"), "{why}");
+        assert_eq!(hear(&mut rank), why);
+        drop((root, rank));
+        std::thread::scope(|scope| {
+            let leaving = scope.spawn(move || drop(hub));
+            let mut late = TcpStream::connect(address).unwrap();
+            late.write_all(hello(2, 3).as_bytes()).unwrap();
+            let mut late = BufReader::new(late);
+            assert_eq!(hear(&mut late), why);
+            drop(late);
+            leaving.join().unwrap();
         });
     }
 

@@ -1,6 +1,6 @@
 //! What the hub knows and says, without any I/O.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use roce_ring::{Line, LineError};
 
@@ -47,6 +47,8 @@ pub(crate) struct Roll {
     members: BTreeMap<u32, Member>,
     /// What everybody was told last; late comers are told it too.
     last_word: Option<Line>,
+    /// Ranks that came when all was over.
+    late: BTreeSet<u32>,
     out: VecDeque<Out>,
 }
 
@@ -68,6 +70,7 @@ impl Roll {
             ranks: BTreeMap::new(),
             members: BTreeMap::new(),
             last_word: None,
+            late: BTreeSet::new(),
             out: VecDeque::new(),
         }
     }
@@ -78,7 +81,7 @@ impl Roll {
 
     /// Whether every rank has come at some time.
     pub(crate) fn is_complete(&self) -> bool {
-        self.members.len() as u64 == u64::from(self.size)
+        self.members.len() as u64 + self.late.len() as u64 == u64::from(self.size)
     }
 
     pub(crate) fn poll_out(&mut self) -> Option<Out> {
@@ -160,6 +163,10 @@ impl Roll {
         if let Some(last_word) = &self.last_word {
             let last_word = last_word.clone();
             self.dismiss(seat, last_word);
+            let rank = line.number_as("rank")?;
+            if rank < self.size && !self.members.contains_key(&rank) {
+                self.late.insert(rank);
+            }
             return Ok(());
         }
         let wrong = hello::judge(&line, self.size)?;
