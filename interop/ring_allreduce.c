@@ -6,8 +6,8 @@
  * it belongs to one kind of device: it runs on the kernel's rdma_rxe and on a network card. The
  * other ranks may be anything that speaks the protocol.
  *
- * From top to bottom: failing, options, arithmetic, the bootstrap, the queue pairs, moving data,
- * one operation, the measurement. A new peer is best begun at "one operation".
+ * Here, from top to bottom: messages, one operation, the measurement, the command line. Beside it in
+ * ring/: the bootstrap, the queue pairs, the arithmetic.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -486,14 +486,15 @@ static void set(const struct option_row *row, const char *text)
 		*row->text = text;
 		return;
 	}
+	static const char units[] = "KMG";
 	char *end = NULL;
 	errno = 0;
 	uint64_t value = isdigit((unsigned char)*text) ? strtoull(text, &end, 0) : 0;
-	const char *unit = end && *end ? strchr("KMG", toupper((unsigned char)*end)) : NULL;
-	unsigned shift = unit ? (unsigned)(unit - "KMG" + 1) * 10 : 0;
+	const char *unit = end && *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+	unsigned shift = unit ? (unsigned)(unit - units + 1) * 10 : 0;
 	if (!end || errno || end[!!unit] || value > row->most >> shift || value << shift < row->least)
-		fail(USAGE, "%s%s %s: should be %" PRIu64 " to %" PRIu64 "%s", "--", row->name, text, row->least, row->most,
-		     row->number == &options.rank ? " (rank 0 is `roce allreduce`)" : "");
+		fail(USAGE, "--%s %s: should be %" PRIu64 " to %" PRIu64 "%s", row->name, text, row->least,
+		     row->most, row->number == &options.rank ? " (rank 0 is `roce allreduce`)" : "");
 	*row->number = value << shift;
 }
 
