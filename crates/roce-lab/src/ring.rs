@@ -328,8 +328,8 @@ impl Ring {
                     this.steps = this.steps.max(step + 1);
                     let size = world.hosts().len();
                     let chunk = chunk_sent((rank + size - 1) % size, step, size);
-                    let then = if (step as usize) < size - 1 { "adds it" } else { "has it" };
-                    world.tell(rank, || format!("step {step}: takes chunk {chunk} in and {then}"));
+                    let verb = if (step as usize) < size - 1 { "adds" } else { "has" };
+                    world.tell(rank, || format!("step {step}: {verb} chunk {chunk}"));
                 }
             }
         }

@@ -52,7 +52,8 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write the table as Markdown as well
+    /// Write the table as Markdown as well; in a file that has the marks `<!-- table -->` and
+    /// `<!-- end of table -->`, only what is between them is replaced
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
     /// Write a plot as well
@@ -103,7 +104,8 @@ pub(crate) fn run(options: &Options) -> Outcome {
         print(&format!("# simulated in {:.1} s\n", started.elapsed().as_secs_f64()))?;
     }
     if let Some(path) = &options.markdown {
-        write(path, &markdown(&results))?;
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        write(path, &put_into(&page, &markdown(&results)))?;
     }
     if let Some(path) = &options.svg {
         write(path, &roce_lab::plot(&results)?)?;
@@ -185,6 +187,21 @@ fn markdown(results: &[ScaleResult]) -> String {
     text
 }
 
+/// The page with the table between its marks; without marks, the table alone.
+fn put_into(page: &str, table: &str) -> String {
+    let parts = page.split_once(BEGIN).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(END)?;
+        Some((before, after))
+    });
+    match parts {
+        Some((before, after)) => format!("{before}{BEGIN}\n\n{table}\n{END}{after}"),
+        None => table.to_owned(),
+    }
+}
+
+const BEGIN: &str = "<!-- table -->";
+const END: &str = "<!-- end of table -->";
+
 fn to_json(result: &ScaleResult) -> serde_json::Value {
     json!({
         "ranks": result.scale.ranks,
@@ -223,5 +240,27 @@ fn bytes(text: &str) -> Result<u64, String> {
     match number::parse(text)? {
         bytes if bytes <= 1 << 30 => Ok(bytes),
         _ => Err("no more than 1G is simulated".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_goes_between_its_marks_and_touches_nothing_else() {
+        let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
+        let new = put_into(&page, "| new |\n");
+        assert_eq!(new, format!("head\n{BEGIN}\n\n| new |\n\n{END}\nfoot\n"));
+        assert_eq!(put_into(&new, "| new |\n"), new);
+        assert_eq!(put_into("no marks", "| new |\n"), "| new |\n");
+    }
+
+    #[test]
+    fn a_simulated_ring_prints_what_it_found() {
+        let scale = Scale { ranks: 4, bytes: 16 << 10, ..Scale::default() };
+        let result = scale.simulate().unwrap();
+        let text = format!("{}{}", row(&result), markdown(&[result]));
+        insta::assert_snapshot!("simulate", text);
     }
 }

@@ -47,7 +47,7 @@ function relayout() {
   heads.style.width = width + "px";
   margin = isPair ? Math.min(Math.max(width * 0.24, 150), 330) : 0;
   const left = isPair ? Math.max(margin, 130) + 26 : TIME + 60;
-  const right = isPair ? margin + 26 : 120;
+  const right = isPair ? margin + 26 : 190;
   columns = data.hosts.map((_, h) => left + (hosts === 1 ? 0 : h * (width - left - right) / (hosts - 1)));
   heads.replaceChildren(...data.hosts.map((name, h) => {
     const head = element("span", "", name);
@@ -64,7 +64,7 @@ function relayout() {
 /// How wide a host's remarks may be: beside the ladder where there are two, else up to the next.
 function remarkRoom(host) {
   if (isPair) return host === 0 ? columns[0] - 96 : width - columns[1] - 24;
-  return (columns.length > 1 ? columns[1] - columns[0] : 300) - 22;
+  return host === columns.length - 1 ? width - columns[host] - 24 : columns[1] - columns[0] - 22;
 }
 
 /// Draws what lies in and near the window; nothing else is in the document.
@@ -96,7 +96,9 @@ function draw(force) {
     text.textContent = clock(mark.t);
     parts.push(text);
   }
-  for (let i = firstReaching(from); i < COUNT && layout.sentY[i] <= to; i++) parts.push(drawPacket(i));
+  for (let i = firstReaching(from); i < COUNT && layout.sentY[i] <= to + 600; i++) {
+    if (layout.sentY[i] <= to && layout.arriveY[i] >= from) parts.push(drawPacket(i));
+  }
   drawRemarks(from, to, parts);
   paper.replaceChildren(...parts);
 }
@@ -163,13 +165,11 @@ function label(i, x, y, angle, anchor) {
 }
 
 function drawRemarks(from, to, parts) {
-  // Remarks are in the order of their places but for moments; a binary search finds the first.
-  let low = 0, high = R.at.length;
-  while (low < high) { const mid = (low + high) >> 1; if (layout.remarkY[mid] < from - 60) low = mid + 1; else high = mid; }
-  for (let i = low; i < R.at.length && layout.remarkY[i] <= to; i++) {
+  for (let i = layout.firstRemark(from - 60); i < R.at.length; i++) {
     const host = R.host[i], y = layout.remarkY[i], height = layout.remarkHeight[i];
     const isLeft = isPair && host === 0;
-    if (y < 0) continue;
+    if (y > to + 600) break; // at one instant they are in the order of hosts, not of places
+    if (y < from - 60 || y > to) continue;
     const room = remarkRoom(host);
     const x = isLeft ? columns[0] - 12 - room : columns[host] + 12;
     const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height: height + 14 });

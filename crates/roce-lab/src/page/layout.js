@@ -7,7 +7,7 @@ const P = data.packets, R = data.remarks, S = P.strings;
 const COUNT = P.from.length;
 const LOST = 1, DAMAGED = 2, AGAIN = 4;
 const isPair = data.hosts.length === 2;
-const ROW = 27, REMARK = 21, REMARK_2 = 36, PASS = 38, TOP = 14;
+const ROW = isPair ? 27 : 42, REMARK = 21, REMARK_2 = 36, PASS = 38, TOP = 14;
 
 /// Where each packet's values begin, for there are no gaps between them.
 const valueStart = new Uint32Array(COUNT + 1);
@@ -39,6 +39,7 @@ const layout = {
   arriveY: new Float64Array(COUNT),    // where it arrives, or would
   remarkY: new Float64Array(R.at.length),
   remarkHeight: new Float64Array(R.at.length),
+  remarkReach: new Float64Array(R.at.length), // lowest place among this and all before
   breaks: [],                          // [top, bottom] of the narration between rows
   passes: [],                          // { y, nanos }
   marks: [],                           // { y, t }: time labels
@@ -72,30 +73,48 @@ function computeLayout(cards, room) {
   };
   moments.forEach((moment, m) => {
     place("say", m);
-    for (const row of rowsOf(moment.packets, moment.remarks)) {
-      if (last >= 0 && row.t - last > silence) {
-        layout.passes.push({ y: y + PASS / 2 - 6, nanos: row.t - last });
+    const rows = rowsOf(moment.packets, moment.remarks);
+    for (let first = 0; first < rows.length;) {
+      const t = rows[first].t;
+      if (last >= 0 && t - last > silence) {
+        layout.passes.push({ y: y + PASS / 2 - 6, nanos: t - last });
         y += PASS;
       }
-      let height = ROW;
-      if (row.remark >= 0) {
-        height = R.words[row.remark].length * 6.9 > room ? REMARK_2 : REMARK;
-        layout.remarkY[row.remark] = y;
-        layout.remarkHeight[row.remark] = height;
-      } else {
-        layout.sentY[row.packet] = y + ROW / 2;
+      // What happens at the same instant on different hosts stands side by side.
+      const free = new Float64Array(data.hosts.length).fill(y);
+      let end = first;
+      for (; end < rows.length && rows[end].t === t; end++) {
+        const { packet, remark } = rows[end];
+        if (remark >= 0) {
+          const host = R.host[remark];
+          const height = R.words[remark].length * 6.9 > room ? REMARK_2 : REMARK;
+          layout.remarkY[remark] = free[host];
+          layout.remarkHeight[remark] = height;
+          free[host] += height;
+        } else if (P.took[packet] < 0 && !(P.flags[packet] & LOST)) {
+          // An arrow without a slope needs the whole width.
+          const top = Math.max(...free);
+          layout.sentY[packet] = top + ROW / 2;
+          free.fill(top + ROW);
+        } else {
+          layout.sentY[packet] = free[P.from[packet]] + ROW / 2;
+          free[P.from[packet]] += ROW;
+        }
       }
-      if (row.t !== last) layout.marks.push({ y: y + Math.min(height, ROW) / 2, t: row.t });
-      times.push(row.t);
-      ys.push(y + Math.min(height, ROW) / 2);
-      last = row.t;
-      y += height;
+      layout.marks.push({ y: y + ROW / 2, t });
+      times.push(t);
+      ys.push(y + REMARK / 2);
+      last = t;
+      first = end;
+      y = Math.max(...free);
     }
     place("shown", m);
     place("then", m);
   });
   place("question", -1);
   layout.height = y + 60;
+  let lowest = -1e9;
+  for (let i = 0; i < R.at.length; i++) layout.remarkReach[i] = lowest = Math.max(lowest, layout.remarkY[i]);
   placeArrivals(times, ys);
 }
 
@@ -128,6 +147,13 @@ function placeArrivals(times, ys) {
     layout.reach[i] = reach;
   }
 }
+
+/// The first remark that may lie below y.
+layout.firstRemark = (y) => {
+  let low = 0, high = R.at.length;
+  while (low < high) { const mid = (low + high) >> 1; if (layout.remarkReach[mid] < y) low = mid + 1; else high = mid; }
+  return low;
+};
 
 /// How much narration lies between two places.
 function brokenBy(from, to) {

@@ -15,7 +15,7 @@ function buildRing() {
   const ranks = data.hosts.length;
   const chunks = 1 + Math.max(...data.chunks.map((it) => it[2]));
   const cell = 46, width = chunks * cell + 16, height = 58;
-  const middle = [380, 116], radius = [290, 82];
+  const middle = [380, 116], radius = [272, 82];
   ring.hidden = false;
   ringSvg = svgElement("svg", { viewBox: "0 0 760 232", role: "img", "aria-label": "chunks by rank" });
   ringNodes = [];

@@ -40,8 +40,8 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE).map_err(|why| failed(&why))?;
         let mut chart = ChartBuilder::on(&root)
-            .margin(18)
-            .margin_right(92)
+            .margin(24)
+            .margin_right(48)
             .x_label_area_size(48)
             .y_label_area_size(72)
             .build_cartesian_2d(
@@ -80,14 +80,18 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
                     LineSeries::new(measured.clone(), colour.stroke_width(2)).point_size(3),
                 )
                 .map_err(|why| failed(&why))?;
-            let Some(last) = measured.last().copied() else { continue };
+            // On the left the lines lie far apart.
+            let Some(named) = measured.get(1).or(measured.first()).copied() else { continue };
             let style = TextStyle::from((FONT, 14).into_font())
                 .color(&colour)
-                .pos(Pos::new(HPos::Left, VPos::Center));
-            let (x, y) = chart.backend_coord(&last);
-            root.draw(&Text::new(format!("{count} ranks"), (x + 10, y), style))
+                .pos(Pos::new(HPos::Center, VPos::Bottom));
+            let (x, y) = chart.backend_coord(&named);
+            root.draw(&Text::new(format!("{count} ranks"), (x, y - 7), style))
                 .map_err(|why| failed(&why))?;
         }
+        let style = TextStyle::from((FONT, 14).into_font()).color(&INK);
+        root.draw(&Text::new("solid: simulated    dashed: bound", (96, 6), style))
+            .map_err(|why| failed(&why))?;
         root.present().map_err(|why| failed(&why))?;
     }
     Ok(svg)

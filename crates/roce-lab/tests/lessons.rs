@@ -1,0 +1,251 @@
+//! Every lesson tells what it promises: its text as a snapshot, and what the words claim.
+
+use roce_lab::{EventKind, Label, Lesson, PacketClass, PacketRecord, Story, TextOptions};
+use roce_transport::{CompletionStatus, QpState};
+use roce_wire::{Frame, Headers};
+
+fn play(name: &str) -> Story {
+    let lesson = Lesson::find(name).unwrap_or_else(|| panic!("there is a lesson {name}"));
+    Story::play(&lesson).unwrap_or_else(|why| panic!("{name}: {why}"))
+}
+
+fn headers(packet: &PacketRecord) -> Headers {
+    let frame = Frame::parse(&packet.frame).expect("a sound frame");
+    let packet = frame.packets(None).next().expect("one packet").expect("a sound packet");
+    *packet.headers()
+}
+
+fn label(packet: &PacketRecord) -> Label {
+    Label::of_frame(&packet.frame)
+}
+
+fn psns(story: &Story, wanted: impl Fn(&PacketRecord) -> bool) -> Vec<u32> {
+    let packets = story.timeline.packets.iter().filter(|packet| wanted(packet));
+    packets.map(|packet| headers(packet).bth.psn.get()).collect()
+}
+
+fn statuses(story: &Story, host: usize) -> Vec<(u64, CompletionStatus)> {
+    let events = story.timeline.events.iter().filter(|event| event.host == host);
+    let completed = events.filter_map(|event| match &event.kind {
+        EventKind::Completed(completion) => Some((completion.work_id, completion.status)),
+        _ => None,
+    });
+    completed.collect()
+}
+
+fn shown(story: &Story, moment: usize, title: &str) -> String {
+    let shown = story.moments[moment - 1].shown.iter().find(|it| it.title.contains(title));
+    shown.unwrap_or_else(|| panic!("moment {moment} shows {title}")).lines.join("\n")
+}
+
+const ALICE: usize = 0;
+const BOB: usize = 1;
+
+#[test]
+fn every_lesson_reads_as_it_did() {
+    for lesson in Lesson::all() {
+        let story = Story::play(&lesson).unwrap_or_else(|why| panic!("{}: {why}", lesson.name));
+        let name = format!("{:02}_{}", lesson.number, lesson.name);
+        insta::assert_snapshot!(name, story.text(&TextOptions::default()));
+    }
+}
+
+#[test]
+fn the_course_is_numbered_without_gaps_and_no_two_lessons_share_a_name() {
+    let lessons = Lesson::all();
+    let numbers: Vec<_> = lessons.iter().map(|lesson| lesson.number).collect();
+    assert_eq!(numbers, (1..=lessons.len() as u32).collect::<Vec<_>>());
+    assert!(lessons.len() >= 12);
+    let mut names: Vec<_> = lessons.iter().map(|lesson| &lesson.name).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), lessons.len());
+}
+
+#[test]
+fn the_same_lesson_is_the_same_story_every_time() {
+    let all = TextOptions { all_layers: true, all_lines: true, ..TextOptions::default() };
+    assert_eq!(play("lost-packet").text(&all), play("lost-packet").text(&all));
+}
+
+#[test]
+fn one_packet_has_seventy_bytes_with_one_of_pad() {
+    let story = play("one-packet");
+    let [send, ack] = &story.timeline.packets[..] else { panic!("two packets") };
+    assert_eq!((send.frame.len(), headers(send).bth.pad.bytes()), (70, 1));
+    assert_eq!(label(ack).class, PacketClass::Ack);
+    assert!(shown(&story, 2, "inbox").starts_with("Hello, Bob!"));
+}
+
+#[test]
+fn queue_pairs_go_through_their_states_and_rtr_can_receive() {
+    let story = play("queue-pairs");
+    let states = |host| {
+        let events = story.timeline.events.iter().filter(move |event| event.host == host);
+        let states = events.filter_map(|event| match event.kind {
+            EventKind::StateChanged { to, .. } => Some(to),
+            _ => None,
+        });
+        states.collect::<Vec<_>>()
+    };
+    let way = [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend];
+    assert_eq!((states(ALICE), states(BOB)), (way.to_vec(), way.to_vec()));
+    let received = statuses(&story, BOB);
+    assert_eq!(received, [(1, CompletionStatus::Success)]);
+    assert!(shown(&story, 4, "queue pair").contains("state RTR"));
+}
+
+#[test]
+fn an_acknowledgement_speaks_for_all_packets_before_it() {
+    let story = play("acknowledgements");
+    let first = &story.moments[0];
+    let of_first = &story.timeline.packets[first.packets.clone()];
+    let acks: Vec<_> = of_first.iter().filter(|it| label(it).class == PacketClass::Ack).collect();
+    assert_eq!((of_first.len(), acks.len()), (5, 1));
+    assert_eq!(headers(acks[0]).bth.psn.get(), 103);
+    assert_eq!(statuses(&story, ALICE).len(), 3);
+}
+
+#[test]
+fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
+    let story = play("lost-packet");
+    assert_eq!(psns(&story, |packet| packet.lost), [102]);
+    assert_eq!(psns(&story, |packet| label(packet).class == PacketClass::Nak), [102]);
+    assert_eq!(psns(&story, |packet| packet.again), [102, 103, 104, 105]);
+    let went_back = |event: &roce_lab::Event| {
+        matches!(event.kind, EventKind::WentBack { to, .. } if to.get() == 102)
+    };
+    assert_eq!(story.timeline.events.iter().filter(|event| went_back(event)).count(), 1);
+    assert_eq!(statuses(&story, ALICE), [(1, CompletionStatus::Success)]);
+}
+
+#[test]
+fn after_a_lost_ack_the_message_comes_twice_and_is_delivered_once() {
+    let story = play("lost-ack");
+    assert_eq!(psns(&story, |packet| packet.lost && packet.from == BOB), [100]);
+    assert_eq!(psns(&story, |packet| packet.from == ALICE), [100, 100]);
+    assert_eq!(statuses(&story, BOB), [(1, CompletionStatus::Success)]);
+    assert_eq!(statuses(&story, ALICE), [(3, CompletionStatus::Success)]);
+    assert_eq!(shown(&story, 2, "counters"), "rdma_recvs 1\nduplicate_request 1");
+    assert!(shown(&story, 2, "queue pair").contains("1 receives posted"));
+}
+
+#[test]
+fn silence_ends_in_an_error_and_flushes_what_was_posted_behind() {
+    let story = play("timeouts");
+    assert!(story.timeline.packets.iter().all(|packet| packet.lost));
+    let flushed = CompletionStatus::WorkRequestFlushed;
+    let expected = [(1, CompletionStatus::RetryExceeded), (2, flushed), (3, flushed)];
+    assert_eq!(statuses(&story, ALICE), expected);
+    assert!(shown(&story, 1, "queue pair").contains("state ERR"));
+}
+
+#[test]
+fn a_message_without_a_receive_waits_as_long_as_it_is_told() {
+    let story = play("not-ready");
+    assert_eq!(psns(&story, |packet| label(packet).name == "RNR NAK"), [100]);
+    let [first, nak, second, _] = &story.timeline.packets[..] else { panic!("four packets") };
+    let wait = second.sent.saturating_since(nak.arrivals[0]);
+    assert_eq!(wait, std::time::Duration::from_micros(1280));
+    assert_eq!(headers(first).bth.psn, headers(second).bth.psn);
+    assert!(shown(&story, 2, "inbox").starts_with("You forgot something."));
+}
+
+#[test]
+fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
+    let story = play("read");
+    let first = &story.timeline.packets[story.moments[0].packets.clone()];
+    let answers = first.iter().filter(|packet| label(packet).class == PacketClass::Answer);
+    let answers: Vec<_> = answers.map(|packet| headers(packet).bth.psn.get()).collect();
+    assert_eq!(answers, [100, 101, 102]);
+    assert_eq!(psns(&story, |packet| label(packet).name == "WRITE Only"), [103]);
+    assert_eq!(psns(&story, |packet| packet.lost), [105]);
+    let asked = |packet: &PacketRecord| label(packet).class == PacketClass::Ask;
+    assert_eq!(psns(&story, asked), [100, 104, 105], "again from the first missing packet");
+    let lens = story.timeline.packets.iter().filter(|packet| asked(packet));
+    let lens: Vec<_> = lens.filter_map(|packet| headers(packet).reth).map(|it| it.len).collect();
+    assert_eq!(lens, [3072, 3072, 2048]);
+}
+
+#[test]
+fn an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() {
+    let story = play("atomics");
+    let answers = story.timeline.packets.iter().filter_map(|packet| {
+        let headers = headers(packet);
+        Some((headers.bth.psn.get(), headers.atomic_ack?.original, packet.lost))
+    });
+    let answers: Vec<_> = answers.collect();
+    assert_eq!(answers, [(100, 41, false), (101, 42, true), (101, 42, false), (102, 43, false)]);
+    assert_eq!(shown(&story, 2, "counter\""), "43");
+    assert_eq!(shown(&story, 3, "counter\""), "43", "the comparison failed");
+}
+
+#[test]
+fn a_packet_without_right_touches_nothing_and_breaks_the_connection() {
+    let story = play("keys");
+    let nak = story.timeline.packets.iter().find(|it| label(it).class == PacketClass::Nak);
+    assert_eq!(label(nak.expect("a NAK")).name, "NAK remote access error");
+    assert_eq!(shown(&story, 2, "wall"), "Alice was here");
+    let expected = [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccessError)];
+    assert_eq!(statuses(&story, ALICE), expected);
+    assert!(shown(&story, 2, "alice's queue pair").contains("state ERR"));
+    assert!(shown(&story, 2, "bob's queue pair").contains("state ERR"));
+}
+
+#[test]
+fn a_large_write_is_one_post_6144_packets_and_one_completion() {
+    let story = play("one-write");
+    let data = psns(&story, |packet| packet.from == ALICE);
+    assert_eq!(data.len(), 6144);
+    assert!(data.windows(2).all(|pair| pair[1] == (pair[0] + 1) % (1 << 24)), "none again");
+    assert!(data.contains(&0), "the circle closes on the way");
+    assert_eq!(statuses(&story, ALICE), [(1, CompletionStatus::Success)]);
+    assert!(statuses(&story, BOB).is_empty(), "its program is told nothing");
+}
+
+#[test]
+fn chunks_go_round_the_ring_until_every_rank_has_all_sums() {
+    let story = play("ring");
+    let after = |moment: usize| shown(&story, moment, "chunk by chunk");
+    let rows = |text: String| -> Vec<Vec<String>> {
+        let lines = text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        let words = |line: &String| line.split_whitespace().skip(2).map(str::to_owned).collect();
+        lines.iter().map(words).collect()
+    };
+    // After s steps of reduce-scatter rank r has added s + 1 contributions up in chunk r - s.
+    for step in 1..=3 {
+        for (rank, chunks) in rows(after(step + 1)).iter().enumerate() {
+            let sum = &chunks[(rank + 4 - step) % 4];
+            assert_eq!(sum.matches('1').count(), step + 1, "rank {rank} after step {step}");
+        }
+    }
+    assert!(rows(after(6)).iter().flatten().all(|sum| sum == "1111"));
+    assert!(story.chunks.iter().all(|state| state.value > 0.0));
+    assert!(story.timeline.packets.iter().all(|packet| !packet.lost && !packet.again));
+}
+
+#[test]
+fn a_lesson_that_is_wrong_is_refused_with_the_place() {
+    let lesson = |extra: &str| {
+        let text = format!(
+            "number = 1\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n{extra}\n\
+             [question]\nask = \"x\"\nanswer = \"x\"\n"
+        );
+        Lesson::parse(&text).and_then(|lesson| Story::play(&lesson)).map(|_| ())
+    };
+    let told = |extra: &str| lesson(extra).expect_err(extra).to_string();
+    insta::assert_snapshot!(
+        "wrong_lessons",
+        [
+            told("[[moment]]\ndo = [{ lose = { from = \"carol\", frames = [1] } }]"),
+            told("[[moment]]\ndo = [{ lose = { from = \"alice\", frames = [0] } }]"),
+            told("[[moment]]\nuntil = { event = \"a miracle\" }"),
+            told("[[moment]]\nshow = [{ layers = 1 }]"),
+            told("[[moment]]\ndo = [{ start-ring = {} }]"),
+            told("[connection]\npath-mtu = 1500\n[[moment]]"),
+            told("[world]\ndelay = \"soon\"\n[[moment]]"),
+            told("[world]\nhosts = [\"alone\"]\n[[moment]]"),
+        ]
+        .join("\n---\n")
+    );
+}
