@@ -43,6 +43,8 @@ mod explain;
 mod finding;
 mod flow;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod layer;
 mod link;
 mod options;

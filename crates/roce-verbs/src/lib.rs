@@ -48,6 +48,8 @@ mod engine;
 mod error;
 mod events;
 pub mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 // One call: to be told of forks.
 #[allow(unsafe_code)]
 mod fork;

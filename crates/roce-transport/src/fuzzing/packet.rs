@@ -134,7 +134,7 @@ fn headers(
 /// Right in half of the cases, near in most others.
 fn psn(script: &mut Script<'_>, base: Psn) -> Psn {
     let code = script.byte();
-    let near = u32::from(code & 0x3f);
+    let near = u32::from(code & 0xf);
     match code {
         0x00..0x80 => base,
         0x80..0xc0 => base.advanced_by(Psn::MODULUS - near),

@@ -1,0 +1,36 @@
+//! The body of a fuzz target: any bytes as the line of a pingpong program. Not part of the
+//! crate's interface; it exists for the fuzzer, and for the test that replays its corpus.
+
+use crate::exchange::Identity;
+
+/// What is read is written and read again as the same.
+pub fn identity(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    for line in text.split('\n') {
+        match line.parse::<Identity>() {
+            Ok(identity) => {
+                let again = identity.to_string().parse::<Identity>();
+                assert_eq!(again.expect("what is read may be sent"), identity);
+            }
+            // What a stranger says is shown in part.
+            Err(error) => assert!(error.to_string().len() < 1500),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    #[test]
+    fn every_line_in_the_corpus_is_refused_or_read_and_written_as_the_same() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/bootstrap");
+        for entry in fs::read_dir(corpus).unwrap() {
+            let path = entry.unwrap().path();
+            println!("{}", path.display()); // shown when it fails
+            identity(&fs::read(path).unwrap());
+        }
+    }
+}
