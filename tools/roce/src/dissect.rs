@@ -88,9 +88,13 @@ pub(crate) fn run(options: &Options) -> Outcome {
         Some(interface) => live::run(interface, &mut report),
         None => from_file(&options.file, &mut report),
     };
-    // A reader that went away, as `head` does, has what it wanted.
-    match outcome.and_then(|()| report.finish()) {
+    let outcome = match outcome {
+        Err(Stop::Done) | Ok(()) => report.finish(),
+        told => told,
+    };
+    match outcome {
         Err(Stop::Told(failure)) => Err(failure),
+        // A reader that went away, as `head` does, has what it wanted.
         Err(Stop::Done) | Ok(()) => Ok(()),
     }
 }

@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 /// Counts of durations in classes of 1/16 of a power of two: a median read from it is at most
-/// three per cent off. The smallest is kept as it was.
+/// three per cent off. The smallest and the largest are
+/// kept as they were.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     counts: Box<[u32; CLASSES]>,
     total: u64,
     min: u64,
+    max: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: Box::new([0; CLASSES]), total: 0, min: u64::MAX }
+        Self { counts: Box::new([0; CLASSES]), total: 0, min: u64::MAX, max: 0 }
     }
 }
 
@@ -21,6 +23,7 @@ impl Histogram {
     pub(crate) fn add(&mut self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.min = self.min.min(nanos);
+        self.max = self.max.max(nanos);
         self.total += 1;
         let count = &mut self.counts[class_of(nanos)];
         *count = count.saturating_add(1);
@@ -41,7 +44,7 @@ impl Histogram {
         for (class, count) in self.counts.iter().enumerate() {
             seen += u64::from(*count);
             if seen >= rank {
-                return Duration::from_nanos(middle_of(class).max(self.min));
+                return Duration::from_nanos(middle_of(class).clamp(self.min, self.max));
             }
         }
         self.min()
@@ -49,6 +52,7 @@ impl Histogram {
 
     pub(crate) fn merge(&mut self, other: &Self) {
         self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
         self.total += other.total;
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
             *count = count.saturating_add(*more);

@@ -95,9 +95,14 @@ impl Flows {
         // What its receiver drops changes nothing but the counts.
         let is_sound = !matches!(roce.icrc, Icrc::Wrong { .. })
             && !findings.iter().any(|finding| matches!(finding, Finding::Wire(_)));
+        let headers = roce.headers.filter(|_| is_sound);
+        let is_answer = headers.is_some_and(|headers| headers.bth.opcode.shape().is_response());
+        if is_answer && self.directions[index as usize].partner.is_none() {
+            self.find_partner(index, roce.psn()?, roce.source_port);
+        }
         self.note_time(index, frame.time, findings);
         self.directions[index as usize].count(frame, roce, findings);
-        let Some(headers) = roce.headers.filter(|_| is_sound) else {
+        let Some(headers) = headers else {
             let before = self.before(index, false);
             return Some(self.track(index, before));
         };
@@ -119,9 +124,6 @@ impl Flows {
                 self.list(index);
             }
             return Some(self.track(index, before));
-        }
-        if self.directions[index as usize].partner.is_none() {
-            self.find_partner(index, headers.bth.psn, roce.source_port);
         }
         let before = self.before(index, true);
         self.answer(index, frame, roce, &headers, findings);

@@ -1,0 +1,137 @@
+//! The captures in `testdata/` are what its page says, and stay so.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::*;
+use roce_dissect::{
+    Capture, Checksum, Dissector, Event, Finding, Icrc, Options, Packet, RoceVersion, Severity,
+};
+use roce_wire::KnownOpcode;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
+}
+
+fn files(name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder(name)).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn for_each_packet(path: &Path, mut on_packet: impl FnMut(&Packet<'_>)) {
+    let mut capture = Capture::open(fs::File::open(path).unwrap()).unwrap();
+    let mut dissector = Dissector::new(Options::default());
+    while let Some(event) = capture.next_event().unwrap() {
+        match event {
+            Event::Frame(frame) => dissector.handle_frame(frame, &mut on_packet),
+            Event::Damage(damage) => panic!("{}: {damage}", path.display()),
+        }
+    }
+}
+
+#[test]
+fn every_recorded_packet_is_right_and_belongs_to_a_conversation_without_trouble() {
+    let mut packets = 0;
+    for path in files("rxe") {
+        for_each_packet(&path, |packet| {
+            packets += 1;
+            let roce = packet.roce().expect("it is RoCE");
+            assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.words());
+            assert_eq!(roce.udp_checksum, Checksum::None, "{}", packet.words());
+            // rxe's timer sends again now and then what was never lost.
+            let is_fine = |finding: &Finding| {
+                finding.severity() == Severity::Info
+                    || matches!(finding, Finding::Duplicate { .. } | Finding::Stall(_))
+            };
+            assert!(packet.findings.iter().all(is_fine), "{}", packet.words());
+        });
+    }
+    assert!(packets > 300, "{packets}");
+}
+
+#[test]
+fn every_opcode_that_rxe_sends_was_recorded_from_it_over_both_versions_of_ip() {
+    let mut sent = BTreeSet::new();
+    for path in files("rxe") {
+        for_each_packet(&path, |packet| {
+            let roce = packet.roce().unwrap();
+            let source = roce.source.to_string();
+            if source == "10.9.0.2" || source == "fd00:9::2" {
+                sent.insert((roce.source.is_ipv4(), roce.opcode().unwrap().0));
+            }
+        });
+    }
+    for is_ipv4 in [true, false] {
+        for opcode in KnownOpcode::all().filter(|opcode| opcode.code().0 < 0x20) {
+            assert!(sent.contains(&(is_ipv4, opcode.code().0)), "{opcode}, IPv4: {is_ipv4}");
+        }
+    }
+}
+
+#[test]
+fn every_opcode_was_generated_over_both_versions_of_ip_and_as_roce_v1() {
+    let mut seen = BTreeSet::new();
+    for path in files("generated").iter().filter(|path| !path.ends_with("damage.pcap")) {
+        for_each_packet(path, |packet| {
+            if let Some(roce) = packet.roce() {
+                assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.words());
+                let version = roce.version == RoceVersion::V2;
+                seen.insert((version, roce.source.is_ipv4(), roce.opcode().unwrap().0));
+            }
+        });
+    }
+    for opcode in KnownOpcode::all() {
+        for kind in [(true, true), (true, false), (false, false)] {
+            assert!(seen.contains(&(kind.0, kind.1, opcode.code().0)), "{opcode} {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn no_capture_has_more_than_20_kilobytes() {
+    for path in files("rxe").into_iter().chain(files("generated")) {
+        assert!(fs::metadata(&path).unwrap().len() < 20_000, "{}", path.display());
+    }
+}
+
+#[test]
+fn every_damaged_packet_has_a_finding_or_was_damaged_where_a_router_may_change_it() {
+    let mut at = 0;
+    for_each_packet(&folder("generated/damage.pcap"), |packet| {
+        // MAC addresses; the ECN and DSCP bits, TTL and checksum of IPv4 have a checksum.
+        let is_free = at < 12;
+        let is_other = packet.roce().is_none();
+        let is_seen = packet.findings.iter().any(|f| f.severity() > Severity::Info);
+        assert!(is_free || is_other || is_seen, "byte {at}: {}", packet.words());
+        at += 1;
+    });
+    assert_eq!(at, sample(roce_wire::opcode::RC_SEND_ONLY, Ip::V4).len());
+}
+
+#[test]
+fn the_train_is_told_apart_and_said_to_be_one() {
+    let mut places = Vec::new();
+    for_each_packet(&folder("generated/train.pcap"), |packet| {
+        let train = packet.roce().unwrap().train.unwrap();
+        places.push((train.index, train.count, packet.roce().unwrap().icrc));
+    });
+    assert_eq!(places, [0, 1, 2, 3].map(|i| (i, 4, Icrc::Right)));
+}
+
+#[test]
+fn every_cause_of_a_nak_is_there() {
+    let mut causes = BTreeSet::new();
+    for_each_packet(&folder("generated/rc_nak_v6.pcap"), |packet| {
+        for finding in packet.findings {
+            if let Finding::Nak(_) | Finding::Rnr(_) = finding {
+                causes.insert(finding.to_string());
+            }
+        }
+    });
+    assert_eq!(causes.len(), 5, "{causes:?}");
+}
