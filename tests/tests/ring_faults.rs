@@ -1,83 +1,11 @@
 //! What every rank hears when one fails.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
-use roce_netlab::Host;
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
 use roce_verbs::{FaultConfig, Odds};
-
-/// Within this time a killed rank is known to all others.
-const BOUND: Duration = Duration::from_secs(2);
-
-/// Starts a rank as a process of its own that never stops by itself.
-fn spawn_rank(host: &Host, rank: u32, size: usize) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-rank"));
-    command.args([&rank.to_string(), &size.to_string(), ROOT, "eth0", "30000", "0"]);
-    command.stdout(Stdio::piped());
-    host.spawn(command).unwrap()
-}
-
-/// Sums vectors until that fails, and says how.
-fn work_until_it_fails(config: GroupConfig) -> Error {
-    let mut group = match Group::join(config) {
-        Ok(group) => group,
-        Err(error) => return error,
-    };
-    let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 30_000);
-    let exercise = Exercise::new(&group, &sum, false);
-    loop {
-        match exercise.run(&mut group) {
-            Ok(0) => {}
-            Ok(wrong) => panic!("{wrong} elements are wrong"),
-            Err(error) => {
-                let again = exercise.run(&mut group).unwrap_err();
-                assert!(matches!(again, Error::Over(_)), "{again}");
-                return error;
-            }
-        }
-    }
-}
-
-/// Descriptors that this process has open.
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
-fn a_killed_rank_is_named_by_every_other_rank_within_two_seconds_and_nothing_is_left() {
-    const SIZE: usize = 4;
-    for victim in [0, 2] {
-        let ranks = Ranks::new(SIZE);
-        let before = descriptors();
-        let killed = Mutex::new(None);
-        let ended = ranks.each(|rank, config| {
-            if rank != victim {
-                return Some((work_until_it_fails(config), Instant::now()));
-            }
-            let mut child = spawn_rank(ranks.host(rank as usize), rank, SIZE);
-            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-            assert!(said.any(|line| line.unwrap() == "works"), "the victim works at first");
-            *killed.lock().unwrap() = Some(Instant::now());
-            child.kill().unwrap();
-            child.wait().unwrap();
-            None
-        });
-        let killed = killed.into_inner().unwrap().unwrap();
-        for (rank, outcome) in ended.into_iter().enumerate() {
-            let Some((error, at)) = outcome else { continue };
-            let names_it = matches!(&error, Error::RankFailed { rank, .. } if *rank == victim);
-            assert!(names_it, "rank {rank}: {error}");
-            let took = at - killed;
-            assert!(took < BOUND, "rank {rank} took {took:?}");
-        }
-        assert_eq!(descriptors(), before);
-    }
-}
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]

@@ -178,3 +178,23 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
     sleep().unwrap();
     assert!(channels.iter().all(|channel| channel.poll().is_none()));
 }
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn registered_memory_is_the_buffers_and_a_fixed_amount() {
+    let seen = Ranks::new(3).grouped(
+        |config| config.qps_per_connection = 2,
+        |group| {
+            let (lanes, staging) = (2, 8 * (128 << 10));
+            let fixed = lanes * (staging + 24) + staging;
+            assert_eq!(group.registered_bytes(), fixed);
+            let buffer = group.buffer(10_000_000).unwrap();
+            assert_eq!(group.registered_bytes(), fixed + 10_000_000);
+            group.all_reduce_in_place(&buffer, 2_500_000, DataType::I32, ReduceOp::Max).unwrap();
+            assert_eq!(group.registered_bytes(), fixed + 10_000_000);
+            drop(buffer);
+            group.registered_bytes() - fixed
+        },
+    );
+    assert_eq!(seen, [0, 0, 0]);
+}
