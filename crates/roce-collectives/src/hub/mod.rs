@@ -212,9 +212,12 @@ impl Desk {
         let timeout = limit.map_or(PollTimeout::NONE, |limit| {
             PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
-        let waits_for_late_comers = self.roll.phase() == Phase::Over && !self.roll.is_complete();
+        // Once it is over, rank 0's program has no say: what was said must reach everybody.
+        let all_heard = self.guests.values().all(|guest| guest.lines.is_flushed());
+        let waits_for_others =
+            self.roll.phase() == Phase::Over && !(self.roll.is_complete() && all_heard);
         let mut set = Vec::new();
-        if !waits_for_late_comers {
+        if !waits_for_others {
             set.push(PollFd::new(self.stopped.as_fd(), PollFlags::POLLIN));
         }
         if self.guests.len() < self.most_guests {
@@ -230,7 +233,7 @@ impl Desk {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let stops = !waits_for_late_comers && set[0].any().unwrap_or(true);
+        let stops = !waits_for_others && set[0].any().unwrap_or(true);
         if stops {
             // Rank 0's program has dropped the hub.
             if self.roll.phase() == Phase::Over {
