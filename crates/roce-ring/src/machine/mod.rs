@@ -45,7 +45,7 @@ pub struct Machine {
     number: u64,
     run: Option<Run>,
     /// What was decided and not yet asked for: at most three for the message taken in last, and
-    /// one for each answer that came since.
+    /// one for each answer that came since, of which there are no more than receives.
     decided: VecDeque<Action>,
     violation: Option<Violation>,
 }
@@ -56,12 +56,13 @@ impl Machine {
     /// Before it starts, arm [`receives_at_previous`](Geometry::receives_at_previous) and
     /// [`receives_at_next`](Geometry::receives_at_next) receives on each lane.
     pub fn new(geometry: Geometry) -> Self {
+        let answers = (geometry.lanes() * geometry.receives_at_next()) as usize;
         Self {
             geometry,
             lanes: (0..geometry.lanes()).map(|_| Lane::new(&geometry)).collect(),
             number: 0,
             run: None,
-            decided: VecDeque::with_capacity(16),
+            decided: VecDeque::with_capacity(3 + answers),
             violation: None,
         }
     }

@@ -8,6 +8,7 @@ mod document;
 mod hostile;
 mod lines;
 mod memory;
+mod queues;
 mod repeat;
 mod rules;
 mod scenario;
