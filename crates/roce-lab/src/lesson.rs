@@ -2,6 +2,8 @@
 
 mod units;
 
+use std::fmt;
+
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -161,6 +163,20 @@ pub struct Until {
     pub event: Option<String>,
     /// Until every rank of the ring has received and reduced so many steps.
     pub step: Option<u32>,
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(words) = &self.event {
+            return write!(f, "an event with the words {words:?}");
+        }
+        match (self.sent, self.settled, self.step) {
+            (Some(count), ..) => write!(f, "that {count} more packets leave"),
+            (_, Some(count), _) => write!(f, "that {count} more packets arrive or are lost"),
+            (.., Some(steps)) => write!(f, "step {steps} of the ring"),
+            _ => f.write_str("rest"),
+        }
+    }
 }
 
 /// Something that the script does.

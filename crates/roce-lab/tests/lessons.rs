@@ -112,9 +112,7 @@ fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
     assert_eq!(psns(&story, |packet| packet.lost), [102]);
     assert_eq!(psns(&story, |packet| label(packet).class == PacketClass::Nak), [102]);
     assert_eq!(psns(&story, |packet| packet.again), [102, 103, 104, 105]);
-    let went_back = |event: &roce_lab::Event| {
-        matches!(event.kind, EventKind::WentBack { to, .. } if to.get() == 102)
-    };
+    let went_back = |event: &roce_lab::Event| matches!(event.kind, EventKind::WentBack { to, .. } if to.get() == 102);
     assert_eq!(story.timeline.events.iter().filter(|event| went_back(event)).count(), 1);
     assert_eq!(statuses(&story, ALICE), [(1, CompletionStatus::Success)]);
 }

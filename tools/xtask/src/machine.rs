@@ -45,7 +45,7 @@ pub(crate) fn may_make_taps() -> Result<()> {
 }
 
 /// Debian packages of the programs that look at what the tests of tier 1 make.
-const NETWORK_TOOLS: &[(&str, &str)] = &[("tshark", "tshark")];
+const NETWORK_TOOLS: &[(&str, &str)] = &[("tshark", "tshark"), ("chromium", "chromium")];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
 ///

@@ -112,7 +112,7 @@ impl Taker {
         }
         let (from, to) = (self.place(roce.source), self.place(roce.destination));
         let start = *self.start.get_or_insert(packet.frame.time.0);
-        let label = match &roce.headers {
+        let mut label = match &roce.headers {
             Some(headers) => Label::of(headers, roce.payload_len),
             None => Label {
                 class: PacketClass::Other,
@@ -122,6 +122,11 @@ impl Taker {
                 facts: Vec::new(),
             },
         };
+        for finding in packet.findings {
+            if let Finding::Gap { missing, .. } = finding {
+                label.facts.push(format!("{missing} missing before"));
+            }
+        }
         let is_again = |finding: &Finding| {
             matches!(finding, Finding::Retransmission | Finding::Duplicate { .. })
         };

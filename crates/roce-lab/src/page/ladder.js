@@ -172,7 +172,7 @@ function drawRemarks(from, to, parts) {
     if (y < from - 60 || y > to) continue;
     const room = remarkRoom(host);
     const x = isLeft ? columns[0] - 12 - room : columns[host] + 12;
-    const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height: height + 14 });
+    const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height });
     const words = element("div", `remark ${R.class[i]}${isLeft ? " right" : ""}`, R.words[i]);
     words.title = R.words[i];
     box.append(words);
@@ -215,13 +215,15 @@ function select(i, keep) {
 }
 
 function runSearch() {
-  const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  // A number means itself, not a longer one that holds it.
+  const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean)
+    .map((word) => /^[0-9]+$/.test(word) ? new RegExp(`\\b${word}\\b`) : word);
   matches = matchSet = null;
   if (words.length) {
     matches = [];
     for (let i = 0; i < COUNT; i++) {
       const text = packetWords(i).toLowerCase();
-      if (words.every((word) => text.includes(word))) matches.push(i);
+      if (words.every((word) => word.test ? word.test(text) : text.includes(word))) matches.push(i);
     }
     matchSet = new Set(matches);
   }
@@ -295,6 +297,7 @@ document.addEventListener("keydown", (event) => {
   action();
   event.preventDefault();
 });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
 let settling = 0;
 addEventListener("resize", () => { cancelAnimationFrame(settling); settling = requestAnimationFrame(relayout); });
 buildCards();

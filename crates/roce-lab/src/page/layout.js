@@ -7,7 +7,7 @@ const P = data.packets, R = data.remarks, S = P.strings;
 const COUNT = P.from.length;
 const LOST = 1, DAMAGED = 2, AGAIN = 4;
 const isPair = data.hosts.length === 2;
-const ROW = isPair ? 27 : 42, REMARK = 21, REMARK_2 = 36, PASS = 38, TOP = 14;
+const ROW = isPair ? 27 : 42, REMARK = 21, REMARK_LINE = 16, PASS = 38, TOP = 14;
 
 /// Where each packet's values begin, for there are no gaps between them.
 const valueStart = new Uint32Array(COUNT + 1);
@@ -87,7 +87,8 @@ function computeLayout(cards, room) {
         const { packet, remark } = rows[end];
         if (remark >= 0) {
           const host = R.host[remark];
-          const height = R.words[remark].length * 6.9 > room ? REMARK_2 : REMARK;
+          const lines = Math.min(Math.ceil(R.words[remark].length * 7 / room), 3);
+          const height = REMARK + (Math.max(lines, 1) - 1) * REMARK_LINE;
           layout.remarkY[remark] = free[host];
           layout.remarkHeight[remark] = height;
           free[host] += height;

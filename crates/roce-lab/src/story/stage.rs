@@ -323,7 +323,7 @@ impl Stage {
                 return Ok(());
             }
             if !self.step()? {
-                return Err(self.never(format!("{until:?}")));
+                return Err(self.never(until.to_string()));
             }
         }
         Err(self.never("rest".to_owned()))

@@ -159,8 +159,8 @@ impl Story {
         };
         // The longest run of ordinary rows that leaves the ends alone.
         let (mut best, mut start) = (0..0, HEAD);
-        for place in HEAD..rows.len() - TAIL {
-            if is_remarkable(&rows[place]) {
+        for (place, row) in rows.iter().enumerate().take(rows.len() - TAIL).skip(HEAD) {
+            if is_remarkable(row) {
                 start = place + 1;
             } else if place + 1 - start > best.len() {
                 best = start..place + 1;
@@ -315,14 +315,18 @@ impl Pen<'_> {
             .iter()
             .zip(hosts)
             .filter(|(count, _)| **count > 0)
-            .map(|(count, host)| format!("{count} packets from {host}"))
+            .map(|(count, host)| format!("{} from {host}", counted(*count, "packet")))
             .collect();
         if events > 0 {
-            parts.push(format!("{events} events"));
+            parts.push(counted(events, "event"));
         }
         let words = format!("⋮  {} more of the kind; --all prints them", parts.join(", "));
         let _ = writeln!(text, "{:>11}  {}", "", self.paint.faint(&words));
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn fate(packet: &PacketRecord) -> String {

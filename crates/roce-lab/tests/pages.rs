@@ -1,0 +1,168 @@
+//! Pages in a real browser: they load, show their packets, and obey clicks and keys.
+
+mod common;
+
+use common::Browser;
+use roce_lab::{Ladder, Lesson, Story};
+use roce_wire::{Bth, Headers, OuterHeaders, Psn, Qpn, UdpChecksum, opcode, seal};
+
+fn page(name: &str) -> (Story, String) {
+    let story = Story::play(&Lesson::find(name).expect("a lesson")).expect("it plays");
+    let page = Ladder::of_story(&story).to_html().expect("a page");
+    (story, page)
+}
+
+/// A capture of a WRITE as long as asked for; every hundredth packet is missing.
+fn long_capture(packets: u32) -> Vec<u8> {
+    let outer = OuterHeaders::new("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
+    let mut file = Vec::new();
+    file.extend(0xa1b2_3c4d_u32.to_le_bytes()); // pcap, nanoseconds
+    file.extend([2, 0, 4, 0]);
+    file.extend([0; 8]);
+    file.extend(65_535u32.to_le_bytes());
+    file.extend(1u32.to_le_bytes());
+    for i in 0..packets {
+        let psn = Psn::wrapping(i + i / 100);
+        let headers = Headers::new(Bth::new(opcode::RC_SEND_ONLY, Qpn::new(0x21).unwrap(), psn));
+        let mut frame = vec![0; outer.len() + headers.len() + 64 + 4];
+        headers.emit_around(&mut frame[outer.len()..], 64);
+        let segment_len = frame.len() - outer.len();
+        seal(&outer, i as u16, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
+        let len = frame.len() as u32;
+        file.extend([i / 1_000_000, i % 1_000_000 * 1000, len, len].map(u32::to_le_bytes).concat());
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+#[ignore = "tier 1: chromium"]
+fn every_lesson_opens_without_a_complaint_and_with_its_packets() {
+    let mut browser = Browser::start("lessons");
+    for lesson in Lesson::all() {
+        let (story, page) = page(&lesson.name);
+        browser.open(&page);
+        assert_eq!(browser.complaints, Vec::<String>::new(), "{}", lesson.name);
+        assert!(browser.text("h1").contains(&lesson.title));
+        if !story.timeline.packets.is_empty() {
+            browser.press("End");
+            let last = format!("[data-packet='{}']", story.timeline.packets.len());
+            assert_eq!(browser.count(&last), 1, "{}", lesson.name);
+            browser.press("Home");
+            assert_eq!(browser.count("[data-packet='1']"), 1, "{}", lesson.name);
+        }
+        browser.picture(&format!("{:02}_{}", lesson.number, lesson.name));
+    }
+}
+
+#[test]
+#[ignore = "tier 1: chromium"]
+fn a_click_shows_a_packets_layers_and_bytes() {
+    let mut browser = Browser::start("click");
+    let (_, page) = page("lost-packet");
+    browser.open(&page);
+    assert_eq!(browser.count("#detail:not([hidden])"), 0);
+    assert_eq!(browser.count(".packet.lost"), 1);
+    browser.click("[data-packet='3'] text");
+    assert_eq!(browser.text("#detail h2"), "#3WRITE Middle");
+    assert!(browser.text("#detail .badge.lost").contains("lost"));
+    let layers = browser.eval(
+        "[...document.querySelectorAll('#detail summary')].map((it) => it.firstChild.textContent)",
+    );
+    let layers: Vec<_> = layers.as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
+    assert_eq!(layers, ["Ethernet", "IPv4", "UDP", "BTH", "payload", "ICRC"]);
+    assert!(browser.text("#detail").contains("0x000066"), "PSN 102");
+    assert!(browser.text("#detail .bytes .line").contains("0000"));
+    browser.picture("detail_light");
+    browser.prefer("dark");
+    browser.picture("detail_dark");
+    let paper = "getComputedStyle(document.body).backgroundColor";
+    assert_eq!(browser.eval(paper), "rgb(20, 23, 27)");
+    browser.press("t");
+    assert_eq!(browser.eval(paper), "rgb(252, 251, 249)");
+    browser.click("#detail .close");
+    assert_eq!(browser.count("#detail:not([hidden])"), 0);
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "tier 1: chromium"]
+fn keys_walk_search_open_and_close() {
+    let mut browser = Browser::start("keys");
+    let (_, page) = page("lost-packet");
+    browser.open(&page);
+    let selected = "document.querySelector('.packet.selected')?.dataset.packet ?? null";
+    for (key, packet) in [("j", "1"), ("j", "2"), ("ArrowDown", "3"), ("k", "2"), ("ArrowUp", "1")]
+    {
+        browser.press(key);
+        assert_eq!(browser.eval(selected), packet, "after {key}");
+    }
+    browser.press("Enter");
+    assert_eq!(browser.text("#detail h2"), "#1WRITE First");
+    browser.press("j");
+    assert_eq!(browser.text("#detail h2"), "#2WRITE Middle", "the panel goes along");
+    browser.press("Escape");
+    assert_eq!(browser.count("#detail:not([hidden])"), 0);
+    browser.press("/");
+    browser.write("psn 102");
+    // The lost one, the NAK, the one sent again and its ACK.
+    let hits = browser.count(".packet.hit");
+    assert!(hits >= 3, "{hits}");
+    assert!(browser.text("#found").contains("found"));
+    browser.press("Enter");
+    assert_eq!(browser.eval(selected), "3");
+    browser.press("n");
+    assert_eq!(browser.eval(selected), "7");
+    browser.press("N");
+    assert_eq!(browser.eval(selected), "3");
+    browser.picture("search");
+    browser.press("Escape");
+    assert_eq!(browser.count(".packet.hit"), 0);
+    browser.press("?");
+    assert_eq!(browser.count("dialog[open]"), 1);
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "tier 1: chromium"]
+fn the_chunks_of_the_ring_follow_the_packets() {
+    let mut browser = Browser::start("ring");
+    let (_, page) = page("ring");
+    browser.open(&page);
+    let all =
+        "[...document.querySelectorAll('.node .value')].map((it) => it.textContent).join(' ')";
+    let before = browser.eval(all);
+    assert!(before.as_str().unwrap().starts_with("0001 0001 0001 0001 0010"), "{before}");
+    browser.press("End");
+    let after = browser.eval(all);
+    assert_eq!(after, ["1111"; 16].join(" "));
+    browser.press("Home");
+    assert_eq!(browser.eval(all), before);
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "tier 1: chromium"]
+fn a_hundred_thousand_packets_open_and_only_what_is_visible_is_drawn() {
+    let mut browser = Browser::start("long");
+    for packets in [10_000, 100_000] {
+        let capture = long_capture(packets);
+        let ladder = Ladder::of_capture(&capture[..], "long.pcap", 100_000).expect("a capture");
+        assert_eq!(ladder.len(), packets as usize);
+        let page = ladder.to_html().expect("a page");
+        browser.open(&page);
+        let drawn = browser.count("*");
+        assert!(drawn < 1500, "{drawn} elements for {packets} packets");
+        browser.press("End");
+        assert_eq!(browser.count(&format!("[data-packet='{packets}']")), 1);
+        browser.click(&format!("[data-packet='{packets}'] text"));
+        assert!(browser.text("#detail").contains("BTH"));
+        browser.press("Escape");
+        let drawn = browser.count("*");
+        assert!(drawn < 1500, "{drawn} elements for {packets} packets");
+        browser.picture(&format!("long_{packets}"));
+        let size = page.len() / 1024;
+        println!("{packets} packets: a page of {size} KiB, {drawn} elements");
+    }
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
