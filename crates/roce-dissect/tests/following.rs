@@ -257,9 +257,10 @@ fn an_atomic_is_joined_with_its_answer_and_an_answer_to_nothing_is_told() {
         headers.bth.psn = Psn::wrapping(psn);
         tell(headers, &[])
     };
-    let seen = follow(&[atomic(1), answer(1), answer(1)]);
+    let seen = follow(&[atomic(1), answer(1), answer(1), answer(5)]);
     assert!(matches!(seen[1].findings[..], [Finding::Answers { request: 1, .. }]), "{seen:?}");
-    assert_eq!(seen[2].findings, [Finding::Unrequested]);
+    assert_eq!(seen[2].findings, [Finding::Duplicate { behind: 1 }]);
+    assert_eq!(seen[3].findings, [Finding::Unrequested]);
 }
 
 #[test]

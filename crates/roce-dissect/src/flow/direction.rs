@@ -169,7 +169,12 @@ impl Direction {
             }
         };
         if !asked {
-            findings.push(Finding::Unrequested);
+            // A request that was sent twice is answered twice.
+            let behind = requests.unacked.distance_from(psn);
+            findings.push(match u32::try_from(behind) {
+                Ok(behind @ 1..) => Finding::Duplicate { behind },
+                _ => Finding::Unrequested,
+            });
         }
         self.count_findings(&findings[from..]);
     }
