@@ -132,8 +132,6 @@ fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results()
             let seed = u64::from(config.rank);
             config.device.faults =
                 Some(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
-            // 1 ms, so that the test need not wait long.
-            config.ack_timeout = 8;
         },
         |group| {
             for (count, in_place) in [(1, true), (1000, false), (300_000, true), (300_001, false)] {
