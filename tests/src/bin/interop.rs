@@ -1,4 +1,4 @@
-//! `interop`: boots a guest with rdma_rxe, runs the matrix, prints it. Red cells end it with 1.
+//! `interop`: boots guests with rdma_rxe, runs the matrix, prints it. Red cells end it with 1.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use clap::Parser;
 use roce_tests::interop::matrix::{self, Cell, Direction, Plan, Verdict};
 use roce_tests::interop::{RingWorld, Stage, World, report, ring};
 
-/// Run this stack against the kernel's rdma_rxe in a guest, and print the matrix.
+/// Run this stack against the kernel's rdma_rxe in guests, and print the matrix.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask interop")]
 struct Arguments {

@@ -38,7 +38,7 @@ enum Chore {
     Test(suite::Options),
     /// Compare the crates' dependencies with the table of rooms in ARCHITECTURE.md.
     Layers,
-    /// Run this stack against the kernel's rdma_rxe in a guest and print the matrix.
+    /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
     Interop {
         /// Passed on: `--json`, `--only TEXT`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -12,24 +12,21 @@ use crate::interop::ring::{Ended, Job, Kind, Ranks, RingWorld};
 /// # Errors
 /// When it is not so.
 pub fn killed(world: &RingWorld, kinds: &[Kind], culprit: usize) -> Result<(), Fault> {
-    let job = Job { min: SIZE, max: SIZE, iterations: u64::from(u32::MAX), ..Job::new() };
-    let before = packets(world)?;
-    let mut ranks = Ranks::start(world, kinds, |_| job)?;
-    let deadline = Instant::now() + START_LIMIT;
-    // In the middle: the guest has sent more than any beginning takes.
-    while packets(world)? < before + UNDER_WAY {
-        if Instant::now() > deadline {
-            let said = ranks.wait(Duration::ZERO);
-            return Err(Fault::Wrong(format!("nothing is sent after {START_LIMIT:?}: {said:?}")));
-        }
-    }
+    let mut ranks = under_way(world, kinds)?;
     ranks.kill(culprit)?;
-    let ended = ranks.wait(START_LIMIT)?;
-    for end in ended.iter().filter(|end| end.rank != culprit) {
-        expect_blame(end, culprit)?;
-        expect(end.after < SOON, || format!("{end}: only after {:?}", end.after))?;
-    }
-    Ok(())
+    expect_blamed_soon(&ranks.wait(START_LIMIT)?, culprit)
+}
+
+/// Cuts what the first guest sends while operations are under way, and expects the same.
+///
+/// # Errors
+/// When it is not so.
+pub fn mute(world: &RingWorld, kinds: &[Kind], culprit: usize) -> Result<(), Fault> {
+    let ranks = under_way(world, kinds)?;
+    world.guest(0).set_netem("loss 100%")?;
+    let ended = ranks.wait(START_LIMIT);
+    world.guest(0).set_netem("")?;
+    expect_blamed_soon(&ended?, culprit)
 }
 
 /// Lets a rank come with another type than the others, and expects all to be refused with the
@@ -50,6 +47,31 @@ pub fn another_type(world: &RingWorld, kinds: &[Kind], culprit: usize) -> Result
         for word in ["type", "int32", "float"] {
             expect(end.stderr.contains(word), || format!("{end}: does not say `{word}`"))?;
         }
+    }
+    Ok(())
+}
+
+/// Starts operations without end, and returns in the middle of them.
+fn under_way(world: &RingWorld, kinds: &[Kind]) -> Result<Ranks, Fault> {
+    let job = Job { min: SIZE, max: SIZE, iterations: u64::from(u32::MAX), ..Job::new() };
+    let before = packets(world)?;
+    let ranks = Ranks::start(world, kinds, |_| job)?;
+    let deadline = Instant::now() + START_LIMIT;
+    // The guest has sent more than any beginning takes.
+    while packets(world)? < before + UNDER_WAY {
+        if Instant::now() > deadline {
+            let said = ranks.wait(Duration::ZERO);
+            return Err(Fault::Wrong(format!("nothing is sent after {START_LIMIT:?}: {said:?}")));
+        }
+    }
+    Ok(ranks)
+}
+
+/// Every other rank failed soon, and says because of whom.
+fn expect_blamed_soon(ended: &[Ended], culprit: usize) -> Result<(), Fault> {
+    for end in ended.iter().filter(|end| end.rank != culprit) {
+        expect_blame(end, culprit)?;
+        expect(end.after < SOON, || format!("{end}: only after {:?}", end.after))?;
     }
     Ok(())
 }

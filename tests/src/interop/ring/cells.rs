@@ -93,14 +93,19 @@ fn lanes(cells: &mut Vec<Cell<RingWorld>>) {
 /// What goes wrong at one rank is known by name at every other.
 fn faults(cells: &mut Vec<Cell<RingWorld>>) {
     type Step = fn(&RingWorld, &[Kind], usize) -> Result<(), Fault>;
-    let steps: [(&str, usize, Step); 4] = [
+    let steps: [(&str, usize, Step); 5] = [
         ("rank 0 killed", 0, ring_faults::killed),
         ("rank 1 killed", 1, ring_faults::killed),
         ("rank 2 killed", 2, ring_faults::killed),
+        ("rank 1 mute", 1, ring_faults::mute),
         ("rank 1 of another type", 1, ring_faults::another_type),
     ];
     for kinds in [[Ours, Rxe, Ours], [Ours, Ours, Rxe], [Ours, Rxe, Rxe]] {
         for (column, culprit, step) in steps {
+            // It is the first guest that falls silent.
+            if column == "rank 1 mute" && kinds[1] != Rxe {
+                continue;
+            }
             cells.push(Cell {
                 group: "ring faults",
                 row: row(&kinds),

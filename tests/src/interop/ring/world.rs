@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, Image};
 use roce_netlab::{Host, Lab, Link, Switch};
@@ -129,6 +130,8 @@ fn boot_guest(place: u8, image: &Image, switch: &Switch, program: &[u8]) -> Resu
         // an acknowledgement is taken, and it then sends a message's packets under wrong PSNs.
         processors: 1,
         memory_mib: MEMORY_MIB,
+        // Three at once, maybe on two processors.
+        boot_limit: BOOT_LIMIT,
         mac: [0x52, 0x54, 0x00, 0x09, 0x01, 11 + place],
         ..GuestConfig::new(&tap(place))
     };
@@ -157,3 +160,4 @@ fn boot_guest(place: u8, image: &Image, switch: &Switch, program: &[u8]) -> Resu
 
 /// Enough for the rings' buffers, which are small.
 const MEMORY_MIB: u32 = 384;
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
