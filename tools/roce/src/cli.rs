@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{devices, dissect, lab, ladder, perf, pingpong, simulate};
+use crate::{collective, devices, dissect, lab, ladder, perf, pingpong, simulate};
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
 #[derive(Debug, Parser)]
@@ -14,6 +14,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(flatten)]
+    Collective(collective::Command),
     Devices(devices::Options),
     Dissect(dissect::Options),
     Pingpong(pingpong::Options),
@@ -25,6 +27,7 @@ pub(crate) enum Command {
 
 const EXAMPLES: &str = "\
 Try it on one machine, without root and without touching its network:
+  roce allreduce --local 3 -b 8 -e 64M -f 2
   roce pingpong --local
   roce perf write bw --local
 

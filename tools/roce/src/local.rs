@@ -15,6 +15,8 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use roce_netlab::{Host, Lab, Link};
 
+pub(crate) mod ring;
+
 use crate::failure::{Failure, Outcome};
 use crate::traffic::{Role, Traffic};
 
@@ -70,14 +72,19 @@ pub(crate) fn run(traffic: &Traffic) -> Outcome {
 /// What an end of a private network does first: it asks to die with its parent.
 pub(crate) fn begin(role: Option<Role>) -> Outcome {
     if role.is_some() {
-        prctl::set_pdeathsig(Signal::SIGKILL)
-            .map_err(|errno| Failure::of("asking to end with the parent process", errno))?;
+        die_with_parent()?;
     }
     if role == Some(Role::Client) {
         // The parent says by one byte that the server is ready.
         io::stdin().read_exact(&mut [0]).map_err(|_| Failure::AlreadyTold(1))?;
     }
     Ok(())
+}
+
+/// Asks the kernel to end this process when its parent ends, however that happens.
+fn die_with_parent() -> Outcome {
+    prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|errno| Failure::of("asking to end with the parent process", errno))
 }
 
 /// The server that an end of a private network connects to, if it is the client.
@@ -102,20 +109,27 @@ pub(crate) fn linger(role: Option<Role>) {
 }
 
 fn start(host: &Host, role: Role, more: &[String]) -> Outcome<Child> {
-    // By this name it is this very program, even if its file is replaced meanwhile, or lies
-    // where the user may not look.
-    let mut command = Command::new("/proc/self/exe");
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let mut command = myself();
     let name = match role {
         Role::Server => "server",
         Role::Client => "client",
     };
-    command.args(arguments).args(more).args(["--role", name]);
+    command.args(more).args(["--role", name]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     if role == Role::Server {
         command.stderr(Stdio::piped());
     }
     Ok(host.spawn(command)?)
+}
+
+/// This program with the arguments that it got itself.
+fn myself() -> Command {
+    // By this name it is this very program, even if its file is replaced meanwhile, or lies
+    // where the user may not look.
+    let mut command = Command::new("/proc/self/exe");
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    command.args(arguments);
+    command
 }
 
 /// A server and its client, both running.

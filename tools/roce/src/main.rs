@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod collective;
 mod devices;
 mod dissect;
 mod failure;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     log::start();
     let outcome = match cli.command {
+        cli::Command::Collective(command) => collective::run(&command),
         cli::Command::Devices(options) => devices::run(&options),
         cli::Command::Dissect(options) => dissect::run(&options),
         cli::Command::Pingpong(options) => pingpong::run(&options),

@@ -69,6 +69,16 @@ pub(crate) enum Trains {
     Auto,
 }
 
+impl From<Trains> for roce_verbs::Trains {
+    fn from(trains: Trains) -> Self {
+        match trains {
+            Trains::On => Self::On,
+            Trains::Off => Self::Off,
+            Trains::Auto => Self::Auto,
+        }
+    }
+}
+
 /// An end of a private network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
@@ -108,16 +118,11 @@ impl Traffic {
     }
 
     fn device_config(&self) -> DeviceConfig {
-        let trains = match self.trains {
-            Trains::On => roce_verbs::Trains::On,
-            Trains::Off => roce_verbs::Trains::Off,
-            Trains::Auto => roce_verbs::Trains::Auto,
-        };
         // In a private network one end does the harm and the recording: two would throw the
         // dice twice, and write to one file.
         let active = self.role != Some(Role::Server);
         DeviceConfig {
-            trains,
+            trains: self.trains.into(),
             capture: self.pcap.clone().filter(|_| active),
             faults: (active && self.faults.any()).then(|| self.faults.config()),
             ..DeviceConfig::default()
@@ -131,27 +136,37 @@ impl Faults {
     }
 
     fn config(&self) -> FaultConfig {
-        let odds = Odds {
+        let odds = self.odds();
+        FaultConfig { seed: self.seed, inbound: odds, outbound: odds, ..FaultConfig::default() }
+    }
+
+    /// For one of many ends that all do the harm, each to what arrives: dice of its own.
+    pub(crate) fn of_receiver(&self, rank: u32) -> FaultConfig {
+        let seed = self.seed.wrapping_add(u64::from(rank) << 32);
+        FaultConfig { seed, inbound: self.odds(), ..FaultConfig::default() }
+    }
+
+    fn odds(&self) -> Odds {
+        Odds {
             drop: self.loss,
             duplicate: self.duplicate,
             reorder: self.reorder,
             corrupt: self.corrupt,
             ..Odds::default()
-        };
-        FaultConfig { seed: self.seed, inbound: odds, outbound: odds, ..FaultConfig::default() }
+        }
     }
 }
 
 /// Parses the MTU of a link that carries at least the smallest path MTU.
-fn link_mtu(text: &str) -> Result<u32, String> {
+pub(crate) fn link_mtu(text: &str) -> Result<u32, String> {
     let mtu = number::parse_u32(text)?;
     let carries_roce = (336..=65535).contains(&mtu);
     carries_roce.then_some(mtu).ok_or_else(|| "it lies between 336 and 65535".to_owned())
 }
 
-/// The interface that suits best: with an IPv4 address, else with another that is routed,
-/// else with any; the first of those.
-fn first_usable() -> Outcome<String> {
+/// The interfaces that can carry RoCE now. Those that suit best come first: with an IPv4 address,
+/// then with another that is routed, then with any.
+pub(crate) fn usable_interfaces() -> Outcome<Vec<String>> {
     let rank = |device: &DeviceInfo| {
         let usable = || device.gids.iter().filter(|row| row.usable);
         let works = device.port.state == PortState::Active && device.port.active_mtu.is_some();
@@ -165,9 +180,15 @@ fn first_usable() -> Outcome<String> {
             Some(2)
         }
     };
-    let candidates = Device::list()?;
-    let best = candidates.into_iter().filter(|device| rank(device).is_some()).min_by_key(rank);
-    best.map(|device| device.interface.name).ok_or_else(|| {
+    let mut devices = Device::list()?;
+    devices.retain(|device| rank(device).is_some());
+    devices.sort_by_key(rank);
+    Ok(devices.into_iter().map(|device| device.interface.name).collect())
+}
+
+/// The interface that suits best.
+pub(crate) fn first_usable() -> Outcome<String> {
+    usable_interfaces()?.into_iter().next().ok_or_else(|| {
         Failure::new(
             "no interface here can carry RoCE now: it takes an Ethernet interface that is up and \
              has an address (`roce devices` shows what there is). To try things without one, \
@@ -204,7 +225,8 @@ pub(crate) fn path_mtu(device: &Device, asked: Option<PathMtu>) -> Outcome<PathM
     .into())
 }
 
-fn print_counters(device: &Device) -> Outcome {
+/// Prints the counters that are not zero.
+pub(crate) fn print_counters(device: &Device) -> Outcome {
     for (name, count) in device.counters()?.into_iter().filter(|(_, count)| *count > 0) {
         eprintln!("{name:32} {count:>12}");
     }

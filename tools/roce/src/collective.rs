@@ -1,0 +1,380 @@
+//! `roce allreduce` and its relatives: collectives over a ring, measured as nccl-tests does.
+
+mod bench;
+mod desk;
+mod figures;
+mod info;
+mod job;
+mod knobs;
+mod options;
+mod place;
+mod progress;
+mod report;
+mod selector;
+mod steps;
+mod trace;
+mod values;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Subcommand;
+use roce_collectives::{Group, GroupConfig, Launch};
+use roce_io::OpenError;
+use roce_ring::Collective;
+use roce_verbs::{DeviceConfig, Trace};
+use serde_json::Value;
+
+use crate::failure::{Failure, Outcome};
+use crate::local::ring;
+use crate::traffic;
+use bench::{Bench, Office};
+use desk::Desk;
+use info::Info;
+use job::Job;
+use knobs::Knobs;
+use options::Options;
+use place::Place;
+use report::{Report, Style};
+use trace::{Event, Form};
+
+/// The collectives, a word each.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Sum vectors over a ring of ranks, and measure it as nccl-tests does (all_reduce_perf)
+    #[command(name = "allreduce", aliases = ["all-reduce", "all_reduce", "all_reduce_perf"])]
+    AllReduce(Options),
+    /// Give every rank the vectors of all (all_gather_perf)
+    #[command(name = "all-gather", aliases = ["allgather", "all_gather", "all_gather_perf"])]
+    AllGather(Options),
+    /// Sum vectors, and give every rank its part of the sum (reduce_scatter_perf)
+    #[command(name = "reduce-scatter")]
+    #[command(aliases = ["reducescatter", "reduce_scatter", "reduce_scatter_perf"])]
+    ReduceScatter(Options),
+    /// Give every rank the root's vector (broadcast_perf)
+    #[command(name = "broadcast", alias = "broadcast_perf")]
+    Broadcast(Options),
+    /// Sum vectors at the root (reduce_perf)
+    #[command(name = "reduce", alias = "reduce_perf")]
+    Reduce(Options),
+}
+
+const EXAMPLES: &str = "\
+All ranks here, in a private network that vanishes afterwards:
+  roce allreduce --local 3 -b 8 -e 64M -f 2
+  roce allreduce --local 3 -b 4 -e 4 --values rank --steps
+
+One rank on each machine, by hand or by a launcher (mpirun, srun, torchrun):
+  roce allreduce --rank 0 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
+  roce allreduce --rank 1 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
+  mpirun -n 3 --host a,b,c roce allreduce --root-address a:29500 -b 8 -e 64M -f 2
+
+Bandwidths are in 10^9 bytes a second: algbw is size / time, busbw what a link must have
+carried. What is measured must be the same on all ranks; one that differs is refused by name.
+NCCL_IB_HCA and other variables choose interfaces and more: --help lists them.";
+
+/// Runs the command.
+pub(crate) fn run(command: &Command) -> Outcome {
+    let (collective, options) = match command {
+        Command::AllReduce(options) => (Collective::AllReduce, options),
+        Command::AllGather(options) => (Collective::AllGather, options),
+        Command::ReduceScatter(options) => (Collective::ReduceScatter, options),
+        Command::Broadcast(options) => (Collective::Broadcast, options),
+        Command::Reduce(options) => (Collective::Reduce, options),
+    };
+    let job = options.job(collective)?;
+    let knobs = Knobs::from_environment().map_err(Failure::new)?;
+    match (options.local, options.local_rank) {
+        (Some(ranks), None) => {
+            Options::check_ranks(&job, ranks)?;
+            ring::run(ranks, u32::from(options.net.rails), options.net.link_mtu)
+        }
+        (Some(size), Some(rank)) => ring::within(|| {
+            let place = Place {
+                rank,
+                size,
+                root: ring::ROOT.to_owned(),
+                said_by: "--local".to_owned(),
+                first_on_host: rank == 0,
+            };
+            be_a_rank(options, &job, &knobs, &place)
+        }),
+        (None, _) => {
+            let launch = Launch::from_environment();
+            let place = Place::find(&options.place, knobs.root.as_deref(), launch)?;
+            Options::check_ranks(&job, place.size)?;
+            be_a_rank(options, &job, &knobs, &place).map_err(|failure| named(failure, &place))
+        }
+    }
+}
+
+/// Says which rank it was: launchers mix what ranks say.
+fn named(failure: Failure, place: &Place) -> Failure {
+    match failure {
+        Failure::Told(text) if place.size > 1 => {
+            Failure::Told(format!("rank {} stops: {text}", place.rank))
+        }
+        other => other,
+    }
+}
+
+fn be_a_rank(options: &Options, job: &Job, knobs: &Knobs, place: &Place) -> Outcome {
+    let info = Info::new(knobs, place.rank)?;
+    if place.rank == 0 {
+        info.version();
+    }
+    if place.first_on_host {
+        knobs.warnings.iter().for_each(|warning| info.warn(warning));
+    }
+    let (interfaces, why) = interfaces(options, knobs, place)?;
+    info.before(place, &interfaces, &why);
+    let trace = options.wants_trace().then(|| Trace::new(MOST_EVENTS));
+    let config = config(options, job, knobs, place, interfaces, trace.clone())?;
+    let files = Files::create(options, place)?;
+    let mut group = Group::join(config).map_err(explain)?;
+    info.after(&group, knobs.gid_index, knobs.qps_per_connection.unwrap_or(1));
+    let outcome = work(options, job, knobs, &mut group, trace.as_ref(), files);
+    if options.counters && place.rank == 0 {
+        group.devices().try_for_each(traffic::print_counters)?;
+    }
+    for device in group.devices() {
+        device.flush_capture()?;
+    }
+    let wrong = outcome?;
+    group.leave()?;
+    if wrong > 0 {
+        let much = if wrong == 1 { "1 element is" } else { &format!("{wrong} elements are") };
+        return Err(Failure::new(format!(
+            "{much} wrong. No network may do that: please report it with the command line, and with \
+             --pcap if it happens again"
+        )));
+    }
+    Ok(())
+}
+
+/// What a rank does in its group. Rank 0 learns how many elements were wrong.
+fn work(
+    options: &Options,
+    job: &Job,
+    knobs: &Knobs,
+    group: &mut Group,
+    trace: Option<&Trace>,
+    files: Files,
+) -> Outcome<u64> {
+    let devices: Vec<String> =
+        group.devices().map(|device| info::describe(device, knobs.gid_index)).collect();
+    let devices = if devices.is_empty() { "none".to_owned() } else { devices.join(", ") };
+    let (pid, host) = (std::process::id().to_string(), info::host_name());
+    group.report("device", &[("pid", pid), ("host", host), ("devices", devices)])?;
+    if group.rank() != 0 {
+        Bench::new(group, job, options.steps)?.run::<io::Stdout>(None)?;
+        tell_events(group, trace)?;
+        return Ok(0);
+    }
+    let mut desk = Desk::default();
+    let mut report = Report::new(options.style(), job, group.size(), io::stdout())?;
+    let average = options.average();
+    let office = Office { desk: &mut desk, report: &mut report, average };
+    Bench::new(group, job, options.steps)?.run(Some(office))?;
+    tell_events(group, trace)?;
+    if trace.is_some() {
+        desk.gather_traces(group)?;
+    }
+    show_more(options, desk, &mut report, group.size(), files.trace_json)?;
+    report.finish()?;
+    if let Some(mut file) = files.output {
+        writeln!(file, "{:#}", report.to_json())?;
+    }
+    Ok(report.wrong())
+}
+
+/// What was asked for beside the table.
+fn show_more(
+    options: &Options,
+    mut desk: Desk,
+    report: &mut Report<io::Stdout>,
+    ranks: u32,
+    trace_json: Option<File>,
+) -> Outcome {
+    let table = report.style() == Style::Table;
+    for line in desk.values_in_words(ranks) {
+        report.note(&line)?;
+        report.add("values", desk.values_in_json());
+    }
+    if options.steps {
+        report.text(&steps::table(&desk.steps))?;
+        report.add("steps", desk.steps.iter().map(steps::StepLine::to_json).collect());
+    }
+    if !options.wants_trace() {
+        return Ok(());
+    }
+    let events = trace::merge(std::mem::take(&mut desk.events));
+    if let Some(file) = trace_json {
+        let mut file = io::BufWriter::new(file);
+        for line in trace::lines(&events, Form::Json) {
+            writeln!(file, "{line}")?;
+        }
+        file.flush()?;
+    }
+    if let Some(form) = options.trace {
+        if table {
+            if form == Form::Text {
+                report.text(&format!("{}\n", trace::COLUMNS))?;
+            }
+            for line in trace::lines(&events, form) {
+                report.text(&format!("{line}\n"))?;
+            }
+        } else {
+            let lines = trace::lines(&events, Form::Json);
+            let parsed = lines.filter_map(|line| serde_json::from_str::<Value>(&line).ok());
+            report.add("trace", parsed.collect());
+        }
+    }
+    if desk.lost_events > 0 {
+        let (lost, most) = (desk.lost_events, MOST_EVENTS);
+        eprintln!("{lost} events are missing: ranks keep {most} each. Run less: -n 1 -w 0 -c 0");
+    }
+    Ok(())
+}
+
+/// Tells rank 0 what happened here.
+fn tell_events(group: &mut Group, trace: Option<&Trace>) -> Outcome {
+    let Some(trace) = trace else { return Ok(()) };
+    let events: Vec<Event> = group.timeline().iter().map(Event::from).collect();
+    for text in trace::pack(&events) {
+        group.report("trace", &[("events", text)])?;
+    }
+    Ok(group.report("traced", &[("lost", trace.lost().to_string())])?)
+}
+
+/// The interfaces to use, and why these.
+fn interfaces(options: &Options, knobs: &Knobs, place: &Place) -> Outcome<(Vec<String>, String)> {
+    if place.size == 1 {
+        return Ok((Vec::new(), "one rank needs none".to_owned()));
+    }
+    let usable = traffic::usable_interfaces()?;
+    let none = |name: &str, selector: &selector::Selector| {
+        let there_are = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
+        Failure::new(format!(
+            "{name}={selector} matches no interface that can carry RoCE now (there are: {there_are}). \
+             Names here are those of interfaces: `roce devices` lists them"
+        ))
+    };
+    if let Some(selector) = &knobs.hca {
+        let picked = selector.pick(&usable);
+        let picked = (!picked.is_empty()).then_some(picked);
+        let picked = picked.ok_or_else(|| none("NCCL_IB_HCA", selector))?;
+        return Ok((picked, format!("NCCL_IB_HCA={selector}")));
+    }
+    if let Some(selector) = &knobs.ifname {
+        let first = selector.pick(&usable).into_iter().next();
+        let first = first.ok_or_else(|| none("NCCL_SOCKET_IFNAME", selector))?;
+        return Ok((vec![first], format!("the first of NCCL_SOCKET_IFNAME={selector}")));
+    }
+    if options.local_rank.is_some() {
+        let all = (0..u32::from(options.net.rails)).map(ring::interface).collect();
+        return Ok((all, "all that this private host has".to_owned()));
+    }
+    let first = traffic::first_usable()?;
+    Ok((vec![first], "the first that can carry RoCE; NCCL_IB_HCA chooses others".to_owned()))
+}
+
+fn config(
+    options: &Options,
+    job: &Job,
+    knobs: &Knobs,
+    place: &Place,
+    interfaces: Vec<String>,
+    trace: Option<Trace>,
+) -> Outcome<GroupConfig> {
+    let net = &options.net;
+    let usual = GroupConfig::new(place.rank, place.size, place.root.clone());
+    let device = DeviceConfig {
+        trains: net.trains.into(),
+        capture: net.pcap.clone().filter(|_| place.rank == 0),
+        // Each packet arrives once, so the dice are thrown once.
+        faults: net.faults.any().then(|| net.faults.of_receiver(place.rank)),
+        trace,
+        ..DeviceConfig::default()
+    };
+    let steps = if options.steps { step_records(job, place.size) } else { 0 };
+    Ok(GroupConfig {
+        interfaces,
+        gid_index: knobs.gid_index,
+        qps_per_connection: knobs.qps_per_connection.unwrap_or(usual.qps_per_connection),
+        split: knobs.split,
+        slots: net.slots,
+        slot_bytes: net.slot_bytes,
+        small_limit: net.small_limit.min(net.slot_bytes),
+        ack_timeout: knobs.ack_timeout.unwrap_or(usual.ack_timeout),
+        retry_count: knobs.retry_count.unwrap_or(usual.retry_count),
+        traffic_class: knobs.traffic_class.unwrap_or(usual.traffic_class),
+        path_mtu: net.mtu,
+        device,
+        timeout: Duration::from_secs(options.timeout),
+        job: job.fields(),
+        steps,
+        ..usual
+    })
+}
+
+/// Room for the steps of all timed operations of a size, and the barriers between, within reason.
+fn step_records(job: &Job, ranks: u32) -> usize {
+    let of_one = 4 * u64::from(ranks);
+    let all = job.iterations.saturating_mul(of_one).saturating_add(of_one);
+    usize::try_from(all).unwrap_or(usize::MAX).min(MOST_STEP_RECORDS)
+}
+
+/// Names the way out that this command has where a right is missing.
+fn explain(error: roce_collectives::Error) -> Failure {
+    use roce_collectives::Error::Verbs;
+    match error {
+        Verbs(roce_verbs::Error::Open(OpenError::NotPermitted { .. })) => {
+            Failure::new(format!("{error}. To try things without any right, use --local"))
+        }
+        _ => error.into(),
+    }
+}
+
+/// Files that are written at the end: those that cannot be are told at the start.
+struct Files {
+    output: Option<File>,
+    trace_json: Option<File>,
+}
+
+impl Files {
+    fn create(options: &Options, place: &Place) -> Outcome<Self> {
+        let create = |path: &Option<std::path::PathBuf>| match path {
+            Some(path) if place.rank == 0 => {
+                let file = File::create(path);
+                let told = |error| Failure::of(format!("writing {}", path.display()), error);
+                file.map(Some).map_err(told)
+            }
+            _ => Ok(None),
+        };
+        // The device writes it anew.
+        drop(create(&options.net.pcap)?);
+        Ok(Self { output: create(&options.output_file)?, trace_json: create(&options.trace_json)? })
+    }
+}
+
+/// Events that a rank keeps for `--trace`.
+const MOST_EVENTS: usize = 1 << 16;
+const MOST_STEP_RECORDS: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_help_says_what_each_option_and_each_variable_does() {
+        let mut command = crate::cli::Cli::command();
+        command.build();
+        let allreduce = command.find_subcommand_mut("allreduce").expect("the command exists");
+        let help = allreduce.render_long_help().to_string();
+        // It would otherwise stand there twice for every possible value.
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "a line is too long");
+        insta::assert_snapshot!("roce_allreduce", help);
+    }
+}

@@ -1,0 +1,272 @@
+//! The job, run by one rank: `docs/ring-protocol.md`, "The bench job".
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use roce_collectives::{Buffer, BufferSlice, Group};
+use roce_ring::Collective;
+
+use super::desk::{Average, Desk};
+use super::job::{Blocking, Case, Job, Placement};
+use super::progress::Progress;
+use super::report::{Report, Row};
+use super::steps::StepTimes;
+use super::values::{self, Values};
+use crate::failure::Outcome;
+
+/// A rank at work.
+#[derive(Debug)]
+pub(crate) struct Bench<'a> {
+    group: &'a mut Group,
+    job: &'a Job,
+    input: Buffer,
+    output: Buffer,
+    progress: Progress,
+    with_steps: bool,
+    /// Operations so far: the number of the next one.
+    operations: u64,
+    block: Vec<u8>,
+}
+
+/// Where input and output of a size lie in one placement.
+#[derive(Debug)]
+struct Layout {
+    case: Case,
+    input: BufferSlice,
+    output: BufferSlice,
+}
+
+/// What a rank measured itself.
+struct Own {
+    nanoseconds: u64,
+    wrong: Option<u64>,
+    first: Option<String>,
+    steps: Vec<StepTimes>,
+}
+
+/// Rank 0's part of the work.
+#[derive(Debug)]
+pub(crate) struct Office<'a, W> {
+    pub(crate) desk: &'a mut Desk,
+    pub(crate) report: &'a mut Report<W>,
+    pub(crate) average: Average,
+}
+
+impl<'a> Bench<'a> {
+    /// Makes the two buffers that all sizes share.
+    ///
+    /// # Errors
+    /// When there is not so much memory.
+    pub(crate) fn new(group: &'a mut Group, job: &'a Job, with_steps: bool) -> Outcome<Self> {
+        let cases = job.cases(group.size());
+        let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
+        let (input, output) = (group.buffer(longest)?, group.buffer(longest)?);
+        let progress = Progress::new(group.rank());
+        let block = vec![0; BLOCK];
+        Ok(Self { group, job, input, output, progress, with_steps, operations: 0, block })
+    }
+
+    /// Runs everything; with an office, prints each size when it is through.
+    ///
+    /// # Errors
+    /// When a rank fails, or the report cannot be written.
+    pub(crate) fn run<W: Write>(mut self, mut office: Option<Office<'_, W>>) -> Outcome {
+        let mut introduced = false;
+        for case in self.job.cases(self.group.size()) {
+            let mut halves = [None, None];
+            for (placement, half) in [Placement::Out, Placement::In].into_iter().zip(&mut halves) {
+                if !self.job.placements.all().contains(&placement) {
+                    continue;
+                }
+                let own = self.measure(&case, placement)?;
+                self.tell(&case, placement, &own)?;
+                if let Some(Office { desk, average, .. }) = &mut office {
+                    *half = Some(desk.measured(self.group, &case, placement, *average)?);
+                }
+            }
+            self.progress.end();
+            if let Some(Office { desk, report, .. }) = &mut office {
+                if !introduced {
+                    report.introduce(desk.members(self.group.size()))?;
+                    introduced = true;
+                }
+                let [out, within] = halves;
+                report.row(Row { case, out, within })?;
+            }
+        }
+        self.barrier()
+    }
+
+    /// One size in one placement.
+    fn measure(&mut self, case: &Case, placement: Placement) -> Outcome<Own> {
+        let layout = self.lay_out(case, placement)?;
+        let Job { iterations, warmup, check, .. } = *self.job;
+        let title = format!("{} bytes, {} of place", case.size, placement.name());
+        self.progress.begin(title.replace("in of", "in"), warmup + iterations + check);
+        self.prepare(&layout)?;
+        for _ in 0..warmup {
+            self.perform(&layout)?;
+        }
+        self.barrier()?;
+        // Those of the warm-up are not wanted.
+        drop(self.group.steps());
+        let first = self.operations;
+        let took = self.time(&layout, iterations)?;
+        let steps = self.take_steps(first);
+        let (mut wrong, mut value) = (0_u64, None);
+        for _ in 0..check {
+            self.prepare(&layout)?;
+            self.perform(&layout)?;
+            wrong = wrong.saturating_add(self.count_wrong(&layout)?);
+        }
+        if self.job.values == Values::Rank {
+            value = self.first_element(&layout)?;
+        }
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / iterations.max(1);
+        Ok(Own { nanoseconds, wrong: (check > 0).then_some(wrong), first: value, steps })
+    }
+
+    /// The timed operations.
+    fn time(&mut self, layout: &Layout, iterations: u64) -> Outcome<Duration> {
+        let begun = Instant::now();
+        let mut between = Duration::ZERO;
+        for _ in 0..iterations {
+            self.perform(layout)?;
+            match self.job.blocking {
+                Blocking::No => {}
+                Blocking::Barrier => self.barrier()?,
+                Blocking::UntimedBarrier => {
+                    let paused = Instant::now();
+                    self.barrier()?;
+                    between += paused.elapsed();
+                }
+            }
+        }
+        Ok(begun.elapsed().saturating_sub(between))
+    }
+
+    /// The steps of the timed operations, without those of the barriers between.
+    fn take_steps(&mut self, first: u64) -> Vec<StepTimes> {
+        if !self.with_steps {
+            return Vec::new();
+        }
+        let every = if self.job.blocking == Blocking::No { 1 } else { 2 };
+        let is_timed =
+            |operation: u64| operation.checked_sub(first).is_some_and(|since| since % every == 0);
+        let records = self.group.steps().into_iter();
+        StepTimes::of(records.filter(|record| is_timed(record.operation)))
+    }
+
+    fn perform(&mut self, layout: &Layout) -> Outcome {
+        self.operations += 1;
+        self.group.perform(&layout.case.operation, &layout.input, &layout.output)?;
+        self.progress.step();
+        Ok(())
+    }
+
+    fn barrier(&mut self) -> Outcome {
+        self.operations += 1;
+        Ok(self.group.barrier()?)
+    }
+
+    fn lay_out(&self, case: &Case, placement: Placement) -> Outcome<Layout> {
+        let (input_len, output_len) = (case.input_len(), case.output_len());
+        let rank = u64::from(self.group.rank());
+        let (input, output) = match (placement, case.operation.collective) {
+            (Placement::Out, _) => {
+                (self.input.slice(..input_len)?, self.output.slice(..output_len)?)
+            }
+            (Placement::In, Collective::AllGather) => {
+                let own = rank * input_len;
+                (self.output.slice(own..own + input_len)?, self.output.slice(..output_len)?)
+            }
+            (Placement::In, Collective::ReduceScatter) => {
+                let own = rank * output_len;
+                (self.output.slice(..input_len)?, self.output.slice(own..own + output_len)?)
+            }
+            (Placement::In, _) => {
+                (self.output.slice(..input_len)?, self.output.slice(..output_len)?)
+            }
+        };
+        Ok(Layout { case: *case, input, output })
+    }
+
+    /// Clears the output, then fills the input: in place the input survives.
+    fn prepare(&mut self, layout: &Layout) -> Outcome {
+        let values = self.job.values;
+        let operation = layout.case.operation;
+        let rank = self.group.rank();
+        each_block(&mut self.block, &layout.output, |slice, offset, block| {
+            block.fill(0);
+            Ok(slice.buffer().write(offset, block)?)
+        })?;
+        let (start, element) = (layout.input.offset(), operation.data_type.size() as u64);
+        each_block(&mut self.block, &layout.input, |slice, offset, block| {
+            values.fill(&operation, rank, (offset - start) / element, block);
+            Ok(slice.buffer().write(offset, block)?)
+        })
+    }
+
+    fn count_wrong(&mut self, layout: &Layout) -> Outcome<u64> {
+        let values = self.job.values;
+        let (rank, ranks) = (self.group.rank(), self.group.size());
+        let element = layout.case.operation.data_type.size() as u64;
+        let start = layout.output.offset();
+        let mut wrong = 0;
+        each_block(&mut self.block, &layout.output, |slice, offset, block| {
+            slice.buffer().read(offset, block)?;
+            let first = (offset - start) / element;
+            wrong += values.wrong_elements(&layout.case, rank, ranks, first, block);
+            Ok(())
+        })?;
+        Ok(wrong)
+    }
+
+    /// The output's first element in words, where this rank has one.
+    fn first_element(&self, layout: &Layout) -> Outcome<Option<String>> {
+        let operation = layout.case.operation;
+        let ends_with_it =
+            operation.collective != Collective::Reduce || operation.root == self.group.rank();
+        let mut element = [0; 8];
+        let element = &mut element[..operation.data_type.size()];
+        if !ends_with_it || layout.output.len() < element.len() as u64 {
+            return Ok(None);
+        }
+        layout.output.buffer().read(layout.output.offset(), element)?;
+        Ok(Some(values::in_words(operation.data_type, element)))
+    }
+
+    /// Tells rank 0.
+    fn tell(&mut self, case: &Case, placement: Placement, own: &Own) -> Outcome {
+        // Steps first: when the time is there, they are.
+        for times in &own.steps {
+            self.group.report("step", &times.fields(case.size, placement))?;
+        }
+        let mut fields = vec![
+            ("size", case.size.to_string()),
+            ("placement", placement.name().to_owned()),
+            ("nanoseconds", own.nanoseconds.to_string()),
+        ];
+        fields.extend(own.wrong.map(|wrong| ("wrong", wrong.to_string())));
+        fields.extend(own.first.clone().map(|first| ("first", first)));
+        Ok(self.group.report("time", &fields)?)
+    }
+}
+
+/// Goes through a slice block by block; offsets are those in the slice's buffer.
+fn each_block(
+    block: &mut [u8],
+    slice: &BufferSlice,
+    mut work: impl FnMut(&BufferSlice, u64, &mut [u8]) -> Outcome,
+) -> Outcome {
+    let mut done = 0;
+    while done < slice.len() {
+        let len = (slice.len() - done).min(block.len() as u64);
+        work(slice, slice.offset() + done, &mut block[..len as usize])?;
+        done += len;
+    }
+    Ok(())
+}
+
+/// Whole elements of every type, and little enough for the cache.
+const BLOCK: usize = 64 << 10;

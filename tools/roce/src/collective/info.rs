@@ -1,0 +1,132 @@
+//! `NCCL_DEBUG`: which path was chosen, told loudly.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use roce_collectives::Group;
+use roce_verbs::Device;
+
+use super::knobs::{Knobs, Level};
+use super::place::Place;
+use crate::failure::{Failure, Outcome};
+
+/// Who tells, and where.
+#[derive(Debug)]
+pub(crate) struct Info {
+    level: Level,
+    lead: String,
+    file: Option<File>,
+}
+
+impl Info {
+    /// For one rank. The file, if one is asked for, is made here.
+    pub(crate) fn new(knobs: &Knobs, rank: u32) -> Outcome<Self> {
+        let (host, pid) = (host_name(), std::process::id());
+        let file = match knobs.debug_file.as_deref().filter(|_| knobs.debug > Level::Silent) {
+            Some(template) => {
+                let path = template.replace("%h", &host).replace("%p", &pid.to_string());
+                let file = File::create(&path);
+                Some(file.map_err(|error| Failure::of(format!("writing {path}"), error))?)
+            }
+            None => None,
+        };
+        let lead = format!("{host}:{pid}:{} [{rank}] ROCE", nix::unistd::gettid());
+        Ok(Self { level: knobs.debug, lead, file })
+    }
+
+    /// Tells what can not be honoured, whatever the level.
+    pub(crate) fn warn(&self, text: &str) {
+        self.write(&format!("{} WARN {text}", self.lead));
+    }
+
+    /// Tells the version, at every level but silence.
+    pub(crate) fn version(&self) {
+        if self.level >= Level::Version {
+            self.write(&format!("roce version {}", env!("CARGO_PKG_VERSION")));
+        }
+    }
+
+    fn info(&self, text: &str) {
+        if self.level >= Level::Info {
+            self.write(&format!("{} INFO {text}", self.lead));
+        }
+    }
+
+    fn write(&self, line: &str) {
+        // In one piece: several ranks may share a terminal.
+        let line = format!("{line}\n");
+        // Whoever closed our standard error does not want to hear it.
+        let _ = match &self.file {
+            Some(file) => (&*file).write_all(line.as_bytes()),
+            None => io::stderr().write_all(line.as_bytes()),
+        };
+    }
+
+    /// What is known before the ranks meet.
+    pub(crate) fn before(&self, place: &Place, interfaces: &[String], why: &str) {
+        self.info(&format!(
+            "rank {} of {}, said by {}; the ranks meet at {}",
+            place.rank, place.size, place.said_by, place.root
+        ));
+        self.info(&format!("interfaces: {} ({why})", interfaces.join(", ")));
+        let variables = std::env::vars_os().map(|(name, value)| {
+            (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
+        });
+        for (name, value) in variables.filter(|(name, _)| name.starts_with("NCCL_")) {
+            self.info(&format!("{name} is set to {value}"));
+        }
+    }
+
+    /// What is known when they have.
+    pub(crate) fn after(&self, group: &Group, gid_index: Option<u8>, qps: u32) {
+        if self.level < Level::Info {
+            return;
+        }
+        let geometry = group.geometry();
+        let settings = geometry.settings();
+        for device in group.devices() {
+            self.info(&format!("rail {}", describe(device, gid_index)));
+        }
+        let rails = group.interfaces().len().max(1);
+        let spread = if settings.split { "every piece over all" } else { "pieces in turn" };
+        self.info(&format!(
+            "lanes: {} to each neighbour ({rails} interface(s) x {qps} queue pair(s)), {spread}",
+            settings.lanes
+        ));
+        let size = group.size();
+        let ring: Vec<String> = (0..size.min(16)).map(|rank| rank.to_string()).collect();
+        let more = if size > 16 { " -> ..." } else { "" };
+        self.info(&format!(
+            "algorithm Ring, protocol Simple: {}{more} -> 0; I am between {} and {}",
+            ring.join(" -> "),
+            geometry.previous(),
+            geometry.next()
+        ));
+        self.info(&format!(
+            "up to {} bytes go the small way (whole contributions), more in chunks and pieces of up \
+             to {} bytes; {} slots per lane, {} bytes registered",
+            settings.small_limit,
+            settings.slot_bytes,
+            settings.slots,
+            group.registered_bytes()
+        ));
+    }
+}
+
+/// An interface as the list of devices and the log show it.
+pub(crate) fn describe(device: &Device, gid_index: Option<u8>) -> String {
+    let name = device.interface();
+    let index = gid_index.or_else(|| device.default_gid_index().ok().flatten());
+    let table = device.gid_table().unwrap_or_default();
+    let gid = table.iter().find(|row| Some(row.index) == index);
+    let gid = gid.map_or("?".to_owned(), |row| format!("{} {}", row.index, row.gid));
+    let mtu = device.port().ok().and_then(|port| port.active_mtu);
+    let mtu = mtu.map_or("?".to_owned(), |mtu| mtu.bytes().to_string());
+    format!("[{name}] GID {gid} MTU {mtu}")
+}
+
+/// What this host calls itself.
+pub(crate) fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,328 @@
+//! The work of a run: which operations of which sizes, how often. All ranks must agree on it.
+
+use roce_ring::{Collective, DataType, Operation, ReduceOp};
+
+use super::values::Values;
+
+/// What all ranks do; `docs/ring-protocol.md` says in which order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) collective: Collective,
+    /// One type, or every type.
+    pub(crate) data_type: Option<DataType>,
+    /// One operator, or every operator.
+    pub(crate) op: Option<ReduceOp>,
+    /// One root, or every rank in turn.
+    pub(crate) root: Option<u32>,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+    pub(crate) progression: Progression,
+    pub(crate) iterations: u64,
+    pub(crate) warmup: u64,
+    pub(crate) check: u64,
+    pub(crate) placements: Placements,
+    pub(crate) blocking: Blocking,
+    pub(crate) values: Values,
+}
+
+/// How one size follows from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progression {
+    Factor(u64),
+    Step(u64),
+}
+
+/// Where outputs lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Beside the input.
+    Out,
+    /// On the input.
+    In,
+}
+
+/// Which placements are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Placements {
+    Both,
+    Out,
+    In,
+}
+
+/// What ranks do between one timed operation and the next: nccl-tests' numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blocking {
+    /// 0, and 2: nothing.
+    No,
+    /// 1: a barrier, which is timed too.
+    Barrier,
+    /// 3: a barrier that is not.
+    UntimedBarrier,
+}
+
+/// One line of the table to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Case {
+    pub(crate) operation: Operation,
+    /// Bytes, as printed.
+    pub(crate) size: u64,
+}
+
+impl Job {
+    /// What ranks tell each other about it, key by key.
+    pub(crate) fn fields(&self) -> Vec<(String, String)> {
+        const ALL: &str = "all";
+        let name = |name: Option<&str>| name.unwrap_or(ALL).to_owned();
+        let progression = match self.progression {
+            Progression::Factor(factor) => ("factor", factor.to_string()),
+            Progression::Step(step) => ("step", step.to_string()),
+        };
+        let mut fields = vec![
+            ("collective", self.collective.name().to_owned()),
+            ("type", name(self.data_type.map(DataType::name))),
+            ("op", name(self.op.map(ReduceOp::name))),
+            ("root", self.root.map_or(ALL.to_owned(), |root| root.to_string())),
+            ("min", self.min.to_string()),
+            ("max", self.max.to_string()),
+            progression,
+            ("iterations", self.iterations.to_string()),
+            ("warmup", self.warmup.to_string()),
+            ("check", self.check.to_string()),
+            ("placement", self.placements.name().to_owned()),
+        ];
+        // What differs from the protocol's job is said only then: other programs know it not.
+        match self.blocking {
+            Blocking::No => {}
+            Blocking::Barrier => fields.push(("blocking", "1".to_owned())),
+            Blocking::UntimedBarrier => fields.push(("blocking", "3".to_owned())),
+        }
+        if self.values != Values::Pattern {
+            fields.push(("values", self.values.name().to_owned()));
+        }
+        fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// The sizes asked for, in bytes, from the smallest.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> {
+        let Self { progression, max, .. } = *self;
+        let next = move |bytes: &u64| {
+            let next = match progression {
+                Progression::Factor(factor) => bytes.checked_mul(factor)?,
+                Progression::Step(step) => bytes.checked_add(step)?,
+            };
+            // Twice nothing is nothing.
+            (next > *bytes && next <= max).then_some(next)
+        };
+        std::iter::successors((self.min <= max).then_some(self.min), next)
+    }
+
+    /// Every line of the table for `ranks` ranks, in its order.
+    pub(crate) fn cases(&self, ranks: u32) -> Vec<Case> {
+        let types = self.data_type.map_or(DataType::ALL.to_vec(), |one| vec![one]);
+        let ops = self.op.map_or(ReduceOp::ALL.to_vec(), |one| vec![one]);
+        let roots = self.root.map_or((0..ranks).collect(), |one| vec![one]);
+        let mut cases = Vec::new();
+        for data_type in types {
+            for &op in &ops {
+                for &root in &roots {
+                    let case =
+                        |bytes| Case::new(self.collective, data_type, op, root, bytes, ranks);
+                    cases.extend(self.sizes().map(case));
+                }
+            }
+        }
+        cases
+    }
+}
+
+impl Case {
+    fn new(
+        collective: Collective,
+        data_type: DataType,
+        op: ReduceOp,
+        root: u32,
+        bytes: u64,
+        ranks: u32,
+    ) -> Self {
+        let element = data_type.size() as u64;
+        let elements = bytes / element;
+        let (count, parts) = match collective {
+            Collective::AllGather | Collective::ReduceScatter => {
+                let part = elements / u64::from(ranks);
+                // Parts begin at multiples of 16 bytes, as in nccl-tests.
+                (part - part % (16 / element), u64::from(ranks))
+            }
+            _ => (elements, 1),
+        };
+        let operation = Operation { collective, data_type, op, root, count };
+        Self { operation, size: count * parts * element }
+    }
+
+    /// Bytes of the input of each rank.
+    pub(crate) fn input_len(&self) -> u64 {
+        match self.operation.collective {
+            Collective::AllGather => self.part_len(),
+            _ => self.size,
+        }
+    }
+
+    /// Bytes of the output of each rank.
+    pub(crate) fn output_len(&self) -> u64 {
+        match self.operation.collective {
+            Collective::ReduceScatter => self.part_len(),
+            _ => self.size,
+        }
+    }
+
+    fn part_len(&self) -> u64 {
+        self.operation.count * self.operation.data_type.size() as u64
+    }
+
+    /// What the table shows as the operator.
+    pub(crate) fn op_name(&self) -> &'static str {
+        let Operation { collective, op, .. } = self.operation;
+        if collective.reduces() { op.name() } else { "none" }
+    }
+
+    /// What the table shows as the root.
+    pub(crate) fn root_shown(&self) -> i64 {
+        if self.operation.collective.has_root() { self.operation.root.into() } else { -1 }
+    }
+
+    /// Gigabytes (10^9) a second: of the data, and of what a link must carry at the least.
+    pub(crate) fn bandwidths(&self, seconds: f64, ranks: u32) -> (f64, f64) {
+        if seconds <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let algorithm = self.size as f64 / 1e9 / seconds;
+        let ranks = f64::from(ranks);
+        let factor = match self.operation.collective {
+            Collective::AllReduce => 2.0 * (ranks - 1.0) / ranks,
+            Collective::AllGather | Collective::ReduceScatter => (ranks - 1.0) / ranks,
+            _ => 1.0,
+        };
+        (algorithm, algorithm * factor)
+    }
+}
+
+impl Placement {
+    /// Its name in reports.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::In => "in",
+        }
+    }
+}
+
+impl Placements {
+    /// Its name among the job's fields.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Out => "out",
+            Self::In => "in",
+        }
+    }
+
+    /// Them, in the order in which they are measured.
+    pub(crate) const fn all(self) -> &'static [Placement] {
+        match self {
+            Self::Both => &[Placement::Out, Placement::In],
+            Self::Out => &[Placement::Out],
+            Self::In => &[Placement::In],
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn example() -> Job {
+    Job {
+        collective: Collective::AllReduce,
+        data_type: Some(DataType::F32),
+        op: Some(ReduceOp::Sum),
+        root: Some(0),
+        min: 8,
+        max: 64,
+        progression: Progression::Factor(2),
+        iterations: 20,
+        warmup: 1,
+        check: 1,
+        placements: Placements::Both,
+        blocking: Blocking::No,
+        values: Values::Pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(min: u64, max: u64, progression: Progression) -> Vec<u64> {
+        Job { min, max, progression, ..example() }.sizes().collect()
+    }
+
+    #[test]
+    fn sizes_grow_to_the_largest_and_end() {
+        assert_eq!(sizes(8, 64, Progression::Factor(2)), [8, 16, 32, 64]);
+        assert_eq!(sizes(8, 63, Progression::Factor(2)), [8, 16, 32]);
+        assert_eq!(sizes(8, 20, Progression::Step(5)), [8, 13, 18]);
+        assert_eq!(sizes(0, 64, Progression::Factor(2)), [0]);
+        assert_eq!(sizes(0, 2, Progression::Step(1)), [0, 1, 2]);
+        assert_eq!(sizes(u64::MAX / 2, u64::MAX, Progression::Factor(3)), [u64::MAX / 2]);
+        assert_eq!(sizes(9, 8, Progression::Step(1)), [0; 0]);
+    }
+
+    #[test]
+    fn the_job_is_told_as_the_protocol_says_and_no_more() {
+        let text: Vec<String> =
+            example().fields().iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let expected = "collective=allreduce type=float op=sum root=0 min=8 max=64 factor=2 \
+                        iterations=20 warmup=1 check=1 placement=both";
+        assert_eq!(text.join(" "), expected);
+        let more = Job { blocking: Blocking::Barrier, values: Values::Rank, ..example() };
+        let fields = more.fields();
+        assert_eq!(fields[fields.len() - 2..][0], ("blocking".into(), "1".into()));
+        assert_eq!(fields[fields.len() - 1], ("values".into(), "rank".into()));
+    }
+
+    #[test]
+    fn counts_are_those_of_nccl_tests() {
+        let case = |collective, data_type, bytes| {
+            Case::new(collective, data_type, ReduceOp::Sum, 0, bytes, 3)
+        };
+        let whole = case(Collective::AllReduce, DataType::F32, 11);
+        assert_eq!((whole.operation.count, whole.size), (2, 8));
+        assert_eq!((whole.input_len(), whole.output_len()), (8, 8));
+        // 1000 / 4 / 3 = 83, rounded down to whole 16 bytes: 80.
+        let gathered = case(Collective::AllGather, DataType::F32, 1000);
+        assert_eq!((gathered.operation.count, gathered.size), (80, 960));
+        assert_eq!((gathered.input_len(), gathered.output_len()), (320, 960));
+        let scattered = case(Collective::ReduceScatter, DataType::I8, 40);
+        assert_eq!((scattered.operation.count, scattered.size), (0, 0));
+        let scattered = case(Collective::ReduceScatter, DataType::F64, 1000);
+        assert_eq!((scattered.input_len(), scattered.output_len()), (960, 320));
+    }
+
+    #[test]
+    fn bandwidths_are_those_of_nccl_tests() {
+        let of = |collective| {
+            let case = Case::new(collective, DataType::F32, ReduceOp::Sum, 0, 48_000, 4);
+            case.bandwidths(48e-6, 4)
+        };
+        assert_eq!(of(Collective::AllReduce), (1.0, 1.5));
+        assert_eq!(of(Collective::AllGather), (1.0, 0.75));
+        assert_eq!(of(Collective::Broadcast), (1.0, 1.0));
+        let case = Case::new(Collective::Reduce, DataType::F32, ReduceOp::Sum, 0, 8, 4);
+        assert_eq!(case.bandwidths(0.0, 4), (0.0, 0.0));
+    }
+
+    #[test]
+    fn all_types_operators_and_roots_are_gone_through() {
+        let job = Job { data_type: None, op: None, collective: Collective::Reduce, ..example() };
+        assert_eq!(job.cases(3).len(), 10 * 5 * 4);
+        let job = Job { root: None, collective: Collective::Reduce, ..example() };
+        let roots: Vec<_> = job.cases(3).iter().map(Case::root_shown).collect();
+        assert_eq!(roots, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
+    }
+}

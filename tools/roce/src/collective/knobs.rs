@@ -1,0 +1,359 @@
+//! The variables that people know from NCCL: one table says what each does here, and does it.
+
+use super::selector::Selector;
+
+/// What the variables ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Knobs {
+    pub(crate) hca: Option<Selector>,
+    pub(crate) ifname: Option<Selector>,
+    pub(crate) gid_index: Option<u8>,
+    pub(crate) traffic_class: Option<u8>,
+    pub(crate) ack_timeout: Option<u8>,
+    pub(crate) retry_count: Option<u8>,
+    pub(crate) qps_per_connection: Option<u32>,
+    pub(crate) split: bool,
+    pub(crate) root: Option<String>,
+    pub(crate) debug: Level,
+    pub(crate) debug_file: Option<String>,
+    /// What could not be honoured, each in one line.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// How much is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    #[default]
+    Silent,
+    Version,
+    Warn,
+    Info,
+}
+
+/// One variable.
+struct Knob {
+    name: &'static str,
+    /// Lines of help.
+    does: &'static str,
+    /// Takes its value, or says what is wrong with it and what to do.
+    turn: fn(&mut Knobs, &str) -> Result<(), String>,
+}
+
+const KNOBS: &[Knob] = &[
+    Knob {
+        name: "NCCL_IB_HCA",
+        does: "Interfaces to use, each a rail of its own: eth0,eth1 (prefixes),\n\
+               =eth0 (exactly), ^eth0 (all others), eth0:1 (with its only port).\n\
+               Names are those of interfaces: roce devices lists them",
+        turn: |knobs, value| {
+            knobs.hca = Some(Selector::parse(value, true)?);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_SOCKET_IFNAME",
+        does: "Written alike; where NCCL_IB_HCA is not set, the first that matches is\n\
+               used. Ranks meet at the root address, whatever this says",
+        turn: |knobs, value| {
+            knobs.ifname = Some(Selector::parse(value, false)?);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_COMM_ID",
+        does: "Where rank 0 listens, HOST:PORT, if --root-address does not say it",
+        turn: |knobs, value| {
+            knobs.root = Some(value.to_owned());
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_GID_INDEX",
+        does: "Row of the GID table; -1: the first IPv4 address, else IPv6",
+        turn: |knobs, value| {
+            if value.trim() != "-1" {
+                knobs.gid_index = Some(number(value, 0, 255)? as u8);
+            }
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_TC",
+        does: "Traffic class of every packet (IPv4: type of service), 0 to 255",
+        turn: |knobs, value| {
+            knobs.traffic_class = Some(number(value, 0, 255)? as u8);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_SL",
+        does: "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
+               set here: any other is warned about",
+        turn: |knobs, value| {
+            if number(value, 0, 15)? != 0 {
+                let why = "no VLAN priority is set here, so a service level changes nothing; set \
+                           one on the VLAN interface (ip link ... egress-qos-map)";
+                knobs.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
+            }
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_TIMEOUT",
+        does: "Wait for an acknowledgement, 4.096 us * 2^N, 1 to 31 (14)",
+        turn: |knobs, value| {
+            knobs.ack_timeout = Some(number(value, 1, 31)? as u8);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_RETRY_CNT",
+        does: "How often to send again after silence before giving up, 0 to 7 (7)",
+        turn: |knobs, value| {
+            knobs.retry_count = Some(number(value, 0, 7)? as u8);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_QPS_PER_CONNECTION",
+        does: "Queue pairs to each neighbour over each interface, 1 to 128 (1)",
+        turn: |knobs, value| {
+            knobs.qps_per_connection = Some(number(value, 1, 128)? as u32);
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_IB_SPLIT_DATA_ON_QPS",
+        does: "1: spread every piece over all queue pairs; 0: pieces in turn (0)",
+        turn: |knobs, value| {
+            knobs.split = number(value, 0, 1)? == 1;
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_ALGO",
+        does: "Ring, which is all there is; what leaves no ring is refused",
+        turn: |_, value| allowed(value, "ring", "the ring is the only algorithm here; say Ring"),
+    },
+    Knob {
+        name: "NCCL_PROTO",
+        does: "Simple, which is what ours is most like; LL and LL128 alone are refused",
+        turn: |_, value| {
+            allowed(value, "simple", "LL and LL128 are not for networks like this; say Simple")
+        },
+    },
+    Knob {
+        name: "NCCL_NET",
+        does: "IB; anything else is refused, for this is RDMA alone",
+        turn: |_, value| match value.trim().to_lowercase().as_str() {
+            "ib" => Ok(()),
+            _ => Err("there is no other network than IB (which RoCE is) here; unset it".to_owned()),
+        },
+    },
+    Knob {
+        name: "NCCL_IB_DISABLE",
+        does: "0; 1 is refused, for this is RDMA alone",
+        turn: |_, value| match number(value, 0, 1)? {
+            0 => Ok(()),
+            _ => Err("without RDMA nothing is left here; unset it".to_owned()),
+        },
+    },
+    Knob {
+        name: "NCCL_DEBUG",
+        does: "VERSION, WARN, or INFO: which path was chosen (interfaces, GIDs, queue\n\
+               pairs, limits, the ring's order, MTU), on standard error",
+        turn: |knobs, value| {
+            knobs.debug = match value.trim().to_uppercase().as_str() {
+                "VERSION" => Level::Version,
+                "WARN" => Level::Warn,
+                "INFO" => Level::Info,
+                "TRACE" | "ABORT" => {
+                    let what = "tells as much as INFO does; --trace tells of every packet's work";
+                    knobs.warnings.push(format!("NCCL_DEBUG={value} {what}"));
+                    Level::Info
+                }
+                _ => return Err("it is VERSION, WARN or INFO".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Knob {
+        name: "NCCL_DEBUG_FILE",
+        does: "Where that is written instead; %h: the host's name, %p: the process",
+        turn: |knobs, value| {
+            knobs.debug_file = Some(value.to_owned());
+            Ok(())
+        },
+    },
+];
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            hca: None,
+            ifname: None,
+            gid_index: None,
+            traffic_class: None,
+            ack_timeout: None,
+            retry_count: None,
+            qps_per_connection: None,
+            split: false,
+            root: None,
+            debug: Level::default(),
+            debug_file: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Knobs {
+    /// Reads them from the environment.
+    pub(crate) fn from_environment() -> Result<Self, String> {
+        let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+        Self::read(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
+    }
+
+    /// Reads them from any environment. A value that cannot be is an error; a variable of NCCL
+    /// that means nothing here is warned about.
+    pub(crate) fn read(
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, String> {
+        let mut knobs = Self::default();
+        let mut variables: Vec<_> = variables
+            .into_iter()
+            .filter(|(name, value)| name.starts_with("NCCL_") && !value.is_empty())
+            .collect();
+        variables.sort();
+        for (name, value) in variables {
+            match KNOBS.iter().find(|knob| knob.name == name) {
+                Some(knob) => (knob.turn)(&mut knobs, &value)
+                    .map_err(|why| format!("{name}={value} cannot be honoured: {why}"))?,
+                None => knobs.warnings.push(format!(
+                    "{name}={value} has no effect here (roce allreduce --help lists what has)"
+                )),
+            }
+        }
+        Ok(knobs)
+    }
+}
+
+/// The section of the help.
+pub(crate) fn help() -> String {
+    let mut text =
+        "Variables that people know from NCCL (any other NCCL_... is warned about):".to_owned();
+    for Knob { name, does, .. } in KNOBS {
+        let mut lead = *name;
+        for line in does.lines() {
+            text += &format!("\n  {lead:<26} {line}");
+            lead = "";
+        }
+    }
+    text
+}
+
+fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = crate::number::parse(text).ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+}
+
+/// Whether a list of names such as `Ring,Tree`, `^Tree` or `allreduce:ring;broadcast:ring` leaves
+/// `wanted`.
+fn allowed(value: &str, wanted: &str, otherwise: &str) -> Result<(), String> {
+    let leaves = |list: &str| {
+        let list = list.rsplit_once(':').map_or(list, |(_, list)| list).trim().to_lowercase();
+        let (except, list) = list.strip_prefix('^').map_or((false, list.as_str()), |l| (true, l));
+        list.split(',').any(|name| name.trim() == wanted) != except
+    };
+    if value.split(';').filter(|list| !list.trim().is_empty()).all(leaves) {
+        Ok(())
+    } else {
+        Err(otherwise.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Knobs, String> {
+        Knobs::read(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+    }
+
+    #[test]
+    fn every_knob_does_something_that_its_help_says() {
+        let knobs = read(&[
+            ("NCCL_IB_HCA", "=eth1,eth0"),
+            ("NCCL_SOCKET_IFNAME", "^lo"),
+            ("NCCL_COMM_ID", "10.0.0.1:5000"),
+            ("NCCL_IB_GID_INDEX", "3"),
+            ("NCCL_IB_TC", "106"),
+            ("NCCL_IB_SL", "0"),
+            ("NCCL_IB_TIMEOUT", "20"),
+            ("NCCL_IB_RETRY_CNT", "3"),
+            ("NCCL_IB_QPS_PER_CONNECTION", "4"),
+            ("NCCL_IB_SPLIT_DATA_ON_QPS", "1"),
+            ("NCCL_ALGO", "Ring"),
+            ("NCCL_PROTO", "Simple"),
+            ("NCCL_NET", "IB"),
+            ("NCCL_IB_DISABLE", "0"),
+            ("NCCL_DEBUG", "info"),
+            ("NCCL_DEBUG_FILE", "/tmp/%h.%p"),
+        ])
+        .unwrap();
+        let expected = Knobs {
+            hca: Some(Selector::parse("=eth1,eth0", true).unwrap()),
+            ifname: Some(Selector::parse("^lo", false).unwrap()),
+            gid_index: Some(3),
+            traffic_class: Some(106),
+            ack_timeout: Some(20),
+            retry_count: Some(3),
+            qps_per_connection: Some(4),
+            split: true,
+            root: Some("10.0.0.1:5000".to_owned()),
+            debug: Level::Info,
+            debug_file: Some("/tmp/%h.%p".to_owned()),
+            warnings: Vec::new(),
+        };
+        assert_eq!(knobs, expected);
+        assert!(KNOBS.iter().all(|knob| help().contains(knob.name)));
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_refused_or_warned_about_by_name() {
+        let refused = [
+            ("NCCL_ALGO", "Tree"),
+            ("NCCL_ALGO", "^Ring"),
+            ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
+            ("NCCL_PROTO", "LL128,LL"),
+            ("NCCL_NET", "Socket"),
+            ("NCCL_IB_DISABLE", "1"),
+            ("NCCL_IB_TC", "256"),
+            ("NCCL_IB_RETRY_CNT", "8"),
+            ("NCCL_IB_QPS_PER_CONNECTION", "0"),
+            ("NCCL_DEBUG", "loud"),
+        ];
+        for (name, value) in refused {
+            let why = read(&[(name, value)]).unwrap_err();
+            assert!(why.starts_with(&format!("{name}={value} cannot")), "{why}");
+        }
+        let warned = [("NCCL_IB_SL", "3"), ("NCCL_BUFFSIZE", "4194304"), ("NCCL_DEBUG", "TRACE")];
+        for (name, value) in warned {
+            let knobs = read(&[(name, value)]).unwrap();
+            assert_eq!(knobs.warnings.len(), 1);
+            assert!(knobs.warnings[0].starts_with(&format!("{name}={value}")));
+        }
+    }
+
+    #[test]
+    fn lists_that_leave_a_ring_are_taken() {
+        for value in ["Ring", "ring,tree", "^Tree", "^tree,nvls", "allreduce:tree,ring"] {
+            assert!(read(&[("NCCL_ALGO", value)]).is_ok(), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_empty_or_not_of_nccl_is_left_alone() {
+        let knobs = read(&[("NCCL_ALGO", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
+        assert_eq!(knobs, Knobs::default());
+    }
+}

@@ -1,0 +1,178 @@
+//! Which rank this process is, of how many, and where they meet.
+
+use clap::Args;
+use roce_collectives::{Launch, LaunchError, Launcher};
+
+use crate::failure::{Failure, Outcome};
+
+/// What may be said on the command line; the launcher's environment says the rest.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Ranks")]
+pub(crate) struct PlaceOptions {
+    /// This process's rank, 0 to size - 1 [default: the launcher's]
+    #[arg(long, value_name = "R", requires = "size", conflicts_with = "local")]
+    pub(crate) rank: Option<u32>,
+    /// How many ranks there are [default: the launcher's]
+    #[arg(long, value_name = "N", requires = "rank", conflicts_with = "local")]
+    pub(crate) size: Option<u32>,
+    /// Where rank 0 listens and the others go to [default: the launcher's, MASTER_ADDR:MASTER_PORT]
+    #[arg(long, visible_alias = "root_address", value_name = "HOST:PORT")]
+    #[arg(conflicts_with = "local", value_parser = host_and_port)]
+    pub(crate) root_address: Option<String>,
+}
+
+/// One rank among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) root: String,
+    /// Who said so.
+    pub(crate) said_by: String,
+    /// Whether this process speaks for its host: one warning for each is enough.
+    pub(crate) first_on_host: bool,
+}
+
+impl Place {
+    /// From options, where they say it, else from what the launcher said; `comm_id` is
+    /// NCCL's own word for where to meet.
+    pub(crate) fn find(
+        options: &PlaceOptions,
+        comm_id: Option<&str>,
+        launch: Result<Option<Launch>, LaunchError>,
+    ) -> Outcome<Self> {
+        let told_root = options.root_address.as_deref().or(comm_id);
+        if let (Some(rank), Some(size)) = (options.rank, options.size) {
+            if rank >= size {
+                return Err(Failure::new(format!(
+                    "there is no rank {rank} of {size}: ranks are 0 to {}",
+                    size.saturating_sub(1)
+                )));
+            }
+            let root = match (told_root, launch.as_ref().ok().and_then(Option::as_ref)) {
+                (Some(root), _) => root.to_owned(),
+                (None, Some(launch)) if launch.root().is_ok() => launch.root()?.to_owned(),
+                (None, _) if size == 1 => ALONE.to_owned(),
+                (None, _) => return Err(Failure::new(NO_ROOT)),
+            };
+            let said_by = "--rank and --size".to_owned();
+            return Ok(Self { rank, size, root, said_by, first_on_host: true });
+        }
+        let Some(launch) = launch? else { return Err(Failure::new(NO_RANK)) };
+        let root = match told_root {
+            Some(root) => root.to_owned(),
+            None => {
+                launch.root().map_err(|_| Failure::new(no_root_of(launch.launcher)))?.to_owned()
+            }
+        };
+        Ok(Self {
+            rank: launch.rank,
+            size: launch.size,
+            root,
+            said_by: launch.launcher.to_string(),
+            first_on_host: launch.local_rank.unwrap_or(0) == 0,
+        })
+    }
+}
+
+/// A root address in brackets where IPv6, with a port.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let (host, port) = text.rsplit_once(':').ok_or("it needs a port: HOST:PORT")?;
+    let port_is_good = port.parse::<u16>().is_ok();
+    if host.is_empty() || !port_is_good {
+        return Err("it is HOST:PORT, with IPv6 addresses in brackets".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+const ALONE: &str = "127.0.0.1:0";
+
+const NO_ROOT: &str = "where do the ranks meet? Say it with --root-address HOST:PORT, an address of \
+                       rank 0's host and a free port there, the same for all ranks";
+
+const NO_RANK: &str = "\
+which rank is this, and of how many? One of these says it:
+  --local 3                                all ranks here, in a private network
+  --rank R --size N --root-address H:P     each rank by hand
+  mpirun -n 3 roce ..., srun, torchrun     a launcher, by its variables";
+
+fn no_root_of(launcher: Launcher) -> String {
+    format!(
+        "{launcher} does not say where ranks on several hosts meet; add --root-address HOST:PORT \
+         with an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launched(variables: &[(&str, &str)]) -> Result<Option<Launch>, LaunchError> {
+        let look_up = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
+        };
+        Launch::from_variables(look_up, 1)
+    }
+
+    const TORCHRUN: &[(&str, &str)] = &[
+        ("RANK", "5"),
+        ("WORLD_SIZE", "8"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "10.0.0.1"),
+        ("MASTER_PORT", "1234"),
+    ];
+
+    fn text(outcome: Outcome<Place>) -> String {
+        match outcome {
+            Err(Failure::Told(text)) => text,
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_launcher_says_what_options_do_not() {
+        let place = Place::find(&PlaceOptions::default(), None, launched(TORCHRUN)).unwrap();
+        assert_eq!((place.rank, place.size, place.root.as_str()), (5, 8, "10.0.0.1:1234"));
+        assert!(!place.first_on_host);
+        let options = PlaceOptions { root_address: Some("h:1".into()), ..Default::default() };
+        assert_eq!(Place::find(&options, None, launched(TORCHRUN)).unwrap().root, "h:1");
+        let place = Place::find(&PlaceOptions::default(), Some("c:2"), launched(TORCHRUN)).unwrap();
+        assert_eq!(place.root, "c:2");
+        let options = PlaceOptions { rank: Some(0), size: Some(2), root_address: None };
+        let place = Place::find(&options, None, launched(TORCHRUN)).unwrap();
+        assert_eq!((place.rank, place.size, place.root.as_str()), (0, 2, "10.0.0.1:1234"));
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for() {
+        let nothing = PlaceOptions::default();
+        assert!(text(Place::find(&nothing, None, Ok(None))).contains("--local 3"));
+        let options = PlaceOptions { rank: Some(1), size: Some(2), root_address: None };
+        assert!(text(Place::find(&options, None, Ok(None))).contains("--root-address"));
+        let options = PlaceOptions { rank: Some(2), size: Some(2), root_address: None };
+        assert!(text(Place::find(&options, None, Ok(None))).contains("no rank 2 of 2"));
+        let spread = [
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("OMPI_COMM_WORLD_SIZE", "3"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        ];
+        let said = text(Place::find(&nothing, None, launched(&spread)));
+        assert!(said.starts_with("Open MPI does not say"), "{said}");
+    }
+
+    #[test]
+    fn one_rank_alone_needs_no_address() {
+        let options = PlaceOptions { rank: Some(0), size: Some(1), root_address: None };
+        assert_eq!(Place::find(&options, None, Ok(None)).unwrap().root, ALONE);
+    }
+
+    #[test]
+    fn a_root_address_has_a_host_and_a_port() {
+        for good in ["10.0.0.1:29500", "[fd00::1]:1", "node1:0"] {
+            assert!(host_and_port(good).is_ok(), "{good}");
+        }
+        for bad in ["10.0.0.1", ":5", "h:", "h:70000", "h:x"] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
+    }
+}

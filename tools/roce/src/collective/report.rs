@@ -1,0 +1,354 @@
+//! What rank 0 prints: the table of nccl-tests, or the same as JSON or CSV.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+
+use super::figures::{fitted, general};
+use super::job::{Case, Job, Placement, Progression};
+
+/// One half of a line: what came out in one placement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Measured {
+    /// Mean seconds of an operation.
+    pub(crate) seconds: f64,
+    /// Wrong elements over all ranks, if anybody looked.
+    pub(crate) wrong: Option<u64>,
+}
+
+/// A line of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) case: Case,
+    pub(crate) out: Option<Measured>,
+    pub(crate) within: Option<Measured>,
+}
+
+/// A rank, as the list of devices shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) rank: u32,
+    pub(crate) pid: u64,
+    pub(crate) host: String,
+    /// What it said about its interfaces; nothing if it runs another program.
+    pub(crate) devices: String,
+}
+
+/// How it is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Table,
+    Json,
+    Csv,
+}
+
+/// A report under way, written to `output`.
+#[derive(Debug)]
+pub(crate) struct Report<W> {
+    style: Style,
+    output: W,
+    job: Job,
+    ranks: u32,
+    members: Vec<Member>,
+    rows: Vec<Row>,
+    more: Map<String, Value>,
+}
+
+impl<W: Write> Report<W> {
+    /// Begins.
+    pub(crate) fn new(style: Style, job: &Job, ranks: u32, mut output: W) -> io::Result<Self> {
+        match style {
+            Style::Table => write!(output, "{}", opening(job))?,
+            Style::Json => {}
+            Style::Csv => writeln!(output, "{CSV_COLUMNS}")?,
+        }
+        output.flush()?;
+        let job = job.clone();
+        let (members, rows, more) = (Vec::new(), Vec::new(), Map::new());
+        Ok(Self { style, output, job, ranks, members, rows, more })
+    }
+
+    /// Prints who takes part, and the names of the columns.
+    pub(crate) fn introduce(&mut self, members: Vec<Member>) -> io::Result<()> {
+        if self.style == Style::Table {
+            writeln!(self.output, "# Using devices")?;
+            for member in &members {
+                writeln!(self.output, "{}", member_line(member))?;
+            }
+            write!(self.output, "{COLUMNS}")?;
+            self.output.flush()?;
+        }
+        self.members = members;
+        Ok(())
+    }
+
+    /// Prints a line.
+    pub(crate) fn row(&mut self, row: Row) -> io::Result<()> {
+        match self.style {
+            Style::Table => writeln!(self.output, "{}", table_line(&row, self.ranks))?,
+            Style::Json => {}
+            Style::Csv => write!(self.output, "{}", csv_lines(&row, self.ranks))?,
+        }
+        self.rows.push(row);
+        self.output.flush()
+    }
+
+    /// Prints a line that belongs to no column; in other styles than a table it is left out.
+    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
+        if self.style == Style::Table {
+            writeln!(self.output, "# {text}")?;
+        }
+        Ok(())
+    }
+
+    /// Prints lines as they are; in other styles than a table they are left out.
+    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
+        if self.style == Style::Table { self.output.write_all(text.as_bytes()) } else { Ok(()) }
+    }
+
+    /// Puts a further part into the JSON.
+    pub(crate) fn add(&mut self, name: &str, value: Value) {
+        self.more.insert(name.to_owned(), value);
+    }
+
+    /// Whether text may stand beside the results.
+    pub(crate) fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Wrong elements so far, in all lines.
+    pub(crate) fn wrong(&self) -> u64 {
+        self.halves().filter_map(|(_, half)| half.wrong).fold(0, u64::saturating_add)
+    }
+
+    /// Ends it.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self.style {
+            Style::Table => {
+                let wrong = self.wrong();
+                let verdict = if wrong == 0 { "OK" } else { "FAILED" };
+                let name = self.job.collective.name();
+                writeln!(self.output, "# Out of bounds values : {wrong} {verdict}")?;
+                writeln!(self.output, "# Avg bus bandwidth    : {} ", general(self.average()))?;
+                writeln!(self.output, "#\n# Collective test concluded: {name}")?;
+            }
+            Style::Json => writeln!(self.output, "{:#}", self.to_json())?,
+            Style::Csv => {}
+        }
+        self.output.flush()
+    }
+
+    fn halves(&self) -> impl Iterator<Item = (&Case, &Measured)> {
+        self.rows.iter().flat_map(|row| {
+            [row.out.as_ref(), row.within.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(|half| (&row.case, half))
+        })
+    }
+
+    /// The mean bus bandwidth of all halves of all lines.
+    fn average(&self) -> f64 {
+        let halves = self.halves().count().max(1) as f64;
+        let sum: f64 =
+            self.halves().map(|(case, half)| case.bandwidths(half.seconds, self.ranks).1).sum();
+        sum / halves
+    }
+
+    /// Everything, under the names that nccl-tests gives it.
+    pub(crate) fn to_json(&self) -> Value {
+        let job = &self.job;
+        let mut config = Map::new();
+        let mut say = |name: &str, value: Value| drop(config.insert(name.to_owned(), value));
+        say("ranks", json!(self.ranks));
+        say("minimum_bytes", json!(job.min));
+        say("maximum_bytes", json!(job.max));
+        match job.progression {
+            Progression::Factor(factor) => say("step_factor", json!(factor)),
+            Progression::Step(step) => say("step_bytes", json!(step)),
+        }
+        say("warmup_iters", json!(job.warmup));
+        say("iterations", json!(job.iterations));
+        say("validation", json!(job.check));
+        let devices = self.members.iter().map(|member| {
+            json!({
+                "rank": member.rank,
+                "pid": member.pid,
+                "hostname": member.host,
+                "device_info": member.devices,
+            })
+        });
+        say("devices", devices.collect());
+        let wrong = self.wrong();
+        let mut all = json!({
+            "program": concat!("roce ", env!("CARGO_PKG_VERSION")),
+            "collective": job.collective.name(),
+            "config": config,
+            "results": self.rows.iter().map(|row| row_json(row, self.ranks)).collect::<Value>(),
+            "out_of_bounds": { "count": wrong, "okay": wrong == 0 },
+            "average_bus_bandwidth": { "bandwidth": self.average() },
+        });
+        if let Some(object) = all.as_object_mut() {
+            object.extend(self.more.clone());
+        }
+        all
+    }
+}
+
+fn opening(job: &Job) -> String {
+    let (step, unit) = match job.progression {
+        Progression::Factor(factor) => (factor, "factor"),
+        Progression::Step(step) => (step, "bytes"),
+    };
+    format!(
+        "# roce {}\n# Collective test starting: {}\n# nThread 1 nGpus 0 minBytes {} maxBytes {} \
+         step: {step}({unit}) warmup iters: {} iters: {} agg iters: 1 validation: {} graph: 0\n#\n",
+        env!("CARGO_PKG_VERSION"),
+        job.collective.name(),
+        job.min,
+        job.max,
+        job.warmup,
+        job.iterations,
+        job.check,
+    )
+}
+
+fn member_line(Member { rank, pid, host, devices }: &Member) -> String {
+    format!("#  Rank {rank:>2} Pid {pid:>6} on {host:>10} device {devices}")
+}
+
+const COLUMNS: &str = "\
+#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong 
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)         
+";
+
+fn table_line(Row { case, out, within }: &Row, ranks: u32) -> String {
+    let half = |half: &Option<Measured>| match half {
+        None => " ".repeat(33),
+        Some(Measured { seconds, wrong }) => {
+            let (algorithm, bus) = case.bandwidths(*seconds, ranks);
+            format!(
+                "  {}  {}  {}  {:>6}",
+                fitted(seconds * 1e6, 7),
+                fitted(algorithm, 6),
+                fitted(bus, 6),
+                wrong.map_or("N/A".to_owned(), |wrong| general(wrong as f64)),
+            )
+        }
+    };
+    let line = format!(
+        "{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}",
+        case.size,
+        case.operation.count,
+        case.operation.data_type.name(),
+        case.op_name(),
+        case.root_shown(),
+        half(out),
+        half(within)
+    );
+    line.trim_end().to_owned()
+}
+
+const CSV_COLUMNS: &str =
+    "size,count,type,redop,root,placement,time_us,algbw_gb_s,busbw_gb_s,wrong";
+
+fn csv_lines(Row { case, out, within }: &Row, ranks: u32) -> String {
+    let mut text = String::new();
+    for (placement, half) in [(Placement::Out, out), (Placement::In, within)] {
+        let Some(half) = half else { continue };
+        let (algorithm, bus) = case.bandwidths(half.seconds, ranks);
+        text += &format!(
+            "{},{},{},{},{},{},{:.3},{algorithm:.6},{bus:.6},{}\n",
+            case.size,
+            case.operation.count,
+            case.operation.data_type.name(),
+            case.op_name(),
+            case.root_shown(),
+            placement.name(),
+            half.seconds * 1e6,
+            half.wrong.map_or(String::new(), |wrong| wrong.to_string()),
+        );
+    }
+    text
+}
+
+fn row_json(Row { case, out, within }: &Row, ranks: u32) -> Value {
+    let half = |half: &Option<Measured>| {
+        half.map(|Measured { seconds, wrong }| {
+            let (algorithm, bus) = case.bandwidths(seconds, ranks);
+            json!({ "time": seconds * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong })
+        })
+    };
+    json!({
+        "size": case.size,
+        "count": case.operation.count,
+        "type": case.operation.data_type.name(),
+        "redop": case.op_name(),
+        "root": case.root_shown(),
+        "out_of_place": half(out),
+        "in_place": half(within),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::job::{self, Placements};
+    use super::*;
+
+    fn printed(style: Style, job: &Job, wrong: Option<u64>) -> String {
+        let mut output = Vec::new();
+        let mut report = Report::new(style, job, 3, &mut output).unwrap();
+        let member = |rank| Member {
+            rank,
+            pid: 4711 + u64::from(rank),
+            host: "node".to_owned(),
+            devices: "[eth0] GID 1 ::ffff:10.0.0.1, path MTU 4096".to_owned(),
+        };
+        report.introduce((0..3).map(member).collect()).unwrap();
+        for (case, seconds) in job.cases(3).into_iter().zip([12.34e-6, 1234.5e-6, 12_345_678e-6]) {
+            let measured = Measured { seconds, wrong };
+            let out = job.placements.all().contains(&Placement::Out).then_some(measured);
+            report.row(Row { case, out, within: Some(measured) }).unwrap();
+        }
+        report.finish().unwrap();
+        drop(report);
+        String::from_utf8(output).unwrap()
+    }
+
+    fn job() -> Job {
+        Job { min: 1 << 20, max: 4 << 20, ..job::example() }
+    }
+
+    #[test]
+    fn the_table_is_that_of_nccl_tests() {
+        let text = printed(Style::Table, &job(), Some(0));
+        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        assert!(rows.clone().all(|row| row.split_whitespace().count() == 13));
+        assert_eq!(rows.count(), 3);
+        insta::assert_snapshot!("table", text);
+    }
+
+    #[test]
+    fn wrong_elements_fail_and_unchecked_ones_are_not_claimed_to_be_right() {
+        let text = printed(Style::Table, &job(), Some(5));
+        assert!(text.contains("# Out of bounds values : 30 FAILED\n"), "{text}");
+        let text = printed(Style::Table, &job(), None);
+        assert_eq!(text.matches("N/A").count(), 6, "{text}");
+    }
+
+    #[test]
+    fn a_placement_that_was_not_measured_leaves_its_columns_empty() {
+        let text = printed(Style::Table, &Job { placements: Placements::In, ..job() }, Some(0));
+        let row = text.lines().find(|line| !line.starts_with('#')).unwrap();
+        assert_eq!(row.split_whitespace().count(), 9);
+        assert_eq!(row.len(), 52 + 33 + 33);
+    }
+
+    #[test]
+    fn json_and_csv_say_the_same_under_stable_names() {
+        insta::assert_snapshot!("json", printed(Style::Json, &job(), Some(0)));
+        insta::assert_snapshot!("csv", printed(Style::Csv, &job(), None));
+    }
+}

@@ -1,0 +1,283 @@
+//! `--local N`: all ranks of a group on one machine, in a private network made for it.
+//!
+//! The parent makes a host for each rank, joined by a switch (one for each rail), and starts this
+//! same program in each. What rank 0 prints is what is shown. A rank that fails writes its
+//! reason to the parent, which shows the one that explains the others.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use roce_netlab::{Host, Lab, Link, Switch};
+
+use crate::failure::{Failure, Outcome};
+use crate::local::{die_with_parent, myself};
+
+/// Where ranks meet: rank 0 has the first address.
+pub(crate) const ROOT: &str = "10.0.0.1:29500";
+
+/// The name of a rail's interface, at every rank.
+pub(crate) fn interface(rail: u32) -> String {
+    format!("eth{rail}")
+}
+
+/// Makes the network and runs this process's own command as every rank.
+///
+/// # Errors
+/// What went wrong first, naming the rank.
+pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Outcome {
+    let network = Network::new(ranks, rails, link_mtu)?;
+    eprintln!("private network: {}", network.in_words(link_mtu));
+    let mut children = Vec::new();
+    for (rank, host) in network.hosts.iter().enumerate() {
+        let mut command = myself();
+        command.args(["--local-rank", &rank.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        children.push(host.spawn(command)?);
+    }
+    Run { children }.finish(&mut io::stdout())
+}
+
+/// What a rank of a private network does: its reason to fail goes to the parent.
+pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
+    die_with_parent()?;
+    work().map_err(|failure| match failure {
+        Failure::Told(text) => {
+            println!("{MARK}{}", text.replace('\n', &MARK.to_string()));
+            Failure::AlreadyTold(1)
+        }
+        other => other,
+    })
+}
+
+/// Before a reason, and between its lines: no text holds this.
+const MARK: char = '\u{1e}';
+
+struct Network {
+    hosts: Vec<Host>,
+    rails: u32,
+    _switches: Vec<Switch>,
+}
+
+impl Network {
+    /// As an ordinary user too. No thread may exist yet.
+    fn new(ranks: u32, rails: u32, link_mtu: u32) -> Outcome<Self> {
+        roce_netlab::enter_user_namespace_if_needed()?;
+        let lab = Lab::new()?;
+        let host = |rank| lab.host(&format!("rank {rank}"));
+        let hosts: Vec<Host> = (0..ranks).map(host).collect::<Result<_, _>>()?;
+        let mut switches = Vec::new();
+        for rail in 0..rails {
+            let name = interface(rail);
+            let ends: Vec<_> = hosts.iter().map(|host| (host, name.as_str())).collect();
+            switches.push(lab.bridge(&ends, Link { mtu: link_mtu })?);
+            for (host, number) in hosts.iter().zip(1..) {
+                host.address(&name, format!("10.0.{rail}.{number}/24").parse()?)?;
+                // IPv6 is there for those who choose it: not below an MTU of 1280, and not where
+                // the kernel has none.
+                let _ = host.address(&name, format!("fd00:0:0:{rail}::{number}/64").parse()?);
+            }
+        }
+        Ok(Self { hosts, rails, _switches: switches })
+    }
+
+    fn in_words(&self, link_mtu: u32) -> String {
+        let (ranks, rails) = (self.hosts.len(), self.rails);
+        let each = |rail| {
+            let last = if ranks > 1 { format!(" to 10.0.{rail}.{ranks}") } else { String::new() };
+            format!("{} 10.0.{rail}.1{last}", interface(rail))
+        };
+        let rails: Vec<String> = (0..rails).map(each).collect();
+        let hosts = if ranks == 1 { "1 host" } else { &format!("{ranks} hosts") };
+        let switches =
+            if rails.len() == 1 { "a switch" } else { &format!("{} switches", rails.len()) };
+        format!("{hosts} on {switches}, {}, MTU {link_mtu}", rails.join(", "))
+    }
+}
+
+/// The ranks, all running.
+struct Run {
+    children: Vec<Child>,
+}
+
+/// How a rank ended.
+#[derive(Debug)]
+struct End {
+    rank: usize,
+    status: ExitStatus,
+    /// What it gave as its reason.
+    reason: Option<String>,
+}
+
+impl Run {
+    fn finish(mut self, output: &mut (impl Write + Send)) -> Outcome {
+        let (tell, news) = mpsc::channel();
+        let pipes: Vec<_> = self.children.iter_mut().map(|child| child.stdout.take()).collect();
+        let output = std::sync::Mutex::new(output);
+        let ends = thread::scope(|scope| {
+            for (rank, pipe) in pipes.into_iter().enumerate() {
+                let (tell, output) = (tell.clone(), &output);
+                scope.spawn(move || watch(rank, pipe, output, &tell));
+            }
+            drop(tell);
+            self.follow(&news)
+        })?;
+        judge(&ends)
+    }
+
+    /// Waits until all have ended, and stops those that stay too long after one has failed.
+    fn follow(&mut self, news: &Receiver<(usize, Option<String>)>) -> io::Result<Vec<End>> {
+        let mut ends = Vec::new();
+        let mut patience = Duration::MAX;
+        while ends.len() < self.children.len() {
+            match news.recv_timeout(patience) {
+                Ok((rank, reason)) => {
+                    let status = self.children[rank].wait()?;
+                    if !status.success() {
+                        patience = PATIENCE;
+                    }
+                    ends.push(End { rank, status, reason });
+                }
+                Err(_) => {
+                    for (rank, child) in self.children.iter_mut().enumerate() {
+                        if ends.iter().all(|end: &End| end.rank != rank) {
+                            // If it is gone by now, all the better.
+                            let _ = child.kill();
+                            let status = child.wait()?;
+                            let reason =
+                                Some("it did not end by itself and was stopped".to_owned());
+                            ends.push(End { rank, status, reason });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(ends)
+    }
+}
+
+/// Passes on what a rank prints as soon as a line is there, but for its reason to fail.
+fn watch(
+    rank: usize,
+    pipe: Option<impl Read>,
+    output: &std::sync::Mutex<&mut (impl Write + Send)>,
+    tell: &Sender<(usize, Option<String>)>,
+) {
+    let mut reason = None;
+    let mut lines = pipe.map(BufReader::new);
+    let mut line = Vec::new();
+    while let Some(reader) = &mut lines {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).unwrap_or(0) == 0 {
+            break;
+        }
+        match std::str::from_utf8(&line).ok().and_then(|text| text.strip_prefix(MARK)) {
+            Some(text) => reason = Some(text.trim_end().replace(MARK, "\n")),
+            None => {
+                let mut output = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if output.write_all(&line).and_then(|()| output.flush()).is_err() {
+                    // Nobody reads any more: the rank notices when its pipe closes.
+                    break;
+                }
+            }
+        }
+    }
+    drop(lines);
+    // Whoever listens waits for all.
+    let _ = tell.send((rank, reason));
+}
+
+/// What is to be said of how the ranks ended: the cause, not what followed from it.
+fn judge(ends: &[End]) -> Outcome {
+    let failed: Vec<&End> = ends.iter().filter(|end| !end.status.success()).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let killed: Vec<String> = failed.iter().filter_map(|end| killed_by(end)).collect();
+    if !killed.is_empty() {
+        return Err(Failure::new(format!("{}; all others stopped", killed.join(", "))));
+    }
+    // By reason: a rank that only heard of another's failure explains nothing.
+    let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let told = |end: &&End| end.reason.is_some();
+    for end in failed.iter().filter(|end| told(end)) {
+        reasons.entry(end.reason.as_deref().unwrap_or_default()).or_default().push(end.rank);
+    }
+    let is_first_hand =
+        |reason: &str| !(reason.starts_with("rank ") && reason.contains(" failed: "));
+    if reasons.keys().any(|reason| is_first_hand(reason)) {
+        reasons.retain(|reason, _| is_first_hand(reason));
+    }
+    let all = ends.len();
+    let lines = reasons.into_iter().map(|(reason, mut of)| {
+        of.sort_unstable();
+        let names: Vec<String> = of.iter().map(usize::to_string).collect();
+        match names.as_slice() {
+            // All say the same: it is the command's own fault.
+            _ if of.len() == all => reason.to_owned(),
+            [one] => format!("rank {one}: {reason}"),
+            several => format!("ranks {}: {reason}", several.join(", ")),
+        }
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() {
+        // Such as a panic, which has been printed.
+        let names: Vec<String> = failed.iter().map(|end| end.rank.to_string()).collect();
+        return Err(Failure::new(format!("rank {} failed without a word", names.join(", "))));
+    }
+    Err(Failure::new(lines.join("\n")))
+}
+
+fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
+    let number = status.signal().filter(|_| reason.is_none())?;
+    let name = Signal::try_from(number).map_or(number.to_string(), |signal| signal.to_string());
+    Some(format!("rank {rank} was killed by {name}"))
+}
+
+/// How long the others may take to end when a rank has failed: they hear of it at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(rank: usize, code: i32, reason: Option<&str>) -> End {
+        let status = ExitStatus::from_raw(code);
+        End { rank, status, reason: reason.map(str::to_owned) }
+    }
+
+    fn said(ends: &[End]) -> String {
+        match judge(ends) {
+            Err(Failure::Told(text)) => text,
+            other => format!("{other:?}"),
+        }
+    }
+
+    const FAILED: i32 = 1 << 8;
+
+    #[test]
+    fn the_cause_is_told_and_not_what_followed() {
+        let gone = Some("rank 1 failed: gone");
+        let killed = [end(0, FAILED, gone), end(1, 9, None), end(2, FAILED, gone)];
+        assert_eq!(said(&killed), "rank 1 was killed by SIGKILL; all others stopped");
+        let broken =
+            [end(2, FAILED, Some("no such device")), end(0, FAILED, gone), end(1, 0, None)];
+        assert_eq!(said(&broken), "rank 2: no such device");
+        assert_eq!(said(&[end(0, FAILED, gone), end(1, 0, None)]), "rank 0: rank 1 failed: gone");
+    }
+
+    #[test]
+    fn what_all_say_is_said_once() {
+        let ends = [end(0, FAILED, Some("no")), end(1, FAILED, Some("no"))];
+        assert_eq!(said(&ends), "no");
+        let ends = [end(0, FAILED, Some("no")), end(1, FAILED, Some("no")), end(2, 0, None)];
+        assert_eq!(said(&ends), "ranks 0, 1: no");
+        assert_eq!(said(&[end(0, FAILED, None)]), "rank 0 failed without a word");
+        assert!(judge(&[end(0, 0, None)]).is_ok());
+    }
+}
