@@ -19,6 +19,10 @@ pub struct Job {
     pub lanes: u32,
     /// Whether pieces are cut so that each message uses all of them.
     pub split: bool,
+    /// 4.096 µs · 2^n until rxe sends again.
+    pub rxe_timeout: u8,
+    /// How often rxe sends again; it takes 7 as for ever.
+    pub rxe_retry: u8,
 }
 
 impl Job {
@@ -33,6 +37,8 @@ impl Job {
             iterations: 3,
             lanes: 1,
             split: false,
+            rxe_timeout: 14,
+            rxe_retry: 7,
         }
     }
 
@@ -71,11 +77,12 @@ impl Job {
 
     /// The command line of `ring_allreduce` behind its name.
     pub(crate) fn theirs(&self) -> String {
-        let Self { data_type, operator, min, max, factor, iterations, lanes, split } = self;
+        let Self { data_type, operator, min, max, factor, iterations, lanes, .. } = self;
+        let Self { split, rxe_timeout, rxe_retry, .. } = self;
         format!(
             "--type {data_type} --op {operator} --min {min} --max {max} --factor {factor} \
              --iterations {iterations} --warmup {WARMUP} --check {CHECKS} --lanes {lanes} \
-             --split {}",
+             --split {} --timeout {rxe_timeout} --retry {rxe_retry}",
             u8::from(*split)
         )
     }
