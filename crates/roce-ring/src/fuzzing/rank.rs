@@ -54,10 +54,6 @@ const MAX_STEPS: usize = 400;
 const MAX_ACTIONS: usize = 512;
 /// Rounds in which honest neighbours bring a small operation to its end.
 const MAX_ROUNDS: usize = 20_000;
-/// Bytes that a machine may come to hold while it runs: it says none, but for a queue that
-/// grows with the answers that are handed in before it is asked.
-const MAX_GROWTH: i64 = 4 << 10;
-
 impl<'a> Rank<'a> {
     /// `None` where there can be no such ring.
     pub(super) fn new(mut script: Script<'a>) -> Option<Self> {
@@ -170,8 +166,16 @@ impl<'a> Rank<'a> {
         let mut result = None;
         let used = measure(|| result = Some(call(&mut self.machine)));
         self.held += used.bytes_current;
-        assert!(self.held <= MAX_GROWTH, "{} bytes more than at first", self.held);
+        assert!(self.held <= self.most_held(), "{} bytes more than at first", self.held);
         result.expect("it was called")
+    }
+
+    /// Bytes that a machine may come to hold while it runs: a place in a queue for each answer
+    /// that is handed in before it is asked, of which there are as many as receives.
+    fn most_held(&self) -> i64 {
+        let answers = self.geometry.lanes() * self.geometry.receives_at_next();
+        let places = (answers as usize + 16).next_power_of_two();
+        (places * size_of::<Action>()) as i64
     }
 
     fn start(&mut self) {

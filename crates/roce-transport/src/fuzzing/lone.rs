@@ -96,6 +96,8 @@ const ANSWERS: [Step; 16] = [
 const MAX_STEPS: usize = 256;
 /// Trains that are taken at once: the answer of a READ of 2^31 bytes is long.
 const MAX_TRAINS: usize = 48;
+/// How often a packet comes that comes very often: answers to it must not pile up.
+const FLOOD: usize = 1500;
 /// Bytes that an engine with one queue pair of these capacities may ever hold.
 const MAX_HELD: i64 = 64 << 10;
 
@@ -139,7 +141,9 @@ impl<'a> Lone<'a> {
         match steps[usize::from(code & 0xf)] {
             Step::Packet(kind) => {
                 let packet = self.packet(kind);
-                self.deliver(sealed(&outer(code & 0x70 == 0x70), &packet));
+                let frame = sealed(&outer(code & 0x70 == 0x70), &packet);
+                let times = if code & 0x70 == 0x60 { FLOOD } else { 1 };
+                (0..times).for_each(|_| self.deliver(frame.as_deref()));
             }
             Step::Mangled => {
                 let packet = self.packet(Kind::Any);
@@ -149,12 +153,12 @@ impl<'a> Lone<'a> {
                     let at = bit / 8 % frame.len();
                     frame[at] ^= 1 << (bit % 8);
                 }
-                self.deliver(frame);
+                self.deliver(frame.as_deref());
             }
             Step::Raw => {
                 let len = usize::from(self.script.byte());
                 let frame = sealed(&outer(false), self.script.bytes(len));
-                self.deliver(frame);
+                self.deliver(frame.as_deref());
             }
             Step::PostSend => self.post_send(),
             Step::PostReceive => self.post_receive(),
@@ -242,9 +246,9 @@ impl<'a> Lone<'a> {
     }
 
     /// Gives the engine the packets of a frame.
-    fn deliver(&mut self, frame: Option<Vec<u8>>) {
+    fn deliver(&mut self, frame: Option<&[u8]>) {
         let Some(bytes) = frame else { return };
-        let Ok(frame) = Frame::parse(&bytes) else { return };
+        let Ok(frame) = Frame::parse(bytes) else { return };
         for packet in frame.packets(None) {
             if let Some(packet) = packet.ok().and_then(|it| it.verify_icrc().ok()) {
                 self.take(&packet);

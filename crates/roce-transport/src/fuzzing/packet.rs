@@ -134,11 +134,13 @@ fn headers(
 /// Right in half of the cases, near in most others.
 fn psn(script: &mut Script<'_>, base: Psn) -> Psn {
     let code = script.byte();
-    let near = u32::from(code & 0xf);
+    let near = u32::from(code & 0x1f);
     match code {
         0x00..0x80 => base,
-        0x80..0xc0 => base.advanced_by(Psn::MODULUS - near),
-        0xc0..0xf0 => base.advanced_by(near),
+        0x80..0xa0 => base.previous(),
+        0xa0..0xc0 => base.advanced_by(Psn::MODULUS - near),
+        0xc0..0xd0 => base.advanced_by(1),
+        0xd0..0xf0 => base.advanced_by(near),
         _ => Psn::wrapping(script.number()),
     }
 }
@@ -147,10 +149,9 @@ fn reth(script: &mut Script<'_>, payload_len: usize, target: &Target<'_>) -> Ret
     let key = key(script, target.regions);
     let address = address(script, target.regions, key);
     let len = match script.byte() % 8 {
-        0 => payload_len as u32,
-        1 => (target.mtu + payload_len) as u32,
-        2 => 2 * target.mtu as u32,
-        3 => script.byte().into(),
+        0 | 1 => payload_len as u32,
+        2 => (target.mtu + payload_len) as u32,
+        3 => 2 * target.mtu as u32,
         4 => script.number::<u16>().into(),
         5 => script.number(),
         6 => 0,
