@@ -218,3 +218,37 @@ fn decode(data_type: DataType, element: &[u8]) -> Option<f64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pattern_begins_anywhere_as_the_formula_says() {
+        for (first, rank) in [(0, 0), (1, 1), (25, 7), (26, 8), (u64::MAX - 100, 65535)] {
+            let (mut sums, mut products) = ([0; 100], [0; 100]);
+            fill(DataType::I8, ReduceOp::Avg, rank, first, &mut sums);
+            fill(DataType::U8, ReduceOp::Prod, rank, first, &mut products);
+            for (j, (sum, product)) in (0..).zip(sums.into_iter().zip(products)) {
+                let (i, r) = (u128::from(first) + j, u128::from(rank));
+                assert_eq!(i32::from(sum as i8), ((i * 5 + r * 3) % 13) as i32 - 6);
+                let odd = if rank < 8 { (i + r) % 2 } else { 0 };
+                assert_eq!(u128::from(product), 1 + odd);
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_an_element_is_left_as_it_is() {
+        let mut bytes = [0xee; 7];
+        fill(DataType::F32, ReduceOp::Sum, 0, 0, &mut bytes);
+        assert_eq!(bytes[..4], (-6.0_f32).to_le_bytes());
+        assert_eq!(bytes[4..], [0xee; 3]);
+    }
+
+    #[test]
+    fn a_nan_is_wrong_whatever_the_bound() {
+        let sum = Operation::all_reduce(DataType::Bf16, ReduceOp::Sum, 1);
+        assert_eq!(wrong_elements(&sum, 0, 64, 0, &bf16::NAN.to_le_bytes()), 1);
+    }
+}
