@@ -39,7 +39,12 @@ pub(crate) struct Recovery {
     stage: Stage,
     /// How often nothing was heard in a row.
     quiet: u32,
+    /// Where we had been when we went back because of that.
+    before: Place,
 }
+
+/// A place in the sequence: the next packet, and the number of its entry.
+pub(crate) type Place = (u64, u64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
@@ -67,8 +72,12 @@ impl Recovery {
         self.trip.on_sent(seq, now);
     }
 
-    /// Everything before `to` is answered, and some of it was not before.
-    pub(crate) fn on_progress(&mut self, to: u64, now: Instant) {
+    /// Everything before `to` is answered, and some of it was not before. `was_lost`: see
+    /// [`was_quiet_for_a_loss`](Self::was_quiet_for_a_loss).
+    pub(crate) fn on_progress(&mut self, to: u64, was_lost: bool, now: Instant) {
+        if was_lost {
+            self.trip.on_resent();
+        }
         self.trip.on_answered(to, now);
         self.stage = Stage::Calm;
         self.quiet = 0;
@@ -76,13 +85,17 @@ impl Recovery {
 
     /// Everything is sent again.
     pub(crate) fn on_back(&mut self, why: GoBack) {
-        self.trip.on_resent();
         self.stage = match why {
             // Nothing was lost on the way; the receiver was not there.
             GoBack::RnrNak => Stage::Calm,
             GoBack::Quiet => Stage::BackUnasked,
             _ => Stage::Back,
         };
+        // Of the short timer nobody knows yet whether it fired too early. Were the round
+        // trip not measured whenever it does, it would do so for ever.
+        if why != GoBack::Quiet {
+            self.trip.on_resent();
+        }
     }
 
     /// Is the last packet to be sent again? Says so once.
@@ -101,10 +114,16 @@ impl Recovery {
     }
 
     /// Does this answer show that it was quiet because of a loss? A peer that has nothing
-    /// beyond what was just sent again did not get it the first time; one that was only
-    /// busy has more.
+    /// beyond what was just sent again did not get it the first time.
     pub(crate) fn was_quiet_for_a_loss(&self, to: u64, next: u64, sent_end: u64) -> bool {
         self.stage == Stage::BackUnasked && to <= next && to < sent_end
+    }
+
+    /// Where to go on if this answer shows that the peer was only busy: it has more than
+    /// was sent again, so the rest is as likely on its way as it was before.
+    pub(crate) fn undoes_going_back(&self, to: u64, next: u64) -> Option<Place> {
+        let is_undone = self.stage == Stage::BackUnasked && to > next && to <= self.before.0;
+        is_undone.then_some(self.before)
     }
 
     fn is_back(&self) -> bool {
@@ -136,6 +155,9 @@ impl Sender {
             return Ok(());
         }
         cx.counters().quiet_retry += 1;
+        if self.recovery.stage != Stage::BackUnasked {
+            self.recovery.before = (self.next, self.cursor);
+        }
         self.go_back(GoBack::Quiet, false, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
@@ -174,7 +196,8 @@ impl Sender {
         (self.next, self.cursor, self.unasked) = place;
         // Where it cannot be written, going back finds out why.
         let Some(Ok(Step::Sent(_))) = written else { return false };
-        self.recovery.trip.on_resent();
+        // The round trip is measured on, from the first time: a peer that has become slow
+        // is believed, and after a loss the next wait is too long rather than too short.
         self.unasked = 0;
         cx.counters().tail_probe += 1;
         cx.counters().resent_pkts += 1;

@@ -6,8 +6,8 @@ use crate::Instant;
 
 /// How long an answer takes, and by how much that varies, as TCP estimates it.
 ///
-/// One packet at a time is timed. One that was sent more than once tells nothing, since
-/// nobody knows which of them was answered.
+/// One packet at a time is timed. One that was lost and sent again tells nothing, since
+/// nobody knows which of the two was answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RoundTrip {
     /// In nanoseconds; 0 before the first measurement.
@@ -28,7 +28,7 @@ impl RoundTrip {
         self.timed.get_or_insert((seq, now));
     }
 
-    /// What is being timed is sent again.
+    /// What is being timed was lost, and is sent again.
     pub(crate) fn on_resent(&mut self) {
         self.timed = None;
     }

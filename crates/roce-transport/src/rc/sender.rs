@@ -130,13 +130,18 @@ impl Sender {
             return;
         }
         let size = self.window.size();
-        if self.recovery.was_quiet_for_a_loss(to, self.next, self.sent_end) {
+        // Answers with data come one by one, and say nothing of what is behind them.
+        let is_telling = self.reads.find(self.oldest).is_none();
+        let was_lost =
+            is_telling && self.recovery.was_quiet_for_a_loss(to, self.next, self.sent_end);
+        let undone = self.recovery.undoes_going_back(to, self.next).filter(|_| is_telling);
+        if was_lost {
             self.window.on_loss();
         } else {
             self.window.on_progress((to - self.oldest) as u32); // below half the circle
         }
         self.note_resized(size, cx);
-        self.recovery.on_progress(to, cx.now);
+        self.recovery.on_progress(to, was_lost, cx.now);
         self.oldest = to;
         self.reads.settle(to);
         self.retries_left = common.settings.retry_count;
@@ -148,6 +153,9 @@ impl Sender {
             // An answer to what was sent before we went back.
             self.next = to;
             self.cursor = self.queue.head();
+        }
+        if let Some(before) = undone {
+            (self.next, self.cursor) = before;
         }
         if self.is_waiting_for_receiver {
             // The receiver was ready after all: the RNR NAK was an old one.

@@ -187,6 +187,42 @@ fn a_peer_that_answers_late_gets_few_packets_twice() {
 }
 
 #[test]
+fn what_was_sent_before_a_peer_fell_silent_for_a_while_is_not_all_sent_again() {
+    for kind in [Kind::Send, Kind::Write] {
+        let link = LinkConfig::with_latency(Duration::from_micros(10));
+        let mut world = World::new(2, WorldConfig { link, batch: 5, ..WorldConfig::default() });
+        let ends = connect_and_measure(&mut world, PATIENT);
+        // One message after the other, when it has time again.
+        let late = (0..100).map(|i| Fate::Delay(Duration::from_micros(3000 + 20 * i)));
+        world.set_misfortune(1, Misfortune::scripted(late));
+        let exchange = Exchange::post(&mut world, ends, kind, 5 * 256, 20);
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+        let resent = ends[0].counter(&world, "resent_pkts");
+        assert!(resent <= 13, "{kind:?}: {resent}");
+    }
+}
+
+#[test]
+fn a_peer_that_has_become_slow_is_soon_believed() {
+    for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
+        for late in [300, 1000, 5000] {
+            let mut world = world();
+            let ends = connect_and_measure(&mut world, PATIENT);
+            let late = vec![Fate::Delay(Duration::from_micros(late)); 10_000];
+            world.set_misfortune(1, Misfortune::scripted(late));
+            for _ in 0..100 {
+                let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
+                world.run_until(|world| exchange.is_done(world));
+                exchange.check(&world);
+            }
+            let resent = ends[0].counter(&world, "resent_pkts");
+            assert!(resent <= 40, "{kind:?}: {resent} packets sent again for nothing");
+        }
+    }
+}
+
+#[test]
 fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
     let link = LinkConfig {
         latency: Duration::from_micros(10),
