@@ -373,8 +373,6 @@ mod tests {
         command.build();
         let allreduce = command.find_subcommand_mut("allreduce").expect("the command exists");
         let help = allreduce.render_long_help().to_string();
-        // It would otherwise stand there twice for every possible value.
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "a line is too long");
         insta::assert_snapshot!("roce_allreduce", help);
     }
 }

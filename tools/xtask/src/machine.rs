@@ -44,8 +44,9 @@ pub(crate) fn may_make_taps() -> Result<()> {
     }
 }
 
-/// Debian packages of the programs that look at what the tests of tier 1 make.
-const NETWORK_TOOLS: &[(&str, &str)] = &[("tshark", "tshark"), ("chromium", "chromium")];
+/// Debian packages of the programs that start, or look at, what the tests of tier 1 make.
+const NETWORK_TOOLS: &[(&str, &str)] =
+    &[("mpirun", "openmpi-bin"), ("tshark", "tshark"), ("chromium", "chromium")];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
 ///

@@ -58,8 +58,11 @@ pub(crate) struct Options {
     #[arg(short = 'r', long, value_name = "RANK", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=65535))]
     root: Option<i64>,
-    /// Between one timed operation and the next: 0 nothing, 1 a barrier (timed too), 3 a barrier
-    /// that is not timed. Operations always return when this rank's part is done, so 2 is as 0
+    /// Between timed operations: 0 nothing, 1 a barrier (timed too), 3 a barrier (not timed)
+    ///
+    /// Between timed operations: 0 nothing, 1 a barrier (timed too), 3 a barrier (not timed).
+    /// Every operation returns when this rank's part of it is done, so 2 is the same as 0: the
+    /// next one may begin while other ranks still work on the last.
     #[arg(short = 'z', long, value_name = "N", default_value_t = 0, num_args = 0..=1)]
     #[arg(default_missing_value = "1", value_parser = clap::value_parser!(u8).range(0..=3))]
     blocking: u8,
