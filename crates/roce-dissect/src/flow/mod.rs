@@ -95,7 +95,7 @@ impl Flows {
         // What its receiver drops changes nothing but the counts.
         let is_sound = !matches!(roce.icrc, Icrc::Wrong { .. })
             && !findings.iter().any(|finding| matches!(finding, Finding::Wire(_)));
-        let headers = roce.headers.filter(|_| is_sound);
+        let headers = roce.headers.as_ref().filter(|_| is_sound);
         let is_answer = headers.is_some_and(|headers| headers.bth.opcode.shape().is_response());
         if is_answer && self.directions[index as usize].partner.is_none() {
             self.find_partner(index, roce.psn()?, roce.source_port);
@@ -119,14 +119,14 @@ impl Flows {
                 self.learn(roce);
             }
             let direction = &mut self.directions[index as usize];
-            direction.handle_request(frame, roce, &headers, findings);
+            direction.handle_request(frame, roce, headers, findings);
             if shape.service == Service::Rc {
                 self.list(index);
             }
             return Some(self.track(index, before));
         }
         let before = self.before(index, true);
-        self.answer(index, frame, roce, &headers, findings);
+        self.answer(index, frame, roce, headers, findings);
         Some(self.track(index, before))
     }
 
@@ -138,32 +138,26 @@ impl Flows {
         headers: &roce_wire::Headers,
         findings: &mut Vec<Finding>,
     ) {
-        let partner = self.directions[index as usize].partner;
-        // Borrowed out and put back, since both directions are in one place.
-        let mut requests = match partner {
-            Some(partner) => std::mem::take(&mut self.directions[partner as usize].requests),
-            None => Requests::default(),
-        };
+        if let Some(partner) = self.directions[index as usize].partner {
+            let both = self.directions.get_disjoint_mut([index as usize, partner as usize]);
+            if let Ok([direction, partner]) = both {
+                let requests = &mut partner.requests;
+                direction.handle_answer(requests, frame, roce, headers, findings);
+            }
+            return;
+        }
+        // Nothing is known of what it answers: only what it says itself holds.
         let from = findings.len();
         let direction = &mut self.directions[index as usize];
-        direction.handle_answer(&mut requests, frame, roce, headers, findings);
-        match partner {
-            Some(partner) => self.directions[partner as usize].requests = requests,
-            // Nothing is known of what it answers: only what it says itself holds.
-            None => {
-                let holds = |finding: &Finding| {
-                    matches!(
-                        finding,
-                        Finding::Nak(_) | Finding::Rnr(_) | Finding::ReservedSyndrome(_)
-                    )
-                };
-                let mut at = 0;
-                findings.retain(|finding| {
-                    at += 1;
-                    at <= from || holds(finding)
-                });
-            }
-        }
+        direction.handle_answer(&mut Requests::default(), frame, roce, headers, findings);
+        let holds = |finding: &Finding| {
+            matches!(finding, Finding::Nak(_) | Finding::Rnr(_) | Finding::ReservedSyndrome(_))
+        };
+        let mut at = 0;
+        findings.retain(|finding| {
+            at += 1;
+            at <= from || holds(finding)
+        });
     }
 
     /// Where a direction is, made if need be; `None` where there are too many.

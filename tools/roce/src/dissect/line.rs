@@ -1,7 +1,7 @@
 //! One line for each packet. This is the fast path: digits are put down by hand.
 
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use roce_dissect::{
     Content, Damage, Finding, Other, Packet, Roce, RoceVersion, Severity, Timestamp,
@@ -14,13 +14,13 @@ use super::paint::{Paint, Tint};
 #[derive(Debug)]
 pub(super) struct Line {
     paint: Paint,
-    /// The last addresses and their text: IPv6 is slow to write, and rarely changes.
-    addresses: [Option<(IpAddr, String)>; 2],
+    /// Addresses of the last packets and their text: IPv6 is slow to write, and rarely changes.
+    addresses: [Option<(Ipv6Addr, String)>; 16],
 }
 
 impl Line {
     pub(super) fn new(paint: Paint) -> Self {
-        Self { paint, addresses: [None, None] }
+        Self { paint, addresses: [const { None }; 16] }
     }
 
     /// `    12 0.000123456 10.9.0.2 → 10.9.0.1 qp 0x000011 RC SEND Only psn 0x123456 5 bytes`
@@ -72,9 +72,9 @@ impl Line {
     }
 
     fn write_roce(&mut self, roce: &Roce<'_>, text: &mut Vec<u8>) {
-        self.write_address(0, roce.source, text);
+        self.write_address(roce.source, text);
         text.extend_from_slice(" → ".as_bytes());
-        self.write_address(1, roce.destination, text);
+        self.write_address(roce.destination, text);
         if let Some(bth) = roce.bth {
             text.extend_from_slice(b" qp 0x");
             put_hex(text, bth.dest_qp().get().into(), 6);
@@ -109,9 +109,9 @@ impl Line {
 
     fn write_other(&mut self, other: &Other, text: &mut Vec<u8>) {
         if let Some((source, destination)) = other.addresses() {
-            self.write_address(0, source, text);
+            self.write_address(source, text);
             text.extend_from_slice(" → ".as_bytes());
-            self.write_address(1, destination, text);
+            self.write_address(destination, text);
             text.push(b' ');
         }
         self.tinted(Tint::Dim, text, |text| put_fmt(text, format_args!("not RoCE: {other}")));
@@ -133,7 +133,20 @@ impl Line {
         }
     }
 
-    fn write_address(&mut self, place: usize, address: IpAddr, text: &mut Vec<u8>) {
+    fn write_address(&mut self, address: IpAddr, text: &mut Vec<u8>) {
+        let address = match address {
+            IpAddr::V4(address) => {
+                for (i, octet) in address.octets().into_iter().enumerate() {
+                    if i > 0 {
+                        text.push(b'.');
+                    }
+                    put_decimal(text, octet.into());
+                }
+                return;
+            }
+            IpAddr::V6(address) => address,
+        };
+        let place = usize::from(address.octets()[15]) % self.addresses.len();
         let cached = &mut self.addresses[place];
         match cached {
             Some((of, cached)) if *of == address => text.extend_from_slice(cached.as_bytes()),

@@ -1,0 +1,268 @@
+//! Held against tshark, field by field, over the captures in `testdata/`; and where tshark is
+//! silent or wrong, a test says so by name.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::*;
+use roce_dissect::{Capture, Dissector, Event, Finding, Layer, Options, Roce, Value};
+use roce_wire::opcode;
+
+fn testdata() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
+}
+
+/// One row of these fields for each frame, as tshark reads the file.
+fn tshark(path: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "-r"]).arg(path);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command.output().expect("tshark is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
+}
+
+/// A number as tshark writes it: decimal, hexadecimal, or as bytes where the field is made of
+/// them.
+fn number(field: &str, text: &str) -> Option<u64> {
+    if matches!(field, "infiniband.immdt" | "infiniband.ieth" | "infiniband.invariant.crc") {
+        let text = text.strip_prefix("0x").unwrap_or(text);
+        return u64::from_str_radix(text, 16).ok();
+    }
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn for_each_packet(path: &Path, mut on_packet: impl FnMut(u64, &Roce<'_>, Vec<Layer>)) {
+    let mut capture = Capture::open(fs::File::open(path).unwrap()).unwrap();
+    let mut dissector = Dissector::new(Options::default());
+    while let Some(event) = capture.next_event().unwrap() {
+        if let Event::Frame(frame) = event {
+            dissector.handle_frame(frame, |packet| {
+                if let Some(roce) = packet.roce() {
+                    on_packet(packet.frame.number, roce, packet.layers());
+                }
+            });
+        }
+    }
+}
+
+fn files(folders: &[&str], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let folders = folders.iter().map(|folder| testdata().join(folder));
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    files.filter(|path| wanted(path.file_stem().unwrap().to_str().unwrap())).collect()
+}
+
+const FIELDS: &[(&str, fn(&Roce<'_>) -> Option<u64>)] = &[
+    ("infiniband.bth.opcode", |roce| roce.bth.map(|bth| bth.opcode().0.into())),
+    ("infiniband.bth.se", |roce| roce.bth.map(|bth| bth.solicited_event().into())),
+    ("infiniband.bth.m", |roce| roce.bth.map(|bth| bth.migration_request().into())),
+    ("infiniband.bth.padcnt", |roce| roce.bth.map(|bth| bth.pad_count().into())),
+    ("infiniband.bth.tver", |roce| roce.bth.map(|bth| bth.version().into())),
+    ("infiniband.bth.p_key", |roce| roce.bth.map(|bth| bth.partition_key().into())),
+    ("infiniband.bth.destqp", |roce| roce.bth.map(|bth| bth.dest_qp().get().into())),
+    ("infiniband.bth.a", |roce| roce.bth.map(|bth| bth.ack_request().into())),
+    ("infiniband.bth.psn", |roce| roce.bth.map(|bth| bth.psn().get().into())),
+    ("infiniband.reth.va", |roce| {
+        let headers = roce.headers?;
+        headers.reth.map(|reth| reth.address).or(headers.atomic_eth.map(|atomic| atomic.address))
+    }),
+    ("infiniband.reth.r_key", |roce| {
+        let headers = roce.headers?;
+        let key = headers.reth.map(|reth| reth.key);
+        key.or(headers.atomic_eth.map(|atomic| atomic.key)).map(u64::from)
+    }),
+    ("infiniband.reth.dmalen", |roce| roce.headers?.reth.map(|reth| reth.len.into())),
+    ("infiniband.atomiceth.swapdt", |roce| roce.headers?.atomic_eth.map(|a| a.swap_or_add)),
+    ("infiniband.atomiceth.cmpdt", |roce| roce.headers?.atomic_eth.map(|a| a.compare)),
+    ("infiniband.aeth.syndrome", |roce| {
+        roce.headers?.aeth.map(|aeth| aeth.syndrome.to_byte().into())
+    }),
+    ("infiniband.aeth.msn", |roce| roce.headers?.aeth.map(|aeth| aeth.msn.into())),
+    ("infiniband.atomicacketh.origremdt", |roce| roce.headers?.atomic_ack.map(|a| a.original)),
+    ("infiniband.deth.q_key", |roce| roce.headers?.deth.map(|deth| deth.q_key.into())),
+    ("infiniband.deth.srcqp", |roce| roce.headers?.deth.map(|deth| deth.source_qp.get().into())),
+    ("infiniband.immdt", |roce| {
+        roce.headers?.immediate.map(|data| u32::from_be_bytes(data.0).into())
+    }),
+    ("infiniband.ieth", |roce| roce.headers?.invalidate.map(|key| key.0.into())),
+];
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_agrees_on_every_field_of_every_packet() {
+    let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+    // A train is one packet to tshark, and a damaged packet may be anything.
+    let wanted = |name: &str| name != "train" && name != "damage" && name != "pause";
+    // In one file, since tshark takes long to start.
+    let mut frames = Vec::new();
+    for path in files(&["rxe", "generated"], wanted) {
+        let mut capture = Capture::open(fs::File::open(&path).unwrap()).unwrap();
+        while let Some(Event::Frame(frame)) = capture.next_event().unwrap() {
+            frames.push(frame.bytes.to_vec());
+        }
+    }
+    let file = Scratch::new("all", &frames);
+    let rows = tshark(&file.0, &names);
+    let mut compared = 0;
+    for_each_packet(&file.0, |frame, roce, _| {
+        let row = &rows[frame as usize - 1];
+        for ((name, ours), theirs) in FIELDS.iter().zip(row) {
+            let theirs = number(name, theirs);
+            assert_eq!(ours(roce), theirs, "{name}, frame {frame} of them all: {}", roce.what());
+            compared += usize::from(theirs.is_some());
+        }
+    });
+    assert!(compared > 4000, "{compared}");
+}
+
+/// tshark's field, ours: layer and name.
+const CM_FIELDS: &[(&str, &str, &str)] = &[
+    ("infiniband.mad.transactionid", "MAD", "transaction"),
+    ("infiniband.mad.attributeid", "MAD", "attribute"),
+    ("infiniband.cm.req.serviceid", "CM REQ", "service id"),
+    ("infiniband.cm.req.localcaguid", "CM REQ", "local CA GUID"),
+    ("infiniband.cm.req.localqpn", "CM REQ", "local QPN"),
+    ("infiniband.cm.req.responderres", "CM REQ", "responder resources"),
+    ("infiniband.cm.req.initdepth", "CM REQ", "initiator depth"),
+    ("infiniband.cm.req.remoteresptout", "CM REQ", "remote CM response timeout"),
+    ("infiniband.cm.req.transpsvctype", "CM REQ", "transport service"),
+    ("infiniband.cm.req.e2eflowctrl", "CM REQ", "end-to-end flow control"),
+    ("infiniband.cm.req.startpsn", "CM REQ", "starting PSN"),
+    ("infiniband.cm.req.localresptout", "CM REQ", "local CM response timeout"),
+    ("infiniband.cm.req.retrcount", "CM REQ", "retry count"),
+    ("infiniband.cm.req.pkey", "CM REQ", "P_Key"),
+    ("infiniband.cm.req.pppmtu", "CM REQ", "path MTU"),
+    ("infiniband.cm.req.rnrretrcount", "CM REQ", "RNR retry count"),
+    ("infiniband.cm.req.maxcmretr", "CM REQ", "max CM retries"),
+    ("infiniband.cm.req.prim_hoplim", "CM REQ", "primary hop limit"),
+    ("infiniband.cm.req.prim_localacktout", "CM REQ", "primary local ACK timeout"),
+    ("infiniband.cm.req.ip_cm.sport", "CM addresses", "source port"),
+    ("infiniband.cm.rep.remotecommid", "CM REP", "remote communication id"),
+    ("infiniband.cm.rep.localqpn", "CM REP", "local QPN"),
+    ("infiniband.cm.rep.startpsn", "CM REP", "starting PSN"),
+    ("infiniband.cm.rep.respres", "CM REP", "responder resources"),
+    ("infiniband.cm.rep.initdepth", "CM REP", "initiator depth"),
+    ("infiniband.cm.rep.tgtackdelay", "CM REP", "target ACK delay"),
+    ("infiniband.cm.rep.rnrretrcount", "CM REP", "RNR retry count"),
+    ("infiniband.cm.rep.localcaguid", "CM REP", "local CA GUID"),
+    ("infiniband.cm.rtu.localcommid", "CM RTU", "local communication id"),
+    ("infiniband.cm.rtu.remotecommid", "CM RTU", "remote communication id"),
+    ("infiniband.cm.rej.localcommid", "CM REJ", "local communication id"),
+    ("infiniband.cm.rej.msgrej", "CM REJ", "message rejected"),
+    ("infiniband.cm.rej.reason", "CM REJ", "reason"),
+    ("infiniband.cm.dreq.localcommid", "CM DREQ", "local communication id"),
+    ("infiniband.cm.drsp.remotecommid", "CM DREP", "remote communication id"),
+];
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_agrees_on_connection_management() {
+    let names: Vec<&str> = CM_FIELDS.iter().map(|(name, ..)| *name).collect();
+    let mut compared = vec![0; names.len()];
+    for path in files(&["generated"], |name| name.starts_with("cm_")) {
+        let rows = tshark(&path, &names);
+        for_each_packet(&path, |frame, _, layers| {
+            let row = &rows[frame as usize - 1];
+            for (i, ((name, layer, field), theirs)) in CM_FIELDS.iter().zip(row).enumerate() {
+                let ours = layers.iter().find(|found| found.name == *layer);
+                let ours = ours.and_then(|layer| layer.field(field)).map(|field| &field.value);
+                let ours = ours.map(|value| match value {
+                    Value::Decimal(value) | Value::Hex { value, .. } => *value,
+                    Value::Flag(set) => u64::from(*set),
+                    other => panic!("{other}"),
+                });
+                let theirs = number(name, theirs);
+                assert_eq!(ours, theirs, "{name}, frame {frame} of {}", path.display());
+                compared[i] += usize::from(theirs.is_some());
+            }
+        });
+    }
+    assert!(compared.iter().all(|&times| times > 0), "{compared:?}");
+}
+
+/// A file for tshark, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, frames: &[Vec<u8>]) -> Self {
+        let path = std::env::temp_dir().join(format!("roce-dissect-{}-{name}", std::process::id()));
+        fs::write(&path, pcap(frames)).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_does_not_know_congestion_notifications() {
+    let path = testdata().join("generated/cnp_v4.pcap");
+    let rows = tshark(&path, &["_ws.col.Info"]);
+    assert!(rows[0][0].contains("Unknown OpCode"), "{rows:?}: then compare it after all");
+    for_each_packet(&path, |_, roce, _| assert_eq!(roce.known_opcode(), Some(opcode::CNP)));
+}
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_has_no_field_for_fecn_and_becn() {
+    let output = Command::new("tshark").args(["-G", "fields"]).output().unwrap();
+    let fields = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(fields.contains("infiniband.bth.psn"));
+    assert!(!fields.contains("infiniband.bth.fecn") && !fields.contains("infiniband.bth.becn"));
+    for_each_packet(&testdata().join("generated/cnp_v4.pcap"), |_, roce, layers| {
+        assert!(roce.bth.unwrap().becn());
+        let bth = layers.iter().find(|layer| layer.name == "BTH").unwrap();
+        assert_eq!(bth.field("BECN").unwrap().value, Value::Flag(true));
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_shows_an_icrc_and_does_not_judge_it() {
+    let mut wrong = sample(opcode::RC_ACKNOWLEDGE, Ip::V4);
+    *wrong.last_mut().unwrap() ^= 0xff;
+    let file = Scratch::new("icrc", std::slice::from_ref(&wrong));
+    let rows = tshark(&file.0, &["infiniband.invariant.crc", "_ws.expert"]);
+    assert!(number("infiniband.invariant.crc", &rows[0][0]).is_some(), "{rows:?}");
+    assert_eq!(rows[0][1], "", "then compare the verdict after all");
+    assert!(matches!(alone(&wrong).findings[..], [Finding::Icrc { .. }]));
+}
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_reads_12_of_the_20_bits_of_a_connection_requests_flow_label() {
+    let path = testdata().join("generated/cm_v4.pcap");
+    let field = "infiniband.cm.req.prim_flowlabel";
+    let rows = tshark(&path, &[field]);
+    assert_eq!(number(field, &rows[0][0]), Some(0xa3d), "then compare it after all");
+    for_each_packet(&path, |frame, _, layers| {
+        let request = layers.iter().find(|layer| layer.name == "CM REQ" && frame == 1);
+        if let Some(label) = request.and_then(|layer| layer.field("primary flow label")) {
+            assert_eq!(label.value, Value::Hex { value: 0xa_3d00, digits: 5 });
+        }
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+fn tshark_takes_a_train_for_one_packet() {
+    let path = testdata().join("generated/train.pcap");
+    assert_eq!(tshark(&path, &["infiniband.bth.psn"]).len(), 1);
+    let mut packets = 0;
+    for_each_packet(&path, |_, _, _| packets += 1);
+    assert_eq!(packets, 4);
+}
