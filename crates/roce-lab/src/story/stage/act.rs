@@ -1,0 +1,156 @@
+//! What a script does: posting, breaking, changing states.
+
+use roce_sim::{Chances, Fate, Misfortune};
+use roce_transport::{QpState, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
+
+use super::{Stage, attributes_in_words, out_of_range};
+use crate::lesson::{Action, LessonError, StateName};
+
+impl Stage {
+    pub(super) fn act(&mut self, action: &Action) -> Result<(), LessonError> {
+        match action {
+            Action::Modify { host, to } => self.modify(host, *to)?,
+            Action::Receive { host, region, bytes, count } => {
+                let ((end, _), (_, region)) = (self.end(host)?, self.region(region)?);
+                for _ in 0..*count {
+                    let work = RecvWork::new(self.next_work(), [region.piece(0, *bytes)]);
+                    self.world.post_recv(end, work).map_err(|why| self.refused(why))?;
+                }
+            }
+            Action::Send { from, region, bytes, immediate, count } => {
+                let immediate = immediate.map(u32::to_be_bytes);
+                for _ in 0..*count {
+                    let operation = SendOperation::Send { immediate, invalidate: None };
+                    self.post(from, operation, region, *bytes)?;
+                }
+            }
+            Action::Write { from, region, bytes, to, offset, key, immediate } => {
+                let remote = self.remote(to, *offset, *key)?;
+                let immediate = immediate.map(u32::to_be_bytes);
+                self.post(from, SendOperation::Write { remote, immediate }, region, *bytes)?;
+            }
+            Action::Read { from, into, bytes, of } => {
+                let remote = self.remote(of, 0, None)?;
+                self.post(from, SendOperation::Read { remote }, into, *bytes)?;
+            }
+            Action::CompareSwap { from, into, of, compare, swap } => {
+                let remote = self.remote(of, 0, None)?;
+                let (compare, swap) = (*compare, *swap);
+                self.post(from, SendOperation::CompareSwap { remote, compare, swap }, into, 8)?;
+            }
+            Action::FetchAdd { from, into, of, add } => {
+                let remote = self.remote(of, 0, None)?;
+                self.post(from, SendOperation::FetchAdd { remote, add: *add }, into, 8)?;
+            }
+            Action::Lose { from, frames } => {
+                let fates = frames.iter().map(|frame| (*frame, Fate::Drop));
+                let what = match frames[..] {
+                    [frame] => format!("(the network will lose frame {frame} from here)"),
+                    _ => format!("(the network will lose frames {frames:?} from here)"),
+                };
+                self.plan(from, fates, what)?;
+            }
+            Action::Damage { from, frame, bit } => {
+                let what = format!("(the network will flip bit {bit} of frame {frame} from here)");
+                self.plan(from, [(*frame, Fate::Corrupt { bit: *bit })], what)?;
+            }
+            Action::Delay { from, frame, by } => {
+                let what = format!("(the network will hold up frame {frame} from here for {by})");
+                self.plan(from, [(*frame, Fate::Delay(by.duration()))], what)?;
+            }
+            Action::Copy { from, frame, lag } => {
+                let what = format!("(the network will deliver frame {frame} from here twice)");
+                self.plan(from, [(*frame, Fate::Duplicate(lag.duration()))], what)?;
+            }
+            Action::Unplug { host } => {
+                let place = self.host(host)?;
+                let gone = Misfortune::by_chance(0, Chances { drop: 1.0, ..Chances::default() });
+                self.world.set_misfortune(place, gone);
+                self.world.stage(place, "(the cable from here is unplugged)");
+            }
+            Action::Plug { host } => {
+                let place = self.host(host)?;
+                self.world.set_misfortune(place, Misfortune::default());
+                self.world.stage(place, "(the cable is plugged in again)");
+            }
+            Action::Deregister { region } => {
+                let (host, span) = self.region(region)?;
+                self.world.host_mut(host).memory.deregister(span);
+                self.world.stage(host, format!("deregisters {region}: key {:#x}", span.key));
+            }
+            Action::StartRing {} => {
+                let Self { world, ring, moment, .. } = self;
+                let refused = |why: &dyn ToString| LessonError::Refused {
+                    moment: *moment,
+                    why: why.to_string(),
+                };
+                let ring = ring.as_mut().ok_or_else(|| refused(&"the lesson has no ring"))?;
+                ring.start(world).map_err(|why| refused(&why))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post(
+        &mut self,
+        from: &str,
+        operation: SendOperation,
+        region: &str,
+        bytes: u32,
+    ) -> Result<(), LessonError> {
+        let ((end, _), (_, region)) = (self.end(from)?, self.region(region)?);
+        let pieces = if bytes == 0 {
+            ScatterList::default()
+        } else {
+            ScatterList::from([region.piece(0, bytes)])
+        };
+        let work = SendWork::new(self.next_work(), operation, pieces).signaled();
+        self.world.post_send(end, work).map_err(|why| self.refused(why))
+    }
+
+    fn remote(&self, name: &str, offset: u64, key: Option<u32>) -> Result<RemoteSpan, LessonError> {
+        let (_, region) = self.region(name)?;
+        let address = region.address.wrapping_add(offset);
+        Ok(RemoteSpan { address, key: key.unwrap_or(region.key) })
+    }
+
+    /// Adds to what befalls the frames that leave a host from now on.
+    fn plan(
+        &mut self,
+        from: &str,
+        fates: impl IntoIterator<Item = (usize, Fate)>,
+        what: String,
+    ) -> Result<(), LessonError> {
+        let host = self.host(from)?;
+        let plan = &mut self.plans[host];
+        plan.clear();
+        plan.extend(fates);
+        let last = plan.keys().copied().max().unwrap_or(0);
+        if plan.contains_key(&0) || last > MAX_PLAN {
+            return Err(out_of_range("a frame", format!("{:?}; the first is 1", plan.keys())));
+        }
+        let script = (1..=last).map(|frame| plan.get(&frame).copied().unwrap_or(Fate::Pass));
+        let script: Vec<_> = script.collect();
+        self.world.set_misfortune(host, Misfortune::scripted(script));
+        self.world.stage(host, what);
+        Ok(())
+    }
+
+    fn modify(&mut self, host: &str, to: StateName) -> Result<(), LessonError> {
+        let (end, side) = self.end(host)?;
+        let connection = self.connection.ok_or_else(|| self.unknown("connection", host))?;
+        let state = match to {
+            StateName::Init => QpState::Init,
+            StateName::Rtr => QpState::ReadyToReceive,
+            StateName::Rts => QpState::ReadyToSend,
+        };
+        let told = connection
+            .bring(&mut self.world, side, state)
+            .map_err(|why| LessonError::Refused { moment: self.moment, why: why.to_string() })?;
+        self.world.stage(end.host, format!("told {}", attributes_in_words(&told)));
+        Ok(())
+    }
+}
+
+/// Frames that a script may plan ahead.
+const MAX_PLAN: usize = 100_000;

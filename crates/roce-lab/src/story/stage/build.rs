@@ -1,0 +1,129 @@
+//! Building the world of a lesson.
+
+use std::collections::HashMap;
+
+use roce_ring::{DataType, Operation, ReduceOp, Settings};
+use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
+use roce_wire::{PathMtu, RnrTimer};
+
+use super::{Stage, out_of_range, place_of};
+use crate::connection::{Connection, ConnectionOptions};
+use crate::lesson::{ConnectionData, Lesson, LessonError, RegionData, Right, RingData, WorldData};
+use crate::memory::Region;
+use crate::ring::{Ring, RingOptions};
+use crate::world::{World, WorldConfig};
+
+impl Stage {
+    pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {
+        let WorldData { hosts, delay, rate, window } = &lesson.world;
+        if !(2..=64).contains(&hosts.len()) {
+            return Err(out_of_range("the number of hosts", hosts.len()));
+        }
+        let mut endpoint = EndpointConfig::default();
+        if let Some(packets) = *window {
+            endpoint.window =
+                WindowConfig { initial_packets: packets, max_packets: packets, ..endpoint.window };
+        }
+        let config = WorldConfig {
+            delay: delay.duration(),
+            bits_per_sec: rate.map(|rate| rate.bits_per_sec()),
+            endpoint,
+            ..WorldConfig::default()
+        };
+        let mut world = World::new(hosts, config);
+        let mut regions = HashMap::new();
+        for data in &lesson.region {
+            let host = place_of(&world, &data.host, 0)?;
+            let region = register(&mut world, host, data);
+            regions.insert(data.name.clone(), (host, region));
+        }
+        let connection = match lesson.ring {
+            Some(_) => None,
+            None => {
+                let options = options(&lesson.connection)?;
+                let open =
+                    if lesson.connection.open { Connection::open } else { Connection::create };
+                Some(open(&mut world, [0, 1], options))
+            }
+        };
+        let mut ring = None;
+        let elements = lesson.ring.map_or(0, |data| data.elements);
+        if let Some(data) = lesson.ring {
+            ring = Some(build_ring(&mut world, &data, options(&lesson.connection)?)?);
+        }
+        let plans = vec![HashMap::new(); hosts.len()];
+        let chunks = Vec::new();
+        let mut stage =
+            Self { world, connection, ring, elements, chunks, regions, work: 0, plans, moment: 0 };
+        stage.look_at_chunks();
+        Ok(stage)
+    }
+}
+
+/// A ring whose rank r contributes 10 to the power of r to every element.
+fn build_ring(
+    world: &mut World,
+    data: &RingData,
+    connection: ConnectionOptions,
+) -> Result<Ring, LessonError> {
+    let refused = |why: crate::RingError| LessonError::Refused { moment: 0, why: why.to_string() };
+    if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
+        return Err(out_of_range("the number of elements", data.elements));
+    }
+    // The large way however little there is, so that there are steps to look at.
+    let settings = Settings { small_limit: 0, ..Settings::default() };
+    let options = RingOptions { settings, connection, keep_data: true };
+    let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);
+    let ring = Ring::build(world, operation, options).map_err(refused)?;
+    for rank in 0..world.hosts().len() {
+        let contribution = 10f32.powi(rank as i32).to_ne_bytes();
+        let bytes = world.host_mut(rank).memory.bytes_mut(ring.buffer(rank));
+        for element in bytes.chunks_exact_mut(4) {
+            element.copy_from_slice(&contribution);
+        }
+    }
+    Ok(ring)
+}
+
+fn register(world: &mut World, host: usize, data: &RegionData) -> Region {
+    let rights = data.rights.iter().fold(AccessFlags::empty(), |rights, right| {
+        rights
+            | match right {
+                Right::LocalWrite => AccessFlags::LOCAL_WRITE,
+                Right::RemoteRead => AccessFlags::REMOTE_READ,
+                Right::RemoteWrite => AccessFlags::REMOTE_WRITE,
+                Right::RemoteAtomic => AccessFlags::REMOTE_ATOMIC,
+            }
+    });
+    let memory = &mut world.host_mut(host).memory;
+    let region = memory.register(data.bytes, rights);
+    let bytes = memory.bytes_mut(region);
+    if data.pattern {
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            *byte = (offset / 251 + offset) as u8;
+        }
+    }
+    let number = data.number.map(u64::to_ne_bytes);
+    for (byte, value) in bytes.iter_mut().zip(number.iter().flatten()) {
+        *byte = *value;
+    }
+    for (byte, value) in bytes.iter_mut().zip(data.text.as_bytes()) {
+        *byte = *value;
+    }
+    region
+}
+
+fn options(data: &ConnectionData) -> Result<ConnectionOptions, LessonError> {
+    let path_mtu = PathMtu::from_bytes(data.path_mtu);
+    let ack_timeout = AckTimeout::new(data.ack_timeout);
+    let min_rnr_timer = RnrTimer::new(data.rnr_timer);
+    Ok(ConnectionOptions {
+        path_mtu: path_mtu.ok_or_else(|| out_of_range("path-mtu", data.path_mtu))?,
+        first_psn: data.first_psn,
+        ack_timeout: ack_timeout.ok_or_else(|| out_of_range("ack-timeout", data.ack_timeout))?,
+        retry_count: data.retry_count.min(7),
+        rnr_retry: data.rnr_retry.min(7),
+        min_rnr_timer: min_rnr_timer.ok_or_else(|| out_of_range("rnr-timer", data.rnr_timer))?,
+        ..ConnectionOptions::default()
+    })
+}

@@ -1,0 +1,85 @@
+//! What is shown at the end of a moment.
+
+use std::collections::HashMap;
+
+use super::{Stage, attributes_in_words};
+use crate::lesson::{LessonError, Show};
+use crate::story::Shown;
+
+impl Stage {
+    pub(super) fn show(&self, show: &Show) -> Result<Shown, LessonError> {
+        Ok(match show {
+            Show::Layers(number) => {
+                let packets = &self.world.timeline().packets;
+                let record = number.checked_sub(1).and_then(|place| packets.get(place));
+                let record =
+                    record.ok_or_else(|| self.unknown("packet of number", &number.to_string()))?;
+                Shown {
+                    title: format!("packet {number}, layer by layer"),
+                    lines: crate::layers::lines(&record.frame),
+                }
+            }
+            Show::Text { region, bytes } => {
+                let (host, span) = self.region(region)?;
+                let held = self.world.hosts()[host].memory.bytes(span);
+                let held = &held[..held.len().min(*bytes)];
+                let text: String = held
+                    .iter()
+                    .map(|byte| match byte {
+                        b' '..=b'~' => char::from(*byte),
+                        _ => '.',
+                    })
+                    .collect();
+                let name = &self.world.hosts()[host].name;
+                Shown { title: format!("{name}'s memory, {region:?}"), lines: vec![text] }
+            }
+            Show::Number { region } => {
+                let (host, span) = self.region(region)?;
+                let held = self.world.hosts()[host].memory.bytes(span);
+                let word = held.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+                let name = &self.world.hosts()[host].name;
+                let title = format!("{name}'s memory, {region:?}, as a number");
+                Shown { title, lines: vec![word.to_string()] }
+            }
+            Show::QueuePair { host } => {
+                let (end, _) = self.end(host)?;
+                let info = self.world.hosts()[end.host].endpoint.query_qp(end.qpn);
+                let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
+                let lines = vec![
+                    format!("state {}", info.state),
+                    attributes_in_words(&info.attributes),
+                    format!(
+                        "{} requests outstanding, {} receives posted",
+                        info.sends_outstanding, info.receives_posted
+                    ),
+                ];
+                Shown { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
+            }
+            Show::Counters { host, names } => {
+                let place = self.host(host)?;
+                let all: HashMap<_, _> = self.world.hosts()[place].counters().iter().collect();
+                let line = |name: &String| match all.get(name.as_str()) {
+                    Some(count) => Ok(format!("{name} {count}")),
+                    None => Err(self.unknown("counter", name)),
+                };
+                let lines = names.iter().map(line).collect::<Result<_, _>>()?;
+                Shown { title: format!("{host}'s counters"), lines }
+            }
+            Show::Chunks {} => {
+                let hosts = self.world.hosts();
+                let width = hosts.len().max(4);
+                let names = (0..hosts.len()).map(|chunk| format!("  chunk {chunk:<width$}"));
+                let mut lines = vec![format!("{:8}{}", "", names.collect::<String>().trim_end())];
+                for (rank, host) in hosts.iter().enumerate() {
+                    let values = self.chunks_of(rank).into_iter().map(|value| {
+                        let digits = format!("{value:0width$}", width = hosts.len());
+                        format!("  {digits:<width$}", width = width + 6)
+                    });
+                    let line = format!("{:8}{}", host.name, values.collect::<String>());
+                    lines.push(line.trim_end().to_owned());
+                }
+                Shown { title: "what every rank has, chunk by chunk".to_owned(), lines }
+            }
+        })
+    }
+}
