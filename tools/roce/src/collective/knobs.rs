@@ -3,7 +3,7 @@
 use super::selector::Selector;
 
 /// What the variables ask for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Knobs {
     pub(crate) hca: Option<Selector>,
     pub(crate) ifname: Option<Selector>,
@@ -186,25 +186,6 @@ const KNOBS: &[Knob] = &[
         },
     },
 ];
-
-impl Default for Knobs {
-    fn default() -> Self {
-        Self {
-            hca: None,
-            ifname: None,
-            gid_index: None,
-            traffic_class: None,
-            ack_timeout: None,
-            retry_count: None,
-            qps_per_connection: None,
-            split: false,
-            root: None,
-            debug: Level::default(),
-            debug_file: None,
-            warnings: Vec::new(),
-        }
-    }
-}
 
 impl Knobs {
     /// Reads them from the environment.

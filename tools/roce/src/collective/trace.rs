@@ -153,8 +153,7 @@ pub(crate) const COLUMNS: &str = "\
 
 fn text_line(RankEvent { rank, event: Event(at, name, fields) }: &RankEvent, start: u64) -> String {
     let mut detail = String::new();
-    let mut fields = fields.iter().peekable();
-    while let Some((key, value)) = fields.next() {
+    for (key, value) in fields {
         let space = if detail.is_empty() { "" } else { " " };
         let _ = match (key.as_str(), value) {
             ("from", Value::String(from)) => write!(detail, "{space}{from}->"),

@@ -48,7 +48,8 @@ pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
     die_with_parent()?;
     work().map_err(|failure| match failure {
         Failure::Told(text) => {
-            println!("{MARK}{}", text.replace('\n', &MARK.to_string()));
+            // If the parent is gone, so are we.
+            let _ = writeln!(io::stdout(), "{MARK}{}", text.replace('\n', &MARK.to_string()));
             Failure::AlreadyTold(1)
         }
         other => other,
@@ -180,8 +181,9 @@ fn watch(
             Some(text) => reason = Some(text.trim_end().replace(MARK, "\n")),
             None => {
                 let mut output = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if output.write_all(&line).and_then(|()| output.flush()).is_err() {
-                    // Nobody reads any more: the rank notices when its pipe closes.
+                if let Err(error) = output.write_all(&line).and_then(|()| output.flush()) {
+                    // The rank notices when its pipe closes.
+                    reason = Some(format!("what it prints cannot be passed on: {error}"));
                     break;
                 }
             }
