@@ -1,0 +1,16 @@
+//! Writes the outputs that the book shows: `cargo run -p roce-lab --example book`, from the
+//! root of the project.
+
+use std::path::Path;
+
+use roce_lab::{Lesson, Story, TextOptions};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/output");
+    std::fs::create_dir_all(&folder)?;
+    for lesson in Lesson::all() {
+        let path = folder.join(format!("{:02}_{}.txt", lesson.number, lesson.name));
+        std::fs::write(path, Story::play(&lesson)?.text(&TextOptions::default()))?;
+    }
+    Ok(())
+}

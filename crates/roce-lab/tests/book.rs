@@ -1,0 +1,33 @@
+//! The book shows what the lessons print, and has a chapter for each.
+
+use std::path::{Path, PathBuf};
+
+use roce_lab::{Lesson, Story, TextOptions};
+
+fn book() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src")
+}
+
+#[test]
+fn the_book_shows_what_the_lessons_print() {
+    for lesson in Lesson::all() {
+        let path = book().join(format!("output/{:02}_{}.txt", lesson.number, lesson.name));
+        let shown = std::fs::read_to_string(&path).unwrap_or_default();
+        let printed = Story::play(&lesson).unwrap().text(&TextOptions::default());
+        let hint = "run `cargo run -p roce-lab --example book`";
+        assert!(shown == printed, "{} is not what the lesson prints; {hint}", path.display());
+    }
+}
+
+#[test]
+fn every_lesson_has_its_chapter_and_every_chapter_is_in_the_summary() {
+    let summary = std::fs::read_to_string(book().join("SUMMARY.md")).unwrap();
+    for lesson in Lesson::all() {
+        let name = format!("chapter-{:02}.md", lesson.number);
+        assert!(summary.contains(&format!("({name})")), "{name}");
+        let chapter = std::fs::read_to_string(book().join(&name)).unwrap();
+        assert!(chapter.contains(&format!("roce lab {}\n", lesson.name)), "{name}");
+        let output = format!("output/{:02}_{}.txt", lesson.number, lesson.name);
+        assert!(chapter.contains(&format!("{{{{#include {output}}}}}")), "{name}");
+    }
+}
