@@ -244,6 +244,9 @@ impl Responder {
     pub(super) fn push_rnr<O: Observer>(&mut self, common: &Common, cx: &mut Context<'_, O>) {
         // What follows is out of sequence and would draw a NAK that adds nothing.
         self.has_complained = true;
+        if self.responses.say_not_ready() {
+            return;
+        }
         cx.counters().send_rnr_err += 1;
         let timer = common.settings.min_rnr_timer;
         self.responses.push(Response::Rnr { psn: self.expected, timer });

@@ -115,6 +115,11 @@ impl Responses {
         self.0.insert(at, response);
     }
 
+    /// Is the peer about to be told that no receive is posted?
+    pub(crate) fn say_not_ready(&self) -> bool {
+        matches!(self.0.back(), Some(Response::Rnr { .. }))
+    }
+
     /// Takes back the complaint at the end, if it has not left yet.
     pub(crate) fn take_complaint(&mut self) -> bool {
         let is_complaint = matches!(

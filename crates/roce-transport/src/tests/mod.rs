@@ -2,6 +2,7 @@
 //! crate's `tests/`; here is what needs a look at single packets and batches.
 
 mod corners;
+mod floods;
 mod smoke;
 
 use core::net::{IpAddr, Ipv4Addr};
