@@ -71,8 +71,15 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// When a rank fails, or the report cannot be written.
     pub(crate) fn run<W: Write>(mut self, mut office: Option<Office<'_, W>>) -> Outcome {
+        let ranks = self.group.size();
         let mut introduced = false;
-        for case in self.job.cases(self.group.size()) {
+        if let Some(Office { desk, report, .. }) = &mut office
+            && desk.knows_all(self.group)?
+        {
+            report.introduce(desk.members(ranks))?;
+            introduced = true;
+        }
+        for case in self.job.cases(ranks) {
             let mut halves = [None, None];
             for (placement, half) in [Placement::Out, Placement::In].into_iter().zip(&mut halves) {
                 if !self.job.placements.all().contains(&placement) {
@@ -87,7 +94,7 @@ impl<'a> Bench<'a> {
             self.progress.end();
             if let Some(Office { desk, report, .. }) = &mut office {
                 if !introduced {
-                    report.introduce(desk.members(self.group.size()))?;
+                    report.introduce(desk.members(ranks))?;
                     introduced = true;
                 }
                 let [out, within] = halves;

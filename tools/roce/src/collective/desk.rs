@@ -1,7 +1,7 @@
 //! Rank 0's desk: what the ranks report, and what is made of it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roce_collectives::{Group, Report};
 use serde_json::{Value, json};
@@ -37,6 +37,8 @@ pub(crate) struct Desk {
 
 /// What is asked for again and again; a rank that fails meanwhile ends it.
 const A_WHILE: Duration = Duration::from_secs(1);
+/// What ranks say first comes at once.
+const A_MOMENT: Duration = Duration::from_millis(300);
 
 impl Desk {
     fn take(&mut self, report: Report) {
@@ -73,6 +75,23 @@ impl Desk {
             }
         }
         Ok(())
+    }
+
+    /// Whether all ranks have said what they are; waits a moment for those that have not. One that
+    /// runs another program never does.
+    ///
+    /// # Errors
+    /// When a rank fails.
+    pub(crate) fn knows_all(&mut self, group: &mut Group) -> Outcome<bool> {
+        let until = Instant::now() + A_MOMENT;
+        while self.members.len() < group.size() as usize {
+            let left = until.saturating_duration_since(Instant::now());
+            match group.next_report(left)? {
+                Some(report) => self.take(report),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Waits until all ranks have reported the time of a size.

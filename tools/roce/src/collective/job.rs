@@ -91,10 +91,8 @@ impl Job {
             ("placement", self.placements.name().to_owned()),
         ];
         // What differs from the protocol's job is said only then: other programs know it not.
-        match self.blocking {
-            Blocking::No => {}
-            Blocking::Barrier => fields.push(("blocking", "1".to_owned())),
-            Blocking::UntimedBarrier => fields.push(("blocking", "3".to_owned())),
+        if self.blocking != Blocking::No {
+            fields.push(("blocking", self.blocking.number().to_string()));
         }
         if self.values != Values::Pattern {
             fields.push(("values", self.values.name().to_owned()));
@@ -202,6 +200,17 @@ impl Case {
             _ => 1.0,
         };
         (algorithm, algorithm * factor)
+    }
+}
+
+impl Blocking {
+    /// nccl-tests' number.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::No => 0,
+            Self::Barrier => 1,
+            Self::UntimedBarrier => 3,
+        }
     }
 }
 

@@ -170,6 +170,7 @@ impl<W: Write> Report<W> {
         say("warmup_iters", json!(job.warmup));
         say("iterations", json!(job.iterations));
         say("validation", json!(job.check));
+        say("blocking", json!(job.blocking.number()));
         let devices = self.members.iter().map(|member| {
             json!({
                 "rank": member.rank,
