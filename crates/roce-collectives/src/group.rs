@@ -472,3 +472,79 @@ fn abort(culprit: u32, error: &Error) -> Line {
     let reason: String = error.to_string().chars().take(1000).collect();
     Line::new("ABORT").with("rank", culprit).with("reason", reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alone() -> Group {
+        Group::join(GroupConfig::new(0, 1, "127.0.0.1:0")).unwrap()
+    }
+
+    #[test]
+    fn buffers_that_do_not_fit_are_refused_and_harm_nobody() {
+        let (mut group, other) = (alone(), alone());
+        let (buffer, foreign) = (group.buffer(100).unwrap(), other.buffer(100).unwrap());
+        let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 10);
+        let slice = |range: std::ops::Range<u64>| buffer.slice(range).unwrap();
+        let mut refusal = |input: BufferSlice, output: BufferSlice| match group
+            .perform(&sum, input, output)
+            .unwrap_err()
+        {
+            Error::Buffer(error) => error,
+            other => panic!("{other}"),
+        };
+        let short = refusal(slice(0..39), slice(50..90));
+        assert_eq!(short, BufferError::TooShort { which: "input", need: 40, have: 39 });
+        let short = refusal(slice(0..40), slice(61..100));
+        assert_eq!(short, BufferError::TooShort { which: "output", need: 40, have: 39 });
+        assert_eq!(refusal(slice(0..40), slice(39..79)), BufferError::Overlap);
+        assert_eq!(refusal(slice(1..41), slice(0..40)), BufferError::Overlap);
+        let strange = refusal(slice(0..40), (&foreign).into());
+        assert_eq!(strange, BufferError::Foreign("output"));
+        group.perform(&sum, slice(0..40), slice(40..80)).unwrap();
+        group.perform(&sum, slice(0..40), slice(0..40)).unwrap();
+        group.leave().unwrap();
+    }
+
+    #[test]
+    fn a_group_of_one_performs_every_collective() {
+        let mut group = alone();
+        let (input, output) = (group.buffer(80).unwrap(), group.buffer(80).unwrap());
+        for collective in [
+            Collective::AllReduce,
+            Collective::ReduceScatter,
+            Collective::AllGather,
+            Collective::Broadcast,
+            Collective::Reduce,
+            Collective::Barrier,
+        ] {
+            let (data_type, op) = (DataType::I64, ReduceOp::Avg);
+            let operation = Operation { collective, data_type, op, root: 0, count: 10 };
+            input.write(0, &[7; 80]).unwrap();
+            output.write(0, &[0; 80]).unwrap();
+            group.perform(&operation, &input, &output).unwrap();
+            let mut seen = [1; 80];
+            output.read(0, &mut seen).unwrap();
+            let expected = if collective == Collective::Barrier { [0; 80] } else { [7; 80] };
+            assert_eq!(seen, expected, "{collective:?}");
+        }
+        assert!(group.interfaces().is_empty());
+        group.leave().unwrap();
+    }
+
+    #[test]
+    fn reports_reach_rank_0_in_order() {
+        let mut group = alone();
+        for size in ["8", "16"] {
+            group.report("time", &[("size", size.to_owned())]).unwrap();
+        }
+        for size in ["8", "16"] {
+            let report = group.next_report(Duration::from_secs(10)).unwrap().unwrap();
+            assert_eq!((report.kind.as_str(), report.value("size")), ("time", Some(size)));
+        }
+        assert_eq!(group.next_report(Duration::ZERO).unwrap(), None);
+        assert!(group.report("time", &[("a b", String::new())]).is_err(), "no such key");
+        group.leave().unwrap();
+    }
+}
