@@ -139,13 +139,15 @@ impl Dissector {
         self.findings.clear();
         self.findings.extend_from_slice(&self.frame_findings);
         let roce = read_packet(outer, start, len, icrc, train, &mut self.findings);
-        let track =
-            self.flows.as_mut().map(|flows| flows.follow(&frame, &roce, &mut self.findings));
+        // Put together once, and completed in place: it is large.
+        let mut packet = Packet { frame, content: Content::Roce(roce), findings: &[], track: None };
+        if let (Content::Roce(roce), Some(flows)) = (&packet.content, &mut self.flows) {
+            packet.track = flows.follow(&frame, roce, &mut self.findings);
+        }
+        packet.findings = &self.findings;
         self.totals.packets += 1;
         self.totals.wrong_icrcs += u64::from(matches!(icrc, Icrc::Wrong { .. }));
-        let content = Content::Roce(roce);
-        let packet = Packet { frame, content, findings: &self.findings, track: track.flatten() };
-        self.totals.problems += u64::from(packet.severity() == crate::Severity::Problem);
+        self.totals.problems += u64::from(packet.has_problem());
         on_packet(&packet);
     }
 }
@@ -175,6 +177,7 @@ impl RoceFrame<'_> {
 }
 
 /// Takes one packet apart and judges what can be judged of it alone.
+#[inline]
 fn read_packet<'a>(
     outer: &RoceFrame<'a>,
     start: usize,

@@ -56,7 +56,9 @@ mod time;
 mod tree;
 mod words;
 
-pub use capture::{Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
+pub use capture::{
+    CHUNK_LEN, CHUNK_ROOM, Capture, CaptureError, Chunks, Damage, DamageKind, Event, NotACapture,
+};
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use finding::{Finding, Rate, Severity, Short, Unchecked};

@@ -2,6 +2,7 @@
 
 mod config;
 mod receiver;
+mod sniffer;
 mod transmitter;
 
 use std::{
@@ -13,6 +14,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 pub use self::config::{AfPacketConfig, ReceiveMode, Trains, probe_max_segments};
+pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
     Filter, InterfaceInfo,

@@ -41,7 +41,7 @@ mod port_holder;
 mod sys;
 mod virtio;
 
-pub use af_packet::{AfPacket, AfPacketConfig, ReceiveMode, Trains, probe_max_segments};
+pub use af_packet::{AfPacket, AfPacketConfig, ReceiveMode, Sniffer, Trains, probe_max_segments};
 pub use capture::{CaptureFile, Captured};
 pub use counted::{Counted, DeviceCounters};
 pub use cutter::{Cutter, UdpChecksum};

@@ -7,20 +7,24 @@ mod line;
 mod live;
 mod paint;
 mod progress;
+mod read_ahead;
 mod summary;
 mod tree;
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{Capture, CaptureError, Damage, Dissector, Event, Packet, RawFrame, Timestamp};
+use roce_dissect::{
+    Capture, CaptureError, Chunks, Damage, Dissector, Event, Packet, RawFrame, Timestamp,
+};
 
 use self::filter::Filter;
 use self::line::Line;
 use self::paint::Paint;
 use self::progress::Progress;
+use self::read_ahead::ReadAhead;
 use crate::failure::{Failure, Outcome};
 
 /// Explain captured packets: what they are, what is wrong with them, what they did
@@ -51,6 +55,9 @@ pub(crate) struct Options {
     /// What a receiver would do with the packets of frame N, and why
     #[arg(long, value_name = "N", conflicts_with = "json")]
     explain: Option<u64>,
+    /// Stop after so many frames
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
     /// When to use colours
     #[arg(long, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", alias = "color")]
     colour: Colour,
@@ -130,11 +137,11 @@ fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
     let (file, data) = opened.map_err(|error| Stop::Told(Failure::of(&name, error)))?;
     let progress = Progress::new(data.len(), report.options.summary);
-    from_reader(file, &name, progress, report)
+    from_reader(ReadAhead::new(file), &name, progress, report)
 }
 
 fn from_reader(
-    reader: impl Read,
+    reader: impl Chunks,
     name: &str,
     mut progress: Progress,
     report: &mut Report<'_>,
@@ -217,9 +224,10 @@ impl<'o> Report<'o> {
         if self.text.len() >= WRITE_LEN || self.is_live {
             self.write_out()?;
         }
-        match options.explain {
-            Some(number) if frame.number >= number => Err(Stop::Done),
-            _ => Ok(()),
+        let is_over = |last: Option<u64>| last.is_some_and(|last| frame.number >= last);
+        match is_over(options.explain) || is_over(options.count) {
+            true => Err(Stop::Done),
+            false => Ok(()),
         }
     }
 

@@ -10,9 +10,10 @@ mod pcap;
 mod pcapng;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 
 use self::buffer::Buffer;
+pub use self::buffer::{CHUNK_LEN, CHUNK_ROOM, Chunks};
 use self::pcap::Pcap;
 use self::pcapng::PcapNg;
 use crate::RawFrame;
@@ -115,7 +116,7 @@ pub enum NotACapture {
     Unknown([u8; 4]),
 }
 
-impl<R: Read> Capture<R> {
+impl<R: Chunks> Capture<R> {
     /// Reads the head of a capture.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! pcap: a header, then packets.
 
-use std::io::{self, Read};
+use std::io;
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Chunks};
 use super::{Damage, DamageKind, Event, LONGEST_FRAME};
 use crate::{LinkType, RawFrame, Timestamp};
 
@@ -32,7 +32,7 @@ impl Pcap {
     }
 
     /// `None` where the file ends in its header.
-    pub(super) fn open<R: Read>(buffer: &mut Buffer<R>) -> io::Result<Option<Self>> {
+    pub(super) fn open<R: Chunks>(buffer: &mut Buffer<R>) -> io::Result<Option<Self>> {
         if !buffer.fill(FILE_HEADER_LEN)? {
             return Ok(None);
         }
@@ -46,7 +46,7 @@ impl Pcap {
         Ok(Some(Self { big_endian, unit, link, lent: 0, last_seconds: None }))
     }
 
-    pub(super) fn next_event<'a, R: Read>(
+    pub(super) fn next_event<'a, R: Chunks>(
         &mut self,
         buffer: &'a mut Buffer<R>,
         number: u64,
@@ -88,7 +88,7 @@ impl Pcap {
     }
 
     /// Looks for the next place where two packet headers in a row make sense.
-    fn find_next<R: Read>(&self, buffer: &mut Buffer<R>) -> io::Result<Event<'static>> {
+    fn find_next<R: Chunks>(&self, buffer: &mut Buffer<R>) -> io::Result<Event<'static>> {
         let offset = buffer.offset();
         loop {
             buffer.consume(1);
@@ -127,7 +127,7 @@ impl Pcap {
 }
 
 /// The file ended: right behind a packet, or in the middle of one.
-fn cut<R: Read>(buffer: &mut Buffer<R>) -> Option<Event<'static>> {
+fn cut<R: Chunks>(buffer: &mut Buffer<R>) -> Option<Event<'static>> {
     let (offset, skipped) = (buffer.offset(), buffer.bytes().len() as u64);
     buffer.consume(usize::MAX);
     let damage = Damage { offset, kind: DamageKind::Cut, skipped };

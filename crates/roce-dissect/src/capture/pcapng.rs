@@ -1,8 +1,8 @@
 //! pcapng: sections of blocks, of which some hold packets.
 
-use std::io::{self, Read};
+use std::io;
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Chunks};
 use super::{Damage, DamageKind, Event, LONGEST_FRAME};
 use crate::{LinkType, RawFrame, Timestamp};
 
@@ -41,7 +41,7 @@ enum Block {
 }
 
 impl PcapNg {
-    pub(super) fn next_event<'a, R: Read>(
+    pub(super) fn next_event<'a, R: Chunks>(
         &mut self,
         buffer: &'a mut Buffer<R>,
         number: u64,
@@ -194,7 +194,7 @@ impl PcapNg {
     }
 
     /// Looks for the next block of a known kind whose length stands at both its ends.
-    fn find_next<R: Read>(
+    fn find_next<R: Chunks>(
         &self,
         buffer: &mut Buffer<R>,
         kind: DamageKind,
@@ -266,7 +266,7 @@ impl Ticks {
     }
 }
 
-fn cut<R: Read>(buffer: &mut Buffer<R>, offset: u64) -> Option<Event<'static>> {
+fn cut<R: Chunks>(buffer: &mut Buffer<R>, offset: u64) -> Option<Event<'static>> {
     let skipped = buffer.offset() - offset + buffer.bytes().len() as u64;
     buffer.consume(usize::MAX);
     let damage = Damage { offset, kind: DamageKind::Cut, skipped };

@@ -1,10 +1,72 @@
 //! What an interface carries now.
 
+use std::os::fd::AsFd;
+use std::time::SystemTime;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use roce_dissect::{LinkType, RawFrame, Timestamp};
+use roce_io::{OpenError, Received, Sniffer};
+
 use super::{Report, Stop};
 use crate::failure::Failure;
 
-/// Shows what comes and goes on an interface until interrupted.
-pub(super) fn run(interface: &str, report: &mut Report<'_>) -> Result<(), Stop> {
+/// Shows what comes and goes on an interface until interrupted, or until the report has enough.
+pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
     report.is_live = true;
-    Err(Stop::Told(Failure::new(format!("{interface}: not yet"))))
+    // Taken by hand, so that an interrupted summary is printed all the same.
+    let signals = take_signals().map_err(|error| told("taking signals", error))?;
+    let mut sniffer = Sniffer::open(name).map_err(|error| match error {
+        OpenError::NotPermitted { .. } => Stop::Told(Failure::new(format!("{error}"))),
+        _ => Stop::Told(error.into()),
+    })?;
+    let mut frames = 0u64;
+    loop {
+        let mut stop = None;
+        let received = sniffer.receive(FRAMES_AT_ONCE, &mut |received| {
+            frames += 1;
+            if stop.is_none() {
+                stop = report.frame(frame(frames, &received)).err();
+            }
+        });
+        let received = received.map_err(|error| told(name, error))?;
+        if let Some(stop) = stop {
+            return Err(stop);
+        }
+        if signals.read_signal().map_err(|error| told("taking signals", error))?.is_some() {
+            return Ok(());
+        }
+        if received == 0 {
+            let mut wanted = [sniffer.wait_fd(), signals.as_fd()]
+                .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
+            poll(&mut wanted, PollTimeout::NONE).map_err(|error| told("waiting", error))?;
+        }
+    }
 }
+
+fn told(what: &str, error: impl std::error::Error) -> Stop {
+    Stop::Told(Failure::of(what, error))
+}
+
+fn take_signals() -> nix::Result<SignalFd> {
+    let mut wanted = SigSet::empty();
+    wanted.add(Signal::SIGINT);
+    wanted.add(Signal::SIGTERM);
+    wanted.thread_block()?;
+    SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+fn frame<'a>(number: u64, received: &Received<'a>) -> RawFrame<'a> {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    RawFrame {
+        number,
+        time: Timestamp(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
+        link: LinkType::Ethernet,
+        original_len: received.bytes.len() as u32,
+        bytes: received.bytes,
+        segment_len: received.segment_len,
+    }
+}
+
+const FRAMES_AT_ONCE: usize = 64;
