@@ -150,9 +150,7 @@ impl Run {
                             // If it is gone by now, all the better.
                             let _ = child.kill();
                             let status = child.wait()?;
-                            let reason =
-                                Some("it did not end by itself and was stopped".to_owned());
-                            ends.push(End { rank, status, reason });
+                            ends.push(End { rank, status, reason: Some(STOPPED.to_owned()) });
                         }
                     }
                 }
@@ -210,8 +208,9 @@ fn judge(ends: &[End]) -> Outcome {
     for end in failed.iter().filter(|end| told(end)) {
         reasons.entry(end.reason.as_deref().unwrap_or_default()).or_default().push(end.rank);
     }
-    let is_first_hand =
-        |reason: &str| !(reason.starts_with("rank ") && reason.contains(" failed: "));
+    let is_first_hand = |reason: &str| {
+        reason != STOPPED && !(reason.starts_with("rank ") && reason.contains(" failed: "))
+    };
     if reasons.keys().any(|reason| is_first_hand(reason)) {
         reasons.retain(|reason, _| is_first_hand(reason));
     }
@@ -242,7 +241,10 @@ fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
 }
 
 /// How long the others may take to end when a rank has failed: they hear of it at once.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Of a rank that took longer.
+const STOPPED: &str = "it did not end by itself and was stopped";
 
 #[cfg(test)]
 mod tests {
@@ -271,6 +273,8 @@ mod tests {
             [end(2, FAILED, Some("no such device")), end(0, FAILED, gone), end(1, 0, None)];
         assert_eq!(said(&broken), "rank 2: no such device");
         assert_eq!(said(&[end(0, FAILED, gone), end(1, 0, None)]), "rank 0: rank 1 failed: gone");
+        let early = [end(0, FAILED, Some("disk full")), end(1, 9, Some(STOPPED))];
+        assert_eq!(said(&early), "rank 0: disk full");
     }
 
     #[test]
