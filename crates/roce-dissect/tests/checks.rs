@@ -69,6 +69,16 @@ fn an_ipv4_header_checksum_is_checked_and_the_right_one_said() {
     assert_eq!(alone(&frame).findings, [wrong]);
 }
 
+#[test]
+fn an_ipv4_header_checksum_of_zero_is_a_network_cards_to_fill_in() {
+    let mut frame = sample(opcode::RC_SEND_ONLY, Ip::V4);
+    frame[24..26].fill(0);
+    let seen = alone(&frame);
+    assert_eq!(seen.findings, []);
+    let ip = seen.layers.iter().find(|layer| layer.name == "IPv4").unwrap();
+    assert!(ip.field("checksum").unwrap().note.starts_with("offloaded"));
+}
+
 fn udp_sum(frame: &[u8], payload: bool) -> u16 {
     let mut sum: u32 = 17 + (frame.len() as u32 - 34);
     let end = if payload { frame.len() } else { 34 };

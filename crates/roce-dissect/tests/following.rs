@@ -404,3 +404,11 @@ fn a_train_of_whose_length_somebody_knows_is_cut_there() {
     let totals = dissector.totals();
     assert_eq!((totals.frames, totals.packets, totals.trains, totals.problems), (1, 3, 1, 0));
 }
+
+#[test]
+fn what_ip_or_udp_drops_never_reached_the_queue_pair() {
+    let mut damaged = send(2);
+    damaged[25] ^= 1;
+    let frames = [send(1), damaged, send(2)];
+    assert_eq!(found(&frames), vec![vec![], vec!["ipv4_checksum"], vec![]]);
+}

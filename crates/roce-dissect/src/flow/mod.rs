@@ -23,7 +23,7 @@ use self::direction::{Direction, Key};
 use self::pairing::Pairing;
 use self::requests::Requests;
 use crate::tree::is_management;
-use crate::{Finding, Icrc, Options, RawFrame, Roce};
+use crate::{Finding, Options, RawFrame, Roce, Severity};
 
 /// Which connection a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,8 +93,7 @@ impl Flows {
         let key = Key { source: roce.source, destination: roce.destination, qp };
         let index = self.direction(key)?;
         // What its receiver drops changes nothing but the counts.
-        let is_sound = !matches!(roce.icrc, Icrc::Wrong { .. })
-            && !findings.iter().any(|finding| matches!(finding, Finding::Wire(_)));
+        let is_sound = findings.iter().all(|finding| finding.severity() < Severity::Problem);
         let headers = roce.headers.as_ref().filter(|_| is_sound);
         let is_answer = headers.is_some_and(|headers| headers.bth.opcode.shape().is_response());
         if is_answer && self.directions[index as usize].partner.is_none() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::spec::{Kind, Spec, bits, bytes, layer};
 use crate::link::{self, Link, VLAN_LEN};
-use crate::{Checksum, Finding, Layer, LinkType, Packet, Pause, PauseKind};
+use crate::{Checksum, Finding, Layer, LinkType, Packet, Pause, PauseKind, Value};
 
 /// Link and VLAN tags; `None` where the link cannot be read.
 pub(super) fn link(packet: &Packet<'_>, layers: &mut Vec<Layer>) -> Option<Link> {
@@ -41,7 +41,10 @@ pub(super) fn ip(packet: &Packet<'_>, link: &Link, end: usize, layers: &mut Vec<
         link::IPV4 => {
             let mut ip = layer("IPv4", IPV4, frame, at, IPV4_LEN);
             if let Some(checksum) = ip.fields.iter_mut().find(|field| field.name == "checksum") {
-                checksum.note = ipv4_checksum_note(packet);
+                checksum.note = match checksum.value {
+                    Value::Hex { value: 0, .. } => "offloaded: a network card fills it in".into(),
+                    _ => ipv4_checksum_note(packet),
+                };
             }
             layers.push(ip);
             IPV4_LEN
