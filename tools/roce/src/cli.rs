@@ -89,5 +89,8 @@ mod tests {
         insta::assert_snapshot!("roce_devices", help(&["devices"]));
         insta::assert_snapshot!("roce_pingpong", help(&["pingpong"]));
         insta::assert_snapshot!("roce_perf", help(&["perf"]));
+        insta::assert_snapshot!("roce_lab", help(&["lab"]));
+        insta::assert_snapshot!("roce_ladder", help(&["ladder"]));
+        insta::assert_snapshot!("roce_simulate", help(&["simulate"]));
     }
 }

@@ -1,0 +1,105 @@
+//! `roce lab` and `roce ladder` as people call them: what they print, and how they end.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn roce(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+    command.args(arguments).stdin(Stdio::null()).output().expect("the program runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn file(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("roce-lessons-{}-{name}", std::process::id()));
+    std::fs::write(&path, bytes).expect("a file can be written");
+    path
+}
+
+#[test]
+fn an_unknown_lesson_shows_which_there_are() {
+    let output = roce(&["lab", "quantum"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let told = text(&output.stderr);
+    assert!(told.contains("no lesson \"quantum\"") && told.contains("lost-packet"), "{told}");
+}
+
+#[test]
+fn a_lesson_is_found_by_number_and_by_name_and_has_no_colour_in_a_pipe() {
+    let (by_number, by_name) = (roce(&["lab", "4"]), roce(&["lab", "lost-packet", "--step"]));
+    assert!(by_number.status.success() && by_name.status.success());
+    assert_eq!(by_number.stdout, by_name.stdout, "nobody presses Enter in a pipe");
+    assert!(!by_number.stdout.contains(&0x1b));
+    let layers = text(&roce(&["lab", "4", "--layers", "3"]).stdout);
+    assert!(layers.contains("packet 3, layer by layer") && layers.contains("BTH"), "{layers}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
+        .args(["lab", "one-write", "--all"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_lesson_becomes_a_page() {
+    let path = file("page.html", b"");
+    let output = roce(&["lab", "ring", "--html", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    std::fs::remove_file(path).unwrap();
+    let refused = roce(&["lab", "ring", "--html", "/no/such/folder/page.html"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("cannot write /no/such/folder/page.html"));
+}
+
+#[test]
+fn what_is_no_capture_ends_with_two_and_what_holds_no_roce_with_zero() {
+    let page = file("ladder.html", b"");
+    let page = page.to_str().unwrap();
+    let garbage = file("garbage", b"this is no capture");
+    let output = roce(&["ladder", garbage.to_str().unwrap(), "-o", page]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
+
+    let mut capture = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
+    capture.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0]);
+    capture.extend([0, 0, 0, 0, 0, 0, 0, 0, 60, 0, 0, 0, 60, 0, 0, 0]);
+    capture.extend([0; 60]);
+    let empty = file("empty.pcap", &capture);
+    let output = roce(&["ladder", empty.to_str().unwrap(), "-o", page]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout).contains("no RoCE packet"), "{}", text(&output.stdout));
+
+    let missing = roce(&["ladder", "/no/such/capture", "-o", page]);
+    assert_eq!(missing.status.code(), Some(1));
+    for path in [garbage, empty, page.into()] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn a_ladder_reads_standard_input() {
+    let page = file("stdin.html", b"");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
+        .args(["ladder", "-", "-o", page.to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    child.stdin.take().unwrap().write_all(b"oh, nothing").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(2));
+    std::fs::remove_file(page).unwrap();
+}
