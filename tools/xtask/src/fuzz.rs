@@ -1,7 +1,8 @@
-//! Runs the fuzz targets for a while each, two at a time.
+//! Runs the fuzz targets for a while each, two at a time, and keeps what they found.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -15,6 +16,13 @@ pub(crate) struct Options {
     /// Seconds for each target.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Only targets whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Afterwards write the fewest inputs that reach as much into the committed corpora, as
+    /// `kept_*`; with `--seconds 0` without fuzzing before.
+    #[arg(long)]
+    keep: bool,
 }
 
 /// Fuzzes for people.
@@ -23,7 +31,13 @@ pub(crate) struct Options {
 /// When a target found something, or cannot be built.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut stages = Stages::new(true);
-    stages.run("fuzz", |log| stage(log, Duration::from_secs(options.seconds)));
+    let only = options.only.as_deref().unwrap_or_default();
+    if options.seconds > 0 {
+        stages.run("fuzz", |log| fuzz(log, Duration::from_secs(options.seconds), only));
+    }
+    if options.keep {
+        stages.run("keep", |log| keep(log, only));
+    }
     stages.finish()
 }
 
@@ -32,15 +46,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// # Errors
 /// When a target found something: the log holds the input and the command that repeats it.
 pub(crate) fn stage(log: &Log, time: Duration) -> Result<Done> {
-    if let Err(why) = machine::get_fuzzing_tools().and_then(|()| get_cargo_fuzz(log)) {
+    fuzz(log, time, "")
+}
+
+fn fuzz(log: &Log, time: Duration, only: &str) -> Result<Done> {
+    if let Err(why) = get_tools(log) {
         return Ok(Done::Skipped(why.to_string()));
     }
-    let list = cargo_fuzz().args(["list"]).output()?;
-    let targets: Vec<String> =
-        String::from_utf8_lossy(&list.stdout).lines().map(str::to_owned).collect();
-    if targets.is_empty() {
-        return Err(format!("no targets: {}", String::from_utf8_lossy(&list.stderr)).into());
-    }
+    let targets = targets(only)?;
     log.run(cargo_fuzz().arg("build"))?;
     let mut faults = Vec::new();
     for pair in targets.chunks(2) {
@@ -68,20 +81,109 @@ pub(crate) fn stage(log: &Log, time: Duration) -> Result<Done> {
 /// Starts a target; returns where it prints.
 fn start(target: &str, time: Duration, log: &Log) -> Result<(PathBuf, Child)> {
     let output = log.path().with_extension(format!("{target}.log"));
-    let file = std::fs::File::create(&output)?;
-    // New finds go to a scratch folder; the committed corpus is read only.
-    let finds = workspace::target().join("fuzz-corpus").join(target);
-    std::fs::create_dir_all(&finds)?;
+    let file = fs::File::create(&output)?;
     let mut cargo = cargo_fuzz();
-    cargo.args(["run", target]).arg(finds);
-    let corpus = workspace::root().join("fuzz/corpus").join(target);
-    if corpus.is_dir() {
-        cargo.arg(corpus);
-    }
+    // New finds go to a scratch folder; the committed corpus is read only.
+    cargo.args(["run", target]).arg(finds(target)?).arg(corpus(target)?);
     cargo.arg("--").arg(format!("-max_total_time={}", time.as_secs()));
-    cargo.args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"]);
-    let child = cargo.stdin(std::process::Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    cargo.args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", LEN_CONTROL]);
+    let child = cargo.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
     Ok((output, child.spawn()?))
+}
+
+/// Replaces what was kept before by the fewest inputs that reach as much as all that were
+/// found.
+fn keep(log: &Log, only: &str) -> Result<Done> {
+    get_tools(log)?;
+    let mut kept = Vec::new();
+    for target in targets(only)? {
+        let fewest = workspace::target().join("fuzz-kept").join(&target);
+        if fewest.exists() {
+            fs::remove_dir_all(&fewest)?;
+        }
+        fs::create_dir_all(&fewest)?;
+        let corpus = corpus(&target)?;
+        let mut cargo = cargo_fuzz();
+        cargo.args(["run", &target]).args([&fewest, &finds(&target)?, &corpus]);
+        // By lines reached alone: how often each is reached makes a corpus five times larger.
+        cargo.args(["--", "-set_cover_merge=1", "-use_counters=0", "-timeout=60"]);
+        log.run(&mut cargo)?;
+        for file in files_in(&corpus)?.iter().filter(|file| is_named(file, KEPT)) {
+            fs::remove_file(file)?;
+        }
+        // The shortest first, so that what is left out for its size is the least.
+        let mut files: Vec<(u64, PathBuf)> = files_in(&fewest)?
+            .into_iter()
+            .map(|file| Ok((fs::metadata(&file)?.len(), file)))
+            .collect::<Result<_>>()?;
+        files.sort();
+        let mut seeds = files_in(&corpus)?;
+        seeds.retain(|file| is_named(file, SEED));
+        let mut count = seeds.len();
+        let mut bytes = 0;
+        for file in &seeds {
+            bytes += fs::metadata(file)?.len();
+        }
+        for (len, file) in files {
+            let contents = fs::read(&file)?;
+            let is_seed = seeds.iter().any(|seed| fs::read(seed).is_ok_and(|it| it == contents));
+            if is_seed || count == MOST_FILES || bytes + len > MOST_BYTES {
+                continue;
+            }
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            // The first of the digits tell them apart.
+            let name: String = name.chars().take(12).collect();
+            fs::write(corpus.join(format!("{KEPT}{name}")), contents)?;
+            (count, bytes) = (count + 1, bytes + len);
+        }
+        kept.push(format!("{target} {count} files, {} KiB", bytes.div_ceil(1024)));
+    }
+    Ok(Done::Passed(kept.join("; ")))
+}
+
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
+}
+
+fn is_named(file: &Path, prefix: &str) -> bool {
+    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+}
+
+/// The targets whose name contains `only`.
+fn targets(only: &str) -> Result<Vec<String>> {
+    let list = cargo_fuzz().args(["list"]).output()?;
+    let names = String::from_utf8_lossy(&list.stdout);
+    let targets: Vec<String> =
+        names.lines().filter(|name| name.contains(only)).map(str::to_owned).collect();
+    if targets.is_empty() {
+        return Err(format!("no such target: {}", String::from_utf8_lossy(&list.stderr)).into());
+    }
+    Ok(targets)
+}
+
+/// The committed inputs.
+fn corpus(target: &str) -> Result<PathBuf> {
+    made(workspace::root().join("fuzz/corpus").join(target))
+}
+
+/// Where inputs are put that were found on this machine.
+fn finds(target: &str) -> Result<PathBuf> {
+    made(workspace::target().join("fuzz-corpus").join(target))
+}
+
+fn made(folder: PathBuf) -> Result<PathBuf> {
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn get_tools(log: &Log) -> Result<()> {
+    machine::get_fuzzing_tools()?;
+    if cargo_fuzz().arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    println!("   installing: cargo-fuzz");
+    log.run(workspace::cargo().args(["install", "cargo-fuzz", "--locked"]))
+        .map_err(|_| "run: cargo install cargo-fuzz --locked".into())
 }
 
 /// cargo-fuzz wants unstable compiler flags, which the stable compiler allows under this name.
@@ -91,18 +193,20 @@ fn cargo_fuzz() -> Command {
     cargo
 }
 
-fn get_cargo_fuzz(log: &Log) -> Result<()> {
-    if cargo_fuzz().arg("--version").output().is_ok_and(|output| output.status.success()) {
-        return Ok(());
-    }
-    println!("   installing: cargo-fuzz");
-    log.run(workspace::cargo().args(["install", "cargo-fuzz", "--locked"]))
-        .map_err(|_| "run: cargo install cargo-fuzz --locked".into())
-}
-
 fn end_of(path: &Path) -> String {
-    let text = std::fs::read(path).unwrap_or_default();
+    let text = fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().rev().take(50).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
+
+/// Inputs grow sooner than libFuzzer would let them: a short script does little.
+const LEN_CONTROL: &str = "-len_control=20";
+
+/// What committed inputs are called: those that tests make, and those that were found and are
+/// kept, with a digest behind it.
+const SEED: &str = "seed_";
+const KEPT: &str = "kept_";
+/// A committed corpus has no more inputs, seeds among them, and no more bytes.
+const MOST_FILES: usize = 199;
+const MOST_BYTES: u64 = 900 << 10;
