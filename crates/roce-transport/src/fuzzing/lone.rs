@@ -33,6 +33,7 @@ pub(super) struct Lone<'a> {
     settings: Settings,
     now: Instant,
     next_id: u64,
+    floods: u32,
     /// Bytes of heap that the engine holds.
     held: i64,
     buffer: Vec<u8>,
@@ -97,7 +98,9 @@ const MAX_STEPS: usize = 256;
 /// Trains that are taken at once: the answer of a READ of 2^31 bytes is long.
 const MAX_TRAINS: usize = 48;
 /// How often a packet comes that comes very often: answers to it must not pile up.
-const FLOOD: usize = 1500;
+const FLOOD: usize = 1100;
+/// How often that may be in one script, for it takes long.
+const MAX_FLOODS: u32 = 2;
 /// Bytes that an engine with one queue pair of these capacities may ever hold.
 const MAX_HELD: i64 = 64 << 10;
 
@@ -113,6 +116,7 @@ impl<'a> Lone<'a> {
             settings,
             now: Instant::default(),
             next_id: 0,
+            floods: 0,
             held: 0,
             buffer: vec![0; 16 << 10],
         };
@@ -142,7 +146,7 @@ impl<'a> Lone<'a> {
             Step::Packet(kind) => {
                 let packet = self.packet(kind);
                 let frame = sealed(&outer(code & 0x70 == 0x70), &packet);
-                let times = if code & 0x70 == 0x60 { FLOOD } else { 1 };
+                let times = if code & 0x70 == 0x60 { self.flood() } else { 1 };
                 (0..times).for_each(|_| self.deliver(frame.as_deref()));
             }
             Step::Mangled => {
@@ -243,6 +247,12 @@ impl<'a> Lone<'a> {
             regions: &self.memory.regions,
         };
         packet(&mut self.script, kind, &target)
+    }
+
+    /// How often the next packet comes.
+    fn flood(&mut self) -> usize {
+        self.floods += 1;
+        if self.floods > MAX_FLOODS { 1 } else { FLOOD }
     }
 
     /// Gives the engine the packets of a frame.
