@@ -295,7 +295,7 @@ pub enum LessonError {
         name: String,
     },
     /// A value is out of its range.
-    #[error("{what} cannot be {value}; see the lesson format for its range")]
+    #[error("{what} cannot be {value}; its range is in crates/roce-lab/lessons/README.md")]
     OutOfRange {
         /// Which.
         what: &'static str,

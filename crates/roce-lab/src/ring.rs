@@ -1,21 +1,18 @@
 //! A ring of ranks: the machines of `roce-ring` over engines in a world.
 
-use std::collections::HashMap;
+mod error;
+mod rank;
 
-use roce_ring::{
-    Action, Fault, Geometry, GeometryError, Machine, Misuse, Operation, OperationError, Place,
-    Places, Remote, Settings, Side, Span, Violation, WindowRecord, Workspace,
-};
-use roce_transport::{
-    AccessFlags, Instant, PostError, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork,
-};
-use roce_wire::Qpn;
-use thiserror::Error;
+use roce_ring::{Action, Geometry, Operation, Remote, Settings, Side, WindowRecord, Workspace};
+use roce_transport::{Instant, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
 
 use crate::connection::{Connection, ConnectionOptions, RECV_CQ};
-use crate::host::Host;
 use crate::memory::Region;
 use crate::world::{End, World};
+
+pub use error::RingError;
+
+use rank::{Buffers, Rank};
 
 /// How a [`Ring`] is laid over a world.
 #[derive(Clone, Copy, Debug)]
@@ -50,83 +47,6 @@ pub struct Ring {
     operation: Operation,
     options: RingOptions,
     workspace: Workspace,
-}
-
-/// One rank with its buffers.
-#[derive(Debug)]
-struct Rank {
-    machine: Machine,
-    ends: HashMap<Qpn, (Side, u32)>,
-    /// By lane, to the previous and to the next rank.
-    previous: Vec<End>,
-    next: Vec<End>,
-    buffer: Region,
-    scratch: Region,
-    /// By lane: our slots, and our record of where the next rank's output lies.
-    staging: Vec<Region>,
-    records: Vec<Region>,
-    /// By lane: the next rank's slots, and the previous rank's record.
-    next_staging: Vec<Region>,
-    previous_records: Vec<Region>,
-    /// Steps whose messages have been taken in.
-    steps: u32,
-    done_at: Option<Instant>,
-}
-
-/// Why a ring does not turn.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RingError {
-    /// The settings make no ring.
-    #[error(transparent)]
-    Geometry(#[from] GeometryError),
-    /// There is no such operation.
-    #[error(transparent)]
-    Operation(#[from] OperationError),
-    /// The buffers are larger than this machine can address.
-    #[error("a buffer of {bytes} bytes does not fit this machine; ask for less")]
-    TooLarge {
-        /// How large.
-        bytes: u64,
-    },
-    /// The machine was used wrongly: a mistake of the lab's.
-    #[error("rank {rank}: {why}")]
-    Misuse {
-        /// Which rank.
-        rank: usize,
-        /// What.
-        why: Misuse,
-    },
-    /// A neighbour broke the protocol.
-    #[error("rank {rank}: {why}")]
-    Violation {
-        /// Which rank noticed.
-        rank: usize,
-        /// What.
-        why: Violation,
-    },
-    /// The engine refused to post.
-    #[error("rank {rank}: {why}")]
-    Post {
-        /// Which rank.
-        rank: usize,
-        /// What it says.
-        why: PostError,
-    },
-    /// Work failed.
-    #[error("rank {rank}: work ended with {status}")]
-    Failed {
-        /// Which rank.
-        rank: usize,
-        /// How.
-        status: roce_transport::CompletionStatus,
-    },
-    /// Nothing more will happen, and ranks are not done.
-    #[error("the ring stands still with {waiting} ranks waiting")]
-    StandsStill {
-        /// How many.
-        waiting: usize,
-    },
 }
 
 impl Ring {
@@ -341,121 +261,11 @@ impl Ring {
     }
 }
 
-impl Rank {
-    fn new(
-        world: &mut World,
-        rank: usize,
-        geometry: Geometry,
-        operation: &Operation,
-        options: &RingOptions,
-    ) -> Result<Self, RingError> {
-        let (input, output) = operation.buffer_bytes(&geometry)?;
-        let memory = &mut world.host_mut(rank).memory;
-        let mut register = |bytes: u64, rights| -> Result<Region, RingError> {
-            if !options.keep_data {
-                return Ok(memory.register_unkept(bytes, rights));
-            }
-            let len = usize::try_from(bytes).map_err(|_| RingError::TooLarge { bytes })?;
-            Ok(memory.register(len, rights))
-        };
-        let from_afar = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        let buffer = register(input.max(output), from_afar)?;
-        let scratch = register(geometry.scratch_bytes(), AccessFlags::LOCAL_WRITE)?;
-        let lanes = 0..geometry.lanes();
-        let staging = lanes.clone().map(|_| register(geometry.staging_bytes(), from_afar));
-        let staging = staging.collect::<Result<_, _>>()?;
-        // The records are kept in any case: addresses are read from them.
-        let memory = &mut world.host_mut(rank).memory;
-        let records = lanes.map(|_| memory.register(WindowRecord::LEN, from_afar)).collect();
-        Ok(Self {
-            machine: Machine::new(geometry),
-            ends: HashMap::new(),
-            previous: Vec::new(),
-            next: Vec::new(),
-            buffer,
-            scratch,
-            staging,
-            records,
-            next_staging: Vec::new(),
-            previous_records: Vec::new(),
-            steps: 0,
-            done_at: None,
-        })
-    }
-
-    fn receive(
-        &mut self,
-        world: &World,
-        rank: usize,
-        completion: &roce_transport::Completion,
-    ) -> Result<(), RingError> {
-        let Some((side, lane)) = self.ends.get(&completion.qpn).copied() else { return Ok(()) };
-        let immediate = u32::from_be_bytes(completion.immediate.unwrap_or_default());
-        let handled = match side {
-            Side::Previous => self.machine.handle_data(lane, immediate, completion.byte_len),
-            Side::Next => {
-                let record = self.records[lane as usize];
-                let read = || {
-                    let bytes = world.hosts()[rank].memory.bytes(record);
-                    let bytes = bytes.first_chunk().copied().unwrap_or_default();
-                    WindowRecord::from_bytes(&bytes)
-                };
-                self.machine.handle_answer(lane, immediate, completion.byte_len, read)
-            }
-        };
-        handled.map_err(|fault| match fault {
-            Fault::Peer(why) => RingError::Violation { rank, why },
-            Fault::Caller(why) => RingError::Misuse { rank, why },
-        })
-    }
-
-    /// Which registered bytes a place begins with, and how far its part is from there.
-    fn region(&self, place: Place) -> (Region, u64) {
-        match place {
-            Place::Input | Place::Output => (self.buffer, 0),
-            Place::Scratch => (self.scratch, 0),
-            Place::Slot { lane, index } => {
-                let slot = u64::from(self.machine.geometry().settings().slot_bytes);
-                (self.staging[lane as usize], u64::from(index) * slot)
-            }
-        }
-    }
-
-    fn pieces(&self, span: Span) -> ScatterList {
-        if span.len == 0 {
-            return ScatterList::default();
-        }
-        let (region, start) = self.region(span.place);
-        // A piece is never longer than a slot.
-        ScatterList::from([region.piece(start + span.offset, span.len as u32)])
-    }
-}
-
 /// Which chunk a rank sends in a step of a large allreduce: first round with what it adds up,
 /// then round with what is complete.
 const fn chunk_sent(rank: usize, step: u32, size: usize) -> usize {
     // In step `size - 1` it is `rank + 1`, and one less with each further step.
     (rank + 2 * size - step as usize) % size
-}
-
-/// A rank's memory, as its computations see it.
-struct Buffers<'a> {
-    host: &'a mut Host,
-    rank: &'a Rank,
-}
-
-impl Places for Buffers<'_> {
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-        let (region, start) = self.rank.region(place);
-        let bytes = self.host.memory.bytes(region);
-        into.copy_from_slice(&bytes[(start + offset) as usize..][..into.len()]);
-    }
-
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        let (region, start) = self.rank.region(place);
-        let into = self.host.memory.bytes_mut(region);
-        into[(start + offset) as usize..][..bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 fn arm(world: &mut World, rank: usize, end: End) -> Result<(), RingError> {

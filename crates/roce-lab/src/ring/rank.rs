@@ -1,0 +1,143 @@
+//! One rank: its machine and its buffers.
+
+use std::collections::HashMap;
+
+use roce_ring::{Fault, Geometry, Machine, Operation, Place, Places, Side, Span, WindowRecord};
+use roce_transport::{AccessFlags, Instant, ScatterList};
+use roce_wire::Qpn;
+
+use super::{RingError, RingOptions};
+use crate::host::Host;
+use crate::memory::Region;
+use crate::world::{End, World};
+
+/// One rank with its buffers.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) machine: Machine,
+    pub(super) ends: HashMap<Qpn, (Side, u32)>,
+    /// By lane, to the previous and to the next rank.
+    pub(super) previous: Vec<End>,
+    pub(super) next: Vec<End>,
+    pub(super) buffer: Region,
+    pub(super) scratch: Region,
+    /// By lane: our slots, and our record of where the next rank's output lies.
+    pub(super) staging: Vec<Region>,
+    pub(super) records: Vec<Region>,
+    /// By lane: the next rank's slots, and the previous rank's record.
+    pub(super) next_staging: Vec<Region>,
+    pub(super) previous_records: Vec<Region>,
+    /// Steps whose messages have been taken in.
+    pub(super) steps: u32,
+    pub(super) done_at: Option<Instant>,
+}
+
+impl Rank {
+    pub(super) fn new(
+        world: &mut World,
+        rank: usize,
+        geometry: Geometry,
+        operation: &Operation,
+        options: &RingOptions,
+    ) -> Result<Self, RingError> {
+        let (input, output) = operation.buffer_bytes(&geometry)?;
+        let memory = &mut world.host_mut(rank).memory;
+        let mut register = |bytes: u64, rights| -> Result<Region, RingError> {
+            if !options.keep_data {
+                return Ok(memory.register_unkept(bytes, rights));
+            }
+            let len = usize::try_from(bytes).map_err(|_| RingError::TooLarge { bytes })?;
+            Ok(memory.register(len, rights))
+        };
+        let from_afar = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let buffer = register(input.max(output), from_afar)?;
+        let scratch = register(geometry.scratch_bytes(), AccessFlags::LOCAL_WRITE)?;
+        let lanes = 0..geometry.lanes();
+        let staging = lanes.clone().map(|_| register(geometry.staging_bytes(), from_afar));
+        let staging = staging.collect::<Result<_, _>>()?;
+        // The records are kept in any case: addresses are read from them.
+        let memory = &mut world.host_mut(rank).memory;
+        let records = lanes.map(|_| memory.register(WindowRecord::LEN, from_afar)).collect();
+        Ok(Self {
+            machine: Machine::new(geometry),
+            ends: HashMap::new(),
+            previous: Vec::new(),
+            next: Vec::new(),
+            buffer,
+            scratch,
+            staging,
+            records,
+            next_staging: Vec::new(),
+            previous_records: Vec::new(),
+            steps: 0,
+            done_at: None,
+        })
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        world: &World,
+        rank: usize,
+        completion: &roce_transport::Completion,
+    ) -> Result<(), RingError> {
+        let Some((side, lane)) = self.ends.get(&completion.qpn).copied() else { return Ok(()) };
+        let immediate = u32::from_be_bytes(completion.immediate.unwrap_or_default());
+        let handled = match side {
+            Side::Previous => self.machine.handle_data(lane, immediate, completion.byte_len),
+            Side::Next => {
+                let record = self.records[lane as usize];
+                let read = || {
+                    let bytes = world.hosts()[rank].memory.bytes(record);
+                    let bytes = bytes.first_chunk().copied().unwrap_or_default();
+                    WindowRecord::from_bytes(&bytes)
+                };
+                self.machine.handle_answer(lane, immediate, completion.byte_len, read)
+            }
+        };
+        handled.map_err(|fault| match fault {
+            Fault::Peer(why) => RingError::Violation { rank, why },
+            Fault::Caller(why) => RingError::Misuse { rank, why },
+        })
+    }
+
+    /// Which registered bytes a place begins with, and how far its part is from there.
+    pub(super) fn region(&self, place: Place) -> (Region, u64) {
+        match place {
+            Place::Input | Place::Output => (self.buffer, 0),
+            Place::Scratch => (self.scratch, 0),
+            Place::Slot { lane, index } => {
+                let slot = u64::from(self.machine.geometry().settings().slot_bytes);
+                (self.staging[lane as usize], u64::from(index) * slot)
+            }
+        }
+    }
+
+    pub(super) fn pieces(&self, span: Span) -> ScatterList {
+        if span.len == 0 {
+            return ScatterList::default();
+        }
+        let (region, start) = self.region(span.place);
+        // A piece is never longer than a slot.
+        ScatterList::from([region.piece(start + span.offset, span.len as u32)])
+    }
+}
+
+/// A rank's memory, as its computations see it.
+pub(super) struct Buffers<'a> {
+    pub(super) host: &'a mut Host,
+    pub(super) rank: &'a Rank,
+}
+
+impl Places for Buffers<'_> {
+    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
+        let (region, start) = self.rank.region(place);
+        let bytes = self.host.memory.bytes(region);
+        into.copy_from_slice(&bytes[(start + offset) as usize..][..into.len()]);
+    }
+
+    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
+        let (region, start) = self.rank.region(place);
+        let into = self.host.memory.bytes_mut(region);
+        into[(start + offset) as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
