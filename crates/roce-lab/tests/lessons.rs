@@ -247,3 +247,30 @@ fn a_lesson_that_is_wrong_is_refused_with_the_place() {
         .join("\n---\n")
     );
 }
+
+#[test]
+fn what_a_script_does_to_frames_happens_to_them() {
+    let text = "number = 99\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n\
+        [[region]]\nhost = \"alice\"\nname = \"a\"\nbytes = 64\n\
+        [[region]]\nhost = \"bob\"\nname = \"b\"\nbytes = 64\n\
+        [[moment]]\ndo = [\n\
+        { damage = { from = \"alice\", frame = 1, bit = 500 } },\n\
+        { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
+        [[moment]]\ndo = [\n\
+        { copy = { from = \"alice\", frame = 1, lag = \"1us\" } },\n\
+        { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
+        [[moment]]\ndo = [\n\
+        { delay = { from = \"alice\", frame = 1, by = \"3us\" } },\n\
+        { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
+        [question]\nask = \"x\"\nanswer = \"x\"\n";
+    let story = Story::play(&Lesson::parse(text).unwrap()).unwrap();
+    let of = |moment: usize| &story.timeline.packets[story.moments[moment].packets.clone()];
+    assert!(of(0)[0].damaged && of(0)[1].again, "a wrong ICRC is as good as a loss");
+    let refused = |event: &roce_lab::Event| matches!(event.kind, EventKind::FrameRefused { .. });
+    assert_eq!(story.timeline.events.iter().filter(|event| refused(event)).count(), 1);
+    assert_eq!(of(1)[0].arrivals.len(), 2, "it comes twice");
+    let late = &of(2)[0];
+    let took = late.arrivals[0].saturating_since(late.sent);
+    assert_eq!(took, std::time::Duration::from_micros(5));
+    assert_eq!(statuses(&story, ALICE).len(), 3);
+}
