@@ -147,7 +147,7 @@ function drawPacket(i) {
   const [a, b, c, d] = pieces.reduce((best, it) => Math.abs(it[2] - it[0]) > Math.abs(best[2] - best[0]) ? it : best);
   const angle = Math.atan2(d - b, c - a) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - Math.sign(angle) * 180 : angle;
   const isSteep = Math.abs(upright) > 38, hops = Math.abs(P.to[i] - P.from[i]);
-  const at = hops > 1 ? 0.4 / hops : isSteep ? 0.3 : 0.38;
+  const at = hops > 1 ? 0.4 / hops : isLost ? 0.55 : isSteep ? 0.3 : 0.38;
   group.append(label(i, a + (c - a) * at, b + (d - b) * at - 5, isSteep ? 0 : upright, "middle"));
   return group;
 }
@@ -204,8 +204,10 @@ function select(i, keep) {
   if (i < -1 || i >= COUNT) return;
   selected = i;
   if (i >= 0) {
-    const top = view.scrollTop, y = layout.sentY[i], height = view.clientHeight;
-    if (y < top + 70 || y > top + height - 90) view.scrollTop = Math.max(0, y - height / 2.6);
+    // On a narrow window the panel lies over the lower part.
+    const share = !detail.hidden && detail.offsetWidth > view.clientWidth * 0.9 ? 0.42 : 1;
+    const top = view.scrollTop, y = layout.sentY[i], height = view.clientHeight * share;
+    if (y < top + 70 || y > top + height - 60) view.scrollTop = Math.max(0, y - height / 2.6);
     if (!detail.hidden) showDetail(i);
     showInRing(i);
   }

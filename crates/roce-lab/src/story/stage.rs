@@ -211,7 +211,7 @@ fn out_of_range(what: &'static str, value: impl ToString) -> LessonError {
     LessonError::OutOfRange { what, value: value.to_string() }
 }
 
-fn attributes_in_words(told: &roce_transport::QpAttributes) -> String {
+fn attributes_in_words(told: &roce_transport::QpAttributes) -> Vec<String> {
     let mut words = Vec::new();
     if told.access.is_some() {
         words.push("what the peer may do".to_owned());
@@ -241,5 +241,5 @@ fn attributes_in_words(told: &roce_transport::QpAttributes) -> String {
     if let Some(count) = told.retry_count {
         words.push(format!("{count} retries"));
     }
-    words.join(", ")
+    words
 }

@@ -147,7 +147,7 @@ impl Stage {
         let told = connection
             .bring(&mut self.world, side, state)
             .map_err(|why| LessonError::Refused { moment: self.moment, why: why.to_string() })?;
-        self.world.stage(end.host, format!("told {}", attributes_in_words(&told)));
+        self.world.stage(end.host, format!("told {}", attributes_in_words(&told).join(", ")));
         Ok(())
     }
 }

@@ -45,14 +45,10 @@ impl Stage {
                 let (end, _) = self.end(host)?;
                 let info = self.world.hosts()[end.host].endpoint.query_qp(end.qpn);
                 let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
-                let lines = vec![
-                    format!("state {}", info.state),
-                    attributes_in_words(&info.attributes),
-                    format!(
-                        "{} requests outstanding, {} receives posted",
-                        info.sends_outstanding, info.receives_posted
-                    ),
-                ];
+                let mut lines = vec![format!("state {}", info.state)];
+                lines.extend(attributes_in_words(&info.attributes));
+                lines.push(format!("{} requests outstanding", info.sends_outstanding));
+                lines.push(format!("{} receives posted", info.receives_posted));
                 Shown { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
             Show::Counters { host, names } => {
