@@ -1,10 +1,12 @@
 //! Several interfaces, several queue pairs, several ranks on one host.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
-use roce_tests::ends::{Cable, End, connect, contents, every_right, pattern};
+use roce_tests::ends::{Cable, End, PATIENCE, connect, contents, every_right, pattern};
 use roce_tests::ranks::{Exercise, Ranks};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork,
@@ -164,7 +166,12 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
         .into();
     let channels: Vec<&CompletionChannel> = ends.iter().map(|(_, channel)| channel).collect();
     let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
-    let sleep = || CompletionChannel::wait_any(&channels, std::os::fd::AsFd::as_fd(&socket), None);
+    let sleep = || {
+        let begun = Instant::now();
+        CompletionChannel::wait_any(&channels, socket.as_fd(), Some(PATIENCE))?;
+        assert!(begun.elapsed() < PATIENCE, "it slept through");
+        Ok::<_, roce_verbs::Error>(())
+    };
     let (here, there) = connect(&ends[0].0, &ends[1].0, &ConnectOptions::default());
     for (sender, receiver, woken) in [(&here, &there, 1), (&there, &here, 0)] {
         ends[woken].0.cq.arm(false);
