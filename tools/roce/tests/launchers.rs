@@ -93,15 +93,19 @@ fn three_ranks_of_one_float_end_with_six_in_two_steps() -> Outcome {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn loss_rails_and_queue_pairs_change_the_time_and_not_the_result() -> Outcome {
     let ring = ["allreduce", "--local", "3", "-b", "100", "-e", "300000", "-f", "30", "-n", "3"];
-    for more in [
-        &["--loss", "5%", "--duplicate", "1%", "--reorder", "1%"][..],
-        &["--rails", "2"],
-        &["--link-mtu", "1500", "--slots", "2", "--slot-bytes", "4K"],
+    for (more, counted) in [
+        (&["--loss", "5%", "--duplicate", "1%", "--reorder", "1%"][..], "fault_rcvd_dropped"),
+        (&["--rails", "2"], "sent_pkts"),
+        (&["--link-mtu", "1500", "--slots", "2", "--slot-bytes", "4K"], "sent_pkts"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
-        command.args(ring).args(more).env("NCCL_IB_QPS_PER_CONNECTION", "2");
-        let text = succeeded(&command.env("NCCL_IB_SPLIT_DATA_ON_QPS", "1").output()?)?;
+        command.args(ring).args(more).arg("--counters").env("NCCL_IB_QPS_PER_CONNECTION", "2");
+        let output = command.env("NCCL_IB_SPLIT_DATA_ON_QPS", "1").output()?;
+        let text = succeeded(&output)?;
         assert!(text.contains("# Out of bounds values : 0 OK"), "{more:?}: {text}");
+        let counters = String::from_utf8_lossy(&output.stderr).into_owned();
+        let times = counters.lines().filter(|line| line.starts_with(counted)).count();
+        assert_eq!(times, if more[0] == "--rails" { 2 } else { 1 }, "{more:?}: {counters}");
     }
     Ok(())
 }
@@ -128,7 +132,7 @@ fn an_ordinary_user_can_run_a_ring() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome {
-    let mut parent = long_run(Stdio::piped())?;
+    let mut parent = long_run("3", "3000", Stdio::piped())?;
     let ranks = ranks_of(parent.id())?;
     assert_eq!(ranks.len(), 3);
     let namespaces: Vec<_> = ranks.iter().map(|(_, pid)| namespace(*pid)).collect();
@@ -155,14 +159,18 @@ fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_ring_whose_parent_is_killed_ends() -> Outcome {
-    let mut parent = long_run(Stdio::null())?;
-    let ranks = ranks_of(parent.id())?;
-    parent.kill()?;
-    parent.wait()?;
-    let patience = Instant::now() + Duration::from_secs(10);
-    while ranks.iter().any(|(_, pid)| is_alive(*pid)) {
-        assert!(Instant::now() < patience, "a rank outlived its parent");
-        std::thread::yield_now();
+    // Three also end because their network goes; one has nothing but its parent.
+    for (number, iterations) in [("3", "3000"), ("1", "100000")] {
+        let mut parent = long_run(number, iterations, Stdio::null())?;
+        let ranks = ranks_of(parent.id())?;
+        assert_eq!(ranks.len().to_string(), number);
+        parent.kill()?;
+        parent.wait()?;
+        let patience = Instant::now() + Duration::from_secs(10);
+        while ranks.iter().any(|(_, pid)| is_alive(*pid)) {
+            assert!(Instant::now() < patience, "a rank outlived its parent");
+            std::thread::yield_now();
+        }
     }
     Ok(())
 }
@@ -278,10 +286,10 @@ fn what_cannot_be_is_refused_in_one_line() -> Outcome {
 const SMALL: &[&str] = &["allreduce", "-b", "8", "-e", "2K", "-f", "4", "-n", "5"];
 
 /// A ring at work on a size that takes for ever.
-fn long_run(stderr: Stdio) -> Outcome<Child> {
+fn long_run(ranks: &str, iterations: &str, stderr: Stdio) -> Outcome<Child> {
     let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
-        .args(["allreduce", "--local", "3", "-b", "8", "-e", "8M", "-f", "1048576"])
-        .args(["-n", "3000", "-c", "0", "--placement", "out"])
+        .args(["allreduce", "--local", ranks, "-b", "8", "-e", "8M", "-f", "1048576"])
+        .args(["-n", iterations, "-c", "0", "--placement", "out"])
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()?;

@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_is_empty_or_not_of_nccl_is_left_alone() {
-        let knobs = read(&[("NCCL_ALGO", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
+        let knobs = read(&[("NCCL_IB_TC", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
         assert_eq!(knobs, Knobs::default());
     }
 }
