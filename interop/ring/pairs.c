@@ -143,7 +143,7 @@ void arm(struct lane *lane, struct link *link)
 /* Meets the other ranks: afterwards all queue pairs are connected and all receives armed. */
 void join(void)
 {
-	char host[256] = "unknown", gid_text[64];
+	char host[256] = "unknown", gid_text[64], about[256];
 	union ibv_gid gid;
 	unsigned mtu = open_device(&gid);
 	inet_ntop(AF_INET6, gid.raw, gid_text, sizeof gid_text);
@@ -214,4 +214,7 @@ void join(void)
 	}
 	say("READY");
 	expect("GO");
+	snprintf(about, sizeof about, "[%s] GID %" PRIu64 " %s MTU %u", ibv_get_device_name(context->device),
+		 options.gid_index, gid_text, mtu);
+	say("REPORT kind=device host=%s pid=%d devices=%s", encode(host), getpid(), encode(about));
 }
