@@ -91,3 +91,21 @@ fn packets_beyond_the_limit_are_counted_and_left_out() {
     assert_eq!(ladder.len(), 5);
     assert_eq!(page_data(&ladder)["left_out"], 8);
 }
+
+#[test]
+fn every_capture_of_the_corpus_becomes_a_page() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    let mut captures = 0;
+    for folder in [root.clone(), root.join("rxe"), root.join("generated")] {
+        for entry in std::fs::read_dir(folder).expect("the corpus is there") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|it| it == "pcap" || it == "pcapng") {
+                let file = std::fs::File::open(&path).expect("a capture");
+                let ladder = Ladder::of_capture(file, "corpus", 1000).expect("a capture");
+                page_data(&ladder);
+                captures += 1;
+            }
+        }
+    }
+    assert!(captures >= 40, "{captures}");
+}

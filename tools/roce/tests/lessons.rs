@@ -103,3 +103,18 @@ fn a_ladder_reads_standard_input() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(2));
     std::fs::remove_file(page).unwrap();
 }
+
+#[test]
+fn the_book_shows_what_the_dissector_says_of_the_mixed_ring() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let capture = root.join("testdata/mixed_ring.pcapng");
+    let output = roce(&["dissect", capture.to_str().unwrap(), "--summary"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = root.join("book/src/output/mixed_ring.txt");
+    if std::env::var_os("ROCE_UPDATE_BOOK").is_some() {
+        std::fs::write(&shown, &output.stdout).expect("the book can be written");
+    }
+    let is_current = std::fs::read(&shown).unwrap_or_default() == output.stdout;
+    let hint = "ROCE_UPDATE_BOOK=1 cargo test -p roce --test lessons";
+    assert!(is_current, "{} is not what roce dissect prints: {hint}", shown.display());
+}
