@@ -113,7 +113,7 @@ impl Group {
 
     /// Performs any operation; returns when this rank's part is done.
     ///
-    /// A rank spins for [`GroupConfig::spin`] when there is nothing to do, then sleeps.
+    /// A rank spins for [`GroupConfig::spin`](crate::GroupConfig::spin) when there is nothing to do, then sleeps.
     ///
     /// # Errors
     /// [`Error::Operation`] and [`Error::Buffer`] are the caller's and harm nobody.
