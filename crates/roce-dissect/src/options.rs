@@ -9,7 +9,7 @@ pub struct Options {
     pub follow: bool,
     /// Silence for this long while requests are outstanding is a stall. Default 10 ms.
     pub stall: Duration,
-    /// Directions of connections that are followed at the same time, each at most a few KiB; what
+    /// Directions of connections that are followed at the same time, each at most 16 KiB; what
     /// comes on others is read and not followed. Default 2^20.
     pub max_flows: usize,
 }

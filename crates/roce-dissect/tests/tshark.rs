@@ -62,7 +62,10 @@ fn files(folders: &[&str], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     files.filter(|path| wanted(path.file_stem().unwrap().to_str().unwrap())).collect()
 }
 
-const FIELDS: &[(&str, fn(&Roce<'_>) -> Option<u64>)] = &[
+/// tshark's name of a field, and where we have it.
+type Same = (&'static str, fn(&Roce<'_>) -> Option<u64>);
+
+const FIELDS: &[Same] = &[
     ("infiniband.bth.opcode", |roce| roce.bth.map(|bth| bth.opcode().0.into())),
     ("infiniband.bth.se", |roce| roce.bth.map(|bth| bth.solicited_event().into())),
     ("infiniband.bth.m", |roce| roce.bth.map(|bth| bth.migration_request().into())),

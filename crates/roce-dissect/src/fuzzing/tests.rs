@@ -28,6 +28,25 @@ fn every_capture_in_the_corpus_is_read_to_its_end() {
 }
 
 #[test]
+fn every_capture_that_was_recorded_is_read_to_its_end() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")];
+    let mut read = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            println!("{}", path.display()); // shown when it fails
+            capture_file(&fs::read(path).unwrap());
+            read += 1;
+        }
+    }
+    assert!(read > 0, "nothing is recorded");
+}
+
+#[test]
 fn every_frame_in_the_corpus_is_explained() {
     replay("dissect", dissect);
 }
