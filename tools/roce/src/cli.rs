@@ -87,6 +87,7 @@ mod tests {
         };
         insta::assert_snapshot!("roce", help(&[]));
         insta::assert_snapshot!("roce_devices", help(&["devices"]));
+        insta::assert_snapshot!("roce_dissect", help(&["dissect"]));
         insta::assert_snapshot!("roce_pingpong", help(&["pingpong"]));
         insta::assert_snapshot!("roce_perf", help(&["perf"]));
         insta::assert_snapshot!("roce_lab", help(&["lab"]));
