@@ -84,7 +84,7 @@ fn start(target: &str, time: Duration, log: &Log) -> Result<(PathBuf, Child)> {
     let file = fs::File::create(&output)?;
     let mut cargo = cargo_fuzz();
     // New finds go to a scratch folder; the committed corpus is read only.
-    cargo.args(["run", target]).arg(finds(target)?).arg(corpus(target)?);
+    cargo.args(["run", target]).arg(finds(target)?).args(committed(target)?);
     cargo.arg("--").arg(format!("-max_total_time={}", time.as_secs()));
     cargo.args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", LEN_CONTROL]);
     let child = cargo.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -104,7 +104,7 @@ fn keep(log: &Log, only: &str) -> Result<Done> {
         fs::create_dir_all(&fewest)?;
         let corpus = corpus(&target)?;
         let mut cargo = cargo_fuzz();
-        cargo.args(["run", &target]).args([&fewest, &finds(&target)?, &corpus]);
+        cargo.args(["run", &target]).args([&fewest, &finds(&target)?]).args(committed(&target)?);
         // By lines reached alone: how often each is reached makes a corpus five times larger.
         cargo.args(["--", "-set_cover_merge=1", "-use_counters=0", "-timeout=60"]);
         log.run(&mut cargo)?;
@@ -161,7 +161,16 @@ fn targets(only: &str) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// The committed inputs.
+/// Where all committed inputs are.
+fn committed(target: &str) -> Result<Vec<PathBuf>> {
+    let mut folders = vec![corpus(target)?];
+    if target == "capture_file" {
+        folders.push(workspace::root().join("testdata"));
+    }
+    Ok(folders)
+}
+
+/// The inputs that were committed for this target.
 fn corpus(target: &str) -> Result<PathBuf> {
     made(workspace::root().join("fuzz/corpus").join(target))
 }

@@ -283,6 +283,9 @@ impl Side {
     /// Bytes that are written over by one request after the other never go back.
     pub(super) fn look_at_shared(&mut self) {
         let now = &self.memory.regions[WRITTEN_OVER].bytes;
+        if *now == self.shared {
+            return;
+        }
         assert!(now.iter().zip(&self.shared).all(|(now, before)| now >= before), "it came again");
         self.shared.copy_from_slice(now);
     }
@@ -297,7 +300,11 @@ impl Side {
     fn assert_slot(&self, region: usize, number: usize, data: &[u8], is_whole: bool) {
         let slot = &self.memory.regions[region].bytes[number * SLOT..][..SLOT];
         let (inside, outside) = slot.split_at(data.len());
-        assert!(outside.iter().all(|it| *it == 0), "order {number} wrote too much");
+        // Whole slices at once: a step for each byte is what a fuzzer counts, and slow.
+        assert!(*outside == [0; SLOT][..outside.len()], "order {number} wrote too much");
+        if inside == data {
+            return;
+        }
         let is_right = |(is, should): (&u8, &u8)| is == should || (!is_whole && *is == 0);
         assert!(inside.iter().zip(data).all(is_right), "order {number} brought wrong bytes");
     }
@@ -390,7 +397,10 @@ fn memory(index: usize, orders: usize) -> Guarded {
         let bytes = &mut memory.add((region as u64 + 1) << 32, len, rights).bytes;
         match region {
             SOURCE => (0..len).for_each(|at| bytes[at] = source_byte(index, at)),
-            TAGS => (0..len).for_each(|at| bytes[at] = (at / SHARED) as u8 + 1),
+            TAGS => {
+                let tags = bytes.chunks_mut(SHARED).enumerate();
+                tags.for_each(|(number, bytes)| bytes.fill(number as u8 + 1));
+            }
             _ => {}
         }
     }
