@@ -412,3 +412,20 @@ fn what_ip_or_udp_drops_never_reached_the_queue_pair() {
     let frames = [send(1), damaged, send(2)];
     assert_eq!(found(&frames), vec![vec![], vec!["ipv4_checksum"], vec![]]);
 }
+
+#[test]
+fn a_train_whose_psns_jump_is_told_apart_by_its_icrcs() {
+    let acks = [1, 5, 9].map(|psn| (ack(psn), Vec::new()));
+    let seen = follow(&[train(&back(Ip::V4), &acks)]);
+    assert_eq!(trouble(&seen), vec![[""; 0]; 3]);
+}
+
+#[test]
+fn an_answer_to_a_read_of_another_length_than_asked_for_is_told() {
+    let frames = [
+        ask(reth(opcode::RC_READ_REQUEST, 1, 100), &[]),
+        tell(answer(opcode::RC_READ_RESPONSE_ONLY, 1, ACK), &[0; 40]),
+    ];
+    let wrong = Finding::MessageLength { promised: 100, carried: 40 };
+    assert!(follow(&frames)[1].findings.contains(&wrong));
+}
