@@ -50,7 +50,7 @@ pub enum Error {
         reason: String,
     },
     /// Another rank failed; the group is over.
-    #[error("rank {rank} failed: {reason}")]
+    #[error("rank {rank} failed: {}", spoken(reason))]
     RankFailed {
         /// Which.
         rank: u32,
@@ -113,6 +113,11 @@ pub enum Error {
     /// A bug of ours.
     #[error("a bug of roce-collectives, please report it: {0}")]
     Internal(String),
+}
+
+/// The protocol's word for a connection that ended, as a person would say it.
+fn spoken(reason: &str) -> &str {
+    if reason == "gone" { "its process is gone" } else { reason }
 }
 
 /// What is wrong with a buffer.

@@ -77,7 +77,7 @@ pub enum LaunchError {
     },
     /// Nothing says where ranks on several hosts can meet.
     #[error(
-        "{0} does not say where ranks on several hosts meet; give --root HOST:PORT with an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
+        "{0} does not say where ranks on several hosts meet; give the root as HOST:PORT, an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
     )]
     NoRoot(Launcher),
 }
@@ -386,7 +386,7 @@ mod tests {
         ];
         let refused = root(&spread).unwrap_err();
         assert_eq!(refused, LaunchError::NoRoot(Launcher::OpenMpi));
-        assert!(refused.to_string().contains("--root"));
+        assert!(refused.to_string().contains("HOST:PORT"));
     }
 
     #[test]

@@ -266,13 +266,16 @@ mod tests {
 
     #[test]
     fn the_cause_is_told_and_not_what_followed() {
-        let gone = Some("rank 1 failed: gone");
+        let gone = Some("rank 1 failed: its process is gone");
         let killed = [end(0, FAILED, gone), end(1, 9, None), end(2, FAILED, gone)];
         assert_eq!(said(&killed), "rank 1 was killed by SIGKILL; all others stopped");
         let broken =
             [end(2, FAILED, Some("no such device")), end(0, FAILED, gone), end(1, 0, None)];
         assert_eq!(said(&broken), "rank 2: no such device");
-        assert_eq!(said(&[end(0, FAILED, gone), end(1, 0, None)]), "rank 0: rank 1 failed: gone");
+        assert_eq!(
+            said(&[end(0, FAILED, gone), end(1, 0, None)]),
+            "rank 0: rank 1 failed: its process is gone"
+        );
         let early = [end(0, FAILED, Some("disk full")), end(1, 9, Some(STOPPED))];
         assert_eq!(said(&early), "rank 0: disk full");
     }
