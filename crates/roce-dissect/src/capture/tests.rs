@@ -184,6 +184,20 @@ fn garbage_between_packets_is_left_out_and_reading_goes_on() {
 }
 
 #[test]
+fn a_block_whose_length_is_not_repeated_at_its_end_is_left_out() {
+    let mut file = section(LITTLE);
+    file.extend(interface(1, &[], LITTLE));
+    let damaged = file.len();
+    file.extend(enhanced(0, 0, &[1; 4], LITTLE));
+    *file.last_mut().unwrap() ^= 1;
+    file.extend(enhanced(0, 0, &[2; 4], LITTLE));
+    let seen = read(&file);
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert!(seen[0].contains(&format!("at byte {damaged}: a block's length")), "{seen:?}");
+    assert!(seen[1].starts_with("#1 0.000000000 Ethernet [02"), "{seen:?}");
+}
+
+#[test]
 fn a_link_that_is_not_known_keeps_its_number() {
     assert_eq!(LinkType::from_code(105), LinkType::Other(105));
     assert_eq!(LinkType::from_code(228), LinkType::RawIp);
