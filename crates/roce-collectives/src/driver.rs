@@ -10,7 +10,7 @@ use roce_ring::{
 };
 use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan,
-    SendOperation, SendWork,
+    SendOperation, SendWork, probes,
 };
 
 use crate::buffer::{Buffer, BufferSlice};
@@ -184,6 +184,8 @@ impl Driver {
                     self.steps.posted(step, self.clock.now());
                 }
                 self.log.posted(lane.next.number(), id, step, piece);
+                let rank = self.machine.geometry().rank();
+                probes::ring_send(rank, self.steps.operation(), step, from.len);
                 lane.next.post_send([work])?;
             }
             Action::Credit { lane: number, id, immediate } => {
@@ -209,6 +211,8 @@ impl Driver {
                     self.steps.waited(step, std::mem::take(&mut self.idle_span));
                 }
                 self.log.received(&self.clock, step, piece, lane, bytes);
+                let rank = self.machine.geometry().rank();
+                probes::ring_receive(rank, self.steps.operation(), step, bytes);
             }
         }
         Ok(())

@@ -58,6 +58,11 @@ impl Steps {
         self.capacity > 0
     }
 
+    /// The number of the operation under way.
+    pub(crate) fn operation(&self) -> u64 {
+        self.operation
+    }
+
     pub(crate) fn begin(&mut self, operation: u64) {
         self.finish();
         self.operation = operation;
