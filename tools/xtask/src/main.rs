@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
+mod book;
 mod fuzz;
 mod interop;
 mod layers;

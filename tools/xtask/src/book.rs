@@ -1,0 +1,55 @@
+//! Builds the book, whose outputs the lessons print and tests hold current.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::stages::{Done, Log};
+use crate::{Result, workspace};
+
+/// Builds `book/` into `target/book`.
+///
+/// # Errors
+/// When mdBook cannot be had, or finds something wrong; or when a chapter did not come out.
+pub(crate) fn stage(log: &Log) -> Result<Done> {
+    let mdbook = get_mdbook(log)?;
+    let into = workspace::target().join("book");
+    let mut build = Command::new(mdbook);
+    log.run(build.arg("build").arg("--dest-dir").arg(&into).arg(workspace::root().join("book")))?;
+    let summary = std::fs::read_to_string(workspace::root().join("book/src/SUMMARY.md"))?;
+    let chapters: Vec<&str> = summary
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(".md)"))
+        .map(|c| c.0)
+        .collect();
+    for chapter in &chapters {
+        let page = into.join(format!("{}.html", chapter.trim_start_matches("./")));
+        if !page.is_file() {
+            return Err(format!("{chapter}.md is in the summary and made no page").into());
+        }
+    }
+    match chapters.len() {
+        0 => Err("the book has no chapters".into()),
+        pages => Ok(Done::Passed(format!("{pages} chapters"))),
+    }
+}
+
+/// The program; installed where it is missing, without its server and its search.
+fn get_mdbook(log: &Log) -> Result<PathBuf> {
+    let works = |program: &PathBuf| {
+        Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success())
+    };
+    let installed = PathBuf::from("mdbook");
+    if works(&installed) {
+        return Ok(installed);
+    }
+    let folder = workspace::target().join("tools");
+    let ours = folder.join("bin/mdbook");
+    if !works(&ours) {
+        println!("   installing: mdbook");
+        let arguments = ["install", "mdbook", "--no-default-features", "--locked", "--root"];
+        log.run(workspace::cargo().args(arguments).arg(&folder))
+            .map_err(|_| "run: cargo install mdbook --no-default-features --locked")?;
+    }
+    Ok(ours)
+}
