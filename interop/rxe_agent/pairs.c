@@ -47,12 +47,15 @@ int order_qp(char **words)
 	uint64_t depth_send = number(words, "send_wr", 64), depth_recv = number(words, "recv_wr", 64);
 	uint64_t family = number(words, "family", 4), inline_len = number(words, "inline", 0);
 	uint64_t psn = number(words, "psn", UINT64_MAX);
-	const char *rights = text(words, "access");
+	const char *rights = text(words, "access"), *service = text(words, "service");
+	int is_uc = service && strcmp(service, "uc") == 0;
 	int access = access_flags(rights ? rights : "wra");
 	if (!pair)
 		return -1;
+	if (service && !is_uc && strcmp(service, "rc"))
+		access = -1;
 	if (bad_number || access < 0 || depth_send > 16384 || depth_recv > 16384)
-		return fail(0, "qp NAME family=4|6 send_wr=N recv_wr=N inline=N psn=N access=wra");
+		return fail(0, "qp NAME family=4|6 service=rc|uc send_wr=N recv_wr=N inline=N psn=N access=wra");
 	if (psn == UINT64_MAX && getrandom(&psn, sizeof psn, 0) != sizeof psn)
 		return fail(errno, "random PSN");
 	pair->psn = (uint32_t)psn & 0xffffff;
@@ -76,7 +79,7 @@ int order_qp(char **words)
 	struct ibv_qp_init_attr init = {
 		.send_cq = pair->send_cq,
 		.recv_cq = pair->recv_cq,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = is_uc ? IBV_QPT_UC : IBV_QPT_RC,
 		.cap = { .max_send_wr = (uint32_t)depth_send, .max_recv_wr = (uint32_t)depth_recv,
 			 .max_send_sge = MAX_SGES, .max_recv_sge = MAX_SGES,
 			 .max_inline_data = (uint32_t)inline_len },
@@ -145,15 +148,18 @@ int order_connect(char **words)
 	    parse_gid(text(words, "gid"), &attributes.ah_attr.grh.dgid))
 		return fail(0, "connect NAME qpn=N psn=N gid=32DIGITS mtu=BYTES timeout=N retry=N "
 			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N");
+	/* An unreliable connection repeats nothing: what says how does not exist there. */
+	int is_rc = pair->qp->qp_type == IBV_QPT_RC;
+	int receive = is_rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;
+	int send = is_rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				   IBV_QP_MAX_QP_RD_ATOMIC : 0;
 	int code = ibv_modify_qp(pair->qp, &attributes,
 				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+				 IBV_QP_RQ_PSN | receive);
 	if (code)
 		return fail(code, "%s to ready to receive", pair->name);
 	attributes.qp_state = IBV_QPS_RTS;
-	code = ibv_modify_qp(pair->qp, &attributes,
-			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+	code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN | send);
 	if (code)
 		return fail(code, "%s to ready to send", pair->name);
 	ok("%s", "");

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use common::*;
 use roce_dissect::{
     Capture, Checksum, Dissector, Event, Finding, Icrc, Options, Packet, RoceVersion, Severity,
+    Value,
 };
-use roce_wire::KnownOpcode;
+use roce_wire::{KnownOpcode, opcode};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)
@@ -51,7 +52,7 @@ fn every_recorded_packet_is_right_and_belongs_to_a_conversation_without_trouble(
             assert!(packet.findings.iter().all(is_fine), "{}", packet.words());
         });
     }
-    assert!(packets > 300, "{packets}");
+    assert!(packets > 450, "{packets}");
 }
 
 #[test]
@@ -67,8 +68,47 @@ fn every_opcode_that_rxe_sends_was_recorded_from_it_over_both_versions_of_ip() {
         });
     }
     for is_ipv4 in [true, false] {
-        for opcode in KnownOpcode::all().filter(|opcode| opcode.code().0 < 0x20) {
+        // rxe sends no congestion notifications.
+        for opcode in KnownOpcode::all().filter(|opcode| *opcode != opcode::CNP) {
             assert!(sent.contains(&(is_ipv4, opcode.code().0)), "{opcode}, IPv4: {is_ipv4}");
+        }
+    }
+}
+
+#[test]
+fn connections_were_recorded_from_their_request_to_their_end_and_to_a_refusal() {
+    const KINDS: [&str; 8] = [
+        "CM REQ",
+        "CM REP",
+        "CM RTU",
+        "CM REJ",
+        "CM DREQ",
+        "CM DREP",
+        "CM SIDR REQ",
+        "CM SIDR REP",
+    ];
+    let mut sent = BTreeSet::new();
+    for path in files("rxe") {
+        for_each_packet(&path, |packet| {
+            let roce = packet.roce().unwrap();
+            let layers = packet.layers();
+            let layer = |name: &str| layers.iter().find(|layer| layer.name == name);
+            let kind = KINDS.iter().find(|kind| layer(kind).is_some());
+            sent.extend(kind.map(|kind| (roce.source.is_ipv4(), *kind)));
+            // Both kinds of request say once more who asks whom.
+            let asks = matches!(kind, Some(&("CM REQ" | "CM SIDR REQ")));
+            let addresses = layer("CM addresses");
+            assert_eq!(addresses.is_some(), asks, "{}", packet.words());
+            if let Some(addresses) = addresses {
+                let value = |name| addresses.field(name).unwrap().value.clone();
+                assert_eq!(value("source"), Value::Address(roce.source));
+                assert_eq!(value("destination"), Value::Address(roce.destination));
+            }
+        });
+    }
+    for is_ipv4 in [true, false] {
+        for kind in KINDS {
+            assert!(sent.contains(&(is_ipv4, kind)), "{kind}, IPv4: {is_ipv4}");
         }
     }
 }
