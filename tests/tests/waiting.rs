@@ -113,3 +113,36 @@ fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
     let used = cpu_time() - before;
     assert!(used <= Duration::from_millis(20), "{used:?} of CPU in an idle second");
 }
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
+    let cable = Cable::with_mtu(1500);
+    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (left, channel) = end_with_channel(device);
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let options = ConnectOptions { retry_count: 1, ..ConnectOptions::default() };
+    let (here, there) = connect(&left, &right, &options);
+    let region = left.region(64, 1);
+    // From now on nobody answers.
+    drop(there);
+    left.cq.arm(false);
+    std::thread::scope(|scope| {
+        let (tell, name) = std::sync::mpsc::channel();
+        let sleeper = scope.spawn(move || {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            let report = channel.wait(Some(PATIENCE)).unwrap();
+            report.expect("a report").poll_all()
+        });
+        let stat = std::path::Path::new("/proc").join(name.recv().unwrap()).join("stat");
+        let deadline = Instant::now() + PATIENCE;
+        while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+            assert!(Instant::now() < deadline, "the thread never sleeps");
+            std::thread::yield_now();
+        }
+        let work = SendWork::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
+        here.post_send([work.signaled()]).unwrap();
+        let done = sleeper.join().unwrap();
+        assert_eq!(done[0].status, CompletionStatus::RetryExceeded);
+    });
+}

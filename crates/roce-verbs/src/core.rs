@@ -266,12 +266,17 @@ impl Shared {
         self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// One round, and a nudge for the thread where it would sleep past the next timer.
+    /// One round, and a nudge for the thread where it would sleep far past the next timer. Not
+    /// where it would be a little late: who drives inline looks after the timers, and a nudge
+    /// for each request posted would cost more than the request.
     fn round(&self, engine: &mut Engine, now: Instant) -> Round {
         let round = engine.round(now);
         let asleep_until = self.wakes_at.load(Ordering::Acquire);
         if asleep_until != 0
-            && engine.endpoint.poll_timeout().is_some_and(|at| at.as_nanos() < asleep_until)
+            && engine
+                .endpoint
+                .poll_timeout()
+                .is_some_and(|at| (at + AWAY).as_nanos() < asleep_until)
         {
             self.wake_thread();
         }
@@ -298,11 +303,24 @@ impl Shared {
         let _written = self.wake.write(1);
     }
 
-    /// Whether someone else is driving, as far as can be told.
-    fn is_driven(&self, now: Instant) -> bool {
-        let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
-        self.drivers.load(Ordering::Acquire) > 0
-            || (last.as_nanos() != 0 && now.saturating_since(last) < RECENT)
+    /// How long the thread may stay away because someone else is driving, as far as can be
+    /// told; `None` where it has to drive.
+    fn may_stay_away(&self, now: Instant) -> Option<Duration> {
+        // Longer while the other sleeps as we do; it wakes us when it leaves.
+        let limit = if self.drivers.load(Ordering::Acquire) > 0 {
+            FAR_AWAY
+        } else {
+            let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
+            let is_recent = last.as_nanos() != 0 && now.saturating_since(last) < RECENT;
+            return is_recent.then_some(AWAY);
+        };
+        // The other may sleep on from before a timer was set by a third one: such a timer is ours.
+        let next = self.lock().endpoint.poll_timeout();
+        let late = next.map(|at| at + AWAY);
+        if late.is_some_and(|at| at <= now) {
+            return None;
+        }
+        Some(late.map_or(limit, |at| limit.min(at.saturating_since(now))))
     }
 
     /// Looks at interface and neighbours again.
@@ -326,10 +344,8 @@ impl Shared {
                 self.refresh();
             }
             let now = self.now();
-            if self.is_driven(now) {
-                // Longer while the other sleeps as we do; it wakes us when it leaves.
-                let far = self.drivers.load(Ordering::Acquire) > 0;
-                self.doze(news, false, Some(if far { FAR_AWAY } else { AWAY }), now);
+            if let Some(limit) = self.may_stay_away(now) {
+                self.doze(news, false, Some(limit), now);
                 continue;
             }
             let wake_at = {
