@@ -306,21 +306,18 @@ impl Shared {
     /// How long the thread may stay away because someone else is driving, as far as can be
     /// told; `None` where it has to drive.
     fn may_stay_away(&self, now: Instant) -> Option<Duration> {
-        // Longer while the other sleeps as we do; it wakes us when it leaves.
-        let limit = if self.drivers.load(Ordering::Acquire) > 0 {
-            FAR_AWAY
-        } else {
+        if self.drivers.load(Ordering::Acquire) == 0 {
             let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
             let is_recent = last.as_nanos() != 0 && now.saturating_since(last) < RECENT;
             return is_recent.then_some(AWAY);
-        };
-        // The other may sleep on from before a timer was set by a third one: such a timer is ours.
-        let next = self.lock().endpoint.poll_timeout();
-        let late = next.map(|at| at + AWAY);
-        if late.is_some_and(|at| at <= now) {
-            return None;
         }
-        Some(late.map_or(limit, |at| limit.min(at.saturating_since(now))))
+        // The other sleeps as we do, and wakes us when it leaves. But it may sleep on from before
+        // a timer was set by a third one: such a timer is ours.
+        match self.lock().endpoint.poll_timeout().map(|at| at + AWAY) {
+            Some(late) if late <= now => None,
+            Some(late) => Some(FAR_AWAY.min(late.saturating_since(now))),
+            None => Some(FAR_AWAY),
+        }
     }
 
     /// Looks at interface and neighbours again.
