@@ -12,7 +12,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::engine::{Engine, Round};
 use crate::error::Error;
 use crate::fork;
 use crate::netlink::AddressNews;
+use crate::placement::{self, Placement, PlacementError};
 use crate::port::Port;
 
 /// How long after an inline round the thread believes that there will be another.
@@ -75,6 +76,7 @@ impl Core {
         port: Port,
         opened: Opened,
         spin: Duration,
+        placement: Placement,
     ) -> Result<Self, Error> {
         let mut device_fds = Vec::new();
         for fd in engine.wire.wait_fds() {
@@ -104,8 +106,18 @@ impl Core {
         let news = AddressNews::listen()?;
         let thread = std::thread::Builder::new().name(format!("roce {}", shared.port.name()));
         let its = Arc::clone(&shared);
-        let thread = Some(thread.spawn(move || its.run(&news))?);
-        Ok(Self { shared, opened, thread })
+        let (tell, placed) = mpsc::channel();
+        let thread = thread.spawn(move || {
+            let outcome = become_a_background_thread(placement);
+            let runs = outcome.is_ok();
+            let _told = tell.send(outcome);
+            if runs {
+                its.run(&news);
+            }
+        })?;
+        // It says so before anything else; if it cannot even do that, it has panicked.
+        placed.recv().unwrap_or(Ok(()))?;
+        Ok(Self { shared, opened, thread: Some(thread) })
     }
 
     pub(crate) fn opened(&self) -> &Opened {
@@ -334,7 +346,6 @@ impl Shared {
 
     /// The device's thread.
     fn run(&self, news: &AddressNews) {
-        become_a_background_thread();
         let mut last_work = self.now();
         while !self.stopping.load(Ordering::Acquire) {
             if news.take() {
@@ -422,13 +433,13 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// A thread of ours takes no signals and may run on any CPU, whatever its creator was
-/// bound to: a launcher that binds a rank to one core must not put both on it.
-fn become_a_background_thread() {
+/// A thread of ours takes no signals, and runs where the device's configuration says: on any
+/// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank
+/// to one core must not put both on it.
+fn become_a_background_thread(placement: Placement) -> Result<(), PlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();
-    let mut everywhere = nix::sched::CpuSet::new();
-    for cpu in 0..nix::sched::CpuSet::count() {
-        let _set = everywhere.set(cpu);
+    if placement.cpu.is_none() {
+        placement::unbind();
     }
-    let _allowed = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &everywhere);
+    placement.apply()
 }

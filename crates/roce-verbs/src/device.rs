@@ -26,6 +26,7 @@ use crate::fork;
 use crate::gid::GidEntry;
 use crate::netlink::NextHop;
 use crate::path::{AddressVector, Entry, Path, Via};
+use crate::placement::Placement;
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::trace::{Trace, Watcher};
@@ -58,6 +59,9 @@ pub struct DeviceConfig {
     /// How long the device's thread and waiting programs spin before they sleep. The
     /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs.
     pub spin: Duration,
+    /// Where the device's own thread runs, and how urgently. By default anywhere, whatever
+    /// the thread that opens the device is bound to.
+    pub thread: Placement,
     /// Where to tell what happens, and when. Default: nowhere.
     pub trace: Option<Trace>,
 }
@@ -70,6 +74,7 @@ impl Default for DeviceConfig {
             capture: None,
             faults: None,
             spin: Duration::from_micros(20),
+            thread: Placement::default(),
             trace: None,
         }
     }
@@ -134,7 +139,8 @@ impl Device {
     /// # Errors
     /// [`Error::Open`] when it does not exist, is down, or CAP_NET_RAW is missing;
     /// [`Error::Port`] when another stack or program holds UDP port 4791;
-    /// [`Error::OpenedDifferently`] when it is open with another configuration.
+    /// [`Error::OpenedDifferently`] when it is open with another configuration;
+    /// [`Error::Placement`] when its thread may not run where the configuration says.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,7 +322,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
     let watcher = Watcher::new(config.trace.clone());
     let endpoint = Endpoint::with_observer(EndpointConfig::default(), watcher.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
-    let (port, spin) = (Port::open(&found)?, config.spin);
+    let (port, spin, placement) = (Port::open(&found)?, config.spin, config.thread);
     let opened = Opened {
         config,
         events,
@@ -325,7 +331,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
         watcher,
         _port_holder: port_holder,
     };
-    Core::new(engine, port, opened, spin)
+    Core::new(engine, port, opened, spin, placement)
 }
 
 /// Puts around a device what the configuration asks for. The capture is innermost: it

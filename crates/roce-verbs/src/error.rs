@@ -8,6 +8,7 @@ use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
 use crate::netlink::RouteError;
+use crate::placement::PlacementError;
 
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,9 @@ pub enum Error {
     /// There is no way to the peer.
     #[error(transparent)]
     Route(#[from] RouteError),
+    /// The device's thread cannot run where it was asked to.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     /// The two ends did not learn of each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),

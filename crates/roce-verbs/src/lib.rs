@@ -59,6 +59,9 @@ mod memory;
 mod memory_region;
 mod netlink;
 mod path;
+// One call: the real-time class.
+#[allow(unsafe_code)]
+mod placement;
 mod port;
 // One `nop` for each probe.
 #[allow(unsafe_code)]
@@ -76,9 +79,10 @@ pub use connect::ConnectOptions;
 pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWork, Error, WorkError};
 pub use gid::{GidEntry, GidType};
-pub use memory_region::{MemoryRegion, RegisterOptions};
+pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
 pub use netlink::RouteError;
 pub use path::{AddressVector, Path};
+pub use placement::{Placement, PlacementError};
 pub use port::{PortAttributes, PortState};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};

@@ -8,11 +8,14 @@ use roce_transport::Sge;
 use crate::core::Core;
 use crate::error::Error;
 use crate::region::Mapping;
+pub use crate::region::Pages;
 
 /// How a region is registered, beyond its access rights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterOptions {
-    /// Use huge pages where the system has some: fewer address look-ups by the CPU.
+    /// Use huge pages: fewer address look-ups by the CPU. Reserved ones where there are enough
+    /// (`sysctl vm.nr_hugepages`), otherwise what the kernel has at hand;
+    /// [`MemoryRegion::pages`] says which. Lengths are rounded up to 2 MiB inside.
     pub huge_pages: bool,
     /// Let a peer's SEND with invalidate end the key's life.
     pub invalidatable: bool,
@@ -77,6 +80,12 @@ impl MemoryRegion {
     /// Bytes in the region.
     pub fn len(&self) -> usize {
         self.0.mapping.len()
+    }
+
+    /// What pages its bytes lie on, as far as is known; [`Pages::Ordinary`] for memory of the
+    /// caller's.
+    pub fn pages(&self) -> Pages {
+        self.0.mapping.pages()
     }
 
     /// Whether the region has no bytes.

@@ -37,11 +37,23 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     owned: Option<OwnedBytes>,
+    pages: Pages,
 }
 
 /// How many bytes to give back to the system, and that they are ours to give.
 #[derive(Debug)]
 struct OwnedBytes(usize);
+
+/// What pages the bytes of a region lie on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// The system's ordinary ones.
+    Ordinary,
+    /// Huge ones, out of those that the administrator has reserved.
+    Huge,
+    /// Huge ones wherever the kernel has some at hand; it was asked, and did not promise.
+    HugeWhereFree,
+}
 
 // SAFETY: rule 3: every access from whichever thread is an atomic one.
 unsafe impl Send for Mapping {}
@@ -86,24 +98,35 @@ impl Mapping {
                 )
             }
         };
-        let mut address = if huge {
-            reserve(libc::MAP_HUGETLB | libc::MAP_POPULATE)
-        } else {
-            reserve(libc::MAP_POPULATE)
-        };
-        if address == libc::MAP_FAILED && huge {
-            address = reserve(0);
-            if address != libc::MAP_FAILED {
-                // SAFETY: the range was mapped just above. A refusal only means small
-                // pages, so the result does not matter.
-                unsafe { libc::madvise(address, mapped, libc::MADV_HUGEPAGE) };
+        if huge {
+            let reserved = reserve(libc::MAP_HUGETLB | libc::MAP_POPULATE);
+            if reserved != libc::MAP_FAILED {
+                return Ok(Self::of_mapped(reserved, len, mapped, Pages::Huge));
             }
+            let free = reserve(0);
+            if free == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let whole = Self::of_mapped(free, len, mapped, Pages::HugeWhereFree);
+            // SAFETY: the range was mapped just above. Refusals only mean small pages, or
+            // pages that come when they are first touched, so the results do not matter.
+            unsafe {
+                libc::madvise(free, mapped, libc::MADV_HUGEPAGE);
+                libc::madvise(free, mapped, libc::MADV_POPULATE_WRITE);
+            }
+            return Ok(whole);
         }
+        let address = reserve(libc::MAP_POPULATE);
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        Ok(Self::of_mapped(address, len, mapped, Pages::Ordinary))
+    }
+
+    /// What `mmap` gave: `mapped` bytes of which `len` were asked for.
+    fn of_mapped(address: *mut libc::c_void, len: usize, mapped: usize, pages: Pages) -> Self {
         let base = NonNull::new(address.cast()).expect("mmap never succeeds with address zero");
-        Ok(Self { base, len, owned: Some(OwnedBytes(mapped)) })
+        Self { base, len, owned: Some(OwnedBytes(mapped)), pages }
     }
 
     /// Takes memory that the caller owns, after asking the kernel that it is there.
@@ -139,12 +162,17 @@ impl Mapping {
                 return Err(io::Error::from_raw_os_error(libc::EFAULT));
             }
         }
-        Ok(Self { base: start, len, owned: None })
+        Ok(Self { base: start, len, owned: None, pages: Pages::Ordinary })
     }
 
     /// Whether the memory lives as long as this value, whatever its owner does.
     pub(crate) fn is_owned(&self) -> bool {
         self.owned.is_some()
+    }
+
+    /// What pages it lies on, as far as is known.
+    pub(crate) fn pages(&self) -> Pages {
+        self.pages
     }
 
     /// Where the mapping starts, as a number to send to a peer.
@@ -334,6 +362,20 @@ mod tests {
                 assert!(seen[..offset].iter().chain(&seen[offset + len..]).all(|b| *b == 0xee));
             }
         }
+    }
+
+    #[test]
+    fn memory_from_huge_pages_is_zeroed_and_says_whether_they_were_reserved_ones() {
+        let mapping = Mapping::allocate(3 << 20, true).unwrap();
+        assert_ne!(mapping.pages(), Pages::Ordinary);
+        assert_eq!(mapping.len(), 3 << 20);
+        if mapping.pages() == Pages::Huge {
+            assert_eq!(mapping.address() % HUGE_PAGE as u64, 0);
+        }
+        let mut seen = vec![1; 3 << 20];
+        mapping.read(0, &mut seen);
+        assert!(seen.iter().all(|byte| *byte == 0));
+        assert_eq!(Mapping::allocate(64, false).unwrap().pages(), Pages::Ordinary);
     }
 
     #[test]
