@@ -1,0 +1,12 @@
+//! The ceiling of throughput; see `roce_bench::raw::trains`.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use roce_bench::program;
+use roce_bench::raw::trains::{self, Options};
+
+fn main() -> ExitCode {
+    program::run(|options: &Options| options.end.cpu, trains::run)
+}

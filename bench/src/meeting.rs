@@ -1,0 +1,210 @@
+//! The two ends of a measurement agree over TCP: before it on what is done, after it on what
+//! came of it. While they measure, nothing travels here.
+//!
+//! ```
+//! use roce_bench::meeting::Meeting;
+//! use std::{net::Ipv4Addr, thread};
+//!
+//! # let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+//! # /*
+//! let free = 47_911;
+//! # */
+//! let server = thread::spawn(move || {
+//!     let mut meeting = Meeting::listen(free)?;
+//!     let number: u32 = meeting.receive()?;
+//!     meeting.send(&(number + 1))
+//! });
+//! let mut meeting = Meeting::with(Ipv4Addr::LOCALHOST, free)?;
+//! meeting.send(&41)?;
+//! assert_eq!(meeting.receive::<u32>()?, 42);
+//! server.join().unwrap()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Serialize, de::DeserializeOwned};
+use socket2::SockRef;
+
+use crate::program::Failure;
+
+/// A connection between the two ends.
+#[derive(Debug)]
+pub struct Meeting {
+    stream: BufReader<TcpStream>,
+    local: Ipv4Addr,
+    peer: Ipv4Addr,
+}
+
+impl Meeting {
+    /// Waits for a client, for at most a minute.
+    ///
+    /// # Errors
+    /// The port is taken, or nobody came.
+    pub fn listen(port: u16) -> Result<Self, Failure> {
+        let at = format!("listening at TCP port {port} (another run that is still there?)");
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+        let listener = listener.map_err(Failure::doing(at))?;
+        // On Linux this is how long `accept` waits.
+        let limited = SockRef::from(&listener).set_read_timeout(Some(PATIENCE));
+        limited.map_err(Failure::doing("limiting a wait"))?;
+        match listener.accept() {
+            Ok((stream, _)) => Self::over(stream),
+            Err(error) if is_timeout(&error) => Err(Failure::told(format!(
+                "no client came within {} s: start it with `--to` this end's address",
+                PATIENCE.as_secs()
+            ))),
+            Err(error) => Err(Failure::doing("waiting for a client")(error)),
+        }
+    }
+
+    /// Connects to a server, which may take ten seconds to start listening.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn with(server: Ipv4Addr, port: u16) -> Result<Self, Failure> {
+        let address = SocketAddr::from((server, port));
+        let deadline = Instant::now() + TO_START;
+        loop {
+            match TcpStream::connect_timeout(&address, TO_START) {
+                Ok(stream) => return Self::over(stream),
+                // It may not listen yet.
+                Err(_) if Instant::now() < deadline => thread::sleep(BETWEEN_ATTEMPTS),
+                Err(source) => {
+                    return Err(Failure::told(format!(
+                        "nobody listens at {address} ({source}): start the other end with \
+                         --listen, in a network that this one reaches"
+                    )));
+                }
+            }
+        }
+    }
+
+    fn over(stream: TcpStream) -> Result<Self, Failure> {
+        let doing = || Failure::doing("setting up the connection to the other end");
+        stream.set_nodelay(true).map_err(doing())?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(doing())?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(doing())?;
+        let (local, peer) =
+            (stream.local_addr().map_err(doing())?.ip(), stream.peer_addr().map_err(doing())?.ip());
+        let (std::net::IpAddr::V4(local), std::net::IpAddr::V4(peer)) = (local, peer) else {
+            return Err(Failure::told("the ends have met over IPv6: give an IPv4 address"));
+        };
+        Ok(Self { stream: BufReader::new(stream), local, peer })
+    }
+
+    /// This end's address.
+    pub fn local(&self) -> Ipv4Addr {
+        self.local
+    }
+
+    /// The other end's address.
+    pub fn peer(&self) -> Ipv4Addr {
+        self.peer
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// The other end is gone.
+    pub fn send(&mut self, what: &impl Serialize) -> Result<(), Failure> {
+        let mut line =
+            serde_json::to_string(what).map_err(|error| Failure::told(error.to_string()))?;
+        line.push('\n');
+        let written = self.stream.get_mut().write_all(line.as_bytes());
+        written.map_err(|error| gone(&error))
+    }
+
+    /// Waits for what the other end says, for at most a minute.
+    ///
+    /// # Errors
+    /// It says nothing, is gone, or says something else.
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let mut line = String::new();
+        let mut limited = (&mut self.stream).take(LONGEST_LINE);
+        match limited.read_line(&mut line) {
+            Ok(_) if line.ends_with('\n') => serde_json::from_str(&line).map_err(|error| {
+                let program = "is it the same program of the same version?";
+                Failure::told(format!(
+                    "the other end says something unexpected ({error}): {program}"
+                ))
+            }),
+            Ok(_) => Err(gone(&io::ErrorKind::UnexpectedEof.into())),
+            Err(error) => Err(gone(&error)),
+        }
+    }
+
+    /// Whether the other end has said something or is gone: [`receive`](Self::receive) then
+    /// returns at once. Costs one system call.
+    pub fn has_news(&self) -> bool {
+        if !self.stream.buffer().is_empty() {
+            return true;
+        }
+        let stream = self.stream.get_ref();
+        let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+        let back = stream.set_nonblocking(false);
+        !matches!((peeked, back), (Err(error), Ok(())) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+fn gone(error: &io::Error) -> Failure {
+    let how = if is_timeout(error) {
+        format!("says nothing for {} s", PATIENCE.as_secs())
+    } else {
+        format!("is gone ({error})")
+    };
+    Failure::told(format!("the other end {how}: see what it wrote to its standard error"))
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// How long an end waits for the other's word.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to start.
+const TO_START: Duration = Duration::from_secs(10);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
+const LONGEST_LINE: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Meeting, Meeting) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Meeting::over(here).unwrap(), Meeting::over(listener.accept().unwrap().0).unwrap())
+    }
+
+    #[test]
+    fn an_end_that_goes_is_news_and_an_error() {
+        let (mut here, there) = pair();
+        assert!(!here.has_news());
+        drop(there);
+        while !here.has_news() {
+            thread::yield_now();
+        }
+        assert!(here.receive::<u32>().unwrap_err().to_string().contains("is gone"));
+    }
+
+    #[test]
+    fn words_that_come_together_are_read_one_by_one() {
+        let (mut here, mut there) = pair();
+        there.send(&1).unwrap();
+        there.send(&2).unwrap();
+        assert_eq!(here.receive::<u32>().unwrap(), 1);
+        assert_eq!(here.receive::<u32>().unwrap(), 2);
+        assert!(!here.has_news());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_an_error() {
+        let (mut here, mut there) = pair();
+        there.send(&"seven").unwrap();
+        assert!(here.receive::<u32>().is_err());
+    }
+}

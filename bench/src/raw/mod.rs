@@ -1,0 +1,24 @@
+//! What the packet path leaves: programs without a protocol, over packet sockets.
+//!
+//! They use none of `roce-io`, so that they measure the path and not our code, but set their
+//! socket up as it does: `PACKET_VNET_HDR`, a TPACKET_V2 receive ring with slots of 64 KiB, past
+//! the queueing discipline on the way out, a packet filter, and UDP port 4791 held by a socket
+//! with `UDP_GRO` on. Otherwise the kernel would have less to do for one than for the other.
+//!
+//! [`trains`] is the ceiling of throughput, [`pingpong`] the floor of latency.
+
+mod frame;
+pub mod pingpong;
+mod port;
+mod sys;
+pub mod trains;
+
+use crate::program::Failure;
+
+/// Keeps the calling thread on one processor, counted from 0.
+///
+/// # Errors
+/// There is no such processor, or this process may not use it.
+pub fn pin_to_cpu(cpu: usize) -> Result<(), Failure> {
+    sys::pin_to_cpu(cpu).map_err(Failure::doing(format!("staying on processor {cpu}")))
+}

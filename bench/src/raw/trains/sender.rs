@@ -1,0 +1,124 @@
+//! The sending end: trains written into staging buffers, handed over some at a time.
+
+use std::time::{Duration, Instant};
+
+use super::Settings;
+use crate::meeting::Meeting;
+use crate::program::{Failure, WARM_UP};
+use crate::raw::frame::{self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
+use crate::raw::port::{self, Port};
+use crate::raw::sys::{Memory, VIRTIO_LEN};
+
+/// Sends for as long as the receiver measures and a little longer; returns how many packets.
+pub(super) fn send(
+    port: &Port,
+    meeting: &mut Meeting,
+    settings: &Settings,
+    memory: &[u8],
+) -> Result<u64, Failure> {
+    let addresses = port.addresses(meeting)?;
+    let mut staging = Staging::new(settings, addresses);
+    let long = Duration::from_secs_f64(WARM_UP + settings.seconds + MARGIN);
+    let (started, mut looked) = (Instant::now(), Instant::now());
+    let mut sent = 0;
+    while started.elapsed() < long {
+        staging.fill(memory, settings);
+        hand_over(port, &staging)?;
+        sent += (settings.batch * settings.train) as u64;
+        if looked.elapsed() > BETWEEN_LOOKS {
+            looked = Instant::now();
+            if meeting.has_news() {
+                // It has a reason to tell, or is gone.
+                return Err(match super::heard::<serde_json::Value>(meeting) {
+                    Ok(_) => Failure::told("the receiver has ended too early"),
+                    Err(failure) => failure,
+                });
+            }
+        }
+    }
+    Ok(sent)
+}
+
+fn hand_over(port: &Port, staging: &Staging) -> Result<(), Failure> {
+    let (mut sent, mut refused_since) = (0, None);
+    while sent < staging.count() {
+        match port.socket.send_many(staging.frames().skip(sent)) {
+            Ok(count) => (sent, refused_since) = (sent + count, None),
+            // A full queue, or a carrier that is not there yet.
+            Err(error) if port::is_passing(&error) => {
+                let since: Instant = *refused_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > PATIENCE {
+                    return Err(Failure::doing("sending (is the link up at both ends?)")(error));
+                }
+            }
+            Err(error) => return Err(Failure::doing("sending trains")(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Buffers of one train each, the first byte of a payload on a cache line of its own.
+struct Staging {
+    memory: Memory,
+    len: usize,
+    addresses: Addresses,
+    psn: u32,
+    identification: u16,
+}
+
+impl Staging {
+    fn new(settings: &Settings, addresses: Addresses) -> Self {
+        let mut memory = Memory::new(settings.batch * BUFFER_LEN, true);
+        let virtio = frame::virtio(Some(settings.packet_len()).filter(|_| settings.train > 1));
+        for buffer in memory.chunks_exact_mut(BUFFER_LEN) {
+            buffer[START..START + VIRTIO_LEN].copy_from_slice(&virtio);
+        }
+        let len = VIRTIO_LEN + OUTER_LEN + settings.train * settings.packet_len();
+        Self { memory, len, addresses, psn: 0, identification: 0 }
+    }
+
+    fn count(&self) -> usize {
+        self.memory.len() / BUFFER_LEN
+    }
+
+    fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        self.memory.chunks_exact(BUFFER_LEN).map(|buffer| &buffer[START..START + self.len])
+    }
+
+    /// Writes the next trains into all buffers.
+    fn fill(&mut self, memory: &[u8], settings: &Settings) {
+        let packet_len = settings.packet_len();
+        let payload_len = settings.payload;
+        let bytes = settings.train * packet_len;
+        for buffer in self.memory.chunks_exact_mut(BUFFER_LEN) {
+            let frame = &mut buffer[START + VIRTIO_LEN..START + self.len];
+            let outer = self.addresses.outer(self.identification, bytes);
+            frame[..OUTER_LEN].copy_from_slice(&outer);
+            let mut covered = Covered::new(&outer, packet_len);
+            let packets = frame[OUTER_LEN..].chunks_exact_mut(packet_len);
+            for (number, packet) in packets.enumerate() {
+                let bth = frame::bth(self.psn);
+                let at = (self.psn as usize * payload_len) & (memory.len() - 1);
+                let (head, rest) = packet.split_at_mut(BTH_LEN);
+                let (payload, icrc) = rest.split_at_mut(payload_len);
+                head.copy_from_slice(&bth);
+                payload.copy_from_slice(&memory[at..at + payload_len]);
+                if settings.icrc {
+                    let value = covered.icrc(number, &bth, payload).to_le_bytes();
+                    icrc[..ICRC_LEN].copy_from_slice(&value);
+                }
+                self.psn = (self.psn + 1) & 0xff_ffff;
+            }
+            self.identification = self.identification.wrapping_add(settings.train as u16);
+        }
+    }
+}
+
+/// Where a frame's virtio header starts in its buffer: the payload behind it and the headers of
+/// 54 bytes is then aligned to 64.
+const START: usize = 128 - VIRTIO_LEN - OUTER_LEN - BTH_LEN;
+const BUFFER_LEN: usize = 66 << 10;
+/// The sender goes on this much longer, in seconds, than the receiver measures.
+const MARGIN: f64 = 0.2;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(5);
