@@ -68,6 +68,7 @@ mod tests {
             "roce perf write bw -n 5 -D 5 host",
             "roce perf write bw --loss 2 host",
             "roce perf write bw -c UD host",
+            "roce perf write bw --cpu one host",
         ];
         for line in lines {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

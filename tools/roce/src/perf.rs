@@ -3,10 +3,13 @@
 mod bandwidth;
 mod compare;
 mod control;
+mod cycle;
 mod end;
+mod fairness;
 mod latency;
 mod plan;
 mod report;
+mod sender;
 mod statistics;
 
 use clap::Args;
@@ -17,8 +20,9 @@ use crate::pingpong::path_mtu;
 use crate::traffic::{self, Traffic};
 use crate::{local, number, pingpong};
 use control::Control;
-use end::End;
-use plan::{AtomicKind, Plan, Test, Verb};
+use end::{End, Manner};
+use plan::{AtomicKind, MOST_BYTES, MOST_REQUESTS, Plan, Test, Verb};
+use report::Finished;
 
 /// Measure bandwidth or latency of an operation, as perftest does (ib_write_bw and its kin)
 #[derive(Args, Clone, Debug)]
@@ -49,14 +53,14 @@ pub(crate) struct Options {
     /// Leave out so many seconds at both ends of a duration [default: 2, at most a quarter]
     #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
     margin: Option<f64>,
-    /// Messages that may be under way on each queue pair
-    #[arg(short, long, value_name = "N", default_value_t = 128)]
+    /// Messages that may be under way on each queue pair [default: 128; with many, 4096 in all]
+    #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
-    tx_depth: u32,
-    /// Receives to keep posted on each queue pair
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    tx_depth: Option<u32>,
+    /// Receives to keep posted on each queue pair [default: 512; with many, 16384 in all]
+    #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
-    rx_depth: u32,
+    rx_depth: Option<u32>,
     /// Queue pairs to spread bandwidth over
     #[arg(short, long = "qp", value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -79,6 +83,15 @@ pub(crate) struct Options {
     #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_name = "BYTES")]
     #[arg(default_value_t = 0, value_parser = number::parse_u32)]
     inline: u32,
+    /// Let messages go through a buffer of so many bytes, one behind the other (bw)
+    #[arg(long, value_name = "BYTES", value_parser = number::parse)]
+    working_set: Option<u64>,
+    /// Take this end's memory from huge pages
+    #[arg(long)]
+    huge_pages: bool,
+    /// Sleep until completions come, instead of polling for them (this end)
+    #[arg(short, long)]
+    events: bool,
     /// Acknowledgement timeout: 4.096 us times 2 to this power
     #[arg(short = 'u', long, value_name = "N", default_value_t = 14)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=31))]
@@ -113,8 +126,10 @@ pub(crate) struct Options {
 
 const NOTES: &str = "\
 Latencies are half round trips for send and write, whole ones for read and atomic. As in
-perftest, the two slowest of a run are left out. Start the server with the same two words:
-the settings that must agree are the client's.";
+perftest, the two slowest of a run are left out. What bandwidth tests of send, write and read
+carry is compared with what was sent, at the end of each size. Start the server with the same
+two words: the settings that must agree are the client's. With --local, --cpu 0,1 puts the
+client on CPU 0 and the server on CPU 1.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Outcome {
@@ -137,7 +152,7 @@ fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
     let mtu = traffic::path_mtu(device, options.mtu)?;
     let mut control = Control::connect(host, options.port, &plan, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(device, &plan, options.gid_index)?;
+    let end = End::new(device, &plan, options.manner())?;
     let mut report = report::Report::new(options.into(), &plan, &end, true);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);
@@ -147,13 +162,18 @@ fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
         if plan.test == Test::Lat {
             end.prepare(&plan, size)?;
         }
+        end.lay_out(&plan, size, true)?;
         control.meet()?;
-        let row = match plan.test {
+        let finished = match plan.test {
             Test::Bw => bandwidth::initiate(&end, &theirs, &plan, size, &mut control)?,
-            Test::Lat => latency::initiate(&end, &theirs, &plan, size, &mut control)?,
+            Test::Lat => {
+                let row = latency::initiate(&end, &theirs, &plan, size, &mut control)?;
+                Finished { row, places_used: 1 }
+            }
         };
-        control.tell(&row)?;
-        report.row(row);
+        control.tell(&finished)?;
+        end.look_at_data(&plan, size, true, finished.places_used)?;
+        report.row(finished.row);
     }
     report.finish();
     control.meet()
@@ -170,7 +190,7 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
     let mtu = traffic::path_mtu(device, options.mtu)?;
     let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(device, &plan, options.gid_index)?;
+    let end = End::new(device, &plan, options.manner())?;
     let mut report = report::Report::new(options.into(), &plan, &end, false);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);
@@ -178,12 +198,15 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
     control.meet()?;
     for size in plan.sizes.clone() {
         end.prepare(&plan, size)?;
+        end.lay_out(&plan, size, false)?;
         control.meet()?;
         match plan.test {
             Test::Bw => bandwidth::serve(&end, &plan, size, &mut control)?,
             Test::Lat => latency::serve(&end, &theirs, &plan, size, &mut control)?,
         }
-        report.row(control.hear()?);
+        let finished: Finished = control.hear()?;
+        end.look_at_data(&plan, size, false, finished.places_used)?;
+        report.row(finished.row);
     }
     report.finish();
     control.meet()
@@ -212,28 +235,57 @@ impl Options {
         if iterations < LEAST_ITERATIONS {
             return Err(Failure::new(format!("at least {LEAST_ITERATIONS} messages, please (-n)")));
         }
+        if self.test == Test::Lat && self.working_set.is_some() {
+            return Err(Failure::new("--working-set goes with bw: latency reuses one place"));
+        }
+        if self.events && (self.verb, self.test) == (Verb::Write, Test::Lat) {
+            return Err(Failure::new(
+                "the target of a write gets no event: leave out -e, or measure send lat",
+            ));
+        }
         let longest = self.duration.unwrap_or(0.0) / 4.0;
-        Ok(Plan {
+        let qps = if self.test == Test::Bw { self.qps } else { 1 };
+        let plan = Plan {
             verb: self.verb,
             test: self.test,
             sizes,
             iterations,
             duration: self.duration,
             margin: self.margin.unwrap_or(USUAL_MARGIN).clamp(0.0, longest),
-            tx_depth: self.tx_depth,
-            rx_depth: self.rx_depth,
-            qps: if self.test == Test::Bw { self.qps } else { 1 },
+            tx_depth: self.tx_depth.unwrap_or((ALL_SENDS / qps).clamp(4, 128)),
+            rx_depth: self.rx_depth.unwrap_or((4 * ALL_SENDS / qps).clamp(16, 512)),
+            qps,
             path_mtu: self.mtu.map(PathMtu::bytes),
             cq_mod: self.cq_mod,
             outs: self.outs,
             atomic: self.atomic_type,
             inline: self.inline,
             qp_timeout: self.qp_timeout,
-        })
+            working_set: self.working_set,
+        };
+        if plan.requests() > MOST_REQUESTS {
+            return Err(Failure::new(format!(
+                "{qps} queue pairs of depths {} and {} hold more than {MOST_REQUESTS} requests \
+                 together: lower -t, -r or -q",
+                plan.tx_depth, plan.rx_depth
+            )));
+        }
+        if plan.room() > MOST_BYTES {
+            return Err(Failure::new("a working set has at most 2G"));
+        }
+        Ok(plan)
+    }
+
+    fn manner(&self) -> Manner {
+        let Self { gid_index, events, huge_pages, .. } = *self;
+        Manner { gid_index, events, huge_pages }
     }
 }
 
 /// perftest's own least.
 const LEAST_ITERATIONS: u64 = 5;
+/// Messages that may be under way on all queue pairs together, unless somebody says otherwise:
+/// what they take in memory shall not grow with the number of queue pairs.
+const ALL_SENDS: u32 = 4096;
 /// Seconds.
 const USUAL_MARGIN: f64 = 2.0;

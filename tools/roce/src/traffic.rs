@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
-use roce_verbs::{Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, PortState};
+use roce_verbs::{
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, Placement, PortState,
+};
 
 use crate::failure::{Failure, Outcome};
 use crate::{local, number};
@@ -27,6 +29,12 @@ pub(crate) struct Traffic {
     /// Hand runs of packets to the kernel whole: auto does so where that is known to be cheap
     #[arg(long, value_enum, default_value_t = Trains::Auto, value_name = "WHEN")]
     pub(crate) trains: Trains,
+    /// Run this end's own thread and the device's on a CPU (with --local: client's,server's)
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpu: Vec<usize>,
+    /// Run them in the real-time class (SCHED_FIFO): before all else on their CPU
+    #[arg(long)]
+    pub(crate) realtime: bool,
     /// Print the device's counters that are not zero at the end, on standard error
     #[arg(long)]
     pub(crate) counters: bool,
@@ -99,7 +107,9 @@ impl Traffic {
             (None, Some(_)) => local::INTERFACE.to_owned(),
             (None, None) => first_usable()?,
         };
-        let config = self.device_config();
+        let placement = self.placement()?;
+        placement.apply()?;
+        let config = DeviceConfig { thread: placement, ..self.device_config() };
         if let Some(path) = &config.capture {
             File::create(path)
                 .map_err(|error| Failure::of(format!("writing {}", path.display()), error))?;
@@ -115,6 +125,20 @@ impl Traffic {
             None => error.into(),
         });
         outcome.and(flushed)
+    }
+
+    /// Where this end's threads run.
+    fn placement(&self) -> Outcome<Placement> {
+        let ends = if self.role.is_some() { 2 } else { 1 };
+        if self.cpu.len() > ends {
+            let text = match ends {
+                1 => "--cpu takes one CPU for this end; the other end has a --cpu of its own",
+                _ => "--cpu takes two CPUs: the client's and the server's",
+            };
+            return Err(Failure::new(text));
+        }
+        let place = usize::from(self.role == Some(Role::Server));
+        Ok(Placement { cpu: self.cpu.get(place).copied(), realtime: self.realtime })
     }
 
     fn device_config(&self) -> DeviceConfig {

@@ -68,6 +68,66 @@ fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_thousand_queue_pairs_share_a_link_and_their_shares_are_told() -> Outcome {
+    // Patient with a slow build: what is under test here is who gets what, not how fast.
+    let arguments = ["perf", "write", "bw", "--local", "--json", "-q", "1000", "-s", "1K"];
+    let report: serde_json::Value =
+        serde_json::from_str(&succeeded(&roce(&arguments, &["-n", "20", "-u", "18"])?)?)?;
+    let result = &report["results"][0];
+    assert_eq!(result["n_iterations"], 20_000, "{report}");
+    let share = |name: &str| result["fairness"][name].as_f64().unwrap_or(f64::NAN);
+    assert!((0.0..=1.0).contains(&share("min_share")), "{report}");
+    assert!(share("max_share") >= 1.0, "{report}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn messages_go_through_a_working_set_and_arrive_as_they_were_sent() -> Outcome {
+    // 5000 bytes are in no way aligned; an end that sleeps does as well as one that polls.
+    for verb in ["send", "write", "read"] {
+        for more in [&["-n", "30"][..], &["-n", "300", "-e", "-q", "3", "-r", "7"], &["-D", "0.3"]]
+        {
+            let arguments = ["perf", verb, "bw", "--local", "--working-set", "100K", "-s", "5000"];
+            succeeded(&roce(&arguments, more)?)?;
+        }
+    }
+    succeeded(&roce(&["perf", "write", "bw", "--local", "-s", "8", "-I", "64"], &HUGE)?)?;
+    let output = roce(&["perf", "send", "lat", "--local", "--working-set", "1M"], &[])?;
+    assert!(String::from_utf8_lossy(&output.stderr).contains("goes with bw"), "{output:?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn ends_that_sleep_measure_a_latency() -> Outcome {
+    for verb in ["send", "read", "atomic"] {
+        for more in [&["-n", "50"][..], &["-D", "0.2"]] {
+            succeeded(&roce(&["perf", verb, "lat", "--local", "-e"], more)?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_end_runs_where_it_is_put_or_says_why_not() -> Outcome {
+    let place = |list| roce(&["perf", "write", "bw", "--local", "-n", "20", "--cpu"], &[list]);
+    succeeded(&place("0,0")?)?;
+    let output = place("0,99999")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && complaint.contains("CPU 99999 is not one"), "{complaint}");
+    let output = roce(&["pingpong", "--local", "-n", "20"], &["--realtime"])?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() || complaint.contains("CAP_SYS_NICE"), "{complaint}");
+    Ok(())
+}
+
+/// A working set of memory from huge pages.
+const HUGE: [&str; 5] = ["--working-set", "4M", "--huge-pages", "-n", "100"];
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn an_ordinary_user_needs_no_root() -> Outcome {
     let directory = Directory::new("user")?;
     let program = directory.0.join("roce");

@@ -1,14 +1,15 @@
 //! Bandwidth: as many messages under way as the queues hold.
 
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
-use roce_verbs::{Completion, SendWork};
+use roce_verbs::CompletionChannel;
 
 use super::control::{Control, Introduction};
-use super::end::{End, SENT};
+use super::end::End;
 use super::plan::{Plan, Verb};
-use super::report::Row;
-use super::statistics::Timeline;
+use super::report::{Finished, Row};
+use super::sender::Sender;
 use crate::failure::Outcome;
 use crate::status::succeeded;
 
@@ -19,51 +20,38 @@ pub(crate) fn initiate(
     plan: &Plan,
     size: u32,
     control: &mut Control,
-) -> Outcome<Row> {
-    let message = end.message(plan, theirs, size)?;
-    let total = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
-    let mut sender = Sender {
-        end,
-        message,
-        depth: u64::from(plan.tx_depth),
-        moderation: u64::from(plan.moderation(size)),
-        left: vec![total; end.qps.len()],
-        flows: vec![Flow::default(); end.qps.len()],
-        timeline: Timeline::new(total.saturating_mul(end.qps.len() as u64)),
-        start: Instant::now(),
-        done: 0,
-    };
+) -> Outcome<Finished> {
+    let mut sender = Sender::new(end, theirs, plan, size)?;
     let mut window = plan.duration.map(|seconds| Window::new(seconds, plan.margin));
     let mut completions = Vec::with_capacity(BATCH);
     let mut idle = Idle::default();
     loop {
-        let now = sender.start.elapsed();
-        if window.as_mut().is_some_and(|window| window.is_over(now, sender.done)) {
-            sender.stop();
+        if let Some(window) = &mut window {
+            let now = sender.start.elapsed();
+            let is_over = window.is_over(now, sender.done);
+            if !end.is_alone() {
+                sender.note_shares(window.opens <= now, window.closes < now);
+            }
+            if is_over {
+                sender.stop();
+            }
         }
         sender.post()?;
         if sender.is_finished() {
             break;
         }
         if end.queue.poll(&mut completions, BATCH) == 0 {
-            idle.note(control)?;
+            idle.note(end, control)?;
         }
         completions.drain(..).try_for_each(|completion| sender.take(&completion))?;
     }
-    Ok(match window {
-        Some(window) => Row::Bandwidth {
-            size,
-            messages: window.messages(),
-            peak: None,
-            average: window.messages() as f64 / window.seconds(),
-        },
-        None => Row::Bandwidth {
-            size,
-            messages: sender.done,
-            peak: sender.timeline.peak_rate(),
-            average: sender.timeline.average_rate(),
-        },
-    })
+    let (messages, peak, average) = match &window {
+        Some(window) => (window.messages(), None, window.messages() as f64 / window.seconds()),
+        None => (sender.done, sender.timeline.peak_rate(), sender.timeline.average_rate()),
+    };
+    let fairness = sender.shares.fairness();
+    let row = Row::Bandwidth { size, messages, peak, average, fairness };
+    Ok(Finished { row, places_used: sender.places_used() })
 }
 
 /// The server's part: nothing for one-sided operations; receives to post again for sends.
@@ -73,13 +61,17 @@ pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) ->
     }
     let each = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
     let mut to_post = vec![each - end.receives_to_begin_with(plan); end.qps.len()];
+    let first = plan.cycle(size);
+    let first = (0..end.receives_to_begin_with(plan) % first.places())
+        .fold(0, |offset, _| first.behind(offset));
+    let mut offsets = vec![first; end.qps.len()];
     let mut used = vec![0; end.qps.len()];
     let mut to_come = each.saturating_mul(end.qps.len() as u64);
     let mut completions = Vec::with_capacity(BATCH);
     let mut idle = Idle::default();
     while to_come > 0 {
         if end.queue.poll(&mut completions, BATCH) == 0 {
-            let news = idle.note(control)?;
+            let news = idle.note(end, control)?;
             if news && plan.duration.is_some() {
                 break;
             }
@@ -92,84 +84,13 @@ pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) ->
         for (qp, used) in used.iter_mut().enumerate() {
             let again = (*used).min(to_post[qp]);
             if again > 0 {
-                end.post_receives(qp, size, again)?;
+                offsets[qp] = end.post_receives(qp, plan, size, offsets[qp], again)?;
                 to_post[qp] -= again;
             }
             *used = 0;
         }
     }
     Ok(())
-}
-
-/// What one queue pair has under way.
-#[derive(Clone, Copy, Debug, Default)]
-struct Flow {
-    under_way: u64,
-    /// Messages posted since the last one that will be reported.
-    unreported: u64,
-}
-
-struct Sender<'a> {
-    end: &'a End,
-    message: SendWork,
-    depth: u64,
-    /// One completion in so many messages.
-    moderation: u64,
-    /// Messages still to post, for each queue pair.
-    left: Vec<u64>,
-    flows: Vec<Flow>,
-    timeline: Timeline,
-    start: Instant,
-    done: u64,
-}
-
-impl Sender<'_> {
-    /// Fills the queues.
-    fn post(&mut self) -> Outcome {
-        for (index, flow) in self.flows.iter_mut().enumerate() {
-            let count = (self.depth - flow.under_way).min(self.left[index]);
-            if count == 0 {
-                continue;
-            }
-            self.left[index] -= count;
-            let (left, moderation) = (self.left[index], self.moderation);
-            let (message, start, timeline) = (&self.message, self.start, &mut self.timeline);
-            self.end.qps[index].post_send((1..=count).map(|number| {
-                flow.under_way += 1;
-                flow.unreported += 1;
-                let last = left == 0 && number == count;
-                let signaled = last || flow.unreported == moderation;
-                let work_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
-                if signaled {
-                    flow.unreported = 0;
-                }
-                timeline.post(start.elapsed());
-                SendWork { work_id, signaled, ..message.clone() }
-            }))?;
-        }
-        Ok(())
-    }
-
-    /// Posts no more but what it takes to hear of the messages that are under way.
-    fn stop(&mut self) {
-        for (left, flow) in self.left.iter_mut().zip(&self.flows) {
-            *left = u64::from(flow.unreported > 0);
-        }
-    }
-
-    fn take(&mut self, completion: &Completion) -> Outcome {
-        succeeded(completion)?;
-        let index = completion.work_id & INDEX_MASK;
-        let count = (completion.work_id & !SENT) >> COUNT_SHIFT;
-        self.flows[index as usize].under_way -= count;
-        self.done += count;
-        self.timeline.complete(self.done, self.start.elapsed());
-        Ok(())
-    }
-
-    fn is_finished(&self) -> bool {
-        self.left.iter().all(|left| *left == 0) && self.flows.iter().all(|f| f.under_way == 0)
-    }
 }
 
 /// The part of a run over time that counts.
@@ -224,9 +145,21 @@ impl Window {
 pub(crate) struct Idle(u32);
 
 impl Idle {
-    /// There was nothing to do. Every now and then: is the other end there, and has it said
-    /// something?
-    pub(crate) fn note(&mut self, control: &mut Control) -> Outcome<bool> {
+    /// There was nothing to do. Every now and then, or asleep until a completion comes where
+    /// that is wanted: is the other end there, and has it said something?
+    pub(crate) fn note(&mut self, end: &End, control: &mut Control) -> Outcome<bool> {
+        if let Some(channel) = &end.channel {
+            if control.has_unread() {
+                return Ok(true);
+            }
+            end.queue.arm(false);
+            CompletionChannel::wait_any(&[channel], control.as_fd(), None)?;
+            let mut reported = false;
+            while channel.poll().is_some() {
+                reported = true;
+            }
+            return if reported { Ok(false) } else { control.has_news() };
+        }
         self.0 = self.0.wrapping_add(1);
         if self.0.is_multiple_of(POLLS_A_LOOK) { control.has_news() } else { Ok(false) }
     }
@@ -236,9 +169,6 @@ impl Idle {
 const POLLS_A_LOOK: u32 = 1024;
 /// Completions taken at a time.
 const BATCH: usize = 64;
-/// In a work request id: how many messages complete with it, above the queue pair's index.
-const COUNT_SHIFT: u32 = 32;
-const INDEX_MASK: u64 = 0xffff_ffff;
 
 #[cfg(test)]
 mod tests {

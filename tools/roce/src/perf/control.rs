@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use roce_verbs::PathMtu;
 use serde::de::DeserializeOwned;
@@ -147,10 +148,15 @@ impl Control {
         serde_json::from_slice(&line).map_err(|_| nonsense())
     }
 
+    /// Whether something of what the other end has said was received, but not heard yet.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.stream.buffer().is_empty()
+    }
+
     /// Whether the other end has said something that was not heard yet, or is gone; never
     /// waits.
     pub(crate) fn has_news(&mut self) -> Outcome<bool> {
-        if !self.stream.buffer().is_empty() {
+        if self.has_unread() {
             return Ok(true);
         }
         let stream = self.stream.get_ref();
@@ -163,6 +169,13 @@ impl Control {
             Err(error) if is_nothing(&error) => Ok(false),
             Err(_) => Err(gone()),
         }
+    }
+}
+
+/// Readable when the other end has said something, or is gone.
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
     }
 }
 
@@ -179,7 +192,7 @@ fn nonsense() -> Failure {
 }
 
 /// To be raised when what is said here changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MEETING: &str = "here";
 /// Bytes: room for the introductions of 4096 queue pairs.
 const LONGEST_LINE: u64 = 1 << 20;

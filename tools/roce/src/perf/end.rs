@@ -2,8 +2,9 @@
 
 use roce_verbs::exchange::Identity;
 use roce_verbs::{
-    AccessFlags, CompletionQueue, ConnectOptions, Data, Device, Gid, MemoryRegion, PathMtu, Psn,
-    Qpn, QueuePair, RecvWork, RemoteSpan, SendOperation, SendWork,
+    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device, Gid,
+    MemoryRegion, Pages, PathMtu, Psn, Qpn, QueuePair, RecvWork, RegisterOptions, RemoteSpan,
+    SendOperation, SendWork, Sge,
 };
 
 use super::control::{Introduction, QueuePairName};
@@ -13,11 +14,13 @@ use crate::failure::{Failure, Outcome};
 /// One end.
 ///
 /// Its memory has two halves: messages leave from the first and arrive in the second, over
-/// and over in the same place, as in perftest.
+/// and over in the same place, as in perftest, or one behind the other.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) device: Device,
     pub(crate) queue: CompletionQueue,
+    /// Where the queue reports, if this end sleeps between completions.
+    pub(crate) channel: Option<CompletionChannel>,
     pub(crate) qps: Vec<QueuePair>,
     pub(crate) memory: MemoryRegion,
     /// Where the second half begins.
@@ -26,8 +29,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn new(device: &Device, plan: &Plan, gid_index: Option<u8>) -> Outcome<Self> {
-        let gid_index = match gid_index.or(device.default_gid_index()?) {
+    pub(crate) fn new(device: &Device, plan: &Plan, manner: Manner) -> Outcome<Self> {
+        let gid_index = match manner.gid_index.or(device.default_gid_index()?) {
             Some(index) => index,
             None => {
                 let name = device.interface();
@@ -37,15 +40,26 @@ impl End {
             }
         };
         let pd = device.alloc_pd()?;
-        let half = (plan.longest().max(8) as usize).next_multiple_of(PAGE);
+        let room = usize::try_from(plan.room().max(8))
+            .map_err(|_| Failure::new("so much memory has no address on this machine"))?;
+        let half = room.next_multiple_of(PAGE);
         let everything = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_ATOMIC;
-        let memory = pd.register(2 * half, everything)?;
+        let how = RegisterOptions { huge_pages: manner.huge_pages, ..RegisterOptions::default() };
+        let memory = pd.register_with(2 * half, everything, how)?;
+        if memory.pages() == Pages::HugeWhereFree {
+            eprintln!(
+                "not enough huge pages are reserved (sysctl vm.nr_hugepages={}): the kernel gives \
+                 those that it has at hand",
+                memory.len().div_ceil(HUGE_PAGE)
+            );
+        }
         let receives = if plan.verb == Verb::Send { plan.rx_depth } else { 1 };
         let room = (plan.tx_depth + receives) as usize * plan.qps as usize;
-        let queue = device.create_cq(room, None)?;
+        let channel = manner.events.then(|| device.create_completion_channel()).transpose()?;
+        let queue = device.create_cq(room, channel.as_ref())?;
         let make = |_| {
             pd.queue_pair(&queue, &queue)
                 .max_send_wr(plan.tx_depth)
@@ -56,7 +70,7 @@ impl End {
                 .build()
         };
         let qps = (0..plan.qps).map(make).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { device: device.clone(), queue, qps, memory, half, gid_index })
+        Ok(Self { device: device.clone(), queue, channel, qps, memory, half, gid_index })
     }
 
     /// What the other end has to know.
@@ -100,6 +114,42 @@ impl End {
         Ok(())
     }
 
+    /// Whether there is one queue pair only.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.qps.len() == 1
+    }
+
+    /// Fills the memory that messages of this size will come from, and wipes the one that they
+    /// will go to, where that is looked at afterwards.
+    pub(crate) fn lay_out(&self, plan: &Plan, size: u32, is_client: bool) -> Outcome {
+        if plan.test != Test::Bw || plan.verb == Verb::Atomic {
+            return Ok(());
+        }
+        // Messages leave from the first half and arrive in the second; a READ's go the other way.
+        let is_source = is_client == (plan.verb != Verb::Read);
+        let base = if is_client { 0 } else { self.half };
+        match is_source {
+            true => plan.cycle(size).fill(&self.memory, base),
+            false => plan.cycle(size).clear(&self.memory, base),
+        }
+    }
+
+    /// Looks whether what arrived is what was sent, all of it, at the end where it arrived.
+    pub(crate) fn look_at_data(
+        &self,
+        plan: &Plan,
+        size: u32,
+        is_client: bool,
+        places_used: u64,
+    ) -> Outcome {
+        let is_destination = is_client == (plan.verb == Verb::Read);
+        if plan.test != Test::Bw || plan.verb == Verb::Atomic || !is_destination {
+            return Ok(());
+        }
+        let base = if is_client { 0 } else { self.half };
+        plan.cycle(size).check(&self.memory, base, places_used)
+    }
+
     /// Makes the server ready for messages of this size.
     pub(crate) fn prepare(&self, plan: &Plan, size: u32) -> Outcome {
         if plan.test == Test::Lat && plan.verb == Verb::Write {
@@ -107,7 +157,8 @@ impl End {
         }
         if plan.verb == Verb::Send {
             for index in 0..self.qps.len() {
-                self.post_receives(index, size, self.receives_to_begin_with(plan))?;
+                let first = self.receives_to_begin_with(plan);
+                self.post_receives(index, plan, size, 0, first)?;
             }
         }
         Ok(())
@@ -119,20 +170,32 @@ impl End {
         all.min(u64::from(plan.rx_depth))
     }
 
-    pub(crate) fn post_receives(&self, qp: usize, size: u32, count: u64) -> Outcome {
-        let buffer = self.memory.sge(self.half..self.half + size as usize)?;
-        Ok(self.qps[qp].post_recv(
-            (0..count).map(|_| RecvWork { work_id: qp as u64, scatter: [buffer].into() }),
-        )?)
+    /// Posts receives for so many messages, the first at `offset`; says where the next one is.
+    pub(crate) fn post_receives(
+        &self,
+        qp: usize,
+        plan: &Plan,
+        size: u32,
+        offset: usize,
+        count: u64,
+    ) -> Outcome<usize> {
+        let first = self.memory.sge(self.half..self.half + size as usize)?;
+        let (cycle, mut offset) = (plan.cycle(size), offset);
+        self.qps[qp].post_recv((0..count).map(|_| {
+            let buffer = Sge { address: first.address + offset as u64, ..first };
+            offset = cycle.behind(offset);
+            RecvWork { work_id: qp as u64, scatter: [buffer].into() }
+        }))?;
+        Ok(offset)
     }
 
-    /// The work request of one message, to be reported.
+    /// The work requests of messages, to be reported.
     pub(crate) fn message(
         &self,
         plan: &Plan,
         theirs: &Introduction,
         size: u32,
-    ) -> Outcome<SendWork> {
+    ) -> Outcome<Message<'_>> {
         let remote = RemoteSpan { address: theirs.address, key: theirs.key };
         let operation = match (plan.verb, plan.atomic) {
             (Verb::Send, _) => SendOperation::Send { immediate: None, invalidate: None },
@@ -144,18 +207,66 @@ impl End {
             }
         };
         let data = if size <= plan.inline && matches!(plan.verb, Verb::Send | Verb::Write) {
-            Data::Inline(self.first_half(size)?.into())
+            Data::Inline(self.bytes(0, size)?.into())
         } else {
             Data::Gather([self.memory.sge(..size as usize)?].into())
         };
         let (signaled, solicited, fence) = (true, false, false);
-        Ok(SendWork { work_id: SENT, operation, data, signaled, solicited, fence })
+        let first = SendWork { work_id: SENT, operation, data, signaled, solicited, fence };
+        Ok(Message { memory: &self.memory, first })
     }
 
-    fn first_half(&self, size: u32) -> Outcome<Vec<u8>> {
+    fn bytes(&self, offset: usize, size: u32) -> Outcome<Vec<u8>> {
         let mut bytes = vec![0; size as usize];
-        self.memory.read(0, &mut bytes)?;
+        self.memory.read(offset, &mut bytes)?;
         Ok(bytes)
+    }
+}
+
+/// What an end does in its own way, whatever the other does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) gid_index: Option<u8>,
+    /// Sleep until completions come, instead of polling for them.
+    pub(crate) events: bool,
+    pub(crate) huge_pages: bool,
+}
+
+/// The work request of a message, wherever in memory that lies.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    memory: &'a MemoryRegion,
+    first: SendWork,
+}
+
+impl Message<'_> {
+    /// The one of the message at an offset in both ends' halves.
+    pub(crate) fn at(&self, offset: usize) -> SendWork {
+        let mut work = self.first.clone();
+        if offset == 0 {
+            return work;
+        }
+        let by = offset as u64;
+        match &mut work.operation {
+            SendOperation::Write { remote, .. }
+            | SendOperation::Read { remote }
+            | SendOperation::CompareSwap { remote, .. }
+            | SendOperation::FetchAdd { remote, .. } => remote.address += by,
+            SendOperation::Send { .. } | SendOperation::LocalInvalidate { .. } => {}
+        }
+        work.data = match &work.data {
+            Data::Gather(list) => Data::Gather(
+                list.iter().map(|sge| Sge { address: sge.address + by, ..*sge }).collect(),
+            ),
+            inline @ Data::Inline(_) => {
+                let mut bytes = vec![0; inline.len() as usize];
+                // Every place lies inside: the memory was made for all of them.
+                let read = self.memory.read(offset, &mut bytes);
+                debug_assert!(read.is_ok(), "{read:?}");
+                Data::Inline(bytes.into())
+            }
+        };
+        work
     }
 }
 
@@ -163,3 +274,4 @@ impl End {
 pub(crate) const SENT: u64 = 1 << 63;
 
 const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;

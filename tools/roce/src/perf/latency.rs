@@ -87,7 +87,7 @@ impl<'a> Player<'a> {
         control: &'a mut Control,
     ) -> Outcome<Self> {
         let all = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
-        let message = end.message(plan, theirs, size)?;
+        let message = end.message(plan, theirs, size)?.at(0);
         let to_post = all - end.receives_to_begin_with(plan);
         let idle = Idle::default();
         Ok(Self {
@@ -114,7 +114,7 @@ impl<'a> Player<'a> {
             // What the other end waits to see in its memory.
             self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
             if self.size <= self.plan.inline {
-                self.message = self.end.message(self.plan, self.theirs, self.size)?;
+                self.message = self.end.message(self.plan, self.theirs, self.size)?.at(0);
             }
         }
         self.under_way += 1;
@@ -155,7 +155,7 @@ impl<'a> Player<'a> {
             match self.end.queue.poll_one() {
                 Some(completion) => self.take(&completion)?,
                 None => {
-                    self.idle.note(self.control)?;
+                    self.idle.note(self.end, self.control)?;
                 }
             }
         }
@@ -165,7 +165,7 @@ impl<'a> Player<'a> {
     /// Whether the other end has left the game, where it may: a server of a run over time
     /// learns the end of it so.
     fn is_over(&mut self) -> Outcome<bool> {
-        let news = self.idle.note(self.control)?;
+        let news = self.idle.note(self.end, self.control)?;
         Ok(news && self.plan.duration.is_some())
     }
 
@@ -178,7 +178,7 @@ impl<'a> Player<'a> {
         self.received += 1;
         if self.to_post > 0 {
             self.to_post -= 1;
-            self.end.post_receives(0, self.size, 1)?;
+            self.end.post_receives(0, self.plan, self.size, 0, 1)?;
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::cycle::Cycle;
+
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -62,12 +64,30 @@ pub(crate) struct Plan {
     /// Bytes.
     pub(crate) inline: u32,
     pub(crate) qp_timeout: u8,
+    /// Bytes that messages go through, one behind the other.
+    pub(crate) working_set: Option<u64>,
 }
 
 impl Plan {
     /// Bytes of the longest message.
     pub(crate) fn longest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Where messages of this size lie.
+    pub(crate) fn cycle(&self, size: u32) -> Cycle {
+        Cycle::new(size, self.working_set)
+    }
+
+    /// Bytes of each half of an end's memory, at least.
+    pub(crate) fn room(&self) -> u64 {
+        u64::from(self.longest()).max(self.working_set.unwrap_or(0))
+    }
+
+    /// How many requests the queues of all queue pairs hold together.
+    pub(crate) fn requests(&self) -> u64 {
+        let each = u64::from(self.tx_depth) + u64::from(self.rx_depth);
+        each * u64::from(self.qps)
     }
 
     /// One completion in so many messages of this size: as perftest, which finds that few
@@ -80,16 +100,21 @@ impl Plan {
     /// Whether what a peer asks for is within reason.
     pub(crate) fn is_sane(&self) -> bool {
         (1..=64).contains(&self.sizes.len())
-            && self.longest() <= 1 << 31
+            && self.room() <= MOST_BYTES
             && (1..=16384).contains(&self.tx_depth)
             && (1..=16384).contains(&self.rx_depth)
             && (1..=4096).contains(&self.qps)
+            && self.requests() <= MOST_REQUESTS
             && (1..=128).contains(&self.outs)
     }
 }
 
 /// Bytes.
 const LARGE: u32 = 8192;
+/// Of one half of an end's memory: as many bytes as the longest message has.
+pub(crate) const MOST_BYTES: u64 = 1 << 31;
+/// In all queues of all queue pairs: a completion queue holds as many.
+pub(crate) const MOST_REQUESTS: u64 = 1 << 22;
 
 #[cfg(test)]
 pub(crate) fn example() -> Plan {
@@ -109,6 +134,7 @@ pub(crate) fn example() -> Plan {
         atomic: AtomicKind::FetchAndAdd,
         inline: 0,
         qp_timeout: 14,
+        working_set: None,
     }
 }
 
@@ -138,6 +164,8 @@ mod tests {
             super::Plan { sizes: vec![2; 65], ..example() },
             super::Plan { qps: 1 << 20, ..example() },
             super::Plan { rx_depth: 1 << 20, ..example() },
+            super::Plan { qps: 4096, tx_depth: 16384, ..example() },
+            super::Plan { working_set: Some(1 << 32), ..example() },
         ];
         assert!(plans.iter().all(|plan| !plan.is_sane()));
         assert!(example().is_sane());

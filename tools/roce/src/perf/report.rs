@@ -6,15 +6,39 @@ use serde_json::{Map, Value, json};
 use super::Options;
 use super::control::Introduction;
 use super::end::End;
+use super::fairness::Fairness;
 use super::plan::{AtomicKind, Plan, Test, Verb};
 use super::statistics::Latency;
 
 /// The result for one size; rates are messages per second, times microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Row {
-    Bandwidth { size: u32, messages: u64, peak: Option<f64>, average: f64 },
-    Latency { size: u32, iterations: u64, latency: Latency },
-    LatencyOverTime { size: u32, iterations: u64, average: f64, rate: f64 },
+    Bandwidth {
+        size: u32,
+        messages: u64,
+        peak: Option<f64>,
+        average: f64,
+        fairness: Option<Fairness>,
+    },
+    Latency {
+        size: u32,
+        iterations: u64,
+        latency: Latency,
+    },
+    LatencyOverTime {
+        size: u32,
+        iterations: u64,
+        average: f64,
+        rate: f64,
+    },
+}
+
+/// What a client tells when it is through with one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Finished {
+    pub(crate) row: Row,
+    /// How many of the places in memory messages have been to.
+    pub(crate) places_used: u64,
 }
 
 /// How it is to be printed.
@@ -88,8 +112,23 @@ impl<'a> Report<'a> {
         if self.style.json {
             println!("{:#}", self.to_json());
         } else {
-            println!("{LINE}");
+            print!("{LINE}\n{}", self.fairness());
         }
+    }
+
+    /// What is said of the queue pairs' shares: the worst of all sizes.
+    fn fairness(&self) -> String {
+        let worst = self.rows.iter().filter_map(Row::fairness).reduce(|a, b| Fairness {
+            min_share: a.min_share.min(b.min_share),
+            max_share: a.max_share.max(b.max_share),
+        });
+        worst.map_or_else(String::new, |fairness| {
+            let Fairness { min_share, max_share } = fairness;
+            format!(
+                " Of the mean of all queue pairs, the slowest carried {min_share:.3}, the fastest \
+                 {max_share:.3}\n"
+            )
+        })
     }
 
     fn block(&self) -> String {
@@ -123,7 +162,8 @@ impl<'a> Report<'a> {
 
     fn introduction(&self, side: &str, end: &Introduction) -> String {
         let mut text = String::new();
-        for qp in &end.qps {
+        let shown = if end.qps.len() > MOST_SHOWN { FEW_SHOWN } else { end.qps.len() };
+        for qp in &end.qps[..shown] {
             text += &format!(
                 " {side} address: LID 0000 QPN {:#06x} PSN {:#06x}",
                 qp.number, qp.first_psn
@@ -135,6 +175,9 @@ impl<'a> Report<'a> {
                 text += &format!(" RKey {:#08x} VAddr {:#018x}", end.key, end.address);
             }
             text += &format!("\n GID: {}\n", end.gid.map(|byte| format!("{byte:02}")).join(":"));
+        }
+        if shown < end.qps.len() {
+            text += &format!(" {side} addresses of {} more queue pairs\n", end.qps.len() - shown);
         }
         text
     }
@@ -159,7 +202,7 @@ impl<'a> Report<'a> {
 
     fn line(&self, row: &Row) -> String {
         match row {
-            Row::Bandwidth { size, messages, peak, average } => {
+            Row::Bandwidth { size, messages, peak, average, .. } => {
                 let unit = self.bytes_a_second(*size);
                 let (peak, bandwidth) = (peak.unwrap_or(0.0) * unit, average * unit);
                 let rate = average / 1e6;
@@ -214,6 +257,9 @@ impl<'a> Report<'a> {
         say("GID_index", json!(self.settings.gid_index));
         if plan.test == Test::Bw {
             say("CQ_Moderation", json!(plan.moderation(plan.longest())));
+            if let Some(bytes) = plan.working_set {
+                say("Working_set", json!(bytes));
+            }
             say("BW_unit", json!(if self.style.gbits { "Gb/sec" } else { "MiB/sec" }));
         }
         let rows: Vec<Value> = self.rows.iter().map(|row| self.row_to_json(row)).collect();
@@ -222,15 +268,19 @@ impl<'a> Report<'a> {
 
     fn row_to_json(&self, row: &Row) -> Value {
         match row {
-            Row::Bandwidth { size, messages, peak, average } => {
+            Row::Bandwidth { size, messages, peak, average, fairness } => {
                 let unit = self.bytes_a_second(*size);
-                json!({
+                let mut row = json!({
                     "MsgSize": size,
                     "n_iterations": messages,
                     "BW_peak": peak.map(|peak| peak * unit),
                     "BW_average": average * unit,
                     "MsgRate": average / 1e6,
-                })
+                });
+                if let Some(fairness) = fairness {
+                    row["fairness"] = json!(fairness);
+                }
+                row
             }
             Row::Latency { size, iterations, latency: time } => json!({
                 "MsgSize": size,
@@ -265,6 +315,19 @@ fn title(plan: &Plan) -> String {
     format!("{verb} {test} Test")
 }
 
+impl Row {
+    fn fairness(&self) -> Option<Fairness> {
+        match self {
+            Self::Bandwidth { fairness, .. } => *fairness,
+            Self::Latency { .. } | Self::LatencyOverTime { .. } => None,
+        }
+    }
+}
+
+/// Queue pairs of each end that are shown one by one; of more, only the first few are.
+const MOST_SHOWN: usize = 16;
+const FEW_SHOWN: usize = 4;
+
 const LINE: &str =
     "---------------------------------------------------------------------------------------";
 
@@ -298,7 +361,13 @@ mod tests {
     }
 
     fn bandwidth() -> Row {
-        Row::Bandwidth { size: 65536, messages: 5000, peak: Some(60000.0), average: 50000.0 }
+        Row::Bandwidth {
+            size: 65536,
+            messages: 5000,
+            peak: Some(60000.0),
+            average: 50000.0,
+            fairness: None,
+        }
     }
 
     #[test]
@@ -322,10 +391,37 @@ mod tests {
     }
 
     #[test]
+    fn shares_of_many_queue_pairs_are_told_below_the_table_and_in_json() {
+        let plan = Plan { qps: 1000, working_set: Some(1 << 26), ..plan::example() };
+        let mut report = report(&plan, false);
+        for (min_share, max_share) in [(0.95, 1.0625), (0.9375, 1.05)] {
+            report.rows.push(match bandwidth() {
+                Row::Bandwidth { size, messages, peak, average, .. } => {
+                    let fairness = Some(Fairness { min_share, max_share });
+                    Row::Bandwidth { size, messages, peak, average, fairness }
+                }
+                other => other,
+            });
+        }
+        let qp = QueuePairName { number: 0x11, first_psn: 0x8a4e6f };
+        let (gid, address, key) = ([0; 16], 0, 0);
+        let end = Introduction { qps: vec![qp; 1000], gid, address, key };
+        let json = format!("{:#}", report.to_json());
+        let text = [report.introduction("local", &end), report.fairness(), json];
+        insta::assert_snapshot!("many", text.concat());
+    }
+
+    #[test]
     fn gigabits_are_decimal_and_slow_ones_have_more_digits() {
         let plan = plan::example();
         let report = report(&plan, true);
-        let slow = Row::Bandwidth { size: 2, messages: 1000, peak: None, average: 10_000.0 };
+        let slow = Row::Bandwidth {
+            size: 2,
+            messages: 1000,
+            peak: None,
+            average: 10_000.0,
+            fairness: None,
+        };
         let lines = [report.columns().to_owned(), report.line(&bandwidth()), report.line(&slow)];
         insta::assert_snapshot!("gbits", lines.join("\n"));
     }

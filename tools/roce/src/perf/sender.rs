@@ -1,0 +1,180 @@
+//! What keeps the send queues of a bandwidth test full.
+
+use std::time::Instant;
+
+use roce_verbs::{Completion, SendWork};
+
+use super::control::Introduction;
+use super::cycle::Cycle;
+use super::end::{End, Message, SENT};
+use super::fairness::Shares;
+use super::plan::Plan;
+use super::statistics::Timeline;
+use crate::failure::Outcome;
+use crate::status::succeeded;
+
+/// What one queue pair has under way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    /// Messages still to post.
+    left: u64,
+    under_way: u64,
+    /// Messages posted since the last one that will be reported.
+    unreported: u64,
+    posted: u64,
+    done: u64,
+    /// Where in the buffer the next message lies.
+    offset: usize,
+    /// Whether it is on the list of those to fill.
+    listed: bool,
+}
+
+/// Posts messages on all queue pairs, and counts those that are done.
+#[derive(Debug)]
+pub(crate) struct Sender<'a> {
+    end: &'a End,
+    message: Message<'a>,
+    cycle: Cycle,
+    depth: u64,
+    /// One completion in so many messages.
+    moderation: u64,
+    flows: Vec<Flow>,
+    /// The queue pairs that have room, in the order in which they got it.
+    to_fill: Vec<usize>,
+    stopped: bool,
+    /// Up to when all queue pairs still had work, where the number of messages is given.
+    pub(crate) shares: Shares,
+    pub(crate) timeline: Timeline,
+    pub(crate) start: Instant,
+    pub(crate) done: u64,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn new(
+        end: &'a End,
+        theirs: &Introduction,
+        plan: &Plan,
+        size: u32,
+    ) -> Outcome<Self> {
+        let total = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
+        let count = end.qps.len();
+        let mut shares = Shares::default();
+        if plan.duration.is_none() {
+            shares.begin((0..count).map(|_| 0));
+        }
+        Ok(Self {
+            end,
+            message: end.message(plan, theirs, size)?,
+            cycle: plan.cycle(size),
+            depth: u64::from(plan.tx_depth),
+            moderation: u64::from(plan.moderation(size)),
+            flows: vec![Flow { left: total, listed: true, ..Flow::default() }; count],
+            to_fill: (0..count).collect(),
+            stopped: false,
+            shares,
+            timeline: Timeline::new(total.saturating_mul(count as u64)),
+            start: Instant::now(),
+            done: 0,
+        })
+    }
+
+    /// Fills the queues that have room.
+    pub(crate) fn post(&mut self) -> Outcome {
+        let mut to_fill = std::mem::take(&mut self.to_fill);
+        for index in to_fill.drain(..) {
+            self.fill(index)?;
+        }
+        self.to_fill = to_fill;
+        Ok(())
+    }
+
+    fn fill(&mut self, index: usize) -> Outcome {
+        let Self { message, cycle, timeline, start, moderation, .. } = self;
+        let flow = &mut self.flows[index];
+        flow.listed = false;
+        let count = (self.depth - flow.under_way).min(flow.left);
+        if count == 0 {
+            return Ok(());
+        }
+        flow.left -= count;
+        flow.posted += count;
+        flow.under_way += count;
+        let left = flow.left;
+        self.end.qps[index].post_send((1..=count).map(|number| {
+            flow.unreported += 1;
+            let last = left == 0 && number == count;
+            let signaled = last || flow.unreported == *moderation;
+            let work_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
+            if signaled {
+                flow.unreported = 0;
+            }
+            let offset = flow.offset;
+            flow.offset = cycle.behind(offset);
+            timeline.post(|| start.elapsed());
+            SendWork { work_id, signaled, ..message.at(offset) }
+        }))?;
+        Ok(())
+    }
+
+    /// Posts no more but what it takes to hear of the messages that are under way.
+    pub(crate) fn stop(&mut self) {
+        if std::mem::replace(&mut self.stopped, true) {
+            return;
+        }
+        for index in 0..self.flows.len() {
+            let flow = &mut self.flows[index];
+            flow.left = u64::from(flow.unreported > 0);
+            self.list(index);
+        }
+    }
+
+    /// A queue pair may have room and work.
+    fn list(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        if flow.left > 0 && !std::mem::replace(&mut flow.listed, true) {
+            self.to_fill.push(index);
+        }
+    }
+
+    pub(crate) fn take(&mut self, completion: &Completion) -> Outcome {
+        succeeded(completion)?;
+        let index = (completion.work_id & INDEX_MASK) as usize;
+        let count = (completion.work_id & !SENT) >> COUNT_SHIFT;
+        let flow = &mut self.flows[index];
+        flow.under_way -= count;
+        flow.done += count;
+        let is_through = flow.left == 0 && flow.under_way == 0;
+        self.list(index);
+        self.done += count;
+        self.timeline.complete(self.done, self.start.elapsed());
+        if is_through && !self.stopped {
+            // The others may catch up from here on.
+            self.shares.end(self.flows.iter().map(|flow| flow.done));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.flows.iter().all(|flow| flow.left == 0 && flow.under_way == 0)
+    }
+
+    /// Notes what each queue pair has done when the measured time begins and ends.
+    pub(crate) fn note_shares(&mut self, has_begun: bool, has_ended: bool) {
+        if has_begun {
+            self.shares.begin(self.flows.iter().map(|flow| flow.done));
+        }
+        if has_ended {
+            self.shares.end(self.flows.iter().map(|flow| flow.done));
+        }
+    }
+
+    /// How many places messages have been to.
+    pub(crate) fn places_used(&self) -> u64 {
+        let most = self.flows.iter().map(|flow| flow.posted).max();
+        most.unwrap_or(0).min(self.cycle.places())
+    }
+}
+
+/// In a work request id: how many messages complete with it, above the queue pair's index.
+const COUNT_SHIFT: u32 = 32;
+const INDEX_MASK: u64 = 0xffff_ffff;
