@@ -1,15 +1,15 @@
 //! From frames to packets: one call for each frame, one answer for each packet in it.
 
-use roce_wire::{BthView, Ext, Headers, ICRC_LEN, KnownOpcode};
-
 use crate::flow::{Connections, Flows};
-use crate::outer::{Outer, RoceFrame};
-use crate::segment::LONGEST_PACKET;
-use crate::{
-    Content, Finding, Icrc, Offsets, Options, Packet, RawFrame, Roce, TrainPlace, Unchecked,
-};
+use crate::look::{Look, Packets, Seen};
+use crate::outer::RoceFrame;
+use crate::{Content, Finding, Icrc, Options, Packet, RawFrame, TrainPlace};
 
 /// Takes frames in the order of the capture, and tells what is in them.
+///
+/// That is two steps: a [`Look`] at the frame by itself, then what it means to those before it.
+/// The first needs no state, so those who have several frames may look at them in several threads
+/// and call [`follow`](Self::follow) in order; [`handle_frame`](Self::handle_frame) does both.
 ///
 /// Memory grows with the number of connections seen, up to [`Options::max_flows`], and with
 /// nothing else.
@@ -30,8 +30,6 @@ pub struct Dissector {
     totals: Totals,
     /// Of the packet at hand; kept to save the allocation.
     findings: Vec<Finding>,
-    /// Of the frame at hand: they hold for each packet in it.
-    frame_findings: Vec<Finding>,
 }
 
 /// What was in the capture so far.
@@ -58,25 +56,42 @@ impl Dissector {
             flows: options.follow.then(|| Flows::new(options)),
             totals: Totals::default(),
             findings: Vec::new(),
-            frame_findings: Vec::new(),
         }
     }
 
     /// Tells `on_packet` of each packet in `frame`: one, or as many as the train holds. A frame
     /// that carries no RoCE is one packet too.
     ///
-    /// Time O(length of the frame), and O(1) for following the connection; a frame that is not
-    /// right as one packet is tried as a train, which costs a bounded number of ICRCs.
-    pub fn handle_frame(&mut self, frame: RawFrame<'_>, mut on_packet: impl FnMut(&Packet<'_>)) {
+    /// Time O(length of the frame), and O(1) for following the connection.
+    pub fn handle_frame(&mut self, frame: RawFrame<'_>, on_packet: impl FnMut(&Packet<'_>)) {
+        self.follow(&Look::at(frame), on_packet);
+    }
+
+    /// The second half of [`handle_frame`](Self::handle_frame): what the packets mean to those
+    /// before them. Looks come in the order of the capture, wherever they were made.
+    ///
+    /// Time O(1) for each packet.
+    pub fn follow(&mut self, look: &Look<'_>, mut on_packet: impl FnMut(&Packet<'_>)) {
         self.totals.frames += 1;
-        self.frame_findings.clear();
-        match Outer::parse(&frame, &mut self.frame_findings) {
-            Outer::Roce(roce) => self.handle_roce(frame, &roce, &mut on_packet),
-            Outer::Pause(pause) => {
-                self.totals.pauses += 1;
-                self.hand_out(frame, Content::Pause(pause), &mut on_packet);
+        match &look.seen {
+            Seen::Roce(roce, Packets::One(icrc)) => {
+                let place = (0, roce.len);
+                self.follow_packet(look, roce, place, *icrc, None, &mut on_packet);
             }
-            Outer::Other(other) => self.hand_out(frame, Content::Other(other), &mut on_packet),
+            Seen::Roce(roce, Packets::Train { segment_len, icrcs }) => {
+                self.totals.trains += 1;
+                let (count, segment_len) = (icrcs.len() as u16, *segment_len);
+                for (index, icrc) in (0..count).zip(icrcs) {
+                    let place = roce.place(segment_len, index);
+                    let train = TrainPlace { index, count, segment_len: segment_len as u16 };
+                    self.follow_packet(look, roce, place, *icrc, Some(train), &mut on_packet);
+                }
+            }
+            Seen::Pause(pause) => {
+                self.totals.pauses += 1;
+                self.hand_out(look, Content::Pause(*pause), &mut on_packet);
+            }
+            Seen::Other(other) => self.hand_out(look, Content::Other(*other), &mut on_packet),
         }
     }
 
@@ -92,174 +107,37 @@ impl Dissector {
 
     fn hand_out(
         &mut self,
-        frame: RawFrame<'_>,
+        look: &Look<'_>,
         content: Content<'_>,
         on_packet: &mut impl FnMut(&Packet<'_>),
     ) {
-        let packet = Packet { frame, content, findings: &self.frame_findings, track: None };
-        self.totals.problems += u64::from(packet.severity() == crate::Severity::Problem);
+        let packet = Packet { frame: look.frame, content, findings: &look.findings, track: None };
+        self.totals.problems += u64::from(packet.has_problem());
         on_packet(&packet);
     }
 
-    fn handle_roce(
+    fn follow_packet(
         &mut self,
-        frame: RawFrame<'_>,
-        roce: &RoceFrame<'_>,
-        on_packet: &mut impl FnMut(&Packet<'_>),
-    ) {
-        let whole = match frame.segment_len {
-            Some(len) if (1..roce.len).contains(&len) => Err(len),
-            _ => roce.as_one(),
-        };
-        match whole {
-            Ok(icrc) => self.handle_packet(frame, roce, (0, roce.len), icrc, None, on_packet),
-            Err(segment_len) => {
-                self.totals.trains += 1;
-                let count = roce.len.div_ceil(segment_len).min(u16::MAX.into()) as u16;
-                for index in 0..count {
-                    let start = usize::from(index) * segment_len;
-                    let len = segment_len.min(roce.len - start);
-                    let icrc = roce.check_icrc(start, len, index);
-                    let train = TrainPlace { index, count, segment_len: segment_len as u16 };
-                    self.handle_packet(frame, roce, (start, len), icrc, Some(train), on_packet);
-                }
-            }
-        }
-    }
-
-    fn handle_packet(
-        &mut self,
-        frame: RawFrame<'_>,
+        look: &Look<'_>,
         outer: &RoceFrame<'_>,
-        (start, len): (usize, usize),
+        place: (usize, usize),
         icrc: Icrc,
         train: Option<TrainPlace>,
         on_packet: &mut impl FnMut(&Packet<'_>),
     ) {
         self.findings.clear();
-        self.findings.extend_from_slice(&self.frame_findings);
-        let roce = read_packet(outer, start, len, icrc, train, &mut self.findings);
+        self.findings.extend_from_slice(&look.findings);
+        let roce = outer.read(place, icrc, train, &mut self.findings);
         // Put together once, and completed in place: it is large.
-        let mut packet = Packet { frame, content: Content::Roce(roce), findings: &[], track: None };
+        let content = Content::Roce(roce);
+        let mut packet = Packet { frame: look.frame, content, findings: &[], track: None };
         if let (Content::Roce(roce), Some(flows)) = (&packet.content, &mut self.flows) {
-            packet.track = flows.follow(&frame, roce, &mut self.findings);
+            packet.track = flows.follow(&look.frame, roce, &mut self.findings);
         }
         packet.findings = &self.findings;
         self.totals.packets += 1;
         self.totals.wrong_icrcs += u64::from(matches!(icrc, Icrc::Wrong { .. }));
         self.totals.problems += u64::from(packet.has_problem());
         on_packet(&packet);
-    }
-}
-
-impl RoceFrame<'_> {
-    /// The verdict on the ICRC where the frame is one packet, or the length of the packets in it
-    /// where it is a train.
-    fn as_one(&self) -> Result<Icrc, usize> {
-        let may_be_one = self.len <= LONGEST_PACKET;
-        if may_be_one {
-            let icrc = self.check_icrc(0, self.len, 0);
-            let doubtful = match icrc {
-                Icrc::Right => false,
-                Icrc::Wrong { .. } | Icrc::Unchecked(Unchecked::Truncated) => true,
-                Icrc::Unchecked(_) => false,
-            };
-            return match doubtful.then(|| self.segment_len()).flatten() {
-                Some(len) => Err(len),
-                None => Ok(icrc),
-            };
-        }
-        match self.segment_len() {
-            Some(len) => Err(len),
-            None => Ok(self.check_icrc(0, self.len, 0)),
-        }
-    }
-}
-
-/// Takes one packet apart and judges what can be judged of it alone.
-#[inline]
-fn read_packet<'a>(
-    outer: &RoceFrame<'a>,
-    start: usize,
-    len: usize,
-    icrc: Icrc,
-    train: Option<TrainPlace>,
-    findings: &mut Vec<Finding>,
-) -> Roce<'a> {
-    let bytes: &'a [u8] = outer.bytes.get(start..).unwrap_or_default();
-    let bytes = &bytes[..len.min(bytes.len())];
-    let bth_offset = outer.bth_offset + start;
-    let mut roce = Roce {
-        version: outer.version,
-        source: outer.source,
-        destination: outer.destination,
-        source_port: outer.source_port,
-        traffic_class: outer.traffic_class,
-        bth: BthView::split(bytes).ok().map(|(bth, _)| bth),
-        headers: None,
-        payload: &[],
-        payload_len: 0,
-        icrc,
-        udp_checksum: outer.udp_checksum,
-        train,
-        offsets: Offsets {
-            ip: outer.ip_offset,
-            udp: outer.udp_offset,
-            bth: bth_offset,
-            end: bth_offset + len,
-        },
-    };
-    match icrc {
-        Icrc::Right => {}
-        Icrc::Wrong { carried, expected } => findings.push(Finding::Icrc { carried, expected }),
-        Icrc::Unchecked(why) => findings.push(Finding::IcrcUnchecked(why)),
-    }
-    // The last four bytes are the ICRC's, whether they are here or not.
-    let before_icrc = &bytes[..bytes.len().min(len.saturating_sub(ICRC_LEN))];
-    let (headers, rest) = match Headers::parse(before_icrc) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            findings.push(Finding::Wire(error.beneath(bth_offset)));
-            return roce;
-        }
-    };
-    let rest_len = len - ICRC_LEN - headers.len();
-    roce.headers = Some(headers);
-    (roce.payload, roce.payload_len) = match headers.payload_len(rest_len) {
-        Ok(payload_len) => {
-            let (payload, pad) = rest.split_at(payload_len.min(rest.len()));
-            if pad.iter().any(|&byte| byte != 0) {
-                findings.push(Finding::PadNotZero);
-            }
-            (payload, payload_len)
-        }
-        Err(error) => {
-            findings.push(Finding::Wire(error));
-            (rest, rest_len)
-        }
-    };
-    check_reserved_bits(before_icrc, headers.bth.opcode, findings);
-    roce
-}
-
-fn check_reserved_bits(packet: &[u8], opcode: KnownOpcode, findings: &mut Vec<Finding>) {
-    let mut report = |place, value: u32| {
-        if value != 0 {
-            findings.push(Finding::ReservedBits { place, value });
-        }
-    };
-    report("BTH byte 4", (packet[4] & 0x3f).into());
-    report("BTH byte 8", (packet[8] & 0x7f).into());
-    let mut at = roce_wire::BTH_LEN;
-    for ext in opcode.shape().extensions {
-        let bytes = packet.get(at..at + ext.wire_len()).unwrap_or_default();
-        at += ext.wire_len();
-        match ext {
-            Ext::Deth => report("DETH byte 4", bytes.get(4).copied().unwrap_or(0).into()),
-            Ext::CnpReserved => {
-                report("CNP", bytes.iter().fold(0, |all, &byte| all | byte).into());
-            }
-            _ => {}
-        }
     }
 }

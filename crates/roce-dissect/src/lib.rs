@@ -47,6 +47,7 @@ mod frame;
 pub mod fuzzing;
 mod layer;
 mod link;
+mod look;
 mod options;
 mod outer;
 mod packet;
@@ -57,7 +58,7 @@ mod tree;
 mod words;
 
 pub use capture::{
-    CHUNK_LEN, CHUNK_ROOM, Capture, CaptureError, Chunks, Damage, DamageKind, Event, NotACapture,
+    Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture,
 };
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
@@ -65,6 +66,7 @@ pub use finding::{Finding, Rate, Severity, Short, Unchecked};
 pub use flow::{Before, Connection, Connections, DirectionCounts, End, RoundTrips, Track};
 pub use frame::{LinkType, RawFrame};
 pub use layer::{Dissection, Field, Layer, Value};
+pub use look::Look;
 pub use options::Options;
 pub use packet::{
     Checksum, Content, Icrc, Offsets, Other, Packet, Pause, PauseKind, Roce, RoceVersion,

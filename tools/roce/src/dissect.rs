@@ -7,24 +7,24 @@ mod line;
 mod live;
 mod paint;
 mod progress;
-mod read_ahead;
 mod summary;
+mod threads;
 mod tree;
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::fs::{File, Metadata};
+use std::io::{self, IsTerminal, Read, Write};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{
-    Capture, CaptureError, Chunks, Damage, Dissector, Event, Packet, RawFrame, Timestamp,
-};
+use roce_dissect::{Capture, CaptureError, Damage, Dissector, Look, Packet, Timestamp};
 
 use self::filter::Filter;
 use self::line::Line;
 use self::paint::Paint;
 use self::progress::Progress;
-use self::read_ahead::ReadAhead;
+use self::threads::Sight;
 use crate::failure::{Failure, Outcome};
 
 /// Explain captured packets: what they are, what is wrong with them, what they did
@@ -131,40 +131,53 @@ fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
             let text = "give it a capture file, or a capture on standard input";
             return Err(Stop::Told(Failure::new(text)));
         }
-        return from_reader(io::stdin().lock(), "standard input", Progress::hidden(), report);
+        return from_reader(io::stdin(), "standard input", 1, Progress::hidden(), report);
     }
     let name = path.display().to_string();
     let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
     let (file, data) = opened.map_err(|error| Stop::Told(Failure::of(&name, error)))?;
     let progress = Progress::new(data.len(), report.options.summary);
-    from_reader(ReadAhead::new(file), &name, progress, report)
+    from_reader(file, &name, threads_for(&data), progress, report)
+}
+
+/// How many threads look at a file. What is no plain file may keep a reader waiting, and then the
+/// thread that has seen enough has to be that same one.
+fn threads_for(file: &Metadata) -> usize {
+    if !file.is_file() {
+        return 1;
+    }
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let worth = 1 + file.len() / BYTES_PER_THREAD;
+    processors.min(MOST_THREADS).min(usize::try_from(worth).unwrap_or(MOST_THREADS))
 }
 
 fn from_reader(
-    reader: impl Chunks,
+    reader: impl Read + Send,
     name: &str,
+    threads: usize,
     mut progress: Progress,
     report: &mut Report<'_>,
 ) -> Result<(), Stop> {
     let told = |error| Stop::Told(Failure::of(format!("reading {name}"), error));
-    let mut capture = Capture::open(reader).map_err(|error| match error {
+    let capture = Capture::open(reader).map_err(|error| match error {
         CaptureError::Io(error) => told(error),
         error => {
             eprintln!("roce: {name}: {error}");
             Stop::Told(Failure::AlreadyTold(2))
         }
     })?;
-    let mut events = 0u64;
-    while let Some(event) = capture.next_event().map_err(told)? {
-        match event {
-            Event::Frame(frame) => report.frame(frame)?,
-            Event::Damage(damage) => report.damage(&damage)?,
+    threads::look_through(capture, threads, |piece| {
+        let piece = piece.map_err(told)?;
+        for sight in &piece.sights {
+            match sight {
+                Sight::Frame(look) => report.frame(look)?,
+                Sight::Damage(damage) => report.damage(damage),
+            }
         }
-        events += 1;
-        if events.is_multiple_of(EVENTS_PER_STEP) {
-            progress.reach(capture.offset());
-        }
-    }
+        progress.reach(piece.end);
+        // More may be long in coming.
+        report.write_out()
+    })?;
     progress.finish();
     Ok(())
 }
@@ -179,8 +192,6 @@ struct Report<'o> {
     text: Vec<u8>,
     began: Option<Timestamp>,
     explained: bool,
-    /// Print at once, since somebody is watching.
-    is_live: bool,
 }
 
 impl<'o> Report<'o> {
@@ -193,15 +204,16 @@ impl<'o> Report<'o> {
             text: Vec::with_capacity(2 * WRITE_LEN),
             began: None,
             explained: false,
-            is_live: false,
         }
     }
 
-    fn frame(&mut self, frame: RawFrame<'_>) -> Result<(), Stop> {
+    /// Takes the next frame of the capture.
+    fn frame(&mut self, look: &Look<'_>) -> Result<(), Stop> {
+        let frame = look.frame();
         let began = *self.began.get_or_insert(frame.time);
         let (options, line, text) = (self.options, &mut self.line, &mut self.text);
         let (paint, explained) = (self.paint, &mut self.explained);
-        self.dissector.handle_frame(frame, |packet| {
+        self.dissector.follow(look, |packet| {
             if options.summary {
                 return;
             }
@@ -221,7 +233,7 @@ impl<'o> Report<'o> {
                 }
             }
         });
-        if self.text.len() >= WRITE_LEN || self.is_live {
+        if self.text.len() >= WRITE_LEN {
             self.write_out()?;
         }
         let is_over = |last: Option<u64>| last.is_some_and(|last| frame.number >= last);
@@ -231,7 +243,7 @@ impl<'o> Report<'o> {
         }
     }
 
-    fn damage(&mut self, damage: &Damage) -> Result<(), Stop> {
+    fn damage(&mut self, damage: &Damage) {
         if self.options.summary || self.options.explain.is_some() {
             eprintln!("roce: {damage}");
         } else if self.options.json {
@@ -239,10 +251,13 @@ impl<'o> Report<'o> {
         } else {
             self.line.write_damage(damage, &mut self.text);
         }
-        Ok(())
     }
 
+    /// Lets the user see what there is so far.
     fn write_out(&mut self) -> Result<(), Stop> {
+        if self.text.is_empty() {
+            return Ok(());
+        }
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(&self.text).and_then(|()| stdout.flush());
         self.text.clear();
@@ -290,5 +305,8 @@ fn show(options: &Options, packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>
 /// What is printed at once; larger does not get faster.
 const WRITE_LEN: usize = 64 << 10;
 
-/// How often the progress bar looks.
-const EVENTS_PER_STEP: u64 = 4096;
+/// A thread more is worth its while for so many bytes of a file.
+const BYTES_PER_THREAD: u64 = 4 << 20;
+
+/// More threads do not get faster: what each tells of the frames is told in turn.
+const MOST_THREADS: usize = 4;

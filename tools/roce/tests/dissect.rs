@@ -1,6 +1,6 @@
 //! `roce dissect` as people run it.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -137,6 +137,29 @@ fn standard_input_is_read_and_a_cut_is_a_line_of_its_own() {
     let text = stdout(&output);
     assert_eq!(text.lines().count(), 16);
     assert!(text.lines().last().unwrap().contains("it ends in the middle of a packet"), "{text}");
+}
+
+/// `tcpdump -w - | roce dissect -`: the pipe stays open.
+#[test]
+fn a_packet_from_a_pipe_is_shown_when_it_comes_and_a_count_ends_it() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
+        .args(["dissect", "--count", "2", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let bytes = std::fs::read(testdata("generated/cnp_v4.pcap")).unwrap();
+    let (head, packet) = bytes.split_at(24);
+    let mut pipe = child.stdin.take().unwrap();
+    let mut shown = BufReader::new(child.stdout.take().unwrap()).lines();
+    pipe.write_all(head).unwrap();
+    for number in ["     1 ", "     2 "] {
+        pipe.write_all(packet).unwrap();
+        let line = shown.next().unwrap().unwrap();
+        assert!(line.starts_with(number) && line.contains("CNP"), "{line}");
+    }
+    assert!(child.wait().unwrap().success());
+    drop(pipe);
 }
 
 #[test]

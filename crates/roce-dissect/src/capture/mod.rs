@@ -5,18 +5,19 @@
 //! gives up at the first block that is damaged, where this one looks for the next that is not;
 //! and it builds a list of options for every packet, where this one allocates nothing.
 
+mod batch;
 mod buffer;
 mod pcap;
 mod pcapng;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 
-use self::buffer::Buffer;
-pub use self::buffer::{CHUNK_LEN, CHUNK_ROOM, Chunks};
+pub use self::batch::Batch;
+use self::buffer::{Buffer, Halt};
 use self::pcap::Pcap;
 use self::pcapng::PcapNg;
-use crate::RawFrame;
+use crate::{LinkType, RawFrame, Timestamp};
 
 /// A capture that is read frame by frame, in bounded memory.
 ///
@@ -92,6 +93,25 @@ pub enum DamageKind {
     Section,
 }
 
+/// What was found, and where it stands in the memory that was read into.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    Frame(Place),
+    Damage(Damage),
+}
+
+/// A frame, without its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u64,
+    time: Timestamp,
+    link: LinkType,
+    original_len: u32,
+    /// Of its first byte.
+    at: usize,
+    len: usize,
+}
+
 /// Why a capture cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -116,14 +136,14 @@ pub enum NotACapture {
     Unknown([u8; 4]),
 }
 
-impl<R: Chunks> Capture<R> {
+impl<R: Read> Capture<R> {
     /// Reads the head of a capture.
     ///
     /// # Errors
     /// [`CaptureError::NotACapture`] where it is none, or the reader's reason.
     pub fn open(reader: R) -> Result<Self, CaptureError> {
         let mut buffer = Buffer::new(reader);
-        buffer.fill(4)?;
+        buffer.fill(4).map_err(io::Error::from)?;
         let no_capture = |reason| Err(CaptureError::NotACapture(reason));
         let magic = match *buffer.bytes() {
             [] => return no_capture(NotACapture::Empty),
@@ -139,10 +159,12 @@ impl<R: Chunks> Capture<R> {
             [0x28, 0xb5, 0x2f, 0xfd] => return no_capture(NotACapture::Compressed("zstd -d")),
             [0xfd, b'7', b'z', b'X'] => return no_capture(NotACapture::Compressed("xz -d")),
             pcapng::SECTION => Format::PcapNg(PcapNg::default()),
-            magic if Pcap::knows(magic) => match Pcap::open(&mut buffer)? {
-                Some(pcap) => Format::Pcap(pcap),
-                None => return no_capture(NotACapture::Cut),
-            },
+            magic if Pcap::knows(magic) => {
+                match Pcap::open(&mut buffer).map_err(io::Error::from)? {
+                    Some(pcap) => Format::Pcap(pcap),
+                    None => return no_capture(NotACapture::Cut),
+                }
+            }
             magic => return no_capture(NotACapture::Unknown(magic)),
         };
         Ok(Self { buffer, format, frames: 0 })
@@ -153,18 +175,95 @@ impl<R: Chunks> Capture<R> {
     /// # Errors
     /// The reader's reason.
     pub fn next_event(&mut self) -> io::Result<Option<Event<'_>>> {
+        let found = self.find()?;
+        Ok(found.map(|found| found.event(self.buffer.memory())))
+    }
+
+    /// Fills `batch` with what comes next: all frames that are whole in what one reading brought.
+    /// False at the end, with nothing in the batch.
+    ///
+    /// It reads only while it has found nothing, so a frame that arrives is not kept waiting for
+    /// others. Damage is handed over in its place among the frames.
+    ///
+    /// # Errors
+    /// The reader's reason, with nothing in the batch.
+    ///
+    /// ```
+    /// use roce_dissect::{Batch, Capture, Dissector, Event, Look, Options};
+    /// # let file = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 12], &[1, 0, 0, 0]].concat();
+    ///
+    /// let mut capture = Capture::open(&file[..])?;
+    /// let mut dissector = Dissector::new(Options::default());
+    /// let mut batch = Batch::new();
+    /// while capture.next_batch(&mut batch)? {
+    ///     // This may be done in several threads, each with a batch of its own …
+    ///     let looks: Vec<Look<'_>> = batch.events().filter_map(|event| match event {
+    ///         Event::Frame(frame) => Some(Look::at(frame)),
+    ///         Event::Damage(_) => None,
+    ///     }).collect();
+    ///     // … and this is done in the order of the batches.
+    ///     for look in &looks {
+    ///         dissector.follow(look, |packet| println!("{}", packet.words()));
+    ///     }
+    /// }
+    /// # Ok::<(), roce_dissect::CaptureError>(())
+    /// ```
+    pub fn next_batch(&mut self, batch: &mut Batch) -> io::Result<bool> {
+        batch.found.clear();
+        self.buffer.take_over(std::mem::take(&mut batch.memory));
+        loop {
+            match self.find() {
+                Ok(Some(found)) => {
+                    self.buffer.lend();
+                    batch.found.push(found);
+                }
+                Ok(None) | Err(Halt::Lent) => break,
+                Err(Halt::Io(error)) => return Err(error),
+            }
+        }
+        batch.memory = self.buffer.give_away();
+        batch.offset = self.buffer.offset();
+        Ok(!batch.found.is_empty())
+    }
+
+    #[inline]
+    fn find(&mut self) -> Result<Option<Found>, Halt> {
         let number = self.frames + 1;
-        let event = match &mut self.format {
-            Format::Pcap(pcap) => pcap.next_event(&mut self.buffer, number)?,
-            Format::PcapNg(pcapng) => pcapng.next_event(&mut self.buffer, number)?,
+        let found = match &mut self.format {
+            Format::Pcap(pcap) => pcap.find(&mut self.buffer, number)?,
+            Format::PcapNg(pcapng) => pcapng.find(&mut self.buffer, number)?,
         };
-        self.frames += u64::from(matches!(event, Some(Event::Frame(_))));
-        Ok(event)
+        self.frames += u64::from(matches!(found, Some(Found::Frame(_))));
+        Ok(found)
     }
 
     /// Bytes of the file that were read so far.
     pub fn offset(&self) -> u64 {
         self.buffer.offset()
+    }
+}
+
+impl Found {
+    /// With the bytes of the frame, which stand in `memory`.
+    fn event<'a>(&self, memory: &'a [u8]) -> Event<'a> {
+        match *self {
+            Self::Damage(damage) => Event::Damage(damage),
+            Self::Frame(Place { number, time, link, original_len, at, len }) => {
+                let bytes = &memory[at..at + len];
+                let segment_len = None;
+                Event::Frame(RawFrame { number, time, link, original_len, bytes, segment_len })
+            }
+        }
+    }
+}
+
+impl From<Halt> for io::Error {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Io(error) => error,
+            // Frames are lent out while a batch is filled, and at no other time.
+            Halt::Lent => Self::other("frames of the capture are lent out"),
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! pcap: a header, then packets.
 
-use std::io;
+use std::io::Read;
 
-use super::buffer::{Buffer, Chunks};
-use super::{Damage, DamageKind, Event, LONGEST_FRAME};
-use crate::{LinkType, RawFrame, Timestamp};
+use super::buffer::{Buffer, Halt};
+use super::{Damage, DamageKind, Found, LONGEST_FRAME, Place};
+use crate::{LinkType, Timestamp};
 
 /// What the file's header says, and where we are.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Pcap {
     }
 
     /// `None` where the file ends in its header.
-    pub(super) fn open<R: Chunks>(buffer: &mut Buffer<R>) -> io::Result<Option<Self>> {
+    pub(super) fn open<R: Read>(buffer: &mut Buffer<R>) -> Result<Option<Self>, Halt> {
         if !buffer.fill(FILE_HEADER_LEN)? {
             return Ok(None);
         }
@@ -46,11 +46,11 @@ impl Pcap {
         Ok(Some(Self { big_endian, unit, link, lent: 0, last_seconds: None }))
     }
 
-    pub(super) fn next_event<'a, R: Chunks>(
+    pub(super) fn find<R: Read>(
         &mut self,
-        buffer: &'a mut Buffer<R>,
+        buffer: &mut Buffer<R>,
         number: u64,
-    ) -> io::Result<Option<Event<'a>>> {
+    ) -> Result<Option<Found>, Halt> {
         buffer.consume(std::mem::take(&mut self.lent));
         if !buffer.fill(HEADER_LEN)? {
             return Ok(cut(buffer));
@@ -67,13 +67,13 @@ impl Pcap {
         self.last_seconds = Some(header.seconds);
         let nanos = u64::from(header.seconds) * 1_000_000_000
             + u64::from(header.fraction) * u64::from(self.unit);
-        Ok(Some(Event::Frame(RawFrame {
+        Ok(Some(Found::Frame(Place {
             number,
             time: Timestamp(nanos),
             link: self.link,
             original_len: header.original,
-            bytes: &buffer.bytes()[HEADER_LEN..len],
-            segment_len: None,
+            at: buffer.start() + HEADER_LEN,
+            len: header.captured,
         })))
     }
 
@@ -88,7 +88,8 @@ impl Pcap {
     }
 
     /// Looks for the next place where two packet headers in a row make sense.
-    fn find_next<R: Chunks>(&self, buffer: &mut Buffer<R>) -> io::Result<Event<'static>> {
+    fn find_next<R: Read>(&self, buffer: &mut Buffer<R>) -> Result<Found, Halt> {
+        buffer.settle()?;
         let offset = buffer.offset();
         loop {
             buffer.consume(1);
@@ -113,7 +114,7 @@ impl Pcap {
             }
         }
         let skipped = buffer.offset() - offset;
-        Ok(Event::Damage(Damage { offset, kind: DamageKind::PacketHeader, skipped }))
+        Ok(Found::Damage(Damage { offset, kind: DamageKind::PacketHeader, skipped }))
     }
 
     fn is_plausible(&self, header: &Header) -> bool {
@@ -127,11 +128,11 @@ impl Pcap {
 }
 
 /// The file ended: right behind a packet, or in the middle of one.
-fn cut<R: Chunks>(buffer: &mut Buffer<R>) -> Option<Event<'static>> {
+fn cut<R: Read>(buffer: &mut Buffer<R>) -> Option<Found> {
     let (offset, skipped) = (buffer.offset(), buffer.bytes().len() as u64);
     buffer.consume(usize::MAX);
     let damage = Damage { offset, kind: DamageKind::Cut, skipped };
-    (skipped > 0).then_some(Event::Damage(damage))
+    (skipped > 0).then_some(Found::Damage(damage))
 }
 
 /// Byte order, and nanoseconds to a unit of time, by the first bytes of a file.

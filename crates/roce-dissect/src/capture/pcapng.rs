@@ -1,10 +1,10 @@
 //! pcapng: sections of blocks, of which some hold packets.
 
-use std::io;
+use std::io::Read;
 
-use super::buffer::{Buffer, Chunks};
-use super::{Damage, DamageKind, Event, LONGEST_FRAME};
-use crate::{LinkType, RawFrame, Timestamp};
+use super::buffer::{Buffer, Halt};
+use super::{Damage, DamageKind, Found, LONGEST_FRAME, Place};
+use crate::{LinkType, Timestamp};
 
 /// What the section so far has said.
 #[derive(Debug, Default)]
@@ -41,11 +41,11 @@ enum Block {
 }
 
 impl PcapNg {
-    pub(super) fn next_event<'a, R: Chunks>(
+    pub(super) fn find<R: Read>(
         &mut self,
-        buffer: &'a mut Buffer<R>,
+        buffer: &mut Buffer<R>,
         number: u64,
-    ) -> io::Result<Option<Event<'a>>> {
+    ) -> Result<Option<Found>, Halt> {
         buffer.consume(std::mem::take(&mut self.lent));
         loop {
             let offset = buffer.offset();
@@ -81,19 +81,19 @@ impl PcapNg {
                     self.lent = len;
                     let interface = self.interfaces[interface];
                     self.last_time = time.map_or(self.last_time, |ticks| interface.time(ticks));
-                    return Ok(Some(Event::Frame(RawFrame {
+                    return Ok(Some(Found::Frame(Place {
                         number,
                         time: self.last_time,
                         link: interface.link,
                         original_len: original,
-                        bytes: &buffer.bytes()[8 + at..8 + at + frame_len],
-                        segment_len: None,
+                        at: buffer.start() + 8 + at,
+                        len: frame_len,
                     })));
                 }
                 Err(kind) => {
                     buffer.consume(len);
                     let damage = Damage { offset, kind, skipped: len as u64 };
-                    return Ok(Some(Event::Damage(damage)));
+                    return Ok(Some(Found::Damage(damage)));
                 }
             }
         }
@@ -194,11 +194,8 @@ impl PcapNg {
     }
 
     /// Looks for the next block of a known kind whose length stands at both its ends.
-    fn find_next<R: Chunks>(
-        &self,
-        buffer: &mut Buffer<R>,
-        kind: DamageKind,
-    ) -> io::Result<Event<'static>> {
+    fn find_next<R: Read>(&self, buffer: &mut Buffer<R>, kind: DamageKind) -> Result<Found, Halt> {
+        buffer.settle()?;
         let offset = buffer.offset();
         loop {
             buffer.consume(1);
@@ -224,7 +221,7 @@ impl PcapNg {
                 break;
             }
         }
-        Ok(Event::Damage(Damage { offset, kind, skipped: buffer.offset() - offset }))
+        Ok(Found::Damage(Damage { offset, kind, skipped: buffer.offset() - offset }))
     }
 
     fn word(&self, bytes: &[u8], at: usize) -> u32 {
@@ -266,11 +263,11 @@ impl Ticks {
     }
 }
 
-fn cut<R: Chunks>(buffer: &mut Buffer<R>, offset: u64) -> Option<Event<'static>> {
+fn cut<R: Read>(buffer: &mut Buffer<R>, offset: u64) -> Option<Found> {
     let skipped = buffer.offset() - offset + buffer.bytes().len() as u64;
     buffer.consume(usize::MAX);
     let damage = Damage { offset, kind: DamageKind::Cut, skipped };
-    (skipped > 0).then_some(Event::Damage(damage))
+    (skipped > 0).then_some(Found::Damage(damage))
 }
 
 /// The first bytes of a section header, the same in either byte order.

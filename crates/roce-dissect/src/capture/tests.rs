@@ -5,9 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::LinkType;
 
-/// Frames and damages, as text that is easy to compare.
+/// Frames and damages, as text that is easy to compare; the same one by one and in batches.
 fn read(file: &[u8]) -> Vec<String> {
-    read_from(file)
+    let events = read_from(file);
+    assert_eq!(read_in_batches(file), events);
+    events
 }
 
 fn read_from(reader: impl Read) -> Vec<String> {
@@ -17,15 +19,40 @@ fn read_from(reader: impl Read) -> Vec<String> {
     };
     let mut seen = Vec::new();
     while let Some(event) = capture.next_event().unwrap() {
-        seen.push(match event {
-            Event::Frame(frame) => format!(
-                "#{} {} {} {:02x?} of {}",
-                frame.number, frame.time, frame.link, frame.bytes, frame.original_len
-            ),
-            Event::Damage(damage) => damage.to_string(),
-        });
+        seen.push(words(&event));
     }
     seen
+}
+
+fn read_in_batches(reader: impl Read) -> Vec<String> {
+    let mut capture = match Capture::open(reader) {
+        Ok(capture) => capture,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut seen = Vec::new();
+    // Two in turn, as two threads have them: what is in one stays while the other is filled.
+    let mut batches = [Batch::new(), Batch::new()];
+    let mut before = 0;
+    while capture.next_batch(&mut batches[0]).unwrap() {
+        let [batch, other] = &mut batches;
+        let again: Vec<String> = other.events().map(|event| words(&event)).collect();
+        assert_eq!(again, seen[before..]);
+        before = seen.len();
+        seen.extend(batch.events().map(|event| words(&event)));
+        assert_eq!(batch.offset(), capture.offset());
+        batches.swap(0, 1);
+    }
+    seen
+}
+
+fn words(event: &Event<'_>) -> String {
+    match event {
+        Event::Frame(frame) => format!(
+            "#{} {} {} {:02x?} of {}",
+            frame.number, frame.time, frame.link, frame.bytes, frame.original_len
+        ),
+        Event::Damage(damage) => damage.to_string(),
+    }
 }
 
 type Order = fn(u32) -> [u8; 4];
@@ -215,6 +242,61 @@ impl Read for Dribble<'_> {
     }
 }
 
+/// Longer than what is read at once, with damage and blocks longer than that in it.
+#[test]
+fn a_long_file_is_the_same_in_batches_and_none_is_held_back_for_the_next() {
+    let junk = vec![0xff; 300_000];
+    let nobodys = block(0x0bad, &vec![7; 700_000], LITTLE);
+    let mut ng = [section(LITTLE), interface(1, &[], LITTLE)].concat();
+    let mut plain = pcap_header(0xa1b2_c3d4, 1, LITTLE);
+    for i in 0..2000u32 {
+        let frame = vec![i as u8; 1 + i as usize % 1500];
+        ng.extend(enhanced(0, i.into(), &frame, LITTLE));
+        plain.extend(pcap_packet(i, 0, &frame, LITTLE));
+        if i % 700 == 500 {
+            ng.extend(&nobodys);
+            ng.extend(&junk);
+            plain.extend(&junk);
+        }
+    }
+    for file in [ng, plain] {
+        let lines = read(&file);
+        assert!(lines.iter().filter(|line| line.starts_with('#')).count() >= 1998);
+        assert!(lines.iter().any(|line| line.contains("damaged")));
+        for step in [1000, 65_536, 300_000] {
+            assert_eq!(read_in_batches(Dribble(&file, step)), lines);
+        }
+    }
+}
+
+/// Somebody watches what comes through a pipe.
+#[test]
+fn a_batch_is_handed_over_before_anything_more_is_read() {
+    struct Steps(std::vec::IntoIter<Vec<u8>>);
+    impl Read for Steps {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let bytes = self.0.next().ok_or(io::ErrorKind::ConnectionReset)?;
+            into[..bytes.len()].copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+    }
+    let packet = |i: u8| pcap_packet(i.into(), 0, &[i; 9], LITTLE);
+    let (first, second) = ([packet(1), packet(2)].concat(), packet(3));
+    let steps = vec![
+        pcap_header(0xa1b2_c3d4, 1, LITTLE),
+        [&first[..], &second[..5]].concat(),
+        second[5..].to_vec(),
+    ];
+    let mut capture = Capture::open(Steps(steps.into_iter())).unwrap();
+    let mut batch = Batch::new();
+    assert!(capture.next_batch(&mut batch).unwrap());
+    assert_eq!(batch.events().len(), 2);
+    assert!(capture.next_batch(&mut batch).unwrap());
+    assert_eq!(batch.events().len(), 1);
+    assert!(capture.next_batch(&mut batch).is_err());
+    assert_eq!(batch.events().len(), 0);
+}
+
 proptest! {
     #[test]
     fn any_bytes_behind_any_header_end(
@@ -246,6 +328,7 @@ proptest! {
         }
         file.extend(junk);
         prop_assert_eq!(read_from(Dribble(&file, step)), read(&file));
+        prop_assert_eq!(read_in_batches(Dribble(&file, step)), read(&file));
         prop_assert!(read(&file).iter().filter(|line| line.starts_with('#')).count() >= frames.len());
     }
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use roce_dissect::{LinkType, RawFrame, Timestamp};
+use roce_dissect::{LinkType, Look, RawFrame, Timestamp};
 use roce_io::{OpenError, Received, Sniffer};
 
 use super::{Report, Stop};
@@ -14,7 +14,6 @@ use crate::failure::Failure;
 
 /// Shows what comes and goes on an interface until interrupted, or until the report has enough.
 pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
-    report.is_live = true;
     // Taken by hand, so that an interrupted summary is printed all the same.
     let signals = take_signals().map_err(|error| told("taking signals", error))?;
     let mut sniffer = Sniffer::open(name).map_err(|error| match error {
@@ -27,13 +26,14 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
         let received = sniffer.receive(FRAMES_AT_ONCE, &mut |received| {
             frames += 1;
             if stop.is_none() {
-                stop = report.frame(frame(frames, &received)).err();
+                stop = report.frame(&Look::at(frame(frames, &received))).err();
             }
         });
         let received = received.map_err(|error| told(name, error))?;
         if let Some(stop) = stop {
             return Err(stop);
         }
+        report.write_out()?;
         if signals.read_signal().map_err(|error| told("taking signals", error))?.is_some() {
             return Ok(());
         }

@@ -1,0 +1,217 @@
+//! Looking at one frame by itself: its headers, the packets in it, and whether they are right.
+
+use roce_wire::{BthView, Ext, Headers, ICRC_LEN, KnownOpcode};
+
+use crate::outer::{Outer, RoceFrame};
+use crate::segment::LONGEST_PACKET;
+use crate::{Finding, Icrc, Offsets, Other, Pause, RawFrame, Roce, TrainPlace, Unchecked};
+
+/// What can be said of a frame without those before it: how it is wrapped, which packets are in
+/// it, and whether their checksums are right. That is most of the work on a frame, and needs no
+/// state: several threads may look at several frames.
+/// [`Dissector::follow`](crate::Dissector::follow) does the rest.
+///
+/// ```
+/// use roce_dissect::{Dissector, Look, Options, RawFrame};
+///
+/// let frames = [[0u8; 60], [1u8; 60]];
+/// let looks = std::thread::scope(|scope| {
+///     let at = |i: usize| RawFrame::ethernet(i as u64 + 1, &frames[i]);
+///     [0, 1].map(|i| scope.spawn(move || Look::at(at(i)))).map(|thread| thread.join().unwrap())
+/// });
+/// let mut dissector = Dissector::new(Options::default());
+/// for look in &looks {
+///     dissector.follow(look, |packet| assert!(packet.roce().is_none()));
+/// }
+/// assert_eq!(dissector.totals().frames, 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Look<'a> {
+    pub(crate) frame: RawFrame<'a>,
+    pub(crate) seen: Seen<'a>,
+    /// They hold for each packet in the frame.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// What a frame turned out to be.
+#[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are the large one
+pub(crate) enum Seen<'a> {
+    Roce(RoceFrame<'a>, Packets),
+    Pause(Pause),
+    Other(Other),
+}
+
+/// The packets in a frame with RoCE.
+#[derive(Clone, Debug)]
+pub(crate) enum Packets {
+    One(Icrc),
+    Train {
+        /// Bytes of each but the last.
+        segment_len: usize,
+        /// One for each.
+        icrcs: Vec<Icrc>,
+    },
+}
+
+impl<'a> Look<'a> {
+    /// Looks at a frame.
+    ///
+    /// Time O(length of the frame). A frame that is not right as one packet is tried as a train,
+    /// which costs a bounded number of ICRCs.
+    pub fn at(frame: RawFrame<'a>) -> Self {
+        let mut findings = Vec::new();
+        let seen = match Outer::parse(&frame, &mut findings) {
+            Outer::Roce(roce) => {
+                let packets = roce.packets(frame.segment_len);
+                Seen::Roce(roce, packets)
+            }
+            Outer::Pause(pause) => Seen::Pause(pause),
+            Outer::Other(other) => Seen::Other(other),
+        };
+        Self { frame, seen, findings }
+    }
+
+    /// The frame that was looked at.
+    pub const fn frame(&self) -> &RawFrame<'a> {
+        &self.frame
+    }
+}
+
+impl<'a> RoceFrame<'a> {
+    /// Tells the packets in the frame apart, and checks their ICRCs; `told` is their length where
+    /// whoever captured the frame knew it to be a train.
+    fn packets(&self, told: Option<usize>) -> Packets {
+        let whole = match told {
+            Some(len) if (1..self.len).contains(&len) => Err(len),
+            _ => self.as_one(),
+        };
+        match whole {
+            Ok(icrc) => Packets::One(icrc),
+            Err(segment_len) => {
+                let count = self.len.div_ceil(segment_len).min(u16::MAX.into()) as u16;
+                let icrc = |index| {
+                    let (start, len) = self.place(segment_len, index);
+                    self.check_icrc(start, len, index)
+                };
+                Packets::Train { segment_len, icrcs: (0..count).map(icrc).collect() }
+            }
+        }
+    }
+
+    /// The verdict on the ICRC where the frame is one packet, or the length of the packets in it
+    /// where it is a train.
+    fn as_one(&self) -> Result<Icrc, usize> {
+        let may_be_one = self.len <= LONGEST_PACKET;
+        if may_be_one {
+            let icrc = self.check_icrc(0, self.len, 0);
+            let doubtful = match icrc {
+                Icrc::Right => false,
+                Icrc::Wrong { .. } | Icrc::Unchecked(Unchecked::Truncated) => true,
+                Icrc::Unchecked(_) => false,
+            };
+            return match doubtful.then(|| self.segment_len()).flatten() {
+                Some(len) => Err(len),
+                None => Ok(icrc),
+            };
+        }
+        match self.segment_len() {
+            Some(len) => Err(len),
+            None => Ok(self.check_icrc(0, self.len, 0)),
+        }
+    }
+
+    /// Where the `index`-th packet of a train begins, and its length.
+    pub(crate) fn place(&self, segment_len: usize, index: u16) -> (usize, usize) {
+        let start = usize::from(index) * segment_len;
+        (start, segment_len.min(self.len - start))
+    }
+
+    /// Takes the packet at `start` with `len` bytes on the wire apart, and judges what can be
+    /// judged of it alone.
+    #[inline]
+    pub(crate) fn read(
+        &self,
+        (start, len): (usize, usize),
+        icrc: Icrc,
+        train: Option<TrainPlace>,
+        findings: &mut Vec<Finding>,
+    ) -> Roce<'a> {
+        let bytes: &'a [u8] = self.bytes.get(start..).unwrap_or_default();
+        let bytes = &bytes[..len.min(bytes.len())];
+        let bth_offset = self.bth_offset + start;
+        let mut roce = Roce {
+            version: self.version,
+            source: self.source,
+            destination: self.destination,
+            source_port: self.source_port,
+            traffic_class: self.traffic_class,
+            bth: BthView::split(bytes).ok().map(|(bth, _)| bth),
+            headers: None,
+            payload: &[],
+            payload_len: 0,
+            icrc,
+            udp_checksum: self.udp_checksum,
+            train,
+            offsets: Offsets {
+                ip: self.ip_offset,
+                udp: self.udp_offset,
+                bth: bth_offset,
+                end: bth_offset + len,
+            },
+        };
+        match icrc {
+            Icrc::Right => {}
+            Icrc::Wrong { carried, expected } => findings.push(Finding::Icrc { carried, expected }),
+            Icrc::Unchecked(why) => findings.push(Finding::IcrcUnchecked(why)),
+        }
+        // The last four bytes are the ICRC's, whether they are here or not.
+        let before_icrc = &bytes[..bytes.len().min(len.saturating_sub(ICRC_LEN))];
+        let (headers, rest) = match Headers::parse(before_icrc) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                findings.push(Finding::Wire(error.beneath(bth_offset)));
+                return roce;
+            }
+        };
+        let rest_len = len - ICRC_LEN - headers.len();
+        roce.headers = Some(headers);
+        (roce.payload, roce.payload_len) = match headers.payload_len(rest_len) {
+            Ok(payload_len) => {
+                let (payload, pad) = rest.split_at(payload_len.min(rest.len()));
+                if pad.iter().any(|&byte| byte != 0) {
+                    findings.push(Finding::PadNotZero);
+                }
+                (payload, payload_len)
+            }
+            Err(error) => {
+                findings.push(Finding::Wire(error));
+                (rest, rest_len)
+            }
+        };
+        check_reserved_bits(before_icrc, headers.bth.opcode, findings);
+        roce
+    }
+}
+
+fn check_reserved_bits(packet: &[u8], opcode: KnownOpcode, findings: &mut Vec<Finding>) {
+    let mut report = |place, value: u32| {
+        if value != 0 {
+            findings.push(Finding::ReservedBits { place, value });
+        }
+    };
+    report("BTH byte 4", (packet[4] & 0x3f).into());
+    report("BTH byte 8", (packet[8] & 0x7f).into());
+    let mut at = roce_wire::BTH_LEN;
+    for ext in opcode.shape().extensions {
+        let bytes = packet.get(at..at + ext.wire_len()).unwrap_or_default();
+        at += ext.wire_len();
+        match ext {
+            Ext::Deth => report("DETH byte 4", bytes.get(4).copied().unwrap_or(0).into()),
+            Ext::CnpReserved => {
+                report("CNP", bytes.iter().fold(0, |all, &byte| all | byte).into());
+            }
+            _ => {}
+        }
+    }
+}

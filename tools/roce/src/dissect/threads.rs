@@ -1,0 +1,252 @@
+//! Several threads at one capture. Each reads a piece of it, looks at the frames in that piece,
+//! and tells of them when all pieces before were told.
+//!
+//! Reading goes in turn, and so does telling; looking, in between, goes side by side. A piece
+//! stays with the thread that read it, and so in the cache of that thread's processor: to hand
+//! each from a reading thread to a looking one costs more than the looking.
+
+use std::io::{self, Read};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use roce_dissect::{Batch, Capture, Damage, Event, Look};
+
+/// A piece of a capture.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    /// What is in it, in order.
+    pub(super) sights: Vec<Sight<'a>>,
+    /// Bytes of the file up to its end.
+    pub(super) end: u64,
+}
+
+/// What is in a piece.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // nearly all are the large one
+pub(super) enum Sight<'a> {
+    /// A frame that was looked at.
+    Frame(Look<'a>),
+    /// A part of the file that makes no sense.
+    Damage(Damage),
+}
+
+/// Goes through a capture with so many threads, this one among them. `tell` hears of every piece,
+/// in order, and last of all of what keeps the reader from going on.
+///
+/// A piece is what one reading brought, so nothing waits for what has not arrived yet. Memory:
+/// about 1 MiB for each thread.
+///
+/// # Errors
+/// The first that `tell` returns: it ends it all.
+pub(super) fn look_through<E: Send>(
+    capture: Capture<impl Read + Send>,
+    threads: usize,
+    tell: impl FnMut(io::Result<Piece<'_>>) -> Result<(), E> + Send,
+) -> Result<(), E> {
+    let reading = Mutex::new(Reading { capture, pieces: 0 });
+    let telling = Telling {
+        state: Mutex::new(Told { pieces: 0, outcome: None, tell }),
+        moved: Condvar::new(),
+    };
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| work(&reading, &telling));
+        }
+        work(&reading, &telling);
+    });
+    let told = telling.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    told.outcome.unwrap_or(Ok(()))
+}
+
+/// What is read, by one thread at a time.
+struct Reading<R> {
+    capture: Capture<R>,
+    pieces: u64,
+}
+
+/// Who tells, one thread after the other.
+struct Telling<T, E> {
+    state: Mutex<Told<T, E>>,
+    moved: Condvar,
+}
+
+struct Told<T, E> {
+    /// Pieces told so far.
+    pieces: u64,
+    /// Set once nothing more is to be told.
+    outcome: Option<Result<(), E>>,
+    tell: T,
+}
+
+fn work<E>(
+    reading: &Mutex<Reading<impl Read>>,
+    telling: &Telling<impl FnMut(io::Result<Piece<'_>>) -> Result<(), E>, E>,
+) {
+    // Else the others would wait for a piece that is never told.
+    let _end = EndInPanic(telling);
+    let mut batch = Batch::new();
+    loop {
+        let (number, read) = {
+            let mut reading = lock(reading);
+            reading.pieces += 1;
+            (reading.pieces - 1, reading.capture.next_batch(&mut batch))
+        };
+        let (sights, end) = (batch.events().map(Sight::of).collect(), batch.offset());
+        let goes_on = telling.in_turn(number, |tell| match read {
+            Ok(true) => tell(Ok(Piece { sights, end })).map(|()| true),
+            Ok(false) => Ok(false),
+            Err(error) => tell(Err(error)).map(|()| false),
+        });
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+impl<'a> Sight<'a> {
+    fn of(event: Event<'a>) -> Self {
+        match event {
+            Event::Frame(frame) => Self::Frame(Look::at(frame)),
+            Event::Damage(damage) => Self::Damage(damage),
+        }
+    }
+}
+
+impl<T, E> Telling<T, E> {
+    /// Waits until all pieces before this one are told; then lets `act` tell it and say whether
+    /// there is more. False once there is no more.
+    fn in_turn(&self, number: u64, act: impl FnOnce(&mut T) -> Result<bool, E>) -> bool {
+        let is_early = |told: &mut Told<T, E>| told.pieces < number && told.outcome.is_none();
+        let waited = self.moved.wait_while(lock(&self.state), is_early);
+        let mut told = waited.unwrap_or_else(PoisonError::into_inner);
+        if told.outcome.is_some() {
+            return false;
+        }
+        match act(&mut told.tell) {
+            Ok(true) => {}
+            Ok(false) => told.outcome = Some(Ok(())),
+            Err(error) => told.outcome = Some(Err(error)),
+        }
+        told.pieces += 1;
+        let goes_on = told.outcome.is_none();
+        drop(told);
+        self.moved.notify_all();
+        goes_on
+    }
+}
+
+/// Ends the telling when its thread panics.
+struct EndInPanic<'t, T, E>(&'t Telling<T, E>);
+
+impl<T, E> Drop for EndInPanic<'_, T, E> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            lock(&self.0.state).outcome.get_or_insert(Ok(()));
+            self.0.moved.notify_all();
+        }
+    }
+}
+
+/// A thread that panicked has ended the telling, so nobody acts on what it left half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// A capture of so many frames, of which each names its place.
+    fn capture(frames: u32) -> Vec<u8> {
+        let mut file =
+            [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1u32].map(u32::to_le_bytes).concat();
+        for number in 1..=frames {
+            file.extend([number, 0, 1000, 1000].map(u32::to_le_bytes).concat());
+            file.resize(file.len() + 1000, number as u8);
+        }
+        file
+    }
+
+    fn numbers(piece: &Piece<'_>) -> Vec<u64> {
+        let number = |sight: &Sight<'_>| match sight {
+            Sight::Frame(look) => look.frame().number,
+            Sight::Damage(_) => 0,
+        };
+        piece.sights.iter().map(number).collect()
+    }
+
+    /// Fails where the file would end.
+    struct Breaks(Cursor<Vec<u8>>);
+
+    impl Read for Breaks {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(into)? {
+                0 => Err(io::ErrorKind::ConnectionReset.into()),
+                read => Ok(read),
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_told_in_their_order_whoever_looked_at_them() {
+        let file = capture(5000);
+        for threads in [1, 2, 5] {
+            let mut told = Vec::new();
+            let mut last = 0;
+            let outcome: Result<(), ()> =
+                look_through(Capture::open(&file[..]).unwrap(), threads, |piece| {
+                    let piece = piece.unwrap();
+                    assert!(piece.end > last);
+                    last = piece.end;
+                    told.extend(numbers(&piece));
+                    Ok(())
+                });
+            assert_eq!(outcome, Ok(()));
+            assert!(told.iter().copied().eq(1..=5000), "{threads} threads");
+            assert_eq!(last, file.len() as u64);
+        }
+    }
+
+    #[test]
+    fn an_error_ends_it_and_nothing_more_is_told() {
+        let file = capture(5000);
+        for threads in [1, 3] {
+            let mut pieces = 0;
+            let outcome = look_through(Capture::open(&file[..]).unwrap(), threads, |_| {
+                pieces += 1;
+                if pieces == 2 { Err("enough") } else { Ok(()) }
+            });
+            assert_eq!((outcome, pieces), (Err("enough"), 2));
+        }
+    }
+
+    #[test]
+    fn what_was_read_before_reading_failed_is_told_first() {
+        for threads in [1, 3] {
+            let capture = Capture::open(Breaks(Cursor::new(capture(3000)))).unwrap();
+            let mut told = Vec::new();
+            let outcome = look_through(capture, threads, |piece| {
+                told.extend(numbers(&piece.map_err(|error| error.kind())?));
+                Ok(())
+            });
+            assert_eq!(outcome, Err(io::ErrorKind::ConnectionReset));
+            assert!(told.into_iter().eq(1..=3000));
+        }
+    }
+
+    #[test]
+    fn a_panic_is_passed_on_and_leaves_nobody_waiting() {
+        let file = capture(5000);
+        let outcome = std::panic::catch_unwind(|| {
+            let mut pieces = 0;
+            look_through::<()>(Capture::open(&file[..]).unwrap(), 3, |_| {
+                pieces += 1;
+                assert!(pieces < 3, "on purpose");
+                Ok(())
+            })
+        });
+        assert!(outcome.is_err());
+    }
+}
