@@ -4,7 +4,10 @@
 #![deny(unsafe_code)]
 
 pub mod histogram;
+pub mod idle;
 pub mod meeting;
 pub mod program;
 pub mod raw;
+pub mod report;
+pub mod suite;
 pub mod traffic;

@@ -1,0 +1,197 @@
+//! Measures ours beside its peers and writes a table, JSON and plots; see `bench/README.md`.
+
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use roce_bench::report::{self, About, Commit, Machine, Report};
+use roce_bench::suite::{self, Pace, Row, Tools};
+
+/// Measure ours beside its peers, in private networks made for it
+#[derive(Debug, Parser)]
+#[command(name = "bench")]
+struct Arguments {
+    /// Fewer rounds, shorter runs, fewer points: two minutes in all
+    #[arg(long)]
+    quick: bool,
+    /// How often each contestant plays [default: 5, quick: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// How long a run over time takes [default: 1, quick: 0.3]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Only this row, or those whose names begin so; may be repeated
+    #[arg(long, value_name = "ROW", num_args = 1..)]
+    only: Vec<String>,
+    /// Print the names of the rows and end
+    #[arg(long)]
+    list: bool,
+    /// Let ours ask for the real-time class
+    #[arg(long)]
+    realtime: bool,
+    /// Where results go [default: bench/results/ and the date]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Measure nothing: make table and plots again from the results in the output folder
+    #[arg(long, requires = "output", conflicts_with_all = ["only", "list"])]
+    render: bool,
+    /// Put the table into README.md as well, between its markers
+    #[arg(long)]
+    readme: bool,
+    /// Where our programs are [default: beside this one]
+    #[arg(long, value_name = "FOLDER")]
+    programs: Option<PathBuf>,
+    /// What to type to repeat this, for the record
+    #[arg(long, hide = true)]
+    command: Option<String>,
+}
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Outcome {
+    let pace = arguments.pace();
+    let all = suite::rows(&pace);
+    if arguments.list {
+        all.iter().for_each(|row| println!("{:20} {}", row.name, row.title));
+        return Ok(());
+    }
+    let folder = arguments.output();
+    let results = folder.join("results.json");
+    let report = if arguments.render {
+        report::read_json(&results)?
+    } else {
+        // Before a thread exists: the kernel moves only a process that has one.
+        roce_netlab::enter_user_namespace_if_needed()?;
+        let mut report = measure(arguments, pace, &all)?;
+        if results.is_file() {
+            // Rows of an earlier run stay; the table says of which run each one is.
+            let order: Vec<&str> = all.iter().map(|row| row.name).collect();
+            report.complete_from(report::read_json(&results)?, &order);
+        }
+        report
+    };
+    write(&report, &folder)?;
+    let table = report::table(&report);
+    println!("\n{table}\nin {}", folder.display());
+    if arguments.readme {
+        let readme = root().join("README.md");
+        let page = fs::read_to_string(&readme)?;
+        let page = report::put_between_markers(&page, &table)
+            .ok_or("README.md has no <!-- bench --> with a <!-- /bench --> behind it")?;
+        fs::write(&readme, page)?;
+    }
+    Ok(())
+}
+
+/// Plays the rows that are wanted.
+fn measure(arguments: &Arguments, pace: Pace, all: &[Row]) -> Outcome<Report> {
+    // A whole name means that row alone, the beginning of one all rows that begin so.
+    let exists = |name: &str| all.iter().any(|row| row.name == name);
+    let means = |only: &String, row: &Row| {
+        row.name == only || !exists(only) && row.name.starts_with(only.as_str())
+    };
+    let wanted = |row: &&Row| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| means(only, row))
+    };
+    let rows: Vec<&Row> = all.iter().filter(wanted).collect();
+    if rows.is_empty() {
+        return Err("no row begins so: --list names them".into());
+    }
+    let programs = match &arguments.programs {
+        Some(folder) => folder.clone(),
+        None => std::env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned(),
+    };
+    let tools = Tools::find(&programs);
+    let commit = Commit::of(&root());
+    let mut results = Vec::new();
+    for row in rows {
+        eprintln!("{}: {}; {}", row.name, row.title, row.wire.in_words());
+        let mut result = suite::play(row, &tools, pace, &mut |line| eprintln!("  {line}"));
+        result.measured = format!(
+            "{}, commit {}, rounds {}, seconds {}",
+            report::date_and_time(),
+            commit.short(),
+            pace.rounds,
+            pace.seconds
+        );
+        results.push(result);
+    }
+    let about = About {
+        date: report::date_and_time(),
+        command: arguments.command.clone().unwrap_or_else(command_line),
+        commit,
+        machine: Machine::this(),
+        rounds: pace.rounds,
+        seconds: pace.seconds,
+        quick: pace.quick,
+        realtime: pace.realtime,
+    };
+    Ok(Report { about, peers: tools.peers().to_vec(), rows: results })
+}
+
+/// Writes JSON, table and plots.
+fn write(report: &Report, folder: &Path) -> Outcome {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    report::write_json(report, &folder.join("results.json"))?;
+    fs::write(folder.join("table.md"), report::table(report))?;
+    for chart in report::charts(report) {
+        // A row that was measured at one point only has no plot, and its figures are in the table.
+        match chart.to_svg() {
+            Ok(svg) => fs::write(folder.join(format!("{}.svg", chart.name)), svg)?,
+            Err(why) => eprintln!("no plot: {why}"),
+        }
+    }
+    Ok(())
+}
+
+impl Arguments {
+    fn pace(&self) -> Pace {
+        let (rounds, seconds) = if self.quick { (3, 0.3) } else { (5, 1.0) };
+        Pace {
+            rounds: self.rounds.unwrap_or(rounds),
+            seconds: self.seconds.unwrap_or(seconds),
+            quick: self.quick,
+            realtime: self.realtime,
+        }
+    }
+
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            let date = report::date_and_time();
+            root().join("bench/results").join(date.get(..10).unwrap_or(&date))
+        })
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "that is no number".to_owned())?;
+    if (0.05..=60.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("choose 0.05 to 60 seconds".to_owned())
+    }
+}
+
+fn command_line() -> String {
+    std::env::args().collect::<Vec<_>>().join(" ")
+}
+
+/// The checkout that this was built from, or where it is run when that is gone.
+fn root() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned);
+    built.filter(|folder| folder.is_dir()).unwrap_or_else(|| PathBuf::from("."))
+}

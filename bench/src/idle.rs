@@ -1,0 +1,166 @@
+//! Queue pairs that are connected and have nothing to do: what they cost.
+//!
+//! ```text
+//! server# idle_qps --listen --interface eth0
+//! client# idle_qps --to 10.0.0.1 --interface eth0 --queue-pairs 1000 --seconds 2
+//! {"processor_percent":0.0,"queue_pairs":1000,"resident_bytes":23642112}
+//! ```
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use roce_verbs::exchange::Identity;
+use roce_verbs::{ConnectOptions, Device, DeviceConfig, Gid, Psn, Qpn, QueuePair};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::meeting::Meeting;
+use crate::program::{End, Failure};
+
+/// What connected queue pairs cost that have nothing to do: memory and processor time.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "idle_qps", about)]
+pub struct Options {
+    /// Which end this is.
+    #[command(flatten)]
+    pub end: End,
+    /// The interface to use.
+    #[arg(long)]
+    pub interface: String,
+    /// How many queue pairs to connect; the client's word counts.
+    #[arg(long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+    pub queue_pairs: u32,
+}
+
+/// A queue pair and what its peer has to know.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Name {
+    number: u32,
+    first_psn: u32,
+    gid: [u8; 16],
+}
+
+/// Runs one end and returns what there is to report: the client's cost.
+///
+/// # Errors
+/// The other end is missing or goes, or the interface cannot carry RoCE.
+pub fn run(options: &Options) -> Result<Value, Failure> {
+    let told = |error: roce_verbs::Error| Failure::told(error.to_string());
+    let device = Device::open(&options.interface, DeviceConfig::default()).map_err(told)?;
+    let Some(server) = options.end.server() else {
+        let mut meeting = Meeting::listen(options.end.port)?;
+        let number = meeting.receive::<u32>()?.clamp(1, MOST);
+        let _queue_pairs = connect(&device, number, &mut meeting)?;
+        // As long as the client measures; what it says in the end does not matter.
+        let _: u32 = meeting.receive()?;
+        return Ok(json!({ "queue_pairs": number }));
+    };
+    let mut meeting = Meeting::with(server, options.end.port)?;
+    meeting.send(&options.queue_pairs)?;
+    let _queue_pairs = connect(&device, options.queue_pairs, &mut meeting)?;
+    // A device that spins a while before it sleeps is not idle before.
+    thread::sleep(TO_SETTLE);
+    let (before, began) = (processor_seconds()?, Instant::now());
+    thread::sleep(Duration::from_secs_f64(options.end.seconds));
+    let share = (processor_seconds()? - before) / began.elapsed().as_secs_f64();
+    let resident = resident_bytes()?;
+    meeting.send(&0)?;
+    Ok(json!({
+        "processor_percent": 100.0 * share,
+        "queue_pairs": options.queue_pairs,
+        "resident_bytes": resident,
+    }))
+}
+
+/// Makes queue pairs with queues one deep, and connects each to its twin at the other end.
+fn connect(device: &Device, number: u32, meeting: &mut Meeting) -> Result<Vec<QueuePair>, Failure> {
+    let told = |error: roce_verbs::Error| Failure::told(error.to_string());
+    let pd = device.alloc_pd().map_err(told)?;
+    let queue = device.create_cq(2, None).map_err(told)?;
+    let make = || {
+        let builder = pd.queue_pair(&queue, &queue).max_send_wr(1).max_recv_wr(1);
+        builder.max_send_sge(1).max_recv_sge(1).build()
+    };
+    let made: Vec<QueuePair> =
+        (0..number).map(|_| make()).collect::<Result<_, _>>().map_err(told)?;
+    let options = ConnectOptions::default();
+    // In pieces: a line of the meeting is not endless.
+    for some in made.chunks(AT_A_TIME) {
+        let name = |qp: &QueuePair| {
+            let mine = qp.identity(None)?;
+            Ok(Name { number: mine.qpn.get(), first_psn: mine.psn.get(), gid: mine.gid.0 })
+        };
+        let mine: Vec<Name> = some.iter().map(name).collect::<Result<_, _>>().map_err(told)?;
+        meeting.send(&mine)?;
+        let theirs: Vec<Name> = meeting.receive()?;
+        for (qp, name) in some.iter().zip(&theirs) {
+            let impossible = || Failure::told("the other end named an impossible queue pair");
+            let peer = Identity {
+                qpn: Qpn::new(name.number).ok_or_else(impossible)?,
+                psn: Psn::new(name.first_psn).ok_or_else(impossible)?,
+                gid: Gid(name.gid),
+            };
+            qp.connect(&peer, &options).map_err(told)?;
+        }
+    }
+    Ok(made)
+}
+
+/// Processor time of this process so far, all threads.
+fn processor_seconds() -> Result<f64, Failure> {
+    let of = |path: &str| fs::read_to_string(path).map_err(Failure::doing(format!("read {path}")));
+    // Nanoseconds on a processor, nanoseconds waiting for one, turns.
+    let mut seconds = 0.0;
+    let tasks = fs::read_dir("/proc/self/task").map_err(Failure::doing("list threads"))?;
+    for task in tasks.flatten() {
+        let text = of(&format!("{}/schedstat", task.path().display()))?;
+        let nanoseconds = text.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
+        seconds += nanoseconds.unwrap_or(0.0) / 1e9;
+    }
+    Ok(seconds)
+}
+
+/// Memory of this process that is in use.
+fn resident_bytes() -> Result<u64, Failure> {
+    let path = "/proc/self/status";
+    let text = fs::read_to_string(path).map_err(Failure::doing(format!("read {path}")))?;
+    resident_in(&text).ok_or_else(|| Failure::told(format!("{path} has no VmRSS")))
+}
+
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Queue pairs of one run.
+const MOST: u32 = 100_000;
+/// A name has at most about 100 bytes.
+const AT_A_TIME: usize = 256;
+const TO_SETTLE: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resident_set_is_in_bytes() {
+        assert_eq!(resident_in("Name:\tx\nVmRSS:\t   23088 kB\n"), Some(23088 * 1024));
+        assert_eq!(resident_in("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_some_memory_and_some_time() {
+        assert!(resident_bytes().unwrap() > 100_000);
+        assert!(processor_seconds().unwrap() >= 0.0);
+    }
+
+    #[test]
+    fn as_many_names_as_travel_at_a_time_fit_a_line() {
+        let name = Name { number: 0xff_ffff, first_psn: 0xff_ffff, gid: [255; 16] };
+        let line = serde_json::to_string(&vec![name; AT_A_TIME]).unwrap();
+        assert!(line.len() < 1 << 16, "{}", line.len());
+    }
+}

@@ -1,0 +1,112 @@
+//! Who takes part in a row.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use super::process::{self, Both, Launch, Running};
+use super::{Network, Pace, Tools};
+use crate::report::Figures;
+
+/// What a run gives: figures, or why there are none.
+pub type Played = Result<Figures, String>;
+
+/// A thing that runs once and gives figures.
+pub struct Contestant {
+    /// Short: what targets name.
+    pub name: &'static str,
+    /// For people.
+    pub title: String,
+    /// The programs without which it cannot take part.
+    pub needs: Vec<&'static str>,
+    /// On a row with an axis: the only point at which it plays, where x means nothing to it.
+    pub only_at: Option<u64>,
+    /// Plays once.
+    pub run: Box<dyn Fn(&Stage<'_>) -> Played>,
+}
+
+impl Contestant {
+    /// One that needs some programs, and what it does.
+    pub fn new(
+        name: &'static str,
+        title: impl Into<String>,
+        needs: &[&'static str],
+        run: impl Fn(&Stage<'_>) -> Played + 'static,
+    ) -> Self {
+        let (title, needs) = (title.into(), needs.to_vec());
+        Self { name, title, needs, only_at: None, run: Box::new(run) }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn called(self, name: &'static str, title: impl Into<String>) -> Self {
+        Self { name, title: title.into(), ..self }
+    }
+
+    /// The same at one point of the axis only.
+    #[must_use]
+    pub fn only_at(self, x: u64) -> Self {
+        Self { only_at: Some(x), ..self }
+    }
+}
+
+impl fmt::Debug for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contestant").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a contestant finds when its turn comes.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// Where programs are.
+    pub tools: &'a Tools,
+    /// The row's network.
+    pub network: &'a Network,
+    /// How long it may take.
+    pub pace: Pace,
+    /// Where on the axis; 0 where there is none.
+    pub x: u64,
+    /// What was started, as one would type it.
+    pub(crate) started: RefCell<Vec<String>>,
+}
+
+impl Stage<'_> {
+    /// How long a program may take before it is ended.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.pace.seconds * 3.0 + 20.0)
+    }
+
+    /// Runs a server in the second host and a client in the first.
+    ///
+    /// # Errors
+    /// See [`process::together`](super::together).
+    pub fn pair(&self, server: &Launch, port: u16, client: &Launch) -> Result<Both, String> {
+        let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
+        self.note(server);
+        self.note(client);
+        process::together((there, server), port, (here, client), self.patience())
+    }
+
+    /// Starts a program in a host.
+    ///
+    /// # Errors
+    /// See [`Running::start`].
+    pub fn start(&self, host: usize, launch: &Launch) -> Result<Running, String> {
+        self.note(launch);
+        Running::start(self.network.host(host), launch)
+    }
+
+    fn note(&self, launch: &Launch) {
+        self.started.borrow_mut().push(launch.in_words());
+    }
+}
+
+/// The host where servers run; clients run in the other.
+pub(crate) const SERVER: usize = 1;
+/// The host where clients run.
+pub(crate) const CLIENT: usize = 0;
+/// Each end has a processor of its own.
+pub(crate) const CLIENT_CPU: usize = 0;
+/// See [`CLIENT_CPU`].
+pub(crate) const SERVER_CPU: usize = 1;

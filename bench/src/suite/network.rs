@@ -1,0 +1,218 @@
+//! The networks that rows are played on.
+
+use std::cell::OnceCell;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use roce_netlab::{Host, Lab, Link, Switch};
+
+use super::process::{Launch, Running};
+
+/// What hosts are joined by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wire {
+    /// Two hosts, one cable (veth).
+    Cable {
+        /// Bytes of the largest IP packet.
+        mtu: u32,
+    },
+    /// Hosts on a switch (bridge).
+    Switch {
+        /// How many.
+        hosts: usize,
+        /// Bytes of the largest IP packet.
+        mtu: u32,
+    },
+    /// Two hosts on a switch that loses at random.
+    Lossy {
+        /// Bytes of the largest IP packet.
+        mtu: u32,
+        /// One in so many is lost.
+        one_in: u32,
+        /// One what.
+        of: LossOf,
+    },
+}
+
+/// What gets lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossOf {
+    /// Frames as they are carried: with segmentation offload, many packets at once.
+    Frames,
+    /// Single packets: offload is off at every interface on the way.
+    Packets,
+}
+
+/// A network that exists; it goes when this does.
+#[derive(Debug)]
+pub struct Network {
+    hosts: Vec<Host>,
+    switch: Option<Switch>,
+    wire: Wire,
+    residents: OnceCell<Vec<Running>>,
+}
+
+impl Network {
+    /// Makes the network.
+    ///
+    /// # Errors
+    /// A right, or a program to change interfaces with, is missing; the text says which.
+    pub fn make(wire: Wire) -> Result<Self, String> {
+        let lab = Lab::new().map_err(told)?;
+        let count = match wire {
+            Wire::Switch { hosts, .. } => hosts,
+            Wire::Cable { .. } | Wire::Lossy { .. } => 2,
+        };
+        let name = |number| lab.host(&format!("host {number}"));
+        let hosts: Vec<Host> = (1..=count).map(name).collect::<Result<_, _>>().map_err(told)?;
+        let link = Link { mtu: wire.mtu() };
+        let switch = match wire {
+            Wire::Cable { .. } => {
+                lab.veth((&hosts[0], IFNAME), (&hosts[1], IFNAME), link).map_err(told)?;
+                None
+            }
+            Wire::Switch { .. } | Wire::Lossy { .. } => {
+                let ends: Vec<_> = hosts.iter().map(|host| (host, IFNAME)).collect();
+                Some(lab.bridge(&ends, link).map_err(told)?)
+            }
+        };
+        let network = Self { hosts, switch, wire, residents: OnceCell::new() };
+        for (number, host) in network.hosts.iter().enumerate() {
+            let address = format!("{}/24", network.address(number));
+            let address = address.parse().map_err(|_| format!("{address} is no address"))?;
+            host.address(IFNAME, address).map_err(told)?;
+        }
+        if let Wire::Lossy { one_in, of, .. } = wire {
+            network.lose(one_in, of)?;
+        }
+        Ok(network)
+    }
+
+    /// The host of this number, from 0.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn host(&self, number: usize) -> &Host {
+        &self.hosts[number]
+    }
+
+    /// How many hosts there are.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether there is no host, which cannot be.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// A host's address.
+    pub fn address(&self, number: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, 0, u8::try_from(number + 1).unwrap_or(u8::MAX))
+    }
+
+    /// Bytes of the largest IP packet.
+    pub fn mtu(&self) -> u32 {
+        self.wire.mtu()
+    }
+
+    /// A process in each host whose namespace others can enter; they go with the network.
+    ///
+    /// # Errors
+    /// A process could not be started.
+    pub fn residents(&self) -> Result<Vec<u32>, String> {
+        if self.residents.get().is_none() {
+            let sleep = Launch::new("sleep").arg("infinity");
+            let start = |host| Running::start(host, &sleep);
+            let all = self.hosts.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            // Nobody else can have set it since.
+            let _ = self.residents.set(all);
+        }
+        Ok(self.residents.get().into_iter().flatten().map(Running::id).collect())
+    }
+
+    fn lose(&self, one_in: u32, of: LossOf) -> Result<(), String> {
+        let Some(switch) = &self.switch else { return Ok(()) };
+        if of == LossOf::Packets {
+            // A frame is cut where it leaves an interface: at the host, before the switch looks.
+            for host in &self.hosts {
+                single_packets(host, IFNAME)?;
+            }
+            for port in 0..self.hosts.len() {
+                single_packets(switch.host(), &format!("port{port}"))?;
+            }
+        }
+        let rules = format!(
+            "add table bridge loss; \
+             add chain bridge loss forward {{ type filter hook forward priority 0; }}; \
+             add rule bridge loss forward numgen random mod {one_in} 0 drop"
+        );
+        run(switch.host(), &Launch::new("nft").args([rules])).map(drop)
+    }
+}
+
+/// Switches segmentation and merging off at an interface.
+fn single_packets(host: &Host, ifname: &str) -> Result<(), String> {
+    let off = ["-K", ifname, "tso", "off", "gso", "off", "gro", "off"];
+    run(host, &Launch::new("ethtool").args(off))?;
+    // Without this the kernel still hands UDP trains through whole; older ones do not know it.
+    let _ = run(host, &Launch::new("ethtool").args(["-K", ifname, "tx-udp-segmentation", "off"]));
+    Ok(())
+}
+
+fn run(host: &Host, launch: &Launch) -> Result<String, String> {
+    Running::start(host, launch)?.finish(Duration::from_secs(10))
+}
+
+fn told(error: roce_netlab::LabError) -> String {
+    error.to_string()
+}
+
+impl Wire {
+    /// Bytes of the largest IP packet.
+    pub fn mtu(self) -> u32 {
+        match self {
+            Self::Cable { mtu } | Self::Switch { mtu, .. } | Self::Lossy { mtu, .. } => mtu,
+        }
+    }
+
+    /// The programs without which it cannot be made.
+    pub fn needs(self) -> &'static [&'static str] {
+        match self {
+            Self::Cable { .. } | Self::Switch { .. } => &[],
+            Self::Lossy { of: LossOf::Frames, .. } => &["nft"],
+            Self::Lossy { of: LossOf::Packets, .. } => &["nft", "ethtool"],
+        }
+    }
+
+    /// For people.
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Cable { mtu } => format!("two hosts, one veth pair, MTU {mtu}"),
+            Self::Switch { hosts, mtu } => format!("{hosts} hosts on a bridge, MTU {mtu}"),
+            Self::Lossy { mtu, one_in, of } => {
+                let of = match of {
+                    LossOf::Frames => "frames as carried",
+                    LossOf::Packets => "packets, segmentation offload off",
+                };
+                format!("two hosts on a bridge that loses one in {one_in} {of}, MTU {mtu}")
+            }
+        }
+    }
+}
+
+/// The interface, in every host.
+pub(crate) const IFNAME: &str = "eth0";
+
+#[cfg(test)]
+mod tests {
+    use super::{LossOf, Wire};
+
+    #[test]
+    fn a_wire_says_what_it_is_and_what_it_needs() {
+        let lossy = Wire::Lossy { mtu: 1500, one_in: 100, of: LossOf::Packets };
+        assert_eq!(lossy.needs(), ["nft", "ethtool"]);
+        assert!(lossy.in_words().contains("one in 100 packets"));
+        assert!(Wire::Cable { mtu: 9000 }.needs().is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+//! What the packet path leaves: our programs without a protocol.
+
+use super::{last_object, pick};
+use crate::report::{Figure, Figures};
+use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::network::IFNAME;
+use crate::suite::{Contestant, Launch, Stage};
+
+/// Trains through the same cable, payload copied out of a working set and into one.
+pub(crate) fn trains(name: &'static str, working_set: u64, icrc: bool) -> Contestant {
+    let title = if icrc { "raw trains" } else { "raw trains, no ICRC" };
+    Contestant::new(name, title, &["raw_trains"], move |stage| {
+        let payload = path_mtu(stage.network.mtu());
+        let options = |end: Launch| {
+            let end = end.args(["--payload", &payload.to_string()]);
+            let end = end.args(["--working-set", &working_set.to_string()]);
+            if icrc { end } else { end.arg("--no-icrc") }
+        };
+        let printed = ends(stage, "raw_trains", &["--interface", IFNAME], options)?;
+        parse_trains(&printed)
+    })
+}
+
+/// One small frame each way between two spinning rings.
+pub(crate) fn pingpong(name: &'static str) -> Contestant {
+    Contestant::new(name, "raw packet ring", &["raw_pingpong"], |stage| {
+        let printed = ends(stage, "raw_pingpong", &["--interface", IFNAME], |end| end)?;
+        parse_times(&printed)
+    })
+}
+
+/// Runs both ends of one of our small programs; returns what the client printed.
+pub(super) fn ends(
+    stage: &Stage<'_>,
+    program: &str,
+    both: &[&str],
+    client: impl Fn(Launch) -> Launch,
+) -> Result<String, String> {
+    let end = |cpu: usize| {
+        let launch = Launch::new(stage.tools.ours(program)).args(both);
+        launch.args(["--cpu", &cpu.to_string(), "--port", PORT_TEXT])
+    };
+    let server = end(SERVER_CPU).arg("--listen");
+    let to = stage.network.address(SERVER).to_string();
+    let client = client(end(CLIENT_CPU).args(["--to", &to]))
+        .args(["--seconds", &stage.pace.seconds.to_string()]);
+    Ok(stage.pair(&server, PORT, &client)?.client)
+}
+
+/// The largest payload of a packet that an MTU leaves room for, as a device of ours chooses it.
+fn path_mtu(mtu: u32) -> u32 {
+    let room = mtu.saturating_sub(80);
+    [4096, 2048, 1024, 512].into_iter().find(|size| *size <= room).unwrap_or(256)
+}
+
+fn parse_trains(text: &str) -> Result<Figures, String> {
+    let object = last_object(text)?;
+    let bad = object["bad_icrc"].as_u64().unwrap_or(0);
+    if bad > 0 {
+        return Err(format!("raw_trains: {bad} packets came with a wrong ICRC"));
+    }
+    pick(&object, &[("gbits", Figure::Gbits), ("dropped", Figure::Lost)])
+}
+
+/// Half round trips of a program that bounces something.
+pub(super) fn parse_times(text: &str) -> Result<Figures, String> {
+    pick(
+        &last_object(text)?,
+        &[
+            ("min", Figure::MicrosMin),
+            ("p50", Figure::MicrosMedian),
+            ("p99", Figure::Micros99),
+            ("p999", Figure::Micros999),
+        ],
+    )
+}
+
+const PORT: u16 = 47_911;
+const PORT_TEXT: &str = "47911";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trains_count_only_with_good_packets() {
+        let good = r#"{"bad_icrc":0,"dropped":12,"gbits":57.1,"packets":3485013}"#;
+        let figures = parse_trains(good).unwrap();
+        assert_eq!((figures[&Figure::Gbits], figures[&Figure::Lost]), (57.1, 12.0));
+        let bad = good.replace("\"bad_icrc\":0", "\"bad_icrc\":3");
+        assert!(parse_trains(&bad).unwrap_err().contains("3 packets"));
+    }
+
+    #[test]
+    fn times_are_read_by_name() {
+        let text = r#"{"lost":0,"max":41.3,"min":1.1,"p50":1.15,"p99":1.31,"p999":6.2}"#;
+        let figures = parse_times(text).unwrap();
+        assert_eq!((figures[&Figure::MicrosMedian], figures[&Figure::Micros999]), (1.15, 6.2));
+    }
+
+    #[test]
+    fn the_path_mtu_is_the_one_our_device_chooses() {
+        assert_eq!([1500, 4200, 4300, 9000, 576].map(path_mtu), [1024, 4096, 4096, 4096, 256]);
+    }
+}

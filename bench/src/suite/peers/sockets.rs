@@ -1,0 +1,25 @@
+//! Sockets in their simplest form: our own small programs over TCP and UDP.
+
+use super::raw::{ends, parse_times};
+use super::{last_object, pick};
+use crate::report::Figure;
+use crate::suite::Contestant;
+
+/// Eight bytes each way; `wait` is `spin` or `block`.
+pub(crate) fn pingpong(name: &'static str, kind: &'static str, wait: &'static str) -> Contestant {
+    let how = if wait == "spin" { "spinning" } else { "blocking" };
+    let title = format!("{} sockets, {how}", kind.to_uppercase());
+    Contestant::new(name, title, &["sockets_pingpong"], move |stage| {
+        let both = ["--kind", kind, "--wait", wait];
+        parse_times(&ends(stage, "sockets_pingpong", &both, |end| end)?)
+    })
+}
+
+/// Messages of eight bytes, one `send` each.
+pub(crate) fn rate(name: &'static str, kind: &'static str) -> Contestant {
+    let title = format!("{} sockets", kind.to_uppercase());
+    Contestant::new(name, title, &["sockets_rate"], move |stage| {
+        let printed = ends(stage, "sockets_rate", &["--kind", kind], |end| end)?;
+        pick(&last_object(&printed)?, &[("per_second", Figure::PerSecond)])
+    })
+}

@@ -1,0 +1,334 @@
+//! Programs: started in a host of the network, listened to, and never left behind.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use roce_netlab::Host;
+
+/// A program with its arguments, and where it is to run.
+///
+/// ```
+/// use roce_bench::suite::Launch;
+/// let launch = Launch::new("iperf3").args(["-s", "-1"]).on_cpu(1);
+/// assert_eq!(launch.in_words(), "taskset -c 1 iperf3 -s -1");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Launch {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    cpu: Option<usize>,
+}
+
+impl Launch {
+    /// A program, by name or path.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            cpu: None,
+        }
+    }
+
+    /// What a command starts.
+    pub fn from_command(command: &Command) -> Self {
+        let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        Self {
+            program: command.get_program().to_owned(),
+            arguments: command.get_args().map(OsStr::to_owned).collect(),
+            environment: set.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            cpu: None,
+        }
+    }
+
+    /// More arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|each| each.as_ref().to_owned()));
+        self
+    }
+
+    /// One more argument.
+    #[must_use]
+    pub fn arg(self, argument: impl AsRef<OsStr>) -> Self {
+        self.args([argument])
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// On one processor only, with all its threads.
+    #[must_use]
+    pub fn on_cpu(mut self, cpu: usize) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// As one would type it.
+    pub fn in_words(&self) -> String {
+        let mut words: Vec<String> = Vec::new();
+        for (name, value) in &self.environment {
+            words.push(format!("{}={}", name.display(), value.display()));
+        }
+        if let Some(cpu) = self.cpu {
+            words.push(format!("taskset -c {cpu}"));
+        }
+        words.push(self.program.display().to_string());
+        words.extend(self.arguments.iter().map(|each| each.display().to_string()));
+        words.join(" ")
+    }
+
+    fn command(&self) -> Command {
+        // However we end, what we started ends too; the option survives both `exec`s.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]);
+        if let Some(cpu) = self.cpu {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        command.arg(&self.program).args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
+
+/// A program that runs; dropping it ends it.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    output: Receiver<(Stream, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Output,
+    Errors,
+}
+
+impl Running {
+    /// Starts a program in a host.
+    ///
+    /// # Errors
+    /// The system's reason, naming the program.
+    pub fn start(host: &Host, launch: &Launch) -> Result<Self, String> {
+        let name = launch.program.display().to_string();
+        let name = name.rsplit('/').next().unwrap_or(&name).to_owned();
+        let spawned = host.spawn(launch.command());
+        let mut child = spawned.map_err(|error| format!("start {name}: {error}"))?;
+        let (tell, output) = mpsc::channel();
+        if let Some(pipe) = child.stdout.take() {
+            listen(pipe, Stream::Output, tell.clone());
+        }
+        if let Some(pipe) = child.stderr.take() {
+            listen(pipe, Stream::Errors, tell);
+        }
+        Ok(Self { name, child, output })
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    /// Waits for its end and returns what it printed.
+    ///
+    /// # Errors
+    /// It took longer than `patience` and was ended, or did not end well; the text has what it
+    /// said.
+    pub fn finish(mut self, patience: Duration) -> Result<String, String> {
+        let deadline = Instant::now() + patience;
+        let (mut said, mut complained) = (Vec::new(), Vec::new());
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok((Stream::Output, bytes)) => said = bytes,
+                Ok((Stream::Errors, bytes)) => complained = bytes,
+                // Both pipes are closed: it ends, or its last child has.
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let seconds = patience.as_secs_f32();
+                    return Err(format!("{} did not end within {seconds:.0} s", self.name));
+                }
+            }
+        }
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let status = self.child.wait().map_err(|error| format!("{}: {error}", self.name))?;
+        if status.success() {
+            return Ok(said);
+        }
+        Err(complaint(&self.name, status, &String::from_utf8_lossy(&complained), &said))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // If it has ended, all the better.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(
+    mut pipe: impl Read + Send + 'static,
+    which: Stream,
+    tell: mpsc::Sender<(Stream, Vec<u8>)>,
+) {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error counts; and if nobody wants to know, all is over.
+        let _ = pipe.by_ref().take(MOST).read_to_end(&mut bytes);
+        let _ = tell.send((which, bytes));
+        // It must not stop for a full pipe.
+        let _ = io::copy(&mut pipe, &mut io::sink());
+    });
+}
+
+fn complaint(name: &str, status: ExitStatus, errors: &str, output: &str) -> String {
+    // What went wrong is said last, and some programs say it on their standard output.
+    let lines = [errors, output].into_iter().flat_map(|text| text.lines().rev());
+    let last = lines.map(str::trim).find(|line| !line.is_empty());
+    match last {
+        Some(line) => format!("{name}: {line} ({status})"),
+        None => format!("{name}: {status}"),
+    }
+}
+
+/// Bytes of output that are kept.
+const MOST: u64 = 1 << 20;
+
+/// What both ends of a measurement printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Both {
+    /// The end that listened.
+    pub server: String,
+    /// The end that began.
+    pub client: String,
+}
+
+/// Runs a server and, as soon as it listens at TCP `port`, a client; both have to end well.
+///
+/// # Errors
+/// What the first of them that failed said; of the other, too, if it is known by then.
+pub fn together(
+    (server_host, server): (&Host, &Launch),
+    port: u16,
+    (client_host, client): (&Host, &Launch),
+    patience: Duration,
+) -> Result<Both, String> {
+    let mut serving = Running::start(server_host, server)?;
+    wait_until_listening(server_host, &mut serving, port)
+        .or_else(|why| if serving.has_ended() { Ok(()) } else { Err(why) })?;
+    if serving.has_ended() {
+        return match serving.finish(patience) {
+            Ok(_) => Err("the server ended before its client came".to_owned()),
+            Err(why) => Err(why),
+        };
+    }
+    let client = match Running::start(client_host, client)?.finish(patience) {
+        Ok(client) => client,
+        Err(why) if serving.has_ended() => {
+            return match serving.finish(TO_END) {
+                Err(also) => Err(format!("{why}; {also}")),
+                Ok(_) => Err(why),
+            };
+        }
+        Err(why) => return Err(why),
+    };
+    Ok(Both { server: serving.finish(TO_END)?, client })
+}
+
+/// Waits until somebody in the host listens at a TCP port.
+///
+/// # Errors
+/// The server ended, or takes too long.
+pub(crate) fn wait_until_listening(
+    host: &Host,
+    server: &mut Running,
+    port: u16,
+) -> Result<(), String> {
+    let deadline = Instant::now() + TO_START;
+    while !host.run(|| listens(port)) {
+        if server.has_ended() || Instant::now() > deadline {
+            return Err(format!("{} does not listen at port {port}", server.name));
+        }
+        // Nothing is measured yet.
+        thread::sleep(Duration::from_millis(3));
+    }
+    Ok(())
+}
+
+/// Whether somebody in this thread's namespace listens at a TCP port.
+fn listens(port: u16) -> bool {
+    ["tcp", "tcp6"].into_iter().any(|family| {
+        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{family}"));
+        table.is_ok_and(|table| has_listener(&table, port))
+    })
+}
+
+/// In a table such as `/proc/net/tcp`: a number, the local address and port, the remote one,
+/// the state.
+fn has_listener(table: &str, port: u16) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace();
+        let local = fields.nth(1).and_then(|address| address.rsplit(':').next());
+        local.and_then(|hex| u16::from_str_radix(hex, 16).ok()) == Some(port)
+            && fields.nth(1) == Some(LISTEN)
+    })
+}
+
+/// The state, as the kernel numbers it.
+const LISTEN: &str = "0A";
+/// How long a server may take to listen.
+const TO_START: Duration = Duration::from_secs(10);
+/// How long it may take to notice that its client is gone.
+const TO_END: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_is_found_by_port_and_state() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0
+   1: 0100007F:4853 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 8 1 0
+";
+        assert!(has_listener(table, 8080));
+        assert!(!has_listener(table, 0x4853), "that one is connected");
+        assert!(!has_listener(table, 80));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_quoted() {
+        let failed = ExitStatus::from_raw(0x100);
+        let of = |errors, output| complaint("iperf3", failed, errors, output);
+        assert_eq!(of("warning\nno route\n\n", "x"), "iperf3: no route (exit status: 1)");
+        assert_eq!(of("", "on stdout\n"), "iperf3: on stdout (exit status: 1)");
+        assert_eq!(of("", ""), "iperf3: exit status: 1");
+    }
+
+    #[test]
+    fn a_command_becomes_a_launch_with_its_environment() {
+        let mut command = Command::new("mpirun");
+        command.args(["-n", "2"]).env("A", "1");
+        assert_eq!(Launch::from_command(&command).in_words(), "A=1 mpirun -n 2");
+    }
+}

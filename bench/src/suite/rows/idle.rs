@@ -1,0 +1,50 @@
+//! What a device costs that has nothing to do.
+
+use crate::report::{Figure, Target};
+use crate::suite::peers::{idle, roce, sockets};
+use crate::suite::{Pace, Row, Wire};
+
+pub(super) fn rows(_pace: &Pace) -> Vec<Row> {
+    vec![memory(), processor(), wake_up()]
+}
+
+fn memory() -> Row {
+    Row {
+        name: "memory",
+        title: "memory of an idle connected queue pair, without its queues".to_owned(),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![idle::memory("roce")],
+        targets: vec![Target::alone("roce", Figure::Bytes).at_most(4096.0)],
+        notes: vec![
+            "the growth of the resident set from 1000 to 4000 queue pairs, their queues one deep \
+             and counted in"
+                .to_owned(),
+        ],
+    }
+}
+
+fn processor() -> Row {
+    Row {
+        name: "idle",
+        title: "processor time of a device with a connected queue pair and nothing to do"
+            .to_owned(),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![idle::processor("roce")],
+        targets: vec![Target::alone("roce", Figure::Percent).at_most(0.0)],
+        notes: Vec::new(),
+    }
+}
+
+fn wake_up() -> Row {
+    Row {
+        name: "wake-up",
+        title: "half round trip, 8 bytes, both ends asleep in between".to_owned(),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![roce::wake_up("roce"), sockets::pingpong("tcp-block", "tcp", "block")],
+        targets: vec![Target::alone("roce", Figure::MicrosMean)],
+        notes: vec!["sockets: the median is in `latency`; here ours has a mean only".to_owned()],
+    }
+}

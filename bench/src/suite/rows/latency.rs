@@ -1,0 +1,93 @@
+//! Latency, and messages a second.
+
+use crate::report::{Axis, Figure, Target};
+use crate::suite::peers::roce::{self, Bandwidth, Size};
+use crate::suite::peers::{raw, sockets, sockperf, ucx};
+use crate::suite::{Pace, Row, Wire};
+
+pub(super) fn rows(pace: &Pace) -> Vec<Row> {
+    vec![small(), by_size(pace), rate()]
+}
+
+fn small() -> Row {
+    let time = Figure::MicrosMedian;
+    let mut targets = Vec::new();
+    for verb in ["write", "send"] {
+        targets.push(Target::beside(verb, time, "raw").at_most(1.7));
+        targets.push(Target::beside(verb, time, "tcp-spin").below(1.0));
+    }
+    for beside in ["udp-spin", "tcp-block", "sockperf", "ucx"] {
+        targets.push(Target::beside("write", time, beside));
+    }
+    targets.push(Target::beside("write", Figure::Micros99, "tcp-spin"));
+    targets.push(Target::beside("write", Figure::Micros999, "tcp-spin"));
+    Row {
+        name: "latency",
+        title: "half round trip, 8 bytes, MTU 1500".to_owned(),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![
+            roce::latency("write", "write", Size::Fixed(8)),
+            raw::pingpong("raw"),
+            roce::latency("send", "send", Size::Fixed(8)),
+            sockets::pingpong("tcp-spin", "tcp", "spin"),
+            sockets::pingpong("udp-spin", "udp", "spin"),
+            sockets::pingpong("tcp-block", "tcp", "block"),
+            sockperf::pingpong("sockperf"),
+            ucx::latency("ucx"),
+        ],
+        targets,
+        notes: vec!["sockperf's smallest message has 14 bytes".to_owned()],
+    }
+}
+
+fn by_size(pace: &Pace) -> Row {
+    let points: Vec<u64> = match pace.quick {
+        true => vec![8, 4096, 1 << 16],
+        false => vec![8, 64, 512, 1024, 4096, 1 << 14, 1 << 16, 1 << 18],
+    };
+    Row {
+        name: "latency-by-size",
+        title: "half round trip by size of message, MTU 4300".to_owned(),
+        wire: Wire::Cable { mtu: 4300 },
+        axis: Some((Axis::Bytes, points)),
+        contestants: vec![
+            roce::latency("write", "write", Size::OfAxis),
+            roce::latency("send", "send", Size::OfAxis),
+            raw::pingpong("raw").only_at(8),
+            sockets::pingpong("tcp-spin", "tcp", "spin").only_at(8),
+        ],
+        targets: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn rate() -> Row {
+    let small = |verb, depth| Bandwidth { size: Size::Fixed(8), depth, ..Bandwidth::of(verb) };
+    let rate = Figure::PerSecond;
+    Row {
+        name: "rate",
+        title: "messages of 8 bytes, one queue pair, MTU 1500".to_owned(),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![
+            small("write", 1024).contestant("roce", "roce write, 1024 deep"),
+            small("send", 512).contestant("send", "roce send, 512 deep"),
+            sockets::rate("tcp", "tcp"),
+            sockets::rate("udp", "udp"),
+        ],
+        targets: vec![
+            Target::alone("roce", rate).at_least(4e6),
+            Target::beside("roce", rate, "tcp").at_least(10.0),
+            Target::beside("roce", rate, "udp").at_least(10.0),
+            Target::beside("send", rate, "tcp"),
+        ],
+        notes: vec![RXE.to_owned()],
+    }
+}
+
+/// Measured once, elsewhere: it belongs beside these rows, and not into their ratios.
+const RXE: &str = "the kernel's rxe at native speed, on another wire (two User Mode Linux \
+    instances over shared memory; measured once on such a machine): 64 KiB WRITEs 14.2 and 24.7 \
+    Gbit/s at path MTU 1024 and 4096, 1 MiB 14 and 32 Gbit/s, 8-byte half round trip 1.5 µs \
+    polled and 14 µs otherwise, 1.0 to 1.3 million 8-byte WRITEs a second";
