@@ -8,6 +8,9 @@ use roce_guest::Tool;
 
 use crate::Result;
 
+/// Debian packages of the programs that count instructions.
+const PROFILING_TOOLS: &[(&str, &str)] = &[("valgrind", "valgrind")];
+
 /// Debian packages of programs, by the program to look for.
 const FUZZING_TOOLS: &[(&str, &str)] = &[("c++", "g++")];
 
@@ -62,6 +65,14 @@ pub(crate) fn get_network_tools() -> Result<()> {
 /// As [`get_guest_tools`].
 pub(crate) fn get_fuzzing_tools() -> Result<()> {
     install_missing(FUZZING_TOOLS)
+}
+
+/// Makes sure that what counting instructions needs is installed.
+///
+/// # Errors
+/// As [`get_guest_tools`].
+pub(crate) fn get_profiling_tools() -> Result<()> {
+    install_missing(PROFILING_TOOLS)
 }
 
 fn install_missing(tools: &[(&'static str, &'static str)]) -> Result<()> {

@@ -6,6 +6,7 @@
 
 mod binaries;
 mod book;
+mod cost;
 mod fuzz;
 mod interop;
 mod layers;
@@ -47,6 +48,8 @@ enum Chore {
     },
     /// Boot a guest with rdma_rxe and a shell, on a tap, to experiment with.
     Rxe(rxe::Options),
+    /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
+    Cost,
     /// Run each fuzz target for a while.
     Fuzz(fuzz::Options),
     /// Run a program inside a user namespace of its own where that is needed to be root.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Chore::Layers => layers::check().map(|summary| println!("{summary}")),
         Chore::Interop { arguments } => interop::run(&arguments),
         Chore::Rxe(options) => rxe::run(&options),
+        Chore::Cost => cost::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::InNamespace { command } => namespace::exec(&command),
     };

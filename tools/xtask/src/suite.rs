@@ -9,7 +9,7 @@ use roce_guest::Image;
 
 use crate::binaries::{self, Score, TestProgram};
 use crate::stages::{Done, Log, Stages};
-use crate::{Result, book, fuzz, interop, layers, machine, workspace};
+use crate::{Result, book, cost, fuzz, interop, layers, machine, workspace};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -106,6 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Some(why) => Ok(Done::Skipped(why.clone())),
             None => interop::stage(log),
         });
+    }
+    if wanted("cost") {
+        stages.run("cost", cost::stage);
     }
     if wanted("book") {
         stages.run("book", book::stage);

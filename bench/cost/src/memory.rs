@@ -1,0 +1,78 @@
+//! Registered memory of a side: one region that everybody may use.
+
+use roce_transport::{Access, AtomicChange, Memory, MemoryFault, PdHandle};
+
+/// One region of bytes at address 0.
+///
+/// ```
+/// use roce_cost::Bytes;
+/// use roce_transport::{Access, Memory, PdHandle};
+///
+/// let memory = Bytes::new(64);
+/// assert!(memory.check(PdHandle(1), Bytes::KEY, 60, 4, Access::LocalRead).is_ok());
+/// assert!(memory.check(PdHandle(1), Bytes::KEY, 61, 4, Access::LocalRead).is_err());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Bytes(Vec<u8>);
+
+impl Bytes {
+    /// The key that opens it.
+    pub const KEY: u32 = 7;
+
+    /// A region of so many bytes.
+    pub fn new(len: usize) -> Self {
+        Self(vec![0; len])
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn part(&mut self, start: u64, len: usize) -> &mut [u8] {
+        &mut self.0[start as usize..][..len]
+    }
+}
+
+impl Memory for Bytes {
+    type Grant = u64;
+
+    fn check(
+        &self,
+        _pd: PdHandle,
+        key: u32,
+        address: u64,
+        len: u64,
+        _access: Access,
+    ) -> Result<u64, MemoryFault> {
+        if key != Self::KEY {
+            return Err(MemoryFault::UnknownKey);
+        }
+        let end = address.checked_add(len).ok_or(MemoryFault::OutOfBounds)?;
+        if end > self.0.len() as u64 { Err(MemoryFault::OutOfBounds) } else { Ok(address) }
+    }
+
+    fn write(&mut self, grant: u64, offset: u64, bytes: &[u8]) {
+        self.part(grant + offset, bytes.len()).copy_from_slice(bytes);
+    }
+
+    fn read(&self, grant: u64, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[(grant + offset) as usize..][..into.len()]);
+    }
+
+    fn atomic(&mut self, grant: u64, change: AtomicChange) -> u64 {
+        let Some(word) = self.part(grant, 8).first_chunk_mut() else { return 0 };
+        let original = u64::from_ne_bytes(*word);
+        *word = change.apply(original).to_ne_bytes();
+        original
+    }
+
+    fn invalidate(&mut self, _pd: PdHandle, _key: u32) -> Result<(), MemoryFault> {
+        Err(MemoryFault::NotInvalidatable)
+    }
+}

@@ -1,0 +1,154 @@
+//! A number of messages, carried by two sides that take turns.
+
+use std::time::Duration;
+
+use roce_transport::{Instant, RecvWork};
+
+use crate::{Sender, Side, Wire, Workload, connected_pair};
+
+/// Messages under way between two sides.
+#[derive(Debug)]
+pub struct Run {
+    workload: Workload,
+    messages: u64,
+    requester: Side,
+    responder: Side,
+    there: Wire,
+    back: Wire,
+    now: Instant,
+    posted: u64,
+    completed: u64,
+}
+
+/// What a run has carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Messages.
+    pub messages: u64,
+    /// Packets with payload.
+    pub data_packets: u64,
+    /// All others: requests without payload, acknowledgements.
+    pub other_packets: u64,
+}
+
+/// Between two turns: about what a round of a driver takes.
+const TURN: Duration = Duration::from_micros(10);
+
+impl Run {
+    /// Of so many messages; nothing is posted yet.
+    pub fn new(workload: Workload, messages: u64) -> Self {
+        let [mut requester, mut responder] =
+            connected_pair(workload.path_mtu, workload.len as usize);
+        let now = Instant::default();
+        if workload.takes_receives() {
+            // As many as may be under way, and those that the requester learns of late.
+            (0..2 * workload.depth).for_each(|_| post_receive(&mut responder, workload, now));
+        }
+        let source = match workload.sender() {
+            Sender::Requester => &mut requester,
+            Sender::Responder => &mut responder,
+        };
+        let bytes = source.memory.as_mut_slice();
+        bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8 + 1);
+        let (there, back) = (Wire::new(), Wire::new());
+        let (posted, completed) = (0, 0);
+        Self { workload, messages, requester, responder, there, back, now, posted, completed }
+    }
+
+    /// Whether all messages are complete.
+    pub fn is_done(&self) -> bool {
+        self.completed == self.messages
+    }
+
+    /// A turn of the side that posts: it takes in what has come, posts what there is room for,
+    /// and sends.
+    pub fn drive_requester(&mut self) {
+        self.now = self.now + TURN;
+        let Self { requester, back, there, now, workload, .. } = self;
+        requester.receive(*now, back);
+        back.clear();
+        requester.handle_timeout(*now);
+        for _ in 0..requester.take_completions() {
+            // The last one stands for those that are left over.
+            self.completed = (self.completed + workload.moderation).min(self.messages);
+        }
+        while self.posted < self.messages && self.posted - self.completed < workload.depth {
+            self.posted += 1;
+            let signaled =
+                self.posted.is_multiple_of(workload.moderation) || self.posted == self.messages;
+            requester.post_send(*now, workload.request(self.posted, signaled));
+        }
+        requester.transmit(*now, there);
+    }
+
+    /// A turn of the side that answers: it takes in what has come, and sends.
+    pub fn drive_responder(&mut self) {
+        let Self { responder, back, there, now, workload, .. } = self;
+        responder.receive(*now, there);
+        there.clear();
+        responder.handle_timeout(*now);
+        responder.transmit(*now, back);
+        for _ in 0..responder.take_completions() {
+            post_receive(responder, *workload, *now);
+        }
+    }
+
+    /// Looks whether all has arrived, once, and says what it took.
+    ///
+    /// # Panics
+    /// When something was lost, sent twice, or arrived wrong.
+    pub fn finish(self) -> Tally {
+        assert!(self.is_done(), "{} of {} messages", self.completed, self.messages);
+        assert!(self.requester.memory.as_slice() == self.responder.memory.as_slice());
+        for side in [&self.requester, &self.responder] {
+            for name in ["resent_pkts", "tail_probe", "duplicate_request", "out_of_seq_request"] {
+                assert_eq!(side.counter(name), 0, "{name}: the run is not as quiet as it must be");
+            }
+        }
+        let data_packets = self.requester.arrived_with_data + self.responder.arrived_with_data;
+        assert_eq!(data_packets, self.messages * self.workload.packets_a_message());
+        let all = self.requester.sent + self.responder.sent;
+        Tally { messages: self.messages, data_packets, other_packets: all - data_packets }
+    }
+}
+
+fn post_receive(side: &mut Side, workload: Workload, now: Instant) {
+    side.post_recv(now, RecvWork::new(0, [workload.piece()]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn carry(workload: Workload, messages: u64) -> Tally {
+        let mut run = Run::new(workload, messages);
+        for _ in 0..10_000 {
+            run.drive_requester();
+            run.drive_responder();
+            if run.is_done() {
+                return run.finish();
+            }
+        }
+        panic!("{}: no end", workload.name)
+    }
+
+    #[test]
+    fn every_workload_arrives_whole_and_each_packet_once() {
+        for workload in Workload::ALL {
+            let messages = if workload.len == 8 { 1000 } else { 9 };
+            let tally = carry(workload, messages);
+            assert_eq!(tally.data_packets, messages * workload.packets_a_message());
+            assert!(tally.other_packets * 4 < tally.data_packets, "{}: {tally:?}", workload.name);
+        }
+    }
+
+    #[test]
+    fn twice_the_messages_are_twice_the_packets() {
+        for workload in Workload::ALL {
+            let [one, two] = [200, 400].map(|messages| {
+                carry(workload, if workload.len == 8 { messages } else { messages / 50 })
+            });
+            assert_eq!(one.data_packets * 2, two.data_packets);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! One of the two ends: an engine, its memory, and what a driver does for it.
+
+use std::net::IpAddr;
+
+use roce_transport::{
+    AccessFlags, AckTimeout, Capacities, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
+    Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, RecvWork,
+    SendWork, Service, TransmitLimits,
+};
+use roce_wire::{
+    Frame, OuterHeaders, ParseOptions, PathMtu, Psn, Qpn, RnrTimer, UdpChecksum, seal,
+    source_port_for,
+};
+
+use crate::{Bytes, Wire};
+
+/// An engine with one connected queue pair, its memory, and its driver's state.
+#[derive(Debug)]
+pub struct Side {
+    /// The engine.
+    pub endpoint: Endpoint,
+    /// What its queue pair and its peer may use.
+    pub memory: Bytes,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    outer: OuterHeaders,
+    identification: u16,
+    /// Packets that left, and packets that carried payload among those that arrived.
+    pub(crate) sent: u64,
+    pub(crate) arrived_with_data: u64,
+}
+
+/// Two sides whose queue pairs are connected to each other, with so many bytes of memory each.
+///
+/// ```
+/// use roce_cost::{Bytes, Wire, connected_pair};
+/// use roce_transport::{Instant, RemoteSpan, SendOperation, SendWork, Sge};
+/// use roce_wire::PathMtu;
+///
+/// let [mut here, mut there] = connected_pair(PathMtu::B1024, 64);
+/// here.memory.as_mut_slice()[..5].copy_from_slice(b"hello");
+/// let operation = SendOperation::write(RemoteSpan { address: 8, key: Bytes::KEY });
+/// let piece = Sge { key: Bytes::KEY, address: 0, len: 5 };
+/// here.post_send(Instant::default(), SendWork::new(1, operation, [piece]));
+///
+/// let mut wire = Wire::new();
+/// here.transmit(Instant::default(), &mut wire);
+/// there.receive(Instant::default(), &wire);
+/// assert_eq!(&there.memory.as_slice()[8..13], b"hello");
+/// ```
+pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
+    let numbers = [0x12_0305, 0x23_0416].map(|number| Qpn::new(number).expect("24 bits"));
+    let addresses = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
+    [(0, 1), (1, 0)].map(|(mine, theirs)| {
+        let (qpn, peer) = (numbers[mine], numbers[theirs]);
+        let mut outer = OuterHeaders::new(addresses[mine], addresses[theirs]);
+        outer.source_port = source_port_for(qpn, peer, 0);
+        let mut side = Side {
+            endpoint: Endpoint::new(EndpointConfig::default()),
+            memory: Bytes::new(memory),
+            qpn,
+            outer,
+            identification: 0,
+            sent: 0,
+            arrived_with_data: 0,
+        };
+        let (local, remote) = (addresses[mine], addresses[theirs]);
+        side.bring_up(peer, PathAttributes { handle: PathHandle(1), local, remote }, path_mtu);
+        side
+    })
+}
+
+impl Side {
+    fn bring_up(&mut self, peer: Qpn, path: PathAttributes, path_mtu: PathMtu) {
+        let capacities =
+            Capacities { max_send_wr: 4096, max_recv_wr: 4096, ..Capacities::default() };
+        let init = QpInit {
+            pd: PdHandle(1),
+            send_cq: CqHandle(1),
+            recv_cq: CqHandle(2),
+            capacities,
+            signal_all: false,
+            service: Service::Rc,
+        };
+        self.endpoint.create_qp(self.qpn, init).expect("the first of its number");
+        let attributes = [
+            QpAttributes {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(AccessFlags::ALL),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToReceive),
+                path: Some(path),
+                path_mtu: Some(path_mtu),
+                dest_qpn: Some(peer),
+                rq_psn: Some(Psn::ZERO),
+                max_dest_rd_atomic: Some(16),
+                min_rnr_timer: RnrTimer::new(12),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: Some(Psn::ZERO),
+                max_rd_atomic: Some(16),
+                ack_timeout: AckTimeout::new(14),
+                retry_count: Some(7),
+                rnr_retry: Some(7),
+                ..QpAttributes::default()
+            },
+        ];
+        for step in &attributes {
+            let moved = self.endpoint.modify_qp(Instant::default(), self.qpn, step);
+            moved.expect("a transition of the standard's table");
+        }
+    }
+
+    /// Posts a request.
+    ///
+    /// # Panics
+    /// When the queue is full.
+    pub fn post_send(&mut self, now: Instant, work: SendWork) {
+        self.endpoint.post_send(now, self.qpn, work).expect("room in the send queue");
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Panics
+    /// When the queue is full.
+    pub fn post_recv(&mut self, now: Instant, work: RecvWork) {
+        self.endpoint.post_recv(now, self.qpn, work).expect("room in the receive queue");
+    }
+
+    /// Takes all frames in: parses them, checks every packet's ICRC, hands it to the engine.
+    ///
+    /// # Panics
+    /// When one is not sound.
+    pub fn receive(&mut self, now: Instant, wire: &Wire) {
+        let options = ParseOptions { udp_checksum_offloaded: true };
+        for (bytes, segment_len) in wire.frames() {
+            let frame = Frame::parse_with(bytes, options).expect("a sound frame");
+            for packet in frame.packets(segment_len) {
+                let packet = packet.expect("a sound packet");
+                let packet = packet.verify_icrc().expect("a right ICRC");
+                self.arrived_with_data += u64::from(!packet.payload().is_empty());
+                self.endpoint.handle_packet(now, &packet, &mut self.memory);
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+    }
+
+    /// Sends what the engine has to send, sealed, as far as there are slots.
+    ///
+    /// # Panics
+    /// When the engine writes what cannot be sealed.
+    pub fn transmit(&mut self, now: Instant, wire: &mut Wire) {
+        let limits = TransmitLimits { max_packets: 64 };
+        let start = self.outer.len();
+        while let Some(slot) = wire.slot() {
+            let room = &mut slot[start..];
+            let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.memory, limits, room)
+            else {
+                return;
+            };
+            let (len, is_train) = (start + transmit.len, transmit.packets > 1);
+            let checksum =
+                if is_train { UdpChecksum::PartialForOffload } else { UdpChecksum::Zero };
+            let frame = &mut slot[..len];
+            seal(&self.outer, self.identification, frame, transmit.segment_len, checksum)
+                .expect("a sound train");
+            self.identification = self.identification.wrapping_add(transmit.packets as u16);
+            self.sent += transmit.packets as u64;
+            wire.send(len, is_train.then_some(transmit.segment_len));
+        }
+    }
+
+    /// Takes the completions, and says how many there were.
+    ///
+    /// # Panics
+    /// When one tells of a failure.
+    pub fn take_completions(&mut self) -> u64 {
+        let mut count = 0;
+        while let Some((_, completion)) = self.endpoint.poll_completion() {
+            assert_eq!(completion.status, CompletionStatus::Success);
+            count += 1;
+        }
+        count
+    }
+
+    /// The counter of this name; 0 if there is none.
+    pub fn counter(&self, name: &str) -> u64 {
+        let found = self.endpoint.counters().iter().find(|(known, _)| *known == name);
+        found.map_or(0, |(_, count)| count)
+    }
+}
