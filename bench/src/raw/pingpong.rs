@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
     let ask = |port: &mut Port| -> Result<Option<Duration>, Failure> {
         let asked = Instant::now();
         send(port, &frame)?;
-        let answered = wait(port, || (asked.elapsed() > PATIENCE).then_some(()));
+        let answered = wait(port, || asked.elapsed() > PATIENCE);
         Ok(answered.then(|| asked.elapsed()))
     };
     let mut times = Histogram::new();
@@ -100,7 +100,7 @@ fn serve(port: &mut Port, meeting: &mut Meeting) -> Result<Value, Failure> {
         let mut silent = false;
         let came = wait(port, || {
             silent = last.elapsed() > SILENCE;
-            (silent || meeting.has_news()).then_some(())
+            silent || meeting.has_news()
         });
         if came {
             send(port, &frame)?;
@@ -114,14 +114,14 @@ fn serve(port: &mut Port, meeting: &mut Meeting) -> Result<Value, Failure> {
 }
 
 /// Spins until a frame has come, or until `give_up` (asked now and then) says so.
-fn wait(port: &mut Port, mut give_up: impl FnMut() -> Option<()>) -> bool {
+fn wait(port: &mut Port, mut give_up: impl FnMut() -> bool) -> bool {
     let mut spins = 0_u32;
     while !port.ring.take(|_| {}) {
         std::hint::spin_loop();
         spins += 1;
         if spins == SPINS_BETWEEN_LOOKS {
             spins = 0;
-            if give_up().is_some() {
+            if give_up() {
                 return false;
             }
         }
