@@ -1,5 +1,6 @@
 //! `roce dissect`: what is in a capture, packet by packet or connection by connection.
 
+mod digits;
 mod filter;
 mod hex;
 mod json;

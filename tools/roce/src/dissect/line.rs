@@ -1,21 +1,32 @@
-//! One line for each packet. This is the fast path: digits are put down by hand.
+//! One line for each packet. This is the fast path.
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use roce_dissect::{
     Content, Damage, Finding, Other, Packet, Roce, RoceVersion, Severity, Timestamp,
 };
 use roce_wire::{Ecn, Ext, Headers, KnownOpcode, Service, Syndrome};
 
+use super::digits::{
+    decimals, put_decimal, put_duration, put_front, put_hex, put_hex_short, put_time,
+};
 use super::paint::{Paint, Tint};
 
 /// Writes lines.
 #[derive(Debug)]
 pub(super) struct Line {
     paint: Paint,
-    /// Addresses of the last packets and their text: IPv6 is slow to write, and rarely changes.
-    addresses: [Option<(Ipv6Addr, String)>; 16],
+    /// Addresses of the last packets: they are slow to write, and rarely change.
+    addresses: [Option<Address>; 16],
+}
+
+/// An address and its text.
+#[derive(Clone, Copy, Debug)]
+struct Address {
+    address: IpAddr,
+    text: [u8; LONGEST_ADDRESS],
+    len: usize,
 }
 
 impl Line {
@@ -58,16 +69,14 @@ impl Line {
     }
 
     fn write_number(&self, packet: &Packet<'_>, text: &mut Vec<u8>) {
-        let from = text.len();
-        put_decimal(text, packet.frame.number);
-        if let Some(train) = packet.roce().and_then(|roce| roce.train) {
+        let number = packet.frame.number;
+        let place = packet.roce().and_then(|roce| roce.train).map(|train| train.index + 1);
+        let len = decimals(number) + place.map_or(0, |place| 1 + decimals(place.into()));
+        put_front(text, &[b' '; NUMBER_WIDTH], NUMBER_WIDTH.saturating_sub(len));
+        put_decimal(text, number);
+        if let Some(place) = place {
             text.push(b'.');
-            put_decimal(text, u64::from(train.index) + 1);
-        }
-        let len = text.len() - from;
-        if len < NUMBER_WIDTH {
-            text.extend_from_slice(&SPACES[..NUMBER_WIDTH - len]);
-            text[from..].rotate_left(len);
+            put_decimal(text, place.into());
         }
     }
 
@@ -134,27 +143,30 @@ impl Line {
     }
 
     fn write_address(&mut self, address: IpAddr, text: &mut Vec<u8>) {
-        let address = match address {
-            IpAddr::V4(address) => {
-                for (i, octet) in address.octets().into_iter().enumerate() {
-                    if i > 0 {
-                        text.push(b'.');
-                    }
-                    put_decimal(text, octet.into());
-                }
-                return;
-            }
-            IpAddr::V6(address) => address,
+        let last = match address {
+            IpAddr::V4(address) => address.octets()[3],
+            IpAddr::V6(address) => address.octets()[15],
         };
-        let place = usize::from(address.octets()[15]) % self.addresses.len();
-        let cached = &mut self.addresses[place];
-        match cached {
-            Some((of, cached)) if *of == address => text.extend_from_slice(cached.as_bytes()),
-            _ => {
-                let (_, written) = cached.insert((address, address.to_string()));
-                text.extend_from_slice(written.as_bytes());
-            }
+        let known = &mut self.addresses[usize::from(last) % 16];
+        match known {
+            Some(known) if known.address == address => known.write(text),
+            _ => known.insert(Address::new(address)).write(text),
         }
+    }
+}
+
+impl Address {
+    fn new(address: IpAddr) -> Self {
+        let mut text = [0; LONGEST_ADDRESS];
+        let mut rest = &mut text[..];
+        // No address is longer.
+        let _ = write!(rest, "{address}");
+        let len = LONGEST_ADDRESS - rest.len();
+        Self { address, text, len }
+    }
+
+    fn write(&self, text: &mut Vec<u8>) {
+        put_front(text, &self.text, self.len);
     }
 }
 
@@ -297,131 +309,11 @@ fn put_info(text: &mut Vec<u8>, finding: &Finding) {
     }
 }
 
-/// As [`roce_dissect::Short`] writes it.
-fn put_duration(text: &mut Vec<u8>, duration: std::time::Duration) {
-    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    let (unit_nanos, unit) = match nanos {
-        0..=999 => {
-            put_decimal(text, nanos);
-            return text.extend_from_slice(b" ns");
-        }
-        1_000..=999_499 => (1_000, " µs"),
-        999_500..=999_499_999 => (1_000_000, " ms"),
-        _ => (1_000_000_000, " s"),
-    };
-    // Three digits that matter, rounded.
-    let (scale, decimals) = match nanos {
-        n if n < 9_995 * unit_nanos / 1000 => (100, 2),
-        n if n < 99_950 * (unit_nanos / 1000) => (10, 1),
-        _ => (1, 0),
-    };
-    let scaled = (u128::from(nanos) * scale + u128::from(unit_nanos) / 2) / u128::from(unit_nanos);
-    let scaled = scaled as u64;
-    let scale = scale as u64;
-    put_decimal(text, scaled / scale);
-    if decimals > 0 {
-        text.push(b'.');
-        if decimals == 2 {
-            text.push(b'0' + (scaled / 10 % 10) as u8);
-        }
-        text.push(b'0' + (scaled % 10) as u8);
-    }
-    text.extend_from_slice(unit.as_bytes());
-}
-
-fn put_time(text: &mut Vec<u8>, time: Timestamp, began: Timestamp) {
-    let nanos = match time.0.checked_sub(began.0) {
-        Some(nanos) => nanos,
-        None => {
-            text.push(b'-');
-            began.0 - time.0
-        }
-    };
-    put_decimal(text, nanos / 1_000_000_000);
-    text.push(b'.');
-    let mut digits = [b'0'; 9];
-    let mut rest = nanos % 1_000_000_000;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    text.extend_from_slice(&digits);
-}
-
-fn put_decimal(text: &mut Vec<u8>, mut value: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(&digits[at..]);
-}
-
-fn put_hex(text: &mut Vec<u8>, value: u64, width: usize) {
-    let mut digits = [0; 16];
-    for (i, digit) in digits[..width].iter_mut().enumerate() {
-        *digit = HEX[(value >> (4 * (width - 1 - i))) as usize & 0xf];
-    }
-    text.extend_from_slice(&digits[..width]);
-}
-
-/// Without zeros in front.
-fn put_hex_short(text: &mut Vec<u8>, value: u64) {
-    let width = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
-    put_hex(text, value, width);
-}
-
 /// Writing to memory cannot fail.
 pub(super) fn put_fmt(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(arguments);
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
 const NUMBER_WIDTH: usize = 6;
-const SPACES: [u8; NUMBER_WIDTH] = [b' '; NUMBER_WIDTH];
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
-        let mut text = Vec::new();
-        write(&mut text);
-        String::from_utf8(text).unwrap()
-    }
-
-    #[test]
-    fn numbers_are_written_as_the_standard_library_writes_them() {
-        for value in [0, 9, 10, 4791, u64::MAX] {
-            assert_eq!(text(|text| put_decimal(text, value)), value.to_string());
-            assert_eq!(text(|text| put_hex_short(text, value)), format!("{value:x}"));
-        }
-        assert_eq!(text(|text| put_hex(text, 0x12, 6)), "000012");
-    }
-
-    #[test]
-    fn a_duration_is_written_as_everywhere_else() {
-        let cases = [0, 1, 999, 1000, 9_994, 9_995, 12_345, 99_949, 99_950, 999_499, 999_500]
-            .into_iter()
-            .chain([1_234_567, 64_000_000, 999_499_999, 999_500_000, 4_294_967_296]);
-        for nanos in cases {
-            let duration = Duration::from_nanos(nanos);
-            let expected = roce_dissect::Short(duration).to_string();
-            assert_eq!(text(|text| put_duration(text, duration)), expected, "{nanos}");
-        }
-    }
-
-    #[test]
-    fn a_frame_that_was_seen_before_the_first_has_a_time_below_zero() {
-        let (early, late) = (Timestamp(1_000_000_001), Timestamp(2_500_000_000));
-        assert_eq!(text(|text| put_time(text, late, early)), "1.499999999");
-        assert_eq!(text(|text| put_time(text, early, late)), "-1.499999999");
-    }
-}
+/// Eight groups of four digits; addresses with an IPv4 address at their end are not longer.
+const LONGEST_ADDRESS: usize = 48;
