@@ -6,6 +6,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::Parser;
 use roce_bench::report::{self, About, Commit, Machine, Report};
@@ -120,14 +121,12 @@ fn measure(arguments: &Arguments, pace: Pace, all: &[Row]) -> Outcome<Report> {
     let mut results = Vec::new();
     for row in rows {
         eprintln!("{}: {}; {}", row.name, row.title, row.wire.in_words());
+        let began = Instant::now();
         let mut result = suite::play(row, &tools, pace, &mut |line| eprintln!("  {line}"));
-        result.measured = format!(
-            "{}, commit {}, rounds {}, seconds {}",
-            report::date_and_time(),
-            commit.short(),
-            pace.rounds,
-            pace.seconds
-        );
+        let date = report::date_and_time();
+        let day = date.get(..10).unwrap_or(&date);
+        result.measured = format!("{day}, commit {}", commit.short());
+        eprintln!("  {} took {:.1} s", row.name, began.elapsed().as_secs_f32());
         results.push(result);
     }
     let about = About {

@@ -10,8 +10,12 @@ pub fn table(report: &Report) -> String {
     let mut text = format!("{}\n\n", heading(report));
     text += HEAD;
     for row in &report.rows {
+        let mut last = String::new();
         for target in &row.targets {
-            text += &line(row, target);
+            let what = what(row, target);
+            // Said once, not in every line.
+            text += &line(row, target, if what == last { "" } else { &what });
+            last = what;
         }
     }
     text.push('\n');
@@ -47,29 +51,38 @@ fn heading(report: &Report) -> String {
     )
 }
 
-fn line(row: &RowResult, target: &Target) -> String {
-    let Judged { ours, theirs, ratio, verdict } = target.judge(row);
-    let figure = target.figure;
-    let title = |name: &str| {
-        row.contestant(name).map_or(name, |contestant| contestant.title.as_str()).to_owned()
-    };
+/// What a line is about: the row, and of it what differs from line to line.
+fn what(row: &RowResult, target: &Target) -> String {
     let mut what = row.title.clone();
     if let (Some(axis), Some(x)) = (&row.axis, target.at) {
         let _ = write!(what, ", {}", axis.at(x));
     }
     if target.ours != "roce" {
-        let _ = write!(what, ": {}", title(&target.ours));
+        let _ = write!(what, ": {}", title(row, &target.ours));
     }
+    if matches!(
+        target.figure,
+        Figure::Micros99 | Figure::Micros999 | Figure::MinShare | Figure::MaxShare
+    ) {
+        let _ = write!(what, ", {}", target.figure);
+    }
+    what
+}
+
+fn title<'a>(row: &'a RowResult, name: &'a str) -> &'a str {
+    row.contestant(name).map_or(name, |contestant| &contestant.title)
+}
+
+fn line(row: &RowResult, target: &Target, what: &str) -> String {
+    let Judged { ours, theirs, ratio, verdict } = target.judge(row);
+    let figure = target.figure;
     let ours = ours.map(|ours| amount(figure, ours)).unwrap_or_default();
-    let beside = target.beside.as_deref().map(title).unwrap_or_default();
+    let beside = target.beside.as_deref().map(|name| title(row, name)).unwrap_or_default();
     let theirs = theirs.map(|theirs| amount(figure, theirs)).unwrap_or_default();
     let ratio = ratio.map(|ratio| {
-        format!(
-            "**{}** ({} – {})",
-            three_digits(ratio.median),
-            three_digits(ratio.low),
-            three_digits(ratio.high)
-        )
+        let of_one = ratio.count == 1;
+        let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(three_digits);
+        if of_one { format!("**{median}**") } else { format!("**{median}** ({low} – {high})") }
     });
     let verdict = match verdict {
         Verdict::Met => "met".to_owned(),
@@ -154,7 +167,7 @@ mod tests {
         let lines = [
             "| WRITE, 1 MiB messages | 45.0 Gbit/s (40.0 – 50.0) | TCP, cubic \
              | 36.0 Gbit/s (30.0 – 40.0) | **1.25** (1.25 – 1.33) | ≥ 1.10 × | met |",
-            "| TCP, BBR |  |  | ≥ 1.50 × | not measured: TCP, BBR failed |",
+            "|  | 45.0 Gbit/s (40.0 – 50.0) | TCP, BBR |  |  | ≥ 1.50 × | not measured: TCP, BBR failed |",
             "| raw trains |  |  | ≥ 0.85 × | not measured: raw_trains is not built |",
             "1 targets met, 0 not met, 2 not measured.",
             "- `write-4300`: TCP, BBR failed in 3 of 3 runs; the first said: unable to set",

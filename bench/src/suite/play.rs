@@ -27,7 +27,8 @@ pub struct Row {
 /// Plays a row; `say` hears what happens.
 ///
 /// A run that fails is kept as such, and the others go on. Who fails at a point twice in a row
-/// without ever having played there is not asked again: it would fail every time.
+/// without ever having played there is not asked again: it would fail every time. Rows of which
+/// nothing is wanted are played half as often.
 pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> RowResult {
     let mut result = RowResult {
         wire: row.wire.in_words(),
@@ -56,7 +57,9 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
         result.contestants.push(entry);
     }
     let Ok(network) = network else { return result };
-    for round in 1..=pace.rounds {
+    let is_judged = row.targets.iter().any(|target| target.bound.is_some());
+    let rounds = if is_judged { pace.rounds } else { pace.rounds.div_ceil(2) };
+    for round in 1..=rounds {
         for x in &points {
             for (contestant, entry) in row.contestants.iter().zip(&mut result.contestants) {
                 let Some(point) = entry.points.iter_mut().find(|point| point.x == *x) else {

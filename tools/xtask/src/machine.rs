@@ -59,6 +59,25 @@ pub(crate) fn get_network_tools() -> Result<()> {
     install_missing(NETWORK_TOOLS)
 }
 
+/// Debian packages of what the bench measures beside ours, and of what it makes networks with.
+const BENCH_PEERS: &[(&str, &str)] = &[
+    ("iperf3", "iperf3"),
+    ("sockperf", "sockperf"),
+    ("ucx_perftest", "ucx-utils"),
+    ("mpirun", "openmpi-bin"),
+    ("mpicc", "libopenmpi-dev"),
+    ("nft", "nftables"),
+    ("ethtool", "ethtool"),
+];
+
+/// Makes sure that the bench's peers are installed.
+///
+/// # Errors
+/// As [`get_guest_tools`].
+pub(crate) fn get_bench_peers() -> Result<()> {
+    install_missing(BENCH_PEERS)
+}
+
 /// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 //! the rest. Everything that is fetched or built goes below `target/`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod binaries;
 mod book;
 mod cost;
@@ -48,6 +49,13 @@ enum Chore {
     },
     /// Boot a guest with rdma_rxe and a shell, on a tap, to experiment with.
     Rxe(rxe::Options),
+    /// Measure this stack beside its peers; installs those that are missing.
+    Bench {
+        /// Passed on: `--quick`, `--only ROW`, ... (`bench/README.md` lists them). With
+        /// `--no-install` nothing is installed.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
     Cost,
     /// Run each fuzz target for a while.
@@ -67,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Layers => layers::check().map(|summary| println!("{summary}")),
         Chore::Interop { arguments } => interop::run(&arguments),
         Chore::Rxe(options) => rxe::run(&options),
+        Chore::Bench { arguments } => bench::run(&arguments),
         Chore::Cost => cost::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::InNamespace { command } => namespace::exec(&command),
