@@ -1,0 +1,76 @@
+//! Memory: what a connected queue pair takes that has nothing to do.
+
+use std::net::IpAddr;
+
+use roce_transport::{
+    AccessFlags, AckTimeout, Capacities, CqHandle, Endpoint, EndpointConfig, Instant,
+    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, Service,
+};
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
+
+/// Makes queue pairs of these numbers and connects each to a peer of the same number.
+fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
+    let init = QpInit {
+        pd: PdHandle(1),
+        send_cq: CqHandle(1),
+        recv_cq: CqHandle(1),
+        capacities: Capacities::default(),
+        signal_all: false,
+        service: Service::Rc,
+    };
+    let [local, remote] = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
+    for number in numbers {
+        // Spread as those that a driver draws.
+        let qpn = Qpn::new(0x12_3000 + number).unwrap();
+        endpoint.create_qp(qpn, init).unwrap();
+        let steps = [
+            QpAttributes {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(AccessFlags::ALL),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToReceive),
+                path: Some(PathAttributes { handle: PathHandle(number), local, remote }),
+                path_mtu: Some(PathMtu::B4096),
+                dest_qpn: Some(qpn),
+                rq_psn: Some(Psn::ZERO),
+                max_dest_rd_atomic: Some(16),
+                min_rnr_timer: RnrTimer::new(12),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: Some(Psn::ZERO),
+                max_rd_atomic: Some(16),
+                ack_timeout: AckTimeout::new(14),
+                retry_count: Some(7),
+                rnr_retry: Some(7),
+                ..QpAttributes::default()
+            },
+        ];
+        for step in &steps {
+            endpoint.modify_qp(Instant::default(), qpn, step).unwrap();
+        }
+    }
+}
+
+/// The queues of work requests take memory only as they fill, so nothing of them is in here;
+/// the tables that find a queue pair are.
+#[test]
+fn a_connected_queue_pair_takes_at_most_4_kib_be_there_a_thousand_or_four() {
+    let mut endpoint = Endpoint::new(EndpointConfig::default());
+    let mut connected = 0;
+    let mut held = 0;
+    for count in [1000, 4000] {
+        let info = allocation_counter::measure(|| connect(&mut endpoint, connected..count));
+        held += info.bytes_current;
+        connected = count;
+        let each = held / i64::from(count);
+        println!("{count} queue pairs: {each} bytes each");
+        assert!((1..=4096).contains(&each), "{each} bytes for each of {count} queue pairs");
+    }
+    assert!(endpoint.query_qp(Qpn::new(0x12_3000 + 3999).unwrap()).is_some());
+}

@@ -1,0 +1,41 @@
+//! What queue pairs cost that are connected and have nothing to do.
+
+use roce_tests::ends::{Cable, End};
+use roce_verbs::{ConnectOptions, DeviceConfig, QueuePair};
+
+/// A queue pair with queues for one request, connected to one that the peer has not got: what
+/// is measured is this end's alone.
+fn connected(left: &End, right: &QueuePair) -> QueuePair {
+    let builder = left.pd.queue_pair(&left.cq, &left.cq);
+    let qp = builder.max_send_wr(1).max_recv_wr(1).build().expect("a queue pair");
+    let peer = right.identity(None).expect("an address");
+    qp.connect(&peer, &ConnectOptions::default()).expect("it connects");
+    qp
+}
+
+/// Everything that this process allocates for it: the object, its path, the engine's part.
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
+    let cable = Cable::with_mtu(4200);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let peer = right.queue_pair();
+    let mut all = Vec::new();
+    // Whatever is made once only.
+    all.push(connected(&left, &peer));
+    let mut held = 0;
+    for count in [1000, 4000] {
+        all.reserve_exact(count - all.len() + 1);
+        let info = allocation_counter::measure(|| {
+            while all.len() <= count {
+                all.push(connected(&left, &peer));
+            }
+        });
+        held += info.bytes_current;
+        // The vector holds the objects themselves.
+        let each = held / count as i64 + size_of::<QueuePair>() as i64;
+        println!("{count} queue pairs: {each} bytes each");
+        assert!((1..=4096).contains(&each), "{each} bytes for each of {count} queue pairs");
+    }
+}
