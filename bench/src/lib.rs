@@ -9,5 +9,7 @@ pub mod meeting;
 pub mod program;
 pub mod raw;
 pub mod report;
+pub mod sockets;
 pub mod suite;
 pub mod traffic;
+pub mod window;

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{END, Settings};
 use crate::meeting::Meeting;
-use crate::program::{Failure, WARM_UP};
+use crate::program::Failure;
 use crate::raw::frame::{self, BTH_LEN, Covered, OUTER_LEN};
 use crate::raw::port::Port;
 use crate::raw::sys::Frame;
+use crate::window::Window;
 
 /// What was received while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +37,7 @@ pub(super) fn receive(
     loop {
         if port.ring.take(|frame| sink.take(frame)) {
             idle = 0;
-            window.look(&sink.seen);
+            window.look(sink.seen);
             continue;
         }
         idle += 1;
@@ -52,7 +53,7 @@ pub(super) fn receive(
             }
             // All that it sent is in the ring.
             while port.ring.take(|frame| sink.take(frame)) {
-                window.look(&sink.seen);
+                window.look(sink.seen);
             }
             break;
         }
@@ -128,40 +129,6 @@ impl Sink<'_> {
             self.memory[at..at + payload_len].copy_from_slice(payload);
             self.seen.packets += 1;
         }
-    }
-}
-
-/// The part of the run that counts: behind the warm-up, for the time that was asked for.
-struct Window {
-    first: Option<Instant>,
-    from: Option<(Instant, Seen)>,
-    to: Option<(Instant, Seen)>,
-    long: Duration,
-}
-
-impl Window {
-    fn new(seconds: f64) -> Self {
-        Self { first: None, from: None, to: None, long: Duration::from_secs_f64(seconds) }
-    }
-
-    fn look(&mut self, seen: &Seen) {
-        if self.to.is_some() {
-            return;
-        }
-        let now = Instant::now();
-        let first = *self.first.get_or_insert(now);
-        match self.from {
-            None if now - first >= Duration::from_secs_f64(WARM_UP) => {
-                self.from = Some((now, *seen));
-            }
-            Some((from, _)) if now - from >= self.long => self.to = Some((now, *seen)),
-            _ => {}
-        }
-    }
-
-    fn ends(&self) -> Option<(Seen, Seen, f64)> {
-        let ((from, before), (to, after)) = (self.from?, self.to?);
-        Some((before, after, (to - from).as_secs_f64()))
     }
 }
 

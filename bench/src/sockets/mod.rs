@@ -1,0 +1,142 @@
+//! The same over the kernel's sockets: what people use when they have no RDMA.
+//!
+//! [`pingpong`] measures half round trips of 8 bytes, [`rate`] messages of 8 bytes a second with
+//! one `send` each.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use socket2::SockRef;
+
+use crate::meeting::Meeting;
+use crate::program::Failure;
+
+pub mod pingpong;
+pub mod rate;
+
+/// Which sockets.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A stream.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+/// Bytes of each message.
+pub const MESSAGE_LEN: usize = 8;
+
+/// A socket that is connected with the other end's.
+#[derive(Debug)]
+enum Link {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl Link {
+    /// The end that listens.
+    fn listen(meeting: &mut Meeting, kind: Kind, congestion: &str) -> Result<Self, Failure> {
+        let doing = || Failure::doing("opening a socket");
+        match kind {
+            Kind::Tcp => {
+                let listener = TcpListener::bind((meeting.local(), 0)).map_err(doing())?;
+                let limited = SockRef::from(&listener).set_read_timeout(Some(PATIENCE));
+                limited.map_err(doing())?;
+                meeting.send(&listener.local_addr().map_err(doing())?.port())?;
+                let (stream, _) =
+                    listener.accept().map_err(Failure::doing("waiting for the client"))?;
+                Self::over(stream, congestion)
+            }
+            Kind::Udp => {
+                let socket = UdpSocket::bind((meeting.local(), 0)).map_err(doing())?;
+                meeting.send(&socket.local_addr().map_err(doing())?.port())?;
+                let port: u16 = meeting.receive()?;
+                socket.connect((meeting.peer(), port)).map_err(doing())?;
+                Ok(Self::Udp(socket))
+            }
+        }
+    }
+
+    /// The other end.
+    fn connect(meeting: &mut Meeting, kind: Kind, congestion: &str) -> Result<Self, Failure> {
+        let port: u16 = meeting.receive()?;
+        let (local, peer): (Ipv4Addr, _) =
+            (meeting.local(), SocketAddr::from((meeting.peer(), port)));
+        let doing = || Failure::doing(format!("connecting to {peer}"));
+        match kind {
+            Kind::Tcp => {
+                let stream = TcpStream::connect_timeout(&peer, PATIENCE).map_err(doing())?;
+                Self::over(stream, congestion)
+            }
+            Kind::Udp => {
+                let socket = UdpSocket::bind((local, 0)).map_err(doing())?;
+                socket.connect(peer).map_err(doing())?;
+                meeting.send(&socket.local_addr().map_err(doing())?.port())?;
+                Ok(Self::Udp(socket))
+            }
+        }
+    }
+
+    fn over(stream: TcpStream, congestion: &str) -> Result<Self, Failure> {
+        let doing = format!(
+            "choosing the congestion control {congestion} (`sysctl \
+             net.ipv4.tcp_available_congestion_control` lists those of this kernel)"
+        );
+        let chosen = SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes());
+        chosen.map_err(Failure::doing(doing))?;
+        Ok(Self::Tcp(stream))
+    }
+
+    fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nodelay(nodelay),
+            Self::Udp(_) => Ok(()),
+        }
+    }
+
+    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(nonblocking),
+            Self::Udp(socket) => socket.set_nonblocking(nonblocking),
+        }
+    }
+
+    fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
+        let socket = match self {
+            Self::Tcp(stream) => SockRef::from(stream),
+            Self::Udp(socket) => SockRef::from(socket),
+        };
+        socket.set_read_timeout(Some(timeout)).and(socket.set_write_timeout(Some(timeout)))
+    }
+
+    #[inline]
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => io::Write::write(&mut &*stream, bytes),
+            Self::Udp(socket) => socket.send(bytes),
+        }
+    }
+
+    #[inline]
+    fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => io::Read::read(&mut &*stream, into),
+            Self::Udp(socket) => socket.recv(into),
+        }
+    }
+}
+
+/// Nothing came, or nothing could be sent, within the time that was set.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+    )
+}
+
+/// How long the other end may take to connect.
+const PATIENCE: Duration = Duration::from_secs(20);

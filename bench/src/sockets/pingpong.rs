@@ -1,0 +1,184 @@
+//! Half round trips of 8 bytes over sockets.
+//!
+//! ```text
+//! server# sockets_pingpong --listen --cpu 1
+//! client# sockets_pingpong --to 10.0.0.1 --cpu 0 --kind tcp --wait spin
+//! {"kind":"tcp","max":60.1,"min":2.4,"p50":2.6,"p99":3.2,"p999":9.4,"wait":"spin",…}
+//! ```
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Kind, Link, MESSAGE_LEN, is_timeout};
+use crate::histogram::Histogram;
+use crate::meeting::Meeting;
+use crate::program::{End, Failure, WARM_UP};
+
+/// Half a round trip of 8 bytes over the kernel's sockets.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "sockets_pingpong", about)]
+pub struct Options {
+    /// Which end this is.
+    #[command(flatten)]
+    pub end: End,
+    /// Which sockets. The client's word counts.
+    #[arg(long, value_enum, default_value = "tcp")]
+    pub kind: Kind,
+    /// What both ends do until something comes. The client's word counts.
+    #[arg(long, value_enum, default_value = "spin")]
+    pub wait: Wait,
+    /// Congestion control of TCP. The client's word counts.
+    #[arg(long, default_value = "cubic")]
+    pub congestion: String,
+}
+
+/// How to wait for a message.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// Ask again and again.
+    Spin,
+    /// Sleep in the kernel.
+    Block,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Settings {
+    kind: Kind,
+    wait: Wait,
+    congestion: String,
+}
+
+/// Runs one end and returns what there is to report: the client's times, in µs.
+///
+/// # Errors
+/// The other end is missing or goes.
+pub fn run(options: &Options) -> Result<Value, Failure> {
+    let Some(server) = options.end.server() else {
+        let mut meeting = Meeting::listen(options.end.port)?;
+        let settings: Settings = meeting.receive()?;
+        let link = Link::listen(&mut meeting, settings.kind, &settings.congestion)?;
+        return serve(&prepared(link, &settings)?, &settings, &mut meeting);
+    };
+    let settings =
+        Settings { kind: options.kind, wait: options.wait, congestion: options.congestion.clone() };
+    let mut meeting = Meeting::with(server, options.end.port)?;
+    meeting.send(&settings)?;
+    let link = Link::connect(&mut meeting, settings.kind, &settings.congestion)?;
+    let link = prepared(link, &settings)?;
+    let (times, lost) = measure(&link, &settings, options.end.seconds)?;
+    let mut report = times.report();
+    report["program"] = json!("sockets_pingpong");
+    report["kind"] = json!(settings.kind);
+    report["wait"] = json!(settings.wait);
+    if settings.kind == Kind::Tcp {
+        report["congestion"] = json!(settings.congestion);
+    }
+    report["lost"] = json!(lost);
+    meeting.send(&report)?;
+    Ok(report)
+}
+
+fn prepared(link: Link, settings: &Settings) -> Result<Link, Failure> {
+    let doing = || Failure::doing("setting up a socket");
+    link.set_nodelay(true).map_err(doing())?;
+    link.set_timeouts(PATIENCE).map_err(doing())?;
+    link.set_nonblocking(settings.wait == Wait::Spin).map_err(doing())?;
+    Ok(link)
+}
+
+fn measure(link: &Link, settings: &Settings, seconds: f64) -> Result<(Histogram, u32), Failure> {
+    let mut times = Histogram::new();
+    let (started, mut lost) = (Instant::now(), 0);
+    let measuring = started + Duration::from_secs_f64(WARM_UP);
+    let end = measuring + Duration::from_secs_f64(seconds);
+    loop {
+        let asked = Instant::now();
+        if asked >= end {
+            return Ok((times, lost));
+        }
+        send(link)?;
+        match receive(link, settings.wait)? {
+            Received::Message if asked >= measuring => times.add(asked.elapsed() / 2),
+            Received::Message => {}
+            Received::Nothing => lost += 1,
+            Received::End => return Err(Failure::told("the other end has closed its socket")),
+        }
+        if lost >= MOST_LOST {
+            return Err(Failure::told(format!("{lost} messages were not answered")));
+        }
+    }
+}
+
+fn serve(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Value, Failure> {
+    let mut last = Instant::now();
+    loop {
+        match receive(link, settings.wait)? {
+            Received::Message => {
+                send(link)?;
+                last = Instant::now();
+            }
+            Received::Nothing if meeting.has_news() => return meeting.receive(),
+            Received::End => return meeting.receive(),
+            Received::Nothing if last.elapsed() > SILENCE => {
+                return Err(Failure::told("the client is there and sends nothing"));
+            }
+            Received::Nothing => {}
+        }
+    }
+}
+
+fn send(link: &Link) -> Result<(), Failure> {
+    match link.send(&[7; MESSAGE_LEN]) {
+        // What one UDP socket refuses now is asked for again.
+        Ok(_) => Ok(()),
+        Err(error) if is_timeout(&error) => Ok(()),
+        Err(error) => Err(Failure::doing("sending a message")(error)),
+    }
+}
+
+enum Received {
+    Message,
+    Nothing,
+    End,
+}
+
+/// Waits for a whole message, for at most [`PATIENCE`].
+fn receive(link: &Link, wait: Wait) -> Result<Received, Failure> {
+    let (mut message, mut have) = ([0; MESSAGE_LEN], 0);
+    let (mut spins, mut started) = (0_u32, None);
+    loop {
+        match link.receive(&mut message[have..]) {
+            Ok(0) => return Ok(Received::End),
+            Ok(len) => have += len,
+            Err(error) if !is_timeout(&error) => {
+                return match error.kind() {
+                    io::ErrorKind::ConnectionReset => Ok(Received::End),
+                    _ => Err(Failure::doing("receiving a message")(error)),
+                };
+            }
+            Err(_) if wait == Wait::Block => return Ok(Received::Nothing),
+            Err(_) => {
+                spins += 1;
+                if spins % SPINS_BETWEEN_LOOKS == 0
+                    && started.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+                {
+                    return Ok(Received::Nothing);
+                }
+            }
+        }
+        if have == MESSAGE_LEN {
+            return Ok(Received::Message);
+        }
+    }
+}
+
+const SPINS_BETWEEN_LOOKS: u32 = 1 << 10;
+/// How long an answer may take before the message counts as lost.
+const PATIENCE: Duration = Duration::from_millis(200);
+const MOST_LOST: u32 = 25;
+const SILENCE: Duration = Duration::from_secs(20);

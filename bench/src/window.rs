@@ -1,0 +1,57 @@
+//! The part of a run that counts: behind the warm-up, for the time that was asked for.
+//!
+//! ```
+//! use roce_bench::window::Window;
+//!
+//! let mut window = Window::new(0.05);
+//! let mut messages = 0;
+//! while window.ends().is_none() {
+//!     messages += 1;
+//!     window.look(messages);
+//! }
+//! let (before, after, seconds) = window.ends().unwrap();
+//! assert!(before < after && seconds >= 0.05);
+//! ```
+
+use std::time::{Duration, Instant};
+
+use crate::program::WARM_UP;
+
+/// Remembers what was counted when it opened and when it closed.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<T> {
+    first: Option<Instant>,
+    from: Option<(Instant, T)>,
+    to: Option<(Instant, T)>,
+    long: Duration,
+}
+
+impl<T: Copy> Window<T> {
+    /// `seconds` long, from the first look on that comes [`WARM_UP`] after the very first.
+    pub fn new(seconds: f64) -> Self {
+        Self { first: None, from: None, to: None, long: Duration::from_secs_f64(seconds) }
+    }
+
+    /// Says what has been counted by now.
+    #[inline]
+    pub fn look(&mut self, counted: T) {
+        if self.to.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let first = *self.first.get_or_insert(now);
+        match self.from {
+            None if now - first >= Duration::from_secs_f64(WARM_UP) => {
+                self.from = Some((now, counted));
+            }
+            Some((from, _)) if now - from >= self.long => self.to = Some((now, counted)),
+            _ => {}
+        }
+    }
+
+    /// What was counted at its two ends, and the seconds between; `None` while it is open.
+    pub fn ends(&self) -> Option<(T, T, f64)> {
+        let ((from, before), (to, after)) = (self.from?, self.to?);
+        Some((before, after, (to - from).as_secs_f64()))
+    }
+}
