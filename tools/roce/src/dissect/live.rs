@@ -22,8 +22,11 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
     })?;
     let mut frames = 0u64;
     loop {
+        let signal = signals.read_signal().map_err(|error| told("taking signals", error))?;
+        // What came before the interrupt is shown, and no more where there is no end of it.
+        let budget = if signal.is_some() { FRAMES_AT_LAST } else { FRAMES_AT_ONCE };
         let mut stop = None;
-        let received = sniffer.receive(FRAMES_AT_ONCE, &mut |received| {
+        let received = sniffer.receive(budget, &mut |received| {
             frames += 1;
             if stop.is_none() {
                 stop = report.frame(&Look::at(frame(frames, &received))).err();
@@ -34,7 +37,7 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
             return Err(stop);
         }
         report.write_out()?;
-        if signals.read_signal().map_err(|error| told("taking signals", error))?.is_some() {
+        if signal.is_some() {
             return Ok(());
         }
         if received == 0 {
@@ -70,3 +73,6 @@ fn frame<'a>(number: u64, received: &Received<'a>) -> RawFrame<'a> {
 }
 
 const FRAMES_AT_ONCE: usize = 64;
+
+/// More than the kernel keeps for us.
+const FRAMES_AT_LAST: usize = 1 << 16;

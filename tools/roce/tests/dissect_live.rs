@@ -1,0 +1,189 @@
+//! `roce dissect --live` in the middle of a private network (tier 1).
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use roce_netlab::{Host, Lab, Link, Switch};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn live_packets_are_shown_as_they_come_until_there_are_enough() -> Outcome {
+    let network = Network::new()?;
+    let watcher = network.watch(&["--count", "100"])?;
+    network.pingpong(100)?;
+    let text = watcher.printed()?;
+    let lines: Vec<&str> = text.lines().collect();
+    let numbers = lines.iter().filter_map(|line| line.split_whitespace().next());
+    assert!(numbers.clone().any(|number| number == "1" || number == "1.1"), "{text}");
+    assert!(numbers.clone().any(|number| number == "100" || number == "100.1"), "{text}");
+    let sent = |from: &str, to: &str| {
+        let ends = format!(" {from} → {to} qp 0x");
+        lines.iter().filter(|line| line.contains(&ends) && line.contains(" RC SEND ")).count()
+    };
+    assert!(sent(CLIENT, SERVER) > 10 && sent(SERVER, CLIENT) > 10, "{text}");
+    let first = lines.iter().find(|line| line.contains(" RC ")).ok_or("no packet")?;
+    assert!(first.contains(" | first seen"), "{first}");
+    assert!(!text.contains("ICRC"), "every one is right, trains and all: {text}");
+    assert!(text.contains(" acks "), "answers are found: {text}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_live_summary_is_printed_when_it_is_interrupted() -> Outcome {
+    let network = Network::new()?;
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let watcher = network.watch(&["--summary", "--json"])?;
+        network.pingpong(20)?;
+        watcher.interrupt(signal)?;
+        let text = watcher.printed()?;
+        let rows = text.lines().map(serde_json::from_str);
+        let rows: Vec<serde_json::Value> = rows.collect::<Result<_, _>>()?;
+        let row = rows.iter().find(|row| row["service"] == "RC").ok_or_else(|| text.clone())?;
+        assert_eq!(row["kind"], "connection", "{text}");
+        let ends = ["a", "b"].map(|end| row[end]["address"].as_str().unwrap_or_default());
+        assert!(ends.contains(&CLIENT) && ends.contains(&SERVER), "{text}");
+        assert!(row["a"]["qp"].is_number() && row["b"]["qp"].is_number(), "{text}");
+        assert_eq!(row["forward"]["wrong_icrcs"], 0, "{text}");
+        // 4096 bytes each way each time.
+        for way in ["forward", "backward"] {
+            assert_eq!(row[way]["good_bytes"], 20 * 4096, "{way}: {text}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_interface_that_is_not_there_is_told_in_one_line() -> Outcome {
+    let network = Network::new()?;
+    let output = Running::start(&network.client, dissect("eth7", &[]))?.end()?;
+    let told = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("roce: ") && told.contains("eth7"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    Ok(())
+}
+
+/// Two hosts and a switch between them, where packets are watched at the client's port. At the
+/// client itself one would miss what it sends: that goes to the interface by the shortest way,
+/// past those who listen.
+struct Network {
+    client: Host,
+    server: Host,
+    switch: Switch,
+}
+
+impl Network {
+    fn new() -> Outcome<Self> {
+        let lab = Lab::new()?;
+        let (client, server) = (lab.host("client")?, lab.host("server")?);
+        let switch = lab.bridge(&[(&client, "eth0"), (&server, "eth0")], Link { mtu: 4200 })?;
+        client.address("eth0", format!("{CLIENT}/24").parse()?)?;
+        server.address("eth0", format!("{SERVER}/24").parse()?)?;
+        Ok(Self { client, server, switch })
+    }
+
+    /// Starts to watch; returns when it does.
+    fn watch(&self, options: &[&str]) -> Outcome<Running> {
+        let watcher = Running::start(self.switch.host(), dissect("port0", options))?;
+        // A packet socket that is bound to an interface.
+        let is_bound = |line: &str| line.split_whitespace().nth(4).is_some_and(|i| i != "0");
+        until(|| Ok(read_in(self.switch.host(), "packet")?.lines().skip(1).any(is_bound)))?;
+        Ok(watcher)
+    }
+
+    /// Messages of 4096 bytes, so many each way.
+    fn pingpong(&self, messages: u32) -> Outcome {
+        let count = messages.to_string();
+        let roce = |more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+            command.args(["pingpong", "-d", "eth0", "-n", &count]).args(more);
+            command
+        };
+        let server = Running::start(&self.server, roce(&[]))?;
+        let listens =
+            |line: &str| line.contains(&format!(":{PORT:04X} ")) && line.contains(LISTENS);
+        until(|| Ok(read_in(&self.server, "tcp6")?.lines().any(listens)))?;
+        Running::start(&self.client, roce(&[SERVER]))?.printed()?;
+        server.printed()?;
+        Ok(())
+    }
+}
+
+/// A program that ends with the test, however that ends.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(host: &Host, mut command: Command) -> Outcome<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Self(Some(host.spawn(command)?)))
+    }
+
+    fn interrupt(&self, signal: Signal) -> Outcome {
+        let child = self.0.as_ref().ok_or("it has ended")?;
+        Ok(kill(Pid::from_raw(child.id().try_into()?), signal)?)
+    }
+
+    fn end(mut self) -> Outcome<Output> {
+        Ok(self.0.take().ok_or("it has ended")?.wait_with_output()?)
+    }
+
+    /// What it printed, if it exited well.
+    fn printed(self) -> Outcome<String> {
+        let output = self.end()?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return Ok(String::from_utf8(output.stdout)?);
+        }
+        Err(format!("{}: {complaint}", output.status).into())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn dissect(interface: &str, options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+    command.args(["dissect", "--live", interface]).args(options);
+    command
+}
+
+/// What the kernel says of this kind of sockets in a host.
+fn read_in(host: &Host, sockets: &str) -> io::Result<String> {
+    host.run(|| fs::read_to_string(format!("/proc/thread-self/net/{sockets}")))
+}
+
+/// Waits for what comes soon.
+fn until(has_come: impl Fn() -> Outcome<bool>) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !has_come()? {
+        if Instant::now() > deadline {
+            return Err("waited for half a minute".into());
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+/// Where the two ends of a ping-pong find each other.
+const PORT: u16 = 18515;
+/// As the kernel's table says it.
+const LISTENS: &str = ":0000 0A ";
