@@ -1,0 +1,126 @@
+//! Open MPI over TCP beside us: a rank in each network namespace.
+//!
+//! The program is `bench/mpi/allreduce.c`, built by `mpicc -O2 -o allreduce_mpi allreduce.c`.
+//!
+//! A rank talks with the daemon of its host over `lo`, so a wrapper that enters a namespace
+//! around the rank alone is not enough: `mpirun` runs in the namespace of rank 0, and starts a
+//! daemon in each other one through an agent that stands for `ssh`, `bench/mpi/enter.sh`.
+//!
+//! Open MPI does not choose the congestion control of its sockets; the kernel's default need not
+//! be the stronger one. [`route_with`] makes it a property of the route, which every socket takes
+//! over that goes that way (`ss -ti` shows it).
+//!
+//! ```
+//! use std::path::Path;
+//! use roce_bench::mpi::{self, Seat};
+//!
+//! let seats = [
+//!     Seat { address: [10, 0, 0, 1].into(), resident: 4711 },
+//!     Seat { address: [10, 0, 0, 2].into(), resident: 4712 },
+//! ];
+//! let command = mpi::command(Path::new("allreduce_mpi"), &seats, 2);
+//! assert_eq!(command.get_program(), "mpirun");
+//! // Started in the namespace of process 4711, behind `route_with` in both.
+//! ```
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+
+/// Where a rank runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Its host's address, which every other host reaches.
+    pub address: Ipv4Addr,
+    /// A process in its host's network namespace, which stays until all ranks have ended.
+    pub resident: u32,
+}
+
+/// The command that runs `program` with a rank in each seat, on a machine with `processors`; it
+/// wants to be started in the namespace of the first seat. Append the program's own arguments.
+///
+/// It ends by itself after two minutes, whatever happens. Its standard output is rank 0's.
+///
+/// As it comes, but for what the comparison needs: TCP alone, no binding (the default binds
+/// ranks of several "hosts" to the same processor), and where there are more ranks than
+/// processors they yield while they wait. Open MPI does that by itself when it knows; here it
+/// takes each namespace for a machine, and a wait of microseconds would become one of
+/// milliseconds.
+pub fn command(program: &Path, seats: &[Seat], processors: usize) -> Command {
+    let hosts: Vec<String> = seats.iter().map(|seat| seat.address.to_string()).collect();
+    let namespaces: Vec<String> = seats
+        .iter()
+        .map(|seat| format!("{}=/proc/{}/ns/net", seat.address, seat.resident))
+        .collect();
+    let mut command = Command::new("mpirun");
+    command.env("ROCE_BENCH_NAMESPACES", namespaces.join(" "));
+    command.args(["--allow-run-as-root", "--timeout", "120", "--bind-to", "none"]);
+    command.args(["-H", &hosts.join(","), "-n", &seats.len().to_string()]);
+    command.args(["--mca", "plm_rsh_agent", AGENT, "--mca", "plm_rsh_no_tree_spawn", "1"]);
+    command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+    if seats.len() > processors {
+        command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    }
+    command.arg(program);
+    command
+}
+
+/// The command that gives the route to an interface's own network a congestion control: run it
+/// in the host that has `address`, of `prefix` bits, on that interface.
+///
+/// ```
+/// use roce_bench::mpi::route_with;
+///
+/// let command = route_with("cubic", "eth0", [10, 0, 0, 2].into(), 24);
+/// let arguments: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+/// assert_eq!(
+///     arguments.join(" "),
+///     "route change 10.0.0.0/24 dev eth0 proto kernel scope link src 10.0.0.2 congctl cubic"
+/// );
+/// ```
+pub fn route_with(congestion: &str, interface: &str, address: Ipv4Addr, prefix: u32) -> Command {
+    let mask = u32::MAX.checked_shl(32 - prefix.min(32)).unwrap_or(0);
+    let network = Ipv4Addr::from(u32::from(address) & mask);
+    let mut command = Command::new("ip");
+    command.args(["route", "change", &format!("{network}/{prefix}"), "dev", interface]);
+    command.args(["proto", "kernel", "scope", "link", "src", &address.to_string()]);
+    command.args(["congctl", congestion]);
+    command
+}
+
+/// mpirun cuts it at spaces: the tree must not lie under a path that has any.
+const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mpi/enter.sh");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(ranks: u32, processors: usize) -> String {
+        let seat =
+            |rank: u32| Seat { address: Ipv4Addr::from(0x0a00_0001 + rank), resident: 100 + rank };
+        let seats: Vec<Seat> = (0..ranks).map(seat).collect();
+        let command = command(Path::new("program"), &seats, processors);
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn ranks_yield_where_they_outnumber_the_processors_and_only_there() {
+        assert!(words(3, 2).contains("--mca mpi_yield_when_idle 1"));
+        assert!(!words(2, 2).contains("yield"));
+        assert!(words(3, 2).contains("-H 10.0.0.1,10.0.0.2,10.0.0.3 -n 3"));
+    }
+
+    #[test]
+    fn the_agent_exists() {
+        assert!(Path::new(AGENT).exists(), "{AGENT}");
+    }
+
+    #[test]
+    fn any_prefix_makes_a_network() {
+        for (prefix, network) in [(0, "0.0.0.0/0"), (8, "10.0.0.0/8"), (32, "10.1.2.3/32")] {
+            let command = route_with("bbr", "eth0", [10, 1, 2, 3].into(), prefix);
+            assert_eq!(command.get_args().nth(2).unwrap(), network);
+        }
+    }
+}
