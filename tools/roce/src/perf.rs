@@ -7,6 +7,7 @@ mod cycle;
 mod end;
 mod fairness;
 mod latency;
+mod message;
 mod plan;
 mod report;
 mod sender;
@@ -129,7 +130,7 @@ Latencies are half round trips for send and write, whole ones for read and atomi
 perftest, the two slowest of a run are left out. What bandwidth tests of send, write and read
 carry is compared with what was sent, at the end of each size. Start the server with the same
 two words: the settings that must agree are the client's. With --local, --cpu 0,1 puts the
-client on CPU 0 and the server on CPU 1.";
+client on CPU 0 and the server on CPU 1; -e --spin 0 shows what waking up costs.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Outcome {

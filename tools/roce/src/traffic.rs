@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
@@ -35,6 +36,10 @@ pub(crate) struct Traffic {
     /// Run them in the real-time class (SCHED_FIFO): before all else on their CPU
     #[arg(long)]
     pub(crate) realtime: bool,
+    /// How long to look for work before going to sleep, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub(crate) spin: u64,
     /// Print the device's counters that are not zero at the end, on standard error
     #[arg(long)]
     pub(crate) counters: bool,
@@ -147,6 +152,7 @@ impl Traffic {
         let active = self.role != Some(Role::Server);
         DeviceConfig {
             trains: self.trains.into(),
+            spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),
             faults: (active && self.faults.any()).then(|| self.faults.config()),
             ..DeviceConfig::default()

@@ -102,7 +102,7 @@ fn messages_go_through_a_working_set_and_arrive_as_they_were_sent() -> Outcome {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn ends_that_sleep_measure_a_latency() -> Outcome {
     for verb in ["send", "read", "atomic"] {
-        for more in [&["-n", "50"][..], &["-D", "0.2"]] {
+        for more in [&["-n", "50"][..], &["-D", "0.2"], &["-n", "50", "--spin", "0"]] {
             succeeded(&roce(&["perf", verb, "lat", "--local", "-e"], more)?)?;
         }
     }

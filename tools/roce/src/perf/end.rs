@@ -2,12 +2,12 @@
 
 use roce_verbs::exchange::Identity;
 use roce_verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Data, Device, Gid,
-    MemoryRegion, Pages, PathMtu, Psn, Qpn, QueuePair, RecvWork, RegisterOptions, RemoteSpan,
-    SendOperation, SendWork, Sge,
+    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, Gid, MemoryRegion,
+    Pages, PathMtu, Psn, Qpn, QueuePair, RecvWork, RegisterOptions, RemoteSpan, SendOperation, Sge,
 };
 
 use super::control::{Introduction, QueuePairName};
+use super::message::Message;
 use super::plan::{AtomicKind, Plan, Test, Verb};
 use crate::failure::{Failure, Outcome};
 
@@ -206,20 +206,9 @@ impl End {
                 SendOperation::CompareSwap { remote, compare: 0, swap: 1 }
             }
         };
-        let data = if size <= plan.inline && matches!(plan.verb, Verb::Send | Verb::Write) {
-            Data::Inline(self.bytes(0, size)?.into())
-        } else {
-            Data::Gather([self.memory.sge(..size as usize)?].into())
-        };
-        let (signaled, solicited, fence) = (true, false, false);
-        let first = SendWork { work_id: SENT, operation, data, signaled, solicited, fence };
-        Ok(Message { memory: &self.memory, first })
-    }
-
-    fn bytes(&self, offset: usize, size: u32) -> Outcome<Vec<u8>> {
-        let mut bytes = vec![0; size as usize];
-        self.memory.read(offset, &mut bytes)?;
-        Ok(bytes)
+        let inline = size <= plan.inline && matches!(plan.verb, Verb::Send | Verb::Write);
+        let piece = self.memory.sge(..size as usize)?;
+        Ok(Message::new(&self.memory, operation, piece, inline))
     }
 }
 
@@ -230,44 +219,6 @@ pub(crate) struct Manner {
     /// Sleep until completions come, instead of polling for them.
     pub(crate) events: bool,
     pub(crate) huge_pages: bool,
-}
-
-/// The work request of a message, wherever in memory that lies.
-#[derive(Debug)]
-pub(crate) struct Message<'a> {
-    memory: &'a MemoryRegion,
-    first: SendWork,
-}
-
-impl Message<'_> {
-    /// The one of the message at an offset in both ends' halves.
-    pub(crate) fn at(&self, offset: usize) -> SendWork {
-        let mut work = self.first.clone();
-        if offset == 0 {
-            return work;
-        }
-        let by = offset as u64;
-        match &mut work.operation {
-            SendOperation::Write { remote, .. }
-            | SendOperation::Read { remote }
-            | SendOperation::CompareSwap { remote, .. }
-            | SendOperation::FetchAdd { remote, .. } => remote.address += by,
-            SendOperation::Send { .. } | SendOperation::LocalInvalidate { .. } => {}
-        }
-        work.data = match &work.data {
-            Data::Gather(list) => Data::Gather(
-                list.iter().map(|sge| Sge { address: sge.address + by, ..*sge }).collect(),
-            ),
-            inline @ Data::Inline(_) => {
-                let mut bytes = vec![0; inline.len() as usize];
-                // Every place lies inside: the memory was made for all of them.
-                let read = self.memory.read(offset, &mut bytes);
-                debug_assert!(read.is_ok(), "{read:?}");
-                Data::Inline(bytes.into())
-            }
-        };
-        work
-    }
 }
 
 /// In the id of a work request: it is a message of ours, not a receive.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use roce_verbs::{Completion, SendWork};
+use roce_verbs::Completion;
 
 use super::bandwidth::{Idle, Window};
 use super::control::{Control, Introduction};
 use super::end::{End, SENT};
+use super::message::Message;
 use super::plan::{Plan, Verb};
 use super::report::Row;
 use super::statistics::Latency;
@@ -64,11 +65,10 @@ pub(crate) fn serve(
 /// One end of the game.
 struct Player<'a> {
     end: &'a End,
-    theirs: &'a Introduction,
     plan: &'a Plan,
     size: u32,
     control: &'a mut Control,
-    message: SendWork,
+    message: Message<'a>,
     idle: Idle,
     sent: u64,
     received: u64,
@@ -81,18 +81,17 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     fn new(
         end: &'a End,
-        theirs: &'a Introduction,
+        theirs: &Introduction,
         plan: &'a Plan,
         size: u32,
         control: &'a mut Control,
     ) -> Outcome<Self> {
         let all = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
-        let message = end.message(plan, theirs, size)?.at(0);
+        let message = end.message(plan, theirs, size)?;
         let to_post = all - end.receives_to_begin_with(plan);
         let idle = Idle::default();
         Ok(Self {
             end,
-            theirs,
             plan,
             size,
             control,
@@ -113,12 +112,9 @@ impl<'a> Player<'a> {
         if self.plan.verb == Verb::Write {
             // What the other end waits to see in its memory.
             self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
-            if self.size <= self.plan.inline {
-                self.message = self.end.message(self.plan, self.theirs, self.size)?.at(0);
-            }
         }
         self.under_way += 1;
-        Ok(self.end.qps[0].post_send([self.message.clone()])?)
+        Ok(self.end.qps[0].post_send([self.message.at(0, SENT, true)])?)
     }
 
     /// Waits for the other's next message; `false` if there will be none.

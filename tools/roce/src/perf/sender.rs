@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use roce_verbs::{Completion, SendWork};
+use roce_verbs::Completion;
 
 use super::control::Introduction;
 use super::cycle::Cycle;
-use super::end::{End, Message, SENT};
+use super::end::{End, SENT};
 use super::fairness::Shares;
+use super::message::Message;
 use super::plan::Plan;
 use super::statistics::Timeline;
 use crate::failure::Outcome;
@@ -45,6 +46,8 @@ pub(crate) struct Sender<'a> {
     /// Up to when all queue pairs still had work, where the number of messages is given.
     pub(crate) shares: Shares,
     pub(crate) timeline: Timeline,
+    /// Whether the timeline is wanted: a run over time has its window instead.
+    timed: bool,
     pub(crate) start: Instant,
     pub(crate) done: u64,
 }
@@ -73,6 +76,7 @@ impl<'a> Sender<'a> {
             stopped: false,
             shares,
             timeline: Timeline::new(total.saturating_mul(count as u64)),
+            timed: plan.duration.is_none(),
             start: Instant::now(),
             done: 0,
         })
@@ -89,7 +93,7 @@ impl<'a> Sender<'a> {
     }
 
     fn fill(&mut self, index: usize) -> Outcome {
-        let Self { message, cycle, timeline, start, moderation, .. } = self;
+        let Self { message, cycle, timeline, timed, start, moderation, .. } = self;
         let flow = &mut self.flows[index];
         flow.listed = false;
         let count = (self.depth - flow.under_way).min(flow.left);
@@ -110,8 +114,10 @@ impl<'a> Sender<'a> {
             }
             let offset = flow.offset;
             flow.offset = cycle.behind(offset);
-            timeline.post(|| start.elapsed());
-            SendWork { work_id, signaled, ..message.at(offset) }
+            if *timed {
+                timeline.post(|| start.elapsed());
+            }
+            message.at(offset, work_id, signaled)
         }))?;
         Ok(())
     }
@@ -146,7 +152,9 @@ impl<'a> Sender<'a> {
         let is_through = flow.left == 0 && flow.under_way == 0;
         self.list(index);
         self.done += count;
-        self.timeline.complete(self.done, self.start.elapsed());
+        if self.timed {
+            self.timeline.complete(self.done, self.start.elapsed());
+        }
         if is_through && !self.stopped {
             // The others may catch up from here on.
             self.shares.end(self.flows.iter().map(|flow| flow.done));

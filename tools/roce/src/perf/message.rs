@@ -1,0 +1,64 @@
+//! The work requests of a test's messages.
+
+use roce_verbs::{Data, MemoryRegion, SendOperation, SendWork, Sge};
+
+/// A message, wherever in memory it lies.
+#[derive(Debug)]
+pub(crate) struct Message<'a> {
+    memory: &'a MemoryRegion,
+    /// Of the one at the first place.
+    operation: SendOperation,
+    /// Where that lies.
+    piece: Sge,
+    /// Whether requests carry their bytes themselves.
+    inline: bool,
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn new(
+        memory: &'a MemoryRegion,
+        operation: SendOperation,
+        piece: Sge,
+        inline: bool,
+    ) -> Self {
+        Self { memory, operation, piece, inline }
+    }
+
+    /// The request of the message at an offset in both ends' halves.
+    pub(crate) fn at(&self, offset: usize, work_id: u64, signaled: bool) -> SendWork {
+        let mut operation = self.operation;
+        if let SendOperation::Write { remote, .. }
+        | SendOperation::Read { remote }
+        | SendOperation::CompareSwap { remote, .. }
+        | SendOperation::FetchAdd { remote, .. } = &mut operation
+        {
+            remote.address += offset as u64;
+        }
+        let data = if self.inline {
+            self.bytes(offset)
+        } else {
+            let address = self.piece.address + offset as u64;
+            Data::Gather([Sge { address, ..self.piece }].into())
+        };
+        SendWork { work_id, operation, data, signaled, solicited: false, fence: false }
+    }
+
+    fn bytes(&self, offset: usize) -> Data {
+        let (mut few, mut many);
+        let len = self.piece.len as usize;
+        let bytes = if len <= FEW {
+            few = [0; FEW];
+            &mut few[..len]
+        } else {
+            many = vec![0; len];
+            &mut many[..]
+        };
+        // Every place lies inside: the memory was made for all of them.
+        let read = self.memory.read(offset, bytes);
+        debug_assert!(read.is_ok(), "{read:?}");
+        Data::Inline((&*bytes).into())
+    }
+}
+
+/// As many bytes as a request carries without an allocation.
+const FEW: usize = 64;
