@@ -11,13 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use roce_verbs::exchange::Identity;
-use roce_verbs::{ConnectOptions, Device, DeviceConfig, Gid, Psn, Qpn, QueuePair};
-use serde::{Deserialize, Serialize};
+use roce_verbs::{Device, DeviceConfig, QueuePair};
 use serde_json::{Value, json};
 
 use crate::meeting::Meeting;
 use crate::program::{End, Failure};
+use crate::twins;
 
 /// What connected queue pairs cost that have nothing to do: memory and processor time.
 #[derive(Clone, Debug, Parser)]
@@ -35,21 +34,13 @@ pub struct Options {
     pub queue_pairs: u32,
 }
 
-/// A queue pair and what its peer has to know.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-struct Name {
-    number: u32,
-    first_psn: u32,
-    gid: [u8; 16],
-}
-
 /// Runs one end and returns what there is to report: the client's cost.
 ///
 /// # Errors
 /// The other end is missing or goes, or the interface cannot carry RoCE.
 pub fn run(options: &Options) -> Result<Value, Failure> {
-    let told = |error: roce_verbs::Error| Failure::told(error.to_string());
-    let device = Device::open(&options.interface, DeviceConfig::default()).map_err(told)?;
+    let device =
+        Device::open(&options.interface, DeviceConfig::default()).map_err(twins::refused)?;
     let Some(server) = options.end.server() else {
         let mut meeting = Meeting::listen(options.end.port)?;
         let number = meeting.receive::<u32>()?.clamp(1, MOST);
@@ -77,35 +68,15 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
 
 /// Makes queue pairs with queues one deep, and connects each to its twin at the other end.
 fn connect(device: &Device, number: u32, meeting: &mut Meeting) -> Result<Vec<QueuePair>, Failure> {
-    let told = |error: roce_verbs::Error| Failure::told(error.to_string());
-    let pd = device.alloc_pd().map_err(told)?;
-    let queue = device.create_cq(2, None).map_err(told)?;
+    let pd = device.alloc_pd().map_err(twins::refused)?;
+    let queue = device.create_cq(2, None).map_err(twins::refused)?;
     let make = || {
         let builder = pd.queue_pair(&queue, &queue).max_send_wr(1).max_recv_wr(1);
         builder.max_send_sge(1).max_recv_sge(1).build()
     };
     let made: Vec<QueuePair> =
-        (0..number).map(|_| make()).collect::<Result<_, _>>().map_err(told)?;
-    let options = ConnectOptions::default();
-    // In pieces: a line of the meeting is not endless.
-    for some in made.chunks(AT_A_TIME) {
-        let name = |qp: &QueuePair| {
-            let mine = qp.identity(None)?;
-            Ok(Name { number: mine.qpn.get(), first_psn: mine.psn.get(), gid: mine.gid.0 })
-        };
-        let mine: Vec<Name> = some.iter().map(name).collect::<Result<_, _>>().map_err(told)?;
-        meeting.send(&mine)?;
-        let theirs: Vec<Name> = meeting.receive()?;
-        for (qp, name) in some.iter().zip(&theirs) {
-            let impossible = || Failure::told("the other end named an impossible queue pair");
-            let peer = Identity {
-                qpn: Qpn::new(name.number).ok_or_else(impossible)?,
-                psn: Psn::new(name.first_psn).ok_or_else(impossible)?,
-                gid: Gid(name.gid),
-            };
-            qp.connect(&peer, &options).map_err(told)?;
-        }
-    }
+        (0..number).map(|_| make()).collect::<Result<_, _>>().map_err(twins::refused)?;
+    twins::connect(&made, meeting)?;
     Ok(made)
 }
 
@@ -137,8 +108,6 @@ fn resident_in(status: &str) -> Option<u64> {
 
 /// Queue pairs of one run.
 const MOST: u32 = 100_000;
-/// A name has at most about 100 bytes.
-const AT_A_TIME: usize = 256;
 const TO_SETTLE: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
@@ -155,12 +124,5 @@ mod tests {
     fn this_process_has_some_memory_and_some_time() {
         assert!(resident_bytes().unwrap() > 100_000);
         assert!(processor_seconds().unwrap() >= 0.0);
-    }
-
-    #[test]
-    fn as_many_names_as_travel_at_a_time_fit_a_line() {
-        let name = Name { number: 0xff_ffff, first_psn: 0xff_ffff, gid: [255; 16] };
-        let line = serde_json::to_string(&vec![name; AT_A_TIME]).unwrap();
-        assert!(line.len() < 1 << 16, "{}", line.len());
     }
 }

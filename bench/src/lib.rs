@@ -13,4 +13,6 @@ pub mod report;
 pub mod sockets;
 pub mod suite;
 pub mod traffic;
+pub mod twins;
+pub mod wake_up;
 pub mod window;

@@ -19,7 +19,7 @@ struct Arguments {
     /// Fewer rounds, shorter runs, fewer points: two minutes in all
     #[arg(long)]
     quick: bool,
-    /// How often each contestant plays [default: 5, quick: 3]
+    /// How often each contestant plays [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// How long a run over time takes [default: 1, quick: 0.3]
@@ -159,7 +159,7 @@ fn write(report: &Report, folder: &Path) -> Outcome {
 
 impl Arguments {
     fn pace(&self) -> Pace {
-        let (rounds, seconds) = if self.quick { (3, 0.3) } else { (5, 1.0) };
+        let (rounds, seconds) = if self.quick { (1, 0.3) } else { (5, 1.0) };
         Pace {
             rounds: self.rounds.unwrap_or(rounds),
             seconds: self.seconds.unwrap_or(seconds),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use roce_netlab::{Host, Lab, Link, Switch};
 
 use super::process::{Launch, Running};
+use crate::mpi::{self, Seat};
 
 /// What hosts are joined by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,7 +79,7 @@ impl Network {
         };
         let network = Self { hosts, switch, wire, residents: OnceCell::new() };
         for (number, host) in network.hosts.iter().enumerate() {
-            let address = format!("{}/24", network.address(number));
+            let address = format!("{}/{PREFIX}", network.address(number));
             let address = address.parse().map_err(|_| format!("{address} is no address"))?;
             host.address(IFNAME, address).map_err(told)?;
         }
@@ -116,19 +117,29 @@ impl Network {
         self.wire.mtu()
     }
 
-    /// A process in each host whose namespace others can enter; they go with the network.
+    /// A place for a rank in each host, whose sockets get a congestion control by name; the
+    /// processes that hold the places go with the network.
     ///
     /// # Errors
-    /// A process could not be started.
-    pub fn residents(&self) -> Result<Vec<u32>, String> {
+    /// A process could not be started, or the kernel does not know the congestion control.
+    pub fn seats(&self, congestion: &str) -> Result<Vec<Seat>, String> {
         if self.residents.get().is_none() {
             let sleep = Launch::new("sleep").arg("infinity");
-            let start = |host| Running::start(host, &sleep);
-            let all = self.hosts.iter().map(start).collect::<Result<Vec<_>, _>>()?;
+            let mut all = Vec::new();
+            for (number, host) in self.hosts.iter().enumerate() {
+                let route = mpi::route_with(congestion, IFNAME, self.address(number), PREFIX);
+                run(host, &Launch::from_command(&route))?;
+                all.push(Running::start(host, &sleep)?);
+            }
             // Nobody else can have set it since.
             let _ = self.residents.set(all);
         }
-        Ok(self.residents.get().into_iter().flatten().map(Running::id).collect())
+        let all = self.residents.get().into_iter().flatten().enumerate();
+        let seat = |(number, resident): (usize, &Running)| Seat {
+            address: self.address(number),
+            resident: resident.id(),
+        };
+        Ok(all.map(seat).collect())
     }
 
     fn lose(&self, one_in: u32, of: LossOf) -> Result<(), String> {
@@ -201,6 +212,8 @@ impl Wire {
     }
 }
 
+/// Bits of the address that all hosts share.
+const PREFIX: u32 = 24;
 /// The interface, in every host.
 pub(crate) const IFNAME: &str = "eth0";
 

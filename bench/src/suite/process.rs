@@ -199,15 +199,25 @@ fn listen(
 }
 
 fn complaint(name: &str, status: ExitStatus, errors: &str, output: &str) -> String {
-    // What went wrong is said last, and some programs say it on their standard output.
-    let lines = [errors, output].into_iter().flat_map(|text| text.lines().rev());
-    let last = lines.map(str::trim).find(|line| !line.is_empty());
-    match last {
-        Some(line) => format!("{name}: {line} ({status})"),
+    // Some programs say on their standard output what went wrong.
+    let said = |text: &str| {
+        let lines = text.lines().map(str::trim);
+        // Rules and frames say nothing.
+        let lines: Vec<String> = lines
+            .filter(|line| line.contains(char::is_alphabetic))
+            .map(|line| line.chars().filter(|letter| !letter.is_control()).collect())
+            .collect();
+        let last = lines.len().saturating_sub(LINES);
+        lines.get(last..).filter(|lines| !lines.is_empty()).map(|lines| lines.join(" / "))
+    };
+    match said(errors).or_else(|| said(output)) {
+        Some(text) => format!("{name}: {text} ({status})"),
         None => format!("{name}: {status}"),
     }
 }
 
+/// Lines of a complaint that are passed on; what went wrong is said last.
+const LINES: usize = 4;
 /// Bytes of output that are kept.
 const MOST: u64 = 1 << 20;
 
@@ -320,7 +330,9 @@ mod tests {
     fn a_program_that_fails_is_quoted() {
         let failed = ExitStatus::from_raw(0x100);
         let of = |errors, output| complaint("iperf3", failed, errors, output);
-        assert_eq!(of("warning\nno route\n\n", "x"), "iperf3: no route (exit status: 1)");
+        assert_eq!(of("----\nno route\n\n", "x"), "iperf3: no route (exit status: 1)");
+        let long = of("1st\n2nd\n3rd\n4th\n5th\n------\n", "");
+        assert_eq!(long, "iperf3: 2nd / 3rd / 4th / 5th (exit status: 1)");
         assert_eq!(of("", "on stdout\n"), "iperf3: on stdout (exit status: 1)");
         assert_eq!(of("", ""), "iperf3: exit status: 1");
     }

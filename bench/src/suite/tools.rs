@@ -89,6 +89,7 @@ const OURS: &[&str] = &[
     "sockets_pingpong",
     "sockets_rate",
     "idle_qps",
+    "wake_up",
     "allreduce_mpi",
 ];
 

@@ -1,5 +1,6 @@
-//! `idle_qps`: connected queue pairs that have nothing to do.
+//! `idle_qps` and `wake_up`: connected queue pairs that have nothing to do, or seldom.
 
+use super::raw::{ends, parse_times};
 use super::{last_object, pick};
 use crate::report::{Figure, Figures};
 use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
@@ -22,6 +23,13 @@ pub(crate) fn processor(name: &'static str) -> Contestant {
     Contestant::new(name, "roce, idle", &["idle_qps"], |stage| {
         let printed = run(stage, 1, IDLE_SECONDS)?;
         pick(&last_object(&printed)?, &[("processor_percent", Figure::Percent)])
+    })
+}
+
+/// Whole round trips to a peer that sleeps before each message.
+pub(crate) fn wake_up(name: &'static str) -> Contestant {
+    Contestant::new(name, "roce send", &["wake_up"], |stage| {
+        parse_times(&ends(stage, "wake_up", &["--interface", IFNAME], |end| end)?)
     })
 }
 

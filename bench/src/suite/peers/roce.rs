@@ -150,21 +150,6 @@ pub(crate) fn iterations(bytes: u64, stage: &Stage<'_>) -> [String; 8] {
     all.try_into().unwrap_or_default()
 }
 
-/// `roce pingpong --events`: both ends sleep until a message comes.
-pub(crate) fn wake_up(name: &'static str) -> Contestant {
-    Contestant::new(name, "roce pingpong, asleep in between", &["roce"], move |stage| {
-        let iterations = (stage.pace.seconds / 50e-6).clamp(1000.0, 100_000.0) as u64;
-        let end = |cpu: usize| {
-            let launch = Launch::new(stage.tools.ours("roce")).args(["pingpong", "--events"]);
-            let launch = launch.args(["--size", "8", "--iters", &iterations.to_string()]);
-            launch.args(["--ib-dev", IFNAME]).on_cpu(cpu)
-        };
-        let client = end(CLIENT_CPU).arg(stage.network.address(SERVER).to_string());
-        let printed = stage.pair(&end(SERVER_CPU), PERF_PORT, &client)?;
-        parse_pingpong(&printed.client)
-    })
-}
-
 fn parse_bandwidth(text: &str) -> Result<Figures, String> {
     let (report, row) = first_result(text)?;
     if report["test_info"]["BW_unit"] != "Gb/sec" {
@@ -204,14 +189,6 @@ fn parse_allreduce(text: &str) -> Result<Figures, String> {
     }
     let placed = &row["out_of_place"];
     pick(placed, &[("time", Figure::MicrosMean), ("bus_bw", Figure::BusGbytes)])
-}
-
-/// Half of a round trip, from `N iters in S seconds = U usec/iter`.
-fn parse_pingpong(text: &str) -> Result<Figures, String> {
-    let line = text.lines().find_map(|line| line.strip_suffix(" usec/iter"));
-    let each = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    let each = each.ok_or("roce pingpong printed no time")?;
-    Ok([(Figure::MicrosMean, each / 2.0)].into())
 }
 
 fn first_result(text: &str) -> Result<(Value, Value), String> {
@@ -258,14 +235,6 @@ mod tests {
         assert_eq!(figures[&Figure::MicrosMean], 38.966);
         let wrong = text.replace("\"okay\": true", "\"okay\": false");
         assert_eq!(parse_allreduce(&wrong).unwrap_err(), "roce allreduce: a result was wrong");
-    }
-
-    #[test]
-    fn a_pingpong_is_a_whole_round_trip() {
-        let text = "  local address:  LID 0x0000\n16000 bytes in 0.02 seconds = 6.4 Mbit/sec\n\
-                    1000 iters in 0.02 seconds = 19.96 usec/iter\n";
-        assert_eq!(parse_pingpong(text).unwrap()[&Figure::MicrosMean], 9.98);
-        assert!(parse_pingpong("").is_err());
     }
 
     #[test]

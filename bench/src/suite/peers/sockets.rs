@@ -15,11 +15,16 @@ pub(crate) fn pingpong(name: &'static str, kind: &'static str, wait: &'static st
     })
 }
 
-/// Messages of eight bytes, one `send` each.
-pub(crate) fn rate(name: &'static str, kind: &'static str) -> Contestant {
-    let title = format!("{} sockets", kind.to_uppercase());
+/// Messages of eight bytes, one `send` each; more options for the program, and what they mean.
+pub(crate) fn rate(
+    name: &'static str,
+    kind: &'static str,
+    (options, meaning): (&'static [&'static str], &'static str),
+) -> Contestant {
+    let title = format!("{} sockets{meaning}", kind.to_uppercase());
     Contestant::new(name, title, &["sockets_rate"], move |stage| {
-        let printed = ends(stage, "sockets_rate", &["--kind", kind], |end| end)?;
+        let both = [&["--kind", kind], options].concat();
+        let printed = ends(stage, "sockets_rate", &both, |end| end)?;
         pick(&last_object(&printed)?, &[("per_second", Figure::PerSecond)])
     })
 }

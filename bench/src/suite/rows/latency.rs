@@ -73,16 +73,23 @@ fn rate() -> Row {
         contestants: vec![
             small("write", 1024).contestant("roce", "roce write, 1024 deep"),
             small("send", 512).contestant("send", "roce send, 512 deep"),
-            sockets::rate("tcp", "tcp"),
-            sockets::rate("udp", "udp"),
+            sockets::rate("tcp", "tcp", (&[], "")),
+            sockets::rate("tcp-nodelay", "tcp", (&["--nodelay"], ", TCP_NODELAY")),
+            sockets::rate("udp", "udp", (&[], "")),
         ],
         targets: vec![
             Target::alone("roce", rate).at_least(4e6),
             Target::beside("roce", rate, "tcp").at_least(10.0),
+            Target::beside("roce", rate, "tcp-nodelay").at_least(10.0),
             Target::beside("roce", rate, "udp").at_least(10.0),
             Target::beside("send", rate, "tcp"),
         ],
-        notes: vec![RXE.to_owned()],
+        notes: vec![
+            "all sockets with one send a message; without TCP_NODELAY the kernel puts many of \
+             them into one packet"
+                .to_owned(),
+            RXE.to_owned(),
+        ],
     }
 }
 

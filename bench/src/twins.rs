@@ -1,0 +1,71 @@
+//! Queue pairs of two programs become pairs: the first of one with the first of the other.
+
+use roce_verbs::exchange::Identity;
+use roce_verbs::{ConnectOptions, Gid, Psn, Qpn, QueuePair};
+use serde::{Deserialize, Serialize};
+
+use crate::meeting::Meeting;
+use crate::program::Failure;
+
+/// What a queue pair's peer has to know.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Name {
+    number: u32,
+    first_psn: u32,
+    gid: [u8; 16],
+}
+
+/// Connects each queue pair to its twin; the other end does the same with as many.
+///
+/// # Errors
+/// The other end is gone or has others, or no packet gets there.
+pub fn connect(mine: &[QueuePair], meeting: &mut Meeting) -> Result<(), Failure> {
+    let options = ConnectOptions::default();
+    // In pieces: a line of the meeting is not endless.
+    for some in mine.chunks(AT_A_TIME) {
+        let name = |qp: &QueuePair| {
+            let mine = qp.identity(None)?;
+            Ok::<_, roce_verbs::Error>(Name {
+                number: mine.qpn.get(),
+                first_psn: mine.psn.get(),
+                gid: mine.gid.0,
+            })
+        };
+        let names: Vec<Name> = some.iter().map(name).collect::<Result<_, _>>().map_err(refused)?;
+        meeting.send(&names)?;
+        let theirs: Vec<Name> = meeting.receive()?;
+        if theirs.len() != some.len() {
+            return Err(Failure::told("the other end has another number of queue pairs"));
+        }
+        for (qp, name) in some.iter().zip(&theirs) {
+            let impossible = || Failure::told("the other end named an impossible queue pair");
+            let peer = Identity {
+                qpn: Qpn::new(name.number).ok_or_else(impossible)?,
+                psn: Psn::new(name.first_psn).ok_or_else(impossible)?,
+                gid: Gid(name.gid),
+            };
+            qp.connect(&peer, &options).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+/// For `map_err`: the stack refused.
+pub fn refused(error: impl std::error::Error) -> Failure {
+    Failure::told(error.to_string())
+}
+
+/// A name has at most about 100 bytes.
+const AT_A_TIME: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_names_as_travel_at_a_time_fit_a_line() {
+        let name = Name { number: 0xff_ffff, first_psn: 0xff_ffff, gid: [255; 16] };
+        let line = serde_json::to_string(&vec![name; AT_A_TIME]).unwrap();
+        assert!(line.len() < 1 << 16, "{}", line.len());
+    }
+}

@@ -1,0 +1,155 @@
+//! A message to a peer that sleeps: how long until its answer is back.
+//!
+//! The server sleeps in its completion channel; the client pauses long enough for everything at
+//! the server to have gone to sleep, sends eight bytes, and spins until eight come back.
+//!
+//! ```text
+//! server# wake_up --listen --interface eth0
+//! client# wake_up --to 10.0.0.1 --interface eth0 --pause 2000 --seconds 1
+//! {"count":430,"max":91.0,"min":18.2,"p50":24.0,"p99":48.1,"p999":90.2}
+//! ```
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use roce_verbs::{
+    AccessFlags, CompletionChannel, CompletionQueue, CompletionStatus, Device, DeviceConfig,
+    MemoryRegion, QueuePair, RecvWork, SendOperation, SendWork,
+};
+use serde_json::{Value, json};
+
+use crate::histogram::Histogram;
+use crate::meeting::Meeting;
+use crate::program::{End, Failure, WARM_UP};
+use crate::twins::{self, refused};
+
+/// Whole round trips of 8 bytes to a peer that sleeps in between.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "wake_up", about)]
+pub struct Options {
+    /// Which end this is.
+    #[command(flatten)]
+    pub end: End,
+    /// The interface to use.
+    #[arg(long)]
+    pub interface: String,
+    /// Microseconds of silence before each message.
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub pause: u64,
+}
+
+/// Runs one end and returns what there is to report: the client's times, in µs.
+///
+/// # Errors
+/// The other end is missing or goes, or the interface cannot carry RoCE.
+pub fn run(options: &Options) -> Result<Value, Failure> {
+    let device = Device::open(&options.interface, DeviceConfig::default()).map_err(refused)?;
+    match options.end.server() {
+        None => serve(&device, &mut Meeting::listen(options.end.port)?),
+        Some(server) => ask(&device, &mut Meeting::with(server, options.end.port)?, options),
+    }
+}
+
+/// What an end is made of: a message leaves from the first bytes and arrives behind them.
+struct Parts {
+    region: MemoryRegion,
+    queue: CompletionQueue,
+    qps: Vec<QueuePair>,
+}
+
+impl Parts {
+    fn new(
+        device: &Device,
+        channel: Option<&CompletionChannel>,
+        meeting: &mut Meeting,
+    ) -> Result<Self, Failure> {
+        let pd = device.alloc_pd().map_err(refused)?;
+        let region = pd.register(4096, AccessFlags::LOCAL_WRITE).map_err(refused)?;
+        let queue = device.create_cq(2 * DEPTH as usize, channel).map_err(refused)?;
+        let builder = pd.queue_pair(&queue, &queue).max_send_wr(DEPTH).max_recv_wr(DEPTH);
+        let parts = Self { region, queue, qps: vec![builder.build().map_err(refused)?] };
+        twins::connect(&parts.qps, meeting)?;
+        for _ in 0..DEPTH {
+            parts.post_receive()?;
+        }
+        Ok(parts)
+    }
+
+    fn post_receive(&self) -> Result<(), Failure> {
+        let place = self.region.sge(LEN..2 * LEN).map_err(refused)?;
+        self.qps[0].post_recv([RecvWork::new(RECEIVED, [place])]).map_err(refused)
+    }
+
+    fn send(&self) -> Result<(), Failure> {
+        let message = self.region.sge(..LEN).map_err(refused)?;
+        let work = SendWork::new(SENT, SendOperation::send(), [message]);
+        self.qps[0].post_send([work]).map_err(refused)
+    }
+
+    /// Takes what is complete; returns how many messages have come.
+    fn take(&self) -> Result<u32, Failure> {
+        let (mut completions, mut messages) = (Vec::with_capacity(2 * DEPTH as usize), 0);
+        while self.queue.poll(&mut completions, 2 * DEPTH as usize) > 0 {
+            for completion in completions.drain(..) {
+                if completion.status != CompletionStatus::Success {
+                    return Err(Failure::told(format!("a message failed: {completion:?}")));
+                }
+                if completion.work_id == RECEIVED {
+                    messages += 1;
+                    self.post_receive()?;
+                }
+            }
+        }
+        Ok(messages)
+    }
+}
+
+fn serve(device: &Device, meeting: &mut Meeting) -> Result<Value, Failure> {
+    let channel = device.create_completion_channel().map_err(refused)?;
+    let parts = Parts::new(device, Some(&channel), meeting)?;
+    parts.queue.arm(false);
+    meeting.send(&0_u32)?;
+    let mut answered = 0_u64;
+    while !meeting.has_news() {
+        // Long beside a pause, so that this does not keep the device awake.
+        channel.wait(Some(LOOK)).map_err(refused)?;
+        parts.queue.arm(false);
+        for _ in 0..parts.take()? {
+            parts.send()?;
+            answered += 1;
+        }
+    }
+    Ok(json!({ "answered": answered }))
+}
+
+fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Value, Failure> {
+    let parts = Parts::new(device, None, meeting)?;
+    let _: u32 = meeting.receive()?;
+    let mut times = Histogram::new();
+    let started = Instant::now();
+    let measuring = started + Duration::from_secs_f64(WARM_UP);
+    let end = measuring + Duration::from_secs_f64(options.end.seconds);
+    while Instant::now() < end {
+        thread::sleep(Duration::from_micros(options.pause));
+        let sent = Instant::now();
+        parts.send()?;
+        while parts.take()? == 0 {
+            if sent.elapsed() > PATIENCE {
+                return Err(Failure::told("no answer came within a second"));
+            }
+        }
+        if sent >= measuring {
+            times.add(sent.elapsed());
+        }
+    }
+    meeting.send(&0_u32)?;
+    Ok(times.report())
+}
+
+const DEPTH: u32 = 4;
+const LEN: usize = 8;
+const RECEIVED: u64 = 1;
+const SENT: u64 = 2;
+const LOOK: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
