@@ -161,6 +161,7 @@ impl Running {
                 // Both pipes are closed: it ends, or its last child has.
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
+                    self.ask_to_end();
                     let seconds = patience.as_secs_f32();
                     return Err(format!("{} did not end within {seconds:.0} s", self.name));
                 }
@@ -172,6 +173,18 @@ impl Running {
             return Ok(said);
         }
         Err(complaint(&self.name, status, &String::from_utf8_lossy(&complained), &said))
+    }
+}
+
+impl Running {
+    /// Lets it end what it has started elsewhere, as `mpirun` does; dropping it then ends it.
+    fn ask_to_end(&mut self) {
+        let id = self.child.id().to_string();
+        let asked = Command::new("kill").args(["-TERM", &id]).status();
+        let deadline = Instant::now() + TO_END;
+        while asked.is_ok() && !self.has_ended() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

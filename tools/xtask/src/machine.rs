@@ -48,8 +48,13 @@ pub(crate) fn may_make_taps() -> Result<()> {
 }
 
 /// Debian packages of the programs that start, or look at, what the tests of tier 1 make.
-const NETWORK_TOOLS: &[(&str, &str)] =
-    &[("mpirun", "openmpi-bin"), ("tshark", "tshark"), ("chromium", "chromium")];
+const NETWORK_TOOLS: &[(&str, &str)] = &[
+    ("mpirun", "openmpi-bin"),
+    ("tshark", "tshark"),
+    ("chromium", "chromium"),
+    ("nft", "nftables"),
+    ("ethtool", "ethtool"),
+];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
 ///

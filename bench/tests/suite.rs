@@ -1,0 +1,96 @@
+//! Rows on real networks (tier 1): who plays when, and what becomes of those who fail.
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use roce_bench::report::{Figure, Target, Verdict};
+use roce_bench::suite::{
+    Contestant, Launch, LossOf, Network, Pace, Row, Running, Tools, Wire, play, together,
+};
+
+const PACE: Pace = Pace { rounds: 3, seconds: 0.1, quick: true, realtime: false };
+
+fn row(wire: Wire, contestants: Vec<Contestant>) -> Row {
+    let (title, axis, notes) = ("a row".to_owned(), None, Vec::new());
+    let targets = vec![Target::beside("good", Figure::Gbits, "bad").at_least(1.0)];
+    Row { name: "row", title, wire, axis, contestants, targets, notes }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
+    let turns = Arc::new(Mutex::new(String::new()));
+    let note = |letter: char| {
+        let turns = Arc::clone(&turns);
+        move || turns.lock().unwrap().push(letter)
+    };
+    let (good, bad) = (note('A'), note('B'));
+    let contestants = vec![
+        Contestant::new("good", "good", &[], move |_| {
+            good();
+            Ok([(Figure::Gbits, 1.0)].into())
+        }),
+        Contestant::new("bad", "bad", &[], move |_| {
+            bad();
+            Err("no luck".to_owned())
+        }),
+        Contestant::new("absent", "absent", &["roce"], |_| panic!("it is not there")),
+    ];
+    let row = row(Wire::Cable { mtu: 1500 }, contestants);
+    let result = play(&row, &Tools::find(Path::new("/nowhere")), PACE, &mut |_| {});
+    // Twice is enough to know that it never plays.
+    assert_eq!(*turns.lock().unwrap(), "ABABA");
+    assert_eq!(result.contestant("good").unwrap().count(), (3, 0));
+    assert_eq!(result.contestant("bad").unwrap().count(), (2, 2));
+    let absent = result.contestant("absent").unwrap();
+    assert_eq!(absent.missing.as_deref(), Some("roce is not built"));
+    let verdict = row.targets[0].judge(&result).verdict;
+    assert_eq!(verdict, Verdict::NotJudged("bad failed".to_owned()));
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_that_does_not_end_is_ended() {
+    let network = Network::make(Wire::Cable { mtu: 1500 }).unwrap();
+    let started = Instant::now();
+    let running = Running::start(network.host(0), &Launch::new("sleep").arg("100")).unwrap();
+    let id = running.id();
+    let why = running.finish(Duration::from_millis(50)).unwrap_err();
+    assert_eq!(why, "sleep did not end within 0 s");
+    assert!(started.elapsed() < Duration::from_secs(50));
+    assert!(!Path::new(&format!("/proc/{id}")).exists());
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_server_that_fails_is_quoted_before_its_client_starts() {
+    let network = Network::make(Wire::Cable { mtu: 1500 }).unwrap();
+    let server = Launch::new("sh").args(["-c", "echo no such device >&2; exit 3"]);
+    let client = Launch::new("sh").args(["-c", "echo must not run; exit 4"]);
+    let ends = ((network.host(1), &server), (network.host(0), &client));
+    let why = together(ends.0, 7, ends.1, Duration::from_secs(5)).unwrap_err();
+    assert_eq!(why, "sh: no such device (exit status: 3)");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_wire_loses_what_it_is_told_to_lose() {
+    let tools = Tools::find(Path::new("/nowhere"));
+    for (of, one_in, arrives) in [
+        (LossOf::Frames, 1, false),
+        (LossOf::Packets, 1, false),
+        (LossOf::Frames, u32::MAX, true),
+        (LossOf::Packets, u32::MAX, true),
+    ] {
+        let wire = Wire::Lossy { mtu: 1500, one_in, of };
+        assert_eq!(tools.lacks(wire.needs()), None);
+        let network = Network::make(wire).unwrap();
+        let listener = network.host(1).run(|| std::net::TcpListener::bind("10.99.0.2:7").unwrap());
+        let address = listener.local_addr().unwrap();
+        let patience = Duration::from_millis(500);
+        let connected = network.host(0).run(|| TcpStream::connect_timeout(&address, patience));
+        assert_eq!(connected.is_ok(), arrives, "{of:?} {one_in}: {connected:?}");
+    }
+}
