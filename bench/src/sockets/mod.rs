@@ -138,5 +138,17 @@ fn is_timeout(error: &io::Error) -> bool {
     )
 }
 
+/// For `map_err`: a send or a receive failed, most likely because the other end is gone.
+fn broken(doing: &'static str) -> impl FnOnce(io::Error) -> Failure {
+    move |error| match error.kind() {
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::BrokenPipe => Failure::told(format!(
+            "the other end is gone ({error}): see what it wrote to its standard error"
+        )),
+        _ => Failure::doing(doing)(error),
+    }
+}
+
 /// How long the other end may take to connect.
 const PATIENCE: Duration = Duration::from_secs(20);

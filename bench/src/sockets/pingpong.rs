@@ -13,7 +13,7 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Kind, Link, MESSAGE_LEN, is_timeout};
+use super::{Kind, Link, MESSAGE_LEN, broken, is_timeout};
 use crate::histogram::Histogram;
 use crate::meeting::Meeting;
 use crate::program::{End, Failure, WARM_UP};
@@ -137,7 +137,7 @@ fn send(link: &Link) -> Result<(), Failure> {
         // What one UDP socket refuses now is asked for again.
         Ok(_) => Ok(()),
         Err(error) if is_timeout(&error) => Ok(()),
-        Err(error) => Err(Failure::doing("sending a message")(error)),
+        Err(error) => Err(broken("sending a message")(error)),
     }
 }
 
@@ -158,7 +158,7 @@ fn receive(link: &Link, wait: Wait) -> Result<Received, Failure> {
             Err(error) if !is_timeout(&error) => {
                 return match error.kind() {
                     io::ErrorKind::ConnectionReset => Ok(Received::End),
-                    _ => Err(Failure::doing("receiving a message")(error)),
+                    _ => Err(broken("receiving a message")(error)),
                 };
             }
             Err(_) if wait == Wait::Block => return Ok(Received::Nothing),

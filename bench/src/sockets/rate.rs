@@ -16,7 +16,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Kind, Link, MESSAGE_LEN, is_timeout};
+use super::{Kind, Link, MESSAGE_LEN, broken, is_timeout};
 use crate::meeting::Meeting;
 use crate::program::{End, Failure, WARM_UP};
 use crate::window::Window;
@@ -100,7 +100,7 @@ fn send(link: &Link, seconds: f64) -> Result<u64, Failure> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A queue on the way is full: the message is lost, as datagrams are.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => break,
-                Err(error) => return Err(Failure::doing("sending a message")(error)),
+                Err(error) => return Err(broken("sending a message")(error)),
             }
         }
         sent += 1;
@@ -126,7 +126,7 @@ fn count(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Valu
                 }
             }
             Err(error) if !is_timeout(&error) => {
-                return Err(Failure::doing("receiving messages")(error));
+                return Err(broken("receiving messages")(error));
             }
             Err(_) if meeting.has_news() => break,
             Err(_) if last.elapsed() > SILENCE => {

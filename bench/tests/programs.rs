@@ -1,0 +1,182 @@
+//! The small programs between two hosts on a cable (tier 1).
+
+use std::error::Error;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use roce_netlab::{Host, Lab, Link};
+use serde_json::Value;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
+    let (server, client) = cable()?;
+    for more in [&["--working-set", "1M"][..], &["--no-icrc"], &["--train", "1"]] {
+        let options = [&["--payload", "1024", "--mtu", "1500"], more].concat();
+        let (there, here) = both(&server, &client, TRAINS, &options)?;
+        assert_eq!(there["packets"], here["packets"], "{here}");
+        assert_eq!(here["bad_icrc"], 0, "{here}");
+        assert!(here["packets"].as_u64() > Some(0) && here["gbits"].as_f64() > Some(0.0), "{here}");
+        assert!(here["sent_packets"].as_u64() >= here["packets"].as_u64(), "{here}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn times_are_ordered_and_every_question_is_answered() -> Outcome {
+    let (server, client) = cable()?;
+    let cases: [(&str, &[&str]); 5] = [
+        (PINGPONG, &[]),
+        (SOCKETS_PINGPONG, &["--kind", "tcp", "--wait", "spin"]),
+        (SOCKETS_PINGPONG, &["--kind", "tcp", "--wait", "block"]),
+        (SOCKETS_PINGPONG, &["--kind", "udp", "--wait", "spin"]),
+        (SOCKETS_PINGPONG, &["--kind", "udp", "--wait", "block"]),
+    ];
+    for (program, options) in cases {
+        let (there, here) = both(&server, &client, program, options)?;
+        assert_eq!(there, here);
+        let times: Option<Vec<f64>> = ["min", "p50", "p99", "p999", "max"]
+            .map(|name| here[name].as_f64())
+            .into_iter()
+            .collect();
+        let times = times.ok_or_else(|| here.to_string())?;
+        assert!(times.is_sorted() && times[0] > 0.0 && here["lost"] == 0, "{here}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn small_messages_are_counted_where_they_arrive() -> Outcome {
+    let (server, client) = cable()?;
+    for options in [&["--kind", "tcp"][..], &["--kind", "tcp", "--nodelay"], &["--kind", "udp"]] {
+        let (there, here) = both(&server, &client, SOCKETS_RATE, options)?;
+        assert_eq!(there["messages"], here["messages"]);
+        assert!(here["messages"].as_u64() > Some(0), "{here}");
+        assert!(here["messages"].as_u64() <= here["sent_messages"].as_u64(), "{here}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
+    let (server, client) = cable()?;
+    for (program, raw) in [
+        (TRAINS, &["--interface", "eth0", "--payload", "1024"][..]),
+        (PINGPONG, &["--interface", "eth0"]),
+        (SOCKETS_PINGPONG, &[]),
+        (SOCKETS_RATE, &[]),
+    ] {
+        for listener_dies in [false, true] {
+            let mut there = start(&server, program, &[&["--listen"], raw].concat())?;
+            let long = [&["--to", SERVER, "--seconds", "60"], raw].concat();
+            let mut here = start(&client, program, &long)?;
+            // The meeting is over when the listener has gone from its port.
+            let met = wait_until(|| server.run(|| !has_listener() && has_connection()));
+            if let Err(error) = met {
+                here.kill()?;
+                there.kill()?;
+                let told = [here.wait_with_output()?, there.wait_with_output()?];
+                return Err(format!("{program}: {error}: {told:?}").into());
+            }
+            let (victim, survivor) =
+                if listener_dies { (&mut there, here) } else { (&mut here, there) };
+            victim.kill()?;
+            victim.wait()?;
+            let output = survivor.wait_with_output()?;
+            let told = String::from_utf8(output.stderr)?;
+            assert_eq!(output.status.code(), Some(1), "{program}: {told}");
+            assert!(told.lines().count() == 1 && told.contains("the other end"), "{told}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn the_server_tells_the_client_why_it_cannot() -> Outcome {
+    let (server, client) = cable()?;
+    let there = start(&server, TRAINS, &["--listen", "--interface", "eth7"])?;
+    let here =
+        start(&client, TRAINS, &["--to", SERVER, "--interface", "eth0", "--payload", "1024"])?;
+    for output in [here.wait_with_output()?, there.wait_with_output()?] {
+        let told = String::from_utf8(output.stderr)?;
+        assert!(output.status.code() == Some(1) && told.contains("no interface eth7"), "{told}");
+    }
+    Ok(())
+}
+
+fn cable() -> Outcome<(Host, Host)> {
+    let lab = Lab::new()?;
+    let (server, client) = (lab.host("server")?, lab.host("client")?);
+    lab.veth((&server, "eth0"), (&client, "eth0"), Link { mtu: 1500 })?;
+    server.address("eth0", format!("{SERVER}/24").parse()?)?;
+    client.address("eth0", "10.0.0.2/24".parse()?)?;
+    Ok((server, client))
+}
+
+/// A short run of both ends with the same options; what the server and the client printed.
+fn both(server: &Host, client: &Host, program: &str, options: &[&str]) -> Outcome<(Value, Value)> {
+    let interface: &[&str] =
+        if program == TRAINS || program == PINGPONG { &["--interface", "eth0"] } else { &[] };
+    let there = start(server, program, &[&["--listen"], interface, options].concat())?;
+    let short = ["--to", SERVER, "--seconds", "0.1"];
+    let here = start(client, program, &[&short, interface, options].concat())?;
+    let here = here.wait_with_output()?;
+    Ok((object(&there.wait_with_output()?)?, object(&here)?))
+}
+
+fn start(host: &Host, program: &str, options: &[&str]) -> Outcome<Child> {
+    let mut command = Command::new(program);
+    command.args(options).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Ok(host.spawn(command)?)
+}
+
+/// The one line of JSON that a program prints.
+fn object(output: &Output) -> Outcome<Value> {
+    let told = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || text.lines().count() != 1 {
+        return Err(format!("{}: {text}{told}", output.status).into());
+    }
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// Whether anybody listens at the programs' port in this thread's namespace.
+fn has_listener() -> bool {
+    tcp_states().contains(&"0A".to_owned())
+}
+
+/// Whether there is a connection at the programs' port in this thread's namespace.
+fn has_connection() -> bool {
+    tcp_states().contains(&"01".to_owned())
+}
+
+/// The states, in the kernel's numbers, of the sockets at the programs' port.
+fn tcp_states() -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap_or_default();
+    let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let at_port = rows.filter(|row| row.get(1).is_some_and(|local| local.ends_with(":BB27")));
+    at_port.filter_map(|row| row.get(3).map(|state| (*state).to_owned())).collect()
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        if Instant::now() > deadline {
+            return Err("the two ends did not meet".into());
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+const SERVER: &str = "10.0.0.1";
+const TRAINS: &str = env!("CARGO_BIN_EXE_raw_trains");
+const PINGPONG: &str = env!("CARGO_BIN_EXE_raw_pingpong");
+const SOCKETS_PINGPONG: &str = env!("CARGO_BIN_EXE_sockets_pingpong");
+const SOCKETS_RATE: &str = env!("CARGO_BIN_EXE_sockets_rate");
