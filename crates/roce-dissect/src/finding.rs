@@ -126,6 +126,15 @@ pub enum Finding {
         /// How far beyond the last packet sent.
         ahead: u32,
     },
+    /// The message sequence number is not the count of messages that the responder has done with.
+    MessageCount {
+        /// As it stands.
+        msn: u32,
+        /// The least that it should be.
+        first: u32,
+        /// The most, which is the same where nothing else was under way.
+        last: u32,
+    },
     /// It answers no request that was seen.
     Unrequested,
     /// Requests were outstanding, and nothing was seen for long.
@@ -234,6 +243,7 @@ impl Finding {
             Self::Rnr(_) => "rnr",
             Self::ReservedSyndrome(_) => "reserved_syndrome",
             Self::GhostAck { .. } => "ghost_ack",
+            Self::MessageCount { .. } => "message_count",
             Self::Unrequested => "unrequested",
             Self::Stall(_) => "stall",
             Self::CongestionMarked => "congestion_marked",
@@ -301,6 +311,12 @@ impl fmt::Display for Finding {
             Self::ReservedSyndrome(byte) => write!(f, "reserved syndrome {byte:#04x}"),
             Self::GhostAck { ahead } => {
                 write!(f, "acknowledges what was never sent, {ahead} ahead")
+            }
+            Self::MessageCount { msn, first, last } if first == last => {
+                write!(f, "counts {msn} messages, expected {first}")
+            }
+            Self::MessageCount { msn, first, last } => {
+                write!(f, "counts {msn} messages, expected {first} to {last}")
             }
             Self::Unrequested => f.write_str("answers no request seen"),
             Self::Stall(long) => write!(f, "after a stall of {}", Short(long)),

@@ -29,7 +29,8 @@ fn connections(frames: &[Vec<u8>]) -> Vec<Connection> {
 
 #[test]
 fn packets_in_order_with_their_answers_give_no_trouble() {
-    let frames = [send(0xff_ffff), tell(ack(0xff_ffff), &[]), send(0), tell(ack(0), &[])];
+    let second = tell(counting(ack(0), 2), &[]);
+    let frames = [send(0xff_ffff), tell(ack(0xff_ffff), &[]), send(0), second];
     assert_eq!(found(&frames), vec![[""; 0]; 4]);
     let [connection] = connections(&frames)[..] else { panic!() };
     assert_eq!(connection.a.qp, Qpn::new(REQUESTER));

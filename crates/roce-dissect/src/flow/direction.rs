@@ -162,9 +162,9 @@ impl Direction {
                 self.counts.good_bytes += new.unwrap_or(0);
                 new.is_some()
             }
-            Operation::AtomicAck => requests.atomic_answer(psn, time, findings),
+            Operation::AtomicAck => requests.atomic_answer(headers, time, findings),
             _ => {
-                requests.acknowledge(psn, time, findings);
+                requests.acknowledge(headers, time, findings);
                 true
             }
         };

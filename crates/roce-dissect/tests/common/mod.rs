@@ -97,6 +97,12 @@ pub fn ack(psn: u32) -> Headers {
     answer(opcode::RC_ACKNOWLEDGE, psn, Syndrome::from_byte(0x1f))
 }
 
+/// The same answer, of a responder that has done with so many messages.
+pub fn counting(answer: Headers, msn: u32) -> Headers {
+    let aeth = answer.aeth.map(|aeth| Aeth { msn, ..aeth });
+    Headers { aeth, ..answer }
+}
+
 pub fn nak(psn: u32, code: NakCode) -> Headers {
     answer(opcode::RC_ACKNOWLEDGE, psn, Syndrome::Nak(code))
 }

@@ -1,0 +1,183 @@
+//! What answers say of the requests.
+
+use std::time::Duration;
+
+use roce_wire::{Headers, Operation, Psn};
+
+use super::message::{Open, check_payload};
+use super::pending::{Kind, Pending};
+use super::{Expected, Requests, later};
+use crate::{Finding, RawFrame, Roce, Timestamp};
+
+/// What is done with, by an answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retired {
+    /// Since the last request was sent, where that is a round trip.
+    after: Option<Duration>,
+    /// As in [`Pending::messages`].
+    messages: Option<u32>,
+}
+
+impl Requests {
+    /// An acknowledgement of everything up to its PSN.
+    pub(crate) fn acknowledge(
+        &mut self,
+        headers: &Headers,
+        time: Timestamp,
+        findings: &mut Vec<Finding>,
+    ) {
+        let psn = headers.bth.psn;
+        let ahead = psn.distance_from(self.sent);
+        if ahead >= 0 {
+            findings.push(Finding::GhostAck { ahead: ahead as u32 + 1 });
+            return;
+        }
+        let packets = psn.advanced_by(1).distance_from(self.unacked);
+        if packets <= 0 {
+            return;
+        }
+        let Retired { after, messages } = self.retire(psn, time);
+        findings.push(Finding::Acknowledges { packets: packets as u32, after });
+        // The receiver has what the capture missed.
+        if let Expected::Psn(expected) = self.expected
+            && psn.distance_from(expected) >= 0
+        {
+            self.expected = Expected::Psn(psn.advanced_by(1));
+            self.gap_told = false;
+            self.open = Open::Unknown;
+            self.forget_count();
+        }
+        self.check_count(headers, messages, findings);
+    }
+
+    /// The receiver refused `psn`, and has everything before it.
+    pub(crate) fn refuse(&mut self, psn: Psn, time: Timestamp) {
+        if psn.distance_from(self.unacked) < 0 || psn.distance_from(self.sent) > 0 {
+            return;
+        }
+        if psn != self.unacked {
+            self.retire(psn.previous(), time);
+        }
+        for pending in &mut self.pending {
+            pending.clean = false;
+        }
+        if self.expected() != Some(psn) {
+            self.expected = Expected::Psn(psn);
+            self.open = Open::Unknown;
+            self.forget_count();
+        }
+        self.gap_told = true;
+    }
+
+    /// Everything up to `psn` is done.
+    fn retire(&mut self, psn: Psn, time: Timestamp) -> Retired {
+        self.unacked = later(self.unacked, psn.advanced_by(1));
+        let mut done = Retired::default();
+        self.pending.retain(|pending| {
+            let retired = psn.distance_from(pending.last()) >= 0 && !pending.is_answered_by_data();
+            if retired && pending.last() == psn {
+                done.messages = pending.messages;
+                if pending.clean {
+                    done.after = Some(time.since(pending.time));
+                }
+            }
+            !retired
+        });
+        if let Some(after) = done.after {
+            self.round_trips.get_or_insert_default().add(after);
+        }
+        done
+    }
+
+    /// Has the responder counted as many messages as it should? It has done with `least` of those
+    /// that were seen, if that is known, and has not seen more.
+    fn check_count(&mut self, headers: &Headers, least: Option<u32>, findings: &mut Vec<Finding>) {
+        // Behind a gap, the responder may have what the capture has not.
+        if let (Some(aeth), false) = (headers.aeth, self.gap_told) {
+            self.count.check(aeth.msn, least.unwrap_or(0), findings);
+        }
+    }
+
+    /// An answer to an atomic; true where it was asked for.
+    pub(crate) fn atomic_answer(
+        &mut self,
+        headers: &Headers,
+        time: Timestamp,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
+        let psn = headers.bth.psn;
+        let is_it =
+            |pending: &Pending| pending.first == psn && matches!(pending.kind, Kind::Atomic);
+        let Some(at) = self.pending.iter().position(is_it) else { return false };
+        let Some(pending) = self.pending.remove(at) else { return false };
+        self.answered(&pending, time, findings);
+        self.retire(psn, time);
+        self.check_count(headers, pending.messages, findings);
+        true
+    }
+
+    fn answered(&mut self, pending: &Pending, time: Timestamp, findings: &mut Vec<Finding>) {
+        let after = time.since(pending.time);
+        findings.push(Finding::Answers { request: pending.number, after });
+        if pending.clean {
+            self.round_trips.get_or_insert_default().add(after);
+        }
+    }
+
+    /// A packet of an answer to a READ; the bytes that are new, or `None` where it was not asked
+    /// for.
+    pub(crate) fn read_answer(
+        &mut self,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        headers: &Headers,
+        findings: &mut Vec<Finding>,
+    ) -> Option<u64> {
+        let (psn, position) = (headers.bth.psn, headers.bth.opcode.shape().position);
+        check_payload(&mut self.mtu, position, roce.payload_len, findings);
+        // The latest first: a READ that was asked for again answers as the newer.
+        let at = self.pending.iter().rposition(|pending| pending.may_read(psn, self.mtu))?;
+        let mut pending = self.pending[at];
+        let Kind::Read { len, next, bytes, responses } = &mut pending.kind else { return None };
+        let distance = psn.distance_from(*next);
+        if distance > 0 {
+            let (expected, missing) = (*next, distance as u32);
+            findings.push(Finding::Gap { expected, missing });
+        } else if distance < 0 {
+            findings.push(Finding::Duplicate { behind: distance.unsigned_abs() });
+            return Some(0);
+        }
+        let first_answer = *responses == 0;
+        *responses += 1;
+        *bytes += roce.payload_len as u64;
+        *next = psn.advanced_by(1);
+        let (bytes, len, responses) = (*bytes, u64::from(*len), *responses);
+        self.pending[at] = pending;
+        if first_answer {
+            self.answered(&pending, frame.time, findings);
+        }
+        self.retire(psn, frame.time);
+        self.sent = later(self.sent, psn.advanced_by(1));
+        if let (Expected::BehindRead { first, len }, Some(mtu)) = (self.expected, self.mtu) {
+            let span = len.div_ceil(mtu.into()).max(1);
+            self.expected = Expected::Psn(first.advanced_by(span));
+            self.sent = later(self.sent, first.advanced_by(span));
+        }
+        self.check_count(headers, pending.messages, findings);
+        if position.is_last() {
+            let took = frame.time.since(pending.time);
+            let operation = Operation::ReadResponse;
+            if responses > 1 {
+                let packets = responses;
+                findings.push(Finding::MessageEnd { operation, bytes, packets, took });
+            }
+            if bytes != len && distance == 0 {
+                findings.push(Finding::MessageLength { promised: len, carried: bytes });
+            }
+            if let Some(at) = self.pending.iter().rposition(|p| p.first == pending.first) {
+                self.pending.remove(at);
+            }
+        }
+        Some(roce.payload_len as u64)
+    }
+}

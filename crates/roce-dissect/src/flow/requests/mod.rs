@@ -1,0 +1,305 @@
+//! The requests that one queue pair sends to another, and what became of them.
+
+mod answers;
+mod count;
+mod message;
+mod pending;
+
+use std::collections::VecDeque;
+
+use roce_wire::{Headers, Opcode, Operation, PathMtu, Psn, Service, Shape};
+
+use self::count::MessageCount;
+use self::message::{Open, check_payload};
+use self::pending::{Kind, Pending};
+use super::histogram::Histogram;
+use crate::{Finding, RawFrame, Roce};
+
+/// What a receiver of requests has seen, as far as the capture tells, and what waits for answers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requests {
+    pub(crate) mtu: Option<u16>,
+    expected: Expected,
+    /// Behind the last PSN that was ever sent.
+    pub(crate) sent: Psn,
+    /// The oldest PSN that is not acknowledged.
+    pub(crate) unacked: Psn,
+    /// A gap was seen, or the receiver said so: it will not say so again.
+    gap_told: bool,
+    open: Open,
+    pub(crate) pending: VecDeque<Pending>,
+    pub(crate) round_trips: Option<Histogram>,
+    pub(crate) messages: u64,
+    count: MessageCount,
+}
+
+/// What the receiver expects of the next request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Expected {
+    #[default]
+    Unknown,
+    Psn(Psn),
+    /// A READ whose answer takes an unknown number of PSNs, since the path MTU is not known yet.
+    BehindRead {
+        first: Psn,
+        len: u32,
+    },
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    /// Bytes of payload that are new to the receiver.
+    pub(crate) bytes: u64,
+    /// It had been sent before.
+    pub(crate) again: bool,
+}
+
+impl Requests {
+    pub(crate) fn expected(&self) -> Option<Psn> {
+        match self.expected {
+            Expected::Psn(psn) => Some(psn),
+            _ => None,
+        }
+    }
+
+    pub(crate) const fn open_opcode(&self) -> Option<Opcode> {
+        self.open.opcode()
+    }
+
+    pub(crate) const fn gap_told(&self) -> bool {
+        self.gap_told
+    }
+
+    /// Has any request been seen?
+    pub(crate) fn is_known(&self) -> bool {
+        self.expected != Expected::Unknown
+    }
+
+    /// Connection management said where the sequence begins.
+    pub(crate) fn begin_at(&mut self, psn: Psn, mtu: Option<PathMtu>) {
+        if self.is_known() {
+            return;
+        }
+        self.expected = Expected::Psn(psn);
+        (self.sent, self.unacked) = (psn, psn);
+        self.open = Open::None;
+        self.mtu = mtu.map(|mtu| mtu.bytes() as u16).or(self.mtu);
+        self.count.begin();
+    }
+
+    /// Could `psn` be that of an answer to something outstanding?
+    pub(crate) fn may_answer(&self, psn: Psn) -> bool {
+        self.is_known() && psn.distance_from(self.unacked) >= 0 && psn.distance_from(self.sent) < 0
+    }
+
+    /// A request came.
+    pub(crate) fn request(
+        &mut self,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        headers: &Headers,
+        findings: &mut Vec<Finding>,
+    ) -> Taken {
+        let (psn, shape) = (headers.bth.psn, headers.bth.opcode.shape());
+        self.settle(psn, findings);
+        let Expected::Psn(expected) = self.expected else { return Taken::default() };
+        let distance = psn.distance_from(expected);
+        let sent_before = psn.distance_from(self.sent) < 0;
+        if distance > 0 {
+            self.note_gap(expected, distance as u32, findings);
+            if sent_before {
+                findings.push(Finding::Retransmission);
+            } else {
+                self.sent = psn.advanced_by(self.span(headers).unwrap_or(1));
+            }
+            if shape.service == Service::Uc {
+                self.resume_unreliable(psn, shape, findings);
+                let bytes = self.take(frame, roce, headers, findings);
+                return Taken { bytes, again: false };
+            }
+            // The receiver drops it: it has to come again.
+            return Taken { bytes: 0, again: sent_before };
+        }
+        if distance < 0 {
+            findings.push(Finding::Duplicate { behind: distance.unsigned_abs() });
+            self.repeat(frame, headers);
+            return Taken { bytes: 0, again: true };
+        }
+        if sent_before {
+            findings.push(Finding::Retransmission);
+            for pending in self.pending.iter_mut().filter(|pending| pending.covers(psn)) {
+                pending.clean = false;
+            }
+        }
+        let bytes = self.take(frame, roce, headers, findings);
+        Taken { bytes, again: sent_before }
+    }
+
+    /// Finds out what is expected where that is not known.
+    fn settle(&mut self, psn: Psn, findings: &mut Vec<Finding>) {
+        match self.expected {
+            Expected::Unknown => {
+                findings.push(Finding::Joined);
+                self.restart(psn);
+            }
+            Expected::BehindRead { first, len } => {
+                let fits = |mtu: &PathMtu| {
+                    first.advanced_by(len.div_ceil(mtu.bytes() as u32).max(1)) == psn
+                };
+                let distance = psn.distance_from(first);
+                if let Some(mtu) = PathMtu::ALL.iter().find(|mtu| fits(mtu)) {
+                    self.mtu = Some(mtu.bytes() as u16);
+                    self.expected = Expected::Psn(psn);
+                } else {
+                    let next = if distance <= 0 { first.advanced_by(1) } else { psn };
+                    self.expected = Expected::Psn(next);
+                    self.forget_count();
+                }
+                self.sent = later(self.sent, psn);
+            }
+            Expected::Psn(expected) => {
+                // So far away is another life of the same queue pair number.
+                let distance = psn.distance_from(expected).unsigned_abs();
+                if distance > FARTHEST {
+                    findings.push(Finding::Joined);
+                    self.restart(psn);
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, psn: Psn) {
+        self.expected = Expected::Psn(psn);
+        (self.sent, self.unacked) = (psn, psn);
+        self.open = Open::Unknown;
+        self.gap_told = false;
+        self.pending.clear();
+        self.count = MessageCount::default();
+    }
+
+    /// It is not known any more which messages the responder has counted.
+    fn forget_count(&mut self) {
+        self.count = MessageCount::default();
+        for pending in &mut self.pending {
+            pending.messages = None;
+        }
+    }
+
+    fn note_gap(&mut self, expected: Psn, missing: u32, findings: &mut Vec<Finding>) {
+        findings.push(match self.gap_told {
+            false => Finding::Gap { expected, missing },
+            true => Finding::BehindGap { expected },
+        });
+        self.gap_told = true;
+    }
+
+    /// An unreliable connection goes on behind a gap, and loses the message that had one.
+    fn resume_unreliable(&mut self, psn: Psn, shape: Shape, findings: &mut Vec<Finding>) {
+        if !shape.position.is_first() || matches!(self.open, Open::Message(_)) {
+            findings.push(Finding::MessageLost);
+        }
+        self.open = if shape.position.is_first() { Open::None } else { Open::Unknown };
+        self.expected = Expected::Psn(psn);
+        self.gap_told = false;
+    }
+
+    /// The receiver takes it: it is what was expected.
+    fn take(
+        &mut self,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        headers: &Headers,
+        findings: &mut Vec<Finding>,
+    ) -> u64 {
+        let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
+        let shape = opcode.shape();
+        self.gap_told = false;
+        let before = self.open_opcode();
+        let in_sequence = match self.open {
+            Open::Unknown => true,
+            _ => shape.may_follow(before.and_then(Opcode::shape)),
+        };
+        if !in_sequence {
+            findings.push(Finding::OpcodeSequence { before });
+        }
+        let bytes = roce.payload_len as u64;
+        let ends = if shape.carries_payload() {
+            check_payload(&mut self.mtu, shape.position, roce.payload_len, findings);
+            self.open.grow(frame, headers, bytes, findings)
+        } else {
+            self.open = Open::None;
+            true
+        };
+        if ends {
+            self.messages += 1;
+            self.count.add();
+        }
+        let span = self.span(headers);
+        self.note_pending(frame, headers, span);
+        self.expected = match (span, headers.reth) {
+            (Some(span), _) => Expected::Psn(psn.advanced_by(span)),
+            (None, reth) => Expected::BehindRead { first: psn, len: reth.map_or(0, |r| r.len) },
+        };
+        self.sent = later(self.sent, psn.advanced_by(span.unwrap_or(1)));
+        bytes
+    }
+
+    /// PSNs that a request takes; `None` for a READ of unknown path MTU.
+    fn span(&self, headers: &Headers) -> Option<u32> {
+        match (headers.bth.opcode.shape().operation, headers.reth) {
+            (Operation::ReadRequest, Some(reth)) => match self.mtu {
+                Some(mtu) => Some(reth.len.div_ceil(mtu.into()).max(1)),
+                None => (reth.len <= 256).then_some(1),
+            },
+            _ => Some(1),
+        }
+    }
+
+    fn note_pending(&mut self, frame: &RawFrame<'_>, headers: &Headers, packets: Option<u32>) {
+        let Some(kind) = Kind::of(headers) else { return };
+        if self.pending.len() == MOST_PENDING {
+            self.pending.pop_front();
+        }
+        let first = headers.bth.psn;
+        let clean = first.distance_from(self.sent) >= 0 || self.sent == first;
+        let messages = match kind {
+            // Some count a READ when it comes, others when its last answer goes.
+            Kind::Read { .. } => self.count.seen_before(1),
+            _ => self.count.seen_before(0),
+        };
+        let (number, time, messages) = (frame.number, frame.time, Some(messages));
+        self.pending.push_back(Pending { first, packets, number, time, clean, messages, kind });
+    }
+
+    /// It came again. A READ may be asked for again from its middle on.
+    fn repeat(&mut self, frame: &RawFrame<'_>, headers: &Headers) {
+        let psn = headers.bth.psn;
+        for pending in self.pending.iter_mut().filter(|pending| pending.covers(psn)) {
+            pending.clean = false;
+        }
+        let answered_anew = matches!(
+            headers.bth.opcode.shape().operation,
+            Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
+        );
+        if answered_anew {
+            self.pending.retain(|pending| pending.first != psn || !pending.is_answered_by_data());
+            let span = self.span(headers);
+            self.note_pending(frame, headers, span);
+            if let Some(last) = self.pending.back_mut() {
+                last.clean = false;
+                last.messages = None;
+            }
+        }
+    }
+}
+
+fn later(a: Psn, b: Psn) -> Psn {
+    if b.distance_from(a) > 0 { b } else { a }
+}
+
+/// Requests that are remembered while they wait for an answer.
+const MOST_PENDING: usize = 128;
+
+/// A jump further than this is no gap: no window is that large.
+const FARTHEST: u32 = 1 << 18;
