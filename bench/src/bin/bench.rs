@@ -4,6 +4,7 @@
 
 use std::error::Error;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -77,13 +78,18 @@ fn run(arguments: &Arguments) -> Outcome {
     } else {
         // Before a thread exists: the kernel moves only a process that has one.
         roce_netlab::enter_user_namespace_if_needed()?;
-        let mut report = measure(arguments, pace, &all)?;
-        if results.is_file() {
-            // Rows of an earlier run stay; the table says of which run each one is.
-            let order: Vec<&str> = all.iter().map(|row| row.name).collect();
-            report.complete_from(report::read_json(&results)?, &order);
-        }
-        report
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        // Rows of an earlier run stay; the table says of which run each one is.
+        let earlier = if results.is_file() { Some(report::read_json(&results)?) } else { None };
+        let order: Vec<&str> = all.iter().map(|row| row.name).collect();
+        measure(arguments, pace, &all, &|report| {
+            let mut report = report.clone();
+            if let Some(earlier) = &earlier {
+                report.complete_from(earlier.clone(), &order);
+            }
+            // After every row: a long run that is ended keeps what it has.
+            report::write_json(&report, &results).map(|()| report)
+        })?
     };
     write(&report, &folder)?;
     let table = report::table(&report);
@@ -91,15 +97,21 @@ fn run(arguments: &Arguments) -> Outcome {
     if arguments.readme {
         let readme = root().join("README.md");
         let page = fs::read_to_string(&readme)?;
-        let page = report::put_between_markers(&page, &table)
+        let page = report::put_between_markers(&page, &report::short_table(&report))
             .ok_or("README.md has no <!-- bench --> with a <!-- /bench --> behind it")?;
         fs::write(&readme, page)?;
     }
     Ok(())
 }
 
-/// Plays the rows that are wanted.
-fn measure(arguments: &Arguments, pace: Pace, all: &[Row]) -> Outcome<Report> {
+/// Plays the rows that are wanted; `keep` gets the report after each, and returns it with what
+/// was there before.
+fn measure(
+    arguments: &Arguments,
+    pace: Pace,
+    all: &[Row],
+    keep: &dyn Fn(&Report) -> io::Result<Report>,
+) -> Outcome<Report> {
     // A whole name means that row alone, the beginning of one all rows that begin so.
     let exists = |name: &str| all.iter().any(|row| row.name == name);
     let means = |only: &String, row: &Row| {
@@ -118,7 +130,18 @@ fn measure(arguments: &Arguments, pace: Pace, all: &[Row]) -> Outcome<Report> {
     };
     let tools = Tools::find(&programs);
     let commit = Commit::of(&root());
-    let mut results = Vec::new();
+    let about = About {
+        date: report::date_and_time(),
+        command: arguments.command.clone().unwrap_or_else(command_line),
+        commit: commit.clone(),
+        machine: Machine::this(),
+        rounds: pace.rounds,
+        seconds: pace.seconds,
+        quick: pace.quick,
+        realtime: pace.realtime,
+    };
+    let mut report = Report { about, peers: tools.peers().to_vec(), rows: Vec::new() };
+    let mut kept = report.clone();
     for row in rows {
         eprintln!("{}: {}; {}", row.name, row.title, row.wire.in_words());
         let began = Instant::now();
@@ -127,19 +150,10 @@ fn measure(arguments: &Arguments, pace: Pace, all: &[Row]) -> Outcome<Report> {
         let day = date.get(..10).unwrap_or(&date);
         result.measured = format!("{day}, commit {}", commit.short());
         eprintln!("  {} took {:.1} s", row.name, began.elapsed().as_secs_f32());
-        results.push(result);
+        report.rows.push(result);
+        kept = keep(&report)?;
     }
-    let about = About {
-        date: report::date_and_time(),
-        command: arguments.command.clone().unwrap_or_else(command_line),
-        commit,
-        machine: Machine::this(),
-        rounds: pace.rounds,
-        seconds: pace.seconds,
-        quick: pace.quick,
-        realtime: pace.realtime,
-    };
-    Ok(Report { about, peers: tools.peers().to_vec(), rows: results })
+    Ok(kept)
 }
 
 /// Writes JSON, table and plots.

@@ -7,22 +7,30 @@ use super::{Figure, Judged, Report, RowResult, Summary, Target, Verdict};
 
 /// The table as Markdown, with what must be known to read it.
 pub fn table(report: &Report) -> String {
-    let mut text = format!("{}\n\n", heading(report));
-    text += HEAD;
+    let mut text =
+        format!("{}\n\n{}\n{}\n\n", heading(report), lines(report, false), score(report));
+    for note in notes(report) {
+        // A String takes everything.
+        let _ = writeln!(text, "- {note}");
+    }
+    text
+}
+
+/// The lines of which something is wanted: what a first page has room for.
+pub fn short_table(report: &Report) -> String {
+    format!("{}\n\n{}\n{}\n", heading(report), lines(report, true), score(report))
+}
+
+fn lines(report: &Report, only_wanted: bool) -> String {
+    let mut text = HEAD.to_owned();
     for row in &report.rows {
         let mut last = String::new();
-        for target in &row.targets {
+        for target in row.targets.iter().filter(|it| !only_wanted || it.bound.is_some()) {
             let what = what(row, target);
             // Said once, not in every line.
             text += &line(row, target, if what == last { "" } else { &what });
             last = what;
         }
-    }
-    text.push('\n');
-    text += &score(report);
-    for note in notes(report) {
-        // A String takes everything.
-        let _ = writeln!(text, "- {note}");
     }
     text
 }
@@ -122,7 +130,7 @@ fn score(report: &Report) -> String {
     if not_judged > 0 {
         let _ = write!(text, ", {not_judged} not measured");
     }
-    text + ".\n\n"
+    text + "."
 }
 
 fn notes(report: &Report) -> Vec<String> {
@@ -179,6 +187,16 @@ mod tests {
             assert!(text.contains(line), "{line}\nis not in\n{text}");
         }
         assert!(!text.contains("parts of different runs"), "{text}");
+    }
+
+    #[test]
+    fn the_short_table_has_what_is_wanted_and_no_more() {
+        let mut report = example::report();
+        report.rows[0].targets.push(Target::alone("roce", Figure::Gbits));
+        let (long, short) = (table(&report), short_table(&report));
+        let count = |text: &str| text.lines().filter(|line| line.starts_with('|')).count();
+        assert_eq!((count(&long), count(&short)), (2 + 4, 2 + 3), "{short}");
+        assert!(short.contains("1 targets met") && !short.contains("\n- "), "{short}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod target;
 pub use figure::{Figure, Figures};
 pub use json::{read_json, write_json};
 pub use machine::{About, Commit, Machine, date_and_time};
-pub use markdown::table;
+pub use markdown::{short_table, table};
 pub use plot::{Axis, Chart, Line, charts};
 pub use readme::put_between_markers;
 pub use statistics::Summary;

@@ -94,7 +94,8 @@ fn chart(row: &RowResult) -> Option<Chart> {
             (!points.is_empty()).then_some(Line { title, colour, dashed, points })
         };
         lines.extend(line(contestant.title.clone(), figure, false));
-        if figure == Figure::MicrosMedian {
+        // Of a level the median says enough.
+        if figure == Figure::MicrosMedian && contestant.points.len() > 1 {
             lines.extend(line(format!("{}, 99 %", contestant.title), Figure::Micros99, true));
         }
     }
@@ -172,6 +173,7 @@ impl Chart {
             .axis_style(INK)
             .label_style((FONT, 14, &INK))
             .x_labels(if ranks { 8 } else { 12 })
+            .y_labels(12)
             .x_label_formatter(&|x| {
                 let whole = x.fract().abs() < 1e-9;
                 if whole { self.axis.tick(*x as u64) } else { String::new() }
@@ -290,11 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn latency_has_its_percentile_beside_it() {
+    fn latency_has_its_percentile_beside_it_but_a_level_has_not() {
         let figures = [(Figure::MicrosMedian, [3.0; 3]), (Figure::Micros99, [9.0; 3])];
         let chart = chart(&curve(&figures)).unwrap();
         let lines: Vec<_> = chart.lines.iter().map(|line| (&*line.title, line.dashed)).collect();
         assert_eq!(lines, [("roce write", false), ("roce write, 99 %", true)]);
+        let mut level = curve(&figures);
+        level.contestants[0].points.truncate(1);
+        assert_eq!(super::chart(&level).unwrap().lines.len(), 1);
     }
 
     #[test]
