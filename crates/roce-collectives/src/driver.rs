@@ -9,14 +9,14 @@ use roce_ring::{
     Workspace,
 };
 use roce_verbs::{
-    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan,
-    SendOperation, SendWork, probes,
+    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan, probes,
 };
 
 use crate::buffer::{Buffer, BufferSlice};
 use crate::control::Control;
 use crate::error::Error;
-use crate::rail::{Lane, Ring};
+use crate::lane::{Lane, Payload};
+use crate::rail::Ring;
 use crate::steps::{Clock, Steps};
 use crate::timeline::Log;
 
@@ -64,6 +64,7 @@ pub(crate) struct Driver {
     pub(crate) steps: Steps,
     pub(crate) clock: Clock,
     pub(crate) log: Log,
+    scratch_whole: BufferSlice,
     workspace: Workspace,
     completions: Vec<Completion>,
     /// When the messages came that were not consumed yet, for each lane.
@@ -78,6 +79,8 @@ pub(crate) struct Driver {
 
 /// The most completions taken at a time.
 const BATCH: usize = 64;
+/// Bytes of a computation that may delay what is to be posted.
+const SHORT: u64 = 4096;
 /// How often a waiting rank looks whether its interfaces are up.
 const LOOK_AT_PORTS: Duration = Duration::from_millis(100);
 
@@ -95,6 +98,7 @@ impl Driver {
         Self {
             ring,
             machine: Machine::new(geometry),
+            scratch_whole: BufferSlice::from(&scratch),
             scratch,
             steps,
             clock,
@@ -117,6 +121,9 @@ impl Driver {
         control: &mut Control,
     ) -> Result<(), Trouble> {
         self.idle_since = None;
+        // With two ranks nothing is passed on.
+        let may_pass_on = self.machine.geometry().size() > 2;
+        let mut looks = false;
         loop {
             let mut worked = false;
             while let Some(action) = self.machine.poll_action()? {
@@ -124,9 +131,21 @@ impl Driver {
                 worked = true;
             }
             if self.machine.is_done() {
-                return Ok(());
+                return self.post();
             }
-            worked |= self.collect()?;
+            // Short sends wait for one look at what has come: often it is to be passed on, and
+            // goes into the same frame: 4 bytes take a tenth less time with three ranks on
+            // two cores, and a sixth less with four.
+            looks = may_pass_on && !looks;
+            if !looks {
+                self.post()?;
+            }
+            let came = self.collect()?;
+            if !came {
+                self.post()?;
+                looks = false;
+            }
+            worked |= came;
             if worked {
                 if let Some(since) = self.idle_since.take() {
                     self.idle_span += since.elapsed();
@@ -137,6 +156,15 @@ impl Driver {
         }
     }
 
+    /// Posts the sends that were put off.
+    fn post(&mut self) -> Result<(), Trouble> {
+        let lanes = self.ring.iter_mut().flat_map(|ring| &mut ring.lanes);
+        for lane in lanes {
+            lane.post()?;
+        }
+        Ok(())
+    }
+
     fn act(
         &mut self,
         action: Action,
@@ -144,6 +172,9 @@ impl Driver {
         output: &BufferSlice,
     ) -> Result<(), Trouble> {
         if let Action::Compute(compute) = action {
+            if compute.work.len() > SHORT {
+                self.post()?;
+            }
             let lanes = self.ring.as_ref().map_or(&[][..], |ring| &ring.lanes);
             let slot_bytes = u64::from(self.machine.geometry().settings().slot_bytes);
             let scratch = &self.scratch;
@@ -151,13 +182,13 @@ impl Driver {
             self.workspace.execute(&compute, &mut memory);
             return memory.failure.map_or(Ok(()), |error| Err(error.into()));
         }
-        let Some(ring) = &self.ring else {
+        let Some(ring) = &mut self.ring else {
             return Err(Error::Internal("a group of one wants to send".into()).into());
         };
         match action {
             Action::Compute(_) => {}
             Action::Write { lane: number, id, step, piece, from, to, immediate } => {
-                let lane = lane(ring, number)?;
+                let lane = lane_mut(ring, number)?;
                 let remote = match to {
                     Remote::Slot { offset, .. } => RemoteSpan {
                         address: lane.next_staging.address.wrapping_add(offset),
@@ -165,43 +196,41 @@ impl Driver {
                     },
                     Remote::Window { address, key, .. } => RemoteSpan { address, key },
                 };
-                let operation = write(remote, immediate);
-                let mut work = SendWork::new(id, operation, []).signaled();
-                if from.len > 0 {
-                    let place = match from.place {
-                        Place::Input => input,
-                        Place::Output => output,
-                        Place::Scratch => &BufferSlice::from(&self.scratch),
-                        Place::Slot { .. } => {
-                            let what = "a slot cannot be sent from";
-                            return Err(Error::Internal(what.into()).into());
-                        }
-                    };
-                    let sge = place.sge(lane.rail, from.offset, from.len)?;
-                    work = SendWork::new(id, operation, [sge]).signaled();
-                }
+                let place = match from.place {
+                    Place::Input => input,
+                    Place::Output => output,
+                    Place::Scratch => &self.scratch_whole,
+                    Place::Slot { .. } => {
+                        let what = "a slot cannot be sent from";
+                        return Err(Error::Internal(what.into()).into());
+                    }
+                };
                 if self.steps.is_on() {
                     self.steps.posted(step, self.clock.now());
                 }
-                self.log.posted(lane.next.number(), id, step, piece);
+                self.log.posted(lane.queue_pair(Side::Next).number(), id, step, piece);
                 let rank = self.machine.geometry().rank();
                 probes::ring_send(rank, self.steps.operation(), step, from.len);
-                lane.next.post_send([work])?;
+                if from.len <= Lane::COPIED as u64 {
+                    let mut copy = [0; Lane::COPIED];
+                    let copy = &mut copy[..from.len as usize];
+                    place.read(from.offset, copy)?;
+                    lane.send(id, remote, immediate, Payload::Copied(copy))?;
+                    self.machine.handle_copied(id)?;
+                } else {
+                    let sge = place.sge(lane.rail, from.offset, from.len)?;
+                    lane.send(id, remote, immediate, Payload::Memory(sge))?;
+                }
             }
             Action::Credit { lane: number, id, immediate } => {
-                let nowhere = RemoteSpan { address: 0, key: 0 };
-                let work = SendWork::new(id, write(nowhere, immediate), []);
-                lane(ring, number)?.previous.post_send([work.signaled()])?;
+                lane_mut(ring, number)?.credit(id, immediate)?;
             }
             Action::Announce { lane: number, id, immediate, length } => {
-                let lane = lane(ring, number)?;
+                let lane = lane_mut(ring, number)?;
                 let RemoteSpan { address, key } = output.remote(lane.rail)?;
-                let record = WindowRecord { address, length, key }.to_bytes();
-                let operation = write(lane.previous_record, immediate);
-                let work = SendWork::inline(id, operation, &record).signaled();
-                lane.previous.post_send([work])?;
+                lane.announce(id, immediate, &WindowRecord { address, length, key })?;
             }
-            Action::Rearm { side, lane: number } => lane(ring, number)?.rearm(side, 1)?,
+            Action::Rearm { side, lane: number } => lane_mut(ring, number)?.rearm(side)?,
             Action::Received { lane, step, piece, bytes } => {
                 if self.steps.is_on() {
                     let now = self.clock.now();
@@ -300,8 +329,9 @@ fn lane(ring: &Ring, number: u32) -> Result<&Lane, Error> {
     lane.ok_or_else(|| Error::Internal(format!("there is no lane {number}")))
 }
 
-fn write(remote: RemoteSpan, immediate: u32) -> SendOperation {
-    SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) }
+fn lane_mut(ring: &mut Ring, number: u32) -> Result<&mut Lane, Error> {
+    let lane = ring.lanes.get_mut(number as usize);
+    lane.ok_or_else(|| Error::Internal(format!("there is no lane {number}")))
 }
 
 /// 0 where there is none, which the machine finds out.

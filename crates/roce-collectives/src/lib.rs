@@ -33,6 +33,7 @@ mod error;
 mod group;
 mod hello;
 mod hub;
+mod lane;
 mod lane_lines;
 mod launch;
 mod lines;

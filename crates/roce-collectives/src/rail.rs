@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use roce_ring::{Geometry, Side, WindowRecord};
+use roce_ring::{Geometry, Side};
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
-    PortState, ProtectionDomain, Qpn, QueuePair, RecvWork, RemoteSpan,
+    PortState, ProtectionDomain, Qpn, QueuePair, RemoteSpan,
 };
 
 use crate::config::GroupConfig;
 use crate::error::Error;
+use crate::lane::Lane;
 use crate::lane_lines::{LaneEnd, LaneOffer, LanePeer};
 
 /// One interface of a rank, with all that its lanes share.
@@ -19,22 +20,6 @@ pub(crate) struct Rail {
     pub(crate) pd: ProtectionDomain,
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: CompletionChannel,
-}
-
-/// One queue pair to the next rank, one to the previous rank, and what those write.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    pub(crate) rail: usize,
-    pub(crate) next: QueuePair,
-    pub(crate) previous: QueuePair,
-    /// The previous rank writes data here.
-    pub(crate) staging: MemoryRegion,
-    /// The next rank writes its window here.
-    pub(crate) record: MemoryRegion,
-    /// The next rank's staging.
-    pub(crate) next_staging: RemoteSpan,
-    /// The previous rank's record.
-    pub(crate) previous_record: RemoteSpan,
 }
 
 /// All rails and lanes of a rank.
@@ -59,8 +44,9 @@ impl Ring {
             // One lane after the other to another rail: pieces use all of them in turn.
             let rail = number as usize % ring.rails.len();
             let lane = Lane::open(&ring.rails[rail], rail, config, geometry)?;
-            ring.by_number.insert(lane.next.number(), (number, Side::Next));
-            ring.by_number.insert(lane.previous.number(), (number, Side::Previous));
+            ring.by_number.insert(lane.queue_pair(Side::Next).number(), (number, Side::Next));
+            ring.by_number
+                .insert(lane.queue_pair(Side::Previous).number(), (number, Side::Previous));
             ring.lanes.push(lane);
         }
         Ok(ring)
@@ -78,8 +64,8 @@ impl Ring {
         Ok(LaneOffer {
             lane: number,
             mtu: config.path_mtu.map_or(most, |asked| asked.min(most)),
-            next: end(&lane.next, &lane.record)?,
-            previous: end(&lane.previous, &lane.staging)?,
+            next: end(lane.queue_pair(Side::Next), &lane.record)?,
+            previous: end(lane.queue_pair(Side::Previous), &lane.staging)?,
         })
     }
 
@@ -96,16 +82,10 @@ impl Ring {
         };
         let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
         match side {
-            Side::Next => {
-                lane.next_staging = peer.end.memory;
-                lane.next.connect_from_init(&peer.end.identity, &options)?;
-            }
-            Side::Previous => {
-                lane.previous_record = peer.end.memory;
-                lane.previous.connect_from_init(&peer.end.identity, &options)?;
-            }
+            Side::Next => lane.next_staging = peer.end.memory,
+            Side::Previous => lane.previous_record = peer.end.memory,
         }
-        Ok(())
+        Ok(lane.queue_pair(side).connect_from_init(&peer.end.identity, &options)?)
     }
 
     /// Whose queue pair this is.
@@ -136,69 +116,13 @@ impl Rail {
         let device = Device::open(interface, config.device.clone())?;
         let pd = device.alloc_pd()?;
         let channel = device.create_completion_channel()?;
-        let each = geometry.receives_at_next()
-            + geometry.receives_at_previous()
-            + geometry.sends_to_next()
-            + geometry.sends_to_previous();
+        let each = Lane::completions(geometry);
         let cq = device.create_cq(each as usize * lanes as usize, Some(&channel))?;
         Ok(Self { device, pd, cq, channel })
     }
 }
 
-impl Lane {
-    fn open(
-        rail: &Rail,
-        number: usize,
-        config: &GroupConfig,
-        geometry: &Geometry,
-    ) -> Result<Self, Error> {
-        let queue_pair = |sends: u32, receives: u32| {
-            let builder = rail.pd.queue_pair(&rail.cq, &rail.cq);
-            builder.max_send_wr(sends).max_recv_wr(receives).max_send_sge(1).build()
-        };
-        let next = queue_pair(geometry.sends_to_next(), geometry.receives_at_next())?;
-        let previous = queue_pair(geometry.sends_to_previous(), geometry.receives_at_previous())?;
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        let bytes = usize::try_from(geometry.staging_bytes()).unwrap_or(usize::MAX);
-        let nowhere = RemoteSpan { address: 0, key: 0 };
-        let lane = Self {
-            rail: number,
-            next,
-            previous,
-            staging: rail.pd.register(bytes, access)?,
-            record: rail.pd.register(WindowRecord::LEN, access)?,
-            next_staging: nowhere,
-            previous_record: nowhere,
-        };
-        let options = options(config);
-        lane.next.init(&options)?;
-        lane.previous.init(&options)?;
-        lane.rearm(Side::Next, geometry.receives_at_next())?;
-        lane.rearm(Side::Previous, geometry.receives_at_previous())?;
-        Ok(lane)
-    }
-
-    /// Posts receives; they need no memory, since all messages are writes.
-    pub(crate) fn rearm(&self, side: Side, count: u32) -> Result<(), Error> {
-        Ok(self.queue_pair(side).post_recv((0..count).map(|_| RecvWork::new(0, [])))?)
-    }
-
-    pub(crate) fn queue_pair(&self, side: Side) -> &QueuePair {
-        match side {
-            Side::Next => &self.next,
-            Side::Previous => &self.previous,
-        }
-    }
-
-    /// The window that the next rank announced last.
-    pub(crate) fn window(&self) -> Result<WindowRecord, Error> {
-        let mut bytes = [0; WindowRecord::LEN];
-        self.record.read(0, &mut bytes)?;
-        Ok(WindowRecord::from_bytes(&bytes))
-    }
-}
-
-fn options(config: &GroupConfig) -> ConnectOptions {
+pub(crate) fn options(config: &GroupConfig) -> ConnectOptions {
     ConnectOptions {
         gid_index: config.gid_index,
         access: AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,

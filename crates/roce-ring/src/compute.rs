@@ -56,6 +56,22 @@ pub enum Work {
     },
 }
 
+impl Work {
+    /// Bytes of the result.
+    pub const fn len(&self) -> u64 {
+        match self {
+            Self::Copy { into, .. } | Self::Reduce { into, .. } | Self::Fold { into, .. } => {
+                into.len
+            }
+        }
+    }
+
+    /// Whether there is no result.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A rank's memory, as computations see it.
 ///
 /// Offsets and lengths are those of a plan: they lie inside buffers as large as

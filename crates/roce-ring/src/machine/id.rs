@@ -43,6 +43,11 @@ impl Queue {
         good
     }
 
+    /// Whether `number` (mod 2^48) is the one posted last.
+    pub(super) fn is_last(&self, number: u64) -> bool {
+        self.posted > 0 && (self.posted - 1) & NUMBER_MASK == number
+    }
+
     pub(super) fn in_flight(&self) -> u64 {
         self.posted - self.completed
     }

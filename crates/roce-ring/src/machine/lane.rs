@@ -15,6 +15,11 @@ pub(super) struct Lane {
     reported: u64,
     /// How much of it was sent before the operation under way.
     base: u64,
+    /// How much of it must be completed before the last byte that is still read from memory
+    /// is: what comes behind was copied when it was posted.
+    uncopied: u64,
+    /// What that was before the message posted last.
+    uncopied_before: u64,
     /// The window announced last, until the operation that it is for uses it.
     announced: Option<(Label, WindowRecord)>,
     /// The window of the operation under way.
@@ -37,6 +42,8 @@ impl Lane {
             data: Queue::default(),
             reported: 0,
             base: 0,
+            uncopied: 0,
+            uncopied_before: 0,
             announced: None,
             window: None,
             answers: Queue::default(),
@@ -100,6 +107,29 @@ impl Lane {
         }
         self.reported += newly;
         Ok(())
+    }
+
+    /// Posts data; returns its number.
+    pub(super) fn post_data(&mut self) -> u64 {
+        let number = self.data.post();
+        self.uncopied_before = self.uncopied;
+        self.uncopied = self.data.posted;
+        number
+    }
+
+    /// The bytes of the message posted last were copied; `false` if `number` (mod 2^48) is
+    /// another one.
+    pub(super) fn copied(&mut self, number: u64) -> bool {
+        let is_last = self.data.is_last(number);
+        if is_last {
+            self.uncopied = self.uncopied_before;
+        }
+        is_last
+    }
+
+    /// Whether everything sent may be overwritten.
+    pub(super) fn is_read(&self) -> bool {
+        self.data.completed >= self.uncopied
     }
 
     /// Whether the next rank has a free slot and the send queue a free place.

@@ -152,6 +152,23 @@ impl Machine {
         if queue.complete(number) { Ok(()) } else { Err(unknown) }
     }
 
+    /// The bytes of the write just asked for, `id`, were copied when it was posted: nothing
+    /// waits for its completion any more, but for a place in the send queue.
+    ///
+    /// For short messages: an operation is then over without an acknowledgement for each.
+    ///
+    /// # Errors
+    /// [`Misuse::UnknownId`] when it is not the write that was asked for last on its lane.
+    pub fn handle_copied(&mut self, id: u64) -> Result<(), Misuse> {
+        let (side, lane, number) = id::split(id);
+        let lane = self.lanes.get_mut(lane as usize).filter(|_| side == Side::Next);
+        if lane.is_some_and(|lane| lane.copied(number)) {
+            Ok(())
+        } else {
+            Err(Misuse::UnknownId(id))
+        }
+    }
+
     /// What to do next; `None` when there is nothing to do until something is handed in.
     ///
     /// # Errors

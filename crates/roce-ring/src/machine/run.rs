@@ -83,7 +83,7 @@ impl Run {
             && self.receive.is_none()
             && self.copy.is_none()
             && self.last.is_none()
-            && lanes.iter().all(|lane| lane.data.in_flight() == 0)
+            && lanes.iter().all(Lane::is_read)
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Run {
                 (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.label))
             }
         };
-        let id = id::join(Side::Next, send.lane, lane.data.post());
+        let id = id::join(Side::Next, send.lane, lane.post_data());
         self.send = self.sends.next();
         Ok(Some(Action::Write {
             lane: send.lane,
@@ -221,8 +221,7 @@ impl Run {
     }
 
     fn poll_last(&mut self, lanes: &[Lane]) -> Option<Action> {
-        let all_sent =
-            || self.send.is_none() && lanes.iter().all(|lane| lane.data.in_flight() == 0);
+        let all_sent = || self.send.is_none() && lanes.iter().all(Lane::is_read);
         // In place, the result overwrites what the first step sends.
         if self.receive.is_some() || (self.in_place && !all_sent()) {
             return None;

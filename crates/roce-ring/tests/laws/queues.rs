@@ -1,7 +1,8 @@
 //! What a rank asks for stays within what its queues hold, and it asks for nothing in vain.
 
 use roce_ring::{
-    Action, DataType, Geometry, Immediate, Label, Machine, Operation, ReduceOp, Settings, Work,
+    Action, DataType, Geometry, Immediate, Label, Machine, Misuse, Operation, ReduceOp, Settings,
+    Work,
 };
 
 /// A neighbour's credit may be here long before the completion of what it is for.
@@ -60,6 +61,40 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
         }
     }
     panic!("only {answers} answers of {most}");
+}
+
+/// Nobody waits for the acknowledgement of what was copied, but for a place in the queue.
+#[test]
+fn what_was_copied_keeps_no_operation_from_its_end() {
+    let mut machine = Machine::new(Geometry::new(0, 2, Settings::default()).unwrap());
+    let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
+    let most = u64::from(machine.geometry().sends_to_next());
+    let mut last = 0;
+    for number in 0..=most {
+        machine.start(&sum, true).unwrap();
+        let Some(Action::Write { id, .. }) = machine.poll_action().unwrap() else {
+            assert_eq!(number, most, "the queue is full");
+            assert_eq!(machine.handle_copied(last + 1), Err(Misuse::UnknownId(last + 1)));
+            machine.handle_sent(last).unwrap();
+            assert_eq!(writes(&mut machine), 1);
+            return;
+        };
+        machine.handle_copied(id).unwrap();
+        last = id;
+        let label = Label { number: number as u16, signature: sum.signature() };
+        machine.handle_data(0, Immediate::Slot(label).to_bits(), 4).unwrap();
+        while let Some(action) = machine.poll_action().unwrap() {
+            if let Action::Credit { id, .. } = action {
+                machine.handle_sent(id).unwrap();
+            }
+        }
+        assert!(machine.is_done(), "operation {number}");
+        let consumed = number as u32 + 1;
+        let credit = Immediate::Credit { consumed }.to_bits();
+        machine.handle_answer(0, credit, 0, || unreachable!()).unwrap();
+        while machine.poll_action().unwrap().is_some() {}
+    }
+    panic!("the send queue never filled");
 }
 
 #[test]
