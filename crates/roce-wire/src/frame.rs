@@ -342,7 +342,7 @@ impl<'a> Iterator for Packets<'a> {
 }
 
 /// The sum over what the UDP checksum covers besides the datagram itself.
-pub(crate) fn pseudo_header_sum(source: IpAddr, destination: IpAddr, len: usize) -> Sum16BitWords {
+fn pseudo_header_sum(source: IpAddr, destination: IpAddr, len: usize) -> Sum16BitWords {
     let mut sum = Sum16BitWords::new();
     for address in [source, destination] {
         sum = match address {

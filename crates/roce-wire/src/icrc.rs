@@ -41,6 +41,12 @@ impl CoveredHeaders {
         Self { bytes, ip_len }
     }
 
+    /// The same with another UDP source port.
+    pub(crate) fn with_source_port(mut self, port: u16) -> Self {
+        self.bytes[self.ip_len..self.ip_len + 2].copy_from_slice(&port.to_be_bytes());
+        self
+    }
+
     /// The ICRC of the packet that starts with the BTH at the start of `packet` and ends
     /// with the last pad byte at its end, sent as an IP packet of its own.
     ///
@@ -50,12 +56,8 @@ impl CoveredHeaders {
     pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
         let udp_len = (UDP_LEN + packet.len() + ICRC_LEN) as u16;
         let udp = self.ip_len;
-        let bth = udp + UDP_LEN;
-
-        // The short, changing headers are gathered first, so that the long rest goes
-        // through the fast path of the CRC in one piece.
-        let mut head = [0; IPV6_LEN + UDP_LEN + BTH_LEN];
-        head[..self.bytes.len()].copy_from_slice(&self.bytes);
+        let mut head = [0; IPV6_LEN + UDP_LEN];
+        head.copy_from_slice(&self.bytes);
         if self.ip_len == IPV4_LEN {
             let total_len = IPV4_LEN as u16 + udp_len;
             head[2..4].copy_from_slice(&total_len.to_be_bytes());
@@ -64,8 +66,11 @@ impl CoveredHeaders {
             head[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }
         head[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
-        let rest = put_bth(&mut head[bth..], packet);
-        finish(&head[..bth + BTH_LEN], rest)
+        // Two calls with lengths known to the compiler: the copies become a few moves.
+        match self.ip_len {
+            IPV4_LEN => finish(&head[..IPV4_LEN + UDP_LEN], packet),
+            _ => finish(&head, packet),
+        }
     }
 }
 
@@ -114,10 +119,7 @@ pub fn expected_icrc_v1(grh: &[u8; GRH_LEN], packet: &[u8]) -> Option<u32> {
 
 /// The ICRC of a RoCEv1 packet: the GRH stands where IP and UDP header do in RoCEv2.
 pub(crate) fn icrc_behind_grh(grh: &[u8; GRH_LEN], packet: &[u8]) -> u32 {
-    let mut head = [0; GRH_LEN + BTH_LEN];
-    head[..GRH_LEN].copy_from_slice(&masked_ipv6(grh));
-    let rest = put_bth(&mut head[GRH_LEN..], packet);
-    finish(&head, rest)
+    finish(&masked_ipv6(grh), packet)
 }
 
 /// A GRH has the layout of an IPv6 header, so this serves both.
@@ -129,29 +131,53 @@ fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
     ip
 }
 
-/// Copies the BTH with its byte 4 as ones; returns what follows it.
-fn put_bth<'a>(into: &mut [u8], packet: &'a [u8]) -> &'a [u8] {
+/// The CRC of eight bytes of ones, the covered headers, and the packet with byte 4 of its BTH as
+/// ones.
+///
+/// The fast path of the CRC takes 128 bytes at least, and runs through tables for what is left
+/// behind the last multiple of 16: for short headers before a long payload, and for short
+/// packets, that took longer than the payload. So what is short is gathered at the *end* of a
+/// block of 128 bytes, and as much of the payload with it as leaves a multiple of 16. Zeros in
+/// front of it change nothing as long as the register is zero, and so it is after the first four
+/// of the eight bytes of ones, which is where we begin.
+#[inline(always)]
+fn finish(covered: &[u8], packet: &[u8]) -> u32 {
+    const ONES: usize = 4;
+    let mut block = [0; BLOCK];
     let (bth, rest) = packet.split_at(BTH_LEN);
-    into[..BTH_LEN].copy_from_slice(bth);
-    into[4] = 0xff; // FECN, BECN and six reserved bits
-    rest
-}
-
-fn finish(head: &[u8], rest: &[u8]) -> u32 {
-    let mut crc = Hasher::new_with_initial(AFTER_EIGHT_ONES);
-    crc.update(head);
-    crc.update(rest);
+    let room = BLOCK - ONES - covered.len() - BTH_LEN;
+    let near = match rest.len().checked_sub(room) {
+        Some(beyond) => room - (16 - beyond % 16) % 16,
+        None => rest.len(),
+    };
+    let (near, far) = rest.split_at(near);
+    let at = room - near.len();
+    block[at..at + ONES].fill(0xff);
+    let at = at + ONES;
+    block[at..at + covered.len()].copy_from_slice(covered);
+    let at = at + covered.len();
+    block[at..at + BTH_LEN].copy_from_slice(bth);
+    block[at + 4] = 0xff; // FECN, BECN and six reserved bits
+    block[at + BTH_LEN..].copy_from_slice(near);
+    let mut crc = Hasher::new_with_initial(ZERO_REGISTER);
+    crc.update(&block);
+    if !far.is_empty() {
+        crc.update(far);
+    }
     crc.finalize()
 }
+
+/// Bytes of the block that goes through the CRC first.
+const BLOCK: usize = 128;
+
+/// What the CRC is when its register holds zero: the register is its complement.
+const ZERO_REGISTER: u32 = u32::MAX;
 
 /// What an IPv4 packet has room for between its UDP header and an ICRC.
 const LONGEST_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
 
 /// Length of an ICRC on the wire, in bytes.
 pub const ICRC_LEN: usize = 4;
-
-/// The CRC of eight bytes of ones.
-const AFTER_EIGHT_ONES: u32 = !0xdebb_20e3;
 
 pub(crate) const IPV4_LEN: usize = 20;
 pub(crate) const IPV6_LEN: usize = 40;
@@ -170,8 +196,26 @@ mod tests {
         assert_eq!(expected_icrc_v1(&[0; 40], &[0; 11]), None);
     }
 
+    /// What [`finish`] computes, byte after byte.
+    fn plainly(covered: &[u8], packet: &[u8]) -> u32 {
+        let mut bytes = [&[0xff; 8], covered, packet].concat();
+        bytes[8 + covered.len() + 4] = 0xff;
+        !bytes.iter().fold(u32::MAX, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
+            })
+        })
+    }
+
     #[test]
-    fn the_start_is_the_crc_of_eight_bytes_of_ones() {
-        assert_eq!(crc32fast::hash(&[0xff; 8]), AFTER_EIGHT_ONES);
+    fn a_packet_of_any_length_behind_any_header_has_the_crc_of_its_bytes_in_a_row() {
+        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i + 7 * i + 3) as u8).collect();
+        for covered in [IPV4_LEN + UDP_LEN, GRH_LEN, IPV6_LEN + UDP_LEN] {
+            let covered = &bytes[100..100 + covered];
+            for len in (BTH_LEN..400).chain([1036, 1040, 2060, 4108, 4111]) {
+                let packet = &bytes[..len];
+                assert_eq!(finish(covered, packet), plainly(covered, packet), "{len} bytes");
+            }
+        }
     }
 }

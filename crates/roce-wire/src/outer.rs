@@ -7,9 +7,8 @@ use etherparse::{
 };
 
 use crate::{
-    MacAddr, Qpn, ROCE_V2_PORT, SealError, UdpChecksum,
-    frame::pseudo_header_sum,
-    icrc::{CoveredHeaders, IPV4_LEN, IPV6_LEN, UDP_LEN},
+    MacAddr, Qpn, ROCE_V2_PORT, SealError,
+    icrc::{IPV4_LEN, IPV6_LEN, UDP_LEN},
     link::{self, ETHERNET_LEN, VLAN_LEN},
 };
 
@@ -82,40 +81,24 @@ impl OuterHeaders {
         self.len() - UDP_LEN
     }
 
-    /// Writes the headers of a train of `train_len` bytes, which fill `into` exactly.
-    pub(crate) fn write(
-        &self,
-        identification: u16,
-        train_len: usize,
-        checksum: UdpChecksum,
-        into: &mut [u8],
-    ) -> Result<CoveredHeaders, SealError> {
-        let too_long = SealError::TrainTooLong { len: train_len };
-        let udp_len = u16::try_from(UDP_LEN + train_len).map_err(|_| too_long)?;
-        let udp = UdpHeader {
-            source_port: self.source_port,
-            destination_port: ROCE_V2_PORT,
-            length: udp_len,
-            checksum: match checksum {
-                UdpChecksum::Zero => 0,
-                UdpChecksum::PartialForOffload => {
-                    // The folded sum itself, not its complement: the device adds the rest.
-                    let sum = pseudo_header_sum(self.source, self.destination, udp_len.into());
-                    !u16::from_be(sum.ones_complement())
-                }
-            },
-        }
-        .to_bytes();
-
-        let (before_udp, udp_place) = into.split_at_mut(self.udp_offset());
+    /// Writes the headers of a frame without payload, with identification, source port and
+    /// checksums of zero.
+    pub(crate) fn write(&self) -> Result<Written, SealError> {
+        let mut written = Written {
+            bytes: [0; LONGEST],
+            len: self.len() as u8,
+            ip_at: self.ip_offset() as u8,
+            udp_at: self.udp_offset() as u8,
+        };
+        let (before_udp, udp_place) = written.bytes[..self.len()].split_at_mut(self.udp_offset());
         let (link_place, ip_place) = before_udp.split_at_mut(self.ip_offset());
-        udp_place.copy_from_slice(&udp);
+        let udp =
+            UdpHeader { source_port: 0, destination_port: ROCE_V2_PORT, length: 0, checksum: 0 };
+        udp_place.copy_from_slice(&udp.to_bytes());
         match (self.source, self.destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let total_len = udp_len.checked_add(IPV4_LEN as u16).ok_or(too_long)?;
                 let mut ip = Ipv4Header {
-                    total_len,
-                    identification,
+                    total_len: 0,
                     dont_fragment: true,
                     time_to_live: self.hop_limit,
                     protocol: IpNumber::UDP,
@@ -125,31 +108,26 @@ impl OuterHeaders {
                 };
                 ip.dscp = (self.traffic_class >> 2).try_into().unwrap_or_default();
                 ip.ecn = (self.traffic_class & 0b11).try_into().unwrap_or_default();
-                ip.header_checksum = ip.calc_header_checksum();
                 ip_place.copy_from_slice(&ip.to_bytes());
                 self.write_link(link::IPV4, link_place);
-                let mut ip = [0; IPV4_LEN];
-                ip.copy_from_slice(ip_place);
-                Ok(CoveredHeaders::ipv4(&ip, &udp))
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let ip = Ipv6Header {
                     traffic_class: self.traffic_class,
                     flow_label: Ipv6FlowLabel::try_new(self.flow_label & 0xf_ffff)
                         .unwrap_or_default(),
-                    payload_length: udp_len,
+                    payload_length: 0,
                     next_header: IpNumber::UDP,
                     hop_limit: self.hop_limit,
                     source: source.octets(),
                     destination: destination.octets(),
-                }
-                .to_bytes();
-                ip_place.copy_from_slice(&ip);
+                };
+                ip_place.copy_from_slice(&ip.to_bytes());
                 self.write_link(link::IPV6, link_place);
-                Ok(CoveredHeaders::ipv6(&ip, &udp))
             }
-            _ => Err(SealError::MixedFamilies),
+            _ => return Err(SealError::MixedFamilies),
         }
+        Ok(written)
     }
 
     fn write_link(&self, ether_type: u16, into: &mut [u8]) {
@@ -166,6 +144,51 @@ impl OuterHeaders {
         }
     }
 }
+
+/// Outer headers as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    bytes: [u8; LONGEST],
+    len: u8,
+    ip_at: u8,
+    udp_at: u8,
+}
+
+impl Written {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len()]
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    pub(crate) const fn ip_at(&self) -> usize {
+        self.ip_at as usize
+    }
+
+    pub(crate) const fn ip_len(&self) -> usize {
+        (self.udp_at - self.ip_at) as usize
+    }
+
+    /// Copies them into `place`, which has their length.
+    pub(crate) fn copy_to(&self, place: &mut [u8]) {
+        match place.first_chunk_mut::<SHORTEST>() {
+            // By far the most: the length is known to the compiler.
+            Some(whole) if self.len() == SHORTEST => {
+                whole.copy_from_slice(&self.bytes[..SHORTEST]);
+            }
+            _ => place.copy_from_slice(self.bytes()),
+        }
+    }
+
+    pub(crate) fn set_destination_mac(&mut self, station: MacAddr) {
+        self.bytes[..6].copy_from_slice(&station.0);
+    }
+}
+
+const SHORTEST: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
+const LONGEST: usize = ETHERNET_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN;
 
 /// A VLAN tag: which virtual network a frame belongs to, and how urgent it is.
 ///

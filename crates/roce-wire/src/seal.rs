@@ -1,6 +1,12 @@
 //! Sealing: outer headers in front of a train, the ICRC behind each of its packets.
 
-use crate::{BTH_LEN, ICRC_LEN, OuterHeaders, SealError};
+use core::net::IpAddr;
+
+use crate::{
+    BTH_LEN, ICRC_LEN, MacAddr, OuterHeaders, SealError,
+    icrc::{CoveredHeaders, IPV4_LEN, UDP_LEN},
+    outer::Written,
+};
 
 /// What stands in the UDP checksum field of a frame that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,19 +18,8 @@ pub enum UdpChecksum {
     PartialForOffload,
 }
 
-/// Finishes one packet, or a train of packets in one frame, in place.
-///
-/// `frame` is [`outer.len()`](OuterHeaders::len) bytes of headroom, and behind it the
-/// segments: each is a packet from its BTH to its last pad byte, and 4 bytes of room for
-/// its ICRC. All segments have `segment_len` bytes but the last, which may be shorter.
-/// One packet is a train of one.
-///
-/// The outer headers are those of the whole train, with DF set. The ICRCs are those of
-/// the packets as a kernel or a card cuts the train: each with its own lengths, and with
-/// the IPv4 identification counted up by one from `identification`. IPv6 has none, and
-/// the number is ignored.
-///
-/// Time O(length), in one pass; no allocation.
+/// Finishes one packet, or a train of packets in one frame, in place: as
+/// [`Sealer::seal`], for those who send little on a path.
 ///
 /// # Errors
 /// [`SealError`]; the frame is then in no particular state.
@@ -35,26 +30,234 @@ pub fn seal(
     segment_len: usize,
     checksum: UdpChecksum,
 ) -> Result<(), SealError> {
-    let no_headroom = SealError::NoHeadroom { need: outer.len(), have: frame.len() };
-    let (headroom, train) = frame.split_at_mut_checked(outer.len()).ok_or(no_headroom)?;
-    if segment_len < MIN_SEGMENT_LEN {
-        return Err(SealError::SegmentTooShort { len: segment_len });
-    }
-    let covered = outer.write(identification, train.len(), checksum, headroom)?;
-    if train.is_empty() {
-        return Err(SealError::SegmentTooShort { len: 0 });
-    }
-    let mut identification = identification;
-    for segment in train.chunks_mut(segment_len) {
-        if segment.len() < MIN_SEGMENT_LEN {
-            return Err(SealError::SegmentTooShort { len: segment.len() });
-        }
-        let (packet, icrc) = segment.split_at_mut(segment.len() - ICRC_LEN);
-        icrc.copy_from_slice(&covered.icrc(identification, packet).to_le_bytes());
-        identification = identification.wrapping_add(1);
-    }
-    Ok(())
+    let sealer = Sealer::new(outer)?;
+    sealer.seal(outer.source_port, identification, frame, segment_len, checksum)
 }
 
+/// Outer headers of one path, written once, to be put in front of many frames.
+///
+/// ```
+/// use roce_wire::*;
+/// let outer = OuterHeaders::new("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
+/// let sealer = Sealer::new(&outer)?;
+/// let bth = Bth::new(opcode::RC_SEND_ONLY, Qpn::new(0x11).unwrap(), Psn::ZERO);
+/// let mut frame = [0; 42 + 20];
+/// let segment_len = Headers::new(bth).emit_around(&mut frame[42..], 4);
+/// sealer.seal(0xc123, 7, &mut frame, segment_len, UdpChecksum::Zero)?;
+/// assert_eq!(Frame::parse(&frame).unwrap().source_port(), 0xc123);
+/// # Ok::<(), SealError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealer {
+    /// With lengths, identification, source port and checksums of zero.
+    headers: Written,
+    is_ipv4: bool,
+    /// The sum over the IPv4 header as it is in `headers`; nothing for IPv6.
+    ip_sum: u32,
+    /// The sum over the UDP pseudo-header without the length.
+    pseudo_sum: u32,
+    covered: CoveredHeaders,
+}
+
+impl Sealer {
+    /// Writes the headers down. Cost: some 200 ns, once for a path.
+    ///
+    /// # Errors
+    /// [`SealError::MixedFamilies`].
+    pub fn new(outer: &OuterHeaders) -> Result<Self, SealError> {
+        let headers = outer.write()?;
+        let ip = &headers.bytes()[outer.ip_offset()..outer.udp_offset()];
+        let udp = headers.bytes().last_chunk().ok_or(SealError::MixedFamilies)?;
+        let mut pseudo_sum = u32::from(UDP);
+        for address in [outer.source, outer.destination] {
+            pseudo_sum += match address {
+                IpAddr::V4(v4) => sum(&v4.octets()),
+                IpAddr::V6(v6) => sum(&v6.octets()),
+            };
+        }
+        let (is_ipv4, ip_sum, covered) = match ip.first_chunk::<IPV4_LEN>() {
+            Some(ip) if outer.source.is_ipv4() => (true, sum(ip), CoveredHeaders::ipv4(ip, udp)),
+            _ => {
+                let ip = ip.first_chunk().ok_or(SealError::MixedFamilies)?;
+                (false, 0, CoveredHeaders::ipv6(ip, udp))
+            }
+        };
+        Ok(Self { headers, is_ipv4, ip_sum, pseudo_sum, covered })
+    }
+
+    /// Bytes in front of the first BTH, as [`OuterHeaders::len`].
+    #[allow(clippy::len_without_is_empty, reason = "headers are never empty")]
+    pub const fn len(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// The same for another station of the next hop.
+    #[must_use]
+    pub fn with_destination_mac(mut self, station: MacAddr) -> Self {
+        self.headers.set_destination_mac(station);
+        self
+    }
+
+    /// Finishes one packet, or a train of packets in one frame, in place.
+    ///
+    /// `frame` is [`len`](Self::len) bytes of headroom, and behind it the segments: each is a
+    /// packet from its BTH to its last pad byte, and 4 bytes of room for its ICRC. All segments
+    /// have `segment_len` bytes but the last, which may be shorter. One packet is a train of one.
+    ///
+    /// The outer headers are those of the whole train, with DF set. The ICRCs are those of
+    /// the packets as a kernel or a card cuts the train: each with its own lengths, and with
+    /// the IPv4 identification counted up by one from `identification`. IPv6 has none, and
+    /// the number is ignored.
+    ///
+    /// Time O(length), in one pass; no allocation.
+    ///
+    /// # Errors
+    /// [`SealError`]; the frame is then in no particular state.
+    pub fn seal(
+        &self,
+        source_port: u16,
+        identification: u16,
+        frame: &mut [u8],
+        segment_len: usize,
+        checksum: UdpChecksum,
+    ) -> Result<(), SealError> {
+        let no_headroom = SealError::NoHeadroom { need: self.len(), have: frame.len() };
+        let (headroom, train) = frame.split_at_mut_checked(self.len()).ok_or(no_headroom)?;
+        if segment_len < MIN_SEGMENT_LEN {
+            return Err(SealError::SegmentTooShort { len: segment_len });
+        }
+        self.write(source_port, identification, train.len(), checksum, headroom)?;
+        if train.is_empty() {
+            return Err(SealError::SegmentTooShort { len: 0 });
+        }
+        let covered = self.covered.with_source_port(source_port);
+        let mut identification = identification;
+        for segment in train.chunks_mut(segment_len) {
+            if segment.len() < MIN_SEGMENT_LEN {
+                return Err(SealError::SegmentTooShort { len: segment.len() });
+            }
+            let (packet, icrc) = segment.split_at_mut(segment.len() - ICRC_LEN);
+            icrc.copy_from_slice(&covered.icrc(identification, packet).to_le_bytes());
+            identification = identification.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Puts the headers of a train of `train_len` bytes into `headroom`, which has their length.
+    fn write(
+        &self,
+        source_port: u16,
+        identification: u16,
+        train_len: usize,
+        checksum: UdpChecksum,
+        headroom: &mut [u8],
+    ) -> Result<(), SealError> {
+        let too_long = SealError::TrainTooLong { len: train_len };
+        let udp_len = u16::try_from(UDP_LEN + train_len).map_err(|_| too_long)?;
+        self.headers.copy_to(headroom);
+        let (ip, udp) = headroom[self.headers.ip_at()..].split_at_mut(self.headers.ip_len());
+        if self.is_ipv4 {
+            let total_len = udp_len.checked_add(IPV4_LEN as u16).ok_or(too_long)?;
+            let sum = self.ip_sum + u32::from(total_len) + u32::from(identification);
+            ip[2..4].copy_from_slice(&total_len.to_be_bytes());
+            ip[4..6].copy_from_slice(&identification.to_be_bytes());
+            ip[10..12].copy_from_slice(&(!folded(sum)).to_be_bytes());
+        } else {
+            ip[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        }
+        udp[..2].copy_from_slice(&source_port.to_be_bytes());
+        udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        if checksum == UdpChecksum::PartialForOffload {
+            // The folded sum itself, not its complement: the device adds the rest.
+            let sum = folded(self.pseudo_sum + u32::from(udp_len));
+            udp[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The sum of the 16-bit words; `bytes` has an even length.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
+}
+
+/// The same sum modulo 2^16 - 1.
+fn folded(sum: u32) -> u16 {
+    let once = (sum & 0xffff) + (sum >> 16);
+    (once + (once >> 16)) as u16
+}
+
+/// IP's number for UDP.
+const UDP: u8 = 17;
 /// A BTH and an ICRC.
 const MIN_SEGMENT_LEN: usize = BTH_LEN + ICRC_LEN;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Frame, ParseOptions, VlanTag};
+    use etherparse::PacketBuilder;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_written_once_and_filled_in_are_those_that_are_written_anew(
+            (source, destination) in any::<([u8; 16], [u8; 16])>(),
+            (is_ipv4, is_tagged) in any::<(bool, bool)>(),
+            (source_port, identification, traffic_class, hop_limit) in any::<(u16, u16, u8, u8)>(),
+            len in MIN_SEGMENT_LEN..3000usize,
+        ) {
+            let v4 = |bytes: [u8; 16]| [bytes[0], bytes[1], bytes[2], bytes[3]];
+            let address = |bytes: [u8; 16]| -> IpAddr {
+                if is_ipv4 { v4(bytes).into() } else { bytes.into() }
+            };
+            let outer = OuterHeaders {
+                source_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+                destination_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+                vlan: is_tagged.then(|| VlanTag::new(5, 0, false).unwrap()),
+                traffic_class: traffic_class & 0xfc,
+                hop_limit,
+                ..OuterHeaders::new(address(source), address(destination))
+            };
+            let mut frame = vec![0; outer.len() + len];
+            let sealer = Sealer::new(&outer).unwrap();
+            let checksum = UdpChecksum::PartialForOffload;
+            sealer.seal(source_port, identification, &mut frame, len, checksum).unwrap();
+
+            let link = PacketBuilder::ethernet2(outer.source_mac.0, outer.destination_mac.0);
+            let mut plain = Vec::new();
+            let payload = vec![0; len];
+            if is_ipv4 && !is_tagged {
+                let mut ip = etherparse::Ipv4Header {
+                    dscp: (traffic_class >> 2).try_into().unwrap(),
+                    identification,
+                    time_to_live: hop_limit,
+                    source: v4(source),
+                    destination: v4(destination),
+                    ..etherparse::Ipv4Header::default()
+                };
+                ip.dont_fragment = true;
+                let ip = etherparse::IpHeaders::Ipv4(ip, Default::default());
+                let whole = link.ip(ip).udp(source_port, crate::ROCE_V2_PORT);
+                whole.write(&mut plain, &payload).unwrap();
+                prop_assert_eq!(&frame[..40], &plain[..40]);
+            }
+            let options = ParseOptions { udp_checksum_offloaded: true };
+            let parsed = Frame::parse_with(&frame, options).unwrap();
+            prop_assert_eq!(parsed.source(), outer.source);
+            prop_assert_eq!(parsed.destination(), outer.destination);
+            prop_assert_eq!(parsed.source_port(), source_port);
+            prop_assert_eq!(parsed.traffic_class(), outer.traffic_class);
+            prop_assert_eq!(parsed.hop_limit(), hop_limit);
+            prop_assert_eq!(parsed.vlans().len(), usize::from(is_tagged));
+            prop_assert_eq!(parsed.identification(), is_ipv4.then_some(identification));
+            // The partial sum and the sum over the datagram itself make a whole checksum.
+            let datagram = &frame[sealer.len() - UDP_LEN..];
+            let mut with_sum = datagram.to_vec();
+            if with_sum.len() % 2 == 1 { with_sum.push(0); }
+            let finished = !folded(sum(&with_sum));
+            frame[sealer.len() - 2..sealer.len()].copy_from_slice(&finished.to_be_bytes());
+            prop_assert!(Frame::parse(&frame).is_ok());
+        }
+    }
+}
