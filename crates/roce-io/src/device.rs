@@ -24,8 +24,9 @@ pub trait FrameDevice: Send {
     ) -> io::Result<usize>;
 
     /// Lends free transmit slots to `fill`, each [`Limits::max_frame_len`] bytes long, until
-    /// `fill` returns `None` or no slot is free; then hands the batch to the kernel. Returns how
-    /// many frames the kernel took, those left from earlier calls among them.
+    /// `fill` returns `None`, no slot is free, or as much is in them as is worth handing over at
+    /// once; then hands the batch to the kernel. Returns how many frames the kernel took, those
+    /// left from earlier calls among them.
     ///
     /// A full kernel queue is no error: frames keep their slots and go first next time; then
     /// [`has_unsent`](Self::has_unsent) is true. No file descriptor tells when the queue has

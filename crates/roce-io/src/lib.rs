@@ -52,6 +52,7 @@ pub use filter::{Filter, QpnBlocks};
 pub use interfaces::{InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, interfaces};
 pub use memory::{MemoryConfig, MemoryDevice, memory_pair};
 pub use port_holder::{PortHolder, PortHolderConfig};
+pub use sys::prefetch::prefetch;
 
 /// The UDP port that names RoCEv2.
 pub const ROCE_UDP_PORT: u16 = 4791;

@@ -57,7 +57,8 @@ impl Transmitter {
         interface: &str,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
     ) -> Result<(), DeviceError> {
-        while let Some(&slot) = self.free.last() {
+        let mut staged = 0;
+        while let Some(&slot) = self.free.last().filter(|_| staged < STAGED_LEN) {
             let buffer = &mut self.slots[slot];
             let Some(outgoing) = fill(&mut buffer[FRAME_AT..]) else { break };
             if let Err(error) = virtio::check(&buffer[FRAME_AT..], &outgoing, limits, interface) {
@@ -70,6 +71,7 @@ impl Transmitter {
             buffer[FRAME_AT - HEADER_LEN..FRAME_AT]
                 .copy_from_slice(&virtio::outgoing_header(&outgoing));
             self.free.pop();
+            staged += outgoing.len;
             let is_train = outgoing.segment_len.is_some();
             self.ready.push_back(Ready { slot, len: outgoing.len, is_train });
         }
@@ -150,12 +152,15 @@ impl Transmitter {
 
     /// Hands over at least one of the first `count` frames, or says why not.
     fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
-        let frames = self
+        let mut frames = self
             .ready
             .iter()
             .take(count)
             .map(|ready| &self.slots[ready.slot][FRAME_AT - HEADER_LEN..FRAME_AT + ready.len]);
-        let sent = mmsg::send(socket, frames)?;
+        let sent = match (count, frames.next()) {
+            (1, Some(frame)) => mmsg::send_one(socket, frame).map(|()| 1)?,
+            (_, first) => mmsg::send(socket, first.into_iter().chain(frames))?,
+        };
         self.release(sent);
         Ok(sent)
     }
@@ -164,6 +169,12 @@ impl Transmitter {
         self.free.extend(self.ready.drain(..count).map(|ready| ready.slot));
     }
 }
+
+/// Bytes in slots from which on no more are filled before the kernel gets them: two trains. More
+/// save no time worth naming, and let the receiver wait for the first and then hurry for the rest:
+/// two namespaces, path MTU 1024, READs of 1 MiB went at 25 Gbit/s with eight trains at once and
+/// at 36 with two.
+const STAGED_LEN: usize = 96 << 10;
 
 /// Where a frame starts in its slot: aligned, with the virtio header straight before it.
 const FRAME_AT: usize = 16;

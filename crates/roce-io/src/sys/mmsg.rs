@@ -10,6 +10,16 @@ use std::{
 /// The most frames that one call takes.
 pub(crate) const MAX_BATCH: usize = 64;
 
+/// Sends one frame, with its virtio header in front: for the least latency, since the kernel has
+/// fewer structures to read than for many.
+pub(crate) fn send_one(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
+    // SAFETY: the kernel only reads the frame, which outlives this call.
+    let sent = unsafe {
+        libc::send(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Sends as many of the first [`MAX_BATCH`] frames as the kernel takes now: at least one, or an
 /// error. Each comes with its virtio header in front.
 pub(crate) fn send<'a>(

@@ -6,5 +6,6 @@
 
 pub(crate) mod interface;
 pub(crate) mod mmsg;
+pub(crate) mod prefetch;
 pub(crate) mod ring;
 pub(crate) mod socket;
