@@ -12,6 +12,8 @@ pub(crate) struct Outbox<O> {
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) counters: Counters,
+    /// How often an acknowledgement became due.
+    pub(crate) acks_due: u64,
     pub(crate) observer: O,
 }
 
@@ -30,6 +32,7 @@ impl<O> Outbox<O> {
             completions: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            acks_due: 0,
             observer,
         }
     }

@@ -65,6 +65,8 @@ pub struct Endpoint<O: Observer = ()> {
     free: Vec<usize>,
     numbers: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
     ready: ReadyList,
+    /// Who owes an acknowledgement that is held back; `None` while none is.
+    held: Option<Vec<usize>>,
     alarm: Alarm,
 }
 
@@ -124,6 +126,7 @@ impl<O: Observer> Endpoint<O> {
             free: Vec::new(),
             numbers: HashMap::default(),
             ready: ReadyList::default(),
+            held: None,
             alarm: Alarm::default(),
         }
     }
@@ -191,6 +194,9 @@ impl<O: Observer> Endpoint<O> {
             self.alarm.forget(index, &mut slot.alarm_at);
         }
         self.ready.remove(index);
+        if let Some(held) = &mut self.held {
+            held.retain(|it| *it != index);
+        }
         self.free.push(index);
         true
     }
@@ -274,6 +280,38 @@ impl<O: Observer> Endpoint<O> {
         }
     }
 
+    /// From now on, acknowledgements wait (`true`), or those that waited may leave (`false`).
+    ///
+    /// For a driver whose application is about to answer what has just arrived: the answer should
+    /// not have to wait until an acknowledgement, for which nobody waits, is on its way. Only what
+    /// says nothing but "arrived" is held; NAKs and the answers to READs and atomics never are.
+    /// The peer takes silence for loss after a while, so release soon: whatever came meanwhile is
+    /// then acknowledged by one packet.
+    ///
+    /// ```
+    /// let mut endpoint = roce_transport::Endpoint::new(Default::default());
+    /// assert_eq!(endpoint.acks_due(), 0); // nothing has arrived
+    /// endpoint.hold_acks(true);
+    /// // here the application looks at what has arrived, and answers
+    /// endpoint.hold_acks(false);
+    /// ```
+    pub fn hold_acks(&mut self, hold: bool) {
+        match (hold, &mut self.held) {
+            (true, None) => self.held = Some(Vec::new()),
+            (false, Some(held)) => {
+                held.drain(..).for_each(|index| self.ready.push(index));
+                self.held = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// How often an acknowledgement has become due, counted from the beginning: more than before
+    /// means that the peer has sent something that asks for one.
+    pub fn acks_due(&self) -> u64 {
+        self.out.acks_due
+    }
+
     /// Writes the next train that may leave now into `buf`, if there is one.
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
@@ -293,13 +331,16 @@ impl<O: Observer> Endpoint<O> {
             let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
             let mut train = TrainWriter::new(buf, max_packets);
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            rc.transmit(memory, &mut train, &mut cx);
+            let held_one = rc.transmit(self.held.is_some(), memory, &mut train, &mut cx);
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
             if train.is_too_short() {
                 self.out.counters.send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
-            let Some(path) = rc.path().filter(|_| packets > 0) else { continue };
+            let Some(path) = rc.path().filter(|_| packets > 0) else {
+                self.held.iter_mut().filter(|_| held_one).for_each(|held| held.push(index));
+                continue;
+            };
             self.ready.push(index);
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);

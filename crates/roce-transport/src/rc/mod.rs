@@ -199,26 +199,30 @@ impl RcQueuePair {
         }
     }
 
-    /// Writes one train of what may leave now.
+    /// Writes one train of what may leave now. True if it left out an acknowledgement, since
+    /// those are to be held.
     pub(crate) fn transmit<O: Observer>(
         &mut self,
+        hold_acks: bool,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
-    ) {
+    ) -> bool {
+        let holds = hold_acks && self.responder.responses.is_only_an_ack();
         // Neither half may starve the other; and a train is of one half alone.
         let order = [self.is_senders_turn, !self.is_senders_turn];
         for is_sender in order {
             if is_sender {
                 self.transmit_requests(memory, train, cx);
-            } else {
+            } else if !holds {
                 self.transmit_responses(memory, train, cx);
             }
             if !train.is_empty() {
                 self.is_senders_turn = !is_sender;
-                return;
+                break;
             }
         }
+        holds
     }
 
     /// The queue pair failed for reasons outside of it.

@@ -236,6 +236,7 @@ impl Responder {
     }
 
     fn owe_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        cx.out.acks_due += 1;
         if self.responses.acknowledge(self.last_executed) {
             cx.counters().ack_deferred += 1;
         }

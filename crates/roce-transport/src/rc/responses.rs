@@ -115,6 +115,11 @@ impl Responses {
         self.0.insert(at, response);
     }
 
+    /// Is nothing owed but word that something has arrived?
+    pub(crate) fn is_only_an_ack(&self) -> bool {
+        matches!((self.0.len(), self.0.front()), (1, Some(Response::Ack { .. })))
+    }
+
     /// Is the peer about to be told that no receive is posted?
     pub(crate) fn say_not_ready(&self) -> bool {
         matches!(self.0.back(), Some(Response::Rnr { .. }))

@@ -3,6 +3,7 @@
 
 mod corners;
 mod floods;
+mod held;
 mod smoke;
 
 use core::net::{IpAddr, Ipv4Addr};

@@ -1,0 +1,73 @@
+//! Acknowledgements that are held back.
+
+use super::*;
+
+fn write(id: u64) -> SendWork {
+    let remote = RemoteSpan { address: 1000 * id, key: KEY };
+    SendWork::new(id, SendOperation::Write { remote, immediate: None }, [piece(0, 8)])
+}
+
+fn carry(sides: &mut [Side; 2], from: usize) -> usize {
+    let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
+    let packets = from.sends(64);
+    packets.iter().for_each(|packet| to.takes(from.address, packet));
+    packets.len()
+}
+
+#[test]
+fn a_held_acknowledgement_waits_until_it_is_released_and_then_speaks_for_all() {
+    let mut sides = pair();
+    sides[1].endpoint.hold_acks(true);
+    for id in 1..=3 {
+        sides[0].posts(write(id));
+        assert_eq!(carry(&mut sides, 0), 1);
+        assert_eq!(sides[1].endpoint.acks_due(), id);
+        assert_eq!(carry(&mut sides, 1), 0);
+    }
+    assert_eq!(sides[0].completed(), []);
+    sides[1].endpoint.hold_acks(false);
+    assert_eq!(carry(&mut sides, 1), 1);
+    let done = [1, 2, 3].map(|id| (id, CompletionStatus::Success));
+    assert_eq!(sides[0].completed(), done);
+}
+
+#[test]
+fn a_request_leaves_past_a_held_acknowledgement() {
+    let mut sides = pair();
+    sides[1].endpoint.hold_acks(true);
+    sides[0].posts(write(1));
+    carry(&mut sides, 0);
+    sides[1].posts(write(7));
+    let sent = sides[1].sends(64);
+    assert_eq!(sent.len(), 1);
+    assert_eq!(headers_of(&sent[0]).bth.opcode.shape().operation, Operation::Write);
+}
+
+#[test]
+fn refusals_and_answers_with_data_are_never_held() {
+    let mut sides = pair();
+    sides[1].endpoint.hold_acks(true);
+    let remote = RemoteSpan { address: 0, key: KEY };
+    sides[0].posts(SendWork::new(1, SendOperation::Read { remote }, [piece(500, 8)]));
+    carry(&mut sides, 0);
+    assert_eq!(carry(&mut sides, 1), 1);
+    let remote = RemoteSpan { address: 0, key: KEY + 1 };
+    let operation = SendOperation::Write { remote, immediate: None };
+    sides[0].posts(SendWork::new(2, operation, [piece(0, 8)]));
+    carry(&mut sides, 0);
+    assert_eq!(carry(&mut sides, 1), 1);
+    let ends = [CompletionStatus::Success, CompletionStatus::RemoteAccessError];
+    assert_eq!(sides[0].completed(), [(1, ends[0]), (2, ends[1])]);
+}
+
+#[test]
+fn a_queue_pair_that_is_destroyed_while_its_acknowledgement_is_held_is_forgotten() {
+    let mut sides = pair();
+    sides[1].endpoint.hold_acks(true);
+    sides[0].posts(write(1));
+    carry(&mut sides, 0);
+    assert_eq!(carry(&mut sides, 1), 0);
+    assert!(sides[1].endpoint.destroy_qp(QPN));
+    sides[1].endpoint.hold_acks(false);
+    assert_eq!(carry(&mut sides, 1), 0);
+}
