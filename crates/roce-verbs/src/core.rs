@@ -21,10 +21,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Instant, PathHandle};
 
 use crate::device::Opened;
-use crate::engine::{Engine, Round};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::fork;
 use crate::netlink::AddressNews;
+use crate::patience::Patience;
 use crate::placement::{self, Placement, PlacementError};
 use crate::port::Port;
 
@@ -37,6 +38,9 @@ const FAR_AWAY: Duration = Duration::from_millis(100);
 /// How often an empty inline round gives the core to others: on two cores the peer may
 /// be waiting for it.
 const EMPTY_ROUNDS_A_YIELD: u32 = 16;
+/// Rounds of the thread between two looks for news of addresses while it does not sleep: a look
+/// is a system call.
+const ROUNDS_A_NEWS: u32 = 1024;
 /// How long to sleep while frames wait for room in the kernel's queue, of which no
 /// descriptor tells.
 const BACKLOG_NAP: Duration = Duration::from_micros(50);
@@ -67,7 +71,7 @@ struct Shared {
     /// When the sleeping thread will wake by itself, in nanoseconds; 0: it is not asleep.
     wakes_at: AtomicU64,
     empty_rounds: AtomicU32,
-    spin: Duration,
+    patience: Patience,
 }
 
 impl Core {
@@ -99,7 +103,7 @@ impl Core {
             drivers: AtomicUsize::new(0),
             wakes_at: AtomicU64::new(0),
             empty_rounds: AtomicU32::new(0),
-            spin,
+            patience: Patience::new(spin),
         };
         let shared = Arc::new(shared);
         // Both here, in the network namespace of the device.
@@ -150,7 +154,18 @@ impl Core {
         let now = self.shared.now();
         let result = work(&mut engine, now);
         self.shared.note_inline(now);
-        self.shared.round(&mut engine, now);
+        engine.round(now);
+        self.shared.nudge(&engine);
+        Ok(result)
+    }
+
+    /// Posts something and sends what can leave; what has come in is for who polls.
+    pub(crate) fn post<T>(&self, work: impl FnOnce(&mut Engine, Instant) -> T) -> Result<T, Error> {
+        let mut engine = self.engine()?;
+        let now = self.shared.now();
+        let result = work(&mut engine, now);
+        engine.posted_round(now);
+        self.shared.nudge(&engine);
         Ok(result)
     }
 
@@ -162,15 +177,18 @@ impl Core {
         }
         let now = shared.now();
         shared.note_inline(now);
-        let round = match shared.engine.try_lock() {
-            Ok(mut engine) => shared.round(&mut engine, now),
-            Err(TryLockError::Poisoned(poisoned)) => shared.round(&mut poisoned.into_inner(), now),
+        let mut engine = match shared.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Somebody else drives right now: what they find is found for us too.
             Err(TryLockError::WouldBlock) => {
                 std::thread::yield_now();
                 return true;
             }
         };
+        let round = engine.polled_round(now);
+        shared.nudge(&engine);
+        drop(engine);
         if !round.worked()
             && shared
                 .empty_rounds
@@ -203,7 +221,7 @@ impl Core {
     ) -> Result<(), Error> {
         cores.iter().try_for_each(|core| core.check_alive())?;
         let _driving: Vec<_> = cores.iter().map(|core| Driving::begin(&core.shared)).collect();
-        let spin = cores.iter().map(|core| core.shared.spin).max().unwrap_or_default();
+        let spin = cores.iter().map(|core| core.shared.patience.spin()).max().unwrap_or_default();
         let mut last_work = std::time::Instant::now();
         let mut last_is_readable = false;
         loop {
@@ -219,7 +237,8 @@ impl Core {
             for shared in cores.iter().map(|core| &core.shared) {
                 let now = shared.now();
                 let mut engine = shared.lock();
-                worked |= shared.round(&mut engine, now).worked();
+                worked |= engine.round(now).worked();
+                shared.nudge(&engine);
                 if let Some(at) = shared.wake_at(&engine, now) {
                     let wait = at.saturating_since(now);
                     limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
@@ -236,6 +255,8 @@ impl Core {
             let devices = cores.iter().flat_map(|core| &core.shared.device_fds);
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
+            let lasted = now.elapsed();
+            cores.iter().for_each(|core| core.shared.patience.note_sleep(lasted));
             last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
         }
     }
@@ -278,11 +299,10 @@ impl Shared {
         self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// One round, and a nudge for the thread where it would sleep far past the next timer. Not
-    /// where it would be a little late: who drives inline looks after the timers, and a nudge
-    /// for each request posted would cost more than the request.
-    fn round(&self, engine: &mut Engine, now: Instant) -> Round {
-        let round = engine.round(now);
+    /// Nudges the thread where it would sleep far past the next timer. Not where it would be a
+    /// little late: who drives inline looks after the timers, and a nudge for each request
+    /// posted would cost more than the request.
+    fn nudge(&self, engine: &Engine) {
         let asleep_until = self.wakes_at.load(Ordering::Acquire);
         if asleep_until != 0
             && engine
@@ -292,7 +312,6 @@ impl Shared {
         {
             self.wake_thread();
         }
-        round
     }
 
     /// When the engine wants to be driven again, work or not.
@@ -347,13 +366,19 @@ impl Shared {
     /// The device's thread.
     fn run(&self, news: &AddressNews) {
         let mut last_work = self.now();
+        let mut rounds_since_news = ROUNDS_A_NEWS;
         while !self.stopping.load(Ordering::Acquire) {
-            if news.take() {
-                self.refresh();
+            rounds_since_news += 1;
+            if rounds_since_news > ROUNDS_A_NEWS {
+                rounds_since_news = 0;
+                if news.take() {
+                    self.refresh();
+                }
             }
             let now = self.now();
             if let Some(limit) = self.may_stay_away(now) {
                 self.doze(news, false, Some(limit), now);
+                rounds_since_news = ROUNDS_A_NEWS;
                 continue;
             }
             let wake_at = {
@@ -364,11 +389,13 @@ impl Shared {
                 }
                 self.wake_at(&engine, now)
             };
-            if now.saturating_since(last_work) < self.spin {
+            if now.saturating_since(last_work) < self.patience.spin() {
                 std::thread::yield_now();
                 continue;
             }
             self.doze(news, true, wake_at.map(|at| at.saturating_since(now)), now);
+            self.patience.note_sleep(self.now().saturating_since(now));
+            rounds_since_news = ROUNDS_A_NEWS;
         }
     }
 

@@ -56,8 +56,9 @@ pub struct DeviceConfig {
     pub capture: Option<PathBuf>,
     /// What to do to packets on purpose, to see how programs bear it.
     pub faults: Option<FaultConfig>,
-    /// How long the device's thread and waiting programs spin before they sleep. The
-    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs.
+    /// How long the device's thread and waiting programs spin before they sleep: so long where
+    /// the last sleep turned out to be shorter than that, a tenth of it where it was longer. The
+    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs. Default 200 µs.
     pub spin: Duration,
     /// Where the device's own thread runs, and how urgently. By default anywhere, whatever
     /// the thread that opens the device is bound to.
@@ -73,7 +74,7 @@ impl Default for DeviceConfig {
             receive: ReceiveMode::default(),
             capture: None,
             faults: None,
-            spin: Duration::from_micros(20),
+            spin: Duration::from_micros(200),
             thread: Placement::default(),
             trace: None,
         }
@@ -385,7 +386,9 @@ pub(crate) fn resolve(core: &Arc<Core>, vector: &AddressVector) -> Result<Path, 
         flow_label: vector.flow_label,
         ..OuterHeaders::new(own, peer)
     };
-    let handle = core.engine()?.paths.insert(Entry { outer, via });
+    let entry = Entry::new(outer, via);
+    let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
+    let handle = core.engine()?.paths.insert(entry);
     let attributes = roce_transport::PathAttributes { handle, local: own, remote: peer };
     Ok(Path::new(Arc::clone(core), attributes))
 }

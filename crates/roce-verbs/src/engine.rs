@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing, Received};
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, Instant, TransmitLimits};
-use roce_wire::{BTH_LEN, BadIcrc, Frame, ParseOptions, Qpn, UdpChecksum, seal, source_port_for};
+use roce_wire::{BTH_LEN, BadIcrc, Frame, ParseOptions, Qpn, UdpChecksum, source_port_for};
 
+use crate::ack_hold::AckHold;
 use crate::completion_queue;
 use crate::events::EventQueue;
 use crate::gid::GidTable;
@@ -29,6 +30,8 @@ use crate::trace::Watcher;
 
 /// Frames taken in one round from one device: a round of full trains takes some 100 µs.
 const RECEIVE_BUDGET: usize = 32;
+/// Frames in one round up to which it looks as if the application had waited for them.
+const FEW_FRAMES: usize = 4;
 /// Frames sent in one round.
 const TRANSMIT_BUDGET: usize = 32;
 /// Frames for this host's own addresses that may wait to be delivered.
@@ -58,6 +61,7 @@ pub(crate) struct Engine {
     identification: u16,
     /// Where the last frame's transport header began: the best guess for the next one.
     headroom: usize,
+    ack_hold: AckHold,
 }
 
 /// What a round did.
@@ -101,15 +105,49 @@ impl Engine {
             to_lo: VecDeque::new(),
             identification: rand::random(),
             headroom: LEAST_HEADROOM,
+            ack_hold: AckHold::default(),
         }
     }
 
     /// One bounded round; see the module's head.
     pub(crate) fn round(&mut self, now: Instant) -> Round {
+        self.ack_hold.on_release();
+        self.endpoint.hold_acks(false);
+        let received = self.take_in(now);
+        self.send_out(now, received)
+    }
+
+    /// A round for an application that polls: the acknowledgement of what it has been waiting for
+    /// may wait a little, see [`AckHold`].
+    pub(crate) fn polled_round(&mut self, now: Instant) -> Round {
+        let due = self.endpoint.acks_due();
+        let received = self.take_in(now);
+        let has_arrived = self.endpoint.acks_due() != due;
+        // More than it can have waited for comes from a peer that wants to get rid of its data.
+        let holds = received <= FEW_FRAMES && self.ack_hold.on_poll(now, has_arrived);
+        if !holds {
+            self.ack_hold.on_release();
+        }
+        self.endpoint.hold_acks(holds);
+        self.send_out(now, received)
+    }
+
+    /// The part of a round that what was posted needs: a message that leaves now does not wait for
+    /// packets to be taken in.
+    pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
+        self.ack_hold.on_post();
+        self.send_out(now, 0)
+    }
+
+    fn take_in(&mut self, now: Instant) -> usize {
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
+        received
+    }
+
+    fn send_out(&mut self, now: Instant, received: usize) -> Round {
         let sent = self.transmit(now);
         Round { received, sent, reported: self.report(now) }
     }
@@ -173,20 +211,21 @@ impl Engine {
                     *drops.entry("drop_no_path").or_default() += 1;
                     continue;
                 };
-                let mut outer = entry.outer;
-                let start = outer.len();
+                let start = entry.sealer.len();
                 if start != guess {
                     slot.copy_within(guess..guess + transmit.len, start);
                     *headroom = start;
                 }
                 let Some(remote) = dest_qp(&slot[start..start + transmit.len]) else { continue };
-                outer.source_port = source_port_for(transmit.qpn, remote, outer.flow_label);
+                let port = source_port_for(transmit.qpn, remote, entry.flow_label());
                 let train = transmit.packets > 1;
                 let checksum =
                     if train { UdpChecksum::PartialForOffload } else { UdpChecksum::Zero };
                 let len = start + transmit.len;
                 let frame = &mut slot[..len];
-                if seal(&outer, *identification, frame, transmit.segment_len, checksum).is_err() {
+                let segment_len = transmit.segment_len;
+                let sealer = &entry.sealer;
+                if sealer.seal(port, *identification, frame, segment_len, checksum).is_err() {
                     *drops.entry("drop_unsealable").or_default() += 1;
                     continue;
                 }
@@ -299,7 +338,13 @@ impl Inbound<'_> {
         if !self.gids.owns(frame.destination()) {
             return self.drop_for("drop_not_our_address");
         }
+        let payload = frame.payload();
+        let step = segment_len.unwrap_or(payload.len());
+        let mut next = 0;
         for packet in frame.packets(segment_len) {
+            // The next one comes on its way while this one is checked.
+            next += step;
+            roce_io::prefetch(payload.get(next..payload.len().min(next + step)).unwrap_or(&[]));
             match packet.map(|packet| packet.verify_icrc()) {
                 Ok(Ok(packet)) => self.endpoint.handle_packet(self.now, &packet, self.memory),
                 Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),

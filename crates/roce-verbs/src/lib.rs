@@ -39,6 +39,7 @@
 
 #![deny(unsafe_code)]
 
+mod ack_hold;
 mod channel;
 mod completion_queue;
 mod connect;
@@ -59,6 +60,7 @@ mod memory;
 mod memory_region;
 mod netlink;
 mod path;
+mod patience;
 // One call: the real-time class.
 #[allow(unsafe_code)]
 mod placement;

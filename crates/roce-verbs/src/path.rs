@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use roce_transport::{PathAttributes, PathHandle};
-use roce_wire::{Gid, MacAddr, OuterHeaders};
+use roce_wire::{Gid, MacAddr, OuterHeaders, SealError, Sealer};
 
 use crate::core::Core;
 
@@ -97,8 +97,21 @@ pub(crate) enum Via {
 /// What the driver needs to send a packet along a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub(crate) outer: OuterHeaders,
+    outer: OuterHeaders,
+    pub(crate) sealer: Sealer,
     pub(crate) via: Via,
+}
+
+impl Entry {
+    /// # Errors
+    /// The addresses are of two families.
+    pub(crate) fn new(outer: OuterHeaders, via: Via) -> Result<Self, SealError> {
+        Ok(Self { sealer: Sealer::new(&outer)?, outer, via })
+    }
+
+    pub(crate) fn flow_label(&self) -> u32 {
+        self.outer.flow_label
+    }
 }
 
 /// All paths of a device by handle.
@@ -137,6 +150,7 @@ impl PathTable {
         for entry in self.entries.iter_mut().flatten() {
             if entry.via == Via::Interface && entry.outer.destination == peer {
                 entry.outer.destination_mac = station;
+                entry.sealer = entry.sealer.clone().with_destination_mac(station);
             }
         }
     }

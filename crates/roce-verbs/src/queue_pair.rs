@@ -222,7 +222,7 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
-        let posted = self.core.with_engine(|engine, now| {
+        let posted = self.core.post(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
@@ -238,7 +238,7 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWork>) -> Result<(), BadWork> {
-        let posted = self.core.with_engine(|engine, now| {
+        let posted = self.core.post(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
