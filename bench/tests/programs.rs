@@ -13,7 +13,8 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
     let (server, client) = cable()?;
-    for more in [&["--working-set", "1M"][..], &["--no-icrc"], &["--train", "1"]] {
+    for more in [&["--working-set", "1M"][..], &["--no-icrc"], &["--plain-icrc"], &["--train", "1"]]
+    {
         let options = [&["--payload", "1024", "--mtu", "1500"], more].concat();
         let (there, here) = both(&server, &client, TRAINS, &options)?;
         assert_eq!(there["packets"], here["packets"], "{here}");

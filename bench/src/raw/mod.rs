@@ -8,6 +8,7 @@
 //! [`trains`] is the ceiling of throughput, [`pingpong`] the floor of latency.
 
 mod frame;
+mod head_tables;
 pub mod pingpong;
 mod port;
 mod sys;

@@ -6,6 +6,7 @@ use super::{END, Settings};
 use crate::meeting::Meeting;
 use crate::program::Failure;
 use crate::raw::frame::{self, BTH_LEN, Covered, OUTER_LEN};
+use crate::raw::head_tables::HeadTables;
 use crate::raw::port::Port;
 use crate::raw::sys::Frame;
 use crate::window::Window;
@@ -31,7 +32,8 @@ pub(super) fn receive(
     settings: &Settings,
     memory: &mut [u8],
 ) -> Result<Counts, Failure> {
-    let mut sink = Sink { settings, memory, expected: None, seen: Seen::default() };
+    let tables = settings.icrc_tables.then(HeadTables::new);
+    let mut sink = Sink { settings, memory, expected: None, seen: Seen::default(), tables };
     let mut window = Window::new(settings.seconds);
     let (mut idle, mut last, mut seen_at_last) = (0_u32, Instant::now(), 0);
     loop {
@@ -99,6 +101,7 @@ struct Sink<'a> {
     memory: &'a mut [u8],
     expected: Option<u32>,
     seen: Seen,
+    tables: Option<HeadTables>,
 }
 
 impl Sink<'_> {
@@ -108,7 +111,7 @@ impl Sink<'_> {
         if frame.segment_len.is_some_and(|len| len != packet_len) {
             return;
         }
-        let mut covered = Covered::new(outer, packet_len);
+        let mut covered = Covered::new(outer, packet_len, self.tables.as_ref());
         for (number, packet) in packets.chunks_exact(packet_len).enumerate() {
             let (Some((bth, rest)), Some(psn)) =
                 (packet.split_first_chunk::<BTH_LEN>(), frame::psn(packet))

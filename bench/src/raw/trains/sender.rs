@@ -6,6 +6,7 @@ use super::Settings;
 use crate::meeting::Meeting;
 use crate::program::{Failure, WARM_UP};
 use crate::raw::frame::{self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
+use crate::raw::head_tables::HeadTables;
 use crate::raw::port::{self, Port};
 use crate::raw::sys::{Memory, VIRTIO_LEN};
 
@@ -64,6 +65,7 @@ struct Staging {
     addresses: Addresses,
     psn: u32,
     identification: u16,
+    tables: Option<HeadTables>,
 }
 
 impl Staging {
@@ -74,7 +76,8 @@ impl Staging {
             buffer[START..START + VIRTIO_LEN].copy_from_slice(&virtio);
         }
         let len = VIRTIO_LEN + OUTER_LEN + settings.train * settings.packet_len();
-        Self { memory, len, addresses, psn: 0, identification: 0 }
+        let tables = settings.icrc_tables.then(HeadTables::new);
+        Self { memory, len, addresses, psn: 0, identification: 0, tables }
     }
 
     fn count(&self) -> usize {
@@ -94,7 +97,7 @@ impl Staging {
             let frame = &mut buffer[START + VIRTIO_LEN..START + self.len];
             let outer = self.addresses.outer(self.identification, bytes);
             frame[..OUTER_LEN].copy_from_slice(&outer);
-            let mut covered = Covered::new(&outer, packet_len);
+            let mut covered = Covered::new(&outer, packet_len, self.tables.as_ref());
             let packets = frame[OUTER_LEN..].chunks_exact_mut(packet_len);
             for (number, packet) in packets.enumerate() {
                 let bth = frame::bth(self.psn);
