@@ -141,6 +141,40 @@ fn the_chunks_of_the_ring_follow_the_packets() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
+/// Where arrows cross the lanes of others.
+#[test]
+#[ignore = "tier 1: chromium"]
+fn no_packets_words_on_the_ring_hide_anothers() {
+    let mut browser = Browser::start("words");
+    let (story, page) = page("ring");
+    browser.open(&page);
+    // Points along the middle of each packet's words, and which are closer than half a line.
+    let hidden = "(() => {
+        const view = document.getElementById('view'), seen = new Map();
+        const height = document.getElementById('canvas').offsetHeight;
+        for (let top = 0; top < height; top += 400) {
+            view.scrollTop = top;
+            view.dispatchEvent(new Event('scroll'));
+            for (const packet of document.querySelectorAll('.packet')) {
+                const words = packet.querySelector('text'), box = words.getBBox();
+                const turn = words.transform.baseVal.consolidate().matrix;
+                const x = (share) => box.x + box.width * share, y = box.y + box.height / 2;
+                const at = (x) => [turn.a * x + turn.c * y + turn.e, turn.b * x + turn.d * y + turn.f];
+                const shares = Array.from({ length: 33 }, (_, i) => i / 32);
+                seen.set(packet.dataset.packet, shares.map((share) => at(x(share))));
+            }
+        }
+        const near = (a, b) => a.some(([x, y]) => b.some(([p, q]) => Math.hypot(x - p, y - q) < 8));
+        const all = [...seen], hidden = [];
+        all.forEach(([one, a], i) => all.slice(i + 1).forEach(([other, b]) => {
+            if (near(a, b)) hidden.push(`${one} and ${other}`);
+        }));
+        return `${all.length}: ${hidden.join(', ')}`;
+    })()";
+    assert_eq!(browser.eval(hidden), format!("{}: ", story.timeline.packets.len()));
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
 #[test]
 #[ignore = "tier 1: chromium"]
 fn a_hundred_thousand_packets_open_and_only_what_is_visible_is_drawn() {

@@ -6,6 +6,12 @@ const search = document.getElementById("search"), found = document.getElementByI
 const map = document.getElementById("map");
 let selected = -1, matches = null, matchSet = null, drawn = [0, 0], columns = [], margin = 0, width = 0;
 const OVERSCAN = 500, TIME = 92;
+/// Arrows steeper than so many degrees have level words.
+const STEEP = 38;
+/// Pixels to a letter of a packet's words, and between the middles of words that are clear of each other.
+const LETTER = 7.4, CLEAR = 12;
+/// The share of the way along its arrow at which each packet's words stand.
+const wordsShare = new Float64Array(COUNT);
 
 /// The narration, made once; their heights are measured, and they are placed by the layout.
 const cards = [];
@@ -56,6 +62,7 @@ function relayout() {
   }));
   for (const card of cards) card.height = card.element.offsetHeight;
   computeLayout(cards, Math.min(...data.hosts.map((_, h) => remarkRoom(h))));
+  placeWords();
   canvas.style.height = layout.height + "px";
   draw(true);
   drawMap();
@@ -123,13 +130,7 @@ function drawPacket(i) {
     group.append(label(i, x1 + 54, y1 + 10, 0, "start"));
     return group;
   }
-  const pieces = piecesOf(x1, y1, x2, y2), last = pieces[pieces.length - 1];
-  const length = Math.hypot(last[2] - last[0], last[3] - last[1]) || 1;
-  const ux = (last[2] - last[0]) / length, uy = (last[3] - last[1]) / length;
-  if (isLost) {
-    last[2] = last[0] + (last[2] - last[0]) * 0.66;
-    last[3] = last[1] + (last[3] - last[1]) * 0.66;
-  }
+  const { pieces, ux, uy } = shaftOf(i), last = pieces[pieces.length - 1];
   const way = pieces.map(([a, b, c, d], k) => {
     const short = !isLost && k === pieces.length - 1 ? 8 : 0;
     return `M${a},${b} L${c - ux * short},${d - uy * short}`;
@@ -142,25 +143,101 @@ function drawPacket(i) {
     const tip = [x2 - ux * 1.5, y2 - uy * 1.5], side = 4.2;
     group.append(svgElement("polygon", { class: "head", points: `${tip} ${[tip[0] - ux * 10 - uy * side, tip[1] - uy * 10 + ux * side]} ${[tip[0] - ux * 10 + uy * side, tip[1] - uy * 10 - ux * side]}` }));
   }
-  // The words stand on the longest piece: nearer to the sender, so that
-  // packets that meet each other do not hide each other's words.
-  const [a, b, c, d] = pieces.reduce((best, it) => Math.abs(it[2] - it[0]) > Math.abs(best[2] - best[0]) ? it : best);
-  const angle = Math.atan2(d - b, c - a) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - Math.sign(angle) * 180 : angle;
-  const isSteep = Math.abs(upright) > 38, hops = Math.abs(P.to[i] - P.from[i]);
-  const at = hops > 1 ? 0.4 / hops : isLost ? 0.55 : isSteep ? 0.3 : 0.38;
-  group.append(label(i, a + (c - a) * at, b + (d - b) * at - 5, isSteep ? 0 : upright, "middle"));
+  const { x, y, angle } = wordsAt(i, wordsShare[i]);
+  group.append(label(i, x, y - 5, angle, "middle"));
   return group;
+}
+
+/// The pieces of a packet's arrow as they are drawn, and the direction of the last.
+function shaftOf(i) {
+  const pieces = piecesOf(columns[P.from[i]], layout.sentY[i], columns[P.to[i]], layout.arriveY[i]);
+  const last = pieces[pieces.length - 1], dx = last[2] - last[0], dy = last[3] - last[1];
+  const length = Math.hypot(dx, dy) || 1;
+  if (P.flags[i] & LOST) {
+    last[2] = last[0] + dx * 0.66;
+    last[3] = last[1] + dy * 0.66;
+  }
+  return { pieces, ux: dx / length, uy: dy / length };
+}
+
+/// The place on a packet's arrow that is this share of the way along its longest piece, and how
+/// far words there are turned.
+function wordsAt(i, share) {
+  const [a, b, c, d] = shaftOf(i).pieces.reduce((best, it) => Math.abs(it[2] - it[0]) > Math.abs(best[2] - best[0]) ? it : best);
+  const angle = Math.atan2(d - b, c - a) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - Math.sign(angle) * 180 : angle;
+  return { x: a + (c - a) * share, y: b + (d - b) * share, angle: Math.abs(upright) > STEEP ? 0 : upright, isSteep: Math.abs(upright) > STEEP };
+}
+
+/// Where each packet's words stand on its arrow. Usually nearer to the sender, so that packets
+/// that meet each other do not hide each other's words. With several hosts some arrows cross the
+/// lanes of others: then the words go where they are clear of those before them.
+function placeWords() {
+  let placed = []; // words and remarks as lines: [x1, y1, x2, y2]
+  let remark = 0;
+  for (let i = 0; i < COUNT; i++) {
+    const hops = Math.abs(P.to[i] - P.from[i]);
+    if (!hops) continue;
+    const usual = hops > 1 ? 0.4 / hops : P.flags[i] & LOST ? 0.55 : wordsAt(i, 0.5).isSteep ? 0.3 : 0.38;
+    wordsShare[i] = usual;
+    if (isPair) continue;
+    const top = layout.sentY[i], bottom = layout.arriveY[i];
+    placed = placed.filter((it) => Math.max(it[1], it[3]) > top - 3 * ROW);
+    for (; remark < R.at.length && layout.remarkY[remark] < bottom + ROW; remark++) {
+      const x = columns[R.host[remark]] + 12, y = layout.remarkY[remark] + 18;
+      placed.push([x, y, x + Math.min(R.words[remark].length * 7, remarkRoom(R.host[remark])), y]);
+    }
+    const half = pieceWords(i).reduce((sum, [, words]) => sum + words.length, 0) * LETTER / 2;
+    let best = null, clearest = -1;
+    for (const share of [usual, ...sharesAlong(hops)]) {
+      const { x, y, angle } = wordsAt(i, share), turn = angle * Math.PI / 180;
+      const dx = Math.cos(turn) * half, dy = Math.sin(turn) * half;
+      const line = [x - dx, y - dy, x + dx, y + dy];
+      const clear = placed.reduce((least, it) => Math.min(least, distance(line, it)), CLEAR);
+      if (clear > clearest) [best, clearest, wordsShare[i]] = [line, clear, share];
+      if (clear >= CLEAR) break;
+    }
+    placed.push(best);
+  }
+}
+
+/// Other places to try: some in each lane that the arrow crosses, from the sender on.
+function sharesAlong(hops) {
+  const shares = [];
+  for (let lane = 0; lane < hops; lane++) for (const within of [0.3, 0.5, 0.62, 0.74]) shares.push((lane + within) / hops);
+  return shares;
+}
+
+/// How far two lines are apart.
+function distance([ax, ay, bx, by], [cx, cy, dx, dy]) {
+  const side = (x, y, px, py, qx, qy) => (px - x) * (qy - y) - (py - y) * (qx - x);
+  const crosses = side(ax, ay, bx, by, cx, cy) * side(ax, ay, bx, by, dx, dy) < 0
+    && side(cx, cy, dx, dy, ax, ay) * side(cx, cy, dx, dy, bx, by) < 0;
+  if (crosses) return 0;
+  const toLine = (x, y, px, py, qx, qy) => {
+    const vx = qx - px, vy = qy - py;
+    const share = Math.min(Math.max(((x - px) * vx + (y - py) * vy) / (vx * vx + vy * vy || 1), 0), 1);
+    return Math.hypot(px + vx * share - x, py + vy * share - y);
+  };
+  return Math.min(toLine(ax, ay, cx, cy, dx, dy), toLine(bx, by, cx, cy, dx, dy), toLine(cx, cy, ax, ay, bx, by), toLine(dx, dy, ax, ay, bx, by));
+}
+
+/// A packet's words, with the class of each piece.
+function pieceWords(i) {
+  const room = Math.abs(columns[1 % columns.length] - columns[0]) || 300;
+  const pieces = [["n", `${P.flags[i] & AGAIN ? "↻ " : ""}#${i + 1}  `], ["name", S[P.name[i]]]];
+  if (P.psn[i] >= 0) pieces.push(["", ` PSN ${P.psn[i]}`]);
+  const facts = S[P.facts[i]];
+  if (facts && (facts.length + S[P.name[i]].length + 16) * 6.6 < room) pieces.push(["facts", `  ${facts}`]);
+  return pieces;
 }
 
 function label(i, x, y, angle, anchor) {
   const text = svgElement("text", { x, y, "text-anchor": anchor, transform: `rotate(${angle.toFixed(2)} ${x} ${y + 5})` });
-  const piece = (className, words) => { const it = svgElement("tspan", { class: className }); it.textContent = words; text.append(it); };
-  const room = Math.abs(columns[1 % columns.length] - columns[0]) || 300;
-  piece("n", `${P.flags[i] & AGAIN ? "↻ " : ""}#${i + 1}  `);
-  piece("name", S[P.name[i]]);
-  if (P.psn[i] >= 0) piece("", ` PSN ${P.psn[i]}`);
-  const facts = S[P.facts[i]];
-  if (facts && (facts.length + S[P.name[i]].length + 16) * 6.6 < room) piece("facts", `  ${facts}`);
+  for (const [className, words] of pieceWords(i)) {
+    const piece = svgElement("tspan", { class: className });
+    piece.textContent = words;
+    text.append(piece);
+  }
   return text;
 }
 

@@ -92,8 +92,8 @@ function computeLayout(cards, room) {
           layout.remarkY[remark] = free[host];
           layout.remarkHeight[remark] = height;
           free[host] += height;
-        } else if (P.took[packet] < 0 && !(P.flags[packet] & LOST)) {
-          // An arrow without a slope needs the whole width.
+        } else if (P.took[packet] < 0 && !(P.flags[packet] & LOST) || Math.abs(P.to[packet] - P.from[packet]) > 1) {
+          // An arrow without a slope, or across the lanes of others, needs the whole width.
           const top = Math.max(...free);
           layout.sentY[packet] = top + ROW / 2;
           free.fill(top + ROW);
