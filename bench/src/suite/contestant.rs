@@ -98,7 +98,7 @@ impl Stage<'_> {
     }
 
     fn note(&self, launch: &Launch) {
-        self.started.borrow_mut().push(launch.in_words());
+        self.started.borrow_mut().push(self.tools.shorten(&launch.in_words()));
     }
 }
 

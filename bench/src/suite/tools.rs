@@ -61,6 +61,13 @@ impl Tools {
         self.folder.join(program)
     }
 
+    /// A command line as it would be in any checkout: where this one lies is nobody's business.
+    pub(crate) fn shorten(&self, line: &str) -> String {
+        let folder = format!("{}/", self.folder.display());
+        let here = env!("CARGO_MANIFEST_DIR");
+        line.replace(&folder, "target/release/").replace(here, "bench")
+    }
+
     /// Why somebody who needs these programs cannot take part.
     pub fn lacks(&self, needs: &[&'static str]) -> Option<String> {
         let program = needs.iter().find(|program| self.missing.contains(**program))?;
@@ -125,5 +132,13 @@ mod tests {
         assert_eq!(told.is_some(), known.version.is_none());
         assert!(told.is_none_or(|told| told.contains("package iperf3")));
         assert!(!tools.perf_has("--cpu"));
+    }
+
+    #[test]
+    fn a_command_line_says_nothing_of_where_the_checkout_lies() {
+        let tools = Tools::find(Path::new("/some/where/target/release"));
+        let agent = concat!(env!("CARGO_MANIFEST_DIR"), "/mpi/enter.sh");
+        let line = format!("mpirun {agent} {}", tools.ours("allreduce_mpi").display());
+        assert_eq!(tools.shorten(&line), "mpirun bench/mpi/enter.sh target/release/allreduce_mpi");
     }
 }

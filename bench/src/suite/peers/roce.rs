@@ -59,7 +59,7 @@ impl Bandwidth {
         let seconds = stage.pace.seconds + 2.0 * MARGIN;
         let more = [
             format!("--size={}", self.size.of(stage)),
-            format!("--duration={seconds}"),
+            format!("--duration={seconds:.2}"),
             format!("--margin={MARGIN}"),
             format!("--qp={}", self.queue_pairs.of(stage)),
             format!("--tx-depth={}", self.depth),
