@@ -9,7 +9,7 @@ use etherparse::{
 use crate::{
     BTH_LEN, ICRC_LEN, Layer, LenError, MacAddr, Packet, ROCE_V2_PORT, Unverified, VlanTag,
     WireError,
-    icrc::{CoveredHeaders, IPV4_LEN, IPV6_LEN, UDP_LEN},
+    icrc::{CoveredHeaders, IPV4_LEN, IPV6_LEN, TrainStart, UDP_LEN},
     link::{self, Link},
 };
 
@@ -134,10 +134,13 @@ impl<'a> Frame<'a> {
     /// train, of which the last packet may be shorter; `None` where it holds one packet.
     /// A packet that is wrong is an error in its place, and the walk goes on behind it.
     pub fn packets(&'a self, segment_len: Option<usize>) -> Packets<'a> {
+        let segment_len = segment_len.unwrap_or(self.payload.len());
+        let is_train = segment_len < self.payload.len() && segment_len >= BTH_LEN + ICRC_LEN;
         Packets {
             frame: self,
             rest: Some(self.payload),
-            segment_len: segment_len.unwrap_or(self.payload.len()),
+            segment_len,
+            start: is_train.then(|| TrainStart::new(&self.covered, segment_len - ICRC_LEN)),
             index: 0,
         }
     }
@@ -317,6 +320,8 @@ pub struct Packets<'a> {
     /// single byte of payload is an error, not a train of no packets.
     rest: Option<&'a [u8]>,
     segment_len: usize,
+    /// Where there are several.
+    start: Option<TrainStart>,
     index: u16,
 }
 
@@ -337,7 +342,10 @@ impl<'a> Iterator for Packets<'a> {
             self.index += 1; // cannot overflow: 65535 bytes hold far fewer packets
         }
         let at = self.frame.payload_offset + self.frame.payload.len() - rest.len();
-        Some(Packet::parse(self.frame, index, segment).map_err(|error| error.beneath(at)))
+        Some(
+            Packet::parse(self.frame, self.start, index, segment)
+                .map_err(|error| error.beneath(at)),
+        )
     }
 }
 

@@ -54,7 +54,18 @@ impl CoveredHeaders {
     ///
     /// Needs at least a BTH in `packet`, and at most what fits an IP packet.
     pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
-        let udp_len = (UDP_LEN + packet.len() + ICRC_LEN) as u16;
+        let head = self.with(identification, packet.len());
+        // Two calls with lengths known to the compiler: the copies become a few moves.
+        match self.ip_len {
+            IPV4_LEN => finish(&head[..IPV4_LEN + UDP_LEN], packet),
+            _ => finish(&head, packet),
+        }
+    }
+
+    /// The headers of a packet of `packet_len` bytes from its BTH to its last pad byte.
+    #[inline(always)]
+    fn with(&self, identification: u16, packet_len: usize) -> [u8; IPV6_LEN + UDP_LEN] {
+        let udp_len = (UDP_LEN + packet_len + ICRC_LEN) as u16;
         let udp = self.ip_len;
         let mut head = [0; IPV6_LEN + UDP_LEN];
         head.copy_from_slice(&self.bytes);
@@ -66,13 +77,91 @@ impl CoveredHeaders {
             head[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }
         head[udp + 4..udp + 6].copy_from_slice(&udp_len.to_be_bytes());
-        // Two calls with lengths known to the compiler: the copies become a few moves.
-        match self.ip_len {
-            IPV4_LEN => finish(&head[..IPV4_LEN + UDP_LEN], packet),
-            _ => finish(&head, packet),
-        }
+        head
     }
 }
+
+/// The start of the ICRCs of a train's packets that are equally long.
+///
+/// From one to the next only the IPv4 identification and the BTH change, and a CRC is linear: what
+/// a byte contributes depends on its value and its place alone. So the CRC of the headers is that
+/// of headers with zeros in these places, and one entry of a table for each byte there. That takes
+/// a third of the time that computing it anew does, which is a tenth of what a sender needs for a
+/// packet of 1 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TrainStart {
+    packet_len: usize,
+    has_identification: bool,
+    crc: u32,
+}
+
+impl TrainStart {
+    /// For packets of `packet_len` bytes from their BTH to their last pad byte.
+    pub(crate) fn new(covered: &CoveredHeaders, packet_len: usize) -> Self {
+        let bytes = covered.with(0, packet_len);
+        let mut crc = Hasher::new();
+        crc.update(&[0xff; 8]);
+        crc.update(&bytes[..covered.ip_len + UDP_LEN]);
+        crc.update(&[0; BTH_LEN]);
+        let has_identification = covered.ip_len == IPV4_LEN;
+        Self { packet_len, has_identification, crc: crc.finalize() }
+    }
+
+    /// As [`CoveredHeaders::icrc`]; `None` for a packet of another length.
+    #[inline]
+    pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> Option<u32> {
+        if packet.len() != self.packet_len {
+            return None;
+        }
+        let (bth, rest) = packet.split_first_chunk::<BTH_LEN>()?;
+        let mut crc = self.crc;
+        if self.has_identification {
+            let [high, low] = identification.to_be_bytes();
+            crc ^= IDENTIFICATION[0][usize::from(high)] ^ IDENTIFICATION[1][usize::from(low)];
+        }
+        for (place, byte) in bth.iter().enumerate() {
+            let byte = if place == 4 { 0xff } else { *byte }; // FECN, BECN, reserved bits
+            crc ^= BTH[place][usize::from(byte)];
+        }
+        let mut crc = Hasher::new_with_initial(crc);
+        crc.update(rest);
+        Some(crc.finalize())
+    }
+}
+
+/// What each value of a byte contributes to a CRC where `more` bytes follow.
+const fn contributions(more: usize) -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut value = 0;
+    while value < 256 {
+        let mut crc = value as u32;
+        let mut bits = 8 * (more + 1);
+        while bits > 0 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+            bits -= 1;
+        }
+        table[value] = crc;
+        value += 1;
+    }
+    table
+}
+
+/// Of the bytes of a BTH.
+static BTH: [[u32; 256]; BTH_LEN] = {
+    let mut tables = [[0; 256]; BTH_LEN];
+    let mut place = 0;
+    while place < BTH_LEN {
+        tables[place] = contributions(BTH_LEN - 1 - place);
+        place += 1;
+    }
+    tables
+};
+
+/// Of the two bytes of the identification, the fifth and sixth of an IPv4 header.
+static IDENTIFICATION: [[u32; 256]; 2] = [
+    contributions(IPV4_LEN + UDP_LEN + BTH_LEN - 5),
+    contributions(IPV4_LEN + UDP_LEN + BTH_LEN - 6),
+];
 
 /// The ICRC that a RoCEv2 packet has to carry, for those who look at packets and judge them.
 ///
@@ -205,6 +294,26 @@ mod tests {
                 if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
             })
         })
+    }
+
+    #[test]
+    fn within_a_train_an_icrc_is_the_same_as_of_a_packet_of_its_own() {
+        let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i + 5 * i + 1) as u8).collect();
+        let udp = bytes[50..].first_chunk().unwrap();
+        let v4 = CoveredHeaders::ipv4(bytes[60..].first_chunk().unwrap(), udp);
+        let v6 = CoveredHeaders::ipv6(bytes[90..].first_chunk().unwrap(), udp);
+        for covered in [v4, v6] {
+            for len in [12, 28, 40, 1036, 1052] {
+                let start = TrainStart::new(&covered, len);
+                for at in 0..500 {
+                    let packet = &bytes[at..at + len];
+                    let identification = (at * 1009) as u16;
+                    let alone = covered.icrc(identification, packet);
+                    assert_eq!(start.icrc(identification, packet), Some(alone), "{len} at {at}");
+                }
+                assert_eq!(start.icrc(0, &bytes[..len + 1]), None);
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::{marker::PhantomData, net::IpAddr};
 
-use crate::{BadIcrc, Ecn, Frame, Gid, Headers, WireError, body::Body};
+use crate::{BadIcrc, Ecn, Frame, Gid, Headers, WireError, body::Body, icrc::TrainStart};
 
 /// The ICRC has not been looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct Packet<'a, Trust> {
     frame: &'a Frame<'a>,
     body: Body<'a>,
     index: u16,
+    /// Of a packet in a train.
+    start: Option<TrainStart>,
     trust: PhantomData<Trust>,
 }
 
@@ -28,10 +30,11 @@ impl<'a> Packet<'a, Unverified> {
     #[inline]
     pub(crate) fn parse(
         frame: &'a Frame<'a>,
+        start: Option<TrainStart>,
         index: u16,
         bytes: &'a [u8],
     ) -> Result<Self, WireError> {
-        Ok(Self { frame, body: Body::parse(bytes)?, index, trust: PhantomData })
+        Ok(Self { frame, body: Body::parse(bytes)?, index, start, trust: PhantomData })
     }
 
     /// The only door to [`Verified`]; under a fuzzer it stands open, or no mutated input
@@ -51,8 +54,8 @@ impl<'a> Packet<'a, Unverified> {
         match self.check_icrc() {
             Err(bad) if !cfg!(fuzzing) => Err(bad),
             _ => {
-                let Self { frame, body, index, .. } = self;
-                Ok(Packet { frame, body, index, trust: PhantomData })
+                let Self { frame, body, index, start, .. } = self;
+                Ok(Packet { frame, body, index, start, trust: PhantomData })
             }
         }
     }
@@ -71,7 +74,9 @@ impl<'a> Packet<'a, Unverified> {
 
     fn icrc_if_counted_up_by(&self, packets: u16) -> u32 {
         let identification = self.frame.identification().unwrap_or(0).wrapping_add(packets);
-        self.frame.covered.icrc(identification, self.body.before_icrc)
+        let packet = self.body.before_icrc;
+        let in_train = self.start.and_then(|start| start.icrc(identification, packet));
+        in_train.unwrap_or_else(|| self.frame.covered.icrc(identification, packet))
     }
 }
 
