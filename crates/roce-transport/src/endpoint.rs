@@ -306,6 +306,12 @@ impl<O: Observer> Endpoint<O> {
         }
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
+    /// need to ask.
+    pub fn may_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// How often an acknowledgement has become due, counted from the beginning: more than before
     /// means that the peer has sent something that asks for one.
     pub fn acks_due(&self) -> u64 {

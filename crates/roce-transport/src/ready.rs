@@ -22,6 +22,11 @@ impl ReadyList {
         }
     }
 
+    /// Is it nobody's turn?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// Takes whoever waits longest.
     pub(crate) fn pop(&mut self) -> Option<usize> {
         let slot = self.turns.pop_front()?;
