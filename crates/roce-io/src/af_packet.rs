@@ -204,7 +204,7 @@ impl FrameDevice for AfPacket {
 }
 
 /// A sleeper that wakes for an error finds it after this many attempts to receive.
-const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 64;
+const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 512;
 
 fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     let all = interfaces().map_err(|source| OpenError::Os {

@@ -11,7 +11,7 @@
 //! spins a little after work, then sleeps in `poll(2)`: an idle device uses no CPU.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::device::Opened;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::fork;
+use crate::manners::Manners;
 use crate::netlink::AddressNews;
 use crate::patience::Patience;
 use crate::placement::{self, Placement, PlacementError};
@@ -35,9 +36,6 @@ const RECENT: Duration = Duration::from_micros(300);
 const AWAY: Duration = Duration::from_millis(1);
 /// The longest it stays away while another thread sleeps in [`Core::drive_until`].
 const FAR_AWAY: Duration = Duration::from_millis(100);
-/// How often an empty inline round gives the core to others: on two cores the peer may
-/// be waiting for it.
-const EMPTY_ROUNDS_A_YIELD: u32 = 16;
 /// Rounds of the thread between two looks for news of addresses while it does not sleep: a look
 /// is a system call.
 const ROUNDS_A_NEWS: u32 = 1024;
@@ -70,7 +68,7 @@ struct Shared {
     drivers: AtomicUsize,
     /// When the sleeping thread will wake by itself, in nanoseconds; 0: it is not asleep.
     wakes_at: AtomicU64,
-    empty_rounds: AtomicU32,
+    manners: Manners,
     patience: Patience,
 }
 
@@ -102,7 +100,7 @@ impl Core {
             inline_at: AtomicU64::new(0),
             drivers: AtomicUsize::new(0),
             wakes_at: AtomicU64::new(0),
-            empty_rounds: AtomicU32::new(0),
+            manners: Manners::default(),
             patience: Patience::new(spin),
         };
         let shared = Arc::new(shared);
@@ -189,13 +187,8 @@ impl Core {
         let round = engine.polled_round(now);
         shared.nudge(&engine);
         drop(engine);
-        if !round.worked()
-            && shared
-                .empty_rounds
-                .fetch_add(1, Ordering::Relaxed)
-                .is_multiple_of(EMPTY_ROUNDS_A_YIELD)
-        {
-            std::thread::yield_now();
+        if !round.worked() {
+            shared.manners.after_empty_round();
         }
         round.worked()
     }

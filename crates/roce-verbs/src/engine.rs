@@ -148,7 +148,8 @@ impl Engine {
     }
 
     fn send_out(&mut self, now: Instant, received: usize) -> Round {
-        let sent = self.transmit(now);
+        let has_work = self.endpoint.may_transmit() || self.has_backlog();
+        let sent = if has_work { self.transmit(now) } else { 0 };
         Round { received, sent, reported: self.report(now) }
     }
 

@@ -56,6 +56,7 @@ pub mod fuzzing;
 mod fork;
 mod gid;
 mod lease;
+mod manners;
 mod memory;
 mod memory_region;
 mod netlink;
