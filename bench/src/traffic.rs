@@ -118,7 +118,6 @@ impl Connection {
 
     /// A WRITE of [`LONG`] packets, with an answer after every eighth.
     fn write_message(&mut self, capture: &mut Capture<'_, impl Write>) -> io::Result<()> {
-        self.msn = (self.msn + 1) & 0xff_ffff;
         for i in 0..LONG {
             let asks = i % ASK_EVERY == ASK_EVERY - 1;
             let opcode = match i {
@@ -127,6 +126,10 @@ impl Connection {
                 _ => opcode::RC_WRITE_MIDDLE,
             };
             self.request(capture, opcode, LONG_LEN, asks)?;
+            if i == LONG - 1 {
+                // Only a whole message counts.
+                self.msn = (self.msn + 1) & 0xff_ffff;
+            }
             if asks {
                 self.answer(capture)?;
             }
