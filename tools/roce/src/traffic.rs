@@ -36,8 +36,8 @@ pub(crate) struct Traffic {
     /// Run them in the real-time class (SCHED_FIFO): before all else on their CPU
     #[arg(long)]
     pub(crate) realtime: bool,
-    /// How long to look for work before going to sleep, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 20)]
+    /// How long to look for work at most before going to sleep, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub(crate) spin: u64,
     /// Print the device's counters that are not zero at the end, on standard error
