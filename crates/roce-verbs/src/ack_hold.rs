@@ -5,7 +5,7 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 /// The longest time between two polls of a program that does nothing else.
-const QUICK: Duration = Duration::from_micros(5);
+const QUICK: Duration = Duration::from_micros(20);
 /// The longest that an acknowledgement may have been held without anybody being to blame: it is
 /// what interrupts and other programs take of a core now and then.
 const EXCUSED: Duration = Duration::from_micros(200);
@@ -14,9 +14,9 @@ const LEAST_POLLS: u32 = 16;
 /// Where that number stops growing: some 60 ms of polling.
 const MOST_POLLS: u32 = 1 << 20;
 /// How long the peer's next message is waited for.
-const PAUSE: Duration = Duration::from_micros(10);
+const PAUSE: Duration = Duration::from_micros(30);
 /// How long an acknowledgement is held in all: far below what a peer takes for silence.
-const LONGEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_micros(120);
 /// Pauses in a row that show that the peer waits: fewer are chance.
 const MOST_PAUSES: u32 = 3;
 /// Exchanges, at least, in which nothing is held beyond our answer after a peer waited for it.
@@ -192,7 +192,7 @@ mod tests {
     fn a_program_that_polls_now_and_then_is_never_trusted() {
         let mut script = Script::new();
         for _ in 0..1000 {
-            script.after(10);
+            script.after(30);
             assert!(!script.poll(true));
         }
     }
