@@ -57,9 +57,7 @@ mod time;
 mod tree;
 mod words;
 
-pub use capture::{
-    Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture,
-};
+pub use capture::{Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use finding::{Finding, Rate, Severity, Short, Unchecked};

@@ -201,7 +201,7 @@ fn an_interface_that_goes_down_is_an_error_that_says_so_and_no_end() -> Outcome 
         let frames = [single(ipv4(mac(&receiver), 1, &payload(5, 100)))];
         right.set_down("eth0")?;
         let mut error = None;
-        for _ in 0..100 {
+        for _ in 0..1000 {
             error = error.or(receiver.receive(8, &mut |_| ()).err());
         }
         let error = error.expect("it is noticed");

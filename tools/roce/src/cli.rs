@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn every_command_explains_itself() {
         let help = |path: &[&str]| {
-            let mut command = Cli::command();
+            // Not the width of whatever terminal the test runs in.
+            let mut command = Cli::command().term_width(100);
             command.build();
             let mut command = &mut command;
             for name in path {

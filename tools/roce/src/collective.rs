@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_help_says_what_each_option_and_each_variable_does() {
-        let mut command = crate::cli::Cli::command();
+        let mut command = crate::cli::Cli::command().term_width(100);
         command.build();
         let allreduce = command.find_subcommand_mut("allreduce").expect("the command exists");
         let help = allreduce.render_long_help().to_string();
