@@ -347,7 +347,9 @@ impl<O: Observer> Endpoint<O> {
                 self.held.iter_mut().filter(|_| held_one).for_each(|held| held.push(index));
                 continue;
             };
-            self.ready.push(index);
+            if rc.may_transmit() {
+                self.ready.push(index);
+            }
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
             return Some(Transmit { qpn, path, segment_len, len, packets });

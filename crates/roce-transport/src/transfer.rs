@@ -44,10 +44,7 @@ impl<G: Copy> Gather<G> {
                 return Ok(());
             }
         };
-        if let Some(it) = self.granted.filter(|it| it.number == number && it.start <= offset)
-            && offset + into.len() as u64 <= it.end
-        {
-            memory.read(it.grant, offset - it.start, into);
+        if self.copy_granted(memory, number, offset, into) {
             return Ok(());
         }
         let mut done = 0;
@@ -60,6 +57,28 @@ impl<G: Copy> Gather<G> {
             done += part.len as usize;
         }
         Ok(())
+    }
+
+    /// The same where the bytes lie in the piece of memory that was granted last; false, and
+    /// nothing copied, where they do not.
+    pub(crate) fn copy_granted<M: Memory<Grant = G>>(
+        &self,
+        memory: &M,
+        number: u64,
+        offset: u64,
+        into: &mut [u8],
+    ) -> bool {
+        match self.granted {
+            Some(it)
+                if it.number == number
+                    && it.start <= offset
+                    && offset + into.len() as u64 <= it.end =>
+            {
+                memory.read(it.grant, offset - it.start, into);
+                true
+            }
+            _ => false,
+        }
     }
 }
 

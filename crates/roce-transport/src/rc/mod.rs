@@ -2,7 +2,7 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `requester` | turns posted requests into packets |
+//! | `requester` | turns posted requests into packets; `middles` those between first and last |
 //! | `completer` | takes the peer's answers and retires requests |
 //! | `recovery` | what is done about losses that nobody tells of, `round_trip` says when |
 //! | `sender` | what both work on: send queue, window, outstanding READs |
@@ -13,6 +13,7 @@
 mod common;
 mod completer;
 mod execute;
+mod middles;
 mod post;
 mod reads;
 mod receive_queue;
@@ -223,6 +224,13 @@ impl RcQueuePair {
             }
         }
         holds
+    }
+
+    /// Whether anything may be left to send: if not, it is not asked again before something happens
+    /// to it.
+    pub(crate) fn may_transmit(&self) -> bool {
+        let Self { sender, responder, .. } = self;
+        sender.queue.get(sender.cursor).is_some() || !responder.responses.is_empty()
     }
 
     /// The queue pair failed for reasons outside of it.

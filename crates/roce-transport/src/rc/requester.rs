@@ -67,6 +67,7 @@ impl Sender {
             return Ok(());
         }
         let result = loop {
+            self.write_middles(common, memory, &gather, train, cx);
             match self.step(common, memory, &mut gather, train, cx) {
                 Ok(Step::Sent(sent)) => self.note_sent(sent, cx),
                 Ok(Step::Local) => {}
@@ -169,7 +170,7 @@ impl Sender {
     }
 
     /// Must the peer acknowledge the packet that is about to be sent?
-    fn must_ask(&self) -> bool {
+    pub(super) fn must_ask(&self) -> bool {
         let size = self.most_in_flight();
         let in_flight = self.next + 1 - self.oldest;
         // In the middle of the window, so that it moves on before it is used up; and at its
@@ -327,7 +328,7 @@ impl Sender {
 
 /// The opcode of a packet of a SEND or WRITE. A `match` and not a search through the table:
 /// it is asked for every packet.
-fn data_opcode(operation: &SendOperation, is_first: bool, is_last: bool) -> KnownOpcode {
+pub(super) fn data_opcode(operation: &SendOperation, is_first: bool, is_last: bool) -> KnownOpcode {
     let position = match (is_first, is_last) {
         (true, false) => Position::First,
         (false, false) => Position::Middle,
