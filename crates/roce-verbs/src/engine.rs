@@ -129,6 +129,10 @@ impl Engine {
             self.ack_hold.on_release();
         }
         self.endpoint.hold_acks(holds);
+        if holds && has_arrived && received == 1 {
+            // It is back at once, most likely with an answer, which comes first.
+            return Round { received, sent: 0, reported: self.report(now) };
+        }
         self.send_out(now, received)
     }
 
