@@ -27,9 +27,8 @@ impl Sender {
         let has_middles =
             matches!(operation, SendOperation::Send { .. } | SendOperation::Write { .. })
                 && self.next > entry.first;
-        let is_stopped =
-            self.is_waiting_for_receiver || self.drain_before.is_some_and(|it| self.cursor >= it);
-        if !has_middles || is_stopped {
+        // A message that has begun is finished even while the queue is being drained.
+        if !has_middles || self.is_waiting_for_receiver {
             return;
         }
         let (mtu, last) = (common.settings.mtu, entry.end() - 1);
