@@ -65,8 +65,10 @@ pub struct Endpoint<O: Observer = ()> {
     free: Vec<usize>,
     numbers: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
     ready: ReadyList,
-    /// Who owes an acknowledgement that is held back; `None` while none is.
-    held: Option<Vec<usize>>,
+    /// Acknowledgements are held back.
+    holds_acks: bool,
+    /// Who owes one that was.
+    held: Vec<usize>,
     alarm: Alarm,
 }
 
@@ -126,7 +128,8 @@ impl<O: Observer> Endpoint<O> {
             free: Vec::new(),
             numbers: HashMap::default(),
             ready: ReadyList::default(),
-            held: None,
+            holds_acks: false,
+            held: Vec::new(),
             alarm: Alarm::default(),
         }
     }
@@ -194,9 +197,7 @@ impl<O: Observer> Endpoint<O> {
             self.alarm.forget(index, &mut slot.alarm_at);
         }
         self.ready.remove(index);
-        if let Some(held) = &mut self.held {
-            held.retain(|it| *it != index);
-        }
+        self.held.retain(|it| *it != index);
         self.free.push(index);
         true
     }
@@ -296,13 +297,9 @@ impl<O: Observer> Endpoint<O> {
     /// endpoint.hold_acks(false);
     /// ```
     pub fn hold_acks(&mut self, hold: bool) {
-        match (hold, &mut self.held) {
-            (true, None) => self.held = Some(Vec::new()),
-            (false, Some(held)) => {
-                held.drain(..).for_each(|index| self.ready.push(index));
-                self.held = None;
-            }
-            _ => {}
+        self.holds_acks = hold;
+        if !hold {
+            self.held.drain(..).for_each(|index| self.ready.push(index));
         }
     }
 
@@ -337,14 +334,17 @@ impl<O: Observer> Endpoint<O> {
             let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
             let mut train = TrainWriter::new(buf, max_packets);
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            let held_one = rc.transmit(self.held.is_some(), memory, &mut train, &mut cx);
+            let held_one = rc.transmit(self.holds_acks, memory, &mut train, &mut cx);
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
             if train.is_too_short() {
                 self.out.counters.send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
             let Some(path) = rc.path().filter(|_| packets > 0) else {
-                self.held.iter_mut().filter(|_| held_one).for_each(|held| held.push(index));
+                // Few at a time, and each once, however long they are held.
+                if held_one && !self.held.contains(&index) {
+                    self.held.push(index);
+                }
                 continue;
             };
             if rc.may_transmit() {

@@ -114,7 +114,7 @@ impl AckHold {
     }
 
     /// The application sends something.
-    pub(crate) fn on_post(&mut self) {
+    pub(crate) fn on_send(&mut self) {
         if let Some(holding) = &mut self.holding {
             holding.is_answered = true;
         }
@@ -212,7 +212,7 @@ mod tests {
         assert!(script.poll(true));
         let since = script.now;
         for _ in 0..100 {
-            script.hold.on_post();
+            script.hold.on_send();
             let holds = script.poll(false) && script.poll(false) && script.poll(true);
             assert_eq!(holds, script.now.saturating_since(since) < LONGEST);
             if !holds {
@@ -229,7 +229,7 @@ mod tests {
         for _ in 0..1000 {
             script.polls_until_trusted();
             assert!(script.poll(true));
-            script.hold.on_post();
+            script.hold.on_send();
             let polls = (1..=100).find(|_| !script.poll(false)).unwrap();
             assert!(polls as u128 <= PAUSE.as_micros());
             held_up += u32::from(polls > 1);

@@ -139,8 +139,12 @@ impl Engine {
     /// The part of a round that what was posted needs: a message that leaves now does not wait for
     /// packets to be taken in.
     pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
-        self.ack_hold.on_post();
         self.send_out(now, 0)
+    }
+
+    /// The application sends something; a receive that it posts is no answer to the peer.
+    pub(crate) fn note_send(&mut self) {
+        self.ack_hold.on_send();
     }
 
     fn take_in(&mut self, now: Instant) -> usize {

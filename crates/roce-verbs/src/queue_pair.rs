@@ -223,6 +223,7 @@ impl QueuePair {
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
         let posted = self.core.post(|engine, now| {
+            engine.note_send();
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
