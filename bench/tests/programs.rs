@@ -13,9 +13,17 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
     let (server, client) = cable()?;
-    for more in [&["--working-set", "1M"][..], &["--no-icrc"], &["--plain-icrc"], &["--train", "1"]]
-    {
-        let options = [&["--payload", "1024", "--mtu", "1500"], more].concat();
+    let large = ["--payload", "1024"];
+    let whole = ["--payload", "8", "--whole"];
+    for (size, more) in [
+        (&large[..], &["--working-set", "1M"][..]),
+        (&large, &["--no-icrc"]),
+        (&large, &["--plain-icrc"]),
+        (&large, &["--train", "1"]),
+        (&whole, &[]),
+        (&whole, &["--train", "1", "--batch", "64"]),
+    ] {
+        let options = [&["--mtu", "1500"], size, more].concat();
         let (there, here) = both(&server, &client, TRAINS, &options)?;
         assert_eq!(there["packets"], here["packets"], "{here}");
         assert_eq!(here["bad_icrc"], 0, "{here}");

@@ -1,4 +1,5 @@
-//! The packets of the raw programs: those of a RoCEv2 WRITE in its middle, over IPv4.
+//! The packets of the raw programs: those of a RoCEv2 WRITE in its middle, or those that are a
+//! whole one, over IPv4.
 
 use crc32fast::Hasher;
 
@@ -21,8 +22,13 @@ const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
+/// Bytes of a RETH, which a packet that is a whole WRITE has behind its BTH.
+pub(crate) const RETH_LEN: usize = 16;
 /// `RC RDMA WRITE Middle`.
-const OPCODE: u8 = 0x07;
+const WRITE_MIDDLE: u8 = 0x07;
+/// `RC RDMA WRITE Only`.
+const WRITE_ONLY: u8 = 0x0a;
+const KEY: u32 = 0x4567_89ab;
 /// The destination queue pair of all packets.
 const QPN: u32 = 0x123;
 
@@ -68,9 +74,23 @@ impl Addresses {
 
 /// A BTH with this packet sequence number, of which 24 bits count.
 pub(crate) fn bth(psn: u32) -> [u8; BTH_LEN] {
+    bth_of(WRITE_MIDDLE, psn)
+}
+
+/// The BTH and RETH of a packet that is a whole WRITE of `len` bytes to `address`.
+pub(crate) fn bth_and_reth(psn: u32, address: u64, len: u32) -> [u8; BTH_LEN + RETH_LEN] {
+    let mut bytes = [0; BTH_LEN + RETH_LEN];
+    bytes[..BTH_LEN].copy_from_slice(&bth_of(WRITE_ONLY, psn));
+    bytes[BTH_LEN..BTH_LEN + 8].copy_from_slice(&address.to_be_bytes());
+    bytes[BTH_LEN + 8..BTH_LEN + 12].copy_from_slice(&KEY.to_be_bytes());
+    bytes[BTH_LEN + 12..].copy_from_slice(&len.to_be_bytes());
+    bytes
+}
+
+fn bth_of(opcode: u8, psn: u32) -> [u8; BTH_LEN] {
     let [_, q0, q1, q2] = QPN.to_be_bytes();
     let [_, p0, p1, p2] = psn.to_be_bytes();
-    [OPCODE, 0, 0xff, 0xff, 0, q0, q1, q2, 0, p0, p1, p2]
+    [opcode, 0, 0xff, 0xff, 0, q0, q1, q2, 0, p0, p1, p2]
 }
 
 /// The packet sequence number of the BTH at the start of a packet.
@@ -111,7 +131,8 @@ impl<'t> Covered<'t> {
         Self { head, identification, tables }
     }
 
-    /// The ICRC of the frame's packet with this number, given its BTH and its payload.
+    /// The ICRC of the frame's packet with this number, given its BTH and what is between that and
+    /// the ICRC.
     #[inline]
     pub(crate) fn icrc(&mut self, number: usize, bth: &[u8; BTH_LEN], payload: &[u8]) -> u32 {
         let identification = self.identification.wrapping_add(number as u16);
@@ -216,6 +237,24 @@ mod tests {
             let expected = roce_wire::expected_icrc(&outer[14..34], udp, identification, &packet);
             assert_eq!(Some(covered.icrc(number, &bth, &payload)), expected);
             assert_eq!(Some(looked_up.icrc(number, &bth, &payload)), expected);
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_a_whole_write_says_where_it_goes_and_its_icrc_covers_that() {
+        let head = bth_and_reth(5, 0x1_0000_0008, 8);
+        let packet = [&head[..], &[7; 8]].concat();
+        assert_eq!((packet[0], psn(&packet)), (0x0a, Some(5)));
+        assert_eq!(packet[12..20], 0x1_0000_0008_u64.to_be_bytes());
+        assert_eq!(packet[24..28], 8_u32.to_be_bytes());
+        let outer = ADDRESSES.outer(9, packet.len() + ICRC_LEN);
+        let udp = outer[34..42].try_into().unwrap();
+        let expected = roce_wire::expected_icrc(&outer[14..34], udp, 9, &packet);
+        let tables = HeadTables::new();
+        let (bth, rest) = packet.split_first_chunk().unwrap();
+        for tables in [None, Some(&tables)] {
+            let mut covered = Covered::new(&outer, packet.len() + ICRC_LEN, tables);
+            assert_eq!(Some(covered.icrc(0, bth, rest)), expected);
         }
     }
 

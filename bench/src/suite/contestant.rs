@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::process::{self, Both, Launch, Running};
@@ -19,8 +20,8 @@ pub struct Contestant {
     pub title: String,
     /// The programs without which it cannot take part.
     pub needs: Vec<&'static str>,
-    /// On a row with an axis: the only point at which it plays, where x means nothing to it.
-    pub only_at: Option<u64>,
+    /// On a row with an axis: the points at which it plays; without this, at all.
+    pub plays_at: Option<RangeInclusive<u64>>,
     /// Plays once.
     pub run: Box<dyn Fn(&Stage<'_>) -> Played>,
 }
@@ -34,7 +35,7 @@ impl Contestant {
         run: impl Fn(&Stage<'_>) -> Played + 'static,
     ) -> Self {
         let (title, needs) = (title.into(), needs.to_vec());
-        Self { name, title, needs, only_at: None, run: Box::new(run) }
+        Self { name, title, needs, plays_at: None, run: Box::new(run) }
     }
 
     /// The same under another name.
@@ -43,10 +44,22 @@ impl Contestant {
         Self { name, title: title.into(), ..self }
     }
 
-    /// The same at one point of the axis only.
+    /// The same at one point of the axis only: where x means nothing to it.
     #[must_use]
     pub fn only_at(self, x: u64) -> Self {
-        Self { only_at: Some(x), ..self }
+        Self { plays_at: Some(x..=x), ..self }
+    }
+
+    /// The same up to this point of the axis: it can no more.
+    #[must_use]
+    pub fn up_to(self, x: u64) -> Self {
+        Self { plays_at: Some(0..=x), ..self }
+    }
+
+    /// Whether it plays at this point of the axis, if the row has one.
+    pub fn plays(&self, x: Option<u64>) -> bool {
+        let points = self.plays_at.as_ref().zip(x);
+        points.is_none_or(|(points, x)| points.contains(&x))
     }
 }
 

@@ -47,7 +47,7 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
     };
     for contestant in &row.contestants {
         let mut entry = ContestantResult::named(contestant.name, &contestant.title);
-        let its_points = points.iter().filter(|x| plays_at(contestant, **x));
+        let its_points = points.iter().filter(|x| contestant.plays(**x));
         entry.points = its_points.map(|x| PointResult { x: *x, runs: Vec::new() }).collect();
         let network = network.as_ref().err().cloned();
         entry.missing = network.or_else(|| tools.lacks(&contestant.needs));
@@ -84,10 +84,6 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
         }
     }
     result
-}
-
-fn plays_at(contestant: &Contestant, x: Option<u64>) -> bool {
-    x.is_none() || contestant.only_at.is_none() || contestant.only_at == x
 }
 
 fn is_hopeless(runs: &[Run]) -> bool {
@@ -128,9 +124,11 @@ mod tests {
 
     #[test]
     fn a_level_plays_at_its_point_alone() {
-        let contestant = Contestant::new("raw", "raw", &[], |_| Err(String::new())).only_at(8);
-        assert!(plays_at(&contestant, Some(8)) && plays_at(&contestant, None));
-        assert!(!plays_at(&contestant, Some(9)));
+        let contestant = || Contestant::new("raw", "raw", &[], |_| Err(String::new()));
+        let level = contestant().only_at(8);
+        assert!(level.plays(Some(8)) && level.plays(None) && !level.plays(Some(9)));
+        let limited = contestant().up_to(8);
+        assert!(limited.plays(Some(8)) && limited.plays(Some(1)) && !limited.plays(Some(9)));
     }
 
     #[test]

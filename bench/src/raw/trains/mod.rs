@@ -25,7 +25,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::frame::{IP_UDP_LEN, OUTER_LEN, PACKET_OVERHEAD};
+use super::frame::{IP_UDP_LEN, OUTER_LEN, PACKET_OVERHEAD, RETH_LEN};
 use super::port::Port;
 use super::sys::Memory;
 use crate::meeting::Meeting;
@@ -41,7 +41,7 @@ pub struct Options {
     /// The interface to use.
     #[arg(long)]
     pub interface: String,
-    /// Payload bytes of a packet: a power of two, 256 to 4096.
+    /// Payload bytes of a packet: a power of two, 8 to 4096.
     #[arg(long, default_value_t = 4096)]
     pub payload: usize,
     /// The MTU that both interfaces must have; without this, whatever they have.
@@ -56,7 +56,11 @@ pub struct Options {
     /// Compute the headers' part of each ICRC instead of looking it up in tables.
     #[arg(long, conflicts_with = "no_icrc")]
     pub plain_icrc: bool,
-    /// Packets of a train; 0: as many as fit.
+    /// Packets that are each a whole WRITE, with the header that says where it goes, instead of
+    /// those in the middle of one.
+    #[arg(long)]
+    pub whole: bool,
+    /// Packets of a train, 1 to 128; 0: as many as fit, up to the 64 that every kernel takes.
     #[arg(long, default_value_t = 0)]
     pub train: usize,
     /// Trains of a system call: 1 to 64.
@@ -74,6 +78,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 struct Settings {
     payload: usize,
+    whole: bool,
     mtu: Option<usize>,
     working_set: usize,
     icrc: bool,
@@ -87,14 +92,16 @@ struct Settings {
 
 impl Settings {
     fn of(options: &Options) -> Self {
+        let overhead = overhead(options.whole);
         Self {
             payload: options.payload,
+            whole: options.whole,
             mtu: options.mtu,
             working_set: options.working_set.0,
             icrc: !options.no_icrc,
             icrc_tables: !options.no_icrc && !options.plain_icrc,
             train: match options.train {
-                0 => MOST_BYTES / (options.payload + PACKET_OVERHEAD).max(1),
+                0 => (MOST_BYTES / (options.payload + overhead)).min(MOST_PACKETS_EVERYWHERE),
                 train => train,
             },
             batch: options.batch,
@@ -107,15 +114,16 @@ impl Settings {
     /// Holds them to what can be; they may come from the other end.
     fn check(&self) -> Result<(), Failure> {
         let told = |why: &str| Err(Failure::told(why));
-        if !self.payload.is_power_of_two() || !(256..=4096).contains(&self.payload) {
-            return told("--payload is a power of two from 256 to 4096");
+        if !self.payload.is_power_of_two() || !(8..=4096).contains(&self.payload) {
+            return told("--payload is a power of two from 8 to 4096");
         }
         let fits = (self.payload..=MOST_WORKING_SET).contains(&self.working_set);
         if !self.working_set.is_power_of_two() || !fits {
             return told("--working-set is a power of two, at least the payload and at most 1G");
         }
-        if self.train == 0 || self.train * self.packet_len() > MOST_BYTES {
-            return told("--train is 1 to as many packets as fit 65400 bytes");
+        let fits = (1..=MOST_PACKETS).contains(&self.train);
+        if !fits || self.train * self.packet_len() > MOST_BYTES {
+            return told("--train is 1 to 128, and to as many packets as fit 65400 bytes");
         }
         if !(1..=super::sys::MAX_BATCH).contains(&self.batch) {
             return told("--batch is 1 to 64");
@@ -146,8 +154,13 @@ impl Settings {
 
     /// UDP payload bytes of a packet.
     fn packet_len(&self) -> usize {
-        self.payload + PACKET_OVERHEAD
+        self.payload + overhead(self.whole)
     }
+}
+
+/// UDP payload bytes of a packet that are not payload of the message.
+fn overhead(whole: bool) -> usize {
+    if whole { PACKET_OVERHEAD + RETH_LEN } else { PACKET_OVERHEAD }
 }
 
 /// Runs one end and returns what there is to report.
@@ -205,6 +218,7 @@ fn serve(options: &Options, settings: &Settings, meeting: &mut Meeting) -> Resul
         "program": "raw_trains",
         "gbits": counts.gbits,
         "packets": counts.packets,
+        "per_second": counts.packets as f64 / counts.seconds,
         "dropped": counts.dropped,
         "bad_icrc": counts.bad_icrc,
         "ring_full": counts.ring_full,
@@ -244,6 +258,9 @@ const END: &str = "end";
 /// UDP payload bytes of a train: a slot of the ring has to hold it and its headers.
 const MOST_BYTES: usize = 65_400 - OUTER_LEN;
 const MOST_WORKING_SET: usize = 1 << 30;
+/// Packets of a train that every kernel takes, and those that newer ones take.
+const MOST_PACKETS_EVERYWHERE: usize = 64;
+const MOST_PACKETS: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -259,6 +276,9 @@ mod tests {
         let standard = settings(&[]);
         assert_eq!((standard.train, standard.check().is_ok()), (15, true));
         assert_eq!(settings(&["--payload", "1024"]).train, 62);
+        let whole = settings(&["--payload", "8", "--whole"]);
+        assert_eq!((whole.train, whole.packet_len(), whole.check().is_ok()), (64, 40, true));
+        assert!(settings(&["--payload", "8", "--train", "129"]).check().is_err());
         assert!(settings(&["--train", "16"]).check().is_err());
     }
 
@@ -266,6 +286,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for nonsense in [
             ["--payload", "0"],
+            ["--payload", "4"],
             ["--payload", "1000"],
             ["--payload", "8192"],
             ["--working-set", "3M"],

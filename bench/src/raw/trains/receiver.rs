@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{END, Settings};
 use crate::meeting::Meeting;
 use crate::program::Failure;
-use crate::raw::frame::{self, BTH_LEN, Covered, OUTER_LEN};
+use crate::raw::frame::{self, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
 use crate::raw::head_tables::HeadTables;
 use crate::raw::port::Port;
 use crate::raw::sys::Frame;
@@ -118,11 +118,13 @@ impl Sink<'_> {
             else {
                 return;
             };
-            let (payload, icrc) = rest.split_at(payload_len);
-            if self.settings.icrc && covered.icrc(number, bth, payload).to_le_bytes() != icrc {
+            let (body, icrc) = rest.split_at(rest.len() - ICRC_LEN);
+            if self.settings.icrc && covered.icrc(number, bth, body).to_le_bytes() != icrc {
                 self.seen.bad_icrc += 1;
                 continue;
             }
+            // Behind the header that says where it goes, where there is one.
+            let payload = &body[body.len() - payload_len..];
             let gap = psn.wrapping_sub(self.expected.unwrap_or(psn)) & 0xff_ffff;
             if gap < 1 << 23 {
                 self.seen.dropped += u64::from(gap);

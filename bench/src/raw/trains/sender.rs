@@ -100,15 +100,20 @@ impl Staging {
             let mut covered = Covered::new(&outer, packet_len, self.tables.as_ref());
             let packets = frame[OUTER_LEN..].chunks_exact_mut(packet_len);
             for (number, packet) in packets.enumerate() {
-                let bth = frame::bth(self.psn);
                 let at = (self.psn as usize * payload_len) & (memory.len() - 1);
-                let (head, rest) = packet.split_at_mut(BTH_LEN);
-                let (payload, icrc) = rest.split_at_mut(payload_len);
-                head.copy_from_slice(&bth);
+                let (body, icrc) = packet.split_at_mut(packet_len - ICRC_LEN);
+                let (head, payload) = body.split_at_mut(body.len() - payload_len);
+                if settings.whole {
+                    let both = frame::bth_and_reth(self.psn, at as u64, payload_len as u32);
+                    head.copy_from_slice(&both);
+                } else {
+                    head.copy_from_slice(&frame::bth(self.psn));
+                }
                 payload.copy_from_slice(&memory[at..at + payload_len]);
-                if settings.icrc {
-                    let value = covered.icrc(number, &bth, payload).to_le_bytes();
-                    icrc[..ICRC_LEN].copy_from_slice(&value);
+                if settings.icrc
+                    && let Some((bth, rest)) = body.split_first_chunk::<BTH_LEN>()
+                {
+                    icrc.copy_from_slice(&covered.icrc(number, bth, rest).to_le_bytes());
                 }
                 self.psn = (self.psn + 1) & 0xff_ffff;
             }

@@ -2,31 +2,48 @@
 
 use serde_json::Value;
 
-use crate::report::{Figure, Figures};
+use super::roce::Size;
+use crate::report::{Axis, Figure, Figures};
 use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
-use crate::suite::{Contestant, Launch, Stage};
+use crate::suite::{Contestant, Launch};
 
-/// One stream in buffers of `len` bytes; 0 stands for iperf3's own 128 KiB.
-///
-/// `-A` pins both ends, each to its own processor.
-pub(crate) fn contestant(
+/// One stream as iperf3 sends it by itself: 128 KiB a write.
+pub(crate) fn contestant(name: &'static str, congestion_control: &'static str) -> Contestant {
+    let title = format!("TCP, {congestion_control}");
+    stream(name, title, congestion_control, None)
+}
+
+/// One stream with so many bytes a write, at most [`MOST_A_WRITE`].
+pub(crate) fn with_writes_of(
+    size: Size,
     name: &'static str,
     congestion_control: &'static str,
-    len: impl Fn(&Stage<'_>) -> u64 + 'static,
 ) -> Contestant {
-    let title = format!("TCP, {congestion_control}");
+    let mut title = format!("TCP, {congestion_control}");
+    if let Size::Fixed(size) = size {
+        title += &format!(", {} a write", Axis::Bytes.at(size));
+    }
+    stream(name, title, congestion_control, Some(size)).up_to(MOST_A_WRITE)
+}
+
+/// `-A` pins both ends, each to its own processor.
+fn stream(
+    name: &'static str,
+    title: String,
+    congestion_control: &'static str,
+    size: Option<Size>,
+) -> Contestant {
     Contestant::new(name, title, &["iperf3"], move |stage| {
         let server = Launch::new("iperf3").args(["-s", "-1", "-p", PORT_TEXT]);
         let pins = format!("{CLIENT_CPU},{SERVER_CPU}");
-        // Its time is in whole seconds; the first half second is left out where there is time.
+        // Its time is in whole seconds.
         let seconds = stage.pace.seconds.ceil().max(1.0).to_string();
         let mut client =
             Launch::new("iperf3").args(["-c", &stage.network.address(SERVER).to_string()]);
         client = client.args(["-p", PORT_TEXT, "-t", &seconds, "-C", congestion_control]);
         client = client.args(["-A", &pins, "-J"]);
-        let len = len(stage);
-        if len > 0 {
-            client = client.args(["-l", &len.to_string()]);
+        if let Some(size) = size {
+            client = client.args(["-l", &size.of(stage).to_string()]);
         }
         let printed = stage.pair(&server, PORT, &client)?;
         parse(&printed.client, congestion_control)
@@ -53,6 +70,8 @@ fn parse(text: &str, congestion_control: &str) -> Result<Figures, String> {
     Ok([(Figure::Gbits, bits / 1e9)].into())
 }
 
+/// iperf3 refuses more.
+const MOST_A_WRITE: u64 = 1 << 20;
 /// Not iperf3's usual one, which another may use outside.
 const PORT: u16 = 5299;
 const PORT_TEXT: &str = "5299";
@@ -62,6 +81,16 @@ mod tests {
     use super::*;
 
     const SAMPLE: &str = include_str!("samples/iperf3.json");
+
+    #[test]
+    fn a_title_says_what_is_not_usual() {
+        let title = |contestant: Contestant| contestant.title;
+        assert_eq!(title(contestant("cubic", "cubic")), "TCP, cubic");
+        let large = with_writes_of(Size::Fixed(1 << 20), "bbr-1m", "bbr");
+        assert_eq!(title(large), "TCP, bbr, 1 MiB a write");
+        let of_axis = with_writes_of(Size::OfAxis, "cubic", "cubic");
+        assert!(of_axis.plays(Some(1 << 20)) && !of_axis.plays(Some(1 << 22)));
+    }
 
     #[test]
     fn what_was_received_counts() {

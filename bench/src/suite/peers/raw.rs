@@ -1,5 +1,7 @@
 //! What the packet path leaves: our programs without a protocol.
 
+use serde_json::Value;
+
 use super::{last_object, pick};
 use crate::report::{Figure, Figures};
 use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
@@ -18,6 +20,20 @@ pub(crate) fn trains(name: &'static str, working_set: u64, icrc: bool) -> Contes
         };
         let printed = ends(stage, "raw_trains", &["--interface", IFNAME], options)?;
         parse_trains(&printed)
+    })
+}
+
+/// Packets of eight bytes, each a whole WRITE, in trains as long as every kernel takes them, or
+/// (`in_trains` false) one a frame; as many frames a system call as measured best.
+pub(crate) fn small(name: &'static str, in_trains: bool) -> Contestant {
+    let (title, more) = if in_trains {
+        ("raw trains of 64 packets", ["--batch", "16"].as_slice())
+    } else {
+        ("raw packets, one a frame", ["--batch", "64", "--train", "1"].as_slice())
+    };
+    Contestant::new(name, title, &["raw_trains"], move |stage| {
+        let options = |end: Launch| end.args(["--payload", "8", "--whole"]).args(more);
+        parse_small(&ends(stage, "raw_trains", &["--interface", IFNAME], options)?)
     })
 }
 
@@ -54,12 +70,20 @@ fn path_mtu(mtu: u32) -> u32 {
 }
 
 fn parse_trains(text: &str) -> Result<Figures, String> {
+    pick(&good_trains(text)?, &[("gbits", Figure::Gbits), ("dropped", Figure::Lost)])
+}
+
+fn parse_small(text: &str) -> Result<Figures, String> {
+    pick(&good_trains(text)?, &[("per_second", Figure::PerSecond), ("dropped", Figure::Lost)])
+}
+
+fn good_trains(text: &str) -> Result<Value, String> {
     let object = last_object(text)?;
     let bad = object["bad_icrc"].as_u64().unwrap_or(0);
     if bad > 0 {
         return Err(format!("raw_trains: {bad} packets came with a wrong ICRC"));
     }
-    pick(&object, &[("gbits", Figure::Gbits), ("dropped", Figure::Lost)])
+    Ok(object)
 }
 
 /// Half round trips of a program that bounces something.
@@ -84,9 +108,10 @@ mod tests {
 
     #[test]
     fn trains_count_only_with_good_packets() {
-        let good = r#"{"bad_icrc":0,"dropped":12,"gbits":57.1,"packets":3485013}"#;
+        let good = r#"{"bad_icrc":0,"dropped":12,"gbits":57.1,"packets":3485013,"per_second":9e6}"#;
         let figures = parse_trains(good).unwrap();
         assert_eq!((figures[&Figure::Gbits], figures[&Figure::Lost]), (57.1, 12.0));
+        assert_eq!(parse_small(good).unwrap()[&Figure::PerSecond], 9e6);
         let bad = good.replace("\"bad_icrc\":0", "\"bad_icrc\":3");
         assert!(parse_trains(&bad).unwrap_err().contains("3 packets"));
     }

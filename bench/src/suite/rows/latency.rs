@@ -76,13 +76,20 @@ fn rate() -> Row {
             sockets::rate("tcp", "tcp", (&[], "")),
             sockets::rate("tcp-nodelay", "tcp", (&["--nodelay"], ", TCP_NODELAY")),
             sockets::rate("udp", "udp", (&[], "")),
+            raw::small("raw", true),
+            raw::small("raw-single", false),
         ],
         targets: vec![
             Target::alone("roce", rate).at_least(4e6),
             Target::beside("roce", rate, "tcp").at_least(10.0),
             Target::beside("roce", rate, "tcp-nodelay").at_least(10.0),
             Target::beside("roce", rate, "udp").at_least(10.0),
+            Target::beside("roce", rate, "raw"),
+            Target::beside("roce", rate, "raw-single"),
             Target::beside("send", rate, "tcp"),
+            // What no protocol over this path can exceed, in the same terms.
+            Target::beside("raw", rate, "tcp"),
+            Target::beside("raw", rate, "udp"),
         ],
         notes: vec![
             "all sockets with one send a message; without TCP_NODELAY the kernel puts many of \

@@ -27,8 +27,8 @@ fn row(name: &'static str, one_in: u32, of: LossOf) -> Row {
         axis: None,
         contestants: vec![
             Bandwidth::of("write").contestant("roce", "roce write"),
-            iperf3::contestant("cubic", "cubic", |_| 0),
-            iperf3::contestant("bbr", "bbr", |_| 0),
+            iperf3::contestant("cubic", "cubic"),
+            iperf3::contestant("bbr", "bbr"),
         ],
         targets: vec![
             Target::beside("roce", Figure::Gbits, "cubic").at_least(1.0),

@@ -50,7 +50,7 @@ mod tests {
                     (Some(points), Some(x)) => points.contains(&x),
                     _ => false,
                 };
-                there && found.is_some_and(|it| it.only_at.is_none() || it.only_at == at)
+                there && found.is_some_and(|it| it.plays(at))
             };
             for target in &row.targets {
                 assert!(plays(&target.ours, target.at), "{}: {target:?}", row.name);
