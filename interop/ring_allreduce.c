@@ -129,7 +129,8 @@ static void sleep_until_completion(void)
  *
  * Step s of 2 (size - 1): send chunk (rank - s), receive chunk (rank - s - 1), modulo size. In the
  * first half what is received is reduced with our input; in the second half it is final and arrives
- * in our output by itself. Short vectors travel whole instead, size - 1 steps, and every rank reduces
+ * in our output by itself. Piece p of step s belongs to wave p + depth s: messages go by wave, and by
+ * step within a wave, so that what was just reduced is sent on while it is warm. Short vectors travel whole instead, size - 1 steps, and every rank reduces
  * all of them in the order of the ranks. A barrier is such a vector of one element without bytes.
  */
 
@@ -143,14 +144,15 @@ struct operation {
 	bool is_small;
 	struct buffer input, output, scratch; /* scratch: a vector of each rank, if small */
 	unsigned steps;
+	uint64_t depth, waves; /* by how many waves a step is behind the one before; all of them */
 	uint32_t tag; /* number and signature, as immediates carry them */
 };
 
 /* Where we are in the list of messages to send or to receive. */
 struct cursor {
 	unsigned shift; /* 0 for sends, 1 for receives */
-	unsigned step;
-	uint64_t done;  /* elements of this step's chunk that are behind us */
+	uint64_t wave;
+	unsigned step;  /* in which we are, of this wave */
 	uint32_t index; /* of the message: it travels on lane index mod lanes */
 };
 
@@ -174,24 +176,51 @@ static uint64_t piece_elements(const struct operation *it)
 	return it->element ? bytes / it->element : 1;
 }
 
+/* Whole vectors go one step after the other. Otherwise a step is behind by enough that all slots are
+ * in use before a message waits for another. */
+static void lay_out_waves(struct operation *it)
+{
+	uint64_t most = piece_elements(it), steps = it->steps, slots = options.lanes * options.slots;
+	uint64_t longest = it->is_small ? it->count : (it->count + ranks - 1) / ranks;
+	uint64_t pieces = (longest + most - 1) / most;
+	it->depth = it->is_small || !steps ? pieces : (slots + steps - 1) / steps;
+	if (it->depth > pieces)
+		it->depth = pieces;
+	it->waves = steps ? it->depth * (steps - 1) + pieces : 0;
+}
+
 /* The message at the cursor; false when there is none left. */
 static bool piece_at(const struct operation *it, struct cursor *cursor, struct piece *piece)
 {
 	uint64_t size = (uint64_t)ranks, most = piece_elements(it);
-	for (; cursor->step < it->steps; cursor->step++, cursor->done = 0) {
+	while (cursor->wave < it->waves) {
+		if (cursor->step == it->steps || it->depth * cursor->step > cursor->wave) {
+			cursor->wave++;
+			cursor->step = 0;
+			continue;
+		}
+		uint64_t done = (cursor->wave - it->depth * cursor->step) * most;
 		uint64_t chunk = ((uint64_t)self + 2 * size - cursor->step - cursor->shift) % size;
 		uint64_t rest = it->count % size, start = 0, len = it->count;
 		if (!it->is_small) { /* the first chunks are one longer */
 			start = chunk * (it->count / size) + (chunk < rest ? chunk : rest);
 			len = it->count / size + (chunk < rest);
 		}
-		if (cursor->done < len) {
-			uint64_t left = len - cursor->done;
-			*piece = (struct piece){ (unsigned)chunk, start + cursor->done, left < most ? left : most };
+		if (done < len) {
+			uint64_t left = len - done;
+			*piece = (struct piece){ (unsigned)chunk, start + done, left < most ? left : most };
 			return true;
 		}
+		cursor->step++;
 	}
 	return false;
+}
+
+/* Goes on behind the message at the cursor. */
+static void pass(struct cursor *cursor)
+{
+	cursor->step++;
+	cursor->index++;
 }
 
 static uint8_t *contribution(const struct operation *it, unsigned rank)
@@ -210,9 +239,10 @@ static bool send_one(struct operation *it, struct cursor *at, const struct curso
 	struct piece piece;
 	if (!piece_at(it, at, &piece))
 		return false;
-	/* What a step sends was received in the step before. */
-	bool is_there = at->step == 0 || received->step >= at->step ||
-			(received->step + 1 == at->step && received->done > at->done);
+	/* What a step sends was received in the step before, as the same piece: depth waves ago. */
+	uint64_t wave = at->wave - it->depth;
+	bool is_there = at->step == 0 || received->wave > wave ||
+			(received->wave == wave && received->step >= at->step);
 	struct lane *lane = &lanes[at->index % options.lanes];
 	bool to_window = gathers(it, at), has_window = lane->windows > lane->windows_used;
 	if (!is_there || lane->sent - lane->credited == options.slots ||
@@ -235,8 +265,7 @@ static bool send_one(struct operation *it, struct cursor *at, const struct curso
 	else
 		post(lane, &lane->next, start, (uint32_t)len, from.mr->lkey, slot, lane->next_key, DATA_SLOT,
 		     it->tag);
-	at->done += piece.len;
-	at->index++;
+	pass(at);
 	return true;
 }
 
@@ -265,8 +294,7 @@ static bool receive_one(struct operation *it, struct cursor *at)
 	}
 	lane->consumed++;
 	give_credit(lane);
-	at->done += piece.len;
-	at->index++;
+	pass(at);
 	return true;
 }
 
@@ -277,7 +305,7 @@ static void announce(const struct operation *it)
 	unsigned left = (unsigned)options.lanes;
 	struct cursor at = { .shift = 1 };
 	struct piece piece;
-	for (; left && piece_at(it, &at, &piece); at.done += piece.len, at.index++) {
+	for (; left && piece_at(it, &at, &piece); pass(&at)) {
 		unsigned l = at.index % (unsigned)options.lanes;
 		if (!gathers(it, &at) || told[l])
 			continue;
@@ -333,6 +361,7 @@ static void run(struct operation *it, enum collective collective)
 	size_t bytes = it->count * it->element;
 	it->is_small = bytes <= options.small_limit && bytes <= options.slot_bytes;
 	it->steps = it->count == 0 ? 0 : it->is_small ? ranks - 1 : 2 * (ranks - 1);
+	lay_out_waves(it);
 	it->tag = (operations++ & 0x3fff) << 16 |
 		  signature(collective, it->type, it->op, is_barrier ? 0 : it->count);
 	if (!it->is_small) {

@@ -152,7 +152,7 @@ void join(void)
 	char progression[64];
 	snprintf(progression, sizeof progression, options.step ? "job.step=%" PRIu64 : "job.factor=%" PRIu64,
 		 options.step ? options.step : options.factor);
-	say("HELLO version=1 rank=%u size=%u host=%s pid=%d ring.lanes=%" PRIu64 " ring.slots=%" PRIu64
+	say("HELLO version=2 rank=%u size=%u host=%s pid=%d ring.lanes=%" PRIu64 " ring.slots=%" PRIu64
 	    " ring.slot_bytes=%" PRIu64 " ring.small_limit=%" PRIu64 " ring.split=%" PRIu64
 	    " job.collective=allreduce job.type=%s job.op=%s job.root=0 job.min=%" PRIu64 " job.max=%" PRIu64
 	    " %s job.iterations=%" PRIu64 " job.warmup=%" PRIu64 " job.check=%" PRIu64 " job.placement=%s",

@@ -5,7 +5,7 @@ use roce_ring::{Line, LineError, Settings};
 use crate::config::GroupConfig;
 
 /// The version of the protocol that is spoken here.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The first line of the rank that `config` describes.
 pub(crate) fn of(config: &GroupConfig) -> Line {

@@ -106,7 +106,7 @@ pub use geometry::{Geometry, GeometryError, Settings};
 pub use immediate::{Immediate, Label};
 pub use machine::Machine;
 pub use operation::{Operation, OperationError};
-pub use plan::{Plan, Receive, Receives, Send, Sends, Target, Then};
+pub use plan::{Plan, Receive, Receives, Send, Sends, Target, Then, WindowLanes};
 pub use reduce_op::{ReduceOp, UnknownReduceOp};
 pub use span::{Place, Span};
 pub use violation::{Breach, Fault, Misuse, Side, Violation};

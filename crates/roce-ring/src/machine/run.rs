@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::id;
 use super::lane::Lane;
-use crate::plan::{Receives, Sends};
+use crate::plan::{Receives, Sends, WindowLanes};
 use crate::{
     Action, Breach, Compute, Geometry, Immediate, Label, Place, Plan, Receive, Remote, Send, Side,
     Span, Target, Then, Work,
@@ -21,8 +21,10 @@ pub(super) struct Run {
     receives: Receives,
     receive: Option<Receive>,
     received: u64,
-    /// The next lane to announce our window on.
-    announce: u32,
+    /// The lanes to announce our window on.
+    windows: WindowLanes,
+    /// The next of them.
+    announce: Option<u32>,
     /// What is left to copy from input to output.
     copy: Option<(Span, Span)>,
     /// What is left to compute at the end.
@@ -36,6 +38,7 @@ pub(super) type Broken = (Side, u32, Breach);
 impl Run {
     pub(super) fn new(plan: Plan, label: Label, in_place: bool) -> Self {
         let (mut sends, mut receives) = (plan.sends(), plan.receives());
+        let mut windows = plan.window_lanes();
         let copy = match plan.local_copy() {
             Some(Work::Copy { from, into }) if !in_place => Some((from, into)),
             _ => None,
@@ -48,7 +51,8 @@ impl Run {
             receive: receives.next(),
             receives,
             received: 0,
-            announce: 0,
+            announce: windows.next(),
+            windows,
             copy,
             last: plan.last_work(),
             in_place,
@@ -91,28 +95,15 @@ impl Run {
     }
 
     fn poll_announce(&mut self, lanes: &mut [Lane]) -> Option<Action> {
-        let all = lanes.len() as u64;
-        while let Some(lane) = lanes.get_mut(self.announce as usize) {
-            let windows = self.plan.window_receives();
-            let number = self.announce;
-            // The first of the window's messages that travels on this lane, if there is one.
-            let ahead = (u64::from(number) + all - windows.start % all) % all;
-            if windows.start + ahead >= windows.end {
-                self.announce += 1;
-                continue;
-            }
-            if !lane.may_answer() {
-                return None;
-            }
-            self.announce += 1;
-            return Some(Action::Announce {
-                lane: number,
-                id: id::join(Side::Previous, number, lane.answers.post()),
-                immediate: Immediate::Announce(self.label).to_bits(),
-                length: self.output_bytes,
-            });
-        }
-        None
+        let number = self.announce?;
+        let lane = lanes.get_mut(number as usize).filter(|lane| lane.may_answer())?;
+        self.announce = self.windows.next();
+        Some(Action::Announce {
+            lane: number,
+            id: id::join(Side::Previous, number, lane.answers.post()),
+            immediate: Immediate::Announce(self.label).to_bits(),
+            length: self.output_bytes,
+        })
     }
 
     fn poll_send(

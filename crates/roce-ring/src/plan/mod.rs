@@ -5,12 +5,12 @@ mod receives;
 mod sends;
 mod shape;
 mod walk;
+mod window_lanes;
 
 pub use message::{Receive, Send, Target, Then};
 pub use receives::Receives;
 pub use sends::Sends;
-
-use std::ops::Range;
+pub use window_lanes::WindowLanes;
 
 use crate::{Collective, Geometry, Operation, OperationError, Place, ReduceOp, Span, Work};
 use shape::Shape;
@@ -65,21 +65,10 @@ impl Plan {
         Receives::new(*self)
     }
 
-    /// Which of the receives come into the output, by index.
-    pub fn window_receives(&self) -> Range<u64> {
-        let size = u64::from(self.geometry.size());
-        match self.shape {
-            Shape::Large => {
-                let whole: u64 = self.pieces_of_all_chunks();
-                let first = whole - self.pieces(self.chunk_len(self.geometry.rank()));
-                first..first + whole - self.pieces(self.chunk_len(self.geometry.ahead(1)))
-            }
-            Shape::Gather { window: true } => 0..(size - 1) * self.pieces(self.operation.count),
-            Shape::Broadcast { window: true } if self.chain_distance() > 0 => {
-                0..self.pieces(self.operation.count)
-            }
-            _ => 0..0,
-        }
+    /// On which lanes messages come into the output, each once, in the order of the first of
+    /// those. Who asks for all of them may go through all messages.
+    pub fn window_lanes(&self) -> WindowLanes {
+        WindowLanes::new(self)
     }
 
     /// What a rank copies by itself when input and output are different buffers.

@@ -77,8 +77,7 @@ impl Iterator for Receives {
         let (then, after_sent) = self.then(&part);
         let window = match plan.shape {
             Shape::Large => part.step >= plan.geometry.size() - 1,
-            Shape::Gather { window } | Shape::Broadcast { window } => window,
-            _ => false,
+            _ => plan.has_windows(),
         };
         let step = match plan.shape {
             Shape::Broadcast { .. } | Shape::Reduce => plan.chain_distance() - 1,

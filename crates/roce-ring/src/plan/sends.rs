@@ -1,7 +1,7 @@
 //! The messages to the next rank.
 
 use super::shape::Shape;
-use super::walk::Walk;
+use super::walk::{Part, Walk};
 use super::{Plan, Send, Target};
 use crate::{Place, Span};
 
@@ -10,13 +10,28 @@ use crate::{Place, Span};
 pub struct Sends {
     plan: Plan,
     walk: Walk,
+    /// The receive that was passed on last.
+    passed_on: Walk,
     /// How many of them came from the scratch.
     forwarded: u64,
 }
 
 impl Sends {
     pub(super) fn new(plan: Plan) -> Self {
-        Self { plan, walk: Walk::default(), forwarded: 0 }
+        Self { plan, walk: Walk::default(), passed_on: Walk::default(), forwarded: 0 }
+    }
+
+    /// The receive that brought what `part` passes on: the same piece in the step before. What
+    /// is sent first was received first.
+    fn before(&mut self, part: &Part) -> Option<u64> {
+        let step = part.step.checked_sub(1)?;
+        let plan = self.plan;
+        loop {
+            let found = self.passed_on.next(&plan, plan.steps_received(), Plan::received)?;
+            if (found.pass, found.step, found.piece) == (part.pass, step, part.piece) {
+                return Some(found.index);
+            }
+        }
     }
 
     /// What was reduced here before goes on from the scratch's rotation.
@@ -45,7 +60,7 @@ impl Iterator for Sends {
             lane: part.lane,
             from: Span { place, ..in_place },
             to: Target::Slot,
-            after: part.before,
+            after: self.before(&part),
         };
         match plan.shape {
             Shape::Nothing | Shape::Barrier => {}

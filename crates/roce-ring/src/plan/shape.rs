@@ -148,11 +148,31 @@ impl Plan {
         count / size + u64::from(u64::from(chunk) < count % size)
     }
 
-    /// Messages that a large all-reduce would take to send every chunk once.
-    pub(super) fn pieces_of_all_chunks(&self) -> u64 {
-        let (count, size) = (self.operation.count, u64::from(self.geometry.size()));
-        let (short, longer) = (count / size, count % size);
-        longer * self.pieces(short + 1) + (size - longer) * self.pieces(short)
+    /// Pieces of the longest step of a pass; 1 where there is none.
+    pub(super) fn most_pieces(&self, pass: u64) -> u64 {
+        // No chunk is longer than the first.
+        self.pieces(self.extent(pass, 0).count).max(1)
+    }
+
+    /// By how many waves a step is behind the one before; see [`Walk`](super::walk::Walk).
+    ///
+    /// A large all-reduce sends on what it has just reduced, while that is still in the
+    /// second-level cache: with 64 MiB and two ranks on two cores this is worth a tenth. A step
+    /// is behind by enough that all slots are in use before a message waits for another.
+    pub(super) fn depth(&self) -> u64 {
+        if self.shape != Shape::Large {
+            return u64::MAX;
+        }
+        let slots = u64::from(self.geometry.lanes()) * u64::from(self.geometry.slots());
+        slots.div_ceil(u64::from(self.ring_steps()))
+    }
+
+    /// Whether messages come into the output.
+    pub(super) fn has_windows(&self) -> bool {
+        matches!(
+            self.shape,
+            Shape::Large | Shape::Gather { window: true } | Shape::Broadcast { window: true }
+        )
     }
 
     /// Pieces of a chunk that a pass moves at most: half of the scratch's rotation, so that one

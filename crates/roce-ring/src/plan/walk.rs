@@ -1,4 +1,4 @@
-//! Going through passes, steps and pieces.
+//! Going through passes, waves and steps.
 
 use super::Plan;
 use super::shape::{Extent, Shape};
@@ -7,26 +7,25 @@ use super::shape::{Extent, Shape};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) index: u64,
+    pub(super) pass: u64,
     pub(super) step: u32,
     pub(super) piece: u64,
     /// The lane it travels on.
     pub(super) lane: u32,
     /// The elements of this piece.
     pub(super) extent: Extent,
-    /// The message of the same piece in the step before: what is sent in a step was received
-    /// in the step before, so both counts of messages agree.
-    pub(super) before: Option<u64>,
 }
 
 /// Where in a plan we are: constant in size.
+///
+/// Piece p of step s belongs to wave p + depth × s. Messages go by wave, and by step within a
+/// wave. A depth of as many pieces as a step has is one step after the other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     index: u64,
     pass: u64,
+    wave: u64,
     step: u32,
-    piece: u64,
-    /// The index of the first message of the step before, as it was received.
-    base: u64,
 }
 
 impl Walk {
@@ -37,40 +36,41 @@ impl Walk {
         steps: u32,
         extent: impl Fn(&Plan, u64, u32) -> Extent,
     ) -> Option<Part> {
+        let last = u64::from(steps.checked_sub(1)?);
         while self.pass < plan.passes() {
-            if self.step == steps {
-                *self = Self {
-                    index: self.index,
-                    pass: self.pass + 1,
-                    base: self.index,
-                    ..Self::default()
-                };
+            let most = plan.most_pieces(self.pass);
+            let depth = plan.depth().min(most);
+            if u64::from(self.step) > last.min(self.wave / depth) {
+                self.wave += 1;
+                // The first step that has a piece for this wave.
+                self.step = (self.wave + 1).saturating_sub(most).div_ceil(depth) as u32;
+                if u64::from(self.step) > last {
+                    *self = Self { index: self.index, pass: self.pass + 1, ..Self::default() };
+                }
                 continue;
             }
-            let whole = extent(plan, self.pass, self.step);
+            let (step, piece) = (self.step, self.wave - depth * u64::from(self.step));
+            self.step += 1;
+            let whole = extent(plan, self.pass, step);
             // A barrier's messages are empty, and sent all the same.
-            let pieces = if plan.shape == Shape::Barrier { 1 } else { plan.pieces(whole.count) };
-            if self.piece == pieces {
-                self.base += if self.step > 0 { pieces } else { 0 };
-                self.step += 1;
-                self.piece = 0;
+            let is_sent = piece < plan.pieces(whole.count) || plan.shape == Shape::Barrier;
+            if !is_sent {
                 continue;
             }
-            let done = self.piece * plan.max_piece();
+            let done = piece * plan.max_piece();
             let part = Part {
                 index: self.index,
-                step: self.step,
-                piece: self.piece,
+                pass: self.pass,
+                step,
+                piece,
                 lane: (self.index % u64::from(plan.geometry.lanes())) as u32,
                 extent: Extent {
                     first: whole.first + done,
                     count: (whole.count - done).min(plan.max_piece()),
                     ..whole
                 },
-                before: (self.step > 0).then_some(self.base + self.piece),
             };
             self.index += 1;
-            self.piece += 1;
             return Some(part);
         }
         None

@@ -75,7 +75,7 @@ fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
     let geometry = Geometry::new(1, 3, settings).unwrap();
     let first = |operation: &Operation| Plan::new(operation, &geometry).unwrap().sends().next();
     let windows =
-        |operation: &Operation| Plan::new(operation, &geometry).unwrap().window_receives();
+        |operation: &Operation| Plan::new(operation, &geometry).unwrap().window_lanes().count();
     for (extra, small) in [(0, true), (1, false)] {
         let reduce = Operation::all_reduce(DataType::U8, ReduceOp::Sum, 60 + extra);
         // A contribution, or a third of one.
@@ -84,7 +84,7 @@ fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
         assert_eq!(first(&gather).unwrap().to == Target::Slot, small);
         let broadcast = Operation::broadcast(DataType::U8, 0, 60 + extra);
         for operation in [reduce, gather, broadcast] {
-            assert_eq!(windows(&operation).is_empty(), small);
+            assert_eq!(windows(&operation) == 0, small);
         }
     }
 }
@@ -117,6 +117,9 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
                 let (first, len) = (c * q + c.min(x), q + u64::from(c < x));
                 step(0, s, later(s, Place::Output), first, len, t >= 0);
             }
+            // By waves, and by steps within a wave, which is their order already.
+            let depth = u64::from(settings.lanes * settings.slots).div_ceil(2 * (n - 1));
+            rows.sort_by_key(|row| row.piece + depth * u64::from(row.step));
         }
         Collective::AllReduce => {
             for s in 0..size - 1 {

@@ -26,6 +26,8 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
         }
     }
     assert_eq!(sent, most);
+    // What the next one passes on.
+    machine.handle_data(0, Immediate::Slot(label).to_bits(), 8).unwrap();
     machine
         .handle_answer(0, Immediate::Credit { consumed: sent }.to_bits(), 0, || unreachable!())
         .unwrap();
@@ -112,11 +114,12 @@ fn nothing_is_copied_in_place() {
     }
 }
 
-/// Rank 0 of 3 in a long sum, of messages of one element, and what they are labelled with.
+/// Rank 0 in a long sum, of messages of one element, and what they are labelled with. Of so many
+/// ranks that long nothing goes to a window.
 fn summing() -> (Machine, Label) {
     let settings = Settings { slots: 2, slot_bytes: 8, small_limit: 0, ..Settings::default() };
     let sum = Operation::all_reduce(DataType::F64, ReduceOp::Sum, 3000);
-    let mut machine = Machine::new(Geometry::new(0, 3, settings).unwrap());
+    let mut machine = Machine::new(Geometry::new(0, 100, settings).unwrap());
     machine.start(&sum, false).unwrap();
     (machine, Label { number: 0, signature: sum.signature() })
 }
