@@ -7,6 +7,7 @@ pub mod histogram;
 pub mod idle;
 pub mod meeting;
 pub mod mpi;
+pub mod profile;
 pub mod program;
 pub mod raw;
 pub mod report;

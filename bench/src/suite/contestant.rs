@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::process::{self, Both, Launch, Running};
 use super::{Network, Pace, Tools};
+use crate::profile::Recorder;
 use crate::report::Figures;
 
 /// What a run gives: figures, or why there are none.
@@ -80,11 +81,33 @@ pub struct Stage<'a> {
     pub pace: Pace,
     /// Where on the axis; 0 where there is none.
     pub x: u64,
+    /// What is put around programs, if anything is.
+    recorder: Option<&'a Recorder>,
     /// What was started, as one would type it.
-    pub(crate) started: RefCell<Vec<String>>,
+    started: RefCell<Vec<String>>,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    /// A place on a row's axis, 0 where it has none.
+    pub(crate) fn new(tools: &'a Tools, network: &'a Network, pace: Pace, x: u64) -> Self {
+        Self { tools, network, pace, x, recorder: None, started: RefCell::default() }
+    }
+
+    /// One where every program runs under a recorder.
+    pub(crate) fn recorded(
+        tools: &'a Tools,
+        network: &'a Network,
+        pace: Pace,
+        recorder: &'a Recorder,
+    ) -> Self {
+        Self { recorder: Some(recorder), ..Self::new(tools, network, pace, 0) }
+    }
+
+    /// What was started, as one would type it.
+    pub(crate) fn into_started(self) -> Vec<String> {
+        self.started.into_inner()
+    }
+
     /// How long a program may take before it is ended.
     pub fn patience(&self) -> Duration {
         Duration::from_secs_f64(self.pace.seconds * 3.0 + 20.0)
@@ -98,7 +121,9 @@ impl Stage<'_> {
         let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
         self.note(server);
         self.note(client);
-        process::together((there, server), port, (here, client), self.patience())
+        let server = self.maybe_recorded("server", server);
+        let client = self.maybe_recorded("client", client);
+        process::together((there, &server), port, (here, &client), self.patience())
     }
 
     /// Starts a program in a host.
@@ -107,7 +132,12 @@ impl Stage<'_> {
     /// See [`Running::start`].
     pub fn start(&self, host: usize, launch: &Launch) -> Result<Running, String> {
         self.note(launch);
-        Running::start(self.network.host(host), launch)
+        let launch = self.maybe_recorded(&format!("host {}", host + 1), launch);
+        Running::start(self.network.host(host), &launch)
+    }
+
+    fn maybe_recorded(&self, end: &str, launch: &Launch) -> Launch {
+        self.recorder.map_or_else(|| launch.clone(), |recorder| recorder.around(end, launch))
     }
 
     fn note(&self, launch: &Launch) {

@@ -17,7 +17,7 @@
 
 mod contestant;
 mod network;
-mod peers;
+pub(crate) mod peers;
 mod play;
 mod process;
 mod rows;

@@ -1,7 +1,5 @@
 //! A row, and how it is played: contestants in turn, round after round.
 
-use std::cell::RefCell;
-
 use super::{Contestant, Network, Pace, Stage, Tools, Wire};
 use crate::report::{Axis, ContestantResult, PointResult, RowResult, Run, Target};
 
@@ -69,8 +67,7 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
                     continue;
                 }
                 let at = x.unwrap_or(0);
-                let started = RefCell::default();
-                let stage = Stage { tools, network: &network, pace, x: at, started };
+                let stage = Stage::new(tools, &network, pace, at);
                 let run = match (contestant.run)(&stage) {
                     Ok(figures) => Run::good(round, figures),
                     Err(why) => Run::failed(round, why),
@@ -78,7 +75,7 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
                 say(&in_words(row, &contestant.title, *x, &run));
                 point.runs.push(run);
                 if entry.commands.is_empty() {
-                    entry.commands = stage.started.into_inner();
+                    entry.commands = stage.into_started();
                 }
             }
         }

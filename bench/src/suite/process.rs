@@ -73,6 +73,16 @@ impl Launch {
         self
     }
 
+    /// The same as the last arguments of another program, with which it ends.
+    #[must_use]
+    pub(crate) fn under(mut self, other: Launch) -> Self {
+        let mut words = other.arguments;
+        words.extend(WITH_ITS_PARENT.iter().map(Into::into));
+        words.push(self.program);
+        words.append(&mut self.arguments);
+        Self { program: other.program, arguments: words, ..self }
+    }
+
     /// As one would type it.
     pub fn in_words(&self) -> String {
         let mut words: Vec<String> = Vec::new();
@@ -89,8 +99,9 @@ impl Launch {
 
     fn command(&self) -> Command {
         // However we end, what we started ends too; the option survives both `exec`s.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]);
+        let [program, options @ ..] = WITH_ITS_PARENT;
+        let mut command = Command::new(program);
+        command.args(options);
         if let Some(cpu) = self.cpu {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
@@ -100,6 +111,9 @@ impl Launch {
         command
     }
 }
+
+/// What a program is started by so that it ends when who started it ends.
+const WITH_ITS_PARENT: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
 
 /// A program that runs; dropping it ends it.
 #[derive(Debug)]

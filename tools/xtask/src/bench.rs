@@ -1,4 +1,4 @@
-//! Builds what is measured, gets what it is measured beside, and runs the bench.
+//! Builds what is measured, gets what it is measured beside, and runs the bench or the profiler.
 //!
 //! The measuring is the program `bench` of the crate `roce-bench`; `bench/README.md` says how.
 
@@ -17,11 +17,12 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     let (ours, theirs): (Vec<_>, Vec<_>) =
         arguments.iter().partition(|argument| *argument == NO_INSTALL);
     if ours.is_empty()
+        && is_work(arguments)
         && let Err(why) = machine::get_bench_peers()
     {
         println!("   peers will be missing: {why}");
     }
-    build()?;
+    build(workspace::cargo())?;
     let folder = workspace::target().join("release");
     build_mpi(&folder)?;
     let mut bench = Command::new(folder.join("bench"));
@@ -31,8 +32,30 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("the bench ended with {status}").into()) }
 }
 
-fn build() -> Result<()> {
+/// Shows where the cycles go; arguments are those of the program `profile` of `roce-bench`.
+///
+/// What it profiles is built apart, so that stacks can be followed through every function.
+///
+/// # Errors
+/// When something does not compile, or nothing could be recorded.
+pub(crate) fn profile(arguments: &[OsString]) -> Result<()> {
+    if is_work(arguments)
+        && let Err(why) = machine::get_profiler()
+    {
+        println!("   some of it will be missing: {why}");
+    }
+    let target = workspace::target().join("profile");
     let mut cargo = workspace::cargo();
+    let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    cargo.env("RUSTFLAGS", format!("{flags} -C force-frame-pointers=yes"));
+    cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only").env("CARGO_TARGET_DIR", &target);
+    build(cargo)?;
+    let mut program = Command::new(target.join("release/profile"));
+    let status = program.current_dir(workspace::root()).args(arguments).status()?;
+    if status.success() { Ok(()) } else { Err(format!("it ended with {status}").into()) }
+}
+
+fn build(mut cargo: Command) -> Result<()> {
     cargo.args(["build", "--quiet", "--release", "--bins"]);
     cargo.args(["--package", "roce", "--package", "roce-bench"]);
     if cargo.status()?.success() { Ok(()) } else { Err("the bench does not compile".into()) }
@@ -52,6 +75,12 @@ fn build_mpi(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether anything is to be measured: who asks for help, or for names, needs nobody else.
+fn is_work(arguments: &[OsString]) -> bool {
+    const WORDS: [&str; 4] = ["--help", "-h", "--list", "--render"];
+    !arguments.iter().any(|argument| WORDS.iter().any(|word| argument == word))
+}
+
 /// What to type to run this again.
 fn in_words(arguments: &[&OsString]) -> OsString {
     let words = arguments.iter().map(|argument| argument.as_os_str());
@@ -67,7 +96,14 @@ const NO_INSTALL: &str = "--no-install";
 
 #[cfg(test)]
 mod tests {
-    use super::in_words;
+    use super::{in_words, is_work};
+
+    #[test]
+    fn who_asks_for_help_gets_nothing_installed() {
+        assert!(is_work(&["--quick".into()]) && is_work(&[]));
+        assert!(!is_work(&["--only".into(), "write".into(), "--list".into()]));
+        assert!(!is_work(&["--help".into()]));
+    }
 
     #[test]
     fn the_command_is_kept_as_it_was_typed() {

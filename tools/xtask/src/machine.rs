@@ -83,6 +83,18 @@ pub(crate) fn get_bench_peers() -> Result<()> {
     install_missing(BENCH_PEERS)
 }
 
+/// Debian packages of what records stacks and finds their functions.
+const PROFILER: &[(&str, &str)] =
+    &[("perf", "linux-perf"), ("addr2line", "binutils"), ("iperf3", "iperf3")];
+
+/// Makes sure that what profiling needs is installed.
+///
+/// # Errors
+/// As [`get_guest_tools`].
+pub(crate) fn get_profiler() -> Result<()> {
+    install_missing(PROFILER)
+}
+
 /// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
 ///
 /// # Errors

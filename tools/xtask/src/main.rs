@@ -50,9 +50,17 @@ enum Chore {
     /// Boot a guest with rdma_rxe and a shell, on a tap, to experiment with.
     Rxe(rxe::Options),
     /// Measure this stack beside its peers; installs those that are missing.
+    #[command(disable_help_flag = true)]
     Bench {
-        /// Passed on: `--quick`, `--only ROW`, ... (`bench/README.md` lists them). With
-        /// `--no-install` nothing is installed.
+        /// Passed on: `--quick`, `--only ROW`, ... (`--help` lists them). With `--no-install`
+        /// nothing is installed.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Show where the cycles go, ours beside raw programs: tables and flame graphs.
+    #[command(disable_help_flag = true)]
+    Profile {
+        /// Passed on: names of workloads, `--seconds S`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -76,6 +84,7 @@ fn main() -> ExitCode {
         Chore::Interop { arguments } => interop::run(&arguments),
         Chore::Rxe(options) => rxe::run(&options),
         Chore::Bench { arguments } => bench::run(&arguments),
+        Chore::Profile { arguments } => bench::profile(&arguments),
         Chore::Cost => cost::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::InNamespace { command } => namespace::exec(&command),

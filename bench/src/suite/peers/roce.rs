@@ -82,7 +82,7 @@ pub(crate) fn latency(name: &'static str, verb: &'static str, size: Size) -> Con
         let size = size.of(stage);
         // As many as take about as long as a run over time: 5 µs and 0.5 ns a byte, each way.
         let each = 10e-6 + size as f64 * 1e-9;
-        let iterations = (stage.pace.seconds / each).clamp(1000.0, 200_000.0) as u64;
+        let iterations = (stage.pace.seconds / each).clamp(1000.0, 1_000_000.0) as u64;
         let more = [format!("--size={size}"), format!("--iters={iterations}")];
         parse_latency(&perf(stage, [verb, "lat"], &[], &more)?)
     })

@@ -7,7 +7,7 @@ use crate::suite::{Contestant, Launch, Running};
 
 /// Its ping-pong over TCP, blocking; its smallest message has 14 bytes.
 pub(crate) fn pingpong(name: &'static str) -> Contestant {
-    Contestant::new(name, "sockperf, TCP, blocking", &["sockperf"], |stage| {
+    Contestant::new(name, "sockperf (14 bytes), TCP, blocking", &["sockperf"], |stage| {
         let address = stage.network.address(SERVER).to_string();
         let at = ["--tcp", "-i", &address, "-p", PORT_TEXT];
         let server = Launch::new("sockperf").arg("server").args(at).on_cpu(SERVER_CPU);

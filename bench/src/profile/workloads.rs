@@ -1,0 +1,62 @@
+//! What is profiled.
+
+use crate::suite::peers::roce::{self, Bandwidth, Size};
+use crate::suite::peers::{iperf3, raw};
+use crate::suite::{Contestant, Wire};
+
+/// Contestants on a network, ours first.
+#[derive(Debug)]
+pub struct Workload {
+    /// What is typed to choose it.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    /// How many times longer than the pace says: what is measured by number of
+    /// messages ends early.
+    pub longer: f64,
+    /// What the ends meet on.
+    pub wire: Wire,
+    /// Who plays.
+    pub contestants: Vec<Contestant>,
+}
+
+/// All of them: those rows of the bench of which most is wanted.
+pub fn workloads() -> Vec<Workload> {
+    let small = Bandwidth { size: Size::Fixed(8), depth: 1024, ..Bandwidth::of("write") };
+    vec![
+        Workload {
+            name: "write-1m",
+            title: "WRITE, 1 MiB messages, MTU 4300",
+            longer: 1.0,
+            wire: Wire::Cable { mtu: 4300 },
+            contestants: vec![
+                Bandwidth::of("write").contestant("roce", "roce write"),
+                raw::trains("raw", MIB, true),
+                iperf3::with_writes_of(Size::Fixed(MIB), "tcp", "cubic"),
+            ],
+        },
+        Workload {
+            name: "write-8-rate",
+            title: "WRITE, 8 bytes, 1024 deep, MTU 1500",
+            longer: 1.0,
+            wire: Wire::Cable { mtu: 1500 },
+            contestants: vec![small.contestant("roce", "roce write"), raw::small("raw", true)],
+        },
+        Workload {
+            name: "write-8-latency",
+            title: "WRITE, 8 bytes each way, MTU 1500",
+            longer: 3.0,
+            wire: Wire::Cable { mtu: 1500 },
+            contestants: vec![roce::latency("roce", "write", Size::Fixed(8)), raw::pingpong("raw")],
+        },
+        Workload {
+            name: "allreduce-64m-2",
+            title: "allreduce, 64 MiB, 2 ranks, MTU 4300",
+            longer: 1.0,
+            wire: Wire::Switch { hosts: 2, mtu: 4300 },
+            contestants: vec![roce::allreduce("roce", Size::Fixed(64 * MIB), Size::Fixed(2))],
+        },
+    ]
+}
+
+const MIB: u64 = 1 << 20;
