@@ -66,7 +66,7 @@ fn run(arguments: &Arguments) -> Outcome {
     let tools = Tools::find(&programs);
     let (rounds, seconds) = (arguments.rounds, arguments.seconds);
     let pace = Pace { rounds, seconds, quick: false, realtime: false };
-    let mut page = format!("{}\n", heading());
+    let mut page = format!("{}\n", heading(rounds));
     let mut hidden = false;
     for workload in chosen {
         let recorded = play(workload, &tools, pace, &folder)?;
@@ -118,12 +118,12 @@ fn file(workload: &Workload, one: &str, end: &str) -> String {
     format!("{}-{one}-{end}", workload.name).replace(' ', "-")
 }
 
-fn heading() -> String {
+fn heading(rounds: u32) -> String {
     let machine = Machine::this();
     let commit = Commit::of(&root());
     format!(
         "# Where the cycles go\n\n\
-         Recorded {}, commit {}, on {} cores of {}, {}; of some runs each the best.\n\
+         Recorded {}, commit {}, on {} cores of {}, {}; the best of {rounds} runs each.\n\
          To repeat it: `cargo xtask profile`. How to read it: [README](../../../README.md).\n",
         report::date_and_time(),
         commit.short(),

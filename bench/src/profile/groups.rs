@@ -37,9 +37,11 @@ pub(super) fn group_of(frame: &Frame) -> Option<&'static Group> {
         (Place::Program, Some(file)) => (file.as_str(), FILES),
         (Place::Program, None) => return None,
     };
-    let fits = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(start) => text.starts_with(start),
-        None => text == *pattern,
+    let fits = |pattern: &&str| match (pattern.strip_suffix('*'), pattern.split_once(' ')) {
+        (Some(start), _) => text.starts_with(start),
+        // One function of a file.
+        (None, Some((file, name))) => text == file && frame.name == name,
+        (None, None) => text == *pattern,
     };
     rules.iter().find(|(_, patterns)| patterns.iter().any(|it| fits(it))).map(|(group, _)| *group)
 }
@@ -109,6 +111,7 @@ const FILES: Rules = &[
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.
             "bench/src/raw/pingpong.rs",
+            "bench/src/raw/trains/receiver.rs receive",
         ],
     ),
     (&ENGINE, &["crates/roce-transport/*"]),
@@ -254,6 +257,10 @@ mod tests {
         assert_eq!(of("crates/roce-wire/src/icrc.rs"), Some("ICRC"));
         assert_eq!(of("crates/roce-wire/src/seal.rs"), Some(HEADERS.name));
         assert_eq!(of("crates/roce-verbs/src/region.rs"), Some(MEMORY.name));
+        assert_eq!(of("bench/src/raw/trains/receiver.rs"), Some(PROGRAM.name));
+        let waits =
+            Frame { name: "receive".to_owned(), ..frame("bench/src/raw/trains/receiver.rs") };
+        assert_eq!(group_of(&waits), Some(&WAITING));
         assert_eq!(of("elsewhere-1.0/src/lib.rs"), None);
     }
 
@@ -282,7 +289,9 @@ mod tests {
     #[test]
     fn every_file_that_a_rule_names_exists() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        for file in FILES.iter().flat_map(|(_, files)| *files).filter(|it| it.ends_with(".rs")) {
+        let patterns = FILES.iter().flat_map(|(_, patterns)| *patterns);
+        let files = patterns.map(|it| it.split_once(' ').map_or(*it, |(file, _)| file));
+        for file in files.filter(|it| it.ends_with(".rs")) {
             assert!(std::path::Path::new(root).join(file).is_file(), "{file}");
         }
     }

@@ -26,7 +26,7 @@ pub struct Row {
 ///
 /// A run that fails is kept as such, and the others go on. Who fails at a point twice in a row
 /// without ever having played there is not asked again: it would fail every time. Rows of which
-/// nothing is wanted are played half as often.
+/// nothing is wanted are played a third as often.
 pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> RowResult {
     let mut result = RowResult {
         wire: row.wire.in_words(),
@@ -56,7 +56,7 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
     }
     let Ok(network) = network else { return result };
     let is_judged = row.targets.iter().any(|target| target.bound.is_some());
-    let rounds = if is_judged { pace.rounds } else { pace.rounds.div_ceil(2) };
+    let rounds = if is_judged { pace.rounds } else { pace.rounds.div_ceil(3) };
     for round in 1..=rounds {
         for x in &points {
             for (contestant, entry) in row.contestants.iter().zip(&mut result.contestants) {
