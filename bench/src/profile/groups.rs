@@ -43,7 +43,7 @@ pub(super) fn group_of(frame: &Frame) -> Option<&'static Group> {
         (None, Some((file, name))) => text == file && frame.name == name,
         (None, None) => text == *pattern,
     };
-    rules.iter().find(|(_, patterns)| patterns.iter().any(|it| fits(it))).map(|(group, _)| *group)
+    rules.iter().find(|(_, patterns)| patterns.iter().any(&fits)).map(|(group, _)| *group)
 }
 
 /// All groups, in the order of tables: the data's way from one program to the other, and what is

@@ -29,7 +29,7 @@ pub fn page(
         .collect();
     let _ = write!(text, "\n{}\n", by_group(&columns));
     if let Some(unit) = columns.first().and_then(|column| column.unit.as_ref()) {
-        let _ = write!(text, "{}\n", in_time(&columns, unit.name));
+        let _ = writeln!(text, "{}", in_time(&columns, unit.name));
     }
     let _ = write!(text, "By function, those with {LEAST_PERCENT} % somewhere:\n\n");
     let _ = writeln!(text, "{}", by_function(&columns));
