@@ -151,5 +151,5 @@ fn root() -> PathBuf {
 
 const HIDDEN: &str = "The kernel hid the names of its functions: as root, \
     `sysctl kernel.kptr_restrict=0`, and again.\n";
-const PARANOID: &str = "where the kernel refuses: run it as root, or \
-    `sysctl kernel.perf_event_paranoid=1`";
+const PARANOID: &str = "perf comes with the package linux-perf; where the kernel refuses it, be \
+    root, or let root do `sysctl kernel.perf_event_paranoid=1`";
