@@ -14,8 +14,10 @@
 pub struct EndpointConfig {
     /// The longest train in packets, whatever a driver's limits say.
     pub max_train_packets: usize,
-    /// How much may be on its way.
+    /// How much of one queue pair may be on its way.
     pub window: WindowConfig,
+    /// How much of all queue pairs may be on its way to one peer.
+    pub peer: PeerConfig,
     /// Tell the peer how many receives are posted; otherwise say that we do not count.
     pub advertise_credits: bool,
 }
@@ -34,9 +36,34 @@ pub struct WindowConfig {
     pub max_bytes: u32,
 }
 
+/// How many frames of all queue pairs may be on their way to one peer, trains being one frame:
+/// a peer's receive ring holds so many frames, whoever sent them. A queue pair that may not send
+/// for that reason stands in line behind those that came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Frames at the start, at least 1.
+    pub initial_frames: u32,
+    /// Frames that losses never shrink the limit below, at least 1.
+    pub min_frames: u32,
+    /// The most frames.
+    pub max_frames: u32,
+}
+
 impl Default for EndpointConfig {
     fn default() -> Self {
-        Self { max_train_packets: 64, window: WindowConfig::default(), advertise_credits: true }
+        Self {
+            max_train_packets: 64,
+            window: WindowConfig::default(),
+            peer: PeerConfig::default(),
+            advertise_credits: true,
+        }
+    }
+}
+
+impl Default for PeerConfig {
+    /// What a ring of 128 frames holds, and some to spare for other peers.
+    fn default() -> Self {
+        Self { initial_frames: 96, min_frames: 8, max_frames: 96 }
     }
 }
 

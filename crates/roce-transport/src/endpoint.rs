@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::net::IpAddr;
 
 use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason, Outbox};
+use crate::peers::Peers;
 use crate::rc::RcQueuePair;
-use crate::ready::ReadyList;
+use crate::ready::{ReadyList, Turn};
 use crate::timers::Alarm;
 use crate::train::TrainWriter;
 use crate::{
@@ -70,6 +72,7 @@ pub struct Endpoint<O: Observer = ()> {
     /// Who owes one that was.
     held: Vec<usize>,
     alarm: Alarm,
+    peers: Peers,
 }
 
 /// A queue pair in its place.
@@ -79,6 +82,10 @@ struct Slot {
     queue_pair: QueuePair,
     /// Where in the alarm it is entered.
     alarm_at: Option<Instant>,
+    /// Whom it sends to, once it has a path.
+    peer: Option<(IpAddr, usize)>,
+    /// It stands in line before that peer's gate.
+    is_in_line: bool,
 }
 
 /// Queue pairs by service.
@@ -131,6 +138,7 @@ impl<O: Observer> Endpoint<O> {
             holds_acks: false,
             held: Vec::new(),
             alarm: Alarm::default(),
+            peers: Peers::default(),
         }
     }
 
@@ -150,7 +158,7 @@ impl<O: Observer> Endpoint<O> {
             Service::Rc => QueuePair::Rc(Box::new(RcQueuePair::new(qpn, init, &self.config))),
             other => return Err(ApiMisuse::ServiceNotSupported(other)),
         };
-        let slot = Some(Slot { qpn, queue_pair, alarm_at: None });
+        let slot = Some(Slot { qpn, queue_pair, alarm_at: None, peer: None, is_in_line: false });
         let index = match self.free.pop() {
             Some(index) => {
                 self.slots[index] = slot;
@@ -175,10 +183,27 @@ impl<O: Observer> Endpoint<O> {
         qpn: Qpn,
         asked: &QpAttributes,
     ) -> Result<(), ModifyError> {
-        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+        let modified = self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
             QueuePair::Rc(rc) => rc.modify(asked, cx),
-        })
-        .unwrap_or(Err(ModifyError::UnknownQp(qpn)))
+        });
+        self.find_peer(qpn);
+        modified.unwrap_or(Err(ModifyError::UnknownQp(qpn)))
+    }
+
+    /// The queue pair may have got another path.
+    fn find_peer(&mut self, qpn: Qpn) {
+        let Some(&index) = self.numbers.get(&qpn) else { return };
+        let Some(slot) = self.slots[index].as_mut() else { return };
+        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let address = rc.path().map(|path| path.remote);
+        if slot.peer.map(|(address, _)| address) == address {
+            return;
+        }
+        if let Some((_, peer)) = slot.peer {
+            self.peers.leave(peer, index);
+            slot.is_in_line = false;
+        }
+        slot.peer = address.map(|it| (it, self.peers.join(it, self.config.peer)));
     }
 
     /// What a queue pair tells about itself; `None` if there is none of this number.
@@ -195,6 +220,9 @@ impl<O: Observer> Endpoint<O> {
         let Some(index) = self.numbers.remove(&qpn) else { return false };
         if let Some(mut slot) = self.slots[index].take() {
             self.alarm.forget(index, &mut slot.alarm_at);
+            if let Some((_, peer)) = slot.peer {
+                self.peers.leave(peer, index);
+            }
         }
         self.ready.remove(index);
         self.held.retain(|it| *it != index);
@@ -252,6 +280,9 @@ impl<O: Observer> Endpoint<O> {
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(peer) = self.peers.take_due(now) {
+            self.ready.push(Turn::Line(peer));
+        }
         while let Some(index) = self.alarm.take_due(now) {
             let Some(slot) = self.slots[index].as_mut() else { continue };
             slot.alarm_at = None;
@@ -299,7 +330,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn hold_acks(&mut self, hold: bool) {
         self.holds_acks = hold;
         if !hold {
-            self.held.drain(..).for_each(|index| self.ready.push(index));
+            self.held.drain(..).for_each(|index| self.ready.push(Turn::QueuePair(index)));
         }
     }
 
@@ -319,7 +350,8 @@ impl<O: Observer> Endpoint<O> {
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
     /// copied once, from the registered region to where it leaves. Queue pairs take turns,
-    /// one train each.
+    /// one train each; those whose peer has as much to take in already as it can hold
+    /// ([`PeerConfig`](crate::PeerConfig)) stand in line until it answers.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -328,19 +360,21 @@ impl<O: Observer> Endpoint<O> {
         buf: &mut [u8],
     ) -> Option<Transmit> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
-        while let Some(index) = self.ready.pop() {
+        while let Some(turn) = self.ready.pop() {
+            let Some((index, may_request)) = self.admit(turn, now) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
+            let gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
             let qpn = slot.qpn;
             let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
             let mut train = TrainWriter::new(buf, max_packets);
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            let held_one = rc.transmit(self.holds_acks, memory, &mut train, &mut cx);
+            let held_one = rc.transmit(self.holds_acks, gate, memory, &mut train, &mut cx);
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
             if train.is_too_short() {
                 self.out.counters.send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
-            let Some(path) = rc.path().filter(|_| packets > 0) else {
+            let Some(path) = rc.path().map(|it| it.handle).filter(|_| packets > 0) else {
                 // Few at a time, and each once, however long they are held.
                 if held_one && !self.held.contains(&index) {
                     self.held.push(index);
@@ -348,13 +382,49 @@ impl<O: Observer> Endpoint<O> {
                 continue;
             };
             if rc.may_transmit() {
-                self.ready.push(index);
+                self.ready.push(Turn::QueuePair(index));
             }
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
             return Some(Transmit { qpn, path, segment_len, len, packets });
         }
         None
+    }
+
+    /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.
+    fn admit(&mut self, turn: Turn, now: Instant) -> Option<(usize, bool)> {
+        match turn {
+            Turn::Line(peer) => {
+                let gate = self.peers.gate(peer);
+                if !gate.has_room() {
+                    self.peers.note_shut(peer, now);
+                    return None;
+                }
+                let first = gate.line.pop_front()?;
+                if let Some(slot) = self.slots[first].as_mut() {
+                    slot.is_in_line = false;
+                }
+                if !gate.line.is_empty() {
+                    self.ready.push(turn);
+                }
+                Some((first, true))
+            }
+            Turn::QueuePair(index) => {
+                let slot = self.slots[index].as_mut()?;
+                let QueuePair::Rc(rc) = &slot.queue_pair;
+                let (_, peer) = slot.peer?;
+                let gate = self.peers.gate(peer);
+                if gate.is_open() {
+                    return Some((index, true));
+                }
+                if rc.has_requests() && !slot.is_in_line {
+                    slot.is_in_line = true;
+                    gate.line.push_back(index);
+                    self.ready.push(Turn::Line(peer));
+                }
+                rc.has_answers().then_some((index, false))
+            }
+        }
     }
 
     /// The next completion and the queue that it belongs to.
@@ -371,7 +441,7 @@ impl<O: Observer> Endpoint<O> {
     /// that nothing was due: a deadline that moves away is looked at again when the old one
     /// comes.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.alarm.earliest()
+        self.alarm.earliest().into_iter().chain(self.peers.earliest()).min()
     }
 
     /// How often what happened.
@@ -401,9 +471,16 @@ impl<O: Observer> Endpoint<O> {
         let slot = self.slots[index].as_mut()?;
         let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
         let result = work(&mut slot.queue_pair, &mut cx);
-        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let QueuePair::Rc(rc) = &mut slot.queue_pair;
         self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
-        self.ready.push(index);
+        if let (Some(news), Some((_, peer))) = (rc.take_news(), slot.peer) {
+            let gate = self.peers.gate(peer);
+            gate.on_news(news);
+            if !gate.line.is_empty() {
+                self.ready.push(Turn::Line(peer));
+            }
+        }
+        self.ready.push(Turn::QueuePair(index));
         Some(result)
     }
 }

@@ -21,11 +21,13 @@ mod event;
 mod fault;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod gate;
 mod handles;
 mod instant;
 mod memory;
 mod modify;
 mod observer;
+mod peers;
 mod rc;
 mod ready;
 mod scatter;
@@ -40,7 +42,7 @@ pub use attributes::{
     AckTimeout, Capacities, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpInfo, QpInit, QpState,
 };
 pub use completion::{Completion, CompletionOperation, CompletionStatus};
-pub use config::{EndpointConfig, WindowConfig};
+pub use config::{EndpointConfig, PeerConfig, WindowConfig};
 pub use counters::Counters;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, PostError};

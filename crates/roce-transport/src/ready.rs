@@ -2,23 +2,43 @@
 
 use std::collections::VecDeque;
 
-/// Queue pairs that may have something to send, each at most once, in order of their turns.
+/// Whoever may have something to send, each at most once, in order of their turns.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
-    turns: VecDeque<usize>,
-    /// Whether slot *i* is in `turns`.
-    is_in: Vec<bool>,
+    turns: VecDeque<Turn>,
+    /// Whether the queue pair in slot *i* is in `turns`, and whether gate *i* is.
+    is_in: [Vec<bool>; 2],
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The queue pair in this slot.
+    QueuePair(usize),
+    /// Who stands first in the line before this gate.
+    Line(usize),
+}
+
+impl Turn {
+    const fn place(self) -> (usize, usize) {
+        match self {
+            Self::QueuePair(slot) => (0, slot),
+            Self::Line(gate) => (1, gate),
+        }
+    }
 }
 
 impl ReadyList {
-    /// Puts `slot` at the end unless it is in the list already.
-    pub(crate) fn push(&mut self, slot: usize) {
-        if self.is_in.len() <= slot {
-            self.is_in.resize(slot + 1, false);
+    /// Puts `turn` at the end unless it is in the list already.
+    pub(crate) fn push(&mut self, turn: Turn) {
+        let (kind, index) = turn.place();
+        let is_in = &mut self.is_in[kind];
+        if is_in.len() <= index {
+            is_in.resize(index + 1, false);
         }
-        if !self.is_in[slot] {
-            self.is_in[slot] = true;
-            self.turns.push_back(slot);
+        if !is_in[index] {
+            is_in[index] = true;
+            self.turns.push_back(turn);
         }
     }
 
@@ -28,16 +48,17 @@ impl ReadyList {
     }
 
     /// Takes whoever waits longest.
-    pub(crate) fn pop(&mut self) -> Option<usize> {
-        let slot = self.turns.pop_front()?;
-        self.is_in[slot] = false;
-        Some(slot)
+    pub(crate) fn pop(&mut self) -> Option<Turn> {
+        let turn = self.turns.pop_front()?;
+        let (kind, index) = turn.place();
+        self.is_in[kind][index] = false;
+        Some(turn)
     }
 
-    /// Takes `slot` out; O(length).
+    /// Takes the queue pair in `slot` out; O(length).
     pub(crate) fn remove(&mut self, slot: usize) {
-        if self.is_in.get_mut(slot).is_some_and(core::mem::take) {
-            self.turns.retain(|it| *it != slot);
+        if self.is_in[0].get_mut(slot).is_some_and(core::mem::take) {
+            self.turns.retain(|it| *it != Turn::QueuePair(slot));
         }
     }
 }
@@ -49,24 +70,26 @@ mod tests {
     #[test]
     fn everyone_has_one_turn_before_anyone_has_two() {
         let mut ready = ReadyList::default();
-        for slot in [4, 1, 4, 2] {
-            ready.push(slot);
+        let [a, b, c] = [Turn::QueuePair(4), Turn::Line(4), Turn::QueuePair(2)];
+        for turn in [a, b, a, c, b] {
+            ready.push(turn);
         }
         let first = ready.pop().unwrap();
         ready.push(first);
         let order: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
-        assert_eq!((first, order), (4, vec![1, 2, 4]));
+        assert_eq!((first, order), (a, vec![b, c, a]));
     }
 
     #[test]
     fn who_is_removed_has_no_turn_and_may_come_again() {
         let mut ready = ReadyList::default();
-        ready.push(1);
-        ready.push(2);
+        for slot in [1, 2] {
+            ready.push(Turn::QueuePair(slot));
+        }
         ready.remove(1);
-        assert_eq!(ready.pop(), Some(2));
-        ready.push(1);
-        assert_eq!(ready.pop(), Some(1));
+        assert_eq!(ready.pop(), Some(Turn::QueuePair(2)));
+        ready.push(Turn::QueuePair(1));
+        assert_eq!(ready.pop(), Some(Turn::QueuePair(1)));
         assert_eq!(ready.pop(), None);
     }
 }

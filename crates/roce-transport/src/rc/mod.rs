@@ -13,6 +13,7 @@
 mod common;
 mod completer;
 mod execute;
+mod freight;
 mod middles;
 mod post;
 mod reads;
@@ -31,16 +32,18 @@ mod window;
 use roce_wire::{NakCode, Packet, Qpn, Verified};
 
 use self::common::{Common, Settings};
+pub(crate) use self::freight::FreightNews;
 use self::receive_queue::ReceiveQueue;
 use self::responder::{Refusal, Responder};
 use self::sender::Sender;
 use crate::context::{Context, DropReason};
+use crate::gate::Gate;
 use crate::modify::judge;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
     AsyncEvent, CompletionOperation, CompletionStatus, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PathHandle, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork,
+    ModifyError, Observer, PathAttributes, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork,
     RequestFault, SendWork,
 };
 
@@ -200,11 +203,12 @@ impl RcQueuePair {
         }
     }
 
-    /// Writes one train of what may leave now. True if it left out an acknowledgement, since
-    /// those are to be held.
+    /// Writes one train of what may leave now: requests through `gate`, if they may. True if it
+    /// left out an acknowledgement, since those are to be held.
     pub(crate) fn transmit<O: Observer>(
         &mut self,
         hold_acks: bool,
+        mut gate: Option<&mut Gate>,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
@@ -214,7 +218,9 @@ impl RcQueuePair {
         let order = [self.is_senders_turn, !self.is_senders_turn];
         for is_sender in order {
             if is_sender {
-                self.transmit_requests(memory, train, cx);
+                if let Some(gate) = gate.as_deref_mut() {
+                    self.transmit_requests(gate, memory, train, cx);
+                }
             } else if !holds {
                 self.transmit_responses(memory, train, cx);
             }
@@ -233,6 +239,23 @@ impl RcQueuePair {
         sender.queue.get(sender.cursor).is_some() || !responder.responses.is_empty()
     }
 
+    /// Whether a request may be left to send, as far as this queue pair is concerned.
+    pub(crate) fn has_requests(&self) -> bool {
+        let sender = &self.sender;
+        let is_left = sender.queue.get(sender.cursor).is_some() || sender.recovery.is_probing();
+        is_left && self.common.state.is_sending()
+    }
+
+    /// Whether there is an answer to send.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.responder.responses.is_empty()
+    }
+
+    /// What became of the frames that it sent, since it was last asked.
+    pub(crate) fn take_news(&mut self) -> Option<FreightNews> {
+        self.sender.freight.take_news()
+    }
+
     /// The queue pair failed for reasons outside of it.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         if self.common.state != QpState::Reset && self.common.state != QpState::Error {
@@ -246,8 +269,8 @@ impl RcQueuePair {
     }
 
     /// Its way to the peer.
-    pub(crate) fn path(&self) -> Option<PathHandle> {
-        self.common.settings.path.map(|path| path.handle)
+    pub(crate) fn path(&self) -> Option<PathAttributes> {
+        self.common.settings.path
     }
 
     pub(crate) const fn init(&self) -> &QpInit {
@@ -301,6 +324,7 @@ impl RcQueuePair {
 
     fn transmit_requests<O: Observer>(
         &mut self,
+        gate: &mut Gate,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
@@ -309,7 +333,16 @@ impl RcQueuePair {
             return;
         }
         let Self { common, sender, timers, .. } = self;
-        if let Err(status) = sender.transmit(common, timers, memory, train, cx) {
+        let sent = sender.transmit(common, timers, memory, train, cx);
+        if !train.is_empty() {
+            if gate.must_ask() {
+                train.request_ack();
+                sender.unasked = 0;
+            }
+            let number = gate.on_sent(sender.unasked == 0, sender.freight.take_answers());
+            sender.freight.on_sent(number, sender.next);
+        }
+        if let Err(status) = sent {
             self.fail(Some(status), cx);
         }
     }

@@ -126,6 +126,11 @@ impl Recovery {
         is_undone.then_some(self.before)
     }
 
+    /// Is the last packet to be sent again?
+    pub(crate) fn is_probing(&self) -> bool {
+        self.stage == Stage::Probing
+    }
+
     fn is_back(&self) -> bool {
         matches!(self.stage, Stage::Back | Stage::BackUnasked)
     }

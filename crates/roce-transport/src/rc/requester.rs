@@ -45,6 +45,8 @@ pub(super) struct Sent {
     begins: bool,
     /// It asks for answers, for the first time.
     read: Option<ReadRequest>,
+    /// So many bytes of them.
+    answer_len: u64,
 }
 
 impl Sender {
@@ -150,6 +152,9 @@ impl Sender {
         if let Some(request) = sent.read {
             self.reads.push(request);
         }
+        if sent.answer_len > 0 {
+            self.freight.expect(sent.answer_len);
+        }
         if self.queue.get(self.cursor).is_some_and(|it| it.end() <= self.next) {
             self.cursor += 1;
         }
@@ -222,7 +227,7 @@ impl Sender {
             train.close();
         }
         let begins = is_first && self.next >= self.sent_end;
-        Ok(Step::Sent(Sent { packets: 1, asks_for_ack, begins, read: None }))
+        Ok(Step::Sent(Sent { packets: 1, asks_for_ack, begins, read: None, answer_len: 0 }))
     }
 
     /// The request for the next piece of a READ.
@@ -270,6 +275,7 @@ impl Sender {
             asks_for_ack: true,
             begins: known.is_none(),
             read: Some(read).filter(|_| known.is_none()),
+            answer_len: len,
         }))
     }
 
@@ -322,6 +328,7 @@ impl Sender {
             asks_for_ack: true,
             begins: is_new,
             read: Some(read).filter(|_| is_new),
+            answer_len: 0,
         }))
     }
 }

@@ -4,6 +4,7 @@ use roce_wire::Psn;
 
 use crate::context::Context;
 use crate::rc::common::Common;
+use crate::rc::freight::Freight;
 use crate::rc::reads::ReadRequests;
 use crate::rc::recovery::Recovery;
 use crate::rc::send_queue::SendQueue;
@@ -35,6 +36,7 @@ pub(crate) struct Sender {
     pub(crate) window: SendWindow,
     pub(crate) recovery: Recovery,
     pub(crate) credit: Credit,
+    pub(crate) freight: Freight,
     /// Packets sent since one that asked for an acknowledgement.
     pub(crate) unasked: u32,
     pub(crate) retries_left: u8,
@@ -103,6 +105,7 @@ impl Sender {
             window: SendWindow::new(&config.window, common.settings.mtu),
             recovery: Recovery::default(),
             credit: Credit::default(),
+            freight: Freight::default(),
             unasked: 0,
             retries_left: common.settings.retry_count,
             rnr_retries_left: common.settings.rnr_retry.unwrap_or(0),
@@ -137,12 +140,14 @@ impl Sender {
         let undone = self.recovery.undoes_going_back(to, self.next).filter(|_| is_telling);
         if was_lost {
             self.window.on_loss();
+            self.freight.on_loss();
         } else {
             self.window.on_progress((to - self.oldest) as u32); // below half the circle
         }
         self.note_resized(size, cx);
         self.recovery.on_progress(to, was_lost, cx.now);
         self.oldest = to;
+        self.freight.on_answered(to);
         self.reads.settle(to);
         self.retries_left = common.settings.retry_count;
         self.rnr_retries_left = common.settings.rnr_retry.unwrap_or(0);
@@ -214,6 +219,7 @@ impl Sender {
             GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
             GoBack::RnrNak | GoBack::Probe | GoBack::Quiet => {}
         }
+        self.freight.on_back(why);
         self.note_resized(size, cx);
         self.recovery.on_back(why);
         self.next = self.oldest;

@@ -60,12 +60,19 @@ fn a_packet_dropped_because_it_came_early_is_asked_for_without_repeating_those_b
 
 #[test]
 fn without_trains_a_message_longer_than_the_window_asks_on_the_way() {
-    let [mut sender, _] = pair();
-    sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 10_000); 4]));
-    let packets = sender.sends(1);
-    let asking = packets.iter().filter(|it| headers_of(it).bth.ack_request).count();
-    assert_eq!((packets.len(), asking), (128, 2), "in the middle of the window and at its end");
-    assert!(headers_of(packets.last().unwrap()).bth.ack_request);
+    for (frames, sent, asked, why) in [
+        (1000, 128, 2, "in the middle of the window and at its end"),
+        (96, 96, 4, "four times until the peer's queue is full"),
+    ] {
+        let peer = PeerConfig { initial_frames: frames, max_frames: frames, min_frames: 8 };
+        let config = EndpointConfig { peer, ..EndpointConfig::default() };
+        let [mut sender, _] = pair_of(&config, |_| ());
+        sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 10_000); 4]));
+        let packets = sender.sends(1);
+        let asking = packets.iter().filter(|it| headers_of(it).bth.ack_request).count();
+        assert_eq!((packets.len(), asking), (sent, asked), "{why}");
+        assert!(headers_of(packets.last().unwrap()).bth.ack_request);
+    }
 }
 
 #[test]

@@ -73,9 +73,14 @@ fn pair() -> [Side; 2] {
 
 /// The same, with the last attributes changed.
 fn pair_with(change: impl Fn(&mut QpAttributes)) -> [Side; 2] {
+    pair_of(&EndpointConfig::default(), change)
+}
+
+/// The same, of endpoints that behave like that.
+fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side; 2] {
     let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
     [1, 2].map(|it| {
-        let mut endpoint = Endpoint::new(EndpointConfig::default());
+        let mut endpoint = Endpoint::new(config.clone());
         let init = QpInit {
             pd: PD,
             send_cq: CqHandle(1),
