@@ -63,7 +63,7 @@ impl Default for EndpointConfig {
 impl Default for PeerConfig {
     /// What a ring of 128 frames holds, and some to spare for other peers.
     fn default() -> Self {
-        Self { initial_frames: 96, min_frames: 8, max_frames: 96 }
+        Self { initial_frames: 96, min_frames: 4, max_frames: 96 }
     }
 }
 

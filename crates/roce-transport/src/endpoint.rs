@@ -67,6 +67,8 @@ pub struct Endpoint<O: Observer = ()> {
     free: Vec<usize>,
     numbers: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
     ready: ReadyList,
+    /// Whose turn is not over.
+    goes_on: Option<usize>,
     /// Acknowledgements are held back.
     holds_acks: bool,
     /// Who owes one that was.
@@ -135,6 +137,7 @@ impl<O: Observer> Endpoint<O> {
             free: Vec::new(),
             numbers: HashMap::default(),
             ready: ReadyList::default(),
+            goes_on: None,
             holds_acks: false,
             held: Vec::new(),
             alarm: Alarm::default(),
@@ -337,7 +340,7 @@ impl<O: Observer> Endpoint<O> {
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
     /// need to ask.
     pub fn may_transmit(&self) -> bool {
-        !self.ready.is_empty()
+        self.goes_on.is_some() || !self.ready.is_empty()
     }
 
     /// How often an acknowledgement has become due, counted from the beginning: more than before
@@ -360,7 +363,7 @@ impl<O: Observer> Endpoint<O> {
         buf: &mut [u8],
     ) -> Option<Transmit> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
-        while let Some(turn) = self.ready.pop() {
+        while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
             let Some((index, may_request)) = self.admit(turn, now) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
             let gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
@@ -381,7 +384,11 @@ impl<O: Observer> Endpoint<O> {
                 }
                 continue;
             };
-            if rc.may_transmit() {
+            if may_request && rc.is_unasked() {
+                // Were it to wait for its next turn now, it would wait for an answer too, which
+                // nobody has been asked for: a turn is a first packet and the train behind it.
+                self.goes_on = Some(index);
+            } else if rc.may_transmit() {
                 self.ready.push(Turn::QueuePair(index));
             }
             self.out.counters.sent_pkts += packets as u64;
@@ -408,6 +415,18 @@ impl<O: Observer> Endpoint<O> {
                     self.ready.push(turn);
                 }
                 Some((first, true))
+            }
+            Turn::GoesOn(index) => {
+                let slot = self.slots[index].as_mut()?;
+                let (_, peer) = slot.peer?;
+                let gate = self.peers.gate(peer);
+                if !gate.has_room() && !slot.is_in_line {
+                    slot.is_in_line = true;
+                    gate.line.push_front(index);
+                    self.ready.push(Turn::Line(peer));
+                    return None;
+                }
+                Some((index, gate.has_room()))
             }
             Turn::QueuePair(index) => {
                 let slot = self.slots[index].as_mut()?;

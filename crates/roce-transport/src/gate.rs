@@ -49,8 +49,9 @@ pub(crate) struct Gate {
 const PATIENCE: Duration = Duration::from_millis(16);
 /// Silences in a row after which nobody waits any more: a tenth of a second in all.
 const MOST_SILENCES: u32 = 3;
-/// The limit grows by this fraction of itself for each of itself that arrives.
-const STEP: u32 = 8;
+/// The limit grows by one frame when so many times itself have arrived: slowly, since a queue does
+/// not become longer, and many a loss is noticed late.
+const STEP: u64 = 4;
 
 impl Gate {
     pub(crate) fn new(config: PeerConfig) -> Self {
@@ -104,6 +105,9 @@ impl Gate {
 
     /// What a queue pair has learned of its frames.
     pub(crate) fn on_news(&mut self, news: FreightNews) {
+        if news.is_heard {
+            self.on_heard();
+        }
         if let Some(number) = news.gone {
             self.on_gone(number);
         }
@@ -112,8 +116,7 @@ impl Gate {
         }
     }
 
-    /// Frame `number` has left the peer's queue: it was answered, or is known to be lost.
-    fn on_gone(&mut self, number: u64) {
+    fn on_heard(&mut self) {
         if self.silences >= MOST_SILENCES {
             // It is back. Of what was sent meanwhile its queue took what it could; to count it
             // would keep everybody waiting for answers that nobody is going to give.
@@ -121,12 +124,16 @@ impl Gate {
         }
         self.silences = 0;
         self.silent_at = None;
+    }
+
+    /// Frame `number` has left the peer's queue: it was answered, or is known to be lost.
+    fn on_gone(&mut self, number: u64) {
         self.arrived += number.saturating_sub(self.gone);
         self.gone = self.gone.max(number);
-        if self.was_limiting && self.arrived >= u64::from(self.limit) {
+        if self.was_limiting && self.arrived >= STEP * u64::from(self.limit) {
             self.was_limiting = false;
             self.arrived = 0;
-            self.limit = (self.limit + self.limit.div_ceil(STEP)).min(self.config.max_frames);
+            self.limit = (self.limit + 1).min(self.config.max_frames);
         }
     }
 
@@ -234,9 +241,11 @@ mod tests {
     #[test]
     fn a_gate_widens_while_frames_arrive_and_it_is_what_limits() {
         let mut gate = gate();
-        for limit in [18, 20, 20] {
-            let last = fill(&mut gate);
-            gate.on_gone(last);
+        for limit in [17, 18, 19, 20, 20] {
+            for _ in 0..STEP {
+                let last = fill(&mut gate);
+                gate.on_gone(last);
+            }
             assert_eq!(gate.limit, limit);
         }
     }
@@ -261,6 +270,8 @@ mod tests {
             gate.on_sent(true, 0);
         }
         gate.on_gone(1);
+        assert!(gate.sent > gate.gone, "to give a frame up is no sign of life");
+        gate.on_heard();
         assert_eq!(gate.sent, gate.gone, "what was sent into the silence is forgotten");
         let limit = u64::from(gate.limit);
         assert_eq!(fill(&mut gate), gate.gone + limit, "and it is a gate again");

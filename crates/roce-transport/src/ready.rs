@@ -15,6 +15,8 @@ pub(crate) struct ReadyList {
 pub(crate) enum Turn {
     /// The queue pair in this slot.
     QueuePair(usize),
+    /// The queue pair in this slot, whose turn is not over; never in a list.
+    GoesOn(usize),
     /// Who stands first in the line before this gate.
     Line(usize),
 }
@@ -22,7 +24,7 @@ pub(crate) enum Turn {
 impl Turn {
     const fn place(self) -> (usize, usize) {
         match self {
-            Self::QueuePair(slot) => (0, slot),
+            Self::QueuePair(slot) | Self::GoesOn(slot) => (0, slot),
             Self::Line(gate) => (1, gate),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Freight {
 pub(crate) struct FreightNews {
     /// The newest frame that is known to have left the peer's queue.
     pub(crate) gone: Option<u64>,
+    /// The peer has said something.
+    pub(crate) is_heard: bool,
     /// One was lost.
     pub(crate) is_lost: bool,
 }
@@ -44,6 +46,7 @@ impl Freight {
     pub(crate) fn on_answered(&mut self, to: u64) {
         while let Some((number, _)) = self.frames.pop_front_if(|(_, end)| *end <= to) {
             self.news.gone = Some(number);
+            self.news.is_heard = true;
         }
     }
 
@@ -61,6 +64,7 @@ impl Freight {
             self.news.gone = Some(*number);
         }
         self.frames.clear();
+        self.news.is_heard |= is_told && why != GoBack::Timeout;
         self.news.is_lost |= is_told && why != GoBack::RnrNak;
     }
 
@@ -88,22 +92,24 @@ mod tests {
         freight.on_answered(9);
         assert_eq!(freight.take_news(), None);
         freight.on_answered(15);
-        assert_eq!(freight.take_news(), Some(FreightNews { gone: Some(7), is_lost: false }));
+        let news = FreightNews { gone: Some(7), is_heard: true, is_lost: false };
+        assert_eq!(freight.take_news(), Some(news));
         assert_eq!(freight.take_news(), None);
     }
 
     #[test]
     fn a_loss_that_the_peer_tells_of_shows_that_the_frame_is_not_in_its_queue() {
-        for (why, gone, is_lost) in [
-            (GoBack::SequenceNak, Some(7), true),
-            (GoBack::RnrNak, Some(7), false),
-            (GoBack::Quiet, None, false),
+        for (why, gone, is_heard, is_lost) in [
+            (GoBack::SequenceNak, Some(7), true, true),
+            (GoBack::RnrNak, Some(7), true, false),
+            (GoBack::Timeout, Some(7), false, true),
+            (GoBack::Quiet, None, false, false),
         ] {
             let mut freight = Freight::default();
             freight.on_sent(7, 10);
             freight.on_back(why);
             let news = freight.take_news().unwrap_or_default();
-            assert_eq!(news, FreightNews { gone, is_lost });
+            assert_eq!(news, FreightNews { gone, is_heard, is_lost });
         }
     }
 }

@@ -246,6 +246,11 @@ impl RcQueuePair {
         is_left && self.common.state.is_sending()
     }
 
+    /// Whether it has sent requests without asking for an answer, and has more of them.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.sender.unasked > 0 && self.has_requests()
+    }
+
     /// Whether there is an answer to send.
     pub(crate) fn has_answers(&self) -> bool {
         !self.responder.responses.is_empty()

@@ -8,6 +8,7 @@ mod common;
 mod chaos;
 mod congestion;
 mod credits;
+mod crowd;
 mod depth;
 mod duplicates;
 mod garbage;

@@ -1,0 +1,129 @@
+//! Many queue pairs to one peer: together they send no more than its queue holds, each has its
+//! turn, and nobody waits for what will never come.
+
+use std::time::Duration;
+
+use roce_sim::{Fate, LinkConfig, Misfortune};
+use roce_transport::{CompletionStatus, Instant};
+use roce_wire::PathMtu;
+
+use crate::common::connection::{End, Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::{World, WorldConfig};
+
+/// A peer that works off a packet of 4 KiB in 33 µs and whose queue holds so many frames.
+fn slow(queue_frames: usize) -> WorldConfig {
+    let latency = Duration::from_micros(20);
+    let link = LinkConfig { latency, bits_per_sec: Some(1_000_000_000), queue_frames };
+    WorldConfig { link, whole_trains: true, batch: 8, ..WorldConfig::default() }
+}
+
+const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
+/// A first packet and a last one: two frames.
+const LEN: usize = 8 << 10;
+/// Bits of a message on the wire, as nanoseconds at 1 Gb/s.
+const NANOS_EACH: u64 = (LEN as u64 + 2 * 100) * 8;
+
+/// As many connections from node 0 to `peer`, and so many messages on each.
+fn crowd(
+    world: &mut World,
+    (peer, size): (usize, usize),
+    options: Options,
+    (kind, count): (Kind, usize),
+) -> Vec<Exchange> {
+    let ends: Vec<[End; 2]> = (0..size).map(|_| connect(world, [0, peer], options)).collect();
+    // One message each before anybody has a second.
+    let exchanges = ends.into_iter().map(|ends| Exchange::prepare(world, ends, kind, LEN, count));
+    let exchanges: Vec<_> = exchanges.collect();
+    exchanges.iter().for_each(|it| it.post_receives(world));
+    (0..count).for_each(|i| exchanges.iter().for_each(|it| it.post_send(world, i)));
+    exchanges
+}
+
+fn are_done(world: &World, exchanges: &[Exchange]) -> bool {
+    exchanges.iter().all(|it| it.is_done(world))
+}
+
+fn done(world: &World, exchanges: &[Exchange]) -> Vec<usize> {
+    exchanges.iter().map(|it| it.from.sent(world).len()).collect()
+}
+
+#[test]
+fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
+    for kind in [Kind::Write, Kind::Send, Kind::Read] {
+        let mut world = World::new(2, slow(128));
+        let exchanges = crowd(&mut world, (1, 200), OPTIONS, (kind, 8));
+        let all = 200 * 8;
+        world.run_until(|world| done(world, &exchanges).iter().sum::<usize>() >= all / 2);
+        let shares = done(&world, &exchanges);
+        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+        // A train holds several SENDs, or as many READs as may be outstanding, but one WRITE,
+        // whose first packet is longer than the others.
+        let a_turn = match kind {
+            Kind::Send => 7,
+            Kind::Read => 4,
+            _ => 1,
+        };
+        assert!(most - least <= a_turn, "{kind:?}: {least} to {most} of 4");
+        world.run_until(|world| are_done(world, &exchanges));
+        exchanges.iter().for_each(|it| it.check(&world));
+        let (took, ideal) = (world.now().as_nanos(), all as u64 * NANOS_EACH);
+        assert!(took < ideal * 5 / 4, "{kind:?}: {took} of {ideal} ns\n{}", world.report());
+        assert_eq!(world.network.tally().overflowed, 0, "{kind:?}\n{}", world.report());
+    }
+}
+
+#[test]
+fn a_crowd_finds_what_fits_into_a_shorter_queue() {
+    for queue_frames in [8, 16, 32, 64] {
+        let mut world = World::new(2, slow(queue_frames));
+        let exchanges = crowd(&mut world, (1, 100), OPTIONS, (Kind::Write, 16));
+        world.run_until(|world| are_done(world, &exchanges));
+        exchanges.iter().for_each(|it| it.check(&world));
+        let (took, ideal) = (world.now().as_nanos(), 1600 * NANOS_EACH);
+        let named = format!("queue of {queue_frames}: {took} of {ideal} ns");
+        assert!(took < ideal * 2, "{named}\n{}", world.report());
+    }
+}
+
+#[test]
+fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
+    let mut world = World::new(3, slow(128));
+    world.set_misfortune(2, Misfortune::scripted(vec![Fate::Drop; 1_000_000]));
+    let options = Options { ack_timeout: 13, retry_count: 3, ..OPTIONS };
+    let to_dead = crowd(&mut world, (2, 200), options, (Kind::Write, 1));
+    let began = world.now();
+    let to_living = crowd(&mut world, (1, 100), options, (Kind::Write, 8));
+    world.run_until(|world| are_done(world, &to_living));
+    to_living.iter().for_each(|it| it.check(&world));
+    let (took, ideal) = (nanos_since(&world, began), 1000 * NANOS_EACH);
+    assert!(took < ideal * 2, "{took} of {ideal} ns\n{}", world.report());
+    world.run_until(|world| are_done(world, &to_dead));
+    let timers = Duration::from_nanos(4096 << 13) * 4;
+    let took = Duration::from_nanos(nanos_since(&world, began));
+    assert!(took < timers * 4 + Duration::from_millis(120), "{took:?}\n{}", world.report());
+    for exchange in &to_dead {
+        let ends: Vec<_> = exchange.from.sent(&world).iter().map(|it| it.status).collect();
+        assert_eq!(ends, [CompletionStatus::RetryExceeded]);
+    }
+}
+
+#[test]
+fn frames_that_nobody_will_ever_answer_hold_nobody_up() {
+    // Those who sent first have no timer, and all that they sent is lost.
+    let mut world = World::new(2, slow(128));
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 96]));
+    let never = Options { ack_timeout: 0, ..OPTIONS };
+    let lost = crowd(&mut world, (1, 48), never, (Kind::Write, 1));
+    let began = world.now();
+    let others = crowd(&mut world, (1, 48), never, (Kind::Write, 8));
+    world.run_until(|world| are_done(world, &others));
+    others.iter().for_each(|it| it.check(&world));
+    let took = Duration::from_nanos(nanos_since(&world, began));
+    assert!(took < Duration::from_millis(120), "{took:?}\n{}", world.report());
+    assert!(lost.iter().all(|it| !it.is_done(&world)));
+}
+
+fn nanos_since(world: &World, began: Instant) -> u64 {
+    world.now().as_nanos() - began.as_nanos()
+}
