@@ -321,7 +321,14 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
     };
     let events = Arc::new(EventQueue::new()?);
     let watcher = Watcher::new(config.trace.clone());
-    let endpoint = Endpoint::with_observer(EndpointConfig::default(), watcher.clone());
+    let mut behaviour = EndpointConfig::default();
+    if !whole_trains {
+        // Every packet is a frame of its own, and the peer may be a card, which has no ring that
+        // fills: more may prove to fit.
+        behaviour.peer.initial_frames = behaviour.window.initial_packets;
+        behaviour.peer.max_frames = behaviour.window.max_packets;
+    }
+    let endpoint = Endpoint::with_observer(behaviour, watcher.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
     let (port, spin, placement) = (Port::open(&found)?, config.spin, config.thread);
     let opened = Opened {

@@ -43,8 +43,8 @@ use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
     AsyncEvent, CompletionOperation, CompletionStatus, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PathAttributes, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork,
-    RequestFault, SendWork,
+    ModifyError, Observer, PathAttributes, PostError, QpAttributes, QpInfo, QpInit, QpState,
+    RecvWork, RequestFault, SendWork,
 };
 
 /// One end of a reliable connection.
