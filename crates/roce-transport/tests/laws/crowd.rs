@@ -19,7 +19,7 @@ fn slow(queue_frames: usize) -> WorldConfig {
 }
 
 const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
-/// A first packet and a last one: two frames.
+/// A first packet and a last one.
 const LEN: usize = 8 << 10;
 /// Bits of a message on the wire, as nanoseconds at 1 Gb/s.
 const NANOS_EACH: u64 = (LEN as u64 + 2 * 100) * 8;

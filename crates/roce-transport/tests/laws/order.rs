@@ -301,7 +301,8 @@ fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
         }
     }
     let longest = runs.iter().map(|(_, count)| *count).max();
-    assert!(longest <= Some(64), "no more than a train in a row: {runs:?}");
+    // The first packet of a WRITE is longer than the others, and asks for no answer.
+    assert!(longest <= Some(65), "no more than a first packet and a train in a row: {runs:?}");
     let first_round: std::collections::BTreeSet<_> =
         runs[..4].iter().map(|(dest, _)| *dest).collect();
     assert_eq!(first_round.len(), 4, "each is heard before any is heard again: {runs:?}");
