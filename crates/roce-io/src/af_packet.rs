@@ -148,6 +148,10 @@ impl FrameDevice for AfPacket {
         Ok(0)
     }
 
+    fn may_receive(&self) -> bool {
+        self.receiver.may_receive()
+    }
+
     fn transmit(
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,

@@ -23,6 +23,12 @@ pub trait FrameDevice: Send {
         on_frame: &mut dyn FnMut(Received<'_>),
     ) -> io::Result<usize>;
 
+    /// Whether [`receive`](Self::receive) may find something: a look that costs next to nothing,
+    /// for those who spin. True where only `receive` can tell.
+    fn may_receive(&self) -> bool {
+        true
+    }
+
     /// Lends free transmit slots to `fill`, each [`Limits::max_frame_len`] bytes long, until
     /// `fill` returns `None`, no slot is free, or as much is in them as is worth handing over at
     /// once; then hands the batch to the kernel. Returns how many frames the kernel took, those
@@ -88,6 +94,9 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
         on_frame: &mut dyn FnMut(Received<'_>),
     ) -> io::Result<usize> {
         (**self).receive(budget, on_frame)
+    }
+    fn may_receive(&self) -> bool {
+        (**self).may_receive()
     }
     fn transmit(
         &mut self,

@@ -44,6 +44,9 @@ impl Receiver {
         on_frame: &mut dyn FnMut(Received<'_>),
     ) -> io::Result<usize> {
         let mut count = 0;
+        if let Source::Ring(ring) = &mut self.source {
+            ring.give_back();
+        }
         while count < budget {
             let taken = match &mut self.source {
                 Source::Ring(ring) => {
@@ -65,6 +68,15 @@ impl Receiver {
             count += taken;
         }
         Ok(count)
+    }
+
+    /// As [`FrameDevice::may_receive`](crate::FrameDevice::may_receive).
+    #[inline]
+    pub(super) fn may_receive(&self) -> bool {
+        match &self.source {
+            Source::Ring(ring) => ring.has_frame(),
+            Source::Mmsg { .. } => true,
+        }
     }
 
     /// Frames that could not be lent on: cut short, or trains of an unknown kind.

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use super::socket;
+use super::{prefetch::prefetch, socket};
 use crate::virtio;
 
 /// Bytes of a block: the kernel allocates each in one piece.
@@ -29,11 +29,15 @@ const SLOT_LEN: usize =
 /// 2. `next < slot_count`; every slot lies whole inside the mapping, aligned to 16 bytes.
 /// 3. A slot whose status has the user bit is ours alone until we give it back: the kernel does
 ///    not write to it. Nobody else in this process touches the mapping.
+/// 4. `slot` is that of number `next`. `taken` is one whose status has the user bit.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
     slot_count: usize,
     next: usize,
+    slot: NonNull<u8>,
+    /// The last slot taken, as long as it is not given back.
+    taken: Option<NonNull<u8>>,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and invariant 3 makes this value
@@ -82,49 +86,78 @@ impl Ring {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { base, slot_count: blocks * SLOTS_PER_BLOCK, next: 0 })
+        let slot_count = blocks * SLOTS_PER_BLOCK;
+        Ok(Self { base, slot_count, next: 0, slot: base, taken: None })
     }
 
-    /// Lends the next waiting frame to `on_frame` and then gives its slot back to the kernel.
-    /// False: none waits.
-    pub(crate) fn take(&mut self, on_frame: impl FnOnce(RingFrame<'_>)) -> bool {
-        let slot = self.slot(self.next);
-        // SAFETY: invariants 1 and 2: the status is the first word of a slot, aligned to 16.
-        let status = unsafe { slot.cast::<AtomicU32>().as_ref() };
+    /// Whether a frame waits. If so, its first bytes come on their way.
+    #[inline]
+    pub(crate) fn has_frame(&self) -> bool {
         // Acquire pairs with the kernel's barrier between writing the frame and the status.
-        if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+        let waits = self.status(self.slot).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0;
+        if waits {
+            // SAFETY: invariants 2 and 3: it lies inside the slot, which is ours.
+            prefetch(unsafe { slice::from_raw_parts(self.slot.as_ptr().add(LINE), 2 * LINE) });
+        }
+        waits
+    }
+
+    /// Lends the next waiting frame to `on_frame`. False: none waits.
+    ///
+    /// Its slot goes back to the kernel with the next call, or with
+    /// [`give_back`](Self::give_back): storing a word that the sender's processor has looked at
+    /// takes as long as fetching it, and whoever takes a lock next would wait for it.
+    #[inline]
+    pub(crate) fn take(&mut self, on_frame: impl FnOnce(RingFrame<'_>)) -> bool {
+        if !self.has_frame() {
             return false;
         }
-        self.next = (self.next + 1) % self.slot_count;
-        // Given back even when `on_frame` panics: otherwise the ring would stand still for ever.
-        let _slot = GiveBack(status);
-        // SAFETY: invariants 1 to 3: the slot is ours until given back, which `_slot` does after
-        // the last use of the frame.
+        self.give_back();
+        let slot = self.slot;
+        // Noted first: were `on_frame` to panic, the ring would stand still for ever.
+        self.taken = Some(slot);
+        self.next = if self.next + 1 == self.slot_count { 0 } else { self.next + 1 };
+        self.slot = self.slot_at(self.next);
+        // Whether it holds a frame, too, is asked soon; it lies on a page of its own.
+        // SAFETY: invariant 2: the line lies inside the slot. Prefetching reads nothing.
+        prefetch(unsafe { slice::from_raw_parts(self.slot.as_ptr(), 1) });
+        // SAFETY: invariants 1 to 3: the slot is ours until given back, which takes `&mut self`,
+        // so that nobody has the frame any more.
         on_frame(unsafe { frame_in(slot) });
         true
     }
 
-    fn slot(&self, index: usize) -> NonNull<u8> {
+    /// Gives the slot of the last frame back to the kernel. To be called before the socket is
+    /// waited for, which is readable as long as a frame is not given back.
+    #[inline]
+    pub(crate) fn give_back(&mut self) {
+        if let Some(slot) = self.taken.take() {
+            // Release: our reads of the frame come before the kernel's next write to the slot.
+            self.status(slot).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        }
+    }
+
+    fn status(&self, slot: NonNull<u8>) -> &AtomicU32 {
+        // SAFETY: invariants 1, 2 and 4: the status is the first word of a slot, aligned to 16.
+        unsafe { slot.cast::<AtomicU32>().as_ref() }
+    }
+
+    fn slot_at(&self, index: usize) -> NonNull<u8> {
         let offset = index / SLOTS_PER_BLOCK * BLOCK_LEN + index % SLOTS_PER_BLOCK * SLOT_LEN;
         // SAFETY: invariant 2: the offset stays inside the mapping.
         unsafe { self.base.add(offset) }
     }
 }
 
+/// Bytes of a cache line. The kernel's headers fill the first of a slot, a short frame the next
+/// two.
+const LINE: usize = 64;
+
 impl Drop for Ring {
     fn drop(&mut self) {
         let len = self.slot_count / SLOTS_PER_BLOCK * BLOCK_LEN;
         // SAFETY: invariant 1: this is the whole mapping, and nothing borrows from it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), len) };
-    }
-}
-
-struct GiveBack<'a>(&'a AtomicU32);
-
-impl Drop for GiveBack<'_> {
-    fn drop(&mut self) {
-        // Release: our reads of the frame come before the kernel's next write to the slot.
-        self.0.store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 }
 
