@@ -1,9 +1,9 @@
 //! All transport headers of a packet together: the BTH and the extensions its opcode asks for.
 
 use crate::{
-    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, Bth, BthView,
-    CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, ICRC_LEN, IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate,
-    InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
+    AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, BTH_LEN, Bth,
+    BthView, CNP_RESERVED_LEN, DETH_LEN, Deth, Ext, ICRC_LEN, IMMEDIATE_LEN, INVALIDATE_KEY_LEN,
+    Immediate, InvalidateKey, Layer, LenError, Pad, RETH_LEN, Reth, WireError,
 };
 
 /// The BTH and the extension headers of one packet.
@@ -126,14 +126,30 @@ impl Headers {
     /// [`is_complete`](Self::is_complete).
     #[inline]
     pub fn emit(&self, into: &mut [u8]) -> usize {
+        self.emit_with(self.bth.to_bytes(), into)
+    }
+
+    /// The same behind a BTH that is given as bytes.
+    #[inline]
+    fn emit_with(&self, bth: [u8; BTH_LEN], into: &mut [u8]) -> usize {
         debug_assert!(self.is_complete(), "extensions disagree with the opcode: {self:?}");
-        let mut at = 0;
+        into[..BTH_LEN].copy_from_slice(&bth);
+        let extensions = self.bth.opcode.shape().extensions;
+        // By far the most, with lengths that the compiler knows.
+        match (extensions, self.reth) {
+            ([], _) => return BTH_LEN,
+            ([Ext::Reth], Some(reth)) => {
+                into[BTH_LEN..BTH_LEN + RETH_LEN].copy_from_slice(&reth.to_bytes());
+                return BTH_LEN + RETH_LEN;
+            }
+            _ => {}
+        }
+        let mut at = BTH_LEN;
         let mut put = |bytes: &[u8]| {
             into[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
-        put(&self.bth.to_bytes());
-        for ext in self.bth.opcode.shape().extensions {
+        for ext in extensions {
             match ext {
                 Ext::Reth => put(&self.reth.map_or([0; RETH_LEN], Reth::to_bytes)),
                 Ext::AtomicEth => {
@@ -167,8 +183,11 @@ impl Headers {
     #[inline]
     pub fn emit_around(&self, segment: &mut [u8], payload_len: usize) -> usize {
         let pad = Pad::for_payload(payload_len);
-        let payload_end = self.with_pad(pad.bytes() as u8).emit(segment) + payload_len;
-        segment[payload_end..payload_end + pad.bytes()].fill(0);
+        let bth = Bth { pad, ..self.bth }.to_bytes();
+        let payload_end = self.emit_with(bth, segment) + payload_len;
+        if pad != Pad::NONE {
+            segment[payload_end..payload_end + pad.bytes()].fill(0);
+        }
         payload_end + pad.bytes() + ICRC_LEN
     }
 
@@ -181,7 +200,7 @@ impl Headers {
 
     /// Bytes of all headers together, 12 ..= 40.
     pub const fn len(&self) -> usize {
-        self.bth.opcode.shape().headers_len()
+        self.bth.opcode.headers_len()
     }
 
     /// Always `false`: there is a BTH at least.

@@ -180,6 +180,19 @@ struct Row {
     shape: Shape,
 }
 
+/// The bytes of all headers, by opcode: asked for with every packet.
+static HEADERS_LEN: [u8; 256] = {
+    let mut all = [0; 256];
+    let mut code = 0;
+    while code < 256 {
+        if let Some(row) = ROWS[code] {
+            all[code] = row.shape.headers_len() as u8; // at most 40
+        }
+        code += 1;
+    }
+    all
+};
+
 impl Opcode {
     /// What this opcode says about its packet; `None` without a row in the table.
     pub const fn shape(self) -> Option<Shape> {
@@ -235,6 +248,11 @@ impl KnownOpcode {
     /// What this opcode says about its packet.
     pub const fn shape(self) -> Shape {
         self.row().shape
+    }
+
+    /// Bytes of BTH and extension headers together: [`Shape::headers_len`], looked up.
+    pub const fn headers_len(self) -> usize {
+        HEADERS_LEN[self.0 as usize] as usize
     }
 
     /// The name that people know it by.
