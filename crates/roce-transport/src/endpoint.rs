@@ -8,7 +8,7 @@ use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason, Outbox};
 use crate::peers::Peers;
-use crate::rc::RcQueuePair;
+use crate::rc::{Left, RcQueuePair};
 use crate::ready::{ReadyList, Turn};
 use crate::timers::Alarm;
 use crate::train::TrainWriter;
@@ -66,6 +66,8 @@ pub struct Endpoint<O: Observer = ()> {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     numbers: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
+    /// What was found there last.
+    last_found: Option<(Qpn, usize)>,
     ready: ReadyList,
     /// Whose turn is not over.
     goes_on: Option<usize>,
@@ -136,6 +138,7 @@ impl<O: Observer> Endpoint<O> {
             slots: Vec::new(),
             free: Vec::new(),
             numbers: HashMap::default(),
+            last_found: None,
             ready: ReadyList::default(),
             goes_on: None,
             holds_acks: false,
@@ -221,6 +224,7 @@ impl<O: Observer> Endpoint<O> {
     /// number. Completions that it has made already are still to be polled.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.numbers.remove(&qpn) else { return false };
+        self.last_found = None;
         if let Some(mut slot) = self.slots[index].take() {
             self.alarm.forget(index, &mut slot.alarm_at);
             if let Some((_, peer)) = slot.peer {
@@ -249,10 +253,11 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     pub fn post_recv(&mut self, now: Instant, qpn: Qpn, work: RecvWork) -> Result<(), PostError> {
-        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
+        // Nothing leaves because of it, and no timer changes.
+        let posted = self.find(now, qpn, |queue_pair, cx| match queue_pair {
             QueuePair::Rc(rc) => rc.post_recv(work, cx),
-        })
-        .unwrap_or(Err(PostError::UnknownQp(qpn)))
+        });
+        posted.map_or(Err(PostError::UnknownQp(qpn)), |(_, result)| result)
     }
 
     /// Takes a packet in.
@@ -388,8 +393,12 @@ impl<O: Observer> Endpoint<O> {
                 // Were it to wait for its next turn now, it would wait for an answer too, which
                 // nobody has been asked for: a turn is a first packet and the train behind it.
                 self.goes_on = Some(index);
-            } else if rc.may_transmit() {
-                self.ready.push(Turn::QueuePair(index));
+            } else {
+                match rc.has_left(self.holds_acks) {
+                    Left::Something => self.ready.push(Turn::QueuePair(index)),
+                    Left::HeldAck if !self.held.contains(&index) => self.held.push(index),
+                    Left::HeldAck | Left::Nothing => {}
+                }
             }
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
@@ -486,21 +495,46 @@ impl<O: Observer> Endpoint<O> {
         qpn: Qpn,
         work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
     ) -> Option<T> {
-        let index = *self.numbers.get(&qpn)?;
-        let slot = self.slots[index].as_mut()?;
-        let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
-        let result = work(&mut slot.queue_pair, &mut cx);
-        let QueuePair::Rc(rc) = &mut slot.queue_pair;
-        self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
-        if let (Some(news), Some((_, peer))) = (rc.take_news(), slot.peer) {
-            let gate = self.peers.gate(peer);
-            gate.on_news(news);
-            if !gate.line.is_empty() {
-                self.ready.push(Turn::Line(peer));
+        let (index, result) = self.find(now, qpn, work)?;
+        if let Some(slot) = self.slots[index].as_mut() {
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            if let (Some(news), Some((_, peer))) = (rc.take_news(), slot.peer) {
+                let gate = self.peers.gate(peer);
+                gate.on_news(news);
+                if !gate.line.is_empty() {
+                    self.ready.push(Turn::Line(peer));
+                }
             }
         }
         self.ready.push(Turn::QueuePair(index));
         Some(result)
+    }
+
+    /// Does something to a queue pair, and says what its place is.
+    fn find<T>(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
+    ) -> Option<(usize, T)> {
+        let index = self.index_of(qpn)?;
+        let slot = self.slots[index].as_mut()?;
+        let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
+        Some((index, work(&mut slot.queue_pair, &mut cx)))
+    }
+
+    /// The place of a queue pair. Mostly it is the one that was asked for last.
+    #[inline]
+    fn index_of(&mut self, qpn: Qpn) -> Option<usize> {
+        match self.last_found {
+            Some((last, index)) if last == qpn => Some(index),
+            _ => {
+                let index = *self.numbers.get(&qpn)?;
+                self.last_found = Some((qpn, index));
+                Some(index)
+            }
+        }
     }
 }
 

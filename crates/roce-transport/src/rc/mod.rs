@@ -61,6 +61,15 @@ pub(crate) struct RcQueuePair {
     is_established: bool,
 }
 
+/// What a queue pair may have left to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// An acknowledgement that is to be held.
+    HeldAck,
+    Something,
+}
+
 /// Everyone's partition, without the bit that says whether a member is a full one.
 const DEFAULT_PARTITION: u16 = 0x7fff;
 
@@ -232,11 +241,18 @@ impl RcQueuePair {
         holds
     }
 
-    /// Whether anything may be left to send: if not, it is not asked again before something happens
-    /// to it.
-    pub(crate) fn may_transmit(&self) -> bool {
+    /// What may be left to send: if nothing, it is not asked again before something happens to it.
+    pub(crate) fn has_left(&self, hold_acks: bool) -> Left {
         let Self { sender, responder, .. } = self;
-        sender.queue.get(sender.cursor).is_some() || !responder.responses.is_empty()
+        if sender.queue.get(sender.cursor).is_some() {
+            Left::Something
+        } else if responder.responses.is_empty() {
+            Left::Nothing
+        } else if hold_acks && responder.responses.is_only_an_ack() {
+            Left::HeldAck
+        } else {
+            Left::Something
+        }
     }
 
     /// Whether a request may be left to send, as far as this queue pair is concerned.

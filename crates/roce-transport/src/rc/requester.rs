@@ -201,7 +201,7 @@ impl Sender {
         let is_first = self.next == entry.first;
         let is_last = self.next + 1 == entry.end();
         let opcode = data_opcode(&work.operation, is_first, is_last);
-        let headers_len = opcode.shape().headers_len();
+        let headers_len = opcode.headers_len();
         let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(Step::NoRoom) };
         if let Data::Gather(list) = &work.data
             && is_first
