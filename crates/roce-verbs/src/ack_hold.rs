@@ -15,7 +15,8 @@ const LEAST_POLLS: u32 = 16;
 const MOST_POLLS: u32 = 1 << 20;
 /// How long the peer's next message is waited for.
 const PAUSE: Duration = Duration::from_micros(30);
-/// How long an acknowledgement is held in all: far below what a peer takes for silence.
+/// How long an acknowledgement is held in all, until the answer after that: far below what a peer
+/// takes for silence.
 const LONGEST: Duration = Duration::from_micros(120);
 /// Pauses in a row that show that the peer waits: fewer are chance.
 const MOST_PAUSES: u32 = 3;
@@ -35,7 +36,8 @@ const MOST_PENANCE: u32 = 1 << 16;
 ///    believed only after twice as many polls, each time: the device's thread would look after
 ///    the peer only a millisecond later.
 /// 2. *Who was answered at once will say the next thing soon.* As long as message and answer
-///    alternate, one acknowledgement serves several of them. A peer that falls silent instead was
+///    alternate, one acknowledgement serves several of them, and leaves in one batch with an
+///    answer, behind it. A peer that falls silent instead was
 ///    waiting for it (programs may wait for the completion of what they sent before they look for
 ///    an answer); such a peer gets its acknowledgements straight behind the answers for a while,
 ///    each time for twice as many.
@@ -66,6 +68,8 @@ struct Holding {
     arrival: Instant,
     /// The application has sent something since.
     is_answered: bool,
+    /// It has been long: the next answer is the last that is waited for.
+    is_last: bool,
 }
 
 impl Default for AckHold {
@@ -91,18 +95,17 @@ impl AckHold {
         self.holding = match before {
             None if has_arrived && self.quick >= self.wanted => {
                 self.penance = self.penance.saturating_sub(1);
-                Some(Holding { since: now, arrival: now, is_answered: false })
+                Some(Holding { since: now, arrival: now, is_answered: false, is_last: false })
             }
             Some(it) if it.is_answered && self.penance == 0 => {
-                let is_early = now.saturating_since(it.since) < LONGEST;
                 if has_arrived {
                     // The peer went on without.
                     self.pauses = 0;
                     self.next_penance = self.next_penance.saturating_sub(1).max(LEAST_PENANCE);
-                    let goes_on = Holding { arrival: now, is_answered: false, ..it };
-                    is_early.then_some(goes_on)
+                    let is_last = now.saturating_since(it.since) >= LONGEST;
+                    Some(Holding { arrival: now, is_answered: false, is_last, ..it })
                 } else if now.saturating_since(it.arrival) < PAUSE {
-                    is_early.then_some(it)
+                    Some(it)
                 } else {
                     self.note_pause();
                     None
@@ -113,11 +116,21 @@ impl AckHold {
         self.holding.is_some()
     }
 
-    /// The application sends something.
-    pub(crate) fn on_send(&mut self) {
-        if let Some(holding) = &mut self.holding {
-            holding.is_answered = true;
+    /// The application sends something. True if what is held is to leave straight behind it.
+    pub(crate) fn on_send(&mut self) -> bool {
+        let Some(holding) = &mut self.holding else { return false };
+        holding.is_answered = true;
+        let is_last = holding.is_last;
+        if is_last {
+            self.holding = None;
         }
+        is_last
+    }
+
+    /// The application polled, and nothing was looked at but whether a frame is there.
+    #[inline]
+    pub(crate) fn on_glance(&mut self) {
+        self.quick = self.quick.saturating_add(1);
     }
 
     /// Whoever else drives holds nothing.
@@ -212,14 +225,28 @@ mod tests {
         assert!(script.poll(true));
         let since = script.now;
         for _ in 0..100 {
-            script.hold.on_send();
-            let holds = script.poll(false) && script.poll(false) && script.poll(true);
-            assert_eq!(holds, script.now.saturating_since(since) < LONGEST);
-            if !holds {
+            let is_released = script.hold.on_send();
+            assert_eq!(is_released, script.now.saturating_since(since) >= LONGEST);
+            if is_released {
+                assert!(!script.poll(false));
                 return;
             }
+            assert!(script.poll(false) && script.poll(false) && script.poll(true));
         }
         panic!("held for ever");
+    }
+
+    #[test]
+    fn what_has_been_held_for_long_is_not_held_beyond_the_next_poll_without_an_answer() {
+        let mut script = Script::new();
+        script.polls_until_trusted();
+        assert!(script.poll(true));
+        let since = script.now;
+        while script.now.saturating_since(since) < LONGEST {
+            assert!(!script.hold.on_send());
+            assert!(script.poll(true));
+        }
+        assert!(!script.poll(false));
     }
 
     #[test]

@@ -163,7 +163,8 @@ impl CompletionQueue {
 
     /// The oldest completion, if there is one; as [`poll`](Self::poll).
     pub fn poll_one(&self) -> Option<Completion> {
-        if self.inner.waiting.load(Ordering::Acquire) == 0 && !self.core.drive_inline() {
+        let is_empty = || self.inner.waiting.load(Ordering::Acquire) == 0;
+        if is_empty() && (!self.core.drive_inline() || is_empty()) {
             return None;
         }
         let completion = {

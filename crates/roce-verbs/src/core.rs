@@ -21,7 +21,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Instant, PathHandle};
 
 use crate::device::Opened;
-use crate::engine::Engine;
+use crate::engine::{Engine, Glance};
 use crate::error::Error;
 use crate::fork;
 use crate::manners::Manners;
@@ -167,23 +167,45 @@ impl Core {
         Ok(result)
     }
 
+    /// Posts receives, because of which nothing leaves and no timer changes: so the time does not
+    /// matter.
+    pub(crate) fn post_receives<T>(
+        &self,
+        work: impl FnOnce(&mut Engine, Instant) -> T,
+    ) -> Result<T, Error> {
+        let mut engine = self.engine()?;
+        let now = engine.latest();
+        let result = work(&mut engine, now);
+        engine.report(now);
+        Ok(result)
+    }
+
     /// Drives one round if nobody else is; says whether there was work.
     pub(crate) fn drive_inline(&self) -> bool {
         let shared = &self.shared;
         if !shared.generation.is_current() {
             return false;
         }
-        let now = shared.now();
-        shared.note_inline(now);
         let mut engine = match shared.engine.try_lock() {
             Ok(engine) => engine,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Somebody else drives right now: what they find is found for us too.
             Err(TryLockError::WouldBlock) => {
+                shared.note_inline(shared.now());
                 std::thread::yield_now();
                 return true;
             }
         };
+        let now = match engine.glance() {
+            Glance::Nothing => {
+                drop(engine);
+                shared.manners.after_empty_round();
+                return false;
+            }
+            Glance::Something { latest } => latest,
+            Glance::NotNow => shared.now(),
+        };
+        shared.note_inline(now);
         let round = engine.polled_round(now);
         shared.nudge(&engine);
         drop(engine);

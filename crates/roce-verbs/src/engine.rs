@@ -12,6 +12,7 @@
 //! 4. hand out completions and events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
@@ -23,8 +24,9 @@ use crate::ack_hold::AckHold;
 use crate::completion_queue;
 use crate::events::EventQueue;
 use crate::gid::GidTable;
+use crate::glances::Glances;
 use crate::lease::QpnLease;
-use crate::memory::RegionTable;
+use crate::memory::{KeyHasher, RegionTable};
 use crate::path::{PathTable, Via};
 use crate::trace::Watcher;
 
@@ -32,6 +34,8 @@ use crate::trace::Watcher;
 const RECEIVE_BUDGET: usize = 32;
 /// Frames in one round up to which it looks as if the application had waited for them.
 const FEW_FRAMES: usize = 4;
+/// Rounds in a row that leave out `lo` while frames come over the wire.
+const ROUNDS_WITHOUT_LO: u32 = 7;
 /// Frames sent in one round.
 const TRANSMIT_BUDGET: usize = 32;
 /// Frames for this host's own addresses that may wait to be delivered.
@@ -46,7 +50,8 @@ pub(crate) struct Engine {
     pub(crate) paths: PathTable,
     pub(crate) lease: QpnLease,
     pub(crate) gids: GidTable,
-    pub(crate) queues: HashMap<CqHandle, Arc<completion_queue::Inner>>,
+    pub(crate) queues:
+        HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
     pub(crate) events: Arc<EventQueue>,
     /// Drops before the endpoint, by name.
     pub(crate) drops: BTreeMap<&'static str, u64>,
@@ -62,6 +67,24 @@ pub(crate) struct Engine {
     /// Where the last frame's transport header began: the best guess for the next one.
     headroom: usize,
     ack_hold: AckHold,
+    /// Acknowledgements that are held leave behind what leaves next, in the same batch.
+    acks_follow: bool,
+    glances: Glances,
+    /// When it was driven last.
+    latest: Instant,
+    /// Rounds since `lo` was looked at.
+    rounds_without_lo: u32,
+}
+
+/// What a glance finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Glance {
+    /// A whole round is due anyway.
+    NotNow,
+    /// There is nothing to do.
+    Nothing,
+    /// A round has work. The time has been read so lately that it serves for this round too.
+    Something { latest: Instant },
 }
 
 /// What a round did.
@@ -96,7 +119,7 @@ impl Engine {
             paths: PathTable::default(),
             lease: QpnLease::default(),
             gids,
-            queues: HashMap::new(),
+            queues: HashMap::default(),
             events,
             drops: BTreeMap::new(),
             wire,
@@ -106,20 +129,44 @@ impl Engine {
             identification: rand::random(),
             headroom: LEAST_HEADROOM,
             ack_hold: AckHold::default(),
+            acks_follow: false,
+            glances: Glances::default(),
+            latest: Instant::default(),
+            rounds_without_lo: 0,
         }
     }
 
     /// One bounded round; see the module's head.
     pub(crate) fn round(&mut self, now: Instant) -> Round {
         self.ack_hold.on_release();
+        self.acks_follow = false;
         self.endpoint.hold_acks(false);
         let received = self.take_in(now);
         self.send_out(now, received)
     }
 
+    /// A glance, where this poll may be one; see [`Glances`].
+    #[inline]
+    pub(crate) fn glance(&mut self) -> Glance {
+        if !self.glances.take() {
+            return Glance::NotNow;
+        }
+        if self.wire.may_receive()
+            || self.lo.as_ref().is_some_and(|lo| lo.may_receive())
+            || self.endpoint.may_transmit()
+            || self.has_backlog()
+        {
+            return Glance::Something { latest: self.latest };
+        }
+        self.ack_hold.on_glance();
+        Glance::Nothing
+    }
+
     /// A round for an application that polls: the acknowledgement of what it has been waiting for
     /// may wait a little, see [`AckHold`].
     pub(crate) fn polled_round(&mut self, now: Instant) -> Round {
+        self.glances.on_round(now);
+        self.acks_follow = false;
         let due = self.endpoint.acks_due();
         let received = self.take_in(now);
         let has_arrived = self.endpoint.acks_due() != due;
@@ -139,15 +186,22 @@ impl Engine {
     /// The part of a round that what was posted needs: a message that leaves now does not wait for
     /// packets to be taken in.
     pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
+        self.latest = now;
         self.send_out(now, 0)
     }
 
     /// The application sends something; a receive that it posts is no answer to the peer.
     pub(crate) fn note_send(&mut self) {
-        self.ack_hold.on_send();
+        self.acks_follow |= self.ack_hold.on_send();
+    }
+
+    /// When it was driven last, or before.
+    pub(crate) fn latest(&self) -> Instant {
+        self.latest
     }
 
     fn take_in(&mut self, now: Instant) -> usize {
+        self.latest = now;
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
@@ -172,7 +226,10 @@ impl Engine {
         let mut received = 0;
         let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
         received += inbound.frames_of("wire", from_wire);
-        if let Some(lo) = &mut self.lo {
+        // What came over the wire is waited for now, more likely than anything on `lo`.
+        let looks_at_lo = received == 0 || self.rounds_without_lo >= ROUNDS_WITHOUT_LO;
+        self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
+        if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
             let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
             received += inbound.frames_of("lo", from_lo);
         }
@@ -206,13 +263,19 @@ impl Engine {
     fn transmit_to_wire(&mut self, now: Instant) -> usize {
         let Self { endpoint, memory, paths, wire, to_self, to_lo, lease, drops, lo, .. } = self;
         let (identification, headroom) = (&mut self.identification, &mut self.headroom);
+        let acks_follow = &mut self.acks_follow;
         let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
         let lo_limits = lo.as_ref().map(|lo| lo.limits());
         let mut sent = 0;
         let result = wire.transmit(&mut |slot| {
             while sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
                 let guess = *headroom;
-                let transmit = endpoint.poll_transmit(now, memory, limits, &mut slot[guess..])?;
+                let next = endpoint.poll_transmit(now, memory, limits, &mut slot[guess..]);
+                if next.is_none() && std::mem::take(acks_follow) {
+                    endpoint.hold_acks(false);
+                    continue;
+                }
+                let transmit = next?;
                 sent += 1;
                 let Some(entry) = paths.find(transmit.path) else {
                     // The queue pair keeps its path alive, so this cannot be; a packet

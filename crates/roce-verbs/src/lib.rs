@@ -55,6 +55,7 @@ pub mod fuzzing;
 #[allow(unsafe_code)]
 mod fork;
 mod gid;
+mod glances;
 mod lease;
 mod manners;
 mod memory;

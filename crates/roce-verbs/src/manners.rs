@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Empty rounds between two yields where others want the core.
-const FEW: u32 = 16;
-/// And where nobody does.
-const MANY: u32 = 512;
+const FEW: u32 = 48;
+/// And where nobody does: some 60 µs.
+const MANY: u32 = 1536;
 /// A yield that takes longer has let somebody run: one for nothing takes some 0.3 µs.
 const FOR_NOTHING: Duration = Duration::from_micros(2);
 

@@ -1,5 +1,6 @@
 //! The table of registered regions: what the engine asks before it touches a byte.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -12,7 +13,12 @@ use crate::region::Mapping;
 /// All regions registered with one device.
 #[derive(Debug, Default)]
 pub(crate) struct RegionTable {
-    regions: HashMap<u32, Region, BuildHasherDefault<KeyHasher>>,
+    regions: Vec<Option<Region>>,
+    /// Places of regions that are gone.
+    free: Vec<usize>,
+    places: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
+    /// What was looked up last: most packets are for the region of the one before.
+    last: Cell<Option<(u32, usize)>>,
 }
 
 /// One registration.
@@ -41,7 +47,7 @@ pub(crate) struct Registration {
 /// A permission that was checked; good for the call that it was made in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    key: u32,
+    place: usize,
     offset: usize,
 }
 
@@ -72,28 +78,49 @@ impl RegionTable {
         let key = loop {
             let key = random.random::<u32>();
             // Zero reads as "no key" in many a program's eyes.
-            if key != 0 && !self.regions.contains_key(&key) {
+            if key != 0 && !self.places.contains_key(&key) {
                 break key;
             }
         };
         let Registration { pd, access, iova, invalidatable } = how;
         let region = Region { mapping, pd, access, iova, invalidatable, invalidated: false };
-        self.regions.insert(key, region);
+        let place = self.free.pop().unwrap_or(self.regions.len());
+        match self.regions.get_mut(place) {
+            Some(free) => *free = Some(region),
+            None => self.regions.push(Some(region)),
+        }
+        self.places.insert(key, place);
         key
     }
 
     /// Removes a region: from here on its key names nothing.
     pub(crate) fn remove(&mut self, key: u32) {
-        self.regions.remove(&key);
+        if let Some(place) = self.places.remove(&key) {
+            self.last.set(None);
+            self.regions[place] = None;
+            self.free.push(place);
+        }
     }
 
     /// Whether the key still opens its region.
     pub(crate) fn is_valid(&self, key: u32) -> bool {
-        self.regions.get(&key).is_some_and(|region| !region.invalidated)
+        self.find(key).is_some_and(|(_, region)| !region.invalidated)
+    }
+
+    fn find(&self, key: u32) -> Option<(usize, &Region)> {
+        let place = match self.last.get() {
+            Some((last, place)) if last == key => place,
+            _ => {
+                let place = *self.places.get(&key)?;
+                self.last.set(Some((key, place)));
+                place
+            }
+        };
+        Some((place, self.regions.get(place)?.as_ref()?))
     }
 
     fn mapping(&self, grant: Grant) -> &Mapping {
-        let region = self.regions.get(&grant.key);
+        let region = self.regions.get(grant.place).and_then(Option::as_ref);
         &region.expect("a grant is used in the call that it was made in").mapping
     }
 }
@@ -120,7 +147,7 @@ impl Memory for RegionTable {
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let region = self.regions.get(&key).ok_or(MemoryFault::UnknownKey)?;
+        let (place, region) = self.find(key).ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
@@ -137,7 +164,7 @@ impl Memory for RegionTable {
         if !region.mapping.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
-        Ok(Grant { key, offset })
+        Ok(Grant { place, offset })
     }
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
@@ -155,7 +182,8 @@ impl Memory for RegionTable {
     }
 
     fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
-        let region = self.regions.get_mut(&key).ok_or(MemoryFault::UnknownKey)?;
+        let place = *self.places.get(&key).ok_or(MemoryFault::UnknownKey)?;
+        let region = self.regions[place].as_mut().ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }

@@ -239,7 +239,7 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWork>) -> Result<(), BadWork> {
-        let posted = self.core.post(|engine, now| {
+        let posted = self.core.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint

@@ -1,0 +1,86 @@
+//! Polls that are but a glance.
+
+use std::time::Duration;
+
+use roce_transport::Instant;
+
+/// Glances between two whole rounds.
+const MOST: u32 = 15;
+/// The longest that a poll takes, with what is done between two, of a program that does nothing
+/// else.
+const TIGHT: Duration = Duration::from_nanos(500);
+
+/// How many polls in a row may be but a glance: is there a frame?
+///
+/// A whole round reads the clock, fires timers, and looks after acknowledgements that are held: all
+/// that takes three times as long as a glance, and a frame that arrives meanwhile waits. A program
+/// that polls in a tight loop loses nothing if that is done with every sixteenth poll. One that
+/// polls now and then gets a whole round each time.
+#[derive(Debug, Default)]
+pub(crate) struct Glances {
+    left: u32,
+    allowed: u32,
+    last: Instant,
+}
+
+impl Glances {
+    /// Whether this poll may be one.
+    pub(crate) fn take(&mut self) -> bool {
+        let may = self.left > 0;
+        self.left -= u32::from(may);
+        may
+    }
+
+    /// A whole round begins at `now`.
+    pub(crate) fn on_round(&mut self, now: Instant) {
+        let is_tight = now.saturating_since(self.last) < TIGHT * (self.allowed + 1);
+        self.last = now;
+        self.allowed = if is_tight { MOST } else { 0 };
+        self.left = self.allowed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Polls with so long between two, and counts the whole rounds.
+    fn rounds(pause: Duration, polls: u32) -> u32 {
+        let (mut glances, mut now, mut rounds) = (Glances::default(), Instant::default(), 0);
+        for _ in 0..polls {
+            now = now + pause;
+            if !glances.take() {
+                glances.on_round(now);
+                rounds += 1;
+            }
+        }
+        rounds
+    }
+
+    #[test]
+    fn a_tight_loop_gets_a_whole_round_with_every_sixteenth_poll() {
+        let expected = 1600 / (MOST + 1);
+        assert!(rounds(Duration::from_nanos(50), 1600).abs_diff(expected) <= 1);
+    }
+
+    #[test]
+    fn who_polls_now_and_then_gets_a_whole_round_each_time() {
+        assert_eq!(rounds(Duration::from_micros(1), 1000), 1000);
+    }
+
+    #[test]
+    fn who_becomes_slow_has_no_more_than_one_run_of_glances() {
+        let (mut glances, mut now) = (Glances::default(), Instant::default());
+        glances.on_round(now);
+        assert_eq!(glances.left, MOST);
+        let mut glanced = 0;
+        for _ in 0..100 {
+            now = now + Duration::from_millis(1);
+            match glances.take() {
+                true => glanced += 1,
+                false => glances.on_round(now),
+            }
+        }
+        assert_eq!(glanced, MOST);
+    }
+}
