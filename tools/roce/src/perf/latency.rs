@@ -76,6 +76,10 @@ struct Player<'a> {
     under_way: u64,
     /// Receives still to post.
     to_post: u64,
+    /// Those of them that are to be posted behind the next message.
+    due: u64,
+    /// More than one receive is kept posted.
+    has_spare: bool,
 }
 
 impl<'a> Player<'a> {
@@ -88,7 +92,8 @@ impl<'a> Player<'a> {
     ) -> Outcome<Self> {
         let all = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
         let message = end.message(plan, theirs, size)?;
-        let to_post = all - end.receives_to_begin_with(plan);
+        let to_begin_with = end.receives_to_begin_with(plan);
+        let to_post = all - to_begin_with;
         let idle = Idle::default();
         Ok(Self {
             end,
@@ -101,6 +106,8 @@ impl<'a> Player<'a> {
             received: 0,
             under_way: 0,
             to_post,
+            due: 0,
+            has_spare: to_begin_with > 1,
         })
     }
 
@@ -114,7 +121,13 @@ impl<'a> Player<'a> {
             self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
         }
         self.under_way += 1;
-        Ok(self.end.qps[0].post_send([self.message.at(0, SENT, true)])?)
+        self.end.qps[0].post_send([self.message.at(0, SENT, true)])?;
+        // The message comes first: nobody waits for the receive in place of the one it took.
+        let due = std::mem::take(&mut self.due);
+        if due > 0 {
+            self.end.post_receives(0, self.plan, self.size, 0, due)?;
+        }
+        Ok(())
     }
 
     /// Waits for the other's next message; `false` if there will be none.
@@ -174,7 +187,11 @@ impl<'a> Player<'a> {
         self.received += 1;
         if self.to_post > 0 {
             self.to_post -= 1;
-            self.end.post_receives(0, self.plan, self.size, 0, 1)?;
+            if self.has_spare {
+                self.due += 1;
+            } else {
+                self.end.post_receives(0, self.plan, self.size, 0, 1)?;
+            }
         }
         Ok(())
     }
