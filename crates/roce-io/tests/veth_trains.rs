@@ -298,3 +298,22 @@ fn an_idle_wait_uses_no_processor() -> Outcome {
     }
     Ok(())
 }
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn who_has_received_until_nothing_waits_may_sleep_until_the_next_frame() -> Outcome {
+    let (left, right) = cable(1500)?;
+    for mode in MODES {
+        let (mut sender, mut receiver) = (open(&left, "eth0", mode)?, open(&right, "eth0", mode)?);
+        for number in 0..3 {
+            let frame = single(ipv4(mac(&receiver), number, &payload(5, 40)));
+            send(&mut sender, std::slice::from_ref(&frame))?;
+            assert!(common::is_readable_within(receiver.wait_fds()[0], 1000));
+            assert!(receiver.may_receive());
+            assert_eq!(receiver.receive(8, &mut |_| ())?, 1);
+            assert_eq!(receiver.receive(8, &mut |_| ())?, 0);
+            assert!(!common::is_readable_within(receiver.wait_fds()[0], 0));
+        }
+    }
+    Ok(())
+}
