@@ -240,3 +240,11 @@ fn a_repetition_that_nobody_waits_for_makes_room_for_new_reads() {
     let answers: Vec<_> = responder.sends(64).iter().map(|it| headers_of(it).bth.psn).collect();
     assert_eq!(answers, [FIRST_PSN.advanced_by(2)]);
 }
+
+#[test]
+fn because_of_a_receive_that_is_posted_nobody_is_asked_for_something_to_send() {
+    let mut sides = pair();
+    assert!(sides[1].sends(64).is_empty());
+    post_receive(&mut sides[1], 10);
+    assert!(!sides[1].endpoint.may_transmit());
+}
