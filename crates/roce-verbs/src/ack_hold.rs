@@ -34,7 +34,7 @@ const MOST_PENANCE: u32 = 1 << 16;
 /// 1. *A program that polls in a tight loop will be back at once.* So the acknowledgement leaves
 ///    with its next poll, behind the answer if there is one. One that went away instead is
 ///    believed only after twice as many polls, each time: the device's thread would look after
-///    the peer only a millisecond later.
+///    the peer only milliseconds later.
 /// 2. *Who was answered at once will say the next thing soon.* As long as message and answer
 ///    alternate, one acknowledgement serves several of them, and leaves in one batch with an
 ///    answer, behind it. A peer that falls silent instead was

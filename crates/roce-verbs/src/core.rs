@@ -7,8 +7,9 @@
 //! help from the target's application, and a program may wait by reading its memory.
 //!
 //! The thread keeps out of the way of those who drive inline: as long as one did so
-//! within [`RECENT`], it does not watch the interface and looks again after [`AWAY`]. It
-//! spins a little after work, then sleeps in `poll(2)`: an idle device uses no CPU.
+//! within [`RECENT`], it does not watch the interface and looks again after [`AWAY`], and more
+//! and more seldom, up to [`LONGEST_AWAY`]. It spins a little after work, then sleeps in
+//! `poll(2)`: an idle device uses no CPU.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -34,6 +35,10 @@ use crate::port::Port;
 const RECENT: Duration = Duration::from_micros(300);
 /// How long the thread stays away before it looks again.
 const AWAY: Duration = Duration::from_millis(1);
+/// The longest it stays away from a program that polls and polls: twice as long each time that it
+/// came for nothing. Coming takes some 10 µs of the core that the program polls on: with a
+/// millisecond each time, a small message in a hundred waited that long.
+const LONGEST_AWAY: Duration = Duration::from_millis(4);
 /// The longest it stays away while another thread sleeps in [`Core::drive_until`].
 const FAR_AWAY: Duration = Duration::from_millis(100);
 /// Rounds of the thread between two looks for news of addresses while it does not sleep: a look
@@ -323,7 +328,7 @@ impl Shared {
             && engine
                 .endpoint
                 .poll_timeout()
-                .is_some_and(|at| (at + AWAY).as_nanos() < asleep_until)
+                .is_some_and(|at| (at + LONGEST_AWAY).as_nanos() < asleep_until)
         {
             self.wake_thread();
         }
@@ -350,12 +355,17 @@ impl Shared {
     }
 
     /// How long the thread may stay away because someone else is driving, as far as can be
-    /// told; `None` where it has to drive.
-    fn may_stay_away(&self, now: Instant) -> Option<Duration> {
+    /// told; `None` where it has to drive. `away` is how long it stays away if somebody polls, and
+    /// is set to what that will be next time.
+    fn may_stay_away(&self, now: Instant, away: &mut Duration) -> Option<Duration> {
+        let this_time = std::mem::replace(away, AWAY);
         if self.drivers.load(Ordering::Acquire) == 0 {
             let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
             let is_recent = last.as_nanos() != 0 && now.saturating_since(last) < RECENT;
-            return is_recent.then_some(AWAY);
+            if is_recent {
+                *away = (2 * this_time).min(LONGEST_AWAY);
+            }
+            return is_recent.then_some(this_time);
         }
         // The other sleeps as we do, and wakes us when it leaves. But it may sleep on from before
         // a timer was set by a third one: such a timer is ours.
@@ -382,6 +392,7 @@ impl Shared {
     fn run(&self, news: &AddressNews) {
         let mut last_work = self.now();
         let mut rounds_since_news = ROUNDS_A_NEWS;
+        let mut away = AWAY;
         while !self.stopping.load(Ordering::Acquire) {
             rounds_since_news += 1;
             if rounds_since_news > ROUNDS_A_NEWS {
@@ -391,7 +402,7 @@ impl Shared {
                 }
             }
             let now = self.now();
-            if let Some(limit) = self.may_stay_away(now) {
+            if let Some(limit) = self.may_stay_away(now, &mut away) {
                 self.doze(news, false, Some(limit), now);
                 rounds_since_news = ROUNDS_A_NEWS;
                 continue;

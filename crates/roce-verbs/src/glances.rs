@@ -12,8 +12,8 @@ const TIGHT: Duration = Duration::from_nanos(500);
 
 /// How many polls in a row may be but a glance: is there a frame?
 ///
-/// A whole round reads the clock, fires timers, and looks after acknowledgements that are held: all
-/// that takes three times as long as a glance, and a frame that arrives meanwhile waits. A program
+/// A whole round reads the clock, fires timers, and looks after acknowledgements that are held: a
+/// frame that arrives meanwhile waits. A program
 /// that polls in a tight loop loses nothing if that is done with every sixteenth poll. One that
 /// polls now and then gets a whole round each time.
 #[derive(Debug, Default)]

@@ -197,3 +197,35 @@ impl Memory for RegionTable {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PD: PdHandle = PdHandle(1);
+
+    fn register(table: &mut RegionTable, len: usize) -> u32 {
+        let mapping = Arc::new(Mapping::allocate(len, false).unwrap());
+        let access = AccessFlags::all();
+        table.insert(mapping, Registration { pd: PD, access, iova: 0, invalidatable: true })
+    }
+
+    #[test]
+    fn a_key_that_is_gone_opens_nothing_though_its_place_is_used_again() {
+        let mut table = RegionTable::default();
+        let keys = [64, 128].map(|len| register(&mut table, len));
+        let opens = |table: &RegionTable, key, len| {
+            table.check(PD, key, 0, len, Access::RemoteWrite).map(|_| ())
+        };
+        assert_eq!(opens(&table, keys[0], 64), Ok(()));
+        table.remove(keys[0]);
+        assert_eq!(opens(&table, keys[0], 1), Err(MemoryFault::UnknownKey));
+        let new = register(&mut table, 32);
+        assert_eq!(opens(&table, keys[0], 1), Err(MemoryFault::UnknownKey));
+        assert_eq!(opens(&table, new, 32), Ok(()));
+        assert_eq!(opens(&table, new, 33), Err(MemoryFault::OutOfBounds));
+        assert_eq!(opens(&table, keys[1], 128), Ok(()));
+        table.invalidate(PD, new).unwrap();
+        assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
+    }
+}
