@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "1us")]
     delay: Span,
     /// Staging slots of each rank
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 16)]
     slots: u32,
     /// Bytes of each slot: the largest piece
     #[arg(long, default_value = "128K", value_parser = number::parse_u32)]

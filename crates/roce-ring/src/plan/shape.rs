@@ -157,7 +157,7 @@ impl Plan {
     /// By how many waves a step is behind the one before; see [`Walk`](super::walk::Walk).
     ///
     /// A large all-reduce sends on what it has just reduced, while that is still in the
-    /// second-level cache: with 64 MiB and two ranks on two cores this is worth a tenth. A step
+    /// second-level cache: with 64 MiB and two ranks on two cores this is worth a twelfth. A step
     /// is behind by enough that all slots are in use before a message waits for another.
     pub(super) fn depth(&self) -> u64 {
         if self.shape != Shape::Large {

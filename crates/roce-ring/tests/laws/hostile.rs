@@ -105,11 +105,11 @@ fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
 #[test]
 fn data_beyond_the_credit_is_refused() {
     let mut machine = machine();
-    for _ in 0..8 {
+    for _ in 0..16 {
         machine.handle_data(0, slot(0, 0), 16).unwrap();
     }
     let breach = fault(machine.handle_data(0, slot(0, 0), 16), Side::Previous);
-    assert_eq!(breach, Breach::BeyondCredit { slots: 8 });
+    assert_eq!(breach, Breach::BeyondCredit { slots: 16 });
 }
 
 #[test]

@@ -107,7 +107,8 @@ fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
 #[test]
 fn of_three_hundred_thousand_floats_a_piece_goes_on_before_the_last_one_of_its_step_has_come() {
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 300_000);
-    let plan = Plan::new(&sum, &Geometry::new(0, 3, Settings::default()).unwrap()).unwrap();
+    let settings = Settings { slots: 8, ..Settings::default() };
+    let plan = Plan::new(&sum, &Geometry::new(0, 3, settings).unwrap()).unwrap();
     let rows: Vec<_> = plan.sends().map(|send| (send.step, send.piece, send.after)).collect();
     let expected = [
         (0, 0, None),

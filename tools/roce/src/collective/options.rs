@@ -133,7 +133,7 @@ pub(crate) struct NetOptions {
     #[arg(long, value_name = "BYTES", value_parser = pingpong::path_mtu)]
     pub(crate) mtu: Option<PathMtu>,
     /// Staging slots of each queue pair; the same on all ranks, as the next two
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::parse_u32)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::parse_u32)]
     pub(crate) slots: u32,
     /// Bytes of a slot, so of a message at the most
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = number::parse_u32)]
