@@ -22,6 +22,8 @@ pub(crate) struct Outbox<O> {
 pub(crate) struct Context<'a, O> {
     pub(crate) now: Instant,
     pub(crate) qpn: Qpn,
+    /// No other queue pair waits for its turn to send.
+    pub(crate) is_alone: bool,
     pub(crate) config: &'a EndpointConfig,
     pub(crate) out: &'a mut Outbox<O>,
 }

@@ -14,7 +14,8 @@ use crate::timers::Alarm;
 use crate::train::TrainWriter;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PathHandle, PostError, QpAttributes, QpInfo, QpInit, RecvWork, SendWork,
+    ModifyError, Observer, PacketSealer, PathHandle, PostError, QpAttributes, QpInfo, QpInit,
+    RecvWork, SendWork,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -112,7 +113,9 @@ pub struct TransmitLimits {
 pub struct Transmit {
     /// The queue pair that sends.
     pub qpn: Qpn,
-    /// Its way to the peer.
+    /// Its peer.
+    pub dest_qpn: Qpn,
+    /// The way there.
     pub path: PathHandle,
     /// Bytes of every segment but the last, which may be shorter.
     pub segment_len: usize,
@@ -281,7 +284,7 @@ impl<O: Observer> Endpoint<O> {
             });
         if handled.is_none() {
             let Self { config, out, .. } = self;
-            let mut cx = Context { now, qpn: bth.dest_qp, config, out };
+            let mut cx = Context { now, qpn: bth.dest_qp, is_alone: false, config, out };
             cx.dropped(bth.psn, DropReason::UnknownQp);
         }
     }
@@ -367,22 +370,40 @@ impl<O: Observer> Endpoint<O> {
         limits: TransmitLimits,
         buf: &mut [u8],
     ) -> Option<Transmit> {
+        self.poll_transmit_sealed(now, memory, limits, buf, &mut ())
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), and lets `sealer` finish each packet when it is
+    /// written.
+    pub fn poll_transmit_sealed(
+        &mut self,
+        now: Instant,
+        memory: &mut impl Memory,
+        limits: TransmitLimits,
+        buf: &mut [u8],
+        sealer: &mut dyn PacketSealer,
+    ) -> Option<Transmit> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
         while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
             let Some((index, may_request)) = self.admit(turn, now) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
             let gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
             let qpn = slot.qpn;
-            let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
-            let mut train = TrainWriter::new(buf, max_packets);
+            let is_alone = self.ready.is_empty();
+            let mut cx = Context { now, qpn, is_alone, config: &self.config, out: &mut self.out };
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            if let Some((path, dest_qpn)) = rc.way() {
+                sealer.begin(qpn, dest_qpn, path);
+            }
+            let mut train = TrainWriter::new(buf, sealer, max_packets);
             let held_one = rc.transmit(self.holds_acks, gate, memory, &mut train, &mut cx);
+            train.finish();
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
             if train.is_too_short() {
                 self.out.counters.send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
-            let Some(path) = rc.path().map(|it| it.handle).filter(|_| packets > 0) else {
+            let Some((path, dest_qpn)) = rc.way().filter(|_| packets > 0) else {
                 // Few at a time, and each once, however long they are held.
                 if held_one && !self.held.contains(&index) {
                     self.held.push(index);
@@ -402,7 +423,7 @@ impl<O: Observer> Endpoint<O> {
             }
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
-            return Some(Transmit { qpn, path, segment_len, len, packets });
+            return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
         }
         None
     }
@@ -520,7 +541,8 @@ impl<O: Observer> Endpoint<O> {
     ) -> Option<(usize, T)> {
         let index = self.index_of(qpn)?;
         let slot = self.slots[index].as_mut()?;
-        let mut cx = Context { now, qpn, config: &self.config, out: &mut self.out };
+        let (config, out) = (&self.config, &mut self.out);
+        let mut cx = Context { now, qpn, is_alone: false, config, out };
         Some((index, work(&mut slot.queue_pair, &mut cx)))
     }
 

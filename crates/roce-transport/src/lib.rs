@@ -31,6 +31,7 @@ mod peers;
 mod rc;
 mod ready;
 mod scatter;
+mod sealer;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -54,6 +55,7 @@ pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
 pub use observer::{GoBack, Observer};
 pub use roce_wire::Service;
 pub use scatter::{MAX_SGE, Part, Parts, ScatterList, Sge};
+pub use sealer::PacketSealer;
 pub use work::{
     Data, InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWork, RemoteSpan, SendOperation,
     SendWork,

@@ -2,17 +2,20 @@
 
 use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad};
 
+use crate::PacketSealer;
+
 /// Writes a train: segments of one length, of which the last may be shorter.
 ///
 /// A packet is first [offered](Self::room_for) room; what does not fit behind the packets
 /// already there has to wait for the next train.
-#[derive(Debug)]
 pub(crate) struct TrainWriter<'b> {
     buf: &'b mut [u8],
+    sealer: &'b mut (dyn PacketSealer + 'b),
     max_packets: usize,
     used: usize,
     packets: usize,
     segment_len: usize,
+    /// The last packet, which is not sealed yet: it may still be changed.
     last_at: usize,
     is_closed: bool,
     is_too_short: bool,
@@ -25,10 +28,15 @@ const MAX_TRAIN_LEN: usize = 65_535 - 40 - 8;
 const ACK_REQUEST: (usize, u8) = (8, 0x80);
 
 impl<'b> TrainWriter<'b> {
-    pub(crate) fn new(buf: &'b mut [u8], max_packets: usize) -> Self {
+    pub(crate) fn new(
+        buf: &'b mut [u8],
+        sealer: &'b mut (dyn PacketSealer + 'b),
+        max_packets: usize,
+    ) -> Self {
         let room = buf.len().min(MAX_TRAIN_LEN);
         Self {
             buf: &mut buf[..room],
+            sealer,
             max_packets: max_packets.max(1),
             used: 0,
             packets: 0,
@@ -101,9 +109,22 @@ impl<'b> TrainWriter<'b> {
         self.is_too_short
     }
 
+    /// Nothing is added or changed any more.
+    pub(crate) fn finish(&mut self) {
+        self.close();
+        self.seal_last();
+    }
+
+    fn seal_last(&mut self) {
+        if self.packets > 0 {
+            self.sealer.seal(&mut self.buf[self.last_at..self.used]);
+        }
+    }
+
     fn note(&mut self, len: usize) {
-        if self.packets == 0 {
-            self.segment_len = len;
+        match self.packets {
+            0 => self.segment_len = len,
+            _ => self.seal_last(),
         }
         self.is_closed |= len < self.segment_len;
         self.last_at = self.used;
@@ -117,6 +138,19 @@ mod tests {
     use super::*;
     use roce_wire::{Bth, Psn, Qpn, opcode};
 
+    /// Notes what it is given.
+    #[derive(Debug, Default)]
+    struct Notes(Vec<Vec<u8>>);
+
+    impl PacketSealer for Notes {
+        fn begin(&mut self, _: Qpn, _: Qpn, _: crate::PathHandle) {}
+
+        fn seal(&mut self, packet: &mut [u8]) {
+            self.0.push(packet.to_vec());
+            packet.last_chunk_mut::<ICRC_LEN>().unwrap().fill(0xcc);
+        }
+    }
+
     fn push(train: &mut TrainWriter<'_>, payload_len: usize) -> bool {
         let headers = Headers::new(Bth::new(opcode::RC_SEND_ONLY, Qpn::GSI, Psn::ZERO));
         let fits = train.room_for(headers.len(), payload_len).is_some();
@@ -129,7 +163,8 @@ mod tests {
     #[test]
     fn only_the_last_packet_of_a_train_may_be_shorter() {
         let mut buf = [0; 1000];
-        let mut train = TrainWriter::new(&mut buf, 64);
+        let mut nobody = ();
+        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
         assert!(push(&mut train, 100) && push(&mut train, 100));
         assert!(!push(&mut train, 104), "a longer one waits");
         assert!(push(&mut train, 40), "a shorter one is the last");
@@ -139,19 +174,38 @@ mod tests {
     }
 
     #[test]
+    fn each_packet_is_sealed_once_in_order_and_never_changed_afterwards() {
+        for count in 0..4 {
+            let (mut buf, mut notes) = ([0; 1000], Notes::default());
+            let mut train = TrainWriter::new(&mut buf, &mut notes, 64);
+            (0..count).for_each(|_| assert!(push(&mut train, 20)));
+            train.request_ack();
+            train.finish();
+            let (len, segment_len) = (train.len(), train.segment_len().max(1));
+            assert_eq!(notes.0.len(), count);
+            for (packet, sealed) in buf[..len].chunks(segment_len).zip(&notes.0) {
+                let (packet, icrc) = packet.split_last_chunk::<ICRC_LEN>().unwrap();
+                assert_eq!((packet, *icrc), (&sealed[..packet.len()], [0xcc; ICRC_LEN]));
+            }
+        }
+    }
+
+    #[test]
     fn a_train_ends_where_the_buffer_or_the_limit_does() {
         let mut buf = [0; 260];
-        let mut train = TrainWriter::new(&mut buf, 64);
+        let mut nobody = ();
+        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
         assert!(push(&mut train, 100) && push(&mut train, 100) && !push(&mut train, 100));
         assert!(!train.is_too_short());
-        let mut train = TrainWriter::new(&mut buf, 1);
+        let mut train = TrainWriter::new(&mut buf, &mut nobody, 1);
         assert!(push(&mut train, 4) && !push(&mut train, 4));
     }
 
     #[test]
     fn a_packet_longer_than_the_whole_buffer_is_told_of() {
         let mut buf = [0; 64];
-        let mut train = TrainWriter::new(&mut buf, 64);
+        let mut nobody = ();
+        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
         assert!(!push(&mut train, 64));
         assert!(train.is_too_short() && train.is_empty());
     }

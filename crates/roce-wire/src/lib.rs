@@ -99,7 +99,7 @@ pub use psn::Psn;
 pub use qpn::Qpn;
 pub use reth::{RETH_LEN, Reth};
 pub use rnr::RnrTimer;
-pub use seal::{Sealer, UdpChecksum, seal};
+pub use seal::{Sealer, Sealing, UdpChecksum, seal};
 pub use v1::{FrameV1, ROCE_V1_ETHER_TYPE};
 
 /// The UDP destination port of every RoCEv2 packet.

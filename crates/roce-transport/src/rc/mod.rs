@@ -43,8 +43,8 @@ use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
     AsyncEvent, CompletionOperation, CompletionStatus, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PathAttributes, PostError, QpAttributes, QpInfo, QpInit, QpState,
-    RecvWork, RequestFault, SendWork,
+    ModifyError, Observer, PathAttributes, PathHandle, PostError, QpAttributes, QpInfo, QpInit,
+    QpState, RecvWork, RequestFault, SendWork,
 };
 
 /// One end of a reliable connection.
@@ -292,6 +292,12 @@ impl RcQueuePair {
     /// Its way to the peer.
     pub(crate) fn path(&self) -> Option<PathAttributes> {
         self.common.settings.path
+    }
+
+    /// The way to the peer, and the queue pair there.
+    pub(crate) fn way(&self) -> Option<(PathHandle, Qpn)> {
+        let settings = &self.common.settings;
+        settings.path.map(|path| (path.handle, settings.dest_qpn))
     }
 
     pub(crate) const fn init(&self) -> &QpInit {

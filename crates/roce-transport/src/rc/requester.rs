@@ -24,6 +24,12 @@ const READ_PIECE_BYTES: u64 = 512 << 10;
 /// The most packets in a row of which none asks for an acknowledgement.
 const MAX_UNASKED: u32 = 128;
 
+/// How often the window's worth of packets asks for an acknowledgement, while one queue pair's
+/// trains follow each other. With one for each train WRITEs of 1 MiB go 4 % slower at path MTU
+/// 4096, with 4 no faster. Where queue pairs take turns each train asks, for its answer tells
+/// when the peer has room for the next one's.
+const ASKED: u32 = 8;
+
 /// What became of an attempt to write the next packet.
 pub(super) enum Step {
     /// It was written.
@@ -73,11 +79,13 @@ impl Sender {
             match self.step(common, memory, &mut gather, train, cx) {
                 Ok(Step::Sent(sent)) => self.note_sent(sent, cx),
                 Ok(Step::Local) => {}
-                Ok(Step::Blocked | Step::NoRoom) => break Ok(()),
+                Ok(Step::NoRoom) => break Ok(true),
+                Ok(Step::Blocked) => break Ok(false),
                 Err(status) => break Err(status),
             }
         };
-        if train.packets() > 1 {
+        let goes_on = cx.is_alone && matches!(result, Ok(true));
+        if train.packets() > 1 && !(goes_on && self.unasked < self.most_in_flight() / ASKED) {
             train.request_ack();
             self.unasked = 0;
         }
@@ -88,7 +96,7 @@ impl Sender {
             self.recovery.on_sent(seq, cx.now);
         }
         self.expect_answer(common, timers, cx);
-        result
+        result.map(|_| ())
     }
 
     fn step<M: Memory, O: Observer>(

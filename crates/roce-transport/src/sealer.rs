@@ -1,0 +1,47 @@
+//! What a driver does to packets while they are in the cache.
+
+use roce_wire::Qpn;
+
+use crate::PathHandle;
+
+/// Finishes each packet of a train as soon as it is written; see
+/// [`Endpoint::poll_transmit_sealed`](crate::Endpoint::poll_transmit_sealed).
+///
+/// A packet is given when the next one has been written, for until then it may change. A driver
+/// that makes the ICRC here instead of behind the whole train reads the payload while it is in the
+/// innermost cache, and its processor copies the next payload meanwhile.
+///
+/// ```
+/// use roce_transport::{PacketSealer, PathHandle};
+///
+/// /// Counts bytes instead.
+/// struct Count(usize);
+/// impl PacketSealer for Count {
+///     fn begin(&mut self, _: roce_wire::Qpn, _: roce_wire::Qpn, _: PathHandle) {
+///         self.0 = 0;
+///     }
+///     fn seal(&mut self, packet: &mut [u8]) {
+///         self.0 += packet.len();
+///     }
+/// }
+/// let mut count = Count(1);
+/// count.begin(roce_wire::Qpn::GSI, roce_wire::Qpn::GSI, PathHandle(0));
+/// count.seal(&mut [0; 20]);
+/// assert_eq!(count.0, 20);
+/// ```
+pub trait PacketSealer {
+    /// The packets that follow are those of a train from `qpn` to `dest_qpn` along `path`. It may
+    /// turn out that there are none.
+    fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle);
+
+    /// Finishes the train's next packet: from its BTH to its last pad byte, and 4 bytes of room for
+    /// its ICRC.
+    fn seal(&mut self, packet: &mut [u8]);
+}
+
+/// Leaves packets as they are.
+impl PacketSealer for () {
+    fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
+
+    fn seal(&mut self, _: &mut [u8]) {}
+}

@@ -1,0 +1,68 @@
+//! Outer headers and ICRCs of what the endpoint sends.
+
+use roce_transport::{PacketSealer, PathHandle, Transmit};
+use roce_wire::{Qpn, SealError, Sealing, UdpChecksum, source_port_for};
+
+use crate::path::{Entry, PathTable};
+
+/// Seals the packets of one frame while they are written, then the frame.
+pub(crate) struct FrameSealer<'a> {
+    paths: &'a PathTable,
+    /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
+    identification: &'a mut u16,
+    begun: Option<Begun<'a>>,
+}
+
+struct Begun<'a> {
+    entry: &'a Entry,
+    source_port: u16,
+    sealing: Sealing,
+    is_bad: bool,
+}
+
+impl<'a> FrameSealer<'a> {
+    pub(crate) fn new(paths: &'a PathTable, identification: &'a mut u16) -> Self {
+        Self { paths, identification, begun: None }
+    }
+
+    /// Where the packets of the last train go, once they are written; `None`: nowhere.
+    pub(crate) fn way(&self) -> Option<&'a Entry> {
+        self.begun.as_ref().map(|begun| begun.entry)
+    }
+
+    /// Puts the outer headers in front of the last train, which stands behind the headroom.
+    pub(crate) fn finish(
+        &mut self,
+        transmit: &Transmit,
+        frame: &mut [u8],
+    ) -> Result<(), SealError> {
+        let nothing = SealError::SegmentTooShort { len: 0 };
+        let Begun { entry, source_port, is_bad, .. } = self.begun.take().ok_or(nothing)?;
+        if is_bad {
+            return Err(nothing);
+        }
+        let checksum = match transmit.packets {
+            1 => UdpChecksum::Zero,
+            _ => UdpChecksum::PartialForOffload,
+        };
+        entry.sealer.put_headers(source_port, *self.identification, frame, checksum)?;
+        *self.identification = self.identification.wrapping_add(transmit.packets as u16);
+        Ok(())
+    }
+}
+
+impl PacketSealer for FrameSealer<'_> {
+    fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle) {
+        self.begun = self.paths.find(path).map(|entry| {
+            let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
+            let sealing = entry.sealer.begin(source_port, *self.identification);
+            Begun { entry, source_port, sealing, is_bad: false }
+        });
+    }
+
+    fn seal(&mut self, packet: &mut [u8]) {
+        if let Some(begun) = &mut self.begun {
+            begun.is_bad |= begun.sealing.seal(packet).is_err();
+        }
+    }
+}
