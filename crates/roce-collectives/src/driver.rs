@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use roce_ring::{
-    Action, Fault, Geometry, Machine, Place, Places, Remote, Side, Violation, WindowRecord,
-    Workspace,
+    Action, Fault, Geometry, Immediate, Machine, Place, Places, Remote, Side, Violation,
+    WindowRecord, Workspace,
 };
 use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan, probes,
@@ -67,7 +67,7 @@ pub(crate) struct Driver {
     scratch_whole: BufferSlice,
     workspace: Workspace,
     completions: Vec<Completion>,
-    /// When the messages came that were not consumed yet, for each lane.
+    /// When the messages came that were not consumed yet: see [`arrivals_of`].
     arrivals: Vec<VecDeque<u64>>,
     spin: Duration,
     /// Since when there has been nothing to do.
@@ -105,7 +105,7 @@ impl Driver {
             log,
             workspace: Workspace::new(),
             completions: Vec::with_capacity(BATCH),
-            arrivals: vec![VecDeque::new(); lanes],
+            arrivals: vec![VecDeque::new(); 2 * lanes],
             spin,
             idle_since: None,
             idle_span: Duration::ZERO,
@@ -121,9 +121,6 @@ impl Driver {
         control: &mut Control,
     ) -> Result<(), Trouble> {
         self.idle_since = None;
-        // With two ranks nothing is passed on.
-        let may_pass_on = self.machine.geometry().size() > 2;
-        let mut looks = false;
         loop {
             let mut worked = false;
             while let Some(action) = self.machine.poll_action()? {
@@ -133,18 +130,8 @@ impl Driver {
             if self.machine.is_done() {
                 return self.post();
             }
-            // Short sends wait for one look at what has come: often it is to be passed on, and
-            // goes into the same frame: 4 bytes take a tenth less time with three ranks on
-            // two cores, and a sixth less with four.
-            looks = may_pass_on && !looks;
-            if !looks {
-                self.post()?;
-            }
+            self.post()?;
             let came = self.collect()?;
-            if !came {
-                self.post()?;
-                looks = false;
-            }
             worked |= came;
             if worked {
                 if let Some(since) = self.idle_since.take() {
@@ -176,9 +163,8 @@ impl Driver {
                 self.post()?;
             }
             let lanes = self.ring.as_ref().map_or(&[][..], |ring| &ring.lanes);
-            let slot_bytes = u64::from(self.machine.geometry().settings().slot_bytes);
-            let scratch = &self.scratch;
-            let mut memory = Memory { input, output, scratch, lanes, slot_bytes, failure: None };
+            let (scratch, geometry) = (&self.scratch, *self.machine.geometry());
+            let mut memory = Memory { input, output, scratch, lanes, geometry, failure: None };
             self.workspace.execute(&compute, &mut memory);
             return memory.failure.map_or(Ok(()), |error| Err(error.into()));
         }
@@ -187,13 +173,13 @@ impl Driver {
         };
         match action {
             Action::Compute(_) => {}
-            Action::Write { lane: number, id, step, piece, from, to, immediate } => {
+            Action::Write { side, lane: number, id, step, piece, from, to, immediate } => {
                 let lane = lane_mut(ring, number)?;
                 let remote = match to {
-                    Remote::Slot { offset, .. } => RemoteSpan {
-                        address: lane.next_staging.address.wrapping_add(offset),
-                        key: lane.next_staging.key,
-                    },
+                    Remote::Slot { offset, .. } => {
+                        let RemoteSpan { address, key } = lane.remote_staging(side);
+                        RemoteSpan { address: address.wrapping_add(offset), key }
+                    }
                     Remote::Window { address, key, .. } => RemoteSpan { address, key },
                 };
                 let place = match from.place {
@@ -208,22 +194,22 @@ impl Driver {
                 if self.steps.is_on() {
                     self.steps.posted(step, self.clock.now());
                 }
-                self.log.posted(lane.queue_pair(Side::Next).number(), id, step, piece);
+                self.log.posted(lane.queue_pair(side).number(), id, step, piece);
                 let rank = self.machine.geometry().rank();
                 probes::ring_send(rank, self.steps.operation(), step, from.len);
                 if from.len <= Lane::COPIED as u64 {
                     let mut copy = [0; Lane::COPIED];
                     let copy = &mut copy[..from.len as usize];
                     place.read(from.offset, copy)?;
-                    lane.send(id, remote, immediate, Payload::Copied(copy))?;
+                    lane.send(side, id, remote, immediate, Payload::Copied(copy))?;
                     self.machine.handle_copied(id)?;
                 } else {
                     let sge = place.sge(lane.rail, from.offset, from.len)?;
-                    lane.send(id, remote, immediate, Payload::Memory(sge))?;
+                    lane.send(side, id, remote, immediate, Payload::Memory(sge))?;
                 }
             }
-            Action::Credit { lane: number, id, immediate } => {
-                lane_mut(ring, number)?.credit(id, immediate)?;
+            Action::Credit { side, lane: number, id, immediate } => {
+                lane_mut(ring, number)?.credit(side, id, immediate)?;
             }
             Action::Announce { lane: number, id, immediate, length } => {
                 let lane = lane_mut(ring, number)?;
@@ -231,10 +217,10 @@ impl Driver {
                 lane.announce(id, immediate, &WindowRecord { address, length, key })?;
             }
             Action::Rearm { side, lane: number } => lane_mut(ring, number)?.rearm(side)?,
-            Action::Received { lane, step, piece, bytes } => {
+            Action::Received { side, lane, step, piece, bytes } => {
                 if self.steps.is_on() {
                     let now = self.clock.now();
-                    let queue = self.arrivals.get_mut(lane as usize);
+                    let queue = self.arrivals.get_mut(arrivals_of(side, lane));
                     let arrived = queue.and_then(VecDeque::pop_front).unwrap_or(now);
                     self.steps.received(step, bytes, arrived, now);
                     self.steps.waited(step, std::mem::take(&mut self.idle_span));
@@ -263,13 +249,7 @@ impl Driver {
             }
             match (done.operation, side) {
                 (CompletionOperation::Write, _) => self.machine.handle_sent(done.work_id)?,
-                (_, Side::Previous) => {
-                    if self.steps.is_on() {
-                        self.arrivals[number as usize].push_back(self.clock.now());
-                    }
-                    self.machine.handle_data(number, immediate_of(done), done.byte_len)?;
-                }
-                (_, Side::Next) => {
+                (_, side) => {
                     let lane = lane(ring, number)?;
                     let mut unread = None;
                     let record = || {
@@ -279,7 +259,11 @@ impl Driver {
                         })
                     };
                     let (immediate, len) = (immediate_of(done), done.byte_len);
-                    let handled = self.machine.handle_answer(number, immediate, len, record);
+                    if self.steps.is_on() && Immediate::from_bits(immediate).is_data() {
+                        self.arrivals[arrivals_of(side, number)].push_back(self.clock.now());
+                    }
+                    let machine = &mut self.machine;
+                    let handled = machine.handle_message(side, number, immediate, len, record);
                     if let Some(error) = unread {
                         return Err(error.into());
                     }
@@ -334,6 +318,11 @@ fn lane_mut(ring: &mut Ring, number: u32) -> Result<&mut Lane, Error> {
     lane.ok_or_else(|| Error::Internal(format!("there is no lane {number}")))
 }
 
+/// Which of the queues of arrivals is for messages from this side on this lane.
+fn arrivals_of(side: Side, lane: u32) -> usize {
+    2 * lane as usize + usize::from(side == Side::Next)
+}
+
 /// 0 where there is none, which the machine finds out.
 fn immediate_of(done: &Completion) -> u32 {
     done.immediate.map_or(0, u32::from_be_bytes)
@@ -345,15 +334,20 @@ struct Memory<'a> {
     output: &'a BufferSlice,
     scratch: &'a Buffer,
     lanes: &'a [Lane],
-    slot_bytes: u64,
+    geometry: Geometry,
     failure: Option<Error>,
 }
 
 impl Memory<'_> {
-    fn read_slot(&self, lane: u32, index: u32, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        let start = u64::from(index) * self.slot_bytes + offset;
+    fn read_slot(
+        &self,
+        (side, lane, index): (Side, u32, u32),
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let start = u64::from(index) * self.geometry.slot_pitch(side) + offset;
         match self.lanes.get(lane as usize) {
-            Some(lane) => Ok(lane.staging.read(start as usize, into)?),
+            Some(lane) => Ok(lane.staging(side).read(start as usize, into)?),
             None => Err(Error::Internal(format!("there is no lane {lane}"))),
         }
     }
@@ -371,7 +365,7 @@ impl Places for Memory<'_> {
             Place::Input => self.input.read(offset, into),
             Place::Output => self.output.read(offset, into),
             Place::Scratch => self.scratch.read(offset, into),
-            Place::Slot { lane, index } => self.read_slot(lane, index, offset, into),
+            Place::Slot { side, lane, index } => self.read_slot((side, lane, index), offset, into),
         };
         self.note(result);
     }

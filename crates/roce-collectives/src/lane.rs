@@ -19,12 +19,8 @@ use crate::rail::{Rail, options};
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) rail: usize,
-    /// The previous rank writes data here.
-    pub(crate) staging: MemoryRegion,
     /// The next rank writes its window here.
     pub(crate) record: MemoryRegion,
-    /// The next rank's staging.
-    pub(crate) next_staging: RemoteSpan,
     /// The previous rank's record.
     pub(crate) previous_record: RemoteSpan,
     next: End,
@@ -35,6 +31,10 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 struct End {
     queue_pair: QueuePair,
+    /// The neighbour writes data here.
+    staging: MemoryRegion,
+    /// And we write here.
+    remote_staging: RemoteSpan,
     /// Receives to be armed.
     unarmed: u32,
     /// How many of them are armed at a time.
@@ -68,51 +68,74 @@ impl Lane {
         config: &GroupConfig,
         geometry: &Geometry,
     ) -> Result<Self, Error> {
-        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-        let bytes = usize::try_from(geometry.staging_bytes()).unwrap_or(usize::MAX);
-        let nowhere = RemoteSpan { address: 0, key: 0 };
-        let (to_next, to_previous) = (geometry.sends_to_next(), geometry.sends_to_previous());
+        let record = rail.pd.register(WindowRecord::LEN, ACCESS)?;
         Ok(Self {
             rail: number,
-            staging: rail.pd.register(bytes, access)?,
-            record: rail.pd.register(WindowRecord::LEN, access)?,
-            next_staging: nowhere,
-            previous_record: nowhere,
-            next: End::open(rail, to_next, geometry.receives_at_next(), config)?,
-            previous: End::open(rail, to_previous, geometry.receives_at_previous(), config)?,
+            record,
+            previous_record: NOWHERE,
+            next: End::open(rail, geometry, geometry.back_staging_bytes(), config)?,
+            previous: End::open(rail, geometry, geometry.staging_bytes(), config)?,
         })
     }
 
     /// How many completions a lane can have outstanding.
     pub(crate) fn completions(geometry: &Geometry) -> u32 {
-        End::receives(geometry.receives_at_next())
-            + End::receives(geometry.receives_at_previous())
-            + geometry.sends_to_next()
-            + geometry.sends_to_previous()
+        2 * (End::receives(geometry.receives()) + geometry.sends())
     }
 
-    pub(crate) fn queue_pair(&self, side: Side) -> &QueuePair {
+    fn end(&self, side: Side) -> &End {
         match side {
-            Side::Next => &self.next.queue_pair,
-            Side::Previous => &self.previous.queue_pair,
+            Side::Next => &self.next,
+            Side::Previous => &self.previous,
         }
     }
 
-    /// Writes to the next rank.
+    fn end_mut(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Next => &mut self.next,
+            Side::Previous => &mut self.previous,
+        }
+    }
+
+    pub(crate) fn queue_pair(&self, side: Side) -> &QueuePair {
+        &self.end(side).queue_pair
+    }
+
+    /// What a neighbour writes data to.
+    pub(crate) fn staging(&self, side: Side) -> &MemoryRegion {
+        &self.end(side).staging
+    }
+
+    /// What we write data to at a neighbour.
+    pub(crate) fn remote_staging(&self, side: Side) -> RemoteSpan {
+        self.end(side).remote_staging
+    }
+
+    pub(crate) fn set_remote_staging(&mut self, side: Side, span: RemoteSpan) {
+        self.end_mut(side).remote_staging = span;
+    }
+
+    /// Bytes that neighbours write to.
+    pub(crate) fn registered_bytes(&self) -> u64 {
+        let staging = self.next.staging.len() + self.previous.staging.len();
+        (staging + self.record.len()) as u64
+    }
+
+    /// Writes to a neighbour.
     pub(crate) fn send(
         &mut self,
+        side: Side,
         id: u64,
         remote: RemoteSpan,
         immediate: u32,
         payload: Payload<'_>,
     ) -> Result<(), Error> {
-        self.next.write(id, remote, immediate, payload)
+        self.end_mut(side).write(id, remote, immediate, payload)
     }
 
-    /// Tells the previous rank what was consumed.
-    pub(crate) fn credit(&mut self, id: u64, immediate: u32) -> Result<(), Error> {
-        let nowhere = RemoteSpan { address: 0, key: 0 };
-        self.previous.write(id, nowhere, immediate, Payload::Copied(&[]))
+    /// Tells a neighbour what was consumed.
+    pub(crate) fn credit(&mut self, side: Side, id: u64, immediate: u32) -> Result<(), Error> {
+        self.end_mut(side).write(id, NOWHERE, immediate, Payload::Copied(&[]))
     }
 
     /// Tells the previous rank where to write.
@@ -134,10 +157,7 @@ impl Lane {
 
     /// Arms a receive, now or a little later: there are enough.
     pub(crate) fn rearm(&mut self, side: Side) -> Result<(), Error> {
-        let end = match side {
-            Side::Next => &mut self.next,
-            Side::Previous => &mut self.previous,
-        };
+        let end = self.end_mut(side);
         end.unarmed += 1;
         if end.unarmed == end.batch { end.arm() } else { Ok(()) }
     }
@@ -150,12 +170,21 @@ impl Lane {
     }
 }
 
+/// What neighbours may do with our memory.
+const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
+const NOWHERE: RemoteSpan = RemoteSpan { address: 0, key: 0 };
 /// More would leave a full queue unnoticed for longer, and save nothing that can be measured.
 const MOST_UNSIGNALED: u32 = 16;
 
 impl End {
-    /// At a queue pair that sends at most `sends` and needs `receives`.
-    fn open(rail: &Rail, sends: u32, receives: u32, config: &GroupConfig) -> Result<Self, Error> {
+    fn open(
+        rail: &Rail,
+        geometry: &Geometry,
+        staging: u64,
+        config: &GroupConfig,
+    ) -> Result<Self, Error> {
+        let (sends, receives) = (geometry.sends(), geometry.receives());
+        let bytes = usize::try_from(staging).unwrap_or(usize::MAX);
         let armed = Self::receives(receives);
         let builder = rail.pd.queue_pair(&rail.cq, &rail.cq);
         let builder = builder.max_send_wr(sends).max_recv_wr(armed).max_send_sge(1);
@@ -163,6 +192,8 @@ impl End {
         queue_pair.init(&options(config))?;
         let mut end = Self {
             queue_pair,
+            staging: rail.pd.register(bytes, ACCESS)?,
+            remote_staging: NOWHERE,
             unarmed: armed,
             batch: armed - receives,
             unsignaled: 0,
@@ -195,7 +226,7 @@ impl End {
     ) -> Result<(), Error> {
         let operation = SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) };
         let work = match payload {
-            Payload::Copied(bytes) => SendWork::inline(id, operation, bytes),
+            Payload::Copied(bytes) => SendWork::inline(id, operation, bytes).lazily(),
             Payload::Memory(sge) => SendWork::new(id, operation, [sge]).signaled(),
         };
         self.unsignaled += 1;

@@ -11,7 +11,9 @@ use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteSpan};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneEnd {
     pub(crate) identity: Identity,
-    pub(crate) memory: RemoteSpan,
+    pub(crate) staging: RemoteSpan,
+    /// The window record, which only the next rank writes.
+    pub(crate) record: Option<RemoteSpan>,
 }
 
 /// What a rank offers on one lane: `LANE`.
@@ -21,7 +23,7 @@ pub(crate) struct LaneOffer {
     pub(crate) mtu: PathMtu,
     /// Towards the next rank, with the window record.
     pub(crate) next: LaneEnd,
-    /// Towards the previous rank, with the staging.
+    /// Towards the previous rank.
     pub(crate) previous: LaneEnd,
 }
 
@@ -33,23 +35,23 @@ pub(crate) struct LanePeer {
     pub(crate) end: LaneEnd,
 }
 
-/// How the two ends' memory is called in lines: address and key.
+/// How an end's memory is called in lines: address and key.
 const RECORD: (&str, &str) = ("window", "window_key");
 const STAGING: (&str, &str) = ("slots", "key");
 
 impl LaneOffer {
     pub(crate) fn to_line(self) -> Line {
         let line = Line::new("LANE").with("lane", self.lane).with("mtu", self.mtu.bytes());
-        let line = write_end(line, "next.", RECORD, &self.next);
-        write_end(line, "prev.", STAGING, &self.previous)
+        let line = write_end(line, "next.", &self.next);
+        write_end(line, "prev.", &self.previous)
     }
 
     pub(crate) fn from_line(line: &Line) -> Result<Self, LineError> {
         Ok(Self {
             lane: line.number_as("lane")?,
             mtu: read_mtu(line)?,
-            next: read_end(line, "next.", RECORD)?,
-            previous: read_end(line, "prev.", STAGING)?,
+            next: read_end(line, "next.", true)?,
+            previous: read_end(line, "prev.", false)?,
         })
     }
 }
@@ -58,13 +60,13 @@ impl LanePeer {
     /// What a rank with `mine` is told about its next rank, whose offer is `next`.
     pub(crate) fn next_of(mine: &LaneOffer, next: &LaneOffer) -> Line {
         let line = Self::head("NEXT", mine, next);
-        write_end(line, "", STAGING, &next.previous)
+        write_end(line, "", &next.previous)
     }
 
     /// What a rank with `mine` is told about its previous rank, whose offer is `previous`.
     pub(crate) fn previous_of(mine: &LaneOffer, previous: &LaneOffer) -> Line {
         let line = Self::head("PREV", mine, previous);
-        write_end(line, "", RECORD, &previous.next)
+        write_end(line, "", &previous.next)
     }
 
     fn head(word: &str, mine: &LaneOffer, theirs: &LaneOffer) -> Line {
@@ -73,25 +75,32 @@ impl LanePeer {
 
     /// Reads a `NEXT` or `PREV`.
     pub(crate) fn from_line(line: &Line) -> Result<Self, LineError> {
-        let memory = if line.word() == "NEXT" { STAGING } else { RECORD };
+        let has_record = line.word() == "PREV";
         Ok(Self {
             lane: line.number_as("lane")?,
             mtu: read_mtu(line)?,
-            end: read_end(line, "", memory)?,
+            end: read_end(line, "", has_record)?,
         })
     }
 }
 
-fn write_end(line: Line, prefix: &str, memory: (&str, &str), end: &LaneEnd) -> Line {
-    let LaneEnd { identity, memory: span } = end;
-    line.with(&format!("{prefix}gid"), Ipv6Addr::from(identity.gid.0))
+fn write_end(line: Line, prefix: &str, end: &LaneEnd) -> Line {
+    let LaneEnd { identity, staging, record } = end;
+    let line = line
+        .with(&format!("{prefix}gid"), Ipv6Addr::from(identity.gid.0))
         .with(&format!("{prefix}qpn"), format_args!("{:#x}", identity.qpn.get()))
-        .with(&format!("{prefix}psn"), format_args!("{:#x}", identity.psn.get()))
-        .with(&format!("{prefix}{}", memory.0), format_args!("{:#x}", span.address))
-        .with(&format!("{prefix}{}", memory.1), format_args!("{:#x}", span.key))
+        .with(&format!("{prefix}psn"), format_args!("{:#x}", identity.psn.get()));
+    let spans = [(STAGING, Some(*staging)), (RECORD, *record)];
+    spans.into_iter().filter_map(|(names, span)| Some((names, span?))).fold(
+        line,
+        |line, (names, span)| {
+            line.with(&format!("{prefix}{}", names.0), format_args!("{:#x}", span.address))
+                .with(&format!("{prefix}{}", names.1), format_args!("{:#x}", span.key))
+        },
+    )
 }
 
-fn read_end(line: &Line, prefix: &str, memory: (&str, &str)) -> Result<LaneEnd, LineError> {
+fn read_end(line: &Line, prefix: &str, has_record: bool) -> Result<LaneEnd, LineError> {
     let key = |name: &str| format!("{prefix}{name}");
     let bad = |name: &str| LineError::NotANumber {
         key: key(name),
@@ -100,9 +109,14 @@ fn read_end(line: &Line, prefix: &str, memory: (&str, &str)) -> Result<LaneEnd, 
     let address: Ipv6Addr = line.text(&key("gid"))?.parse().map_err(|_| bad("gid"))?;
     let qpn = Qpn::new(line.number_as(&key("qpn"))?).ok_or_else(|| bad("qpn"))?;
     let psn = Psn::new(line.number_as(&key("psn"))?).ok_or_else(|| bad("psn"))?;
-    let memory =
-        RemoteSpan { address: line.number(&key(memory.0))?, key: line.number_as(&key(memory.1))? };
-    Ok(LaneEnd { identity: Identity { qpn, psn, gid: Gid::from(IpAddr::V6(address)) }, memory })
+    let span = |names: (&str, &str)| -> Result<RemoteSpan, LineError> {
+        Ok(RemoteSpan { address: line.number(&key(names.0))?, key: line.number_as(&key(names.1))? })
+    };
+    Ok(LaneEnd {
+        identity: Identity { qpn, psn, gid: Gid::from(IpAddr::V6(address)) },
+        staging: span(STAGING)?,
+        record: has_record.then(|| span(RECORD)).transpose()?,
+    })
 }
 
 fn read_mtu(line: &Line) -> Result<PathMtu, LineError> {
@@ -119,16 +133,18 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn offer(lane: u32, rank: u8) -> LaneOffer {
-        let end = |number: u32| LaneEnd {
+        let end = |number: u32, has_record: bool| LaneEnd {
             identity: Identity {
                 qpn: Qpn::new(0x100 + number).unwrap(),
                 psn: Psn::new(0xabcdef).unwrap(),
                 gid: Gid::from(IpAddr::from([10, 0, 0, rank])),
             },
-            memory: RemoteSpan { address: 0x7000_0000_1000 + u64::from(rank), key: number },
+            staging: RemoteSpan { address: 0x7000_0000_1000 + u64::from(rank), key: number },
+            record: has_record
+                .then(|| RemoteSpan { address: 0x7000_0000_2000 + u64::from(rank), key: number }),
         };
         let mtu = if rank == 0 { PathMtu::B1024 } else { PathMtu::B4096 };
-        LaneOffer { lane, mtu, next: end(2 * lane), previous: end(2 * lane + 1) }
+        LaneOffer { lane, mtu, next: end(2 * lane, true), previous: end(2 * lane + 1, false) }
     }
 
     #[test]

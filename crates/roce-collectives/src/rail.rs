@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use roce_ring::{Geometry, Side};
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
-    PortState, ProtectionDomain, Qpn, QueuePair, RemoteSpan,
+    PortState, ProtectionDomain, Qpn, RemoteSpan,
 };
 
 use crate::config::GroupConfig;
@@ -55,17 +55,20 @@ impl Ring {
     /// What the neighbours have to know of one lane.
     pub(crate) fn offer(&self, number: u32, config: &GroupConfig) -> Result<LaneOffer, Error> {
         let lane = &self.lanes[number as usize];
-        let end = |qp: &QueuePair, memory: &MemoryRegion| -> Result<LaneEnd, Error> {
-            let memory = RemoteSpan { address: memory.address(), key: memory.rkey() };
-            Ok(LaneEnd { identity: qp.identity(config.gid_index)?, memory })
+        let span =
+            |memory: &MemoryRegion| RemoteSpan { address: memory.address(), key: memory.rkey() };
+        let end = |side, record: Option<&MemoryRegion>| -> Result<LaneEnd, Error> {
+            let identity = lane.queue_pair(side).identity(config.gid_index)?;
+            let staging = span(lane.staging(side));
+            Ok(LaneEnd { identity, staging, record: record.map(span) })
         };
         let rail = &self.rails[lane.rail];
         let most = rail.device.port()?.active_mtu.unwrap_or(PathMtu::B256);
         Ok(LaneOffer {
             lane: number,
             mtu: config.path_mtu.map_or(most, |asked| asked.min(most)),
-            next: end(lane.queue_pair(Side::Next), &lane.record)?,
-            previous: end(lane.queue_pair(Side::Previous), &lane.staging)?,
+            next: end(Side::Next, Some(&lane.record))?,
+            previous: end(Side::Previous, None)?,
         })
     }
 
@@ -81,9 +84,9 @@ impl Ring {
             return Err(Error::Bootstrap { who: "the hub".into(), what });
         };
         let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
-        match side {
-            Side::Next => lane.next_staging = peer.end.memory,
-            Side::Previous => lane.previous_record = peer.end.memory,
+        lane.set_remote_staging(side, peer.end.staging);
+        if let Some(record) = peer.end.record {
+            lane.previous_record = record;
         }
         Ok(lane.queue_pair(side).connect_from_init(&peer.end.identity, &options)?)
     }
@@ -102,7 +105,7 @@ impl Ring {
 
     /// Bytes registered besides the buffers.
     pub(crate) fn registered_bytes(&self) -> u64 {
-        self.lanes.iter().map(|lane| (lane.staging.len() + lane.record.len()) as u64).sum()
+        self.lanes.iter().map(Lane::registered_bytes).sum()
     }
 }
 

@@ -163,10 +163,7 @@ impl Ring {
         for rank in 0..size {
             let next = (rank + 1) % size;
             for lane in 0..geometry.lanes() {
-                let deepest = geometry
-                    .receives_at_next()
-                    .max(geometry.sends_to_next())
-                    .max(geometry.sends_to_previous());
+                let deepest = geometry.receives().max(geometry.sends());
                 let options = ConnectionOptions { queue_depth: deepest, ..self.options.connection };
                 let [mine, theirs] = Connection::open(world, [rank, next], options).ends;
                 self.ranks[rank].ends.insert(mine.qpn, (Side::Next, lane));
@@ -174,19 +171,19 @@ impl Ring {
                 self.ranks[next].ends.insert(theirs.qpn, (Side::Previous, lane));
                 self.ranks[next].previous.push(theirs);
             }
-            self.ranks[rank].next_staging = self.ranks[next].staging.clone();
+            for lane in 0..geometry.lanes() as usize {
+                // As either sees the other: the previous rank's slots are for its next one.
+                let previous = self.ranks[(rank + size - 1) % size].staging[lane];
+                let next = self.ranks[next].staging[lane];
+                let [from_previous, from_next] = [Side::Previous as usize, Side::Next as usize];
+                self.ranks[rank].remote_staging.push([previous[from_next], next[from_previous]]);
+            }
             self.ranks[next].previous_records = self.ranks[rank].records.clone();
         }
         for (rank, this) in self.ranks.iter().enumerate() {
-            let sides = [
-                (&this.previous, geometry.receives_at_previous()),
-                (&this.next, geometry.receives_at_next()),
-            ];
-            for (ends, count) in sides {
-                for end in ends {
-                    for _ in 0..count {
-                        arm(world, rank, *end)?;
-                    }
+            for end in this.previous.iter().chain(&this.next) {
+                for _ in 0..geometry.receives() {
+                    arm(world, rank, *end)?;
                 }
             }
         }
@@ -199,23 +196,22 @@ impl Ring {
         while let Some(action) = self.ranks[rank].machine.poll_action().map_err(violation)? {
             let this = &mut self.ranks[rank];
             match action {
-                Action::Write { lane, id, step, from, to, immediate, .. } => {
+                Action::Write { side, lane, id, step, from, to, immediate, .. } => {
                     let chunk = chunk_sent(rank, step, world.hosts().len());
                     world.tell(rank, || format!("step {step}: sends chunk {chunk}"));
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
-                            let staging = this.next_staging[lane as usize];
+                            let staging = this.remote_staging[lane as usize][side as usize];
                             RemoteSpan { address: staging.address + offset, key: staging.key }
                         }
                         Remote::Window { address, key, .. } => RemoteSpan { address, key },
                     };
                     let pieces = this.pieces(from);
-                    post(world, rank, this.next[lane as usize], id, remote, immediate, pieces)?;
+                    post(world, rank, this.end(side, lane), id, remote, immediate, pieces)?;
                 }
-                Action::Credit { lane, id, immediate } => {
-                    let record = this.previous_records[lane as usize];
-                    let remote = RemoteSpan { address: record.address, key: record.key };
-                    let end = this.previous[lane as usize];
+                Action::Credit { side, lane, id, immediate } => {
+                    let remote = RemoteSpan { address: 0, key: 0 };
+                    let end = this.end(side, lane);
                     post(world, rank, end, id, remote, immediate, ScatterList::default())?;
                 }
                 Action::Announce { lane, id, immediate, length } => {
@@ -232,11 +228,7 @@ impl Ring {
                     posted.map_err(|why| RingError::Post { rank, why })?;
                 }
                 Action::Rearm { side, lane } => {
-                    let ends = match side {
-                        Side::Previous => &this.previous,
-                        Side::Next => &this.next,
-                    };
-                    arm(world, rank, ends[lane as usize])?;
+                    arm(world, rank, this.end(side, lane))?;
                 }
                 Action::Compute(compute) => {
                     if self.options.keep_data {

@@ -5,11 +5,13 @@ use crate::{Compute, Side, Span};
 /// What to do next. Drivers do it in the order in which it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Post an RDMA WRITE with immediate on the queue pair to the next rank.
+    /// Post an RDMA WRITE with immediate on the queue pair to a neighbour.
     ///
     /// `from` stays untouched until its completion was handed to
     /// [`handle_sent`](crate::Machine::handle_sent).
     Write {
+        /// Which neighbour.
+        side: Side,
         /// The lane.
         lane: u32,
         /// For `handle_sent`.
@@ -25,8 +27,10 @@ pub enum Action {
         /// The immediate.
         immediate: u32,
     },
-    /// Post a zero-length RDMA WRITE with immediate on the queue pair to the previous rank.
+    /// Post a zero-length RDMA WRITE with immediate on the queue pair to a neighbour.
     Credit {
+        /// Which neighbour.
+        side: Side,
         /// The lane.
         lane: u32,
         /// For `handle_sent`.
@@ -57,6 +61,8 @@ pub enum Action {
     Compute(Compute),
     /// Nothing to do: the message of this step was taken in (and computed with). For records.
     Received {
+        /// Which neighbour it came from.
+        side: Side,
         /// The lane.
         lane: u32,
         /// The step of the operation.
@@ -68,7 +74,7 @@ pub enum Action {
     },
 }
 
-/// Where a write goes at the next rank.
+/// Where a write goes at the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
     /// Into the lane's staging.

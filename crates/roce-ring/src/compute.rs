@@ -17,7 +17,7 @@ pub struct Compute {
     pub work: Work,
 }
 
-/// What is done. All spans of one work but `contributions` are equally long.
+/// What is done. All spans of one work are equally long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// `into` = `from`.
@@ -27,29 +27,13 @@ pub enum Work {
         /// Where to.
         into: Span,
     },
-    /// `into` = `received` ∘ `own`, then divided.
+    /// `into` = `left` ∘ `right`, then divided.
     Reduce {
         /// The left operand.
-        received: Span,
+        left: Span,
         /// The right operand.
-        own: Span,
-        /// Where the result goes: may be `own`.
-        into: Span,
-        /// By how much to divide, if at all.
-        divide_by: Option<u32>,
-    },
-    /// `into` = x0 ∘ x1 ∘ …, from the left, then divided. `own` is one of the x, the others
-    /// lie in `contributions`.
-    Fold {
-        /// Our own vector.
-        own: Span,
-        /// Which of the vectors it is.
-        rank: u32,
-        /// `size` vectors, one behind the other; the one at `rank` is not looked at.
-        contributions: Span,
-        /// How many vectors.
-        size: u32,
-        /// Where the result goes: may be `own`.
+        right: Span,
+        /// Where the result goes: may be one of them.
         into: Span,
         /// By how much to divide, if at all.
         divide_by: Option<u32>,
@@ -60,9 +44,7 @@ impl Work {
     /// Bytes of the result.
     pub const fn len(&self) -> u64 {
         match self {
-            Self::Copy { into, .. } | Self::Reduce { into, .. } | Self::Fold { into, .. } => {
-                into.len
-            }
+            Self::Copy { into, .. } | Self::Reduce { into, .. } => into.len,
         }
     }
 
@@ -109,37 +91,16 @@ impl Workspace {
                     places.write(into.place, into.offset + at, block);
                 }
             }
-            Work::Reduce { received, own, into, divide_by } => {
+            Work::Reduce { left, right, into, divide_by } => {
                 for (at, len) in blocks(into.len) {
-                    let (left, right) = (&mut self.left[..len], &mut self.right[..len]);
-                    places.read(received.place, received.offset + at, left);
-                    places.read(own.place, own.offset + at, right);
-                    kernel::reduce(data_type, op, left, right);
+                    let (first, second) = (&mut self.left[..len], &mut self.right[..len]);
+                    places.read(left.place, left.offset + at, first);
+                    places.read(right.place, right.offset + at, second);
+                    kernel::reduce(data_type, op, first, second);
                     if let Some(by) = divide_by {
-                        kernel::divide(data_type, left, by);
+                        kernel::divide(data_type, first, by);
                     }
-                    places.write(into.place, into.offset + at, left);
-                }
-            }
-            Work::Fold { own, rank, contributions, size, into, divide_by } => {
-                for (at, len) in blocks(into.len) {
-                    let (left, right) = (&mut self.left[..len], &mut self.right[..len]);
-                    for i in 0..size {
-                        let block = if i == 0 { &mut *left } else { &mut *right };
-                        if i == rank {
-                            places.read(own.place, own.offset + at, block);
-                        } else {
-                            let start = contributions.offset + u64::from(i) * into.len;
-                            places.read(contributions.place, start + at, block);
-                        }
-                        if i > 0 {
-                            kernel::reduce(data_type, op, left, right);
-                        }
-                    }
-                    if let Some(by) = divide_by {
-                        kernel::divide(data_type, left, by);
-                    }
-                    places.write(into.place, into.offset + at, left);
+                    places.write(into.place, into.offset + at, first);
                 }
             }
         }

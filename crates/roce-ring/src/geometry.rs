@@ -1,5 +1,7 @@
 //! The shape of a ring, as one rank sees it.
 
+use crate::Side;
+
 /// What all ranks of a ring must have agreed upon: the `ring.*` keys of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
@@ -95,16 +97,29 @@ impl Geometry {
         self.ahead(self.size - 1)
     }
 
-    /// Bytes of staging that each lane needs: its slots.
+    /// Bytes of staging that each lane needs for the previous rank: its slots.
     pub const fn staging_bytes(&self) -> u64 {
         self.settings.slots as u64 * self.settings.slot_bytes as u64
     }
 
-    /// Bytes of scratch that a rank needs, whatever the operation: a rotation of slots, or the
-    /// contributions of all ranks to a small operation.
+    /// Bytes of staging that each lane needs for the next rank: slots too, but only messages of
+    /// the small way come from there.
+    pub const fn back_staging_bytes(&self) -> u64 {
+        self.settings.slots as u64 * self.slot_pitch(Side::Next)
+    }
+
+    /// From one slot that this neighbour writes to the next one, in bytes.
+    pub const fn slot_pitch(&self, writer: Side) -> u64 {
+        match writer {
+            Side::Previous => self.settings.slot_bytes as u64,
+            Side::Next if self.small_limit() < 8 => 8,
+            Side::Next => self.small_limit(),
+        }
+    }
+
+    /// Bytes of scratch that a rank needs, whatever the operation: a rotation of slots.
     pub const fn scratch_bytes(&self) -> u64 {
-        let contributions = self.size as u64 * self.small_limit();
-        if contributions > self.staging_bytes() { contributions } else { self.staging_bytes() }
+        self.staging_bytes()
     }
 
     /// Up to how many bytes an operation goes the small way.
@@ -113,25 +128,24 @@ impl Geometry {
         if small_limit < slot_bytes { small_limit as u64 } else { slot_bytes as u64 }
     }
 
-    /// How many receives to arm at [`Side::Previous`](crate::Side::Previous) of each lane.
-    pub const fn receives_at_previous(&self) -> u32 {
-        self.settings.slots
+    /// How many receives to arm on each queue pair: for data, and for credits and windows.
+    pub const fn receives(&self) -> u32 {
+        2 * self.settings.slots + 2
     }
 
-    /// How many receives to arm at [`Side::Next`](crate::Side::Next) of each lane.
-    pub const fn receives_at_next(&self) -> u32 {
-        self.settings.slots + 2
+    /// How many sends the machine ever has uncompleted on a queue pair: its send queue must hold
+    /// as many.
+    pub const fn sends(&self) -> u32 {
+        self.data_sends() + self.answer_sends()
     }
 
-    /// How many sends the machine ever has uncompleted on the queue pair to the next rank, per
-    /// lane: the send queue must hold as many.
-    pub const fn sends_to_next(&self) -> u32 {
+    /// How many of them carry data.
+    pub(crate) const fn data_sends(&self) -> u32 {
         2 * self.settings.slots
     }
 
-    /// How many sends the machine ever has uncompleted on the queue pair to the previous rank,
-    /// per lane.
-    pub const fn sends_to_previous(&self) -> u32 {
+    /// And how many are credits and windows.
+    pub(crate) const fn answer_sends(&self) -> u32 {
         self.settings.slots + 2
     }
 

@@ -47,6 +47,11 @@ impl Immediate {
         }
     }
 
+    /// Whether it tells of data, and not of a credit or a window.
+    pub const fn is_data(self) -> bool {
+        matches!(self, Self::Slot(_) | Self::Window(_))
+    }
+
     pub(crate) const CREDIT_MASK: u32 = (1 << 30) - 1;
 }
 

@@ -16,15 +16,15 @@
 //! use roce_ring::*;
 //!
 //! /// A rank's memory: input and output are the same here, in place.
-//! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: Vec<u8> }
+//! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: [Vec<u8>; 2] }
 //!
 //! impl Memory {
 //!     fn bytes(&mut self, place: Place, offset: u64, len: usize) -> &mut [u8] {
-//!         let slot_bytes = 128 << 10;
 //!         let (whole, start) = match place {
 //!             Place::Input | Place::Output => (&mut self.vector, 0),
 //!             Place::Scratch => (&mut self.scratch, 0),
-//!             Place::Slot { index, .. } => (&mut self.staging, index as usize * slot_bytes),
+//!             // So short an operation uses the first one only.
+//!             Place::Slot { side, .. } => (&mut self.staging[side as usize], 0),
 //!         };
 //!         &mut whole[start + offset as usize..][..len]
 //!     }
@@ -46,7 +46,8 @@
 //!         let memory = Memory {
 //!             vector: (rank as f32 + 1.0).to_le_bytes().to_vec(),
 //!             scratch: vec![0; geometry.scratch_bytes() as usize],
-//!             staging: vec![0; geometry.staging_bytes() as usize],
+//!             staging: [geometry.staging_bytes(), geometry.back_staging_bytes()]
+//!                 .map(|bytes| vec![0; bytes as usize]),
 //!         };
 //!         (Machine::new(geometry), memory)
 //!     })
@@ -60,12 +61,14 @@
 //!     for rank in 0..2 {
 //!         let (machine, memory) = &mut ranks[rank];
 //!         match machine.poll_action().unwrap() {
-//!             Some(Action::Write { lane, id, from, to: Remote::Slot { offset, .. }, immediate, .. }) => {
+//!             Some(Action::Write { side, lane, id, from, to: Remote::Slot { .. }, immediate, .. }) => {
 //!                 let bytes = memory.bytes(from.place, from.offset, from.len as usize).to_vec();
 //!                 machine.handle_sent(id).unwrap();
-//!                 let (next, memory) = &mut ranks[1 - rank];
-//!                 memory.staging[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-//!                 next.handle_data(lane, immediate, bytes.len() as u32).unwrap();
+//!                 let (neighbour, memory) = &mut ranks[1 - rank];
+//!                 let (side, len) = (side.opposite(), bytes.len() as u32);
+//!                 memory.staging[side as usize][..bytes.len()].copy_from_slice(&bytes);
+//!                 let no_window = || unreachable!();
+//!                 neighbour.handle_message(side, lane, immediate, len, no_window).unwrap();
 //!             }
 //!             Some(Action::Compute(compute)) => workspace.execute(&compute, memory),
 //!             // So short an operation needs no credit and no window.

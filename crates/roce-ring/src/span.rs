@@ -1,5 +1,7 @@
 //! Where bytes lie at a rank.
 
+use crate::Side;
+
 /// Memory of a rank that computations and messages use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -10,8 +12,10 @@ pub enum Place {
     /// The rank's own memory for intermediate results, of
     /// [`scratch_bytes`](crate::Geometry::scratch_bytes).
     Scratch,
-    /// A staging slot, into which the previous rank writes.
+    /// A staging slot, into which a neighbour writes.
     Slot {
+        /// Which neighbour.
+        side: Side,
         /// Of which lane.
         lane: u32,
         /// Which of the lane's slots.

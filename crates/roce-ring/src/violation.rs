@@ -7,10 +7,20 @@ use crate::{Immediate, Label, OperationError};
 /// A neighbour's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The rank that sends us data.
+    /// The rank before us in the ring.
     Previous,
-    /// The rank that we send data to.
+    /// The rank behind us in the ring.
     Next,
+}
+
+impl Side {
+    /// The other direction.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Previous => Self::Next,
+            Self::Next => Self::Previous,
+        }
+    }
 }
 
 impl fmt::Display for Side {

@@ -17,6 +17,7 @@ use crate::completion::CompletionOperation;
 ///     signaled: true,
 ///     solicited: false,
 ///     fence: false,
+///     lazy: false,
 /// };
 /// assert_eq!(hello.data.len(), 5);
 /// ```
@@ -34,6 +35,10 @@ pub struct SendWork {
     pub solicited: bool,
     /// Wait for all earlier READs and atomics.
     pub fence: bool,
+    /// Nobody waits for this SEND or WRITE to be acknowledged: the peer is asked only when the
+    /// send queue, the window or the peer's receives would run short otherwise, or when it has been
+    /// quiet for long. What is lost is found as late as that, or when something follows.
+    pub lazy: bool,
 }
 
 /// What a request in a send queue does.
@@ -170,7 +175,8 @@ impl SendWork {
     /// ```
     pub fn new(work_id: u64, operation: SendOperation, data: impl Into<ScatterList>) -> Self {
         let data = Data::Gather(data.into());
-        Self { work_id, operation, data, signaled: false, solicited: false, fence: false }
+        let (signaled, solicited, fence, lazy) = (false, false, false, false);
+        Self { work_id, operation, data, signaled, solicited, fence, lazy }
     }
 
     /// A request that carries its bytes itself and reports errors only.
@@ -197,6 +203,14 @@ impl SendWork {
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.fence = true;
+        self
+    }
+
+    /// The same, acknowledged when it suits: see [`lazy`](Self::lazy). It makes no difference to a
+    /// request that reports its success.
+    #[must_use]
+    pub fn lazily(mut self) -> Self {
+        self.lazy = true;
         self
     }
 }

@@ -256,6 +256,7 @@ impl<'a> End<'a> {
             signaled: true,
             solicited: false,
             fence: false,
+            lazy: false,
         }])?)
     }
 

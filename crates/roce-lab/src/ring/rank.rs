@@ -21,11 +21,12 @@ pub(super) struct Rank {
     pub(super) next: Vec<End>,
     pub(super) buffer: Region,
     pub(super) scratch: Region,
-    /// By lane: our slots, and our record of where the next rank's output lies.
-    pub(super) staging: Vec<Region>,
+    /// By lane: our slots for either neighbour, and our record of where the next rank's output
+    /// lies.
+    pub(super) staging: Vec<[Region; 2]>,
     pub(super) records: Vec<Region>,
-    /// By lane: the next rank's slots, and the previous rank's record.
-    pub(super) next_staging: Vec<Region>,
+    /// By lane: our slots at either neighbour, and the previous rank's record.
+    pub(super) remote_staging: Vec<[Region; 2]>,
     pub(super) previous_records: Vec<Region>,
     /// Steps whose messages have been taken in.
     pub(super) steps: u32,
@@ -53,8 +54,11 @@ impl Rank {
         let buffer = register(input.max(output), from_afar)?;
         let scratch = register(geometry.scratch_bytes(), AccessFlags::LOCAL_WRITE)?;
         let lanes = 0..geometry.lanes();
-        let staging = lanes.clone().map(|_| register(geometry.staging_bytes(), from_afar));
-        let staging = staging.collect::<Result<_, _>>()?;
+        let staging = lanes.clone().map(|_| {
+            let previous = register(geometry.staging_bytes(), from_afar)?;
+            Ok([previous, register(geometry.back_staging_bytes(), from_afar)?])
+        });
+        let staging = staging.collect::<Result<_, RingError>>()?;
         // The records are kept in any case: addresses are read from them.
         let memory = &mut world.host_mut(rank).memory;
         let records = lanes.map(|_| memory.register(WindowRecord::LEN, from_afar)).collect();
@@ -67,11 +71,19 @@ impl Rank {
             scratch,
             staging,
             records,
-            next_staging: Vec::new(),
+            remote_staging: Vec::new(),
             previous_records: Vec::new(),
             steps: 0,
             done_at: None,
         })
+    }
+
+    /// The queue pair to a neighbour.
+    pub(super) fn end(&self, side: Side, lane: u32) -> End {
+        match side {
+            Side::Previous => self.previous[lane as usize],
+            Side::Next => self.next[lane as usize],
+        }
     }
 
     pub(super) fn receive(
@@ -82,18 +94,14 @@ impl Rank {
     ) -> Result<(), RingError> {
         let Some((side, lane)) = self.ends.get(&completion.qpn).copied() else { return Ok(()) };
         let immediate = u32::from_be_bytes(completion.immediate.unwrap_or_default());
-        let handled = match side {
-            Side::Previous => self.machine.handle_data(lane, immediate, completion.byte_len),
-            Side::Next => {
-                let record = self.records[lane as usize];
-                let read = || {
-                    let bytes = world.hosts()[rank].memory.bytes(record);
-                    let bytes = bytes.first_chunk().copied().unwrap_or_default();
-                    WindowRecord::from_bytes(&bytes)
-                };
-                self.machine.handle_answer(lane, immediate, completion.byte_len, read)
-            }
+        let record = self.records[lane as usize];
+        let read = || {
+            let bytes = world.hosts()[rank].memory.bytes(record);
+            let bytes = bytes.first_chunk().copied().unwrap_or_default();
+            WindowRecord::from_bytes(&bytes)
         };
+        let len = completion.byte_len;
+        let handled = self.machine.handle_message(side, lane, immediate, len, read);
         handled.map_err(|fault| match fault {
             Fault::Peer(why) => RingError::Violation { rank, why },
             Fault::Caller(why) => RingError::Misuse { rank, why },
@@ -105,9 +113,9 @@ impl Rank {
         match place {
             Place::Input | Place::Output => (self.buffer, 0),
             Place::Scratch => (self.scratch, 0),
-            Place::Slot { lane, index } => {
-                let slot = u64::from(self.machine.geometry().settings().slot_bytes);
-                (self.staging[lane as usize], u64::from(index) * slot)
+            Place::Slot { side, lane, index } => {
+                let start = u64::from(index) * self.machine.geometry().slot_pitch(side);
+                (self.staging[lane as usize][side as usize], start)
             }
         }
     }

@@ -1,17 +1,17 @@
 //! The memory of a rank: as large as an operation needs, and not a byte more.
 
-use crate::{Collective, Geometry, Operation, Place, Places, Span};
+use crate::{Collective, Geometry, Operation, Place, Places, Side, Span};
 
 /// The buffers of one operation.
 pub(super) struct Buffers {
-    /// Bytes of input, output, scratch and each slot.
-    lens: [u64; 4],
+    /// Bytes of input, output, scratch, and each slot of the previous and the next rank.
+    lens: [u64; 5],
     slots: u32,
     lanes: u32,
     /// Where they are kept, one behind the other; empty where they are too large to be kept.
     bytes: Vec<u8>,
-    /// Where in `bytes` input, output, scratch and slots begin.
-    starts: [usize; 4],
+    /// Where in `bytes` input, output, scratch, and the slots of either neighbour begin.
+    starts: [usize; 5],
 }
 
 /// Buffers that are larger are not kept: that a span lies inside can be told without.
@@ -21,16 +21,18 @@ impl Buffers {
     pub(super) fn new(geometry: &Geometry, operation: &Operation, in_place: bool) -> Self {
         let (input, output) = operation.buffer_bytes(geometry).expect("it was started");
         let settings = geometry.settings();
-        let lens = [input, output, geometry.scratch_bytes(), settings.slot_bytes.into()];
+        let [previous, next] = [Side::Previous, Side::Next].map(|side| geometry.slot_pitch(side));
+        let lens = [input, output, geometry.scratch_bytes(), previous, next];
         let mut buffers = Self {
             lens,
             slots: settings.slots,
             lanes: settings.lanes,
             bytes: vec![],
-            starts: [0; 4],
+            starts: [0; 5],
         };
-        let staging = geometry.staging_bytes() * u64::from(settings.lanes);
-        let whole = [input, output, lens[2], staging]
+        let lanes = u64::from(settings.lanes);
+        let staging = geometry.staging_bytes() * lanes;
+        let whole = [input, output, lens[2], staging, geometry.back_staging_bytes() * lanes]
             .iter()
             .try_fold(0, |sum: u64, len| sum.checked_add(*len).filter(|sum| *sum <= MOST));
         let Some(whole) = whole else { return buffers };
@@ -44,7 +46,9 @@ impl Buffers {
             _ => (0, 0),
         };
         let scratch_at = input + output;
-        buffers.starts = [input_at, output_at, scratch_at, scratch_at + scratch];
+        let slots_at = scratch_at + scratch;
+        let back_at = slots_at + staging as usize;
+        buffers.starts = [input_at, output_at, scratch_at, slots_at, back_at];
         // Not zeros: every type has values that are not tame.
         buffers.bytes = (0..whole as usize).map(|at| (at * at + at / 3) as u8).collect();
         buffers
@@ -60,9 +64,9 @@ impl Buffers {
             Place::Input => self.lens[0],
             Place::Output => self.lens[1],
             Place::Scratch => self.lens[2],
-            Place::Slot { lane, index } => {
+            Place::Slot { side, lane, index } => {
                 assert!(lane < self.lanes && index < self.slots, "{span:?}");
-                self.lens[3]
+                self.lens[3 + side as usize]
             }
         };
         let end = span.offset.checked_add(span.len).expect("an end");
@@ -75,8 +79,10 @@ impl Buffers {
             Place::Input => self.starts[0],
             Place::Output => self.starts[1],
             Place::Scratch => self.starts[2],
-            Place::Slot { lane, index } => {
-                self.starts[3] + ((lane * self.slots + index) as usize * self.lens[3] as usize)
+            Place::Slot { side, lane, index } => {
+                let slots = 3 + side as usize;
+                let number = (lane * self.slots + index) as usize;
+                self.starts[slots] + number * self.lens[slots] as usize
             }
         };
         let start = start + offset as usize;

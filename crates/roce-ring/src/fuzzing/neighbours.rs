@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
-use crate::{Geometry, Immediate, Label, Operation, Plan, Receives, Target, WindowRecord};
+use crate::{Geometry, Immediate, Label, Operation, Plan, Receives, Side, Target, WindowRecord};
 
 /// A message that arrives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
+    pub(super) side: Side,
     pub(super) lane: u32,
     pub(super) immediate: u32,
     pub(super) len: u32,
@@ -21,23 +22,34 @@ pub(super) struct Neighbours {
     receives: Option<Receives>,
     next: Option<Message>,
     output_bytes: u64,
+    is_meeting: bool,
 }
 
 /// One lane, as its neighbours see it.
 #[derive(Debug, Default)]
 pub(super) struct LaneState {
-    /// Data that was handed in, and how much of it we said to have consumed.
-    pub(super) arrived: u64,
-    pub(super) credited: u64,
-    /// Data that the rank has sent, and how much of it the next one said to have consumed.
-    pub(super) sent: u64,
-    pub(super) reported: u64,
+    /// By the neighbour: see [`Flow`].
+    pub(super) flows: [Flow; 2],
     /// Whether the next rank will announce a window for the operation under way, and did.
     pub(super) wants_window: bool,
     pub(super) window: Option<WindowRecord>,
+}
+
+/// What passes between the rank and one neighbour on a lane.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    /// Data that was handed in, and how much of it is consumed as the neighbour knows.
+    pub(super) arrived: u64,
+    pub(super) credited: u64,
+    /// Data that the rank has sent, and how much of it is consumed as the rank knows.
+    pub(super) sent: u64,
+    pub(super) reported: u64,
+    /// What the last credit that was handed in said.
+    pub(super) said: u64,
+    /// What had arrived and was sent before the operation under way.
+    before: (u64, u64),
     /// What is under way, by the names that it was posted under.
-    pub(super) data: VecDeque<u64>,
-    pub(super) answers: VecDeque<u64>,
+    pub(super) posted: VecDeque<u64>,
 }
 
 /// Sends that are looked at for the lanes that need a window: all lanes come early.
@@ -52,6 +64,7 @@ impl Neighbours {
             receives: None,
             next: None,
             output_bytes: 0,
+            is_meeting: false,
         }
     }
 
@@ -63,7 +76,16 @@ impl Neighbours {
         self.output_bytes = operation.buffer_bytes(geometry).expect("it was started").1;
         for lane in &mut self.lanes {
             (lane.wants_window, lane.window) = (false, None);
+            for flow in &mut lane.flows {
+                if self.is_meeting {
+                    // It is over: everybody knows that what was before it is consumed.
+                    flow.credited = flow.credited.max(flow.before.0);
+                    flow.reported = flow.reported.max(flow.before.1);
+                }
+                flow.before = (flow.arrived, flow.sent);
+            }
         }
+        self.is_meeting = plan.is_meeting();
         for send in plan.sends().take(LOOK_AHEAD) {
             if matches!(send.to, Target::Window { .. }) {
                 self.lanes[send.lane as usize].wants_window = true;
@@ -75,8 +97,8 @@ impl Neighbours {
     /// The message that an honest neighbour sends next, if it may.
     pub(super) fn data(&self) -> Option<Message> {
         self.next.filter(|it| {
-            let lane = &self.lanes[it.lane as usize];
-            lane.arrived < lane.credited + self.slots
+            let flow = &self.lanes[it.lane as usize].flows[it.side as usize];
+            flow.arrived < flow.credited + self.slots
         })
     }
 
@@ -84,6 +106,7 @@ impl Neighbours {
     pub(super) fn advance(&mut self) {
         let next = self.receives.as_mut().and_then(Iterator::next);
         self.next = next.map(|receive| Message {
+            side: receive.side,
             lane: receive.lane,
             immediate: match receive.to {
                 Target::Slot => Immediate::Slot(self.label),
@@ -95,14 +118,15 @@ impl Neighbours {
     }
 
     /// A credit that is true, for one message or for all.
-    pub(super) fn credit(&mut self, lane: u32, for_all: bool) -> Option<Message> {
-        let state = &mut self.lanes[lane as usize];
-        if state.reported == state.sent {
+    pub(super) fn credit(&mut self, side: Side, lane: u32, for_all: bool) -> Option<Message> {
+        let flow = &mut self.lanes[lane as usize].flows[side as usize];
+        if flow.said == flow.sent {
             return None;
         }
-        state.reported = if for_all { state.sent } else { state.reported + 1 };
-        let consumed = (state.reported & u64::from(Immediate::CREDIT_MASK)) as u32;
-        Some(Message { lane, immediate: Immediate::Credit { consumed }.to_bits(), len: 0 })
+        flow.said = if for_all { flow.sent } else { flow.said + 1 };
+        flow.reported = flow.reported.max(flow.said);
+        let consumed = (flow.said & u64::from(Immediate::CREDIT_MASK)) as u32;
+        Some(Message { side, lane, immediate: Immediate::Credit { consumed }.to_bits(), len: 0 })
     }
 
     /// The window of the operation under way, if it was not announced on this lane.
@@ -114,6 +138,7 @@ impl Neighbours {
         let record = WindowRecord { address: 0x1000, length: self.output_bytes, key: 7 };
         state.window = Some(record);
         let immediate = Immediate::Announce(self.label).to_bits();
-        Some((Message { lane, immediate, len: WindowRecord::LEN as u32 }, record))
+        let (side, len) = (Side::Next, WindowRecord::LEN as u32);
+        Some((Message { side, lane, immediate, len }, record))
     }
 }

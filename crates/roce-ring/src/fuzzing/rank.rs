@@ -111,14 +111,9 @@ impl<'a> Rank<'a> {
                     _ => message.len = self.script.number(),
                 }
                 self.is_spoilt = true;
-                self.data(message);
+                self.hand_in(message, NO_RECORD);
             }
-            12 => {
-                let message = self.any_message();
-                self.is_spoilt = true;
-                self.data(message);
-            }
-            13 => {
+            12 | 13 => {
                 let message = self.any_message();
                 self.is_spoilt = true;
                 let record = WindowRecord {
@@ -126,9 +121,10 @@ impl<'a> Rank<'a> {
                     length: self.script.number(),
                     key: self.script.number(),
                 };
-                self.answer(message, record);
+                self.hand_in(message, record);
                 // What it says of the window is what counts from now on.
                 if let Some(lane) = self.neighbours.lanes.get_mut(message.lane as usize)
+                    && message.side == Side::Next
                     && matches!(Immediate::from_bits(message.immediate), Immediate::Announce(_))
                 {
                     lane.window = Some(record);
@@ -140,7 +136,8 @@ impl<'a> Rank<'a> {
                     .neighbours
                     .lanes
                     .iter()
-                    .any(|lane| lane.data.contains(&id) || lane.answers.contains(&id));
+                    .flat_map(|lane| &lane.flows)
+                    .any(|flow| flow.posted.contains(&id));
                 if !is_ours {
                     let done = self.call(|machine| machine.handle_sent(id));
                     assert_eq!(done, Err(Misuse::UnknownId(id)));
@@ -158,7 +155,8 @@ impl<'a> Rank<'a> {
             2 => self.script.byte().into(),
             _ => self.script.number(),
         };
-        Message { lane, immediate: self.script.number(), len }
+        let side = self.script.pick(&SIDES);
+        Message { side, lane, immediate: self.script.number(), len }
     }
 
     /// One call into the machine: it must not hold more and more.
@@ -173,7 +171,7 @@ impl<'a> Rank<'a> {
     /// Bytes that a machine may come to hold while it runs: a place in a queue for each answer
     /// that is handed in before it is asked, of which there are as many as receives.
     fn most_held(&self) -> i64 {
-        let answers = self.geometry.lanes() * self.geometry.receives_at_next();
+        let answers = 2 * self.geometry.lanes() * self.geometry.receives();
         let places = (answers as usize + 16).next_power_of_two();
         (places * size_of::<Action>()) as i64
     }
@@ -214,32 +212,31 @@ impl<'a> Rank<'a> {
         let Some(message) = self.neighbours.data().filter(|_| !self.machine.is_done()) else {
             return;
         };
-        self.neighbours.lanes[message.lane as usize].arrived += 1;
+        let lane = &mut self.neighbours.lanes[message.lane as usize];
+        lane.flows[message.side as usize].arrived += 1;
         self.neighbours.advance();
-        self.data(message);
+        self.hand_in(message, NO_RECORD);
     }
 
     fn hand_in_credit(&mut self, for_all: bool) {
-        let lane = u32::from(self.script.byte()) % self.geometry.lanes();
-        if let Some(message) = self.neighbours.credit(lane, for_all) {
-            self.answer(message, NO_RECORD);
+        let code = self.script.byte();
+        let (side, lane) = (SIDES[usize::from(code >> 7)], u32::from(code) % self.geometry.lanes());
+        if let Some(message) = self.neighbours.credit(side, lane, for_all) {
+            self.hand_in(message, NO_RECORD);
         }
     }
 
     fn hand_in_window(&mut self) {
         let lane = u32::from(self.script.byte()) % self.geometry.lanes();
         if let Some((message, record)) = self.neighbours.window(lane) {
-            self.answer(message, record);
+            self.hand_in(message, record);
         }
     }
 
-    fn data(&mut self, Message { lane, immediate, len }: Message) {
-        let done = self.call(|machine| machine.handle_data(lane, immediate, len));
-        self.judge(done);
-    }
-
-    fn answer(&mut self, Message { lane, immediate, len }: Message, record: WindowRecord) {
-        let done = self.call(|machine| machine.handle_answer(lane, immediate, len, || record));
+    fn hand_in(&mut self, message: Message, record: WindowRecord) {
+        let Message { side, lane, immediate, len } = message;
+        let done =
+            self.call(|machine| machine.handle_message(side, lane, immediate, len, || record));
         self.judge(done);
     }
 
@@ -262,7 +259,7 @@ impl<'a> Rank<'a> {
         let code = self.script.byte();
         let lanes = self.neighbours.lanes.len();
         let lane = &mut self.neighbours.lanes[usize::from(code >> 1) % lanes];
-        let queue = if code & 1 == 0 { &mut lane.data } else { &mut lane.answers };
+        let queue = &mut lane.flows[usize::from(code & 1)].posted;
         let id = if all { queue.drain(..).next_back() } else { queue.pop_front() };
         if let Some(id) = id {
             assert_eq!(self.call(|machine| machine.handle_sent(id)), Ok(()));
@@ -287,14 +284,17 @@ impl<'a> Rank<'a> {
         let geometry = self.geometry;
         let settings = geometry.settings();
         match *action {
-            Action::Write { lane, id, from, to, .. } => {
+            Action::Write { side, lane, id, from, to, .. } => {
                 self.buffers.as_ref().expect("an operation").assert_inside(from);
                 assert!(from.len <= settings.slot_bytes.into());
                 let state = &mut self.neighbours.lanes[lane as usize];
+                let flow = &mut state.flows[side as usize];
                 match to {
                     Remote::Slot { index, offset } => {
-                        assert_eq!(u64::from(index), state.sent % u64::from(settings.slots));
-                        assert_eq!(offset, u64::from(index) * u64::from(settings.slot_bytes));
+                        assert_eq!(u64::from(index), flow.sent % u64::from(settings.slots));
+                        let pitch = geometry.slot_pitch(side.opposite());
+                        assert_eq!(offset, u64::from(index) * pitch);
+                        assert!(from.len <= pitch);
                     }
                     Remote::Window { address, key, offset } => {
                         let record = state.window.expect("a window was announced");
@@ -302,36 +302,37 @@ impl<'a> Rank<'a> {
                         assert!(offset + from.len <= record.length, "{from:?} leaves {record:?}");
                     }
                 }
-                state.sent += 1;
-                let beyond = state.sent - state.reported;
+                flow.sent += 1;
+                let beyond = flow.sent - flow.reported;
                 assert!(self.is_spoilt || beyond <= settings.slots.into(), "beyond its credit");
-                state.data.push_back(id);
-                assert!(state.data.len() <= geometry.sends_to_next() as usize);
+                flow.posted.push_back(id);
+                assert!(flow.posted.len() <= geometry.sends() as usize);
             }
-            Action::Credit { lane, id, immediate } => {
-                let state = &mut self.neighbours.lanes[lane as usize];
+            Action::Credit { side, lane, id, immediate } => {
+                let state = &mut self.neighbours.lanes[lane as usize].flows[side as usize];
                 let Immediate::Credit { consumed } = Immediate::from_bits(immediate) else {
                     panic!("{action:?}")
                 };
                 let before = state.credited;
                 state.credited = before + u64::from(consumed).wrapping_sub(before) % (1 << 30);
                 assert!(self.is_spoilt || (before..=state.arrived).contains(&state.credited));
-                state.answers.push_back(id);
-                assert!(state.answers.len() <= geometry.sends_to_previous() as usize);
+                state.posted.push_back(id);
+                assert!(state.posted.len() <= geometry.sends() as usize);
             }
             Action::Announce { lane, id, .. } => {
-                let state = &mut self.neighbours.lanes[lane as usize];
-                state.answers.push_back(id);
-                assert!(state.answers.len() <= geometry.sends_to_previous() as usize);
+                let lane = &mut self.neighbours.lanes[lane as usize];
+                let state = &mut lane.flows[Side::Previous as usize];
+                state.posted.push_back(id);
+                assert!(state.posted.len() <= geometry.sends() as usize);
             }
-            Action::Rearm { side: Side::Previous | Side::Next, lane }
-            | Action::Received { lane, .. } => assert!(lane < settings.lanes),
+            Action::Rearm { lane, .. } | Action::Received { lane, .. } => {
+                assert!(lane < settings.lanes)
+            }
             Action::Compute(compute) => {
                 let buffers = self.buffers.as_mut().expect("an operation");
                 let spans = match compute.work {
                     Work::Copy { from, into } => [from, into, into],
-                    Work::Reduce { received, own, into, .. } => [received, own, into],
-                    Work::Fold { own, contributions, into, .. } => [own, contributions, into],
+                    Work::Reduce { left, right, into, .. } => [left, right, into],
                 };
                 spans.into_iter().for_each(|span| buffers.assert_inside(span));
                 if buffers.are_kept() {
@@ -354,14 +355,16 @@ impl<'a> Rank<'a> {
             }
             self.hand_in_data();
             for lane in 0..self.geometry.lanes() {
-                if let Some(message) = self.neighbours.credit(lane, true) {
-                    self.answer(message, NO_RECORD);
+                for side in SIDES {
+                    if let Some(message) = self.neighbours.credit(side, lane, true) {
+                        self.hand_in(message, NO_RECORD);
+                    }
                 }
                 if let Some((message, record)) = self.neighbours.window(lane) {
-                    self.answer(message, record);
+                    self.hand_in(message, record);
                 }
-                let state = &mut self.neighbours.lanes[lane as usize];
-                let last = [state.data.drain(..).next_back(), state.answers.drain(..).next_back()];
+                let flows = &mut self.neighbours.lanes[lane as usize].flows;
+                let last = flows.each_mut().map(|flow| flow.posted.drain(..).next_back());
                 for id in last.into_iter().flatten() {
                     assert_eq!(self.call(|machine| machine.handle_sent(id)), Ok(()));
                 }
@@ -371,4 +374,6 @@ impl<'a> Rank<'a> {
     }
 }
 
+/// In the order of their numbers.
+const SIDES: [Side; 2] = [Side::Previous, Side::Next];
 const NO_RECORD: WindowRecord = WindowRecord { address: 0, length: 0, key: 0 };

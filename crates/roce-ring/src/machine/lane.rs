@@ -1,140 +1,82 @@
 //! What a rank knows of one lane.
 
-use std::collections::VecDeque;
-
-use super::id::{self, Queue};
+use super::end::End;
+use super::id;
 use crate::{Action, Breach, Geometry, Immediate, Label, Side, WindowRecord};
 
 /// One lane: a queue pair to the next rank and one to the previous rank.
 #[derive(Debug)]
 pub(super) struct Lane {
-    slots: u64,
-    /// Data sent to the next rank.
-    pub(super) data: Queue,
-    /// How much of it the next rank has reported as consumed.
-    reported: u64,
-    /// How much of it was sent before the operation under way.
-    base: u64,
-    /// How much of it must be completed before the last byte that is still read from memory
-    /// is: what comes behind was copied when it was posted.
-    uncopied: u64,
-    /// What that was before the message posted last.
-    uncopied_before: u64,
+    next: End,
+    previous: End,
     /// The window announced last, until the operation that it is for uses it.
     announced: Option<(Label, WindowRecord)>,
     /// The window of the operation under way.
     window: Option<WindowRecord>,
-
-    /// Credits and windows sent to the previous rank.
-    pub(super) answers: Queue,
-    /// What the previous rank sent and was not consumed yet: as many as slots at most.
-    arrivals: VecDeque<(Immediate, u32)>,
-    /// How much of it was consumed, since the beginning.
-    consumed: u64,
-    /// How much of that the previous rank was told.
-    credited: u64,
 }
 
 impl Lane {
     pub(super) fn new(geometry: &Geometry) -> Self {
-        Self {
-            slots: u64::from(geometry.slots()),
-            data: Queue::default(),
-            reported: 0,
-            base: 0,
-            uncopied: 0,
-            uncopied_before: 0,
-            announced: None,
-            window: None,
-            answers: Queue::default(),
-            arrivals: VecDeque::with_capacity(geometry.slots() as usize),
-            consumed: 0,
-            credited: 0,
+        let end = || End::new(geometry);
+        Self { next: end(), previous: end(), announced: None, window: None }
+    }
+
+    pub(super) fn end(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Next => &mut self.next,
+            Side::Previous => &mut self.previous,
         }
     }
 
     /// A new operation begins.
     pub(super) fn begin(&mut self) {
-        self.base = self.data.posted;
+        self.ends().for_each(End::begin);
         self.window = None;
     }
 
-    /// A message from the previous rank. Whether it is the right one is looked at when its turn
-    /// comes: it may belong to an operation that is not begun here.
-    pub(super) fn arrive(&mut self, immediate: Immediate, len: u32) -> Result<(), Breach> {
-        if !matches!(immediate, Immediate::Slot(_) | Immediate::Window(_)) {
-            return Err(Breach::WrongKind { found: immediate });
-        }
-        if self.consumed + self.arrivals.len() as u64 == self.credited + self.slots {
-            return Err(Breach::BeyondCredit { slots: self.slots as u32 });
-        }
-        self.arrivals.push_back((immediate, len));
-        Ok(())
+    /// The operation under way is over, and all ranks had begun it.
+    pub(super) fn meet(&mut self) {
+        self.ends().for_each(End::meet);
     }
 
-    /// A message from the next rank.
-    pub(super) fn answer(
+    fn ends(&mut self) -> impl Iterator<Item = &mut End> {
+        [&mut self.next, &mut self.previous].into_iter()
+    }
+
+    /// A message. Gives whether its receive is free again: data occupies it until it is consumed.
+    pub(super) fn take(
         &mut self,
+        side: Side,
         immediate: Immediate,
         len: u32,
         record: impl FnOnce() -> WindowRecord,
-    ) -> Result<(), Breach> {
+    ) -> Result<bool, Breach> {
         let expected = match immediate {
+            Immediate::Slot(_) => return self.end(side).arrive(immediate, len).map(|()| false),
+            Immediate::Window(_) if side == Side::Previous => {
+                return self.previous.arrive(immediate, len).map(|()| false);
+            }
             Immediate::Credit { .. } => 0,
-            Immediate::Announce(_) => WindowRecord::LEN as u64,
+            Immediate::Announce(_) if side == Side::Next => WindowRecord::LEN as u64,
             found => return Err(Breach::WrongKind { found }),
         };
         if u64::from(len) != expected {
             return Err(Breach::WrongLength { expected, found: u64::from(len) });
         }
         match immediate {
-            Immediate::Announce(_) if self.announced.is_some() => Err(Breach::WindowTwice),
-            Immediate::Announce(label) => {
-                self.announced = Some((label, record()));
-                Ok(())
+            Immediate::Credit { consumed } => self.end(side).credit(consumed)?,
+            Immediate::Announce(_) if self.announced.is_some() => {
+                return Err(Breach::WindowTwice);
             }
-            Immediate::Credit { consumed } => self.credit(consumed),
-            found => Err(Breach::WrongKind { found }),
+            Immediate::Announce(label) => self.announced = Some((label, record())),
+            found => return Err(Breach::WrongKind { found }),
         }
-    }
-
-    fn credit(&mut self, consumed: u32) -> Result<(), Breach> {
-        let mask = u64::from(Immediate::CREDIT_MASK);
-        let newly = u64::from(consumed).wrapping_sub(self.reported) & mask;
-        let (reported, sent) = (self.reported, self.data.posted);
-        if newly == 0 || newly > sent - reported {
-            return Err(Breach::WrongCredit { consumed, reported, sent });
-        }
-        self.reported += newly;
-        Ok(())
-    }
-
-    /// Posts data; returns its number.
-    pub(super) fn post_data(&mut self) -> u64 {
-        let number = self.data.post();
-        self.uncopied_before = self.uncopied;
-        self.uncopied = self.data.posted;
-        number
-    }
-
-    /// The bytes of the message posted last were copied; `false` if `number` (mod 2^48) is
-    /// another one.
-    pub(super) fn copied(&mut self, number: u64) -> bool {
-        let is_last = self.data.is_last(number);
-        if is_last {
-            self.uncopied = self.uncopied_before;
-        }
-        is_last
+        Ok(true)
     }
 
     /// Whether everything sent may be overwritten.
     pub(super) fn is_read(&self) -> bool {
-        self.data.completed >= self.uncopied
-    }
-
-    /// Whether the next rank has a free slot and the send queue a free place.
-    pub(super) fn may_send(&self) -> bool {
-        self.data.posted < self.reported + self.slots && self.data.in_flight() < 2 * self.slots
+        self.next.is_read() && self.previous.is_read()
     }
 
     /// The window of the operation under way, if it was announced already.
@@ -159,48 +101,22 @@ impl Lane {
         Ok(self.window)
     }
 
-    /// Which slot the next message to be sent may use.
-    pub(super) fn slot_sent(&self) -> u32 {
-        (self.data.posted % self.slots) as u32
-    }
-
-    /// Whether the `index`-th send of the operation on this lane has completed.
-    pub(super) fn has_sent(&self, index: u64) -> bool {
-        self.data.completed > self.base + index
-    }
-
-    /// The message that waits to be consumed.
-    pub(super) fn arrived(&self) -> Option<(Immediate, u64)> {
-        self.arrivals.front().map(|&(immediate, len)| (immediate, u64::from(len)))
-    }
-
-    /// Consumes a message; returns the slot that was its.
-    pub(super) fn consume(&mut self) -> u32 {
-        self.arrivals.pop_front();
-        self.consumed += 1;
-        ((self.consumed - 1) % self.slots) as u32
-    }
-
-    /// Whether another answer may be posted.
-    pub(super) fn may_answer(&self) -> bool {
-        self.answers.in_flight() < self.slots + 2
-    }
-
     /// A credit that is due on any of the lanes.
-    pub(super) fn poll_credits(lanes: &mut [Self], geometry: &Geometry) -> Option<Action> {
-        let due = u64::from(geometry.slots() / 4).max(1);
-        let (number, lane) = lanes
-            .iter_mut()
-            .enumerate()
-            .find(|(_, lane)| lane.consumed - lane.credited >= due && lane.may_answer())?;
-        lane.credited = lane.consumed;
-        let number = number as u32;
-        // What is cut off is what the message has no room for.
-        let consumed = (lane.consumed & u64::from(Immediate::CREDIT_MASK)) as u32;
-        Some(Action::Credit {
-            lane: number,
-            id: id::join(Side::Previous, number, lane.answers.post()),
-            immediate: Immediate::Credit { consumed }.to_bits(),
-        })
+    pub(super) fn poll_credits(lanes: &mut [Self]) -> Option<Action> {
+        for (number, lane) in (0..).zip(lanes) {
+            for side in [Side::Previous, Side::Next] {
+                let end = lane.end(side);
+                if let Some(credit) = end.take_credit() {
+                    let id = id::join(side, number, end.post_answer());
+                    return Some(Action::Credit {
+                        side,
+                        lane: number,
+                        id,
+                        immediate: credit.to_bits(),
+                    });
+                }
+            }
+        }
+        None
     }
 }

@@ -1,5 +1,6 @@
 //! A rank's part in the ring, without any I/O.
 
+mod end;
 mod id;
 mod lane;
 mod run;
@@ -20,7 +21,7 @@ use run::Run;
 /// allocated while operations run. Whatever a neighbour sends, the worst is a [`Violation`].
 ///
 /// ```
-/// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, Settings};
+/// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, Settings, Side};
 ///
 /// let mut rank = Machine::new(Geometry::new(0, 3, Settings::default()).unwrap());
 /// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
@@ -33,7 +34,7 @@ use run::Run;
 /// rank.handle_sent(id).unwrap();
 ///
 /// // … and a message of something else is found out.
-/// rank.handle_data(0, 0x31f5, 4).unwrap();
+/// rank.handle_message(Side::Next, 0, 0x31f5, 4, || unreachable!()).unwrap();
 /// let violation = rank.poll_action().unwrap_err();
 /// assert!(violation.to_string().contains("signature 0x31f5 there and 0x31f4 here"));
 /// ```
@@ -45,7 +46,7 @@ pub struct Machine {
     number: u64,
     run: Option<Run>,
     /// What was decided and not yet asked for: at most three for the message taken in last, and
-    /// one for each answer that came since, of which there are no more than receives.
+    /// one for each credit or window that came since, of which there are no more than receives.
     decided: VecDeque<Action>,
     violation: Option<Violation>,
 }
@@ -53,10 +54,9 @@ pub struct Machine {
 impl Machine {
     /// A rank that has sent and received nothing yet.
     ///
-    /// Before it starts, arm [`receives_at_previous`](Geometry::receives_at_previous) and
-    /// [`receives_at_next`](Geometry::receives_at_next) receives on each lane.
+    /// Before it starts, arm [`receives`](Geometry::receives) receives on each queue pair.
     pub fn new(geometry: Geometry) -> Self {
-        let answers = (geometry.lanes() * geometry.receives_at_next()) as usize;
+        let answers = 2 * (geometry.lanes() * geometry.receives()) as usize;
         Self {
             geometry,
             lanes: (0..geometry.lanes()).map(|_| Lane::new(&geometry)).collect(),
@@ -100,39 +100,29 @@ impl Machine {
         Ok(number)
     }
 
-    /// A receive on the queue pair to the previous rank has completed, with this immediate and
-    /// this many bytes.
+    /// A receive on the queue pair to a neighbour has completed, with this immediate and this many
+    /// bytes. `record` reads the lane's window record; it is called when the immediate says that
+    /// it was written.
     ///
     /// # Errors
-    /// [`Violation`] when the message had no credit or is of a wrong kind.
-    pub fn handle_data(&mut self, lane: u32, immediate: u32, len: u32) -> Result<(), Fault> {
-        let immediate = Immediate::from_bits(immediate);
-        let breach = match self.lane(lane)?.arrive(immediate, len) {
-            Ok(()) => return Ok(()),
-            Err(breach) => breach,
-        };
-        Err(self.fail(Side::Previous, lane, breach).into())
-    }
-
-    /// A receive on the queue pair to the next rank has completed. `record` reads the lane's
-    /// window record; it is called when the immediate says that it was written.
-    ///
-    /// # Errors
-    /// [`Violation`] when the answer is not true or not one.
-    pub fn handle_answer(
+    /// [`Violation`] when the message had no credit, is not true, or is of a wrong kind.
+    pub fn handle_message(
         &mut self,
+        side: Side,
         lane: u32,
         immediate: u32,
         len: u32,
         record: impl FnOnce() -> WindowRecord,
     ) -> Result<(), Fault> {
         let immediate = Immediate::from_bits(immediate);
-        match self.lane(lane)?.answer(immediate, len, record) {
-            Ok(()) => {
-                self.decided.push_back(Action::Rearm { side: Side::Next, lane });
+        match self.lane(lane)?.take(side, immediate, len, record) {
+            Ok(is_free) => {
+                if is_free {
+                    self.decided.push_back(Action::Rearm { side, lane });
+                }
                 Ok(())
             }
-            Err(breach) => Err(self.fail(Side::Next, lane, breach).into()),
+            Err(breach) => Err(self.fail(side, lane, breach).into()),
         }
     }
 
@@ -145,11 +135,7 @@ impl Machine {
         let (side, lane, number) = id::split(id);
         let unknown = Misuse::UnknownId(id);
         let Some(lane) = self.lanes.get_mut(lane as usize) else { return Err(unknown) };
-        let queue = match side {
-            Side::Next => &mut lane.data,
-            Side::Previous => &mut lane.answers,
-        };
-        if queue.complete(number) { Ok(()) } else { Err(unknown) }
+        if lane.end(side).complete(number) { Ok(()) } else { Err(unknown) }
     }
 
     /// The bytes of the write just asked for, `id`, were copied when it was posted: nothing
@@ -158,11 +144,11 @@ impl Machine {
     /// For short messages: an operation is then over without an acknowledgement for each.
     ///
     /// # Errors
-    /// [`Misuse::UnknownId`] when it is not the write that was asked for last on its lane.
+    /// [`Misuse::UnknownId`] when it is not what was asked for last on its queue pair.
     pub fn handle_copied(&mut self, id: u64) -> Result<(), Misuse> {
         let (side, lane, number) = id::split(id);
-        let lane = self.lanes.get_mut(lane as usize).filter(|_| side == Side::Next);
-        if lane.is_some_and(|lane| lane.copied(number)) {
+        let lane = self.lanes.get_mut(lane as usize);
+        if lane.is_some_and(|lane| lane.end(side).copied(number)) {
             Ok(())
         } else {
             Err(Misuse::UnknownId(id))
@@ -183,12 +169,14 @@ impl Machine {
         }
         let action = match &mut self.run {
             Some(run) => run.poll(&self.geometry, &mut self.lanes, &mut self.decided),
-            None => Ok(Lane::poll_credits(&mut self.lanes, &self.geometry)),
+            None => Ok(Lane::poll_credits(&mut self.lanes)),
         };
         match action {
             Ok(None) => {
-                if self.run.as_ref().is_some_and(|run| run.is_done(&self.lanes)) {
-                    self.run = None;
+                if let Some(run) = self.run.take_if(|run| run.is_done(&self.lanes))
+                    && run.is_meeting()
+                {
+                    self.lanes.iter_mut().for_each(Lane::meet);
                 }
                 Ok(None)
             }

@@ -27,8 +27,6 @@ pub(super) struct Run {
     announce: Option<u32>,
     /// What is left to copy from input to output.
     copy: Option<(Span, Span)>,
-    /// What is left to compute at the end.
-    last: Option<Work>,
     in_place: bool,
 }
 
@@ -54,7 +52,6 @@ impl Run {
             announce: windows.next(),
             windows,
             copy,
-            last: plan.last_work(),
             in_place,
             plan,
         }
@@ -73,21 +70,24 @@ impl Run {
         if let Some(write) = self.poll_send(geometry, lanes)? {
             return Ok(Some(write));
         }
-        if let Some(credit) = Lane::poll_credits(lanes, geometry) {
+        if let Some(credit) = Lane::poll_credits(lanes) {
             return Ok(Some(credit));
         }
         if self.take_in(lanes, decided)? {
             return Ok(decided.pop_front());
         }
-        Ok(self.poll_copy().or_else(|| self.poll_last(lanes)))
+        Ok(self.poll_copy())
     }
 
     pub(super) fn is_done(&self, lanes: &[Lane]) -> bool {
         self.send.is_none()
             && self.receive.is_none()
             && self.copy.is_none()
-            && self.last.is_none()
             && lanes.iter().all(Lane::is_read)
+    }
+
+    pub(super) const fn is_meeting(&self) -> bool {
+        self.plan.is_meeting()
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -96,11 +96,14 @@ impl Run {
 
     fn poll_announce(&mut self, lanes: &mut [Lane]) -> Option<Action> {
         let number = self.announce?;
-        let lane = lanes.get_mut(number as usize).filter(|lane| lane.may_answer())?;
+        let end = lanes.get_mut(number as usize)?.end(Side::Previous);
+        if !end.may_answer() {
+            return None;
+        }
         self.announce = self.windows.next();
         Some(Action::Announce {
             lane: number,
-            id: id::join(Side::Previous, number, lane.answers.post()),
+            id: id::join(Side::Previous, number, end.post_answer()),
             immediate: Immediate::Announce(self.label).to_bits(),
             length: self.output_bytes,
         })
@@ -113,13 +116,15 @@ impl Run {
     ) -> Result<Option<Action>, Broken> {
         let Some(send) = self.send else { return Ok(None) };
         let lane = &mut lanes[send.lane as usize];
-        if send.after.is_some_and(|receive| receive >= self.received) || !lane.may_send() {
+        let end = lane.end(send.side);
+        if send.after.is_some_and(|receive| receive >= self.received) || !end.may_send() {
             return Ok(None);
         }
         let (to, immediate) = match send.to {
             Target::Slot => {
-                let index = lane.slot_sent();
-                let offset = u64::from(index) * u64::from(geometry.settings().slot_bytes);
+                let index = end.slot_sent();
+                // We are at the other side of the neighbour.
+                let offset = u64::from(index) * geometry.slot_pitch(send.side.opposite());
                 (Remote::Slot { index, offset }, Immediate::Slot(self.label))
             }
             Target::Window { offset } => {
@@ -133,9 +138,10 @@ impl Run {
                 (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.label))
             }
         };
-        let id = id::join(Side::Next, send.lane, lane.post_data());
+        let id = id::join(send.side, send.lane, lane.end(send.side).post_data());
         self.send = self.sends.next();
         Ok(Some(Action::Write {
+            side: send.side,
             lane: send.lane,
             id,
             step: send.step,
@@ -153,33 +159,44 @@ impl Run {
         decided: &mut VecDeque<Action>,
     ) -> Result<bool, Broken> {
         let Some(receive) = self.receive else { return Ok(false) };
-        let number = receive.lane;
-        let Some((immediate, len)) = lanes[number as usize].arrived() else { return Ok(false) };
+        let (side, number) = (receive.side, receive.lane);
+        let arrived = lanes[number as usize].end(side).arrived();
+        let Some((immediate, len)) = arrived else { return Ok(false) };
         if let Some(breach) = self.breach(&receive, immediate, len) {
-            return Err((Side::Previous, number, breach));
+            return Err((side, number, breach));
         }
-        if let Some(send) = receive.after_sent {
+        if let Some((side, send)) = receive.after_sent
+            && self.overwrites(&receive)
+        {
             let all = lanes.len() as u64;
-            if !lanes[(send % all) as usize].has_sent(send / all) {
+            if !lanes[(send % all) as usize].end(side).has_sent(send / all) {
                 return Ok(false);
             }
         }
-        let index = lanes[number as usize].consume();
-        let slot = Span::new(Place::Slot { lane: number, index }, 0, len);
+        let index = lanes[number as usize].end(side).consume();
+        let slot = Span::new(Place::Slot { side, lane: number, index }, 0, len);
         let work = match receive.then {
             Then::Nothing => None,
             Then::Copy { into } => Some(Work::Copy { from: slot, into }),
-            Then::Reduce { own, into, divide_by } => {
-                Some(Work::Reduce { received: slot, own, into, divide_by })
+            Then::Reduce { own, own_is_left, into, divide_by } => {
+                let (left, right) = if own_is_left { (own, slot) } else { (slot, own) };
+                Some(Work::Reduce { left, right, into, divide_by })
             }
         };
         let (step, piece) = (receive.step, receive.piece);
         decided.extend(work.map(|work| self.compute(step, piece, work)));
-        decided.push_back(Action::Rearm { side: Side::Previous, lane: number });
-        decided.push_back(Action::Received { lane: number, step, piece, bytes: len });
+        decided.push_back(Action::Rearm { side, lane: number });
+        decided.push_back(Action::Received { side, lane: number, step, piece, bytes: len });
         self.received += 1;
         self.receive = self.receives.next();
         Ok(true)
+    }
+
+    /// Whether what this message brings goes where an earlier one may still be read from.
+    fn overwrites(&self, receive: &Receive) -> bool {
+        let (Then::Copy { into } | Then::Reduce { into, .. }) = receive.then else { return false };
+        // The output is the input only in place.
+        into.place == Place::Scratch || self.in_place
     }
 
     fn breach(&self, receive: &Receive, immediate: Immediate, len: u64) -> Option<Breach> {
@@ -209,16 +226,6 @@ impl Run {
         self.copy = (from.len > len).then(|| (rest(from), rest(into)));
         let work = Work::Copy { from: Span { len, ..from }, into: Span { len, ..into } };
         Some(self.compute(0, 0, work))
-    }
-
-    fn poll_last(&mut self, lanes: &[Lane]) -> Option<Action> {
-        let all_sent = || self.send.is_none() && lanes.iter().all(Lane::is_read);
-        // In place, the result overwrites what the first step sends.
-        if self.receive.is_some() || (self.in_place && !all_sent()) {
-            return None;
-        }
-        let work = self.last.take()?;
-        Some(self.compute(self.plan.geometry().size() - 2, 0, work))
     }
 
     fn compute(&self, step: u32, piece: u64, work: Work) -> Action {

@@ -1,12 +1,14 @@
 //! One message of a plan, at its sender and at its receiver.
 
-use crate::Span;
+use crate::{Side, Span};
 
-/// A message to the next rank.
+/// A message to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
     /// Its place in the order of sends: 0, 1, …
     pub index: u64,
+    /// To which neighbour.
+    pub side: Side,
     /// The step of the operation.
     pub step: u32,
     /// The piece of the step's chunk.
@@ -15,17 +17,19 @@ pub struct Send {
     pub lane: u32,
     /// What is sent.
     pub from: Span,
-    /// Where it goes at the next rank.
+    /// Where it goes at the neighbour.
     pub to: Target,
     /// The receive, by index, that must have been consumed before.
     pub after: Option<u64>,
 }
 
-/// A message from the previous rank.
+/// A message from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
     /// Its place in the order of receives: 0, 1, …
     pub index: u64,
+    /// From which neighbour.
+    pub side: Side,
     /// The step of the operation.
     pub step: u32,
     /// The piece of the step's chunk.
@@ -38,8 +42,9 @@ pub struct Receive {
     pub to: Target,
     /// What is done with it.
     pub then: Then,
-    /// The send, by index, that must be completed before: it reads what is overwritten now.
-    pub after_sent: Option<u64>,
+    /// Which send to which side, counted from 0 there, must be completed before: it reads what is
+    /// overwritten now. Where that is the input, only in place.
+    pub after_sent: Option<(Side, u64)>,
 }
 
 /// Where a message goes at its receiver.
@@ -66,8 +71,10 @@ pub enum Then {
     },
     /// It is combined with what the rank has.
     Reduce {
-        /// The right operand; the message is the left one.
+        /// The other operand.
         own: Span,
+        /// Whether that is the left one, and the message the right one.
+        own_is_left: bool,
         /// Where the result goes.
         into: Span,
         /// By how much to divide the result, if at all.

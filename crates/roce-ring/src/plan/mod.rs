@@ -1,5 +1,6 @@
 //! Which messages a rank sends and receives in an operation.
 
+mod line;
 mod message;
 mod receives;
 mod sends;
@@ -18,7 +19,8 @@ use shape::Shape;
 /// All messages of one rank in one operation, computed as they are asked for: a plan takes the
 /// same few bytes whatever it plans.
 ///
-/// The n-th send of a rank is the n-th receive of the next rank.
+/// The n-th send of a rank to its next rank is that one's n-th receive from its previous rank, and
+/// the other way round.
 ///
 /// ```
 /// use roce_ring::{DataType, Geometry, Operation, Plan, ReduceOp, Settings};
@@ -53,14 +55,14 @@ impl Plan {
         Ok(Self { geometry: *geometry, operation: *operation, shape })
     }
 
-    /// The messages to the next rank, in their order.
+    /// The messages to the neighbours, in their order.
     ///
     /// The next one costs constant time, but for steps without a message, which cost as much.
     pub fn sends(&self) -> Sends {
         Sends::new(*self)
     }
 
-    /// The messages from the previous rank, in their order; the cost is that of sends.
+    /// The messages from the neighbours, in their order; the cost is that of sends.
     pub fn receives(&self) -> Receives {
         Receives::new(*self)
     }
@@ -86,20 +88,10 @@ impl Plan {
         (count > 0).then_some(Work::Copy { from: self.span(Place::Input, 0, count), into })
     }
 
-    /// What a rank computes when it has received everything.
-    pub fn last_work(&self) -> Option<Work> {
-        if self.shape != Shape::Small {
-            return None;
-        }
-        let (count, size) = (self.operation.count, self.geometry.size());
-        Some(Work::Fold {
-            own: self.span(Place::Input, 0, count),
-            rank: self.geometry.rank(),
-            contributions: self.span(Place::Scratch, 0, u64::from(size) * count),
-            size,
-            into: self.span(Place::Output, 0, count),
-            divide_by: self.divide_by(),
-        })
+    /// Whether a rank's result depends on every rank: who has it knows that all have begun, and so
+    /// have finished whatever was before.
+    pub(crate) const fn is_meeting(&self) -> bool {
+        !matches!(self.shape, Shape::Nothing | Shape::Broadcast { .. } | Shape::Reduce)
     }
 
     /// The rank's place in the ring.

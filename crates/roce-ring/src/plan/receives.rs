@@ -1,54 +1,56 @@
-//! The messages from the previous rank.
+//! The messages from the neighbours.
 
 use super::shape::Shape;
 use super::walk::{Part, Walk};
 use super::{Plan, Receive, Target, Then};
-use crate::{Place, Span};
+use crate::{Place, Side, Span};
 
-/// The messages from the previous rank, in their order.
+/// The messages from the neighbours, in their order.
 #[derive(Clone, Debug)]
 pub struct Receives {
     plan: Plan,
     walk: Walk,
+    /// How many were received in the small way.
+    received: u64,
     /// How many of them went into the scratch's rotation.
     kept: u64,
 }
 
 impl Receives {
     pub(super) fn new(plan: Plan) -> Self {
-        Self { plan, walk: Walk::default(), kept: 0 }
+        Self { plan, walk: Walk::default(), received: 0, kept: 0 }
     }
 
     /// The next piece of the scratch's rotation, and the send that used it last.
-    fn keep(&mut self, count: u64) -> (Span, Option<u64>) {
+    fn keep(&mut self, count: u64) -> (Span, Option<(Side, u64)>) {
         let turn = self.kept;
         self.kept += 1;
         let last = turn.checked_sub(u64::from(self.plan.geometry.slots()));
-        (self.plan.rotated(turn, count), last.map(|turn| self.plan.forwarding_send(turn)))
+        (
+            self.plan.rotated(turn, count),
+            last.map(|turn| (Side::Next, self.plan.forwarding_send(turn))),
+        )
     }
 
-    fn then(&mut self, part: &Part) -> (Then, Option<u64>) {
+    fn then(&mut self, part: &Part) -> (Then, Option<(Side, u64)>) {
         let plan = self.plan;
         let (first, count) = (part.extent.first, part.extent.count);
         let own = plan.span(Place::Input, first, count);
         let in_place = plan.span(Place::Output, first, count);
+        let reduce = |into, divide_by| Then::Reduce { own, own_is_left: false, into, divide_by };
         let last = plan.geometry.size() - 2;
         match plan.shape {
-            Shape::Nothing | Shape::Barrier => (Then::Nothing, None),
+            Shape::Nothing | Shape::Barrier | Shape::Small => (Then::Nothing, None),
             Shape::Large if part.step > last => (Then::Nothing, None),
             Shape::Large => {
                 // The chunk is finished here: its owner divides.
                 let divide_by = if part.step == last { plan.divide_by() } else { None };
-                (Then::Reduce { own, into: in_place, divide_by }, None)
-            }
-            Shape::Small => {
-                let start = u64::from(part.extent.chunk) * plan.operation.count;
-                (Then::Copy { into: plan.span(Place::Scratch, start + first, count) }, None)
+                (reduce(in_place, divide_by), None)
             }
             Shape::Scatter if part.step == last => {
                 let start = u64::from(plan.geometry.rank()) * plan.operation.count;
                 let into = plan.span(Place::Output, first - start, count);
-                (Then::Reduce { own, into, divide_by: plan.divide_by() }, None)
+                (reduce(into, plan.divide_by()), None)
             }
             Shape::Gather { window: true } | Shape::Broadcast { window: true } => {
                 (Then::Nothing, None)
@@ -57,11 +59,11 @@ impl Receives {
                 (Then::Copy { into: in_place }, None)
             }
             Shape::Reduce if plan.geometry.rank() == plan.operation.root => {
-                (Then::Reduce { own, into: in_place, divide_by: plan.divide_by() }, None)
+                (reduce(in_place, plan.divide_by()), None)
             }
             Shape::Scatter | Shape::Reduce => {
                 let (into, after_sent) = self.keep(count);
-                (Then::Reduce { own, into, divide_by: None }, after_sent)
+                (reduce(into, None), after_sent)
             }
         }
     }
@@ -72,6 +74,11 @@ impl Iterator for Receives {
 
     fn next(&mut self) -> Option<Receive> {
         let plan = self.plan;
+        if matches!(plan.shape, Shape::Small | Shape::Barrier) {
+            let receive = plan.line_receive(self.received);
+            self.received += u64::from(receive.is_some());
+            return receive;
+        }
         let part = self.walk.next(&plan, plan.steps_received(), Plan::received)?;
         let in_place = plan.span(Place::Output, part.extent.first, part.extent.count);
         let (then, after_sent) = self.then(&part);
@@ -85,6 +92,7 @@ impl Iterator for Receives {
         };
         Some(Receive {
             index: part.index,
+            side: Side::Previous,
             step,
             piece: part.piece,
             lane: part.lane,

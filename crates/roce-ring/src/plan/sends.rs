@@ -1,24 +1,27 @@
-//! The messages to the next rank.
+//! The messages to the neighbours.
 
 use super::shape::Shape;
 use super::walk::{Part, Walk};
 use super::{Plan, Send, Target};
-use crate::{Place, Span};
+use crate::{Place, Side, Span};
 
-/// The messages to the next rank, in their order.
+/// The messages to the neighbours, in their order.
 #[derive(Clone, Debug)]
 pub struct Sends {
     plan: Plan,
     walk: Walk,
     /// The receive that was passed on last.
     passed_on: Walk,
+    /// How many were sent in the small way.
+    sent: u64,
     /// How many of them came from the scratch.
     forwarded: u64,
 }
 
 impl Sends {
     pub(super) fn new(plan: Plan) -> Self {
-        Self { plan, walk: Walk::default(), passed_on: Walk::default(), forwarded: 0 }
+        let (walk, passed_on) = (Walk::default(), Walk::default());
+        Self { plan, walk, passed_on, sent: 0, forwarded: 0 }
     }
 
     /// The receive that brought what `part` passes on: the same piece in the step before. What
@@ -47,6 +50,11 @@ impl Iterator for Sends {
 
     fn next(&mut self) -> Option<Send> {
         let plan = self.plan;
+        if matches!(plan.shape, Shape::Small | Shape::Barrier) {
+            let send = plan.line_send(self.sent);
+            self.sent += u64::from(send.is_some());
+            return send;
+        }
         let part = self.walk.next(&plan, plan.steps_sent(), Plan::sent)?;
         let (first, count) = (part.extent.first, part.extent.count);
         let place = if part.step == 0 { Place::Input } else { Place::Output };
@@ -55,6 +63,7 @@ impl Iterator for Sends {
 
         let mut send = Send {
             index: part.index,
+            side: Side::Next,
             step: part.step,
             piece: part.piece,
             lane: part.lane,
@@ -63,16 +72,10 @@ impl Iterator for Sends {
             after: self.before(&part),
         };
         match plan.shape {
-            Shape::Nothing | Shape::Barrier => {}
+            Shape::Nothing | Shape::Barrier | Shape::Small => {}
             Shape::Large => {
                 if part.step >= plan.geometry.size() - 1 {
                     send.to = window;
-                }
-            }
-            Shape::Small => {
-                if part.step > 0 {
-                    let start = u64::from(part.extent.chunk) * plan.operation.count;
-                    send.from = plan.span(Place::Scratch, start + first, count);
                 }
             }
             Shape::Scatter => {

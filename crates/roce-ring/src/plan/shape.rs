@@ -8,11 +8,11 @@ use crate::{Collective, Geometry, Operation};
 pub(super) enum Shape {
     /// No message at all.
     Nothing,
-    /// Empty messages, once around but for one hop.
+    /// As small, with empty messages.
     Barrier,
     /// Reduce chunks around the ring, then pass the results around.
     Large,
-    /// Pass whole contributions around, reduce at the end.
+    /// Reduce whole vectors towards the middle of a line, then pass the result back.
     Small,
     /// Reduce chunks around the ring, in passes.
     Scatter,
@@ -48,8 +48,6 @@ impl Shape {
 /// Elements of the vector that a step moves in a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// The chunk that they are of.
-    pub(super) chunk: u32,
     /// The first one's distance from the start of the vector.
     pub(super) first: u64,
     /// How many.
@@ -139,7 +137,7 @@ impl Plan {
             }
             _ => (0, count),
         };
-        Extent { chunk, first, count }
+        Extent { first, count }
     }
 
     /// Elements of a chunk of a large all-reduce.

@@ -1,7 +1,7 @@
 //! Going through passes, waves and steps.
 
 use super::Plan;
-use super::shape::{Extent, Shape};
+use super::shape::Extent;
 
 /// A message's place in a plan.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,7 @@ impl Walk {
             let (step, piece) = (self.step, self.wave - depth * u64::from(self.step));
             self.step += 1;
             let whole = extent(plan, self.pass, step);
-            // A barrier's messages are empty, and sent all the same.
-            let is_sent = piece < plan.pieces(whole.count) || plan.shape == Shape::Barrier;
-            if !is_sent {
+            if piece >= plan.pieces(whole.count) {
                 continue;
             }
             let done = piece * plan.max_piece();

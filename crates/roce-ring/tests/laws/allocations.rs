@@ -1,7 +1,8 @@
 //! Operations allocate nothing.
 
 use roce_ring::{
-    Action, Collective, DataType, Geometry, Machine, Operation, ReduceOp, Settings, WindowRecord,
+    Action, Collective, DataType, Geometry, Machine, Operation, ReduceOp, Settings, Side,
+    WindowRecord,
 };
 
 #[test]
@@ -38,22 +39,29 @@ fn round(ring: &mut [Machine], operation: &Operation) {
         }
         assert!(turn < 1000, "the ring stands still");
         for rank in 0..size {
-            let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+            let towards = |side: Side| match side {
+                Side::Next => ((rank + 1) % size, Side::Previous),
+                Side::Previous => ((rank + size - 1) % size, Side::Next),
+            };
             while let Some(action) = ring[rank].poll_action().unwrap() {
                 match action {
-                    Action::Write { lane, id, immediate, from, .. } => {
-                        ring[next].handle_data(lane, immediate, from.len as u32).unwrap();
+                    Action::Write { side, lane, id, immediate, from, .. } => {
+                        let (there, back) = towards(side);
+                        let len = from.len as u32;
+                        let none = || unreachable!();
+                        ring[there].handle_message(back, lane, immediate, len, none).unwrap();
                         ring[rank].handle_sent(id).unwrap();
                     }
-                    Action::Credit { lane, id, immediate } => {
-                        ring[previous]
-                            .handle_answer(lane, immediate, 0, || unreachable!())
-                            .unwrap();
+                    Action::Credit { side, lane, id, immediate } => {
+                        let (there, back) = towards(side);
+                        let none = || unreachable!();
+                        ring[there].handle_message(back, lane, immediate, 0, none).unwrap();
                         ring[rank].handle_sent(id).unwrap();
                     }
                     Action::Announce { lane, id, immediate, length } => {
-                        let record = WindowRecord { address: 0, length, key: 0 };
-                        ring[previous].handle_answer(lane, immediate, 24, || record).unwrap();
+                        let record = || WindowRecord { address: 0, length, key: 0 };
+                        let (there, back) = towards(Side::Previous);
+                        ring[there].handle_message(back, lane, immediate, 24, record).unwrap();
                         ring[rank].handle_sent(id).unwrap();
                     }
                     Action::Rearm { .. } | Action::Compute(_) | Action::Received { .. } => {}

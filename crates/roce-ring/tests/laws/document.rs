@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use roce_ring::{
-    Collective, DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Target,
+    Collective, DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Side, Target,
 };
 
 use crate::repeat::for_each_case;
@@ -12,6 +12,7 @@ use crate::scenario;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     pass: u64,
+    side: Side,
     step: u32,
     piece: u64,
     place: Place,
@@ -19,6 +20,9 @@ struct Row {
     first: u64,
     count: u64,
     window: bool,
+    /// In the small way: the receive, by index, that comes before.
+    in_line: bool,
+    after: Option<u64>,
 }
 
 #[test]
@@ -32,6 +36,7 @@ fn plans_are_what_the_document_says() {
         let rows = table(&operation, rank, size, &settings);
         let received = table(&operation, geometry.previous(), size, &settings);
         let chain = operation.collective.has_root();
+        let in_line = rows.iter().any(|row| row.in_line);
 
         let sends: Vec<_> = Plan::new(&operation, &geometry).unwrap().sends().collect();
         assert_eq!(sends.len(), rows.len(), "{operation:?}, {geometry:?}");
@@ -41,16 +46,26 @@ fn plans_are_what_the_document_says() {
                 (found.pass, found.step + 1, found.piece) == (row.pass, row.step, row.piece)
             };
             let after = match row.step {
+                _ if in_line => row.after,
                 0 => None,
                 _ if chain => Some(row.piece),
                 _ => Some(received.iter().position(same_piece).unwrap() as u64),
             };
+            let lane = match in_line {
+                true => row.piece,
+                false => index,
+            };
             assert_eq!(
-                (send.index, send.step, send.lane, send.from.place, send.from.len, send.after),
                 (
-                    index,
-                    row.step,
-                    (index % u64::from(settings.lanes)) as u32,
+                    (send.index, send.side, send.step),
+                    send.lane,
+                    send.from.place,
+                    send.from.len,
+                    send.after
+                ),
+                (
+                    (index, row.side, row.step),
+                    (lane % u64::from(settings.lanes)) as u32,
                     row.place,
                     row.count * element,
                     after
@@ -104,7 +119,10 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
         for piece in 0..count.div_ceil(max_piece) {
             let done = piece * max_piece;
             let count = max_piece.min(count - done);
-            rows.push(Row { pass, step, piece, place, first: first + done, count, window });
+            let (side, in_line, after) = (Side::Next, false, None);
+            let first = first + done;
+            let row = Row { pass, side, step, piece, place, first, count, window, in_line, after };
+            rows.push(row);
         }
     };
     let later = |s: u32, place| if s == 0 { Place::Input } else { place };
@@ -122,9 +140,7 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
             rows.sort_by_key(|row| row.piece + depth * u64::from(row.step));
         }
         Collective::AllReduce => {
-            for s in 0..size - 1 {
-                step(0, s, later(s, Place::Scratch), 0, count, false);
-            }
+            rows = line(rank, size, count, count.div_ceil(max_piece), max_piece)
         }
         Collective::ReduceScatter => {
             let pass_elements = max_piece * u64::from(settings.slots / 2).max(1);
@@ -152,13 +168,37 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
                 step(0, d, place, 0, count, !reduces && large);
             }
         }
-        Collective::Barrier => {
-            let (place, first, count, window) = (Place::Input, 0, 0, false);
-            rows.extend((0..size - 1).map(|step| {
-                let place = if step == 0 { place } else { Place::Output };
-                Row { pass: 0, step, piece: 0, place, first, count, window }
-            }));
-        }
+        Collective::Barrier => rows = line(rank, size, 0, 1, max_piece),
+    }
+    rows
+}
+
+/// The small way: what a rank sends inwards, then what it sends outwards.
+fn line(rank: u32, size: u32, count: u64, pieces: u64, max_piece: u64) -> Vec<Row> {
+    let last = size - 1;
+    let left = 2 * rank < last;
+    let (inwards, outwards) =
+        if left { (Side::Next, Side::Previous) } else { (Side::Previous, Side::Next) };
+    let is_end = rank == 0 || rank == last;
+    let mut ways = Vec::new();
+    if 2 * rank == last {
+        ways.push((Side::Next, Place::Output, Some(pieces)));
+        ways.push((Side::Previous, Place::Output, Some(pieces)));
+    } else if is_end {
+        ways.push((inwards, Place::Input, None));
+    } else {
+        ways.push((inwards, Place::Scratch, Some(0)));
+        ways.push((outwards, Place::Output, Some(pieces)));
+    }
+    let mut rows = Vec::new();
+    for (side, place, after) in ways {
+        let step = if side == Side::Next { rank } else { last - rank };
+        rows.extend((0..pieces).map(|piece| {
+            let first = piece * max_piece;
+            let (count, after) = (max_piece.min(count - first), after.map(|base| base + piece));
+            let (pass, window, in_line) = (0, false, true);
+            Row { pass, side, step, piece, place, first, count, window, in_line, after }
+        }));
     }
     rows
 }

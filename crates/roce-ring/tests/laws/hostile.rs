@@ -43,8 +43,10 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
                         labels.push(Label { number: number as u16, signature });
                     }
                 }
-                1 => drop(machine.handle_data(lane, immediate, len)),
-                2 => drop(machine.handle_answer(lane, immediate, len, || record)),
+                1 | 2 => {
+                    let side = [Side::Previous, Side::Next][random.random_range(0..2)];
+                    drop(machine.handle_message(side, lane, immediate, len, || record));
+                }
                 3 => drop(machine.handle_sent(ids[random.random_range(0..ids.len())])),
                 _ => {
                     for _ in 0..random.random_range(1..50) {
@@ -74,7 +76,7 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
 #[test]
 fn a_rank_that_calls_something_else_is_found_by_the_signature() {
     let mut machine = summing(4);
-    machine.handle_data(0, slot(0, sum(5).signature()), 4).unwrap();
+    arrive(&mut machine, slot(0, sum(5).signature()), 4).unwrap();
     let expected = sum(4).signature();
     let found = sum(5).signature();
     assert_eq!(breach(&mut machine), Breach::WrongSignature { number: 0, expected, found });
@@ -83,22 +85,24 @@ fn a_rank_that_calls_something_else_is_found_by_the_signature() {
 #[test]
 fn a_rank_that_is_an_operation_ahead_is_found_by_the_number() {
     let mut machine = summing(4);
-    machine.handle_data(0, slot(1, sum(4).signature()), 16).unwrap();
+    arrive(&mut machine, slot(1, sum(4).signature()), 16).unwrap();
     assert_eq!(breach(&mut machine), Breach::WrongNumber { expected: 0, found: 1 });
 }
 
 #[test]
 fn a_message_of_another_length_is_refused() {
     let mut machine = summing(4);
-    machine.handle_data(0, slot(0, sum(4).signature()), 12).unwrap();
+    arrive(&mut machine, slot(0, sum(4).signature()), 12).unwrap();
     assert_eq!(breach(&mut machine), Breach::WrongLength { expected: 16, found: 12 });
 }
 
 #[test]
 fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
-    let mut machine = summing(4);
-    let found = Immediate::Window(Label { number: 0, signature: sum(4).signature() });
-    machine.handle_data(0, found.to_bits(), 16).unwrap();
+    // More than goes the small way: the previous rank sends first.
+    let mut machine = summing(100);
+    let found = Immediate::Window(Label { number: 0, signature: sum(100).signature() });
+    let none = || unreachable!();
+    machine.handle_message(Side::Previous, 0, found.to_bits(), 132, none).unwrap();
     assert_eq!(breach(&mut machine), Breach::WrongKind { found });
 }
 
@@ -106,9 +110,9 @@ fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
 fn data_beyond_the_credit_is_refused() {
     let mut machine = machine();
     for _ in 0..16 {
-        machine.handle_data(0, slot(0, 0), 16).unwrap();
+        arrive(&mut machine, slot(0, 0), 16).unwrap();
     }
-    let breach = fault(machine.handle_data(0, slot(0, 0), 16), Side::Previous);
+    let breach = fault(arrive(&mut machine, slot(0, 0), 16), Side::Next);
     assert_eq!(breach, Breach::BeyondCredit { slots: 16 });
 }
 
@@ -118,19 +122,39 @@ fn a_credit_for_what_was_never_sent_is_refused_and_so_is_one_for_nothing() {
         let mut machine = summing(4);
         assert!(matches!(machine.poll_action(), Ok(Some(Action::Write { .. }))));
         let immediate = Immediate::Credit { consumed }.to_bits();
-        let breach = fault(machine.handle_answer(0, immediate, 0, || unreachable!()), Side::Next);
+        let breach = fault(arrive(&mut machine, immediate, 0), Side::Next);
         assert_eq!(breach, Breach::WrongCredit { consumed, reported: 0, sent: 1 });
     }
 }
 
 #[test]
 fn messages_on_the_wrong_side_are_refused() {
-    let credit = Immediate::Credit { consumed: 1 };
-    let found = fault(machine().handle_data(0, credit.to_bits(), 0), Side::Previous);
-    assert_eq!(found, Breach::WrongKind { found: credit });
-    let data = Immediate::Slot(Label { number: 0, signature: 0 });
-    let found = fault(machine().handle_answer(0, data.to_bits(), 0, || unreachable!()), Side::Next);
-    assert_eq!(found, Breach::WrongKind { found: data });
+    let label = Label { number: 0, signature: 0 };
+    for (side, found, len) in [
+        (Side::Previous, Immediate::Announce(label), 24),
+        (Side::Next, Immediate::Window(label), 16),
+    ] {
+        let mut machine = machine();
+        let outcome = machine.handle_message(side, 0, found.to_bits(), len, || unreachable!());
+        assert_eq!(fault(outcome, side), Breach::WrongKind { found });
+    }
+}
+
+/// A credit that was on its way while an operation ended is older than what is known since.
+#[test]
+fn a_credit_that_tells_nothing_new_any_more_is_taken_once() {
+    let mut machine = machine();
+    for number in 0..2 {
+        machine.start(&sum(1), true).unwrap();
+        drain(&mut machine);
+        arrive(&mut machine, slot(number, sum(1).signature()), 4).unwrap();
+        drain(&mut machine);
+        assert!(machine.is_done());
+    }
+    let credit = Immediate::Credit { consumed: 1 }.to_bits();
+    arrive(&mut machine, credit, 0).unwrap();
+    let breach = fault(arrive(&mut machine, credit, 0), Side::Next);
+    assert_eq!(breach, Breach::WrongCredit { consumed: 1, reported: 1, sent: 2 });
 }
 
 #[test]
@@ -173,7 +197,8 @@ fn a_window_of_another_operation_is_refused() {
 fn the_caller_is_told_what_it_did_wrong() {
     let mut machine = summing(4);
     assert_eq!(machine.start(&sum(4), false), Err(Misuse::Busy));
-    assert_eq!(machine.handle_data(1, 0, 0), Err(Fault::Caller(Misuse::UnknownLane(1))));
+    let nowhere = machine.handle_message(Side::Next, 1, 0, 0, || unreachable!());
+    assert_eq!(nowhere, Err(Fault::Caller(Misuse::UnknownLane(1))));
     assert_eq!(machine.handle_sent(0), Err(Misuse::UnknownId(0)));
     let stray = Operation::broadcast(DataType::U8, 3, 1);
     assert!(matches!(self::machine().start(&stray, false), Err(Misuse::Operation(_))));
@@ -219,7 +244,21 @@ fn announce(
     record: WindowRecord,
 ) -> Result<(), Fault> {
     let label = Label { number: 0, signature: operation.signature() };
-    machine.handle_answer(0, Immediate::Announce(label).to_bits(), 24, || record)
+    machine.handle_message(Side::Next, 0, Immediate::Announce(label).to_bits(), 24, || record)
+}
+
+/// A message from the next rank: in the small way, rank 0 hears from that one alone.
+fn arrive(machine: &mut Machine, immediate: u32, len: u32) -> Result<(), Fault> {
+    machine.handle_message(Side::Next, 0, immediate, len, || unreachable!())
+}
+
+/// Does all that is asked for: everything sent was copied.
+fn drain(machine: &mut Machine) {
+    while let Some(action) = machine.poll_action().unwrap() {
+        if let Action::Write { id, .. } = action {
+            machine.handle_copied(id).unwrap();
+        }
+    }
 }
 
 /// What the machine finds when it comes to the message.

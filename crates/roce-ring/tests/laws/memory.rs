@@ -11,8 +11,9 @@ pub(crate) struct Memory {
     output_len: usize,
     before: Vec<u8>,
     scratch: Vec<u8>,
-    staging: Vec<Vec<u8>>,
-    slot_bytes: usize,
+    /// For the previous rank and for the next one, by lane.
+    staging: [Vec<Vec<u8>>; 2],
+    geometry: Geometry,
 }
 
 /// What memory holds that nobody wrote.
@@ -20,7 +21,7 @@ pub(crate) const UNWRITTEN: u8 = 0xff;
 
 impl Memory {
     pub(crate) fn new(geometry: &Geometry) -> Self {
-        let staging = vec![UNWRITTEN; geometry.staging_bytes() as usize];
+        let staging = |bytes| vec![vec![UNWRITTEN; bytes as usize]; geometry.lanes() as usize];
         Self {
             buffer: Vec::new(),
             input_at: 0,
@@ -28,8 +29,8 @@ impl Memory {
             output_len: 0,
             before: Vec::new(),
             scratch: vec![UNWRITTEN; geometry.scratch_bytes() as usize],
-            staging: vec![staging; geometry.lanes() as usize],
-            slot_bytes: geometry.settings().slot_bytes as usize,
+            staging: [geometry.staging_bytes(), geometry.back_staging_bytes()].map(staging),
+            geometry: *geometry,
         }
     }
 
@@ -72,8 +73,9 @@ impl Memory {
             Place::Input => (&self.buffer, self.input_at),
             Place::Output => (&self.buffer, self.output_at),
             Place::Scratch => (&self.scratch, 0),
-            Place::Slot { lane, index } => {
-                (&self.staging[lane as usize], index as usize * self.slot_bytes)
+            Place::Slot { side, lane, index } => {
+                let at = index as usize * self.geometry.slot_pitch(side) as usize;
+                (&self.staging[side as usize][lane as usize], at)
             }
         };
         &whole[at + span.offset as usize..][..span.len as usize]
@@ -85,8 +87,9 @@ impl Memory {
             Place::Input => panic!("the input is not to be written"),
             Place::Output => (&mut self.buffer[output], 0),
             Place::Scratch => (&mut self.scratch[..], 0),
-            Place::Slot { lane, index } => {
-                (&mut self.staging[lane as usize][..], index as usize * self.slot_bytes)
+            Place::Slot { side, lane, index } => {
+                let at = index as usize * self.geometry.slot_pitch(side) as usize;
+                (&mut self.staging[side as usize][lane as usize][..], at)
             }
         };
         &mut whole[at + span.offset as usize..][..span.len as usize]
@@ -98,7 +101,7 @@ impl Memory {
             Place::Input => (0, 0, self.input_at as u64 + span.offset),
             Place::Output => (0, 0, self.output_at as u64 + span.offset),
             Place::Scratch => (1, 0, span.offset),
-            Place::Slot { lane, index } => (2 + lane, index, span.offset),
+            Place::Slot { side, lane, index } => (2 + 2 * lane + side as u32, index, span.offset),
         };
         let ((a0, a1, at_a), (b0, b1, at_b)) = (range(a), range(b));
         (a0, a1) == (b0, b1) && at_a < at_b + b.len && at_b < at_a + a.len

@@ -1,15 +1,16 @@
 //! What a rank asks for stays within what its queues hold, and it asks for nothing in vain.
 
 use roce_ring::{
-    Action, DataType, Geometry, Immediate, Label, Machine, Misuse, Operation, ReduceOp, Settings,
-    Work,
+    Action, DataType, Fault, Geometry, Immediate, Label, Machine, Misuse, Operation, ReduceOp,
+    Settings, Side, Work,
 };
 
 /// A neighbour's credit may be here long before the completion of what it is for.
 #[test]
 fn sends_that_are_not_completed_never_overflow_the_send_queue() {
     let (mut machine, label) = summing();
-    let most = machine.geometry().sends_to_next();
+    // All data there is room for: credits and windows have room of their own.
+    let most = 2 * machine.geometry().slots();
     let (mut sent, mut first) = (0, None);
     for _ in 0..100 {
         while let Some(action) = machine.poll_action().unwrap() {
@@ -21,16 +22,14 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
         // Everything arrives and is reported, and nothing is completed.
         if sent < most {
             let credit = Immediate::Credit { consumed: sent };
-            machine.handle_answer(0, credit.to_bits(), 0, || unreachable!()).unwrap();
-            machine.handle_data(0, Immediate::Slot(label).to_bits(), 8).unwrap();
+            arrive(&mut machine, Side::Next, credit, 0).unwrap();
+            arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
         }
     }
     assert_eq!(sent, most);
     // What the next one passes on.
-    machine.handle_data(0, Immediate::Slot(label).to_bits(), 8).unwrap();
-    machine
-        .handle_answer(0, Immediate::Credit { consumed: sent }.to_bits(), 0, || unreachable!())
-        .unwrap();
+    arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
+    arrive(&mut machine, Side::Next, Immediate::Credit { consumed: sent }, 0).unwrap();
     assert_eq!(writes(&mut machine), 0);
     machine.handle_sent(first.unwrap()).unwrap();
     assert_eq!(writes(&mut machine), 1);
@@ -39,12 +38,12 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
 #[test]
 fn answers_that_are_not_completed_never_overflow_the_send_queue() {
     let (mut machine, label) = summing();
-    let most = machine.geometry().sends_to_previous();
+    let most = machine.geometry().slots() + 2;
     let (mut answers, mut first) = (0, None);
     for _ in 0..100 {
         // The previous rank sends when it has credit, as if every answer had reached it.
-        let data = Immediate::Slot(label).to_bits();
-        if machine.handle_data(0, data, 8).is_err() {
+        let data = Immediate::Slot(label);
+        if arrive(&mut machine, Side::Previous, data, 8).is_err() {
             break;
         }
         while let Some(action) = machine.poll_action().unwrap() {
@@ -55,7 +54,7 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
         }
         if answers == most {
             // One more message is taken in, and its credit waits for a place.
-            machine.handle_data(0, data, 8).unwrap();
+            arrive(&mut machine, Side::Previous, data, 8).unwrap();
             assert_eq!(credits(&mut machine), 0);
             machine.handle_sent(first.unwrap()).unwrap();
             assert_eq!(credits(&mut machine), 1);
@@ -70,7 +69,7 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
 fn what_was_copied_keeps_no_operation_from_its_end() {
     let mut machine = Machine::new(Geometry::new(0, 2, Settings::default()).unwrap());
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
-    let most = u64::from(machine.geometry().sends_to_next());
+    let most = u64::from(2 * machine.geometry().slots());
     let mut last = 0;
     for number in 0..=most {
         machine.start(&sum, true).unwrap();
@@ -84,17 +83,9 @@ fn what_was_copied_keeps_no_operation_from_its_end() {
         machine.handle_copied(id).unwrap();
         last = id;
         let label = Label { number: number as u16, signature: sum.signature() };
-        machine.handle_data(0, Immediate::Slot(label).to_bits(), 4).unwrap();
-        while let Some(action) = machine.poll_action().unwrap() {
-            if let Action::Credit { id, .. } = action {
-                machine.handle_sent(id).unwrap();
-            }
-        }
-        assert!(machine.is_done(), "operation {number}");
-        let consumed = number as u32 + 1;
-        let credit = Immediate::Credit { consumed }.to_bits();
-        machine.handle_answer(0, credit, 0, || unreachable!()).unwrap();
+        arrive(&mut machine, Side::Next, Immediate::Slot(label), 4).unwrap();
         while machine.poll_action().unwrap().is_some() {}
+        assert!(machine.is_done(), "operation {number}");
     }
     panic!("the send queue never filled");
 }
@@ -124,6 +115,10 @@ fn summing() -> (Machine, Label) {
     (machine, Label { number: 0, signature: sum.signature() })
 }
 
+fn arrive(machine: &mut Machine, side: Side, immediate: Immediate, len: u32) -> Result<(), Fault> {
+    machine.handle_message(side, 0, immediate.to_bits(), len, || unreachable!())
+}
+
 fn writes(machine: &mut Machine) -> usize {
     count(machine, |action| matches!(action, Action::Write { .. }))
 }
@@ -134,4 +129,30 @@ fn credits(machine: &mut Machine) -> usize {
 
 fn count(machine: &mut Machine, what: impl Fn(&Action) -> bool) -> usize {
     std::iter::from_fn(|| machine.poll_action().unwrap()).filter(what).count()
+}
+
+/// Every operation tells that the ones before are consumed, as long as they are short.
+#[test]
+fn sums_of_one_element_need_no_credit() {
+    for (rank, sides) in
+        [(0, vec![Side::Next]), (1, vec![Side::Previous, Side::Next]), (2, vec![Side::Previous])]
+    {
+        let mut machine = Machine::new(Geometry::new(rank, 3, Settings::default()).unwrap());
+        let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
+        for number in 0..100 {
+            machine.start(&sum, false).unwrap();
+            let label = Label { number, signature: sum.signature() };
+            for side in &sides {
+                arrive(&mut machine, *side, Immediate::Slot(label), 4).unwrap();
+            }
+            while let Some(action) = machine.poll_action().unwrap() {
+                match action {
+                    Action::Write { id, .. } => machine.handle_sent(id).unwrap(),
+                    Action::Credit { .. } => panic!("a credit in operation {number}"),
+                    _ => {}
+                }
+            }
+            assert!(machine.is_done(), "rank {rank}, operation {number}");
+        }
+    }
 }

@@ -2,14 +2,14 @@
 
 use rand::Rng;
 use roce_ring::{
-    DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Span, Target, Then,
+    DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Side, Span, Target, Then,
 };
 
 use crate::repeat::for_each_case;
 use crate::scenario;
 
 #[test]
-fn the_nth_send_of_a_rank_is_the_nth_receive_of_the_next() {
+fn the_nth_send_to_a_side_is_the_nth_receive_from_the_other() {
     for_each_case(300, |random| {
         let (size, settings) = (scenario::size(random), scenario::settings(random));
         let data_type = DataType::ALL[random.random_range(0..10)];
@@ -19,18 +19,29 @@ fn the_nth_send_of_a_rank_is_the_nth_receive_of_the_next() {
             let there = Geometry::new(here.next(), size, settings).unwrap();
             let plan = Plan::new(&operation, &here).unwrap();
             let next = Plan::new(&operation, &there).unwrap();
-            let sends: Vec<_> = plan
-                .sends()
-                .map(|send| (send.index, send.step, send.piece, send.lane, send.from.len, send.to))
-                .collect();
-            let receives: Vec<_> =
-                next.receives().map(|r| (r.index, r.step, r.piece, r.lane, r.len, r.to)).collect();
-            assert_eq!(sends, receives, "{operation:?}, rank {rank} of {size}, {settings:?}");
+            for (from, to, side) in [(&plan, &next, Side::Next), (&next, &plan, Side::Previous)] {
+                let sends: Vec<_> = from
+                    .sends()
+                    .filter(|send| send.side == side)
+                    .map(|send| (send.step, send.piece, send.lane, send.from.len, send.to))
+                    .collect();
+                let receives: Vec<_> = to
+                    .receives()
+                    .filter(|receive| receive.side == side.opposite())
+                    .map(|r| (r.step, r.piece, r.lane, r.len, r.to))
+                    .collect();
+                assert_eq!(sends, receives, "{operation:?}, rank {rank} of {size}, {settings:?}");
+                let lanes = u64::from(settings.lanes);
+                let in_turn = |(n, send): (u64, &(u32, u64, u32, u64, Target))| {
+                    u64::from(send.2) == n % lanes
+                };
+                assert!((0..).zip(&sends).all(in_turn), "the lanes are used in turn");
+            }
 
             let mut lanes = Vec::new();
-            for (.., lane, _, to) in &receives {
-                if *to != Target::Slot && !lanes.contains(lane) {
-                    lanes.push(*lane);
+            for receive in next.receives() {
+                if receive.to != Target::Slot && !lanes.contains(&receive.lane) {
+                    lanes.push(receive.lane);
                 }
             }
             assert_eq!(lanes, next.window_lanes().collect::<Vec<u32>>());

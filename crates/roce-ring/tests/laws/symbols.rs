@@ -72,25 +72,10 @@ impl Arithmetic for &mut Symbols {
                 }
                 (from, into)
             }
-            Work::Reduce { received, own, into, .. } => {
-                let (received, own) = (bytes(memory, received), bytes(memory, own));
-                let pairs = received.chunks_exact(8).zip(own.chunks_exact(8));
+            Work::Reduce { left, right, into, .. } => {
+                let (left, right) = (bytes(memory, left), bytes(memory, right));
+                let pairs = left.chunks_exact(8).zip(right.chunks_exact(8));
                 (pairs.flat_map(|(left, right)| self.combine(left, right)).collect(), into)
-            }
-            Work::Fold { own, rank, contributions, size, into, .. } => {
-                let mut result = Vec::new();
-                for i in 0..size {
-                    let offset = contributions.offset + u64::from(i) * into.len;
-                    let theirs = Span { offset, len: into.len, ..contributions };
-                    let next = bytes(memory, if i == rank { own } else { theirs });
-                    if i == 0 {
-                        result = next;
-                        continue;
-                    }
-                    let pairs = result.chunks_exact(8).zip(next.chunks_exact(8));
-                    result = pairs.flat_map(|(left, right)| self.combine(left, right)).collect();
-                }
-                (result, into)
             }
         };
         memory.bytes_mut(into).copy_from_slice(&result);

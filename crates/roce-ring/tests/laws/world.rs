@@ -65,10 +65,12 @@ struct Rank {
     memory: Memory,
     /// Per lane, towards the next rank, and towards the previous rank.
     wires: [Vec<Wire>; 2],
-    /// Per lane: whether the slot holds something that was not consumed.
-    full: Vec<Vec<bool>>,
-    /// Per lane: messages that arrived, were consumed.
-    taken: Vec<VecDeque<Option<u32>>>,
+    /// Per neighbour that writes and lane: whether the slot holds something that was not consumed.
+    full: [Vec<Vec<bool>>; 2],
+    /// Per neighbour that writes and lane: data that arrived and was not consumed.
+    taken: [Vec<VecDeque<Option<u32>>>; 2],
+    /// Per neighbour and lane: credits and windows that arrived.
+    answers: [Vec<usize>; 2],
     records: Vec<Option<WindowRecord>>,
     /// Jobs begun, jobs finished.
     begun: usize,
@@ -97,6 +99,11 @@ pub(crate) struct World<'a, A> {
 
 const NEXT: usize = 0;
 const PREVIOUS: usize = 1;
+const SIDES: [Side; 2] = [Side::Next, Side::Previous];
+
+fn index(side: Side) -> usize {
+    if side == Side::Next { NEXT } else { PREVIOUS }
+}
 
 impl<'a, A: Arithmetic> World<'a, A> {
     pub(crate) fn new(size: u32, settings: Settings, jobs: &'a [Job], arithmetic: A) -> Self {
@@ -176,17 +183,17 @@ impl<'a, A: Arithmetic> World<'a, A> {
         };
         let geometry = *rank.machine.geometry();
         let (side, lane, message) = match action {
-            Action::Write { lane, id, from, to, immediate, .. } => {
+            Action::Write { side, lane, id, from, to, immediate, .. } => {
                 let posted = rank.memory.bytes(from).to_vec();
                 let copied = from.len <= 64 && id % 3 > 0;
                 if copied {
                     rank.machine.handle_copied(id).unwrap();
                 }
                 let kind = Kind::Data { from, to, posted, copied };
-                (NEXT, lane as usize, Message { id, immediate, kind })
+                (index(side), lane as usize, Message { id, immediate, kind })
             }
-            Action::Credit { lane, id, immediate } => {
-                (PREVIOUS, lane as usize, Message { id, immediate, kind: Kind::Credit })
+            Action::Credit { side, lane, id, immediate } => {
+                (index(side), lane as usize, Message { id, immediate, kind: Kind::Credit })
             }
             Action::Announce { lane, id, immediate, length } => {
                 let (_, output) =
@@ -215,10 +222,9 @@ impl<'a, A: Arithmetic> World<'a, A> {
         let wire = &mut rank.wires[side][lane];
         wire.sent.push_back(message.clone());
         let depth = wire.sent.len() + wire.arrived.len();
-        let most = [geometry.sends_to_next(), geometry.sends_to_previous()][side];
-        assert!(depth <= most as usize, "the send queue overflows");
+        assert!(depth <= geometry.sends() as usize, "the send queue overflows");
         if let Kind::Data { from, to, .. } = message.kind {
-            self.place_first_packet(number, lane, from.len, to);
+            self.place_first_packet(number, side, lane, from.len, to);
         }
         self.list(number, Event::Act);
         self.list(number, Event::Arrive { side, lane });
@@ -226,13 +232,21 @@ impl<'a, A: Arithmetic> World<'a, A> {
     }
 
     /// The first bytes of a write may arrive at once, long before its last.
-    fn place_first_packet(&mut self, sender: usize, lane: usize, len: u64, to: Remote) {
-        let receiver = (sender + 1) % self.ranks.len();
+    fn place_first_packet(
+        &mut self,
+        sender: usize,
+        side: usize,
+        lane: usize,
+        len: u64,
+        to: Remote,
+    ) {
+        let receiver = self.neighbour(sender, side);
         let rank = &mut self.ranks[receiver];
         let span = match to {
             Remote::Slot { index, .. } => {
-                assert!(!rank.full[lane][index as usize], "slot {index} is not consumed");
-                Span::new(Place::Slot { lane: lane as u32, index }, 0, len)
+                assert!(!rank.full[1 - side][lane][index as usize], "slot {index} is not consumed");
+                let writer = SIDES[1 - side];
+                Span::new(Place::Slot { side: writer, lane: lane as u32, index }, 0, len)
             }
             Remote::Window { offset, .. } => {
                 assert!(!rank.machine.is_done(), "nobody expects it there");
@@ -243,8 +257,9 @@ impl<'a, A: Arithmetic> World<'a, A> {
     }
 
     fn arrive(&mut self, sender: usize, side: usize, lane: usize) -> Result<(), Violation> {
-        let size = self.ranks.len();
-        let receiver = if side == NEXT { (sender + 1) % size } else { (sender + size - 1) % size };
+        let receiver = self.neighbour(sender, side);
+        // As the receiver sees it.
+        let (from_side, writer) = (1 - side, SIDES[1 - side]);
         let wire = &mut self.ranks[sender].wires[side][lane];
         let message = wire.sent.pop_front().unwrap();
         wire.armed = wire.armed.checked_sub(1).expect("a receive is armed");
@@ -264,29 +279,35 @@ impl<'a, A: Arithmetic> World<'a, A> {
                 let rank = &mut self.ranks[receiver];
                 let (place, offset) = match to {
                     Remote::Slot { index, offset } => {
-                        let full = &mut rank.full[lane][index as usize];
+                        let full = &mut rank.full[from_side][lane][index as usize];
                         assert!(!std::mem::replace(full, true), "slot {index} is not consumed");
-                        let slot_bytes = rank.machine.geometry().settings().slot_bytes;
-                        assert_eq!(offset, u64::from(index * slot_bytes));
-                        rank.taken[lane].push_back(Some(index));
-                        (Place::Slot { lane: lane as u32, index }, 0)
+                        let pitch = rank.machine.geometry().slot_pitch(writer);
+                        assert_eq!(offset, u64::from(index) * pitch);
+                        rank.taken[from_side][lane].push_back(Some(index));
+                        (Place::Slot { side: writer, lane: lane as u32, index }, 0)
                     }
                     Remote::Window { address: found, key, offset } => {
                         assert_eq!(found, address(receiver) + offset);
                         assert_eq!(key as usize, rank.begun, "the window is of another operation");
                         assert!(!rank.machine.is_done());
-                        rank.taken[lane].push_back(None);
+                        assert_eq!(writer, Side::Previous);
+                        rank.taken[from_side][lane].push_back(None);
                         (Place::Output, offset)
                     }
                 };
                 let len = bytes.len() as u32;
                 rank.memory.bytes_mut(Span::new(place, offset, len.into())).copy_from_slice(&bytes);
-                rank.machine.handle_data(lane as u32, message.immediate, len)
+                self.hand_in(receiver, writer, lane, message.immediate, len)
             }
-            Kind::Credit => self.answer(receiver, lane, message.immediate, 0),
+            Kind::Credit => {
+                self.ranks[receiver].answers[from_side][lane] += 1;
+                self.hand_in(receiver, writer, lane, message.immediate, 0)
+            }
             Kind::Window(record) => {
                 self.ranks[receiver].records[lane] = Some(record);
-                self.answer(receiver, lane, message.immediate, WindowRecord::LEN as u32)
+                self.ranks[receiver].answers[from_side][lane] += 1;
+                let len = WindowRecord::LEN as u32;
+                self.hand_in(receiver, writer, lane, message.immediate, len)
             }
         };
         outcome.map_err(|fault| match fault {
@@ -295,41 +316,40 @@ impl<'a, A: Arithmetic> World<'a, A> {
         })
     }
 
-    fn answer(
+    fn hand_in(
         &mut self,
         rank: usize,
+        side: Side,
         lane: usize,
         immediate: u32,
         len: u32,
     ) -> Result<(), roce_ring::Fault> {
         let Rank { machine, records, .. } = &mut self.ranks[rank];
-        machine.handle_answer(lane as u32, immediate, len, || records[lane].take().unwrap())
+        let record = || records[lane].take().unwrap();
+        machine.handle_message(side, lane as u32, immediate, len, record)
+    }
+
+    fn neighbour(&self, rank: usize, side: usize) -> usize {
+        let size = self.ranks.len();
+        if side == NEXT { (rank + 1) % size } else { (rank + size - 1) % size }
     }
 
     /// The receives are counted at the wire that they belong to: the neighbour's.
     fn rearm(&mut self, number: usize, side: Side, lane: usize) {
-        let size = self.ranks.len();
-        let geometry = *self.ranks[number].machine.geometry();
-        let (wire, most) = match side {
-            Side::Previous => {
-                let taken = self.ranks[number].taken[lane].pop_front().unwrap();
-                if let Some(index) = taken {
-                    let rank = &mut self.ranks[number];
-                    rank.full[lane][index as usize] = false;
-                    let slot = Place::Slot { lane: lane as u32, index };
-                    let len = geometry.settings().slot_bytes.into();
-                    rank.memory.bytes_mut(Span::new(slot, 0, len)).fill(UNWRITTEN);
-                }
-                let sender = &mut self.ranks[(number + size - 1) % size];
-                (&mut sender.wires[NEXT][lane], geometry.receives_at_previous())
-            }
-            Side::Next => {
-                let sender = &mut self.ranks[(number + 1) % size];
-                (&mut sender.wires[PREVIOUS][lane], geometry.receives_at_next())
-            }
-        };
+        let rank = &mut self.ranks[number];
+        let (geometry, at) = (*rank.machine.geometry(), index(side));
+        // Those of credits and windows are armed first: nothing waits for its turn there.
+        if rank.answers[at][lane] > 0 {
+            rank.answers[at][lane] -= 1;
+        } else if let Some(index) = rank.taken[at][lane].pop_front().unwrap() {
+            rank.full[at][lane][index as usize] = false;
+            let slot = Place::Slot { side, lane: lane as u32, index };
+            rank.memory.bytes_mut(Span::new(slot, 0, geometry.slot_pitch(side))).fill(UNWRITTEN);
+        }
+        let sender = self.neighbour(number, at);
+        let wire = &mut self.ranks[sender].wires[1 - at][lane];
         wire.armed += 1;
-        assert!(wire.armed <= most, "more receives than the queue holds");
+        assert!(wire.armed <= geometry.receives(), "more receives than the queue holds");
     }
 
     fn list(&mut self, rank: usize, event: Event) {
@@ -352,13 +372,16 @@ impl<'a, A: Arithmetic> World<'a, A> {
 impl Rank {
     fn new(geometry: Geometry) -> Self {
         let lanes = geometry.lanes() as usize;
-        let wires = |armed| (0..lanes).map(|_| Wire { armed, ..Wire::default() }).collect();
+        let armed = geometry.receives();
+        let wires = || (0..lanes).map(|_| Wire { armed, ..Wire::default() }).collect();
+        let full = || vec![vec![false; geometry.slots() as usize]; lanes];
         Self {
             machine: Machine::new(geometry),
             memory: Memory::new(&geometry),
-            wires: [wires(geometry.receives_at_previous()), wires(geometry.receives_at_next())],
-            full: vec![vec![false; geometry.slots() as usize]; lanes],
-            taken: vec![VecDeque::new(); lanes],
+            wires: [wires(), wires()],
+            full: [full(), full()],
+            taken: [vec![VecDeque::new(); lanes], vec![VecDeque::new(); lanes]],
+            answers: [vec![0; lanes], vec![0; lanes]],
             records: vec![None; lanes],
             begun: 0,
             results: Vec::new(),
@@ -367,10 +390,8 @@ impl Rank {
 
     /// No computation overwrites what a send has not completed.
     fn check_unsent(&self, compute: &Compute) {
-        let into = match compute.work {
-            Work::Copy { into, .. } | Work::Reduce { into, .. } | Work::Fold { into, .. } => into,
-        };
-        for wire in &self.wires[NEXT] {
+        let (Work::Copy { into, .. } | Work::Reduce { into, .. }) = compute.work;
+        for wire in self.wires.iter().flatten() {
             for message in wire.sent.iter().chain(&wire.arrived) {
                 if let Kind::Data { from, copied: false, .. } = message.kind {
                     assert!(!self.memory.overlap(from, into), "{into:?} overwrites {from:?}");

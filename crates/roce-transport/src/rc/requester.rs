@@ -85,7 +85,8 @@ impl Sender {
             }
         };
         let goes_on = cx.is_alone && matches!(result, Ok(true));
-        if train.packets() > 1 && !(goes_on && self.unasked < self.most_in_flight() / ASKED) {
+        let may_wait = (goes_on && self.unasked < self.most_in_flight() / ASKED) || self.is_lazy_so_far();
+        if train.packets() > 1 && !may_wait {
             train.request_ack();
             self.unasked = 0;
         }
@@ -193,6 +194,24 @@ impl Sender {
             || self.recovery.wants_answer(in_flight)
     }
 
+    /// Does nobody wait for the acknowledgement of this request, and nothing run short without it?
+    fn may_be_lazy(&self, entry: &SendEntry, common: &Common) -> bool {
+        let unasked = self.unasked + 1;
+        // Asked in the middle, the peer has answered before there is nothing left.
+        entry.work.lazy
+            && !entry.work.signaled
+            && !common.init.signal_all
+            && unasked < common.init.capacities.max_send_wr / 2
+            && (!entry.work.operation.takes_receive()
+                || self.credit.left(self.next == entry.first).is_none_or(|left| unasked < left))
+    }
+
+    /// Did the packet sent last end a request whose acknowledgement nobody waits for?
+    fn is_lazy_so_far(&self) -> bool {
+        let last = self.cursor.checked_sub(1).and_then(|number| self.queue.get(number));
+        last.is_some_and(|it| it.work.lazy && it.end() == self.next)
+    }
+
     /// The next packet of a SEND or WRITE.
     pub(super) fn write_data<M: Memory>(
         &self,
@@ -221,7 +240,7 @@ impl Sender {
         gather.copy(memory, common.init.pd, self.cursor, &work.data, offset, payload)?;
 
         let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
-        bth.ack_request = is_last || self.must_ask();
+        bth.ack_request = self.must_ask() || (is_last && !self.may_be_lazy(entry, common));
         let asks_for_ack = bth.ack_request;
         if is_first || is_last {
             bth.solicited_event = is_last && work.solicited && work.operation.takes_receive();

@@ -85,6 +85,13 @@ impl Credit {
         });
     }
 
+    /// Receives left behind the message under way, or, where it `begins` now, behind that one;
+    /// `None` as long as the peer does not count.
+    pub(crate) fn left(&self, begins: bool) -> Option<u32> {
+        let begun = Psn::wrapping(self.begun.wrapping_add(u32::from(begins)));
+        Some(u32::try_from(self.limit?.distance_from(begun)).unwrap_or(0))
+    }
+
     /// Is there a receive for the message that would be begun next?
     pub(crate) fn has_room(&self) -> bool {
         let this = Psn::wrapping(self.begun.wrapping_add(1));

@@ -40,7 +40,8 @@ impl<'a> Message<'a> {
             let address = self.piece.address + offset as u64;
             Data::Gather([Sge { address, ..self.piece }].into())
         };
-        SendWork { work_id, operation, data, signaled, solicited: false, fence: false }
+        let (solicited, fence, lazy) = (false, false, false);
+        SendWork { work_id, operation, data, signaled, solicited, fence, lazy }
     }
 
     fn bytes(&self, offset: usize) -> Data {

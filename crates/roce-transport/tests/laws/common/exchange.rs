@@ -320,6 +320,7 @@ pub(crate) fn work(operation: SendOperation) -> SendWork {
         signaled: true,
         solicited: false,
         fence: false,
+        lazy: false,
     }
 }
 
