@@ -14,6 +14,7 @@ mod duplicates;
 mod garbage;
 mod harness;
 mod hostile;
+mod lazy;
 mod long;
 mod misfortune;
 mod model;

@@ -147,7 +147,8 @@ impl Exchange {
         self.from.post_send(world, self.send_work(i));
     }
 
-    fn send_work(&self, i: usize) -> SendWork {
+    /// The request for message `i`.
+    pub(crate) fn send_work(&self, i: usize) -> SendWork {
         let offset = if self.kind.is_atomic() { 0 } else { i * self.len };
         let remote =
             RemoteSpan { address: self.remote.address + offset as u64, key: self.remote.key };

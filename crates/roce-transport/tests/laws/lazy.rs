@@ -1,0 +1,101 @@
+//! Requests whose acknowledgement nobody waits for: the peer is asked seldom, and in time.
+
+use std::time::Duration;
+
+use roce_sim::{Fate, Misfortune};
+use roce_transport::{Capacities, SendWork};
+
+use crate::common::connection::{End, Options, RECV_CQ, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::world::World;
+
+/// Longer than a round trip of the world, shorter than any timer.
+const PACE: Duration = Duration::from_micros(50);
+
+fn pair(max_send_wr: u32) -> (World, [End; 2]) {
+    let mut world = World::pair();
+    world.nodes[0].keep_sent = true;
+    let capacities = Capacities { max_send_wr, ..Options::DEFAULT.capacities };
+    let ends = connect(&mut world, [0, 1], Options { capacities, ..Options::DEFAULT });
+    (world, ends)
+}
+
+fn lazy(exchange: &Exchange, i: usize) -> SendWork {
+    SendWork { signaled: false, lazy: true, ..exchange.send_work(i) }
+}
+
+fn asked(world: &World) -> usize {
+    world.nodes[0].sent.iter().filter(|it| it.headers().bth.ack_request).count()
+}
+
+fn received(world: &World, ends: [End; 2]) -> usize {
+    let all = world.nodes[1].completions.iter();
+    all.filter(|(cq, it)| *cq == RECV_CQ && it.qpn == ends[1].qpn).count()
+}
+
+#[test]
+fn few_are_asked_for_none_waits_and_the_send_queue_never_fills() {
+    for depth in [4, 16, 256] {
+        let (mut world, ends) = pair(depth);
+        let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 200);
+        exchange.post_receives(&mut world);
+        for i in 0..200 {
+            // Refused if the queue were full.
+            ends[0].post_send(&mut world, lazy(&exchange, i));
+            assert_eq!(world.nodes[0].sent.len(), i + 1, "it leaves at once\n{}", world.report());
+            world.run_for(Duration::from_micros(2));
+        }
+        world.settle();
+        assert_eq!(received(&world, ends), 200);
+        let most = 2 * 200 / depth as usize + 20;
+        assert!(asked(&world) <= most, "{} of 200, depth {depth}", asked(&world));
+        assert_eq!(world.counter(1, "send_rnr_err"), 0);
+    }
+}
+
+#[test]
+fn a_peer_is_asked_before_its_receives_run_out() {
+    for receives in [2, 3, 4, 8, 12] {
+        let (mut world, ends) = pair(256);
+        let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 100);
+        (0..receives).for_each(|i| exchange.post_receive(&mut world, i));
+        // The first answer tells how many there are.
+        ends[0].post_send(&mut world, exchange.send_work(0));
+        world.run_for(PACE);
+        for i in 1..100 {
+            if i + receives - 1 < 100 {
+                exchange.post_receive(&mut world, i + receives - 1);
+            }
+            let before = world.nodes[0].sent.len();
+            ends[0].post_send(&mut world, lazy(&exchange, i));
+            assert_eq!(world.nodes[0].sent.len(), before + 1, "message {i} of {receives} waits");
+            world.run_for(PACE);
+            assert_eq!(received(&world, ends), i + 1, "{}", world.report());
+        }
+        assert_eq!(ends[0].counter(&world, "tail_probe"), 0, "{}", world.report());
+    }
+}
+
+#[test]
+fn what_is_lost_is_found_though_nobody_waits_and_nothing_follows() {
+    let (mut world, ends) = pair(256);
+    let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 2);
+    exchange.post_receives(&mut world);
+    world.set_misfortune(0, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    for i in 0..2 {
+        ends[0].post_send(&mut world, lazy(&exchange, i));
+        world.run_for(Duration::from_micros(2));
+    }
+    world.settle();
+    assert_eq!(received(&world, ends), 2, "{}", world.report());
+}
+
+#[test]
+fn a_request_that_reports_its_success_is_never_lazy() {
+    let (mut world, ends) = pair(256);
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
+    ends[0].post_send(&mut world, SendWork { lazy: true, ..exchange.send_work(0) });
+    world.run_for(PACE);
+    exchange.check(&world);
+    assert_eq!(asked(&world), 1);
+}
