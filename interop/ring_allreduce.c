@@ -44,40 +44,49 @@ static void post(struct lane *lane, struct link *link, const void *from, uint32_
 	link->unfinished++;
 }
 
-/* Tells the previous rank how many of its messages are consumed, when that is worth a message. */
-static bool give_credit(struct lane *lane)
+/* Tells a neighbour how many of its messages are consumed, when that is worth a message. */
+static bool give_credit(struct lane *lane, struct link *link)
 {
-	unsigned worth = options.slots / 4 ? options.slots / 4 : 1;
-	if (lane->consumed - lane->reported < worth || lane->prev.unfinished == send_depth())
+	if (link->consumed - link->reported <= options.slots / 4 || link->unfinished == send_depth())
 		return false;
-	lane->reported = lane->consumed;
-	post(lane, &lane->prev, NULL, 0, 0, 0, 0, CREDIT, lane->consumed & COUNT_MASK);
+	link->reported = link->consumed;
+	post(lane, link, NULL, 0, 0, 0, 0, CREDIT, link->consumed & COUNT_MASK);
 	return true;
 }
 
-/* A message of the previous rank: it is looked at when its turn comes. */
-static void note_data(struct lane *lane, uint32_t immediate, uint32_t len)
+static void at_least(uint32_t *count, uint32_t known)
 {
-	if (immediate >> 30 > DATA_WINDOW || lane->arrived - lane->consumed == options.slots)
-		blame(prev_rank, "it sent more than it has credit for, or the wrong kind of message");
-	lane->arrivals[lane->arrived++ % options.slots] = (struct message){ immediate, len };
+	if ((int32_t)(known - *count) > 0)
+		*count = known;
 }
 
-/* A message of the next rank: credit, or where its output lies. Its receive is armed again by now, so
- * that what this allows may be sent. */
-static void note_control(struct lane *lane, uint32_t immediate, uint32_t len)
+/* Data: it is looked at when its turn comes. */
+static void note_data(struct link *link, uint32_t immediate, uint32_t len)
 {
-	uint32_t consumed = (immediate - lane->credited) & COUNT_MASK;
+	/* The neighbour may have finished the operation that is under way here. */
+	uint32_t known = link->reported;
+	at_least(&known, link->consumed_before);
+	if (link->arrived - known == options.slots)
+		blame(link->neighbour, "it sent more than it has credit for");
+	link->arrivals[link->arrived++ % options.slots] = (struct message){ immediate, len };
+}
+
+/* Credit, or where the next rank's output lies. Its receive is armed again by now, so that what this
+ * allows may be sent. A credit may be older than what we know by now. */
+static void note_control(struct lane *lane, struct link *link, uint32_t immediate, uint32_t len)
+{
+	uint32_t unsaid = (link->sent - immediate) & COUNT_MASK;
 	const struct record *record = (struct record *)records.at + (lane - lanes);
-	if (immediate >> 30 == WINDOW && len == sizeof *record) {
+	if (immediate >> 30 == WINDOW && link == &lane->next && len == sizeof *record) {
 		lane->windows++;
 		lane->window_tag = immediate & COUNT_MASK;
 		lane->window = (struct record){ be64toh(record->address), be64toh(record->length),
 						be32toh(record->key), 0 };
-	} else if (immediate >> 30 == CREDIT && consumed && consumed <= lane->sent - lane->credited) {
-		lane->credited += consumed;
+	} else if (immediate >> 30 == CREDIT && len == 0 && unsaid < link->sent - link->said) {
+		link->said = link->sent - unsaid;
+		at_least(&link->credited, link->said);
 	} else {
-		blame(next_rank, "it sent a credit or a window that cannot be");
+		blame(link->neighbour, "it sent a credit or a window that cannot be");
 	}
 }
 
@@ -101,10 +110,11 @@ static bool take_completions(void)
 			continue;
 		}
 		arm(lane, link);
-		if (link == &lane->prev)
-			note_data(lane, ntohl(done[i].imm_data), done[i].byte_len);
+		uint32_t immediate = ntohl(done[i].imm_data);
+		if (immediate >> 30 == DATA_SLOT || (immediate >> 30 == DATA_WINDOW && link == &lane->prev))
+			note_data(link, immediate, done[i].byte_len);
 		else
-			note_control(lane, ntohl(done[i].imm_data), done[i].byte_len);
+			note_control(lane, link, immediate, done[i].byte_len);
 	}
 	return count > 0;
 }
@@ -130,8 +140,10 @@ static void sleep_until_completion(void)
  * Step s of 2 (size - 1): send chunk (rank - s), receive chunk (rank - s - 1), modulo size. In the
  * first half what is received is reduced with our input; in the second half it is final and arrives
  * in our output by itself. Piece p of step s belongs to wave p + depth s: messages go by wave, and by
- * step within a wave, so that what was just reduced is sent on while it is warm. Short vectors travel whole instead, size - 1 steps, and every rank reduces
- * all of them in the order of the ranks. A barrier is such a vector of one element without bytes.
+ * step within a wave, so that what was just reduced is sent on while it is warm.
+ *
+ * Short vectors travel whole instead, from both ends of the line of ranks to its middle, where the sum
+ * is finished, and the result goes back outwards. A barrier is such a vector without bytes.
  */
 
 enum collective { ALL_REDUCE = 0, BARRIER = 5 }; /* their codes in the protocol */
@@ -142,7 +154,7 @@ struct operation {
 	uint64_t count;
 	size_t element; /* bytes */
 	bool is_small;
-	struct buffer input, output, scratch; /* scratch: a vector of each rank, if small */
+	struct buffer input, output, scratch; /* scratch: two vectors, if small */
 	unsigned steps;
 	uint64_t depth, waves; /* by how many waves a step is behind the one before; all of them */
 	uint32_t tag; /* number and signature, as immediates carry them */
@@ -176,14 +188,13 @@ static uint64_t piece_elements(const struct operation *it)
 	return it->element ? bytes / it->element : 1;
 }
 
-/* Whole vectors go one step after the other. Otherwise a step is behind by enough that all slots are
- * in use before a message waits for another. */
+/* A step is behind the one before by enough that all slots are in use before a message waits for
+ * another. */
 static void lay_out_waves(struct operation *it)
 {
-	uint64_t most = piece_elements(it), steps = it->steps, slots = options.lanes * options.slots;
-	uint64_t longest = it->is_small ? it->count : (it->count + ranks - 1) / ranks;
-	uint64_t pieces = (longest + most - 1) / most;
-	it->depth = it->is_small || !steps ? pieces : (slots + steps - 1) / steps;
+	uint64_t most = piece_elements(it), steps = it->steps, all = options.lanes * options.slots;
+	uint64_t pieces = ((it->count + ranks - 1) / ranks + most - 1) / most;
+	it->depth = steps ? (all + steps - 1) / steps : pieces;
 	if (it->depth > pieces)
 		it->depth = pieces;
 	it->waves = steps ? it->depth * (steps - 1) + pieces : 0;
@@ -201,11 +212,9 @@ static bool piece_at(const struct operation *it, struct cursor *cursor, struct p
 		}
 		uint64_t done = (cursor->wave - it->depth * cursor->step) * most;
 		uint64_t chunk = ((uint64_t)self + 2 * size - cursor->step - cursor->shift) % size;
-		uint64_t rest = it->count % size, start = 0, len = it->count;
-		if (!it->is_small) { /* the first chunks are one longer */
-			start = chunk * (it->count / size) + (chunk < rest ? chunk : rest);
-			len = it->count / size + (chunk < rest);
-		}
+		uint64_t rest = it->count % size; /* the first chunks are one longer */
+		uint64_t start = chunk * (it->count / size) + (chunk < rest ? chunk : rest);
+		uint64_t len = it->count / size + (chunk < rest);
 		if (done < len) {
 			uint64_t left = len - done;
 			*piece = (struct piece){ (unsigned)chunk, start + done, left < most ? left : most };
@@ -223,14 +232,33 @@ static void pass(struct cursor *cursor)
 	cursor->index++;
 }
 
-static uint8_t *contribution(const struct operation *it, unsigned rank)
-{
-	return it->scratch.at + rank * it->count * it->element;
-}
-
 static bool gathers(const struct operation *it, const struct cursor *cursor)
 {
-	return !it->is_small && cursor->step >= it->steps / 2;
+	return cursor->step >= it->steps / 2;
+}
+
+static bool may_send(const struct link *link)
+{
+	return link->sent - link->credited < options.slots && link->unfinished < send_depth();
+}
+
+static void post_to_slot(struct lane *lane, struct link *link, const void *from, uint32_t len,
+			 uint32_t local_key, uint32_t tag)
+{
+	uint64_t slot = link->far_slots + link->sent++ % options.slots * link->far_pitch;
+	post(lane, link, from, len, local_key, slot, link->far_key, DATA_SLOT, tag);
+}
+
+/* The next message of a link, if it has arrived and is of this kind and length; where its slot is. */
+static const uint8_t *next_data(const struct operation *it, struct link *link, enum kind kind, uint64_t len)
+{
+	uint64_t slot = link->consumed % options.slots;
+	if (link->consumed == link->arrived)
+		return NULL;
+	if (link->arrivals[slot].immediate != ((uint32_t)kind << 30 | it->tag) ||
+	    link->arrivals[slot].len != len)
+		blame(link->neighbour, "it does another operation than we do");
+	return link->slots + slot * link->pitch;
 }
 
 /* Sends the next message, if all that it needs is there. */
@@ -245,26 +273,21 @@ static bool send_one(struct operation *it, struct cursor *at, const struct curso
 			(received->wave == wave && received->step >= at->step);
 	struct lane *lane = &lanes[at->index % options.lanes];
 	bool to_window = gathers(it, at), has_window = lane->windows > lane->windows_used;
-	if (!is_there || lane->sent - lane->credited == options.slots ||
-	    lane->next.unfinished == send_depth() || (to_window && !has_window))
+	if (!is_there || !may_send(&lane->next) || (to_window && !has_window))
 		return false;
 	uint64_t offset = piece.first * it->element, len = piece.len * it->element;
 	if (to_window && (lane->window_tag != it->tag || lane->window.length < it->count * it->element))
 		blame(next_rank, "its window is that of another operation");
 	struct buffer from = at->step == 0 ? it->input : it->output;
 	const uint8_t *start = from.at + offset;
-	if (it->is_small) {
-		from = it->scratch;
-		start = contribution(it, piece.chunk) + offset;
-	}
-	uint64_t slot = lane->next_slots + lane->sent++ % options.slots * options.slot_bytes;
 	lane->uses_window |= to_window;
-	if (to_window)
+	if (to_window) {
+		lane->next.sent++; /* it leaves its slot unused */
 		post(lane, &lane->next, start, (uint32_t)len, from.mr->lkey, lane->window.address + offset,
 		     lane->window.key, DATA_WINDOW, it->tag);
-	else
-		post(lane, &lane->next, start, (uint32_t)len, from.mr->lkey, slot, lane->next_key, DATA_SLOT,
-		     it->tag);
+	} else {
+		post_to_slot(lane, &lane->next, start, (uint32_t)len, from.mr->lkey, it->tag);
+	}
 	pass(at);
 	return true;
 }
@@ -276,24 +299,18 @@ static bool receive_one(struct operation *it, struct cursor *at)
 	if (!piece_at(it, at, &piece))
 		return false;
 	struct lane *lane = &lanes[at->index % options.lanes];
-	if (lane->consumed == lane->arrived)
-		return false;
-	uint64_t slot = lane->consumed % options.slots;
-	const uint8_t *data = slots.at + ((lane - lanes) * options.slots + slot) * options.slot_bytes;
 	enum kind kind = gathers(it, at) ? DATA_WINDOW : DATA_SLOT;
-	uint64_t offset = piece.first * it->element, len = piece.len * it->element;
-	if (lane->arrivals[slot].immediate != ((uint32_t)kind << 30 | it->tag) ||
-	    lane->arrivals[slot].len != len)
-		blame(prev_rank, "it does another operation than we do");
-	if (it->is_small) {
-		memcpy(contribution(it, piece.chunk) + offset, data, len);
-	} else if (kind == DATA_SLOT) {
+	uint64_t offset = piece.first * it->element;
+	const uint8_t *data = next_data(it, &lane->prev, kind, piece.len * it->element);
+	if (!data)
+		return false;
+	if (kind == DATA_SLOT) {
 		it->type->reduce(it->op, data, it->input.at + offset, it->output.at + offset, piece.len);
 		if (it->op == AVG && at->step == it->steps / 2 - 1)
 			it->type->divide(it->output.at + offset, piece.len, ranks);
 	}
-	lane->consumed++;
-	give_credit(lane);
+	lane->prev.consumed++;
+	give_credit(lane, &lane->prev);
 	pass(at);
 	return true;
 }
@@ -313,7 +330,7 @@ static void announce(const struct operation *it)
 		*record = (struct record){ htobe64((uintptr_t)it->output.at),
 					   htobe64(it->count * it->element), htobe32(it->output.mr->rkey), 0 };
 		post(&lanes[l], &lanes[l].prev, record, sizeof *record, records.mr->lkey,
-		     lanes[l].prev_record, lanes[l].prev_key, WINDOW, it->tag);
+		     lanes[l].prev_record, lanes[l].prev_record_key, WINDOW, it->tag);
 		told[l] = true;
 		left--;
 	}
@@ -327,20 +344,109 @@ static bool is_unfinished(void)
 	return false;
 }
 
+/* The small way. What is combined so far lies in the first vector of the scratch, the result in the
+ * second. A rank first hears from the side that is farther from the middle, if there is anybody. */
+struct line { bool is_left, is_middle, meets, has_outer; uint64_t pieces, sent, received; };
+
+static struct line line_of(const struct operation *it)
+{
+	unsigned last = ranks - 1;
+	struct line line = { .is_left = 2 * self < last, .is_middle = 2 * self == last,
+			     .meets = 2 * self + 1 == last || 2 * self == last + 1,
+			     .has_outer = 2 * self < last ? self > 0 : self < last };
+	uint64_t most = piece_elements(it);
+	line.pieces = it->element ? (it->count + most - 1) / most : 1;
+	return line;
+}
+
+static uint64_t small_len(const struct operation *it, uint64_t piece)
+{
+	uint64_t left = it->count - piece * piece_elements(it), most = piece_elements(it);
+	return left < most ? left : most;
+}
+
+static bool small_send(const struct operation *it, struct line *line)
+{
+	uint64_t turn = line->sent / line->pieces, piece = line->sent % line->pieces, before = 0;
+	bool is_result = line->is_middle || turn == 1, to_next = line->is_left;
+	if (turn == 2 || (turn == 1 && !line->is_middle && !line->has_outer))
+		return false;
+	if (line->is_middle)
+		to_next = turn == 0;
+	else if (turn == 1)
+		to_next = !line->is_left;
+	if (line->is_middle || line->has_outer)
+		before = (is_result ? line->pieces : 0) + piece + 1;
+	struct lane *lane = &lanes[piece % options.lanes];
+	struct link *link = to_next ? &lane->next : &lane->prev;
+	if (line->received < before || !may_send(link))
+		return false;
+	uint64_t at = piece * piece_elements(it) * it->element + (is_result ? options.small_limit : 0);
+	post_to_slot(lane, link, it->scratch.at + at, (uint32_t)(small_len(it, piece) * it->element),
+		     it->scratch.mr->lkey, it->tag);
+	line->sent++;
+	return true;
+}
+
+static bool small_receive(const struct operation *it, struct line *line)
+{
+	uint64_t turn = line->received / line->pieces, piece = line->received % line->pieces;
+	bool both = line->is_middle || line->has_outer, is_last = turn == (uint64_t)both;
+	if (turn > (uint64_t)both)
+		return false;
+	bool from_next = line->is_middle ? is_last : is_last == line->is_left;
+	struct lane *lane = &lanes[piece % options.lanes];
+	struct link *link = from_next ? &lane->next : &lane->prev;
+	uint64_t len = small_len(it, piece), at = piece * piece_elements(it) * it->element;
+	const uint8_t *data = next_data(it, link, DATA_SLOT, len * it->element);
+	if (!data)
+		return false;
+	uint8_t *own = it->scratch.at + at, *into = is_last ? own + options.small_limit : own;
+	if (is_last && !line->is_middle && !line->meets)
+		memcpy(into, data, len * it->element);
+	else if (it->element) /* in the order of the ranks */
+		it->type->reduce(it->op, from_next ? own : data, from_next ? data : own, into, len);
+	if (is_last && (line->is_middle || line->meets) && it->op == AVG)
+		it->type->divide(into, len, ranks);
+	link->consumed++;
+	give_credit(lane, link);
+	line->received++;
+	return true;
+}
+
 #define SPIN_NS 50000 /* before sleeping: most waits are short */
+
+/* Goes on as far as it can; returns whether it is at the end of the lists. */
+static bool go_on(struct operation *it, struct cursor *sent, struct cursor *received, struct line *line,
+		  bool *moved)
+{
+	struct piece piece;
+	if (it->is_small) {
+		while (small_send(it, line) || small_receive(it, line))
+			*moved = true;
+		return line->sent == line->pieces * (1u + (line->is_middle || line->has_outer)) &&
+		       line->received == line->pieces * (1u + (line->is_middle || line->has_outer));
+	}
+	while (send_one(it, sent, received) || receive_one(it, received))
+		*moved = true;
+	return !piece_at(it, sent, &piece) && !piece_at(it, received, &piece);
+}
 
 /* Sends and receives all messages; afterwards nobody touches our buffers any more. */
 static void exchange(struct operation *it)
 {
 	struct cursor sent = { .shift = 0 }, received = { .shift = 1 };
-	struct piece piece;
+	struct line line = line_of(it);
 	uint64_t idle_since = 0;
-	while (piece_at(it, &sent, &piece) || piece_at(it, &received, &piece) || is_unfinished()) {
-		bool moved = take_completions();
-		while (send_one(it, &sent, &received) || receive_one(it, &received))
-			moved = true;
-		for (unsigned l = 0; l < options.lanes; l++)
-			moved |= give_credit(&lanes[l]); /* what found its queue full before */
+	for (unsigned l = 0; l < options.lanes; l++)
+		for (struct link *link = &lanes[l].next; link; link = link == &lanes[l].next ? &lanes[l].prev : NULL) {
+			link->sent_before = link->sent;
+			link->consumed_before = link->consumed;
+		}
+	for (bool moved = false; !go_on(it, &sent, &received, &line, &moved) || is_unfinished(); moved = false) {
+		moved |= take_completions();
+		for (unsigned l = 0; l < options.lanes; l++) /* what found its queue full before */
+			moved |= give_credit(&lanes[l], &lanes[l].prev) | give_credit(&lanes[l], &lanes[l].next);
 		if (moved)
 			idle_since = 0;
 		else if (!idle_since)
@@ -348,7 +454,12 @@ static void exchange(struct operation *it)
 		else if (now_ns() - idle_since > SPIN_NS)
 			sleep_until_completion();
 	}
+	/* All ranks had begun it, and so had consumed what was before; all of them know that. */
 	for (unsigned l = 0; l < options.lanes; l++) {
+		for (struct link *link = &lanes[l].next; link; link = link == &lanes[l].next ? &lanes[l].prev : NULL) {
+			at_least(&link->credited, link->sent_before);
+			at_least(&link->reported, link->consumed_before);
+		}
 		lanes[l].windows_used += lanes[l].uses_window;
 		lanes[l].uses_window = false;
 	}
@@ -360,24 +471,19 @@ static void run(struct operation *it, enum collective collective)
 	bool is_barrier = collective == BARRIER;
 	size_t bytes = it->count * it->element;
 	it->is_small = bytes <= options.small_limit && bytes <= options.slot_bytes;
-	it->steps = it->count == 0 ? 0 : it->is_small ? ranks - 1 : 2 * (ranks - 1);
-	lay_out_waves(it);
-	it->tag = (operations++ & 0x3fff) << 16 |
-		  signature(collective, it->type, it->op, is_barrier ? 0 : it->count);
+	it->steps = 2 * (ranks - 1);
+	it->tag = (operations++ & 0x3fff) << 16 | signature(collective, it->type, it->op, it->count);
+	if (it->count == 0 && !is_barrier)
+		return; /* no message; it counts all the same */
 	if (!it->is_small) {
+		lay_out_waves(it);
 		announce(it);
 		exchange(it);
 		return;
 	}
-	memcpy(contribution(it, self), it->input.at, bytes);
+	memcpy(it->scratch.at, it->input.at, bytes);
 	exchange(it);
-	uint8_t *sum = contribution(it, ranks); /* the one behind the last */
-	memcpy(sum, contribution(it, 0), bytes);
-	for (unsigned rank = 1; rank < ranks; rank++)
-		it->type->reduce(it->op, sum, contribution(it, rank), sum, is_barrier ? 0 : it->count);
-	if (it->op == AVG)
-		it->type->divide(sum, it->count, ranks);
-	memcpy(it->output.at, sum, bytes);
+	memcpy(it->output.at, it->scratch.at + options.small_limit, bytes);
 }
 
 /* ---- the measurement ------------------------------------------------------------------------ */
@@ -392,7 +498,7 @@ static void lay_out(const struct operation *it)
 
 static void meet(const struct operation *it)
 {
-	struct operation barrier = { .type = &types[1], .count = 1, .scratch = it->scratch,
+	struct operation barrier = { .type = &types[1], .scratch = it->scratch,
 				     .input = it->input, .output = it->output };
 	run(&barrier, BARRIER);
 }
@@ -432,7 +538,7 @@ static void measure_all(void)
 	while (strcmp(options.op, op_names[it.op]))
 		it.op++;
 	it.element = it.type->size;
-	it.scratch = make_buffer((ranks + 1) * options.small_limit, IBV_ACCESS_LOCAL_WRITE);
+	it.scratch = make_buffer(2 * options.small_limit, IBV_ACCESS_LOCAL_WRITE);
 	struct buffer input = make_buffer(options.max, IBV_ACCESS_LOCAL_WRITE);
 	struct buffer output = make_buffer(options.max, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	for (uint64_t bytes = options.min; bytes <= options.max;) {

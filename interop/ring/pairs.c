@@ -23,12 +23,12 @@ struct lane lanes[MAX_LANES];
 struct buffer slots, records;
 unsigned next_rank, prev_rank;
 
-/* As many credits and windows as can be under way at once, see the protocol. */
-static unsigned receive_depth(void) { return (unsigned)options.slots + 2; }
+/* As much data, and as many credits and windows, as can be under way at once, see the protocol. */
+static unsigned receive_depth(void) { return 2 * (unsigned)options.slots + 2; }
 
 /* What was acknowledged to us by a credit may still wait for its completion: twice is enough, and
  * senders look before they post. */
-unsigned send_depth(void) { return 2 * (unsigned)options.slots + 4; }
+unsigned send_depth(void) { return 3 * (unsigned)options.slots + 4; }
 
 /* Memory for a device: zeros, registered. */
 struct buffer make_buffer(size_t bytes, int access)
@@ -73,9 +73,12 @@ static unsigned open_device(union ibv_gid *gid)
 	return 128u << port.active_mtu;
 }
 
-static struct link make_link(unsigned neighbour)
+static struct link make_link(unsigned neighbour, uint8_t *staging, uint64_t pitch, uint64_t far_pitch)
 {
-	struct link link = { .neighbour = neighbour };
+	struct link link = { .neighbour = neighbour, .slots = staging, .pitch = pitch, .far_pitch = far_pitch,
+			     .arrivals = calloc(options.slots, sizeof *link.arrivals) };
+	if (!link.arrivals)
+		fail(OURS, "no memory");
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
 		.cap = { .max_send_wr = send_depth(), .max_recv_wr = receive_depth(),
@@ -169,24 +172,25 @@ void join(void)
 		fail(OURS, "cannot make a completion queue: %s", strerror(errno));
 	fcntl(channel->fd, F_SETFL, O_NONBLOCK);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	slots = make_buffer(options.lanes * options.slots * options.slot_bytes, access);
+	/* What the next rank writes goes the small way, and needs smaller slots. */
+	uint64_t limit = options.small_limit < options.slot_bytes ? options.small_limit : options.slot_bytes;
+	uint64_t wide = options.slot_bytes, narrow = limit < 8 ? 8 : limit;
+	slots = make_buffer(options.lanes * options.slots * (wide + narrow), access);
 	records = make_buffer(2 * MAX_LANES * sizeof(struct record), access);
 	next_rank = (self + 1) % ranks;
 	prev_rank = (self + ranks - 1) % ranks;
 	for (unsigned l = 0; l < options.lanes; l++) {
 		struct lane *lane = &lanes[l];
-		lane->next = make_link(next_rank);
-		lane->prev = make_link(prev_rank);
-		lane->arrivals = calloc(options.slots, sizeof *lane->arrivals);
-		if (!lane->arrivals)
-			fail(OURS, "no memory");
-		say("LANE lane=%u mtu=%u next.gid=%s next.qpn=%#x next.psn=%#x next.window=%#" PRIxPTR
-		    " next.window_key=%#x prev.gid=%s prev.qpn=%#x prev.psn=%#x prev.slots=%#" PRIxPTR
-		    " prev.key=%#x", l, mtu,
-		    gid_text, lane->next.qp->qp_num, lane->next.psn, (uintptr_t)records.at + l * sizeof(struct record),
-		    records.mr->rkey,
-		    gid_text, lane->prev.qp->qp_num, lane->prev.psn,
-		    (uintptr_t)slots.at + l * options.slots * options.slot_bytes, slots.mr->rkey);
+		uint8_t *here = slots.at + l * options.slots * (wide + narrow);
+		lane->prev = make_link(prev_rank, here, wide, narrow);
+		lane->next = make_link(next_rank, here + options.slots * wide, narrow, wide);
+		say("LANE lane=%u mtu=%u next.gid=%s next.qpn=%#x next.psn=%#x next.slots=%#" PRIxPTR
+		    " next.key=%#x next.window=%#" PRIxPTR " next.window_key=%#x prev.gid=%s prev.qpn=%#x"
+		    " prev.psn=%#x prev.slots=%#" PRIxPTR " prev.key=%#x", l, mtu,
+		    gid_text, lane->next.qp->qp_num, lane->next.psn, (uintptr_t)lane->next.slots,
+		    slots.mr->rkey, (uintptr_t)records.at + l * sizeof(struct record), records.mr->rkey,
+		    gid_text, lane->prev.qp->qp_num, lane->prev.psn, (uintptr_t)lane->prev.slots,
+		    slots.mr->rkey);
 	}
 	for (unsigned lines = 0; lines < 2 * options.lanes; lines++) {
 		char *line = hear((int)options.patience * 1000);
@@ -197,20 +201,20 @@ void join(void)
 		if (l >= options.lanes)
 			fail(REFUSED, "the hub speaks of a lane %" PRIu64, l);
 		struct lane *lane = &lanes[l];
-		connect_link(is_next ? &lane->next : &lane->prev, line);
-		if (is_next) {
-			lane->next_slots = number(line, "slots");
-			lane->next_key = (uint32_t)number(line, "key");
-		} else {
+		struct link *link = is_next ? &lane->next : &lane->prev;
+		connect_link(link, line);
+		link->far_slots = number(line, "slots");
+		link->far_key = (uint32_t)number(line, "key");
+		if (!is_next) {
 			lane->prev_record = number(line, "window");
-			lane->prev_key = (uint32_t)number(line, "window_key");
+			lane->prev_record_key = (uint32_t)number(line, "window_key");
 		}
 	}
 	for (struct lane *lane = lanes; lane < lanes + options.lanes; lane++) {
-		for (unsigned i = 0; i < options.slots; i++)
+		for (unsigned i = 0; i < receive_depth(); i++) {
 			arm(lane, &lane->prev);
-		for (unsigned i = 0; i < receive_depth(); i++)
 			arm(lane, &lane->next);
+		}
 	}
 	say("READY");
 	expect("GO");

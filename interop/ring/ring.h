@@ -59,40 +59,46 @@ uint64_t now_ns(void);
 /* pairs.c: per lane a queue pair to the next rank and one to the previous, and their memory */
 #define MAX_LANES 64
 
-/* One end of a queue pair. */
+struct message { uint32_t immediate, len; };
+
+/* One end of a queue pair, and the DATA messages that go over it both ways. */
 struct link {
 	struct ibv_qp *qp;
 	uint32_t psn;
 	unsigned neighbour;  /* whose the other end is */
 	unsigned unfinished; /* sends posted and not yet completed */
+	/* To the neighbour: its slots, and their distance; how many messages it was sent and has
+	 * consumed since the beginning, as far as we know; how many its last credit said, and how many
+	 * it was sent before the operation under way. */
+	uint64_t far_slots, far_pitch;
+	uint32_t far_key, sent, credited, said, sent_before;
+	/* From the neighbour: our slots; messages that arrived, were consumed, and are known there to
+	 * be, since the beginning; and how many were consumed before the operation under way. */
+	uint8_t *slots;
+	uint64_t pitch;
+	uint32_t arrived, consumed, reported, consumed_before;
+	struct message *arrivals; /* the last ones that arrived, as many as slots */
 };
 
 /* What a rank writes to its previous one (all big-endian): where its output lies. */
 struct record { uint64_t address, length; uint32_t key, zero; };
 
-struct message { uint32_t immediate, len; };
-
 struct lane {
 	struct link next, prev;
-	/* Towards the next rank: its slots; how many DATA messages it was sent and has consumed since
-	 * the beginning; how many windows it announced and we used up; the last one, in our byte order. */
-	uint64_t next_slots;
-	uint32_t next_key, sent, credited;
+	/* How many windows the next rank announced and we used up; the last one, in our byte order. */
 	uint64_t windows, windows_used;
 	bool uses_window; /* in the operation under way */
 	uint32_t window_tag;
 	struct record window;
-	/* Towards the previous rank: its record of our window; and DATA messages that arrived here,
-	 * were consumed, and were reported as consumed, since the beginning. */
+	/* The previous rank's record of our window. */
 	uint64_t prev_record;
-	uint32_t prev_key, arrived, consumed, reported;
-	struct message *arrivals; /* the last `slots` that arrived */
+	uint32_t prev_record_key;
 };
 
 struct buffer { uint8_t *at; struct ibv_mr *mr; };
 
 extern struct lane lanes[MAX_LANES];
-extern struct buffer slots;   /* of all lanes: what previous ranks write to */
+extern struct buffer slots;   /* of all lanes: what neighbours write to */
 extern struct buffer records; /* struct record: MAX_LANES that are written to us, MAX_LANES that we send */
 extern struct ibv_cq *cq;
 extern struct ibv_comp_channel *channel;

@@ -65,7 +65,6 @@ impl Walk {
                 extent: Extent {
                     first: whole.first + done,
                     count: (whole.count - done).min(plan.max_piece()),
-                    ..whole
                 },
             };
             self.index += 1;
