@@ -192,8 +192,8 @@ fn registered_memory_is_the_buffers_and_a_fixed_amount() {
     let seen = Ranks::new(3).grouped(
         |config| config.qps_per_connection = 2,
         |group| {
-            let (lanes, staging) = (2, 8 * (128 << 10));
-            let fixed = lanes * (staging + 24) + staging;
+            let (lanes, staging, back) = (2, 8 * (128 << 10), 8 * 4096);
+            let fixed = lanes * (staging + back + 24) + staging;
             assert_eq!(group.registered_bytes(), fixed);
             let buffer = group.buffer(10_000_000).unwrap();
             assert_eq!(group.registered_bytes(), fixed + 10_000_000);

@@ -197,8 +197,9 @@ impl End {
             unarmed: armed,
             batch: armed - receives,
             unsignaled: 0,
-            // The machine waits when the queue is full: long before that, it hears of room.
-            signal_every: (sends / 2).clamp(1, MOST_UNSIGNALED),
+            // The machine waits when it has sent as many credits, or as much data, as there is room
+            // for: long before that, it hears of room.
+            signal_every: (geometry.slots() / 2).clamp(1, MOST_UNSIGNALED),
             unposted: Vec::new(),
         };
         end.arm()?;

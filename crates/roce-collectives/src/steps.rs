@@ -15,6 +15,8 @@ pub struct StepRecord {
     pub operation: u64,
     /// The step, counted from 0.
     pub step: u32,
+    /// When the operation began.
+    pub begun: u64,
     /// When its first message was posted; `None` where this rank sends nothing in it.
     pub posted: Option<u64>,
     /// When its last message came; `None` where this rank receives nothing in it.
@@ -31,11 +33,10 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// Nanoseconds from the first message posted (or, where none is, received last) to the
-    /// end; `None` where nothing was received.
+    /// Nanoseconds from the first message posted (or, where none is, from the operation's begin)
+    /// to the end; `None` where nothing was received.
     pub fn latency(&self) -> Option<u64> {
-        let done = self.done?;
-        Some(done.saturating_sub(self.posted.or(self.received)?))
+        Some(self.done?.saturating_sub(self.posted.unwrap_or(self.begun)))
     }
 }
 
@@ -47,11 +48,18 @@ pub(crate) struct Steps {
     /// Records before this one belong to earlier operations.
     current: VecDeque<StepRecord>,
     operation: u64,
+    begun: u64,
 }
 
 impl Steps {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { capacity, records: VecDeque::new(), current: VecDeque::new(), operation: 0 }
+        Self {
+            capacity,
+            records: VecDeque::new(),
+            current: VecDeque::new(),
+            operation: 0,
+            begun: 0,
+        }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -63,9 +71,9 @@ impl Steps {
         self.operation
     }
 
-    pub(crate) fn begin(&mut self, operation: u64) {
+    pub(crate) fn begin(&mut self, operation: u64, now: u64) {
         self.finish();
-        self.operation = operation;
+        (self.operation, self.begun) = (operation, now);
     }
 
     /// The operation is over.
@@ -114,10 +122,11 @@ impl Steps {
             Some(index) if self.current[index].step == step => index,
             before => {
                 let index = before.map_or(0, |before| before + 1);
-                let operation = self.operation;
+                let (operation, begun) = (self.operation, self.begun);
                 let record = StepRecord {
                     operation,
                     step,
+                    begun,
                     posted: None,
                     received: None,
                     done: None,
@@ -186,7 +195,7 @@ mod tests {
     #[test]
     fn a_step_lasts_from_its_first_post_to_its_last_computation() {
         let mut steps = Steps::new(10);
-        steps.begin(7);
+        steps.begin(7, 90);
         steps.posted(0, 100);
         steps.posted(0, 110);
         steps.received(0, 4, 120, 130);
@@ -194,14 +203,16 @@ mod tests {
         steps.waited(0, Duration::from_nanos(5));
         steps.received(0, 4, 140, 150);
         steps.received(1, 8, 160, 161);
+        steps.received(2, 8, 170, 171);
         steps.finish();
         let records = steps.take();
-        assert_eq!(records.len(), 2);
+        assert_eq!(records.len(), 3);
         let first = &records[0];
         assert_eq!((first.operation, first.step, first.messages, first.bytes), (7, 0, 2, 8));
         assert_eq!((first.posted, first.received, first.done), (Some(100), Some(140), Some(150)));
         assert_eq!((first.waited, first.latency()), (5, Some(50)));
         assert_eq!(records[1].latency(), Some(30));
+        assert_eq!(records[2].latency(), Some(81), "nothing was posted: from the begin");
         assert!(steps.take().is_empty());
     }
 
@@ -210,7 +221,7 @@ mod tests {
         for (capacity, kept) in [(0, vec![]), (3, vec![(1, 1), (2, 0), (2, 1)])] {
             let mut steps = Steps::new(capacity);
             for operation in 0..3 {
-                steps.begin(operation);
+                steps.begin(operation, 0);
                 (0..2).for_each(|step| steps.received(step, 1, 1, 1));
             }
             steps.finish();
@@ -222,7 +233,7 @@ mod tests {
     #[test]
     fn however_many_steps_an_operation_has_few_are_open() {
         let mut steps = Steps::new(usize::MAX);
-        steps.begin(0);
+        steps.begin(0, 0);
         let all = MOST_OPEN as u32 + 100;
         (0..all).for_each(|step| steps.posted(step, u64::from(step)));
         assert_eq!(steps.current.len(), MOST_OPEN);

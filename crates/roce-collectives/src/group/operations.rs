@@ -131,7 +131,8 @@ impl Group {
         }
         let in_place = self.check(operation, &input, &output)?;
         let number = self.driver.machine.start(operation, in_place)?;
-        self.driver.steps.begin(number);
+        let begun = if self.driver.steps.is_on() { self.driver.clock.now() } else { 0 };
+        self.driver.steps.begin(number, begun);
         self.driver.log.begin(&self.driver.clock, number, operation);
         let done = self.driver.run(&input, &output, &mut self.control);
         self.driver.steps.finish();

@@ -103,7 +103,7 @@ impl Info {
             geometry.next()
         ));
         self.info(&format!(
-            "up to {} bytes go the small way (whole contributions), more in chunks and pieces of up \
+            "up to {} bytes go the small way (whole vectors), more in chunks and pieces of up \
              to {} bytes; {} slots per lane, {} bytes registered",
             settings.small_limit,
             settings.slot_bytes,

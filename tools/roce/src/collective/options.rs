@@ -138,7 +138,7 @@ pub(crate) struct NetOptions {
     /// Bytes of a slot, so of a message at the most
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = number::parse_u32)]
     pub(crate) slot_bytes: u32,
-    /// Up to here whole contributions travel, without chunks
+    /// Up to here whole vectors travel, without chunks
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = number::parse_u32)]
     pub(crate) small_limit: u32,
     /// MTU of the private network's links in bytes; 4176 is the least for path MTU 4096

@@ -189,6 +189,7 @@ mod tests {
         StepRecord {
             operation,
             step,
+            begun: 0,
             posted: Some(1000),
             received: Some(1000 + latency / 2),
             done: Some(1000 + latency),
