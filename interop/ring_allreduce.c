@@ -47,7 +47,8 @@ static void post(struct lane *lane, struct link *link, const void *from, uint32_
 /* Tells a neighbour how many of its messages are consumed, when that is worth a message. */
 static bool give_credit(struct lane *lane, struct link *link)
 {
-	if (link->consumed - link->reported <= options.slots / 4 || link->unfinished == send_depth())
+	unsigned worth = options.slots / 4 ? (unsigned)options.slots / 4 : 1;
+	if (link->consumed - link->reported < worth || link->unfinished == send_depth())
 		return false;
 	link->reported = link->consumed;
 	post(lane, link, NULL, 0, 0, 0, 0, CREDIT, link->consumed & COUNT_MASK);
