@@ -85,7 +85,8 @@ impl Sender {
             }
         };
         let goes_on = cx.is_alone && matches!(result, Ok(true));
-        let may_wait = (goes_on && self.unasked < self.most_in_flight() / ASKED) || self.is_lazy_so_far();
+        let may_wait =
+            (goes_on && self.unasked < self.most_in_flight() / ASKED) || self.is_lazy_so_far();
         if train.packets() > 1 && !may_wait {
             train.request_ack();
             self.unasked = 0;

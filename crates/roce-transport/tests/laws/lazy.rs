@@ -16,7 +16,8 @@ fn pair(max_send_wr: u32) -> (World, [End; 2]) {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;
     let capacities = Capacities { max_send_wr, ..Options::DEFAULT.capacities };
-    let ends = connect(&mut world, [0, 1], Options { capacities, signal_all: false, ..Options::DEFAULT });
+    let ends =
+        connect(&mut world, [0, 1], Options { capacities, signal_all: false, ..Options::DEFAULT });
     (world, ends)
 }
 
