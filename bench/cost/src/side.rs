@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use roce_transport::{
     AccessFlags, AckTimeout, Capacities, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
-    Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, RecvWork,
-    SendWork, Service, TransmitLimits,
+    Instant, PacketSealer, PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState,
+    RecvWork, SendWork, Service, TransmitLimits,
 };
 use roce_wire::{
-    Frame, OuterHeaders, ParseOptions, PathMtu, Psn, Qpn, RnrTimer, UdpChecksum, seal,
+    Frame, OuterHeaders, ParseOptions, PathMtu, Psn, Qpn, RnrTimer, Sealer, Sealing, UdpChecksum,
     source_port_for,
 };
 
@@ -23,7 +23,8 @@ pub struct Side {
     pub memory: Bytes,
     /// Its queue pair.
     pub qpn: Qpn,
-    outer: OuterHeaders,
+    sealer: Sealer,
+    source_port: u16,
     identification: u16,
     /// Packets that left, and packets that carried payload among those that arrived.
     pub(crate) sent: u64,
@@ -53,13 +54,13 @@ pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
     let addresses = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
     [(0, 1), (1, 0)].map(|(mine, theirs)| {
         let (qpn, peer) = (numbers[mine], numbers[theirs]);
-        let mut outer = OuterHeaders::new(addresses[mine], addresses[theirs]);
-        outer.source_port = source_port_for(qpn, peer, 0);
+        let outer = OuterHeaders::new(addresses[mine], addresses[theirs]);
         let mut side = Side {
             endpoint: Endpoint::new(EndpointConfig::default()),
             memory: Bytes::new(memory),
             qpn,
-            outer,
+            sealer: Sealer::new(&outer).expect("two addresses of one family"),
+            source_port: source_port_for(qpn, peer, 0),
             identification: 0,
             sent: 0,
             arrived_with_data: 0,
@@ -163,10 +164,13 @@ impl Side {
     /// When the engine writes what cannot be sealed.
     pub fn transmit(&mut self, now: Instant, wire: &mut Wire) {
         let limits = TransmitLimits { max_packets: 64 };
-        let start = self.outer.len();
+        let (start, port) = (self.sealer.len(), self.source_port);
         while let Some(slot) = wire.slot() {
             let room = &mut slot[start..];
-            let Some(transmit) = self.endpoint.poll_transmit(now, &mut self.memory, limits, room)
+            let mut seals = Seals(self.sealer.begin(port, self.identification));
+            let (endpoint, memory) = (&mut self.endpoint, &mut self.memory);
+            let Some(transmit) =
+                endpoint.poll_transmit_sealed(now, memory, limits, room, &mut seals)
             else {
                 return;
             };
@@ -174,8 +178,8 @@ impl Side {
             let checksum =
                 if is_train { UdpChecksum::PartialForOffload } else { UdpChecksum::Zero };
             let frame = &mut slot[..len];
-            seal(&self.outer, self.identification, frame, transmit.segment_len, checksum)
-                .expect("a sound train");
+            let put = self.sealer.put_headers(port, self.identification, frame, checksum);
+            put.expect("a sound train");
             self.identification = self.identification.wrapping_add(transmit.packets as u16);
             self.sent += transmit.packets as u64;
             wire.send(len, is_train.then_some(transmit.segment_len));
@@ -199,5 +203,17 @@ impl Side {
     pub fn counter(&self, name: &str) -> u64 {
         let found = self.endpoint.counters().iter().find(|(known, _)| *known == name);
         found.map_or(0, |(_, count)| count)
+    }
+}
+
+/// Seals packets as they are written, as the driver of the verbs does.
+struct Seals(Sealing);
+
+impl PacketSealer for Seals {
+    /// There is one path, and what is sent along it is begun by [`Side::transmit`].
+    fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
+
+    fn seal(&mut self, packet: &mut [u8]) {
+        self.0.seal(packet).expect("a sound packet");
     }
 }

@@ -244,6 +244,7 @@ impl<O: Observer> Endpoint<O> {
     ///
     /// # Errors
     /// [`PostError`]; then nothing was posted.
+    #[inline]
     pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWork) -> Result<(), PostError> {
         self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
             QueuePair::Rc(rc) => rc.post_send(work, cx),

@@ -173,6 +173,7 @@ impl SendWork {
     /// let work = SendWork::new(1, SendOperation::send(), [piece]).signaled().fenced();
     /// assert!(work.signaled && work.fence && !work.solicited);
     /// ```
+    #[inline]
     pub fn new(work_id: u64, operation: SendOperation, data: impl Into<ScatterList>) -> Self {
         let data = Data::Gather(data.into());
         let (signaled, solicited, fence, lazy) = (false, false, false, false);
@@ -186,6 +187,7 @@ impl SendWork {
     }
 
     /// The same, reporting success too.
+    #[inline]
     #[must_use]
     pub fn signaled(mut self) -> Self {
         self.signaled = true;
@@ -208,6 +210,7 @@ impl SendWork {
 
     /// The same, acknowledged when it suits: see [`lazy`](Self::lazy). It makes no difference to a
     /// request that reports its success.
+    #[inline]
     #[must_use]
     pub fn lazily(mut self) -> Self {
         self.lazy = true;

@@ -138,7 +138,8 @@ impl RcQueuePair {
         Ok(())
     }
 
-    /// Posts to the send queue.
+    /// Posts to the send queue. Inlined, or the request would be moved once more, a call each time.
+    #[inline]
     pub(crate) fn post_send<O: Observer>(
         &mut self,
         work: SendWork,

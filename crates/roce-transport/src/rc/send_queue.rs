@@ -49,6 +49,7 @@ pub(crate) struct SendQueue {
 
 impl SendQueue {
     /// Puts a request at the end.
+    #[inline]
     pub(crate) fn push(&mut self, work: SendWork, len: u64, packets: u32) {
         let entry = SendEntry { work, len, first: self.end, packets };
         self.end = entry.end();
