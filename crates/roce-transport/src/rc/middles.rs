@@ -4,7 +4,7 @@ use roce_wire::{BTH_LEN, Bth};
 
 use crate::context::Context;
 use crate::rc::common::Common;
-use crate::rc::requester::data_opcode;
+use crate::rc::requests::data_opcode;
 use crate::rc::sender::Sender;
 use crate::train::TrainWriter;
 use crate::transfer::Gather;

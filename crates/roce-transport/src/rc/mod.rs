@@ -2,16 +2,18 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `requester` | turns posted requests into packets; `middles` those between first and last |
+//! | `requester` | decides which request's packet is next; `requests` writes it, `middles` those between first and last |
 //! | `completer` | takes the peer's answers and retires requests |
 //! | `recovery` | what is done about losses that nobody tells of, `round_trip` says when |
 //! | `sender` | what both work on: send queue, window, outstanding READs |
 //! | `responder` | takes the peer's requests, new and repeated |
 //! | `execute` | executes the new ones |
 //! | `replier` | turns what the responder owes into packets |
+//! | `ending` | how work ends when the queue pair does |
 
 mod common;
 mod completer;
+mod ending;
 mod execute;
 mod freight;
 mod middles;
@@ -21,6 +23,7 @@ mod receive_queue;
 mod recovery;
 mod replier;
 mod requester;
+mod requests;
 mod resources;
 mod responder;
 mod responses;
@@ -29,7 +32,7 @@ mod send_queue;
 mod sender;
 mod window;
 
-use roce_wire::{NakCode, Packet, Qpn, Verified};
+use roce_wire::{Packet, Qpn, Verified};
 
 use self::common::{Common, Settings};
 pub(crate) use self::freight::FreightNews;
@@ -42,9 +45,8 @@ use crate::modify::judge;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
-    AsyncEvent, CompletionOperation, CompletionStatus, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PathAttributes, PathHandle, PostError, QpAttributes, QpInfo, QpInit,
-    QpState, RecvWork, RequestFault, SendWork,
+    AsyncEvent, EndpointConfig, Instant, Memory, ModifyError, Observer, PathAttributes, PathHandle,
+    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork, RequestFault, SendWork,
 };
 
 /// One end of a reliable connection.
@@ -394,80 +396,6 @@ impl RcQueuePair {
         // Only the refusal is left, which needs no memory.
         let Self { common, responder, receives, .. } = self;
         let _refused = responder.reply(common, receives, memory, train, cx).is_ok();
-    }
-
-    /// The expected packet cannot be executed: the peer is told, and that is the end.
-    fn refuse<O: Observer>(&mut self, refusal: Refusal, cx: &mut Context<'_, O>) {
-        let receive_status = match refusal {
-            Refusal::CannotInvalidate => CompletionStatus::RemoteInvalidRequest,
-            Refusal::Fault(fault) => {
-                let code = fault.nak_code();
-                let psn = self.responder.expected;
-                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
-                self.responder.push_nak(code);
-                let qpn = cx.qpn;
-                let counters = cx.counters();
-                match code {
-                    NakCode::InvalidRequest => {
-                        counters.nak_invalid_request += 1;
-                        cx.raise(AsyncEvent::QpRequestError { qpn });
-                    }
-                    NakCode::RemoteAccess => {
-                        counters.nak_remote_access += 1;
-                        cx.raise(AsyncEvent::QpAccessError { qpn });
-                    }
-                    _ => counters.nak_remote_operational += 1,
-                }
-                fault.receive_status()
-            }
-        };
-        if let Some(work) = self.responder.take_open_receive() {
-            self.complete_receive(work, receive_status, cx);
-        }
-        self.flush(None, cx);
-    }
-
-    /// Goes to ERROR and falls silent: the request in front ends with `status`, everything
-    /// else is flushed.
-    fn fail<O: Observer>(&mut self, status: Option<CompletionStatus>, cx: &mut Context<'_, O>) {
-        self.responder.responses.clear();
-        self.flush(status, cx);
-    }
-
-    fn flush<O: Observer>(&mut self, status: Option<CompletionStatus>, cx: &mut Context<'_, O>) {
-        self.set_state(QpState::Error, cx);
-        self.timers.stop_all();
-        if let Some(status) = status {
-            self.sender.complete_front(status, &self.common, cx);
-        }
-        self.flush_sends(cx);
-        if let Some(work) = self.responder.take_open_receive() {
-            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
-        }
-        self.flush_receives(cx);
-    }
-
-    fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while self.sender.queue.front().is_some() {
-            self.sender.complete_front(CompletionStatus::WorkRequestFlushed, &self.common, cx);
-        }
-    }
-
-    fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(work) = self.receives.take() {
-            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
-        }
-    }
-
-    fn complete_receive<O: Observer>(
-        &self,
-        work: RecvWork,
-        status: CompletionStatus,
-        cx: &mut Context<'_, O>,
-    ) {
-        let operation = CompletionOperation::Recv;
-        let completion = self.common.completion(work.work_id, operation, status, 0);
-        cx.complete(self.common.init.recv_cq, completion);
     }
 
     fn set_state<O: Observer>(&mut self, to: QpState, cx: &mut Context<'_, O>) {

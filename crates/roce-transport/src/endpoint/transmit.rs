@@ -1,0 +1,191 @@
+//! Whose turn it is to send, and what leaves.
+
+use roce_wire::Qpn;
+
+use super::{Endpoint, QueuePair};
+use crate::context::Context;
+use crate::rc::Left;
+use crate::ready::Turn;
+use crate::train::TrainWriter;
+use crate::{Instant, Memory, Observer, PacketSealer, PathHandle};
+
+/// What a driver can take in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitLimits {
+    /// Packets of one train, at least 1.
+    pub max_packets: usize,
+}
+
+/// A train of packets of one queue pair, written into the driver's buffer just as
+/// [`roce_wire::seal`] wants it behind the headroom: each segment is a packet from its BTH to
+/// its last pad byte and 4 bytes of room for its ICRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The queue pair that sends.
+    pub qpn: Qpn,
+    /// Its peer.
+    pub dest_qpn: Qpn,
+    /// The way there.
+    pub path: PathHandle,
+    /// Bytes of every segment but the last, which may be shorter.
+    pub segment_len: usize,
+    /// Bytes of all segments together.
+    pub len: usize,
+    /// How many segments.
+    pub packets: usize,
+}
+
+impl<O: Observer> Endpoint<O> {
+    /// From now on, acknowledgements wait (`true`), or those that waited may leave (`false`).
+    ///
+    /// For a driver whose application is about to answer what has just arrived: the answer should
+    /// not have to wait until an acknowledgement, for which nobody waits, is on its way. Only what
+    /// says nothing but "arrived" is held; NAKs and the answers to READs and atomics never are.
+    /// The peer takes silence for loss after a while, so release soon: whatever came meanwhile is
+    /// then acknowledged by one packet.
+    ///
+    /// ```
+    /// let mut endpoint = roce_transport::Endpoint::new(Default::default());
+    /// assert_eq!(endpoint.acks_due(), 0); // nothing has arrived
+    /// endpoint.hold_acks(true);
+    /// // here the application looks at what has arrived, and answers
+    /// endpoint.hold_acks(false);
+    /// ```
+    pub fn hold_acks(&mut self, hold: bool) {
+        self.holds_acks = hold;
+        if !hold {
+            self.held.drain(..).for_each(|index| self.ready.push(Turn::QueuePair(index)));
+        }
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
+    /// need to ask.
+    pub fn may_transmit(&self) -> bool {
+        self.goes_on.is_some() || !self.ready.is_empty()
+    }
+
+    /// How often an acknowledgement has become due, counted from the beginning: more than before
+    /// means that the peer has sent something that asks for one.
+    pub fn acks_due(&self) -> u64 {
+        self.out.acks_due
+    }
+
+    /// Writes the next train that may leave now into `buf`, if there is one.
+    ///
+    /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
+    /// copied once, from the registered region to where it leaves. Queue pairs take turns,
+    /// one train each; those whose peer has as much to take in already as it can hold
+    /// ([`PeerConfig`](crate::PeerConfig)) stand in line until it answers.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        memory: &mut impl Memory,
+        limits: TransmitLimits,
+        buf: &mut [u8],
+    ) -> Option<Transmit> {
+        self.poll_transmit_sealed(now, memory, limits, buf, &mut ())
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), and lets `sealer` finish each packet when it is
+    /// written.
+    pub fn poll_transmit_sealed(
+        &mut self,
+        now: Instant,
+        memory: &mut impl Memory,
+        limits: TransmitLimits,
+        buf: &mut [u8],
+        sealer: &mut dyn PacketSealer,
+    ) -> Option<Transmit> {
+        let max_packets = limits.max_packets.min(self.config.max_train_packets);
+        while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
+            let Some((index, may_request)) = self.admit(turn, now) else { continue };
+            let Some(slot) = self.slots[index].as_mut() else { continue };
+            let gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
+            let qpn = slot.qpn;
+            let is_alone = self.ready.is_empty();
+            let mut cx = Context { now, qpn, is_alone, config: &self.config, out: &mut self.out };
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            if let Some((path, dest_qpn)) = rc.way() {
+                sealer.begin(qpn, dest_qpn, path);
+            }
+            let mut train = TrainWriter::new(buf, sealer, max_packets);
+            let held_one = rc.transmit(self.holds_acks, gate, memory, &mut train, &mut cx);
+            train.finish();
+            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            if train.is_too_short() {
+                self.out.counters.send_err += 1;
+            }
+            let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
+            let Some((path, dest_qpn)) = rc.way().filter(|_| packets > 0) else {
+                // Few at a time, and each once, however long they are held.
+                if held_one && !self.held.contains(&index) {
+                    self.held.push(index);
+                }
+                continue;
+            };
+            if may_request && rc.is_unasked() {
+                // Were it to wait for its next turn now, it would wait for an answer too, which
+                // nobody has been asked for: a turn is a first packet and the train behind it.
+                self.goes_on = Some(index);
+            } else {
+                match rc.has_left(self.holds_acks) {
+                    Left::Something => self.ready.push(Turn::QueuePair(index)),
+                    Left::HeldAck if !self.held.contains(&index) => self.held.push(index),
+                    Left::HeldAck | Left::Nothing => {}
+                }
+            }
+            self.out.counters.sent_pkts += packets as u64;
+            self.out.observer.transmitted(now, qpn, packets);
+            return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
+        }
+        None
+    }
+
+    /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.
+    fn admit(&mut self, turn: Turn, now: Instant) -> Option<(usize, bool)> {
+        match turn {
+            Turn::Line(peer) => {
+                let gate = self.peers.gate(peer);
+                if !gate.has_room() {
+                    self.peers.note_shut(peer, now);
+                    return None;
+                }
+                let first = gate.line.pop_front()?;
+                if let Some(slot) = self.slots[first].as_mut() {
+                    slot.is_in_line = false;
+                }
+                if !gate.line.is_empty() {
+                    self.ready.push(turn);
+                }
+                Some((first, true))
+            }
+            Turn::GoesOn(index) => {
+                let slot = self.slots[index].as_mut()?;
+                let (_, peer) = slot.peer?;
+                let gate = self.peers.gate(peer);
+                if !gate.has_room() && !slot.is_in_line {
+                    slot.is_in_line = true;
+                    gate.line.push_front(index);
+                    self.ready.push(Turn::Line(peer));
+                    return None;
+                }
+                Some((index, gate.has_room()))
+            }
+            Turn::QueuePair(index) => {
+                let slot = self.slots[index].as_mut()?;
+                let QueuePair::Rc(rc) = &slot.queue_pair;
+                let (_, peer) = slot.peer?;
+                let gate = self.peers.gate(peer);
+                if gate.is_open() {
+                    return Some((index, true));
+                }
+                if rc.has_requests() && !slot.is_in_line {
+                    slot.is_in_line = true;
+                    gate.line.push_back(index);
+                    self.ready.push(Turn::Line(peer));
+                }
+                rc.has_answers().then_some((index, false))
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How work ends when a queue pair does: refused, failed, flushed.
+
+use roce_wire::NakCode;
+
+use super::RcQueuePair;
+use super::responder::Refusal;
+use crate::context::Context;
+use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWork};
+
+impl RcQueuePair {
+    /// The expected packet cannot be executed: the peer is told, and that is the end.
+    pub(super) fn refuse<O: Observer>(&mut self, refusal: Refusal, cx: &mut Context<'_, O>) {
+        let receive_status = match refusal {
+            Refusal::CannotInvalidate => CompletionStatus::RemoteInvalidRequest,
+            Refusal::Fault(fault) => {
+                let code = fault.nak_code();
+                let psn = self.responder.expected;
+                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
+                self.responder.push_nak(code);
+                let qpn = cx.qpn;
+                let counters = cx.counters();
+                match code {
+                    NakCode::InvalidRequest => {
+                        counters.nak_invalid_request += 1;
+                        cx.raise(AsyncEvent::QpRequestError { qpn });
+                    }
+                    NakCode::RemoteAccess => {
+                        counters.nak_remote_access += 1;
+                        cx.raise(AsyncEvent::QpAccessError { qpn });
+                    }
+                    _ => counters.nak_remote_operational += 1,
+                }
+                fault.receive_status()
+            }
+        };
+        if let Some(work) = self.responder.take_open_receive() {
+            self.complete_receive(work, receive_status, cx);
+        }
+        self.flush(None, cx);
+    }
+
+    /// Goes to ERROR and falls silent: the request in front ends with `status`, everything
+    /// else is flushed.
+    pub(super) fn fail<O: Observer>(
+        &mut self,
+        status: Option<CompletionStatus>,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.responder.responses.clear();
+        self.flush(status, cx);
+    }
+
+    pub(super) fn flush<O: Observer>(
+        &mut self,
+        status: Option<CompletionStatus>,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.set_state(QpState::Error, cx);
+        self.timers.stop_all();
+        if let Some(status) = status {
+            self.sender.complete_front(status, &self.common, cx);
+        }
+        self.flush_sends(cx);
+        if let Some(work) = self.responder.take_open_receive() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+        self.flush_receives(cx);
+    }
+
+    pub(super) fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while self.sender.queue.front().is_some() {
+            self.sender.complete_front(CompletionStatus::WorkRequestFlushed, &self.common, cx);
+        }
+    }
+
+    pub(super) fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some(work) = self.receives.take() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+    }
+
+    pub(super) fn complete_receive<O: Observer>(
+        &self,
+        work: RecvWork,
+        status: CompletionStatus,
+        cx: &mut Context<'_, O>,
+    ) {
+        let operation = CompletionOperation::Recv;
+        let completion = self.common.completion(work.work_id, operation, status, 0);
+        cx.complete(self.common.init.recv_cq, completion);
+    }
+}

@@ -1,0 +1,83 @@
+//! Frames that come in: parsed, checked, and handed to the endpoint.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use roce_io::Received;
+use roce_transport::{Endpoint, Instant};
+use roce_wire::{BadIcrc, Frame, ParseOptions};
+
+use crate::gid::GidTable;
+use crate::memory::RegionTable;
+use crate::trace::Watcher;
+
+/// The way of a frame from a device to the endpoint.
+pub(super) struct Inbound<'a> {
+    pub(super) now: Instant,
+    pub(super) endpoint: &'a mut Endpoint<Watcher>,
+    pub(super) memory: &'a mut RegionTable,
+    pub(super) gids: &'a GidTable,
+    pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
+}
+
+impl Inbound<'_> {
+    pub(super) fn frame(&mut self, received: Received<'_>) {
+        self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
+    }
+
+    pub(super) fn parse(
+        &mut self,
+        bytes: &[u8],
+        segment_len: Option<usize>,
+        checksum_partial: bool,
+    ) {
+        let options = ParseOptions { udp_checksum_offloaded: checksum_partial };
+        let frame = match Frame::parse_with(bytes, options) {
+            Ok(frame) => frame,
+            Err(error) => return self.drop_for(error.counter()),
+        };
+        if !self.gids.owns(frame.destination()) {
+            return self.drop_for("drop_not_our_address");
+        }
+        let payload = frame.payload();
+        let step = segment_len.unwrap_or(payload.len());
+        let mut next = 0;
+        for packet in frame.packets(segment_len) {
+            // The next one comes on its way while this one is checked.
+            next += step;
+            roce_io::prefetch(payload.get(next..payload.len().min(next + step)).unwrap_or(&[]));
+            match packet.map(|packet| packet.verify_icrc()) {
+                Ok(Ok(packet)) => self.endpoint.handle_packet(self.now, &packet, self.memory),
+                Ok(Err(_)) => self.drop_for(BadIcrc::COUNTER),
+                Err(error) => self.drop_for(error.counter()),
+            }
+        }
+    }
+
+    fn drop_for(&mut self, why: &'static str) {
+        *self.drops.entry(why).or_default() += 1;
+    }
+
+    pub(super) fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
+        result.unwrap_or_else(|error| {
+            let name = if device == "lo" { "lo_receive_error" } else { "wire_receive_error" };
+            note_device_error(self.drops, name, &error);
+            0
+        })
+    }
+}
+
+/// A device that fails is counted and told of once in a while; the protocol's own timers
+/// decide when a peer is given up.
+pub(super) fn note_device_error(
+    drops: &mut BTreeMap<&'static str, u64>,
+    name: &'static str,
+    error: &io::Error,
+) {
+    let count = drops.entry(name).or_default();
+    *count += 1;
+    // Powers of two: the first one at once, a storm of them seldom.
+    if count.is_power_of_two() {
+        tracing::warn!(count, %error, "{name}");
+    }
+}
