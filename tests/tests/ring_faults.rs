@@ -55,7 +55,7 @@ fn a_rank_that_brings_another_count_or_type_is_refused_by_name() {
     });
     for error in errors {
         assert!(
-            error.ends_with("rank 2 has ring.slots=4, but rank 0 has ring.slots=16"),
+            error.ends_with("rank 2 has ring.slots=4, but rank 0 has ring.slots=8"),
             "{error}"
         );
     }

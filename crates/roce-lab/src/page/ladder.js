@@ -191,7 +191,9 @@ function placeWords() {
     for (const share of [usual, ...sharesAlong(hops)]) {
       const { x, y, angle } = wordsAt(i, share), turn = angle * Math.PI / 180;
       const dx = Math.cos(turn) * half, dy = Math.sin(turn) * half;
-      const line = [x - dx, y - dy, x + dx, y + dy];
+      // The middle of the letters, which stand on the arrow.
+      const mx = x + 5 * Math.sin(turn), my = y - 5 - 5 * Math.cos(turn);
+      const line = [mx - dx, my - dy, mx + dx, my + dy];
       const clear = placed.reduce((least, it) => Math.min(least, distance(line, it)), CLEAR);
       if (clear > clearest) [best, clearest, wordsShare[i]] = [line, clear, share];
       if (clear >= CLEAR) break;
@@ -203,7 +205,7 @@ function placeWords() {
 /// Other places to try: some in each lane that the arrow crosses, from the sender on.
 function sharesAlong(hops) {
   const shares = [];
-  for (let lane = 0; lane < hops; lane++) for (const within of [0.3, 0.5, 0.62, 0.74]) shares.push((lane + within) / hops);
+  for (let lane = 0; lane < hops; lane++) for (const within of [0.3, 0.5, 0.62, 0.74, 0.4, 0.56, 0.68, 0.22, 0.8, 0.26, 0.34, 0.45, 0.77, 0.83]) shares.push((lane + within) / hops);
   return shares;
 }
 
