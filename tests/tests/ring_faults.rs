@@ -54,10 +54,7 @@ fn a_rank_that_brings_another_count_or_type_is_refused_by_name() {
         Group::join(config).unwrap_err().to_string()
     });
     for error in errors {
-        assert!(
-            error.ends_with("rank 2 has ring.slots=4, but rank 0 has ring.slots=8"),
-            "{error}"
-        );
+        assert!(error.ends_with("rank 2 has ring.slots=4, but rank 0 has ring.slots=8"), "{error}");
     }
 }
 

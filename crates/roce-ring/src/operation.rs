@@ -157,6 +157,17 @@ pub enum OperationError {
         /// Of which type.
         data_type: DataType,
     },
+    /// More messages than one operation may have.
+    #[error(
+        "a rank would have to receive {messages} messages, more than {most}; use larger slots, or \
+         several operations"
+    )]
+    TooManyMessages {
+        /// How many there would be.
+        messages: u64,
+        /// How many there may be.
+        most: u64,
+    },
 }
 
 #[cfg(test)]

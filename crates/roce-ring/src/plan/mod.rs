@@ -41,6 +41,10 @@ pub struct Plan {
     shape: Shape,
 }
 
+/// The most messages of a large all-reduce: the lanes of its windows are known only to who goes
+/// through all of them, which has to end soon. With pieces of 128 KiB this is half a TiB.
+const MAX_MESSAGES: u64 = 1 << 22;
+
 impl Plan {
     /// The plan of `geometry`'s rank for `operation`. It is the same in place and out of place.
     ///
@@ -52,7 +56,13 @@ impl Plan {
         let count = if operation.collective == Collective::Barrier { 0 } else { operation.count };
         let operation = &Operation { count, ..*operation };
         let shape = Shape::of(operation, geometry);
-        Ok(Self { geometry: *geometry, operation: *operation, shape })
+        let plan = Self { geometry: *geometry, operation: *operation, shape };
+        let steps = u64::from(plan.steps_received());
+        let messages = plan.most_pieces(0).saturating_mul(steps);
+        if shape == Shape::Large && messages > MAX_MESSAGES {
+            return Err(OperationError::TooManyMessages { messages, most: MAX_MESSAGES });
+        }
+        Ok(plan)
     }
 
     /// The messages to the neighbours, in their order.

@@ -2,7 +2,8 @@
 
 use rand::Rng;
 use roce_ring::{
-    DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Side, Span, Target, Then,
+    DataType, Geometry, Operation, OperationError, Place, Plan, ReduceOp, Settings, Side, Span,
+    Target, Then,
 };
 
 use crate::repeat::for_each_case;
@@ -149,9 +150,32 @@ fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one
         let count = (1 << 63) / 8 / 1000 - 1;
         let operation = Operation { collective, data_type, op, root: 3, count };
         let settings = Settings { slot_bytes: 8, slots: 1, ..Settings::default() };
-        let plan = Plan::new(&operation, &Geometry::new(2, 1000, settings).unwrap()).unwrap();
+        let geometry = Geometry::new(2, 1000, settings).unwrap();
+        if collective == roce_ring::Collective::AllReduce {
+            // Who has to know the lanes of its windows goes through all messages first.
+            let refused = Plan::new(&operation, &geometry).unwrap_err();
+            assert!(matches!(refused, OperationError::TooManyMessages { .. }), "{refused}");
+            continue;
+        }
+        let plan = Plan::new(&operation, &geometry).unwrap();
         assert!(plan.sends().take(1000).all(|send| send.from.len <= 8));
         assert!(plan.receives().take(1000).all(|receive| receive.len <= 8));
         assert!(plan.window_lanes().next().is_none_or(|lane| lane == 0));
+    }
+}
+
+#[test]
+fn an_all_reduce_has_as_many_messages_as_can_be_gone_through_at_its_start() {
+    let settings = Settings { slot_bytes: 8, slots: 1, ..Settings::default() };
+    for size in [2, 3, 1000, 65_536] {
+        let geometry = Geometry::new(size - 1, size, settings).unwrap();
+        // The most pieces of a chunk, one element each.
+        let pieces = (1 << 22) / (2 * (u64::from(size) - 1));
+        let count = pieces * u64::from(size);
+        let sum = |count| Operation::all_reduce(DataType::F64, ReduceOp::Sum, count);
+        let lanes: Vec<u32> = Plan::new(&sum(count), &geometry).unwrap().window_lanes().collect();
+        assert_eq!(lanes, [0]);
+        let refused = Plan::new(&sum(count + 1), &geometry).unwrap_err();
+        assert!(matches!(refused, OperationError::TooManyMessages { .. }), "{size}: {refused}");
     }
 }
