@@ -4,7 +4,7 @@
 //! message. So receives are armed many at a time, which takes a few more of them than the
 //! protocol needs; short messages are copied when they are posted, so that nobody waits for
 //! their completion; and of what nobody waits for, one in many is signaled, to keep count of
-//! the send queue.
+//! the send queue, and the rest is acknowledged when it suits.
 
 use roce_ring::{Geometry, Side, WindowRecord};
 use roce_verbs::{
