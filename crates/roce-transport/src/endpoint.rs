@@ -181,7 +181,7 @@ impl<O: Observer> Endpoint<O> {
     fn find_peer(&mut self, qpn: Qpn) {
         let Some(&index) = self.numbers.get(&qpn) else { return };
         let Some(slot) = self.slots[index].as_mut() else { return };
-        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let QueuePair::Rc(rc) = &mut slot.queue_pair;
         let address = rc.path().map(|path| path.remote);
         if slot.peer.map(|(address, _)| address) == address {
             return;
@@ -189,6 +189,7 @@ impl<O: Observer> Endpoint<O> {
         if let Some((_, peer)) = slot.peer {
             self.peers.leave(peer, index);
             slot.is_in_line = false;
+            rc.forget_freight();
         }
         slot.peer = address.map(|it| (it, self.peers.join(it, self.config.peer)));
     }
@@ -206,6 +207,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.numbers.remove(&qpn) else { return false };
         self.last_found = None;
+        self.goes_on.take_if(|it| *it == index);
         if let Some(mut slot) = self.slots[index].take() {
             self.alarm.forget(index, &mut slot.alarm_at);
             if let Some((_, peer)) = slot.peer {

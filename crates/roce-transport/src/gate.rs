@@ -12,7 +12,8 @@ use crate::{Instant, PeerConfig};
 /// whoever sent them: a thousand queue pairs fill it with two frames each. So their frames are
 /// numbered as they leave. A queue lets nobody pass, so an answer to one frame shows that all
 /// before it have left the queue too: answers that are lost, and queue pairs that die with
-/// frames under way, hold nothing back. What was sent since is taken to be in the queue still.
+/// frames under way, hold nothing back as long as somebody else is answered. What was sent since is
+/// taken to be in the queue still.
 ///
 /// Who finds the gate shut stands in line, and the line is served in its order. A peer that
 /// answers nothing at all for a while holds nothing in its queue any more, or is not there: after
@@ -128,6 +129,7 @@ impl Gate {
 
     /// Frame `number` has left the peer's queue: it was answered, or is known to be lost.
     fn on_gone(&mut self, number: u64) {
+        let number = number.min(self.sent);
         self.arrived += number.saturating_sub(self.gone);
         self.gone = self.gone.max(number);
         if self.was_limiting && self.arrived >= STEP * u64::from(self.limit) {
@@ -193,6 +195,15 @@ mod tests {
         assert_eq!(gate.sent - gate.gone, 1);
         gate.on_gone(3);
         assert_eq!(gate.sent - gate.gone, 1, "an old answer takes nothing back");
+    }
+
+    #[test]
+    fn a_frame_that_was_never_sent_here_opens_nothing() {
+        let mut gate = gate();
+        fill(&mut gate);
+        gate.on_gone(1000);
+        assert_eq!((gate.sent, gate.gone), (16, 16));
+        assert_eq!(fill(&mut gate), 32);
     }
 
     #[test]

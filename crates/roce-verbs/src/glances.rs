@@ -31,8 +31,12 @@ impl Glances {
         may
     }
 
-    /// A whole round begins at `now`.
+    /// A whole round begins at `now`. One that follows a glance has the time of an earlier round:
+    /// it allows no more glances, or nobody would read the clock while frames keep coming.
     pub(crate) fn on_round(&mut self, now: Instant) {
+        if now == self.last {
+            return;
+        }
         let is_tight = now.saturating_since(self.last) < TIGHT * (self.allowed + 1);
         self.last = now;
         self.allowed = if is_tight { MOST } else { 0 };
@@ -55,6 +59,20 @@ mod tests {
             }
         }
         rounds
+    }
+
+    #[test]
+    fn however_many_glances_find_something_the_clock_is_read_again() {
+        let mut glances = Glances::default();
+        let now = Instant::from_nanos(1);
+        glances.on_round(now);
+        let mut seen = 0;
+        while glances.take() {
+            glances.on_round(now);
+            seen += 1;
+            assert!(seen <= MOST);
+        }
+        assert_eq!(seen, MOST);
     }
 
     #[test]

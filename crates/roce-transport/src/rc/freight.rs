@@ -44,9 +44,9 @@ impl Freight {
 
     /// Everything before sequence number `to` is answered.
     pub(crate) fn on_answered(&mut self, to: u64) {
+        self.news.is_heard = true;
         while let Some((number, _)) = self.frames.pop_front_if(|(_, end)| *end <= to) {
             self.news.gone = Some(number);
-            self.news.is_heard = true;
         }
     }
 

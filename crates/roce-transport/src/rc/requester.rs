@@ -190,6 +190,8 @@ impl Sender {
         // Asked in the middle, the peer has answered before there is nothing left.
         entry.work.lazy
             && !entry.work.signaled
+            // Without a timer nobody would ever ask again.
+            && common.settings.ack_timeout.is_some()
             && !common.init.signal_all
             && unasked < common.init.capacities.max_send_wr / 2
             && (!entry.work.operation.takes_receive()

@@ -100,3 +100,16 @@ fn a_request_that_reports_its_success_is_never_lazy() {
     exchange.check(&world);
     assert_eq!(asked(&world), 1);
 }
+
+#[test]
+fn who_has_no_timer_that_would_ask_later_asks_at_once() {
+    let mut world = World::pair();
+    world.nodes[0].keep_sent = true;
+    let options = Options { signal_all: false, ack_timeout: 0, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 5);
+    exchange.post_receives(&mut world);
+    (0..5).for_each(|i| ends[0].post_send(&mut world, lazy(&exchange, i)));
+    world.run_for(PACE);
+    assert_eq!((asked(&world), world.nodes[0].sent.len()), (5, 5));
+}

@@ -91,7 +91,11 @@ unsafe fn vectors(from: *const u8, to: *mut u8, len: usize) {
             from = inout(reg) from => _,
             to = inout(reg) to => _,
             len = inout(reg) len => _,
+            // `vzeroupper` clears the upper halves of all sixteen.
             out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _,
+            out("ymm4") _, out("ymm5") _, out("ymm6") _, out("ymm7") _,
+            out("ymm8") _, out("ymm9") _, out("ymm10") _, out("ymm11") _,
+            out("ymm12") _, out("ymm13") _, out("ymm14") _, out("ymm15") _,
             options(nostack)
         );
     }
