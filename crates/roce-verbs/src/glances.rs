@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn who_becomes_slow_has_no_more_than_one_run_of_glances() {
-        let (mut glances, mut now) = (Glances::default(), Instant::default());
+        let (mut glances, mut now) = (Glances::default(), Instant::from_nanos(1));
         glances.on_round(now);
         assert_eq!(glances.left, MOST);
         let mut glanced = 0;
