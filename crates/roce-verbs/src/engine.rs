@@ -193,6 +193,14 @@ impl Engine {
         self.send_out(now, 0)
     }
 
+    /// Sends what is held: a queue pair is about to go, and its peer would wait in vain.
+    pub(crate) fn release_acks(&mut self) {
+        self.ack_hold.on_release();
+        self.acks_follow = false;
+        self.endpoint.hold_acks(false);
+        self.send_out(self.latest, 0);
+    }
+
     /// The application sends something; a receive that it posts is no answer to the peer.
     pub(crate) fn note_send(&mut self) {
         self.acks_follow |= self.ack_hold.on_send();

@@ -254,6 +254,7 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if let Ok(mut engine) = self.core.engine() {
+            engine.release_acks();
             engine.endpoint.destroy_qp(self.number);
             engine.lease.give_back(self.number);
         }
