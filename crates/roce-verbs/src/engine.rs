@@ -169,7 +169,10 @@ impl Engine {
     /// may wait a little, see [`AckHold`].
     pub(crate) fn polled_round(&mut self, now: Instant) -> Round {
         self.glances.on_round(now);
-        self.acks_follow = false;
+        if std::mem::take(&mut self.acks_follow) {
+            // There was no room for them behind the answer.
+            self.endpoint.hold_acks(false);
+        }
         let due = self.endpoint.acks_due();
         let received = self.take_in(now);
         let has_arrived = self.endpoint.acks_due() != due;

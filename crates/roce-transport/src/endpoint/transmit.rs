@@ -167,7 +167,8 @@ impl<O: Observer> Endpoint<O> {
                     slot.is_in_line = true;
                     gate.line.push_front(index);
                     self.ready.push(Turn::Line(peer));
-                    return None;
+                    let QueuePair::Rc(rc) = &slot.queue_pair;
+                    return rc.has_answers().then_some((index, false));
                 }
                 Some((index, gate.has_room()))
             }

@@ -44,9 +44,9 @@ impl Freight {
 
     /// Everything before sequence number `to` is answered.
     pub(crate) fn on_answered(&mut self, to: u64) {
+        self.news.is_heard = true;
         while let Some((number, _)) = self.frames.pop_front_if(|(_, end)| *end <= to) {
             self.news.gone = Some(number);
-            self.news.is_heard = true;
         }
     }
 
@@ -89,8 +89,10 @@ mod tests {
         let mut freight = Freight::default();
         freight.on_sent(7, 10);
         freight.on_sent(9, 20);
+        // A part of it is a sign of life.
         freight.on_answered(9);
-        assert_eq!(freight.take_news(), None);
+        let news = FreightNews { gone: None, is_heard: true, is_lost: false };
+        assert_eq!(freight.take_news(), Some(news));
         freight.on_answered(15);
         let news = FreightNews { gone: Some(7), is_heard: true, is_lost: false };
         assert_eq!(freight.take_news(), Some(news));

@@ -248,7 +248,7 @@ impl RcQueuePair {
     /// What may be left to send: if nothing, it is not asked again before something happens to it.
     pub(crate) fn has_left(&self, hold_acks: bool) -> Left {
         let Self { sender, responder, .. } = self;
-        if sender.queue.get(sender.cursor).is_some() {
+        if sender.queue.get(sender.cursor).is_some() || sender.recovery.is_probing() {
             Left::Something
         } else if responder.responses.is_empty() {
             Left::Nothing
@@ -266,9 +266,10 @@ impl RcQueuePair {
         is_left && self.common.state.is_sending()
     }
 
-    /// Whether it has sent requests without asking for an answer, and has more of them.
+    /// Whether the train just written was of requests without a question, and there are more of
+    /// them.
     pub(crate) fn is_unasked(&self) -> bool {
-        self.sender.unasked > 0 && self.has_requests()
+        !self.is_senders_turn && self.sender.unasked > 0 && self.has_requests()
     }
 
     /// It sends to another peer from now on, whose gate gives its frames other numbers.
