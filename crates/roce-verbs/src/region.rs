@@ -33,6 +33,8 @@ use std::io;
 
 use roce_transport::AtomicChange;
 
+use self::copy::Region;
+
 /// A run of this process's memory that a queue pair may be told to use.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -209,7 +211,7 @@ impl Mapping {
         let tail = bytes.len().min(8);
         let body = bytes.len() - tail;
         // SAFETY: `at` checked the whole range, and `bytes` is at least that long.
-        unsafe { copy::relaxed(bytes.as_ptr(), to, body) };
+        unsafe { copy::relaxed(bytes.as_ptr(), to, body, Region::Target) };
         // SAFETY: inside the range that `at` checked.
         let end = unsafe { to.add(body) };
         if tail == 8 && end.cast::<u64>().is_aligned() {
@@ -234,7 +236,7 @@ impl Mapping {
         }
         let from = self.at(offset, into.len());
         // SAFETY: `at` checked the range, and `into` is ours alone.
-        unsafe { copy::relaxed(from, into.as_mut_ptr(), into.len()) };
+        unsafe { copy::relaxed(from, into.as_mut_ptr(), into.len(), Region::Source) };
         fence(Ordering::Acquire);
     }
 
