@@ -146,3 +146,36 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
         assert_eq!(done[0].status, CompletionStatus::RetryExceeded);
     });
 }
+
+/// A program that polls answers before it acknowledges; this one has no answer, and goes.
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn who_leaves_with_the_last_message_has_acknowledged_it() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let (here, there) = connect(&left, &right, &ConnectOptions::default());
+    let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
+    there.post_recv([RecvWork::new(1, [theirs.sge(..).unwrap()])]).unwrap();
+    let has_polled = std::sync::Barrier::new(2);
+    let (has_polled, right) = (&has_polled, &right);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (mut done, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+            for polls in 0.. {
+                if polls == 1000 {
+                    has_polled.wait();
+                }
+                if right.cq.poll(&mut done, 1) > 0 {
+                    break;
+                }
+                assert!(Instant::now() < deadline);
+            }
+            drop(there);
+        });
+        has_polled.wait();
+        let work = SendWork::new(2, SendOperation::send(), [ours.sge(..).unwrap()]);
+        here.post_send([work.signaled()]).unwrap();
+        assert_eq!(left.completion().status, CompletionStatus::Success);
+    });
+}
