@@ -6,10 +6,12 @@
 #![allow(unsafe_code)]
 
 mod memory;
+mod prefetch;
 mod ring;
 mod socket;
 
 pub(crate) use memory::Memory;
+pub(crate) use prefetch::{prefetch, prefetch_to_write};
 pub(crate) use ring::{Frame, Ring};
 pub(crate) use socket::{Interface, MAX_BATCH, PacketSocket, hold_udp_port, interface, pin_to_cpu};
 

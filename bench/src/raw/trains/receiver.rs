@@ -8,7 +8,7 @@ use crate::program::Failure;
 use crate::raw::frame::{self, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
 use crate::raw::head_tables::HeadTables;
 use crate::raw::port::Port;
-use crate::raw::sys::Frame;
+use crate::raw::sys::{Frame, prefetch_to_write};
 use crate::window::Window;
 
 /// What was received while it was measured.
@@ -131,6 +131,10 @@ impl Sink<'_> {
             }
             self.expected = Some((psn + 1) & 0xff_ffff);
             let at = (psn as usize * payload_len) & (self.memory.len() - 1);
+            if self.settings.fetches_ahead() {
+                let next = (at + payload_len) & (self.memory.len() - 1);
+                prefetch_to_write(&self.memory[next..next + payload_len]);
+            }
             self.memory[at..at + payload_len].copy_from_slice(payload);
             self.seen.packets += 1;
         }

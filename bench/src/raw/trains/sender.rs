@@ -8,7 +8,7 @@ use crate::program::{Failure, WARM_UP};
 use crate::raw::frame::{self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
 use crate::raw::head_tables::HeadTables;
 use crate::raw::port::{self, Port};
-use crate::raw::sys::{Memory, VIRTIO_LEN};
+use crate::raw::sys::{Memory, VIRTIO_LEN, prefetch};
 
 /// Sends for as long as the receiver measures and a little longer; returns how many packets.
 pub(super) fn send(
@@ -108,6 +108,10 @@ impl Staging {
                     head.copy_from_slice(&both);
                 } else {
                     head.copy_from_slice(&frame::bth(self.psn));
+                }
+                if settings.fetches_ahead() {
+                    let next = (at + payload_len) & (memory.len() - 1);
+                    prefetch(&memory[next..next + payload_len]);
                 }
                 payload.copy_from_slice(&memory[at..at + payload_len]);
                 if settings.icrc
