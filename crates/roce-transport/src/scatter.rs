@@ -44,6 +44,11 @@ impl ScatterList {
     }
 
     /// The pieces, in order.
+    pub fn as_slice(&self) -> &[Sge] {
+        &self.0
+    }
+
+    /// The pieces, in order.
     pub fn iter(&self) -> core::slice::Iter<'_, Sge> {
         self.0.iter()
     }

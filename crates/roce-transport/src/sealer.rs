@@ -37,6 +37,12 @@ pub trait PacketSealer {
     /// Finishes the train's next packet: from its BTH to its last pad byte, and 4 bytes of room for
     /// its ICRC.
     fn seal(&mut self, packet: &mut [u8]);
+
+    /// As [`begin`](Self::begin), and [`seal`](Self::seal) of the only packet.
+    fn seal_alone(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
+        self.begin(qpn, dest_qpn, path);
+        self.seal(packet);
+    }
 }
 
 /// Leaves packets as they are.

@@ -16,7 +16,8 @@ pub(crate) struct FrameSealer<'a> {
 struct Begun<'a> {
     entry: &'a Entry,
     source_port: u16,
-    sealing: Sealing,
+    /// Of a train; a packet alone is sealed at once.
+    sealing: Option<Sealing>,
     is_bad: bool,
 }
 
@@ -55,14 +56,23 @@ impl PacketSealer for FrameSealer<'_> {
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle) {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
-            let sealing = entry.sealer.begin(source_port, *self.identification);
+            let sealing = Some(entry.sealer.begin(source_port, *self.identification));
             Begun { entry, source_port, sealing, is_bad: false }
         });
     }
 
     fn seal(&mut self, packet: &mut [u8]) {
         if let Some(begun) = &mut self.begun {
-            begun.is_bad |= begun.sealing.seal(packet).is_err();
+            let sealed = begun.sealing.as_mut().map(|sealing| sealing.seal(packet));
+            begun.is_bad |= !matches!(sealed, Some(Ok(())));
         }
+    }
+
+    fn seal_alone(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
+        self.begun = self.paths.find(path).map(|entry| {
+            let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
+            let sealed = entry.sealer.seal_alone(source_port, *self.identification, packet);
+            Begun { entry, source_port, sealing: None, is_bad: sealed.is_err() }
+        });
     }
 }

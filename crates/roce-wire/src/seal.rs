@@ -140,6 +140,26 @@ impl Sealer {
         Sealing { covered, identification, start: None, last_len: 0 }
     }
 
+    /// As [`begin`](Self::begin), and [`Sealing::seal`] of the frame's only packet.
+    ///
+    /// # Errors
+    /// [`SealError::SegmentTooShort`] for less than a BTH and an ICRC.
+    pub fn seal_alone(
+        &self,
+        source_port: u16,
+        identification: u16,
+        segment: &mut [u8],
+    ) -> Result<(), SealError> {
+        let len = segment.len();
+        if len < MIN_SEGMENT_LEN {
+            return Err(SealError::SegmentTooShort { len });
+        }
+        let (packet, icrc) = segment.split_at_mut(len - ICRC_LEN);
+        let covered = self.covered.with_source_port(source_port);
+        icrc.copy_from_slice(&covered.icrc(identification, packet).to_le_bytes());
+        Ok(())
+    }
+
     /// Puts the outer headers in front of a packet or a train whose packets are sealed, or will be.
     ///
     /// `frame` is as for [`seal`](Self::seal).

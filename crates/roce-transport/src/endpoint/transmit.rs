@@ -100,11 +100,24 @@ impl<O: Observer> Endpoint<O> {
         while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
             let Some((index, may_request)) = self.admit(turn, now) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
-            let gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
+            let mut gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
             let qpn = slot.qpn;
             let is_alone = self.ready.is_empty();
             let mut cx = Context { now, qpn, is_alone, config: &self.config, out: &mut self.out };
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            if let (Some(gate), Some((path, dest_qpn))) = (gate.as_deref_mut(), rc.way())
+                && let Some(len) = rc.transmit_alone(self.holds_acks, gate, memory, buf, &cx)
+            {
+                sealer.seal_alone(qpn, dest_qpn, path, &mut buf[..len]);
+                self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+                if rc.has_answers() && !self.held.contains(&index) {
+                    self.held.push(index);
+                }
+                self.out.counters.sent_pkts += 1;
+                self.out.observer.transmitted(now, qpn, 1);
+                let (segment_len, packets) = (len, 1);
+                return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
+            }
             if let Some((path, dest_qpn)) = rc.way() {
                 sealer.begin(qpn, dest_qpn, path);
             }

@@ -2,7 +2,7 @@
 //!
 //! | file | noun |
 //! |---|---|
-//! | `requester` | decides which request's packet is next; `requests` writes it, `middles` those between first and last |
+//! | `requester` | decides which request's packet is next; `requests` writes it, `middles` those between first and last, `alone` one that is a whole message and all there is to send |
 //! | `completer` | takes the peer's answers and retires requests |
 //! | `recovery` | what is done about losses that nobody tells of, `round_trip` says when |
 //! | `sender` | what both work on: send queue, window, outstanding READs |
@@ -11,6 +11,7 @@
 //! | `replier` | turns what the responder owes into packets |
 //! | `ending` | how work ends when the queue pair does |
 
+mod alone;
 mod common;
 mod completer;
 mod ending;

@@ -98,6 +98,11 @@ impl Recovery {
         }
     }
 
+    /// Do answers come, as far as is known?
+    pub(crate) fn is_calm(&self) -> bool {
+        self.stage == Stage::Calm
+    }
+
     /// Is the last packet to be sent again? Says so once.
     pub(crate) fn takes_probe(&mut self) -> bool {
         let is_due = self.stage == Stage::Probing;

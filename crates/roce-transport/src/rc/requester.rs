@@ -160,7 +160,7 @@ impl Sender {
     }
 
     /// May the next packet be the first of this request?
-    fn may_begin(&self, entry: &SendEntry) -> bool {
+    pub(super) fn may_begin(&self, entry: &SendEntry) -> bool {
         let operation = entry.work.operation;
         if entry.work.fence && self.reads.outstanding(self.next) > 0 {
             return false;

@@ -62,6 +62,13 @@ impl SendQueue {
         self.entries.get(usize::try_from(index).ok()?)
     }
 
+    /// The entry with this number, if it is the last.
+    #[inline]
+    pub(crate) fn last_if(&self, number: u64) -> Option<&SendEntry> {
+        let is_last = number + 1 == self.head + self.entries.len() as u64;
+        self.entries.back().filter(|_| is_last)
+    }
+
     pub(crate) fn front(&self) -> Option<&SendEntry> {
         self.entries.front()
     }
