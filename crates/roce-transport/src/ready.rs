@@ -49,6 +49,11 @@ impl ReadyList {
         self.turns.is_empty()
     }
 
+    /// Whose turn it is, if nobody else waits.
+    pub(crate) fn only(&self) -> Option<Turn> {
+        self.turns.front().copied().filter(|_| self.turns.len() == 1)
+    }
+
     /// Takes whoever waits longest.
     pub(crate) fn pop(&mut self) -> Option<Turn> {
         let turn = self.turns.pop_front()?;

@@ -160,9 +160,15 @@ impl Core {
     /// Posts something and sends what can leave; what has come in is for who polls.
     pub(crate) fn post<T>(&self, work: impl FnOnce(&mut Engine, Instant) -> T) -> Result<T, Error> {
         let mut engine = self.engine()?;
-        let now = self.shared.now();
-        let result = work(&mut engine, now);
-        engine.posted_round(now);
+        let before = engine.latest();
+        let result = work(&mut engine, before);
+        if engine.endpoint.wants_time() {
+            engine.posted_round(self.shared.now());
+        } else {
+            engine.posted_round(before);
+            // Behind the message nobody waits for it: that is worth 20 ns of half a round trip.
+            engine.note_time(self.shared.now());
+        }
         self.shared.nudge(&engine);
         Ok(result)
     }

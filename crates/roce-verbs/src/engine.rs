@@ -214,6 +214,11 @@ impl Engine {
         self.latest
     }
 
+    /// What is done next begins at `now`, or a little later.
+    pub(crate) fn note_time(&mut self, now: Instant) {
+        self.latest = now;
+    }
+
     fn take_in(&mut self, now: Instant) -> usize {
         self.latest = now;
         let received = self.receive(now);

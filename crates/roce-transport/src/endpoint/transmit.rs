@@ -64,6 +64,20 @@ impl<O: Observer> Endpoint<O> {
         self.goes_on.is_some() || !self.ready.is_empty()
     }
 
+    /// Whether an instant that is a little old would not do for
+    /// [`poll_transmit`](Self::poll_transmit): what may be sent now is timed, or sets a timer. A
+    /// message for which that is not so need not wait until a clock has been read.
+    pub fn wants_time(&mut self) -> bool {
+        let only = match self.ready.only() {
+            Some(Turn::QueuePair(index)) if self.goes_on.is_none() => index,
+            _ => return self.may_transmit(),
+        };
+        let Some(slot) = self.slots[only].as_ref() else { return true };
+        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let is_gate_open = slot.peer.is_some_and(|(_, peer)| self.peers.gate(peer).is_open());
+        !is_gate_open || rc.wants_time()
+    }
+
     /// How often an acknowledgement has become due, counted from the beginning: more than before
     /// means that the peer has sent something that asks for one.
     pub fn acks_due(&self) -> u64 {

@@ -8,6 +8,7 @@ use crate::rc::RcQueuePair;
 use crate::rc::common::Common;
 use crate::rc::requests::data_opcode;
 use crate::rc::sender::Sender;
+use crate::timers::Timer;
 use crate::{Access, Data, Memory, Observer, QpState, SendOperation};
 
 impl RcQueuePair {
@@ -28,7 +29,8 @@ impl RcQueuePair {
     ) -> Option<usize> {
         let Self { common, sender, responder, timers, .. } = self;
         let responses = &responder.responses;
-        let has_answers = !responses.is_empty() && !(hold_acks && responses.is_only_an_ack());
+        let is_held = hold_acks && responses.is_only_an_ack();
+        let has_answers = !responses.is_empty() && !is_held;
         if common.state != QpState::ReadyToSend || has_answers {
             return None;
         }
@@ -46,6 +48,17 @@ impl RcQueuePair {
         sender.freight.on_sent(number, sender.next);
         self.is_senders_turn = false;
         Some(len)
+    }
+
+    /// Whether the time matters to what it sends next: not to one packet behind others that are
+    /// under way and timed already.
+    pub(crate) fn wants_time(&self) -> bool {
+        let Self { sender, timers, .. } = self;
+        let is_one_packet = sender.queue.last_if(sender.cursor).is_some_and(|it| it.packets == 1);
+        let is_timed = timers.is_armed(Timer::AckWait)
+            && timers.is_armed(Timer::Quiet)
+            && sender.recovery.is_timing();
+        !is_one_packet || !is_timed
     }
 }
 
@@ -100,8 +113,7 @@ impl Sender {
         let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
         bth.pad = pad;
         bth.solicited_event = work.solicited && work.operation.takes_receive();
-        bth.ack_request =
-            !self.may_be_lazy(entry, common) || self.must_ask() || gate_wants_answer;
+        bth.ack_request = !self.may_be_lazy(entry, common) || self.must_ask() || gate_wants_answer;
         headers[..BTH_LEN].copy_from_slice(&bth.to_bytes());
         let mut at = BTH_LEN;
         if let Some(reth) = reth {

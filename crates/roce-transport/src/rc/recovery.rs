@@ -72,6 +72,11 @@ impl Recovery {
         self.trip.on_sent(seq, now);
     }
 
+    /// Is there a packet whose answer is being timed?
+    pub(crate) fn is_timing(&self) -> bool {
+        self.trip.is_timing()
+    }
+
     /// Everything before `to` is answered, and some of it was not before. `was_lost`: see
     /// [`was_quiet_for_a_loss`](Self::was_quiet_for_a_loss).
     pub(crate) fn on_progress(&mut self, to: u64, was_lost: bool, now: Instant) {

@@ -28,6 +28,11 @@ impl RoundTrip {
         self.timed.get_or_insert((seq, now));
     }
 
+    /// Is there such a packet?
+    pub(crate) fn is_timing(&self) -> bool {
+        self.timed.is_some()
+    }
+
     /// What is being timed was lost, and is sent again.
     pub(crate) fn on_resent(&mut self) {
         self.timed = None;

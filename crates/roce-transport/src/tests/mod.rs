@@ -1,6 +1,7 @@
 //! Two endpoints side by side, packets carried by hand. The laws of the whole are in the
 //! crate's `tests/`; here is what needs a look at single packets and batches.
 
+mod alone;
 mod corners;
 mod floods;
 mod held;

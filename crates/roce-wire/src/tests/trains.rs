@@ -76,6 +76,9 @@ proptest! {
             seal(&outer, own, &mut single, segment.len(), UdpChecksum::Zero).unwrap();
             let in_train = &train[outer.len() + index * segment_len..][..segment.len()];
             prop_assert_eq!(&single[outer.len()..], in_train);
+            let mut alone = segment.clone();
+            Sealer::new(&outer).unwrap().seal_alone(outer.source_port, own, &mut alone).unwrap();
+            prop_assert_eq!(&alone[..], in_train);
         }
 
         let frame = Frame::parse(&train).unwrap();

@@ -1,0 +1,113 @@
+//! Messages that are one packet and all that there is to send.
+
+use super::*;
+
+/// What may be sent so: every kind of message, without and with pad, few bytes and a packet full.
+fn messages() -> Vec<SendWork> {
+    let (none, immediate) = (None, Some([1, 2, 3, 4]));
+    let operations = [
+        SendOperation::Send { immediate: none, invalidate: None },
+        SendOperation::Send { immediate, invalidate: None },
+        SendOperation::Send { immediate: none, invalidate: Some(0x0102_0304) },
+        SendOperation::Write { remote: REMOTE, immediate: none },
+        SendOperation::Write { remote: REMOTE, immediate },
+    ];
+    let bytes: Vec<u8> = (1..=64).collect();
+    let mut all = vec![];
+    for operation in operations {
+        for len in [0, 1, 2, 3, 4, 8, 63, 64] {
+            all.push(SendWork::inline(1, operation, &bytes[..len]));
+        }
+        for len in [0, 1, 8, 255, 256] {
+            all.push(SendWork::new(1, operation, [piece(100, len)]));
+            all.push(SendWork::new(1, operation, [piece(100, len)]).solicited().signaled());
+            all.push(SendWork::new(1, operation, [piece(100, len)]).lazily());
+            all.push(SendWork::new(1, operation, [piece(100, len), piece(9, len)]).fenced());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_message_alone_is_the_packet_that_it_is_in_front_of_others() {
+    for work in messages() {
+        let [[mut alone, _], [mut in_front, _]] = [pair(), pair()];
+        for (place, byte) in alone.memory.0.iter_mut().enumerate() {
+            *byte = (place % 251) as u8;
+        }
+        in_front.memory.0.clone_from(&alone.memory.0);
+        alone.endpoint.post_send(NOW, QPN, work.clone()).unwrap();
+        in_front.endpoint.post_send(NOW, QPN, work.clone()).unwrap();
+        in_front.posts(SendWork::new(2, SendOperation::send(), []));
+        let sent = [alone.sends(64), in_front.sends(64)].map(|packets| packets[0].clone());
+        assert_eq!(sent[0], sent[1], "{work:?}");
+    }
+}
+
+#[test]
+fn messages_one_by_one_arrive_and_complete_as_they_do_together() {
+    let mut sides = pair();
+    for work in messages() {
+        sides[1].endpoint.post_recv(NOW, QPN, RecvWork::new(7, [piece(3000, 600)])).unwrap();
+        let mut work = work.signaled();
+        if let SendOperation::Send { invalidate: Some(key), .. } = &mut work.operation {
+            *key = 99;
+        }
+        sides[0].endpoint.post_send(NOW, QPN, work).unwrap();
+        shuttle(&mut sides);
+        assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
+    }
+}
+
+#[test]
+fn a_message_whose_bytes_may_not_be_read_fails_alone_too() {
+    let mut sides = pair();
+    let forbidden = Sge { key: KEY + 1, address: 0, len: 8 };
+    sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [forbidden]));
+    assert_eq!(sides[0].sends(64).len(), 0);
+    assert_eq!(sides[0].completed(), [(1, CompletionStatus::LocalProtectionError)]);
+}
+
+#[test]
+fn the_time_matters_to_the_first_message_under_way_and_not_to_those_behind_it() {
+    let mut sides = pair();
+    let write = || SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]);
+    sides[0].sends(64);
+    let endpoint = &mut sides[0].endpoint;
+    assert!(!endpoint.wants_time(), "there is nothing to send");
+    endpoint.post_send(NOW, QPN, write()).unwrap();
+    assert!(endpoint.wants_time());
+    let first = sides[0].sends(64).remove(0);
+    let due = sides[0].endpoint.poll_timeout();
+    assert!(due.is_some());
+    for _ in 0..3 {
+        sides[0].endpoint.post_send(NOW, QPN, write()).unwrap();
+        assert!(!sides[0].endpoint.wants_time());
+        assert_eq!(sides[0].sends(64).len(), 1);
+        assert_eq!(sides[0].endpoint.poll_timeout(), due);
+    }
+    let [from, to] = &mut sides;
+    to.takes(from.address, &first);
+    let ack = to.sends(64).remove(0);
+    from.takes(to.address, &ack);
+    from.sends(64);
+    // What is timed has come back: the next one is timed instead.
+    from.endpoint.post_send(NOW, QPN, write()).unwrap();
+    assert!(from.endpoint.wants_time());
+}
+
+#[test]
+fn without_timers_and_for_more_than_one_packet_the_time_always_matters() {
+    let mut sides = pair_with(|last| last.ack_timeout = AckTimeout::new(0));
+    for _ in 0..3 {
+        sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+        assert!(sides[0].endpoint.wants_time());
+        sides[0].sends(64);
+    }
+    let mut sides = pair();
+    for len in [8, 257] {
+        sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, len)]));
+        assert!(sides[0].endpoint.wants_time(), "{len}");
+        sides[0].sends(64);
+    }
+}
