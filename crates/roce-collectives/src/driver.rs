@@ -19,6 +19,7 @@ use crate::lane::{Lane, Payload};
 use crate::rail::Ring;
 use crate::steps::{Clock, Steps};
 use crate::timeline::Log;
+use crate::waiting::{Next, Waiting};
 
 /// Why an operation cannot go on.
 #[derive(Debug)]
@@ -70,6 +71,7 @@ pub(crate) struct Driver {
     /// When the messages came that were not consumed yet: see [`arrivals_of`].
     arrivals: Vec<VecDeque<u64>>,
     spin: Duration,
+    waiting: Waiting,
     /// Since when there has been nothing to do.
     idle_since: Option<Instant>,
     /// How long there was nothing to do before what came last.
@@ -107,6 +109,7 @@ impl Driver {
             completions: Vec::with_capacity(BATCH),
             arrivals: vec![VecDeque::new(); 2 * lanes],
             spin,
+            waiting: Waiting::new(),
             idle_since: None,
             idle_span: Duration::ZERO,
             looked_at_ports: Instant::now(),
@@ -122,25 +125,38 @@ impl Driver {
     ) -> Result<(), Trouble> {
         self.idle_since = None;
         loop {
-            let mut worked = false;
             while let Some(action) = self.machine.poll_action()? {
                 self.act(action, input, output)?;
-                worked = true;
-            }
-            if self.machine.is_done() {
-                return self.post();
             }
             self.post()?;
-            let came = self.collect()?;
-            worked |= came;
-            if worked {
-                if let Some(since) = self.idle_since.take() {
-                    self.idle_span += since.elapsed();
-                }
-            } else {
-                self.idle(control)?;
+            if self.machine.is_done() {
+                return Ok(());
             }
+            // Nothing else gives the machine anything to do.
+            self.wait(control)?;
         }
+    }
+
+    /// Waits until something has come.
+    fn wait(&mut self, control: &mut Control) -> Result<(), Trouble> {
+        if self.waiting.begin() == Next::Yield {
+            self.give_way(Instant::now());
+        }
+        while !self.collect()? {
+            self.idle(control)?;
+        }
+        self.waiting.came(Instant::now);
+        if let Some(since) = self.idle_since.take().filter(|_| self.steps.is_on()) {
+            self.idle_span += since.elapsed();
+        }
+        Ok(())
+    }
+
+    /// On few cores the neighbour may be waiting for this one.
+    fn give_way(&mut self, now: Instant) {
+        self.idle_since.get_or_insert(now);
+        std::thread::yield_now();
+        self.waiting.yielded(now.elapsed());
     }
 
     /// Posts the sends that were put off.
@@ -274,13 +290,14 @@ impl Driver {
         Ok(!self.completions.is_empty())
     }
 
-    /// Nothing to do: spins a little, then sleeps until something comes.
+    /// Nothing to do: waits a little, then sleeps until something comes.
     fn idle(&mut self, control: &mut Control) -> Result<(), Trouble> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
         if now.duration_since(since) < self.spin {
-            // On few cores the neighbour may be waiting for this one.
-            std::thread::yield_now();
+            if self.waiting.nothing(now) == Next::Yield {
+                self.give_way(now);
+            }
             return Ok(());
         }
         control.check()?;

@@ -41,6 +41,7 @@ mod rail;
 mod report;
 mod steps;
 mod timeline;
+mod waiting;
 
 pub use buffer::{Buffer, BufferSlice};
 pub use config::GroupConfig;
