@@ -45,10 +45,21 @@ pub struct Machine {
     /// The next operation's number.
     number: u64,
     run: Option<Run>,
+    /// The operation started last, as it was when it began: programs call the same one over and
+    /// over, and planning a short sum takes as long as taking in its message.
+    last: Option<Start>,
     /// What was decided and not yet asked for: at most three for the message taken in last, and
     /// one for each credit or window that came since, of which there are no more than receives.
     decided: VecDeque<Action>,
     violation: Option<Violation>,
+}
+
+/// An operation that has just begun.
+#[derive(Debug)]
+struct Start {
+    operation: Operation,
+    in_place: bool,
+    run: Run,
 }
 
 impl Machine {
@@ -62,6 +73,7 @@ impl Machine {
             lanes: (0..geometry.lanes()).map(|_| Lane::new(&geometry)).collect(),
             number: 0,
             run: None,
+            last: None,
             decided: VecDeque::with_capacity(3 + answers),
             violation: None,
         }
@@ -88,13 +100,21 @@ impl Machine {
         if self.run.is_some() {
             return Err(Misuse::Busy);
         }
-        let plan = Plan::new(operation, &self.geometry)?;
         let number = self.number;
-        let label = Label {
-            number: (number & u64::from(Label::NUMBER_MASK)) as u16,
-            signature: operation.signature(),
+        let counted = (number & u64::from(Label::NUMBER_MASK)) as u16;
+        let run = match &self.last {
+            Some(last) if last.operation == *operation && last.in_place == in_place => {
+                last.run.again(counted)
+            }
+            _ => {
+                let plan = Plan::new(operation, &self.geometry)?;
+                let label = Label { number: counted, signature: operation.signature() };
+                let run = Run::new(plan, label, in_place);
+                self.last = Some(Start { operation: *operation, in_place, run: run.clone() });
+                run
+            }
         };
-        self.run = Some(Run::new(plan, label, in_place));
+        self.run = Some(run);
         self.lanes.iter_mut().for_each(Lane::begin);
         self.number += 1;
         Ok(number)

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// What one operation has done and has still to do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Run {
     plan: Plan,
     label: Label,
@@ -55,6 +55,12 @@ impl Run {
             in_place,
             plan,
         }
+    }
+
+    /// The same operation, as it is now, with another number.
+    pub(super) fn again(&self, number: u16) -> Self {
+        let label = Label { number, ..self.label };
+        Self { label, ..self.clone() }
     }
 
     /// What to do next. What unblocks a neighbour comes before what takes long here.
