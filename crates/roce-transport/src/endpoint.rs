@@ -226,10 +226,16 @@ impl<O: Observer> Endpoint<O> {
     /// [`PostError`]; then nothing was posted.
     #[inline]
     pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWork) -> Result<(), PostError> {
-        self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
-            QueuePair::Rc(rc) => rc.post_send(work, cx),
-        })
-        .unwrap_or(Err(PostError::UnknownQp(qpn)))
+        // It waits for its turn; no timer is set before that comes. Written out, since through
+        // closures the request would be moved more often.
+        let Some(index) = self.index_of(qpn) else { return Err(PostError::UnknownQp(qpn)) };
+        let Some(slot) = self.slots[index].as_mut() else { return Err(PostError::UnknownQp(qpn)) };
+        let (config, out) = (&self.config, &mut self.out);
+        let mut cx = Context { now, qpn, is_alone: false, config, out };
+        let QueuePair::Rc(rc) = &mut slot.queue_pair;
+        rc.post_send(work, &mut cx)?;
+        self.ready.push(Turn::QueuePair(index));
+        Ok(())
     }
 
     /// Posts a request to the receive queue.

@@ -61,18 +61,26 @@ impl Timers {
 /// Lazy: a deadline that moves away (as an ACK timer does with every ACK) leaves its entry
 /// where it is. When that comes up, the queue pair is looked at and entered anew.
 #[derive(Debug, Default)]
-pub(crate) struct Alarm(BTreeSet<(Instant, usize)>);
+pub(crate) struct Alarm {
+    entries: BTreeSet<(Instant, usize)>,
+    /// That of the first: it is asked for several times for each message.
+    earliest: Option<Instant>,
+}
 
 impl Alarm {
     /// The next moment at which some queue pair must be looked at.
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        self.0.first().map(|(at, _)| *at)
+        self.earliest
     }
 
     /// Removes and returns a queue pair that must be looked at by now.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<usize> {
-        let due = self.0.first().is_some_and(|(at, _)| *at <= now);
-        if due { self.0.pop_first().map(|(_, slot)| slot) } else { None }
+        if self.earliest.is_none_or(|at| at > now) {
+            return None;
+        }
+        let due = self.entries.pop_first();
+        self.note_earliest();
+        due.map(|(_, slot)| slot)
     }
 
     /// Sees to it that queue pair `slot` is looked at by `wanted`. `entered` is where its
@@ -88,17 +96,23 @@ impl Alarm {
             if at <= wanted {
                 return;
             }
-            self.0.remove(&(at, slot));
+            self.entries.remove(&(at, slot));
         }
-        self.0.insert((wanted, slot));
+        self.entries.insert((wanted, slot));
+        self.note_earliest();
         *entered = Some(wanted);
     }
 
     /// Forgets queue pair `slot`.
     pub(crate) fn forget(&mut self, slot: usize, entered: &mut Option<Instant>) {
         if let Some(at) = entered.take() {
-            self.0.remove(&(at, slot));
+            self.entries.remove(&(at, slot));
+            self.note_earliest();
         }
+    }
+
+    fn note_earliest(&mut self) {
+        self.earliest = self.entries.first().map(|(at, _)| *at);
     }
 }
 

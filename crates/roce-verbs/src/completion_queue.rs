@@ -74,6 +74,13 @@ impl Inner {
         true
     }
 
+    /// Whether a completion for `handle` may be handed to who polls this queue, without lying in it
+    /// first: it is for this queue, would be the oldest there, and no channel waits for it. To be
+    /// asked under the engine's lock, under which alone completions are added.
+    pub(crate) fn passes_on(&self, handle: CqHandle) -> bool {
+        self.handle == handle && self.channel.is_none() && self.waiting.load(Ordering::Acquire) == 0
+    }
+
     /// Reports on the channel if armed for at least `least`, and disarms.
     fn report_if_armed(&self, least: u8) {
         let Some(channel) = &self.channel else { return };
@@ -86,6 +93,17 @@ impl Inner {
         if fires {
             channel.notify(Weak::clone(&self.this));
         }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<Completion> {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut entries = self.entries();
+        let completion = entries.pop_front();
+        self.waiting.store(entries.len(), Ordering::Release);
+        completion
     }
 
     fn take(&self, into: &mut Vec<Completion>, most: usize) {
@@ -153,8 +171,12 @@ impl CompletionQueue {
     pub fn poll(&self, into: &mut Vec<Completion>, most: usize) -> usize {
         let before = into.len();
         self.inner.take(into, most);
-        if into.len() == before && self.core.drive_inline() {
-            self.inner.take(into, most);
+        if into.len() == before && most > 0 {
+            let driven = self.core.drive_inline(Some(&self.inner));
+            into.extend(driven.completion);
+            if driven.worked {
+                self.inner.take(into, most - (into.len() - before));
+            }
         }
         let watcher = &self.core.opened().watcher;
         into[before..].iter().for_each(|completion| watcher.polled(completion));
@@ -163,16 +185,15 @@ impl CompletionQueue {
 
     /// The oldest completion, if there is one; as [`poll`](Self::poll).
     pub fn poll_one(&self) -> Option<Completion> {
-        let is_empty = || self.inner.waiting.load(Ordering::Acquire) == 0;
-        if is_empty() && (!self.core.drive_inline() || is_empty()) {
-            return None;
+        let mut completion = self.inner.pop();
+        if completion.is_none() {
+            let driven = self.core.drive_inline(Some(&self.inner));
+            completion = driven.completion;
+            if completion.is_none() && driven.worked {
+                completion = self.inner.pop();
+            }
         }
-        let completion = {
-            let mut entries = self.inner.entries();
-            let completion = entries.pop_front();
-            self.inner.waiting.store(entries.len(), Ordering::Release);
-            completion?
-        };
+        let completion = completion?;
         self.core.opened().watcher.polled(&completion);
         Some(completion)
     }
@@ -232,5 +253,47 @@ impl CompletionQueue {
             self.arm(false);
             channel.wait_async().await?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roce_transport::CompletionOperation;
+
+    fn queue(handle: u32) -> Inner {
+        Inner {
+            handle: CqHandle(handle),
+            capacity: 4,
+            entries: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            armed: AtomicU8::new(armed::NOT),
+            channel: None,
+            this: Weak::new(),
+        }
+    }
+
+    fn completion(work_id: u64) -> Completion {
+        Completion {
+            work_id,
+            qpn: roce_wire::Qpn::GSI,
+            status: CompletionStatus::Success,
+            operation: CompletionOperation::Send,
+            byte_len: 0,
+            immediate: None,
+            invalidated_key: None,
+            solicited: false,
+        }
+    }
+
+    #[test]
+    fn a_completion_is_passed_on_to_its_own_queue_and_past_none_that_is_older() {
+        let queue = queue(1);
+        assert!(queue.passes_on(CqHandle(1)));
+        assert!(!queue.passes_on(CqHandle(2)), "it is for another queue");
+        assert!(queue.push(completion(7)));
+        assert!(!queue.passes_on(CqHandle(1)), "an older one waits");
+        assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
+        assert!(queue.passes_on(CqHandle(1)));
     }
 }

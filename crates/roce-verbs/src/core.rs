@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use roce_transport::{Instant, PathHandle};
+use roce_transport::{Completion, Instant, PathHandle};
 
+use crate::completion_queue;
 use crate::device::Opened;
 use crate::engine::{Engine, Glance};
 use crate::error::Error;
@@ -49,6 +50,15 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     opened: Opened,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What became of driving inline.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Driven {
+    /// There was work.
+    pub(crate) worked: bool,
+    /// What the queue that was polled would hold now: older than anything that it does hold.
+    pub(crate) completion: Option<Completion>,
 }
 
 /// The part that the device's thread shares.
@@ -186,11 +196,11 @@ impl Core {
         Ok(result)
     }
 
-    /// Drives one round if nobody else is; says whether there was work.
-    pub(crate) fn drive_inline(&self) -> bool {
+    /// Drives one round if nobody else is. `poller` is the empty completion queue because of which.
+    pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> Driven {
         let shared = &self.shared;
         if !shared.generation.is_current() {
-            return false;
+            return Driven::default();
         }
         let mut engine = match shared.engine.try_lock() {
             Ok(engine) => engine,
@@ -199,26 +209,27 @@ impl Core {
             Err(TryLockError::WouldBlock) => {
                 shared.note_inline(shared.now());
                 std::thread::yield_now();
-                return true;
+                return Driven { worked: true, completion: None };
             }
         };
         let now = match engine.glance() {
             Glance::Nothing => {
                 drop(engine);
                 shared.manners.after_empty_round();
-                return false;
+                return Driven::default();
             }
             Glance::Something { latest } => latest,
             Glance::NotNow => shared.now(),
         };
         shared.note_inline(now);
-        let round = engine.polled_round(now);
+        let (round, completion) = engine.polled_round(now, poller);
         shared.nudge(&engine);
         drop(engine);
-        if !round.worked() {
+        let worked = round.worked();
+        if !worked {
             shared.manners.after_empty_round();
         }
-        round.worked()
+        Driven { worked, completion }
     }
 
     /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;

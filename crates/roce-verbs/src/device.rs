@@ -251,7 +251,7 @@ impl Device {
 
     /// The next asynchronous event, if there is one.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.core().drive_inline();
+        self.core().drive_inline(None);
         self.core.opened().events.take()
     }
 

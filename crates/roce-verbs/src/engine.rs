@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing};
-use roce_transport::{AsyncEvent, CqHandle, Endpoint, Instant, TransmitLimits};
+use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant, TransmitLimits};
 
 use self::inbound::{Inbound, note_device_error};
 use crate::ack_hold::AckHold;
@@ -167,7 +167,14 @@ impl Engine {
 
     /// A round for an application that polls: the acknowledgement of what it has been waiting for
     /// may wait a little, see [`AckHold`].
-    pub(crate) fn polled_round(&mut self, now: Instant) -> Round {
+    ///
+    /// Of the completions for the queue that is polled the first is returned, if it need not lie
+    /// there: two locks less on the way of a message that somebody waits for.
+    pub(crate) fn polled_round(
+        &mut self,
+        now: Instant,
+        poller: Option<&completion_queue::Inner>,
+    ) -> (Round, Option<Completion>) {
         self.glances.on_round(now);
         if std::mem::take(&mut self.acks_follow) {
             // There was no room for them behind the answer.
@@ -184,9 +191,10 @@ impl Engine {
         self.endpoint.hold_acks(holds);
         if holds && has_arrived && received == 1 {
             // It is back at once, most likely with an answer, which comes first.
-            return Round { received, sent: 0, reported: self.report(now) };
+            let (reported, completion) = self.report_to(poller, now);
+            return (Round { received, sent: 0, reported }, completion);
         }
-        self.send_out(now, received)
+        self.send_out_and_report_to(poller, now, received)
     }
 
     /// The part of a round that what was posted needs: a message that leaves now does not wait for
@@ -229,9 +237,19 @@ impl Engine {
     }
 
     fn send_out(&mut self, now: Instant, received: usize) -> Round {
+        self.send_out_and_report_to(None, now, received).0
+    }
+
+    fn send_out_and_report_to(
+        &mut self,
+        poller: Option<&completion_queue::Inner>,
+        now: Instant,
+        received: usize,
+    ) -> (Round, Option<Completion>) {
         let has_work = self.endpoint.may_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
-        Round { received, sent, reported: self.report(now) }
+        let (reported, completion) = self.report_to(poller, now);
+        (Round { received, sent, reported }, completion)
     }
 
     fn receive(&mut self, now: Instant) -> usize {
@@ -357,9 +375,22 @@ impl Engine {
 
     /// Hands completions and events to whom they belong.
     pub(crate) fn report(&mut self, now: Instant) -> usize {
-        let mut reported = 0;
+        self.report_to(None, now).0
+    }
+
+    /// The same, and returns the first completion for the queue of who polls, if it may.
+    fn report_to(
+        &mut self,
+        poller: Option<&completion_queue::Inner>,
+        now: Instant,
+    ) -> (usize, Option<Completion>) {
+        let (mut reported, mut passed_on) = (0, None);
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
             reported += 1;
+            if passed_on.is_none() && poller.is_some_and(|queue| queue.passes_on(handle)) {
+                passed_on = Some(completion);
+                continue;
+            }
             let full = self.queues.get(&handle).is_some_and(|queue| !queue.push(completion));
             if full {
                 self.endpoint.handle_cq_overflow(now, handle);
@@ -369,7 +400,7 @@ impl Engine {
             reported += 1;
             self.events.push(event);
         }
-        reported
+        (reported, passed_on)
     }
 
     /// Whether something waits that no descriptor tells of.

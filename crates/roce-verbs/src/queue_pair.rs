@@ -222,14 +222,16 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
+        // Lent, and in a loop: else the requests would be moved a few times more.
+        let mut work = work.into_iter().enumerate();
         let posted = self.core.post(|engine, now| {
             engine.note_send();
-            work.into_iter().enumerate().try_for_each(|(index, work)| {
-                engine
-                    .endpoint
-                    .post_send(now, self.number, work)
-                    .map_err(|refused| BadWork { index, source: refused.into() })
-            })
+            for (index, work) in work.by_ref() {
+                if let Err(refused) = engine.endpoint.post_send(now, self.number, work) {
+                    return Err(BadWork { index, source: refused.into() });
+                }
+            }
+            Ok(())
         });
         posted.unwrap_or(Err(BadWork { index: 0, source: WorkError::Forked }))
     }

@@ -54,12 +54,37 @@ impl CoveredHeaders {
     ///
     /// Needs at least a BTH in `packet`, and at most what fits an IP packet.
     pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
+        if self.ip_len == IPV4_LEN && packet.len() <= LONGEST_SHORT {
+            return self.icrc_of_short(identification, packet);
+        }
         let head = self.with(identification, packet.len());
         // Two calls with lengths known to the compiler: the copies become a few moves.
         match self.ip_len {
             IPV4_LEN => finish(&head[..IPV4_LEN + UDP_LEN], packet),
             _ => finish(&head, packet),
         }
+    }
+
+    /// The same for IPv4 and at most [`LONGEST_SHORT`] bytes: put together where it is computed, in
+    /// half as many instructions. See [`finish`] for what stands where.
+    fn icrc_of_short(&self, identification: u16, packet: &[u8]) -> u32 {
+        let mut block = [0; BLOCK];
+        let (front, place) = block.split_at_mut(BLOCK - packet.len());
+        place.copy_from_slice(packet);
+        place[4] = 0xff; // FECN, BECN and six reserved bits
+        if let Some(head) = front.last_chunk_mut::<{ ONES + IPV4_LEN + UDP_LEN }>() {
+            head[..ONES].fill(0xff);
+            let head = &mut head[ONES..];
+            head.copy_from_slice(&self.bytes[..IPV4_LEN + UDP_LEN]);
+            let udp_len = (UDP_LEN + packet.len() + ICRC_LEN) as u16;
+            let total_len = IPV4_LEN as u16 + udp_len;
+            head[2..4].copy_from_slice(&total_len.to_be_bytes());
+            head[4..6].copy_from_slice(&identification.to_be_bytes());
+            head[IPV4_LEN + 4..IPV4_LEN + 6].copy_from_slice(&udp_len.to_be_bytes());
+        }
+        let mut crc = Hasher::new_with_initial(ZERO_REGISTER);
+        crc.update(&block);
+        crc.finalize()
     }
 
     /// The headers of a packet of `packet_len` bytes from its BTH to its last pad byte.
@@ -231,7 +256,6 @@ fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
 /// of the eight bytes of ones, which is where we begin.
 #[inline(always)]
 fn finish(covered: &[u8], packet: &[u8]) -> u32 {
-    const ONES: usize = 4;
     let mut block = [0; BLOCK];
     let (bth, rest) = packet.split_at(BTH_LEN);
     let room = BLOCK - ONES - covered.len() - BTH_LEN;
@@ -255,6 +279,12 @@ fn finish(covered: &[u8], packet: &[u8]) -> u32 {
     }
     crc.finalize()
 }
+
+/// How many of the eight bytes of ones [`finish`] begins with.
+const ONES: usize = 4;
+
+/// Bytes of a packet up to which all that the ICRC covers fits into a block, over IPv4.
+const LONGEST_SHORT: usize = BLOCK - ONES - IPV4_LEN - UDP_LEN;
 
 /// Bytes of the block that goes through the CRC first.
 const BLOCK: usize = 128;
@@ -312,6 +342,21 @@ mod tests {
                     assert_eq!(start.icrc(identification, packet), Some(alone), "{len} at {at}");
                 }
                 assert_eq!(start.icrc(0, &bytes[..len + 1]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_put_together_in_one_place_has_the_crc_of_its_bytes_in_a_row() {
+        let bytes: Vec<u8> = (0..400u32).map(|i| (i * i + 11 * i + 1) as u8).collect();
+        let udp = bytes[50..].first_chunk().unwrap();
+        let v4 = CoveredHeaders::ipv4(bytes[60..].first_chunk().unwrap(), udp);
+        let v6 = CoveredHeaders::ipv6(bytes[90..].first_chunk().unwrap(), udp);
+        for covered in [v4, v6] {
+            for len in BTH_LEN..2 * LONGEST_SHORT {
+                let packet = &bytes[len..2 * len];
+                let head = &covered.with(0xabcd, len)[..covered.ip_len + UDP_LEN];
+                assert_eq!(covered.icrc(0xabcd, packet), plainly(head, packet), "{len} bytes");
             }
         }
     }

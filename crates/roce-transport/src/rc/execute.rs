@@ -77,6 +77,9 @@ impl Responder {
         if !is_sound {
             return Err(RequestFault::PayloadLength { len }.into());
         }
+        if position.is_first() && position.is_last() {
+            return self.execute_whole_send(common, packet, receives, memory, cx);
+        }
         if position.is_first() {
             let Some(work) = receives.take() else {
                 self.push_rnr(common, cx);
@@ -99,6 +102,51 @@ impl Responder {
         if !position.is_last() {
             return Ok(());
         }
+        self.end_send(common, packet, (work_id, received), memory, cx)
+    }
+
+    /// A SEND that is one packet: its receive stays where it is until it is used up.
+    fn execute_whole_send<O: Observer>(
+        &mut self,
+        common: &Common,
+        packet: &Packet<'_, Verified>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Refusal> {
+        let Some(work) = receives.front() else {
+            self.push_rnr(common, cx);
+            return Ok(());
+        };
+        let (posted, received) = (work.scatter.total_len(), packet.payload().len() as u64);
+        let moved = if received > posted {
+            Err(RequestFault::LongerThanReceive { posted })
+        } else {
+            scatter(memory, common.init.pd, &work.scatter, 0, packet.payload())
+                .map_err(RequestFault::ReceiveMemory)
+        };
+        let work_id = work.work_id;
+        let ended = moved.map_err(Refusal::from).and_then(|()| {
+            self.on_executed(packet, cx);
+            self.end_send(common, packet, (work_id, received), memory, cx)
+        });
+        if let (Some(work), true) = (receives.take(), ended.is_err()) {
+            // It ends with the queue pair.
+            self.open = Open::Send(SendInProgress { work, posted, received: 0 });
+        }
+        ended
+    }
+
+    /// All of a SEND was executed, into the receive of this number and so many bytes of it.
+    fn end_send<O: Observer>(
+        &mut self,
+        common: &Common,
+        packet: &Packet<'_, Verified>,
+        (work_id, received): (u64, u64),
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), Refusal> {
+        let headers = packet.headers();
         self.msn = self.msn.wrapping_add(1);
         let mut completion = common.completion(
             work_id,

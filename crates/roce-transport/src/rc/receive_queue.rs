@@ -17,6 +17,10 @@ impl ReceiveQueue {
         self.0.pop_front()
     }
 
+    pub(crate) fn front(&self) -> Option<&RecvWork> {
+        self.0.front()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

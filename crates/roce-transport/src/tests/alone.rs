@@ -111,3 +111,36 @@ fn without_timers_and_for_more_than_one_packet_the_time_always_matters() {
         sides[0].sends(64);
     }
 }
+
+/// A SEND of 8 bytes into such a receive, of which the peer has another: how the receives end.
+fn receives_of_a_send_that_fails(
+    operation: SendOperation,
+    receive: Sge,
+) -> Vec<(u64, CompletionStatus)> {
+    let mut sides = pair();
+    for (id, piece) in [(1, receive), (2, piece(3000, 8))] {
+        sides[1].endpoint.post_recv(NOW, QPN, RecvWork::new(id, [piece])).unwrap();
+    }
+    sides[0].posts(SendWork::new(7, operation, [piece(0, 8)]));
+    shuttle(&mut sides);
+    assert_eq!(sides[1].endpoint.query_qp(QPN).unwrap().state, QpState::Error);
+    assert_eq!(sides[1].memory.0[3000..3008], [2; 8], "the other receive is not touched");
+    sides[1].completed()
+}
+
+#[test]
+fn the_receive_of_a_message_that_fails_ends_once_and_with_the_reason() {
+    use CompletionStatus::{
+        LocalLengthError, LocalProtectionError, RemoteInvalidRequest, WorkRequestFlushed,
+    };
+    let forbidden = Sge { key: KEY + 1, address: 0, len: 8 };
+    let invalidating = SendOperation::Send { immediate: None, invalidate: Some(KEY) };
+    for (operation, receive, status) in [
+        (SendOperation::send(), piece(3000, 7), LocalLengthError),
+        (SendOperation::send(), forbidden, LocalProtectionError),
+        (invalidating, piece(4000, 8), RemoteInvalidRequest),
+    ] {
+        let ends = receives_of_a_send_that_fails(operation, receive);
+        assert_eq!(ends, [(1, status), (2, WorkRequestFlushed)], "{operation:?} {receive:?}");
+    }
+}
