@@ -193,7 +193,8 @@ fn registered_memory_is_the_buffers_and_a_fixed_amount() {
         |config| config.qps_per_connection = 2,
         |group| {
             let (lanes, staging, back) = (2, 16 * (128 << 10), 16 * (32 << 10));
-            let fixed = lanes * (staging + back + 24) + staging;
+            let outboxes = 2 * 16 * (16 << 10);
+            let fixed = lanes * (staging + back + outboxes + 24) + staging;
             assert_eq!(group.registered_bytes(), fixed);
             let buffer = group.buffer(10_000_000).unwrap();
             assert_eq!(group.registered_bytes(), fixed + 10_000_000);

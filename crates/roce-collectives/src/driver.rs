@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     pub(crate) log: Log,
     scratch_whole: BufferSlice,
     workspace: Workspace,
+    /// Where a short message is between the buffer and its copy.
+    copy: Box<[u8]>,
     completions: Vec<Completion>,
     /// When the messages came that were not consumed yet: see [`arrivals_of`].
     arrivals: Vec<VecDeque<u64>>,
@@ -106,6 +108,7 @@ impl Driver {
             clock,
             log,
             workspace: Workspace::new(),
+            copy: vec![0; Lane::MOST_COPIED].into_boxed_slice(),
             completions: Vec::with_capacity(BATCH),
             arrivals: vec![VecDeque::new(); 2 * lanes],
             spin,
@@ -213,15 +216,24 @@ impl Driver {
                 self.log.posted(lane.queue_pair(side).number(), id, step, piece);
                 let rank = self.machine.geometry().rank();
                 probes::ring_send(rank, self.steps.operation(), step, from.len);
-                if from.len <= Lane::COPIED as u64 {
-                    let mut copy = [0; Lane::COPIED];
-                    let copy = &mut copy[..from.len as usize];
-                    place.read(from.offset, copy)?;
-                    lane.send(side, id, remote, immediate, Payload::Copied(copy))?;
+                let len = from.len;
+                let payload = match to {
+                    _ if len <= Lane::INLINE as u64 => {
+                        let bytes = &mut self.copy[..len as usize];
+                        place.read(from.offset, bytes)?;
+                        Payload::Inline(bytes)
+                    }
+                    Remote::Slot { index, .. } if len <= lane.copied(side) => {
+                        let bytes = &mut self.copy[..len as usize];
+                        place.read(from.offset, bytes)?;
+                        Payload::Copied { slot: index, bytes }
+                    }
+                    _ => Payload::Memory(place.sge(lane.rail, from.offset, len)?),
+                };
+                let is_copied = !matches!(payload, Payload::Memory(_));
+                lane.send(side, id, remote, immediate, payload)?;
+                if is_copied {
                     self.machine.handle_copied(id)?;
-                } else {
-                    let sge = place.sge(lane.rail, from.offset, from.len)?;
-                    lane.send(side, id, remote, immediate, Payload::Memory(sge))?;
                 }
             }
             Action::Credit { side, lane: number, id, immediate } => {

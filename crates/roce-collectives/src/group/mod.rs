@@ -165,7 +165,8 @@ impl Group {
 
     /// Bytes of registered memory: the buffers that live, and a fixed amount besides, which
     /// is `lanes · (slots · (slot_bytes + small_limit) + 24)` of staging for both neighbours
-    /// together and [`Geometry::scratch_bytes`] for intermediate results.
+    /// together, `lanes · slots` copies of short messages to each of them (up to 16 KiB and never
+    /// more than a slot holds), and [`Geometry::scratch_bytes`] for intermediate results.
     pub fn registered_bytes(&self) -> u64 {
         // The scratch is one of the buffers of the ledger.
         self.driver.ring.as_ref().map_or(0, Ring::registered_bytes) + self.ledger.bytes()
