@@ -145,3 +145,34 @@ fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results()
     );
     assert!(retransmitted.iter().sum::<u64>() > 0, "nothing was lost: the test tests nothing");
 }
+
+/// A rank that has its result goes on and posts the next message while the last one may be lost.
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn what_was_copied_when_it_was_posted_stays_until_it_has_arrived() {
+    let retransmitted = Ranks::new(2).grouped(
+        |config| {
+            let odds = Odds { drop: 0.05, ..Odds::default() };
+            let seed = u64::from(config.rank);
+            config.slots = 2;
+            config.device.faults =
+                Some(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
+        },
+        |group| {
+            let (rank, buffer) = (u64::from(group.rank()), group.buffer(8 * 2100).unwrap());
+            for round in 0..400 {
+                // From within the work request to what is too long for a copy.
+                let count = 5 + (round * 37) % 2095;
+                let mine = (3 * round + rank).to_le_bytes().repeat(count as usize);
+                buffer.write(0, &mine).unwrap();
+                group.all_reduce_in_place(&buffer, count, DataType::U64, ReduceOp::Sum).unwrap();
+                let mut sum = vec![0; mine.len()];
+                buffer.read(0, &mut sum).unwrap();
+                assert_eq!(sum, (6 * round + 1).to_le_bytes().repeat(count as usize), "{round}");
+            }
+            let counter = |name| group.devices().next().unwrap().counter(name).unwrap();
+            counter("retry_send_pkts") + counter("completer_retry_err") + counter("rcvd_seq_err")
+        },
+    );
+    assert!(retransmitted.iter().sum::<u64>() > 0, "nothing was lost: the test tests nothing");
+}
