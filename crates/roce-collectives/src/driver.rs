@@ -143,7 +143,9 @@ impl Driver {
     /// Waits until something has come.
     fn wait(&mut self, control: &mut Control) -> Result<(), Trouble> {
         if self.waiting.begin() == Next::Yield {
-            self.give_way(Instant::now());
+            let is_timed = self.steps.is_on() || self.waiting.wants_time();
+            self.idle_since = is_timed.then(Instant::now);
+            self.waiting.give_way(self.idle_since);
         }
         while !self.collect()? {
             self.idle(control)?;
@@ -153,13 +155,6 @@ impl Driver {
             self.idle_span += since.elapsed();
         }
         Ok(())
-    }
-
-    /// On few cores the neighbour may be waiting for this one.
-    fn give_way(&mut self, now: Instant) {
-        self.idle_since.get_or_insert(now);
-        std::thread::yield_now();
-        self.waiting.yielded(now.elapsed());
     }
 
     /// Posts the sends that were put off.
@@ -308,7 +303,7 @@ impl Driver {
         let since = *self.idle_since.get_or_insert(now);
         if now.duration_since(since) < self.spin {
             if self.waiting.nothing(now) == Next::Yield {
-                self.give_way(now);
+                self.waiting.give_way(Some(now));
             }
             return Ok(());
         }

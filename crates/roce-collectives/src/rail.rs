@@ -1,7 +1,5 @@
 //! Rails and lanes: devices, and the queue pairs to both neighbours.
 
-use std::collections::HashMap;
-
 use roce_ring::{Geometry, Side};
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
@@ -28,7 +26,8 @@ pub(crate) struct Ring {
     // Lanes before rails: queue pairs go before the queues that they report to.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) rails: Vec<Rail>,
-    by_number: HashMap<Qpn, (u32, Side)>,
+    /// In the order of their numbers: there are few, and a hash takes longer than the search.
+    by_number: Vec<(Qpn, (u32, Side))>,
 }
 
 impl Ring {
@@ -39,16 +38,16 @@ impl Ring {
             .iter()
             .map(|interface| Rail::open(interface, config, geometry, per_rail))
             .collect::<Result<_, _>>()?;
-        let mut ring = Self { lanes: Vec::new(), rails, by_number: HashMap::new() };
+        let mut ring = Self { lanes: Vec::new(), rails, by_number: Vec::new() };
         for number in 0..geometry.lanes() {
             // One lane after the other to another rail: pieces use all of them in turn.
             let rail = number as usize % ring.rails.len();
             let lane = Lane::open(&ring.rails[rail], rail, config, geometry)?;
-            ring.by_number.insert(lane.queue_pair(Side::Next).number(), (number, Side::Next));
-            ring.by_number
-                .insert(lane.queue_pair(Side::Previous).number(), (number, Side::Previous));
+            let whose = |side| (lane.queue_pair(side).number(), (number, side));
+            ring.by_number.extend([Side::Next, Side::Previous].map(whose));
             ring.lanes.push(lane);
         }
+        ring.by_number.sort_unstable_by_key(|&(number, _)| number);
         Ok(ring)
     }
 
@@ -93,7 +92,8 @@ impl Ring {
 
     /// Whose queue pair this is.
     pub(crate) fn whose(&self, number: Qpn) -> Option<(u32, Side)> {
-        self.by_number.get(&number).copied()
+        let found = self.by_number.binary_search_by_key(&number, |&(number, _)| number);
+        found.ok().map(|index| self.by_number[index].1)
     }
 
     /// An interface that is down, if there is one.

@@ -11,6 +11,8 @@ const LONGEST_LOOK: Duration = Duration::from_micros(6);
 const IN_VAIN: u32 = 8;
 /// One wait in so many begins with a look all the same.
 const TRIED_AGAIN: u32 = 64;
+/// Of the others, the yield of one in so many is timed.
+const TIMED: u32 = 8;
 
 /// When a rank that has nothing to do looks, and when it yields.
 ///
@@ -65,6 +67,12 @@ impl Waiting {
         }
     }
 
+    /// Whether the yield that a wait begins with is to be timed: one in some is enough, and reading a
+    /// clock twice takes as long as a look.
+    pub(crate) fn wants_time(&self) -> bool {
+        self.unlooked.is_multiple_of(TIMED)
+    }
+
     /// A wait begins.
     pub(crate) fn begin(&mut self) -> Next {
         (self.has_yielded, self.looking_since, self.this_look) = (false, None, None);
@@ -92,10 +100,18 @@ impl Waiting {
         if now.duration_since(since) < patience { Next::Look } else { Next::Yield }
     }
 
-    /// The core was given away for so long.
-    pub(crate) fn yielded(&mut self, took: Duration) {
-        self.core_is_wanted = took > FOR_NOTHING;
-        self.comes_soon |= !self.core_is_wanted;
+    /// Gives the core away: a neighbour may be waiting for it. `now`, if it was read.
+    pub(crate) fn give_way(&mut self, now: Option<Instant>) {
+        std::thread::yield_now();
+        self.yielded(now.map(|now| now.elapsed()));
+    }
+
+    /// The core was given away for so long, if that is known.
+    fn yielded(&mut self, took: Option<Duration>) {
+        if let Some(took) = took {
+            self.core_is_wanted = took > FOR_NOTHING;
+            self.comes_soon |= !self.core_is_wanted;
+        }
         (self.has_yielded, self.this_look) = (true, None);
     }
 
@@ -137,7 +153,7 @@ mod tests {
         fn give_way(&mut self) {
             self.now += self.yield_takes;
             self.yields += 1;
-            self.waiting.yielded(self.yield_takes);
+            self.waiting.yielded(Some(self.yield_takes));
         }
 
         /// Waits for something that comes after `delay`.
@@ -145,8 +161,11 @@ mod tests {
             let at = self.now + delay;
             (self.looks, self.yields) = (0, 0);
             self.looked_first = self.waiting.begin() == Next::Look;
-            if !self.looked_first {
+            if !self.looked_first && self.waiting.wants_time() {
                 self.give_way();
+            } else if !self.looked_first {
+                (self.now, self.yields) = (self.now + self.yield_takes, 1);
+                self.waiting.yielded(None);
             }
             loop {
                 self.looks += 1;
@@ -210,7 +229,7 @@ mod tests {
         let mut rank = Script::new(BUSY);
         rank.waits(20, 10 * BUSY);
         rank.yield_takes = IDLE;
-        rank.waits(2, 2 * LONGEST_LOOK);
+        rank.waits(TIMED + 1, 2 * LONGEST_LOOK);
         assert!(rank.yields <= 2, "{}", rank.yields);
     }
 }
