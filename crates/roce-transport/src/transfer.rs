@@ -106,11 +106,12 @@ pub(crate) fn scatter(
 ) -> Result<(), MemoryFault> {
     let len = bytes.len() as u64;
     if let [piece] = list.as_slice()
-        && offset == 0
-        && (1..=u64::from(piece.len)).contains(&len)
+        && len > 0
+        && offset + len <= u64::from(piece.len)
     {
         // As most messages are.
-        let grant = memory.check(pd, piece.key, piece.address, len, Access::LocalWrite)?;
+        let address = piece.address.wrapping_add(offset);
+        let grant = memory.check(pd, piece.key, address, len, Access::LocalWrite)?;
         memory.write(grant, 0, bytes);
         return Ok(());
     }

@@ -305,7 +305,9 @@ impl Engine {
         let lo_limits = lo.as_ref().map(|lo| lo.limits());
         let mut sent = 0;
         let result = wire.transmit(&mut |slot| {
-            while sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
+            // Whoever sent one message has nothing more to send.
+            let is_over = sent > 0 && !endpoint.may_transmit() && !*acks_follow;
+            while !is_over && sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
                 let guess = *headroom;
                 let buf = &mut slot[guess..];
                 let next = endpoint.poll_transmit_sealed(now, memory, limits, buf, &mut sealer);
