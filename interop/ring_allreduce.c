@@ -578,7 +578,7 @@ unsigned self, ranks;
 struct options options = {
 	.type = "float", .op = "sum", .placement = "both",
 	.rank = UINT64_MAX, .port = 1, .gid_index = UINT64_MAX, .timeout = 14, .retry = 6, .patience = 60,
-	.lanes = 1, .slots = 16, .slot_bytes = 128 << 10, .small_limit = 4096,
+	.lanes = 1, .slots = 16, .slot_bytes = 128 << 10, .small_limit = 32 << 10,
 	.min = 32 << 20, .max = 32 << 20, .factor = 2, .iterations = 20, .warmup = 1, .check = 1,
 };
 
