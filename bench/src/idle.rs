@@ -7,6 +7,7 @@
 //! ```
 
 use std::fs;
+use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -82,12 +83,18 @@ fn connect(device: &Device, number: u32, meeting: &mut Meeting) -> Result<Vec<Qu
 
 /// Processor time of this process so far, all threads.
 fn processor_seconds() -> Result<f64, Failure> {
-    let of = |path: &str| fs::read_to_string(path).map_err(Failure::doing(format!("read {path}")));
-    // Nanoseconds on a processor, nanoseconds waiting for one, turns.
     let mut seconds = 0.0;
     let tasks = fs::read_dir("/proc/self/task").map_err(Failure::doing("list threads"))?;
     for task in tasks.flatten() {
-        let text = of(&format!("{}/schedstat", task.path().display()))?;
+        let path = task.path().join("schedstat");
+        // Nanoseconds on a processor, nanoseconds waiting for one, turns.
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            // It has ended since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+            Err(error) => return Err(Failure::doing(format!("read {}", path.display()))(error)),
+        };
         let nanoseconds = text.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
         seconds += nanoseconds.unwrap_or(0.0) / 1e9;
     }
@@ -118,6 +125,21 @@ mod tests {
     fn the_resident_set_is_in_bytes() {
         assert_eq!(resident_in("Name:\tx\nVmRSS:\t   23088 kB\n"), Some(23088 * 1024));
         assert_eq!(resident_in("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn threads_that_end_while_they_are_counted_are_left_out() {
+        let counted = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !counted.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::spawn(|| ()).join().unwrap();
+                }
+            });
+            let seconds: Result<Vec<f64>, _> = (0..300).map(|_| processor_seconds()).collect();
+            counted.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(seconds.unwrap().iter().all(|&seconds| seconds > 0.0));
+        });
     }
 
     #[test]
