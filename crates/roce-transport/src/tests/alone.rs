@@ -60,6 +60,26 @@ fn messages_one_by_one_arrive_and_complete_as_they_do_together() {
 }
 
 #[test]
+fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
+    let operation = SendOperation::write(REMOTE);
+    // So much fits to the peer that only the queue pair's own reasons to ask are left.
+    let mut config = EndpointConfig::default();
+    (config.peer.initial_frames, config.peer.max_frames) = (4096, 4096);
+    // Memory in two pieces goes the way that takes everything.
+    let asked = [vec![piece(0, 8)], vec![piece(0, 4), piece(4, 4)]].map(|memory| {
+        let [mut side, _] = pair_of(&config, |_| ());
+        let packets = (0..100).flat_map(|_| {
+            let work = SendWork::new(1, operation, memory.clone()).lazily();
+            side.endpoint.post_send(NOW, QPN, work).unwrap();
+            side.sends(64)
+        });
+        packets.map(|packet| packet[8] >= 0x80).collect::<Vec<_>>()
+    });
+    assert_eq!(asked[0], asked[1]);
+    assert!(asked[0].contains(&true) && asked[0].contains(&false), "{:?}", asked[0]);
+}
+
+#[test]
 fn a_message_whose_bytes_may_not_be_read_fails_alone_too() {
     let mut sides = pair();
     let forbidden = Sge { key: KEY + 1, address: 0, len: 8 };
