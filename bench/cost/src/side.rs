@@ -8,8 +8,8 @@ use roce_transport::{
     RecvWork, SendWork, Service, TransmitLimits,
 };
 use roce_wire::{
-    Frame, OuterHeaders, ParseOptions, PathMtu, Psn, Qpn, RnrTimer, Sealer, Sealing, UdpChecksum,
-    source_port_for,
+    Frame, OuterHeaders, ParseOptions, PathMtu, PayloadCrc, Psn, Qpn, RnrTimer, Sealer, Sealing,
+    UdpChecksum, source_port_for,
 };
 
 use crate::{Bytes, Wire};
@@ -213,7 +213,11 @@ impl PacketSealer for Seals {
     /// There is one path, and what is sent along it is begun by [`Side::transmit`].
     fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
 
-    fn seal(&mut self, packet: &mut [u8]) {
-        self.0.seal(packet).expect("a sound packet");
+    fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {
+        let sealed = match payload {
+            Some(payload) => self.0.seal_around(packet, payload),
+            None => self.0.seal(packet),
+        };
+        sealed.expect("a sound packet");
     }
 }

@@ -1,6 +1,6 @@
 //! What a driver does to packets while they are in the cache.
 
-use roce_wire::Qpn;
+use roce_wire::{PayloadCrc, Qpn};
 
 use crate::PathHandle;
 
@@ -13,6 +13,7 @@ use crate::PathHandle;
 ///
 /// ```
 /// use roce_transport::{PacketSealer, PathHandle};
+/// use roce_wire::PayloadCrc;
 ///
 /// /// Counts bytes instead.
 /// struct Count(usize);
@@ -20,13 +21,13 @@ use crate::PathHandle;
 ///     fn begin(&mut self, _: roce_wire::Qpn, _: roce_wire::Qpn, _: PathHandle) {
 ///         self.0 = 0;
 ///     }
-///     fn seal(&mut self, packet: &mut [u8]) {
+///     fn seal(&mut self, packet: &mut [u8], _: Option<PayloadCrc>) {
 ///         self.0 += packet.len();
 ///     }
 /// }
 /// let mut count = Count(1);
 /// count.begin(roce_wire::Qpn::GSI, roce_wire::Qpn::GSI, PathHandle(0));
-/// count.seal(&mut [0; 20]);
+/// count.seal(&mut [0; 20], None);
 /// assert_eq!(count.0, 20);
 /// ```
 pub trait PacketSealer {
@@ -36,12 +37,16 @@ pub trait PacketSealer {
 
     /// Finishes the train's next packet: from its BTH to its last pad byte, and 4 bytes of room for
     /// its ICRC.
-    fn seal(&mut self, packet: &mut [u8]);
+    ///
+    /// `payload` comes with packets of nothing but a BTH and a whole path MTU of payload, and only
+    /// where the memory has summed the payload while it was read: see
+    /// [`Memory::read_summed`](crate::Memory::read_summed).
+    fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>);
 
     /// As [`begin`](Self::begin), and [`seal`](Self::seal) of the only packet.
     fn seal_alone(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
         self.begin(qpn, dest_qpn, path);
-        self.seal(packet);
+        self.seal(packet, None);
     }
 }
 
@@ -49,5 +54,5 @@ pub trait PacketSealer {
 impl PacketSealer for () {
     fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
 
-    fn seal(&mut self, _: &mut [u8]) {}
+    fn seal(&mut self, _: &mut [u8], _: Option<PayloadCrc>) {}
 }

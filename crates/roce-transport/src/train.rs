@@ -1,6 +1,6 @@
 //! Trains: packets of one queue pair, behind each other in the driver's buffer.
 
-use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad};
+use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad, PayloadCrc};
 
 use crate::PacketSealer;
 
@@ -17,6 +17,8 @@ pub(crate) struct TrainWriter<'b> {
     segment_len: usize,
     /// The last packet, which is not sealed yet: it may still be changed.
     last_at: usize,
+    /// Its payload's, where it is known already.
+    last_crc: Option<PayloadCrc>,
     is_closed: bool,
     is_too_short: bool,
 }
@@ -42,6 +44,7 @@ impl<'b> TrainWriter<'b> {
             packets: 0,
             segment_len: 0,
             last_at: 0,
+            last_crc: None,
             is_closed: false,
             is_too_short: false,
         }
@@ -63,14 +66,19 @@ impl<'b> TrainWriter<'b> {
     /// Adds a packet whose payload already stands in the room it was offered.
     pub(crate) fn push(&mut self, headers: &Headers, payload_len: usize) {
         let len = headers.emit_around(&mut self.buf[self.used..], payload_len);
-        self.note(len);
+        self.note(len, None);
     }
 
     /// Adds a packet of nothing but a BTH and a payload that needs no pad: what most packets
     /// of a long message are.
-    pub(crate) fn push_middle(&mut self, bth: [u8; BTH_LEN], payload_len: usize) {
+    pub(crate) fn push_middle(
+        &mut self,
+        bth: [u8; BTH_LEN],
+        payload_len: usize,
+        payload: Option<PayloadCrc>,
+    ) {
         self.buf[self.used..self.used + BTH_LEN].copy_from_slice(&bth);
-        self.note(BTH_LEN + payload_len + ICRC_LEN);
+        self.note(BTH_LEN + payload_len + ICRC_LEN, payload);
     }
 
     /// Takes no more packets.
@@ -117,17 +125,18 @@ impl<'b> TrainWriter<'b> {
 
     fn seal_last(&mut self) {
         if self.packets > 0 {
-            self.sealer.seal(&mut self.buf[self.last_at..self.used]);
+            self.sealer.seal(&mut self.buf[self.last_at..self.used], self.last_crc.take());
         }
     }
 
-    fn note(&mut self, len: usize) {
+    fn note(&mut self, len: usize, payload: Option<PayloadCrc>) {
         match self.packets {
             0 => self.segment_len = len,
             _ => self.seal_last(),
         }
         self.is_closed |= len < self.segment_len;
         self.last_at = self.used;
+        self.last_crc = payload;
         self.used += len;
         self.packets += 1;
     }
@@ -145,7 +154,7 @@ mod tests {
     impl PacketSealer for Notes {
         fn begin(&mut self, _: Qpn, _: Qpn, _: crate::PathHandle) {}
 
-        fn seal(&mut self, packet: &mut [u8]) {
+        fn seal(&mut self, packet: &mut [u8], _: Option<PayloadCrc>) {
             self.0.push(packet.to_vec());
             packet.last_chunk_mut::<ICRC_LEN>().unwrap().fill(0xcc);
         }

@@ -44,7 +44,8 @@ impl<G: Copy> Gather<G> {
                 return Ok(());
             }
         };
-        if self.copy_granted(memory, number, offset, into) {
+        if let Some((grant, at)) = self.granted(number, offset, into.len()) {
+            memory.read(grant, at, into);
             return Ok(());
         }
         let mut done = 0;
@@ -59,26 +60,11 @@ impl<G: Copy> Gather<G> {
         Ok(())
     }
 
-    /// The same where the bytes lie in the piece of memory that was granted last; false, and
-    /// nothing copied, where they do not.
-    pub(crate) fn copy_granted<M: Memory<Grant = G>>(
-        &self,
-        memory: &M,
-        number: u64,
-        offset: u64,
-        into: &mut [u8],
-    ) -> bool {
-        match self.granted {
-            Some(it)
-                if it.number == number
-                    && it.start <= offset
-                    && offset + into.len() as u64 <= it.end =>
-            {
-                memory.read(it.grant, offset - it.start, into);
-                true
-            }
-            _ => false,
-        }
+    /// The permission that was given last, and how far behind its start the bytes from `offset` on
+    /// are; `None` where not all `len` of them lie in that piece of memory.
+    pub(crate) fn granted(&self, number: u64, offset: u64, len: usize) -> Option<(G, u64)> {
+        let it = self.granted.filter(|it| it.number == number && it.start <= offset)?;
+        (offset + len as u64 <= it.end).then_some((it.grant, offset - it.start))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Outer headers and ICRCs of what the endpoint sends.
 
 use roce_transport::{PacketSealer, PathHandle, Transmit};
-use roce_wire::{Qpn, SealError, Sealing, UdpChecksum, source_port_for};
+use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
 use crate::path::{Entry, PathTable};
 
@@ -61,9 +61,12 @@ impl PacketSealer for FrameSealer<'_> {
         });
     }
 
-    fn seal(&mut self, packet: &mut [u8]) {
+    fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {
         if let Some(begun) = &mut self.begun {
-            let sealed = begun.sealing.as_mut().map(|sealing| sealing.seal(packet));
+            let sealed = begun.sealing.as_mut().map(|sealing| match payload {
+                Some(payload) => sealing.seal_around(packet, payload),
+                None => sealing.seal(packet),
+            });
             begun.is_bad |= !matches!(sealed, Some(Ok(())));
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use roce_transport::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle};
+use roce_wire::PayloadCrc;
 
 use crate::region::Mapping;
 
@@ -173,6 +174,10 @@ impl Memory for RegionTable {
 
     fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
         self.mapping(grant).read(grant.offset + offset as usize, into);
+    }
+
+    fn read_summed(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
+        self.mapping(grant).read_summed(grant.offset + offset as usize, into)
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {

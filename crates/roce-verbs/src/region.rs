@@ -26,12 +26,14 @@
 //! reads the rest therefore sees the whole message.
 
 mod copy;
+mod copy_crc;
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::io;
 
 use roce_transport::AtomicChange;
+use roce_wire::PayloadCrc;
 
 use self::copy::Region;
 
@@ -240,6 +242,19 @@ impl Mapping {
         fence(Ordering::Acquire);
     }
 
+    /// As [`read`](Self::read), and the CRC of what was read where one pass can make both.
+    pub(crate) fn read_summed(&self, offset: usize, into: &mut [u8]) -> Option<PayloadCrc> {
+        if !copy_crc::serves(into.len()) {
+            self.read(offset, into);
+            return None;
+        }
+        let from = self.at(offset, into.len());
+        // SAFETY: `at` checked the range, `into` is ours alone, and `serves` was asked.
+        let register = unsafe { copy_crc::relaxed(from, into.as_mut_ptr(), into.len()) };
+        fence(Ordering::Acquire);
+        Some(PayloadCrc::from_register(register))
+    }
+
     /// One byte, with acquire ordering: to wait for the end of a message.
     pub(crate) fn load_u8(&self, offset: usize) -> u8 {
         // SAFETY: `at` checked the range; bytes are always aligned.
@@ -307,6 +322,27 @@ mod tests {
                 assert!(seen[..offset].iter().chain(&seen[offset + len..]).all(|b| *b == 0xee));
             }
         }
+    }
+
+    #[test]
+    fn what_is_read_and_summed_at_once_is_what_is_read_and_its_crc() {
+        let mapping = Mapping::allocate(3 * 4096, false).unwrap();
+        let pattern: Vec<u8> = (0..3 * 4096u32).map(|i| (i * i + 7 * i + 1) as u8).collect();
+        mapping.write(0, &pattern);
+        let mut served = 0;
+        for offset in [0, 1, 16, 63, 64, 4095] {
+            for len in [0, 1, 255, 256, 257, 512, 768, 1024, 2048, 4096, 8192] {
+                let mut seen = vec![0xee; len + 16];
+                let crc = mapping.read_summed(offset, &mut seen[8..8 + len]);
+                let expected = &pattern[offset..offset + len];
+                assert_eq!(&seen[8..8 + len], expected);
+                assert!(seen[..8].iter().chain(&seen[8 + len..]).all(|byte| *byte == 0xee));
+                assert!(crc.is_none_or(|crc| crc == PayloadCrc::of(expected)), "{len} bytes");
+                served += usize::from(crc.is_some());
+            }
+        }
+        // Six path MTUs' worth of lengths at each offset, or none.
+        assert_eq!(served, if copy_crc::serves(4096) { 6 * 7 } else { 0 });
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use crc32fast::Hasher;
 
+use crate::payload_crc::{Behind, PayloadCrc};
 use crate::{BTH_LEN, GRH_LEN};
 
 /// IP and UDP header of a frame as the ICRC sees them. Made once for a frame; of a
@@ -118,6 +119,8 @@ pub(crate) struct TrainStart {
     packet_len: usize,
     has_identification: bool,
     crc: u32,
+    /// Where all but the BTH is a whole payload.
+    behind: Option<&'static Behind>,
 }
 
 impl TrainStart {
@@ -129,7 +132,8 @@ impl TrainStart {
         crc.update(&bytes[..covered.ip_len + UDP_LEN]);
         crc.update(&[0; BTH_LEN]);
         let has_identification = covered.ip_len == IPV4_LEN;
-        Self { packet_len, has_identification, crc: crc.finalize() }
+        let behind = packet_len.checked_sub(BTH_LEN).and_then(Behind::payload_of);
+        Self { packet_len, has_identification, crc: crc.finalize(), behind }
     }
 
     /// As [`CoveredHeaders::icrc`]; `None` for a packet of another length.
@@ -139,6 +143,29 @@ impl TrainStart {
             return None;
         }
         let (bth, rest) = packet.split_first_chunk::<BTH_LEN>()?;
+        let mut crc = Hasher::new_with_initial(self.crc_of_headers(identification, bth));
+        crc.update(rest);
+        Some(crc.finalize())
+    }
+
+    /// The same where the payload has been summed already; `None` also where the packet is
+    /// anything but a BTH and a whole payload.
+    #[inline]
+    pub(crate) fn icrc_around(
+        &self,
+        identification: u16,
+        packet: &[u8],
+        payload: PayloadCrc,
+    ) -> Option<u32> {
+        if packet.len() != self.packet_len {
+            return None;
+        }
+        let headers = self.crc_of_headers(identification, packet.first_chunk()?);
+        Some(payload.after(headers, self.behind?))
+    }
+
+    #[inline]
+    fn crc_of_headers(&self, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
         let mut crc = self.crc;
         if self.has_identification {
             let [high, low] = identification.to_be_bytes();
@@ -148,9 +175,7 @@ impl TrainStart {
             let byte = if place == 4 { 0xff } else { *byte }; // FECN, BECN, reserved bits
             crc ^= BTH[place][usize::from(byte)];
         }
-        let mut crc = Hasher::new_with_initial(crc);
-        crc.update(rest);
-        Some(crc.finalize())
+        crc
     }
 }
 

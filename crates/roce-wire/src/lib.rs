@@ -68,6 +68,7 @@ mod mtu;
 pub mod opcode;
 mod outer;
 mod packet;
+mod payload_crc;
 mod psn;
 mod qpn;
 mod reth;
@@ -95,6 +96,7 @@ pub use opcode::{
 };
 pub use outer::{OuterHeaders, VlanTag, source_port_for};
 pub use packet::{Packet, Unverified, Verified};
+pub use payload_crc::PayloadCrc;
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use reth::{RETH_LEN, Reth};

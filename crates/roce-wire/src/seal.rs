@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use crate::{
-    BTH_LEN, ICRC_LEN, MacAddr, OuterHeaders, SealError,
+    BTH_LEN, ICRC_LEN, MacAddr, OuterHeaders, PayloadCrc, SealError,
     icrc::{CoveredHeaders, IPV4_LEN, TrainStart, UDP_LEN},
     outer::Written,
 };
@@ -265,6 +265,35 @@ impl Sealing {
         self.identification = identification.wrapping_add(1);
         Ok(())
     }
+
+    /// As [`seal`](Self::seal) for a packet whose payload was summed when it was copied: reads
+    /// nothing but the BTH.
+    ///
+    /// That is for the packets that long messages are made of: a BTH and, as payload, a whole
+    /// [`PathMtu`](crate::PathMtu). Of any other packet all bytes are read, and `payload` is not
+    /// looked at.
+    ///
+    /// # Errors
+    /// As for [`seal`](Self::seal).
+    pub fn seal_around(
+        &mut self,
+        segment: &mut [u8],
+        payload: PayloadCrc,
+    ) -> Result<(), SealError> {
+        let Some(packet_len) = segment.len().checked_sub(ICRC_LEN) else {
+            return self.seal(segment);
+        };
+        // Such packets seldom come alone, so the first of them is reason enough.
+        let covered = &self.covered;
+        let start = self.start.get_or_insert_with(|| TrainStart::new(covered, packet_len));
+        let (packet, icrc) = segment.split_at_mut(packet_len);
+        let Some(computed) = start.icrc_around(self.identification, packet, payload) else {
+            return self.seal(segment);
+        };
+        icrc.copy_from_slice(&computed.to_le_bytes());
+        self.identification = self.identification.wrapping_add(1);
+        Ok(())
+    }
 }
 
 /// The sum of the 16-bit words; `bytes` has an even length.
@@ -322,6 +351,30 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn packets_around_payloads_that_were_summed_are_those_that_are_sealed_whole(
+            (is_ipv4, identification) in any::<(bool, u16)>(),
+            bytes in proptest::collection::vec(any::<u8>(), 3 * (BTH_LEN + 4096)),
+            lens in proptest::collection::vec(
+                prop_oneof![Just(256), Just(1024), Just(4096), 0..4096usize], 1..4,
+            ),
+        ) {
+            let (here, there) =
+                if is_ipv4 { ("10.9.0.1", "10.9.0.2") } else { ("fd00::1", "fd00::2") };
+            let outer = OuterHeaders::new(here.parse().unwrap(), there.parse().unwrap());
+            let sealer = Sealer::new(&outer).unwrap();
+            let mut whole = sealer.begin(0xc123, identification);
+            let mut summed = sealer.begin(0xc123, identification);
+            for (len, bytes) in lens.into_iter().zip(bytes.chunks(BTH_LEN + 4096)) {
+                let packet = &bytes[..BTH_LEN + len];
+                let mut expected = [packet, &[0; ICRC_LEN]].concat();
+                let mut seen = expected.clone();
+                whole.seal(&mut expected).unwrap();
+                summed.seal_around(&mut seen, PayloadCrc::of(&packet[BTH_LEN..])).unwrap();
+                prop_assert_eq!(seen, expected);
+            }
+        }
+
         #[test]
         fn headers_written_once_and_filled_in_are_those_that_are_written_anew(
             (source, destination) in any::<([u8; 16], [u8; 16])>(),

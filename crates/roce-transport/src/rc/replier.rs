@@ -1,6 +1,8 @@
 //! Writes the responder's answers as packets.
 
-use roce_wire::{Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode};
+use roce_wire::{
+    Aeth, AtomicAckEth, BTH_LEN, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
+};
 
 use crate::context::Context;
 use crate::rc::common::Common;
@@ -105,6 +107,7 @@ fn write_read<M: Memory>(
         let headers_len = opcode.shape().headers_len();
         let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(false) };
         let psn = reply.first.advanced_by(reply.sent);
+        let mut crc = None;
         if payload_len > 0 {
             let (start, grant) = match granted {
                 Some(granted) => granted,
@@ -117,12 +120,17 @@ fn write_read<M: Memory>(
                     *granted.insert((offset, grant))
                 }
             };
-            memory.read(grant, offset - start, &mut room[headers_len..headers_len + payload_len]);
+            let payload = &mut room[headers_len..headers_len + payload_len];
+            if headers_len == BTH_LEN && payload_len == common.settings.mtu.bytes() {
+                crc = memory.read_summed(grant, offset - start, payload);
+            } else {
+                memory.read(grant, offset - start, payload);
+            }
         }
         let bth = Bth::new(opcode, common.settings.dest_qpn, psn);
         reply.sent += 1;
         if reply.sent > 1 && !is_last {
-            train.push_middle(bth.to_bytes(), payload_len);
+            train.push_middle(bth.to_bytes(), payload_len, crc);
             continue;
         }
         train.push(&Headers { aeth: Some(ack), ..Headers::new(bth) }, payload_len);

@@ -54,7 +54,7 @@ impl Sender {
             let headers = data_headers(bth, &work.operation, is_first, is_last, entry.len);
             train.push(&headers, payload_len);
         } else {
-            train.push_middle(bth.to_bytes(), payload_len);
+            train.push_middle(bth.to_bytes(), payload_len, None);
         }
         if is_first && !is_last && matches!(work.operation, SendOperation::Write { .. }) {
             // Longer than those behind it.

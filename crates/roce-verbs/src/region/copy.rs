@@ -132,7 +132,7 @@ vectors!(vectors_to_region, "prefetchw [{to} + {ahead}]", "prefetchw [{to} + {ah
 /// and 4096 is a tenth slower, with payloads of 1024 bytes 2048 to 8192 are as good and 1024 is a
 /// tenth slower.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 
 /// Copies with the string instruction.
 ///
