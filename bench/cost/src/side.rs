@@ -24,6 +24,7 @@ pub struct Side {
     /// Its queue pair.
     pub qpn: Qpn,
     sealer: Sealer,
+    seals: Seals,
     source_port: u16,
     identification: u16,
     /// Packets that left, and packets that carried payload among those that arrived.
@@ -55,11 +56,13 @@ pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
     [(0, 1), (1, 0)].map(|(mine, theirs)| {
         let (qpn, peer) = (numbers[mine], numbers[theirs]);
         let outer = OuterHeaders::new(addresses[mine], addresses[theirs]);
+        let sealer = Sealer::new(&outer).expect("two addresses of one family");
         let mut side = Side {
             endpoint: Endpoint::new(EndpointConfig::default()),
             memory: Bytes::new(memory),
             qpn,
-            sealer: Sealer::new(&outer).expect("two addresses of one family"),
+            seals: Seals(sealer.begin(0, 0)),
+            sealer,
             source_port: source_port_for(qpn, peer, 0),
             identification: 0,
             sent: 0,
@@ -167,10 +170,10 @@ impl Side {
         let (start, port) = (self.sealer.len(), self.source_port);
         while let Some(slot) = wire.slot() {
             let room = &mut slot[start..];
-            let mut seals = Seals(self.sealer.begin(port, self.identification));
+            self.sealer.resume(&mut self.seals.0, port, self.identification);
             let (endpoint, memory) = (&mut self.endpoint, &mut self.memory);
             let Some(transmit) =
-                endpoint.poll_transmit_sealed(now, memory, limits, room, &mut seals)
+                endpoint.poll_transmit_sealed(now, memory, limits, room, &mut self.seals)
             else {
                 return;
             };
@@ -207,6 +210,7 @@ impl Side {
 }
 
 /// Seals packets as they are written, as the driver of the verbs does.
+#[derive(Debug)]
 struct Seals(Sealing);
 
 impl PacketSealer for Seals {

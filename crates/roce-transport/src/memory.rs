@@ -75,8 +75,8 @@ pub trait Memory {
     /// Loads `into.len()` bytes, `offset` bytes behind the start of what was granted.
     fn read(&self, grant: Self::Grant, offset: u64, into: &mut [u8]);
 
-    /// As [`read`](Self::read) of a whole payload, 256 to 4096 bytes; and the CRC of what was read,
-    /// where making it on the way costs less than a pass of its own. `None`: whoever seals the
+    /// As [`read`](Self::read) of the payload of one packet; and its CRC, if it is a whole path MTU
+    /// and making the CRC on the way costs less than a pass of its own. `None`: whoever seals the
     /// packet makes it.
     fn read_summed(&self, grant: Self::Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
         self.read(grant, offset, into);

@@ -38,8 +38,8 @@ pub trait PacketSealer {
     /// Finishes the train's next packet: from its BTH to its last pad byte, and 4 bytes of room for
     /// its ICRC.
     ///
-    /// `payload` comes with packets of nothing but a BTH and a whole path MTU of payload, and only
-    /// where the memory has summed the payload while it was read: see
+    /// `payload` comes with packets that end with a whole path MTU of payload, and only where the
+    /// memory has summed it while it was read: see
     /// [`Memory::read_summed`](crate::Memory::read_summed).
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>);
 

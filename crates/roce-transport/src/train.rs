@@ -63,10 +63,11 @@ impl<'b> TrainWriter<'b> {
         if fits { Some(&mut self.buf[self.used..self.used + len]) } else { None }
     }
 
-    /// Adds a packet whose payload already stands in the room it was offered.
-    pub(crate) fn push(&mut self, headers: &Headers, payload_len: usize) {
+    /// Adds a packet whose payload already stands in the room it was offered; `crc`, if the payload
+    /// was summed already.
+    pub(crate) fn push(&mut self, headers: &Headers, payload_len: usize, crc: Option<PayloadCrc>) {
         let len = headers.emit_around(&mut self.buf[self.used..], payload_len);
-        self.note(len, None);
+        self.note(len, crc);
     }
 
     /// Adds a packet of nothing but a BTH and a payload that needs no pad: what most packets
@@ -75,10 +76,10 @@ impl<'b> TrainWriter<'b> {
         &mut self,
         bth: [u8; BTH_LEN],
         payload_len: usize,
-        payload: Option<PayloadCrc>,
+        crc: Option<PayloadCrc>,
     ) {
         self.buf[self.used..self.used + BTH_LEN].copy_from_slice(&bth);
-        self.note(BTH_LEN + payload_len + ICRC_LEN, payload);
+        self.note(BTH_LEN + payload_len + ICRC_LEN, crc);
     }
 
     /// Takes no more packets.
@@ -129,14 +130,14 @@ impl<'b> TrainWriter<'b> {
         }
     }
 
-    fn note(&mut self, len: usize, payload: Option<PayloadCrc>) {
+    fn note(&mut self, len: usize, crc: Option<PayloadCrc>) {
         match self.packets {
             0 => self.segment_len = len,
             _ => self.seal_last(),
         }
         self.is_closed |= len < self.segment_len;
         self.last_at = self.used;
-        self.last_crc = payload;
+        self.last_crc = crc;
         self.used += len;
         self.packets += 1;
     }
@@ -164,7 +165,7 @@ mod tests {
         let headers = Headers::new(Bth::new(opcode::RC_SEND_ONLY, Qpn::GSI, Psn::ZERO));
         let fits = train.room_for(headers.len(), payload_len).is_some();
         if fits {
-            train.push(&headers, payload_len);
+            train.push(&headers, payload_len, None);
         }
         fits
     }

@@ -1,5 +1,7 @@
 //! Moving payload between packets and scattered registered memory.
 
+use roce_wire::PayloadCrc;
+
 use crate::{Access, Data, Memory, MemoryFault, PdHandle, ScatterList};
 
 /// Copies parts of messages out of registered memory for the packets of one train, and
@@ -26,7 +28,8 @@ impl<G: Copy> Gather<G> {
         Self { granted: None }
     }
 
-    /// Copies the bytes from `offset` on of request `number`'s message to `into`.
+    /// Copies the bytes from `offset` on of request `number`'s message to `into`; with their CRC
+    /// where [`Memory::read_summed`] gives it.
     pub(crate) fn copy<M: Memory<Grant = G>>(
         &mut self,
         memory: &M,
@@ -35,18 +38,17 @@ impl<G: Copy> Gather<G> {
         data: &Data,
         offset: u64,
         into: &mut [u8],
-    ) -> Result<(), MemoryFault> {
+    ) -> Result<Option<PayloadCrc>, MemoryFault> {
         let list = match data {
             Data::Gather(list) => list,
             Data::Inline(bytes) => {
                 let start = offset as usize; // inside the inline data, which fits in memory
                 into.copy_from_slice(&bytes.as_slice()[start..start + into.len()]);
-                return Ok(());
+                return Ok(None);
             }
         };
         if let Some((grant, at)) = self.granted(number, offset, into.len()) {
-            memory.read(grant, at, into);
-            return Ok(());
+            return Ok(memory.read_summed(grant, at, into));
         }
         let mut done = 0;
         for part in list.parts(offset, into.len() as u64) {
@@ -54,10 +56,14 @@ impl<G: Copy> Gather<G> {
             let grant = memory.check(pd, part.key, part.address, rest, Access::LocalRead)?;
             let start = offset + done as u64;
             self.granted = Some(Granted { number, start, end: start + rest, grant });
-            memory.read(grant, 0, &mut into[done..done + part.len as usize]);
-            done += part.len as usize;
+            let len = part.len as usize;
+            if len == into.len() {
+                return Ok(memory.read_summed(grant, 0, into));
+            }
+            memory.read(grant, 0, &mut into[done..done + len]);
+            done += len;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The permission that was given last, and how far behind its start the bytes from `offset` on

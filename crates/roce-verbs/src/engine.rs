@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use roce_io::{FrameDevice, Limits, Outgoing};
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant, TransmitLimits};
+use roce_wire::Sealing;
 
 use self::inbound::{Inbound, note_device_error};
 use crate::ack_hold::AckHold;
@@ -67,6 +68,8 @@ pub(crate) struct Engine {
     to_lo: VecDeque<(Vec<u8>, Outgoing)>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: u16,
+    /// What the last train's packets begin with.
+    sealing: Option<Sealing>,
     /// Where the last frame's transport header began: the best guess for the next one.
     headroom: usize,
     ack_hold: AckHold,
@@ -130,6 +133,7 @@ impl Engine {
             to_self: VecDeque::new(),
             to_lo: VecDeque::new(),
             identification: rand::random(),
+            sealing: None,
             headroom: LEAST_HEADROOM,
             ack_hold: AckHold::default(),
             acks_follow: false,
@@ -300,7 +304,7 @@ impl Engine {
     fn transmit_to_wire(&mut self, now: Instant) -> usize {
         let Self { endpoint, memory, paths, wire, to_self, to_lo, lease, drops, lo, .. } = self;
         let (headroom, acks_follow) = (&mut self.headroom, &mut self.acks_follow);
-        let mut sealer = FrameSealer::new(paths, &mut self.identification);
+        let mut sealer = FrameSealer::new(paths, &mut self.identification, &mut self.sealing);
         let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
         let lo_limits = lo.as_ref().map(|lo| lo.limits());
         let mut sent = 0;

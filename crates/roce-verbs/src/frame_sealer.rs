@@ -10,20 +10,24 @@ pub(crate) struct FrameSealer<'a> {
     paths: &'a PathTable,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
+    /// Of the last train; the next one often goes the same way.
+    sealing: &'a mut Option<Sealing>,
     begun: Option<Begun<'a>>,
 }
 
 struct Begun<'a> {
     entry: &'a Entry,
     source_port: u16,
-    /// Of a train; a packet alone is sealed at once.
-    sealing: Option<Sealing>,
     is_bad: bool,
 }
 
 impl<'a> FrameSealer<'a> {
-    pub(crate) fn new(paths: &'a PathTable, identification: &'a mut u16) -> Self {
-        Self { paths, identification, begun: None }
+    pub(crate) fn new(
+        paths: &'a PathTable,
+        identification: &'a mut u16,
+        sealing: &'a mut Option<Sealing>,
+    ) -> Self {
+        Self { paths, identification, sealing, begun: None }
     }
 
     /// Where the packets of the last train go, once they are written; `None`: nowhere.
@@ -56,14 +60,17 @@ impl PacketSealer for FrameSealer<'_> {
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle) {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
-            let sealing = Some(entry.sealer.begin(source_port, *self.identification));
-            Begun { entry, source_port, sealing, is_bad: false }
+            match self.sealing.as_mut() {
+                Some(last) => entry.sealer.resume(last, source_port, *self.identification),
+                None => *self.sealing = Some(entry.sealer.begin(source_port, *self.identification)),
+            }
+            Begun { entry, source_port, is_bad: false }
         });
     }
 
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {
         if let Some(begun) = &mut self.begun {
-            let sealed = begun.sealing.as_mut().map(|sealing| match payload {
+            let sealed = self.sealing.as_mut().map(|sealing| match payload {
                 Some(payload) => sealing.seal_around(packet, payload),
                 None => sealing.seal(packet),
             });
@@ -75,7 +82,7 @@ impl PacketSealer for FrameSealer<'_> {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
             let sealed = entry.sealer.seal_alone(source_port, *self.identification, packet);
-            Begun { entry, source_port, sealing: None, is_bad: sealed.is_err() }
+            Begun { entry, source_port, is_bad: sealed.is_err() }
         });
     }
 }

@@ -9,8 +9,7 @@
 
 use crc32fast::Hasher;
 
-use crate::payload_crc::{Behind, PayloadCrc};
-use crate::{BTH_LEN, GRH_LEN};
+use crate::{BTH_LEN, GRH_LEN, PayloadCrc};
 
 /// IP and UDP header of a frame as the ICRC sees them. Made once for a frame; of a
 /// train, each packet differs in its lengths and its IPv4 identification only.
@@ -88,6 +87,17 @@ impl CoveredHeaders {
         crc.finalize()
     }
 
+    /// The same of a packet that begins with `headers` and ends with a payload that was summed.
+    pub(crate) fn icrc_around(
+        &self,
+        identification: u16,
+        headers: &[u8],
+        payload: PayloadCrc,
+    ) -> u32 {
+        let head = self.with(identification, headers.len() + payload.mtu().bytes());
+        payload.after(finish(&head[..self.ip_len + UDP_LEN], headers))
+    }
+
     /// The headers of a packet of `packet_len` bytes from its BTH to its last pad byte.
     #[inline(always)]
     fn with(&self, identification: u16, packet_len: usize) -> [u8; IPV6_LEN + UDP_LEN] {
@@ -118,9 +128,8 @@ impl CoveredHeaders {
 pub(crate) struct TrainStart {
     packet_len: usize,
     has_identification: bool,
+    /// Of the headers with zeros where they change.
     crc: u32,
-    /// Where all but the BTH is a whole payload.
-    behind: Option<&'static Behind>,
 }
 
 impl TrainStart {
@@ -132,8 +141,7 @@ impl TrainStart {
         crc.update(&bytes[..covered.ip_len + UDP_LEN]);
         crc.update(&[0; BTH_LEN]);
         let has_identification = covered.ip_len == IPV4_LEN;
-        let behind = packet_len.checked_sub(BTH_LEN).and_then(Behind::payload_of);
-        Self { packet_len, has_identification, crc: crc.finalize(), behind }
+        Self { packet_len, has_identification, crc: crc.finalize() }
     }
 
     /// As [`CoveredHeaders::icrc`]; `None` for a packet of another length.
@@ -148,24 +156,9 @@ impl TrainStart {
         Some(crc.finalize())
     }
 
-    /// The same where the payload has been summed already; `None` also where the packet is
-    /// anything but a BTH and a whole payload.
+    /// The CRC of all up to the end of the BTH.
     #[inline]
-    pub(crate) fn icrc_around(
-        &self,
-        identification: u16,
-        packet: &[u8],
-        payload: PayloadCrc,
-    ) -> Option<u32> {
-        if packet.len() != self.packet_len {
-            return None;
-        }
-        let headers = self.crc_of_headers(identification, packet.first_chunk()?);
-        Some(payload.after(headers, self.behind?))
-    }
-
-    #[inline]
-    fn crc_of_headers(&self, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
+    pub(crate) fn crc_of_headers(&self, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
         let mut crc = self.crc;
         if self.has_identification {
             let [high, low] = identification.to_be_bytes();
@@ -176,6 +169,11 @@ impl TrainStart {
             crc ^= BTH[place][usize::from(byte)];
         }
         crc
+    }
+
+    /// How long packets are from their BTH to their last pad byte.
+    pub(crate) fn packet_len(&self) -> usize {
+        self.packet_len
     }
 }
 

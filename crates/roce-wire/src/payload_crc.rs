@@ -4,88 +4,89 @@ use crc32fast::Hasher;
 
 use crate::PathMtu;
 
-/// What the bytes of a payload contribute to the ICRC of its packet.
+/// What the bytes of a whole payload, a path MTU, contribute to the ICRC of their packet.
 ///
 /// Whoever copies a payload has every byte of it in a register once; going on with the CRC from
 /// there spares a second pass. [`Sealing::seal_around`](crate::Sealing::seal_around) puts it
 /// together with the headers, whenever those are known.
 ///
-/// The number is the register of a CRC-32 (reflected, polynomial `0xedb88320`) that held zero
-/// before the first byte, without the complement at the end.
-///
 /// ```
-/// use roce_wire::PayloadCrc;
-/// let plain = |bytes: &[u8]| bytes.iter().fold(0, |register: u32, byte| {
-///     (0..8).fold(register ^ u32::from(*byte), |it, _| it >> 1 ^ (it & 1) * 0xedb8_8320)
+/// use roce_wire::{PathMtu, PayloadCrc};
+/// let payload = [7; 256];
+/// // A CRC-32 bit by bit, in a register that held zero, and without the complement at the end.
+/// let register = payload.iter().fold(0, |register: u32, byte| {
+///     (0..8).fold(register ^ byte, |it, _| it >> 1 ^ (it & 1) * 0xedb8_8320)
 /// });
-/// assert_eq!(PayloadCrc::of(&[1, 2, 3]), PayloadCrc::from_register(plain(&[1, 2, 3])));
+/// let crc = PayloadCrc::from_register(register, PathMtu::B256);
+/// assert_eq!(PayloadCrc::of(&payload.map(|byte| byte as u8)), Some(crc));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PayloadCrc(u32);
+pub struct PayloadCrc {
+    register: u32,
+    mtu: PathMtu,
+}
 
 impl PayloadCrc {
-    /// Of these bytes.
-    pub fn of(payload: &[u8]) -> Self {
+    /// Of these bytes; `None` unless they are as many as some path MTU.
+    pub fn of(payload: &[u8]) -> Option<Self> {
+        let mtu = PathMtu::from_bytes(payload.len())?;
         let mut crc = Hasher::new_with_initial(ZERO_REGISTER);
         crc.update(payload);
-        Self(!crc.finalize())
+        Some(Self { register: !crc.finalize(), mtu })
     }
 
-    /// Of bytes that left this in a register which held zero before them.
-    pub const fn from_register(register: u32) -> Self {
-        Self(register)
+    /// Of `mtu` bytes that left this in the register of a CRC-32 (reflected, with the polynomial
+    /// `0xedb88320`) which held zero before them.
+    pub const fn from_register(register: u32, mtu: PathMtu) -> Self {
+        Self { register, mtu }
     }
 
-    /// The CRC, complemented as CRCs are, of text with the CRC `before`, and behind it this payload
-    /// of the length that `behind` is for.
-    pub(crate) fn after(self, before: u32, behind: &Behind) -> u32 {
-        !(behind.register(!before) ^ self.0)
+    /// How long the payload is.
+    pub const fn mtu(self) -> PathMtu {
+        self.mtu
+    }
+
+    /// The CRC, complemented as CRCs are, of text with the CRC `before` and this payload behind it.
+    pub(crate) fn after(self, before: u32) -> u32 {
+        !(behind(self.mtu, !before) ^ self.register)
     }
 }
 
-/// What a CRC register becomes by as many zeros as a payload has bytes.
+/// What a CRC register becomes by as many zeros as `mtu` has bytes.
 ///
 /// A CRC is linear, so each byte of the register goes its own way: four looks at a table.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Behind([[u32; 256]; 4]);
+fn behind(mtu: PathMtu, register: u32) -> u32 {
+    let [first, second, third, fourth] = &BEHIND[usize::from(mtu.code()) - 1];
+    let [a, b, c, d] = register.to_le_bytes().map(usize::from);
+    first[a] ^ second[b] ^ third[c] ^ fourth[d]
+}
 
-impl Behind {
-    /// For whole payloads of packets in the middle of a message; `None` for other lengths.
-    pub(crate) fn payload_of(len: usize) -> Option<&'static Self> {
-        static ALL: [Behind; 5] = [
-            Behind::new(PathMtu::B256),
-            Behind::new(PathMtu::B512),
-            Behind::new(PathMtu::B1024),
-            Behind::new(PathMtu::B2048),
-            Behind::new(PathMtu::B4096),
-        ];
-        PathMtu::from_bytes(len).map(|mtu| &ALL[usize::from(mtu.code()) - 1])
+static BEHIND: [[[u32; 256]; 4]; 5] = [
+    tables(PathMtu::B256),
+    tables(PathMtu::B512),
+    tables(PathMtu::B1024),
+    tables(PathMtu::B2048),
+    tables(PathMtu::B4096),
+];
+
+const fn tables(mtu: PathMtu) -> [[u32; 256]; 4] {
+    // One zero bit is a multiplication by x, so as many as these are one by x^bits.
+    let (mut power, mut bits) = (X, 1);
+    while bits < 8 * mtu.bytes() {
+        power = product(power, power);
+        bits *= 2;
     }
-
-    const fn new(mtu: PathMtu) -> Self {
-        // One bit further is a multiplication by x, so zeros of that many bits are one by x^bits.
-        let (mut power, mut bits) = (X, 1);
-        while bits < 8 * mtu.bytes() {
-            power = product(power, power);
-            bits *= 2;
+    let mut tables = [[0; 256]; 4];
+    let mut place = 0;
+    while place < 4 {
+        let mut value = 0;
+        while value < 256 {
+            tables[place][value] = product(power, (value as u32) << (8 * place));
+            value += 1;
         }
-        let mut tables = [[0; 256]; 4];
-        let mut place = 0;
-        while place < 4 {
-            let mut value = 0;
-            while value < 256 {
-                tables[place][value] = product(power, (value as u32) << (8 * place));
-                value += 1;
-            }
-            place += 1;
-        }
-        Self(tables)
+        place += 1;
     }
-
-    fn register(&self, register: u32) -> u32 {
-        let [a, b, c, d] = register.to_le_bytes().map(usize::from);
-        self.0[0][a] ^ self.0[1][b] ^ self.0[2][c] ^ self.0[3][d]
-    }
+    tables
 }
 
 /// The product modulo the CRC's polynomial; the most significant bit stands for 1, the next for x.
@@ -113,9 +114,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_whole_payloads_have_a_table() {
+    fn only_whole_payloads_are_summed() {
         for len in [0, 1, 255, 257, 1020, 4095, 4097, 8192] {
-            assert_eq!(Behind::payload_of(len), None);
+            assert_eq!(PayloadCrc::of(&vec![1; len]), None);
         }
     }
 
@@ -127,9 +128,8 @@ mod tests {
         ) {
             for mtu in PathMtu::ALL {
                 let payload = &payload[..mtu.bytes()];
-                let behind = Behind::payload_of(payload.len()).unwrap();
                 let whole = crc32fast::hash(&[&head, payload].concat());
-                let summed = PayloadCrc::of(payload).after(crc32fast::hash(&head), behind);
+                let summed = PayloadCrc::of(payload).unwrap().after(crc32fast::hash(&head));
                 prop_assert_eq!(summed, whole);
             }
         }

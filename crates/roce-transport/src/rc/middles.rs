@@ -41,9 +41,9 @@ impl Sender {
             let Some(room) = train.room_for(BTH_LEN, mtu.bytes()) else { break };
             let Some((grant, at)) = gather.granted(self.cursor, offset, mtu.bytes()) else { break };
             let payload = &mut room[BTH_LEN..BTH_LEN + mtu.bytes()];
-            let payload = memory.read_summed(grant, at, payload);
+            let crc = memory.read_summed(grant, at, payload);
             bth.ack_request = self.must_ask();
-            train.push_middle(bth.to_bytes(), mtu.bytes(), payload);
+            train.push_middle(bth.to_bytes(), mtu.bytes(), crc);
             self.unasked = if bth.ack_request { 0 } else { self.unasked + 1 };
             bth.psn = bth.psn.advanced_by(1);
             offset += mtu.bytes() as u64;

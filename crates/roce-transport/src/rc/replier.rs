@@ -1,8 +1,6 @@
 //! Writes the responder's answers as packets.
 
-use roce_wire::{
-    Aeth, AtomicAckEth, BTH_LEN, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
-};
+use roce_wire::{Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode};
 
 use crate::context::Context;
 use crate::rc::common::Common;
@@ -82,7 +80,7 @@ fn write_ack(aeth: Aeth, psn: Psn, common: &Common, train: &mut TrainWriter<'_>)
 fn write_bare(headers: &Headers, train: &mut TrainWriter<'_>) -> bool {
     let fits = train.room_for(headers.len(), 0).is_some();
     if fits {
-        train.push(headers, 0);
+        train.push(headers, 0, None);
     }
     fits
 }
@@ -121,11 +119,7 @@ fn write_read<M: Memory>(
                 }
             };
             let payload = &mut room[headers_len..headers_len + payload_len];
-            if headers_len == BTH_LEN && payload_len == common.settings.mtu.bytes() {
-                crc = memory.read_summed(grant, offset - start, payload);
-            } else {
-                memory.read(grant, offset - start, payload);
-            }
+            crc = memory.read_summed(grant, offset - start, payload);
         }
         let bth = Bth::new(opcode, common.settings.dest_qpn, psn);
         reply.sent += 1;
@@ -133,7 +127,7 @@ fn write_read<M: Memory>(
             train.push_middle(bth.to_bytes(), payload_len, crc);
             continue;
         }
-        train.push(&Headers { aeth: Some(ack), ..Headers::new(bth) }, payload_len);
+        train.push(&Headers { aeth: Some(ack), ..Headers::new(bth) }, payload_len, crc);
         if !is_last {
             // Longer than those behind it.
             train.close();

@@ -44,7 +44,7 @@ impl Sender {
             check_all(memory, common.init.pd, list, Access::LocalRead)?;
         }
         let payload = &mut room[headers_len..headers_len + payload_len];
-        gather.copy(memory, common.init.pd, self.cursor, &work.data, offset, payload)?;
+        let crc = gather.copy(memory, common.init.pd, self.cursor, &work.data, offset, payload)?;
 
         let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
         bth.ack_request = self.must_ask() || (is_last && !self.may_be_lazy(entry, common));
@@ -52,9 +52,9 @@ impl Sender {
         if is_first || is_last {
             bth.solicited_event = is_last && work.solicited && work.operation.takes_receive();
             let headers = data_headers(bth, &work.operation, is_first, is_last, entry.len);
-            train.push(&headers, payload_len);
+            train.push(&headers, payload_len, crc);
         } else {
-            train.push_middle(bth.to_bytes(), payload_len, None);
+            train.push_middle(bth.to_bytes(), payload_len, crc);
         }
         if is_first && !is_last && matches!(work.operation, SendOperation::Write { .. }) {
             // Longer than those behind it.
@@ -102,7 +102,7 @@ impl Sender {
         if train.room_for(headers.len(), 0).is_none() {
             return Ok(Step::NoRoom);
         }
-        train.push(&headers, 0);
+        train.push(&headers, 0, None);
         let read = ReadRequest { start: self.next, end, is_atomic: false };
         Ok(Step::Sent(Sent {
             packets: (end - self.next) as u32, // a piece is short
@@ -154,7 +154,7 @@ impl Sender {
         if train.room_for(headers.len(), 0).is_none() {
             return Ok(Step::NoRoom);
         }
-        train.push(&headers, 0);
+        train.push(&headers, 0, None);
         let is_new = self.next >= self.sent_end;
         let read = ReadRequest { start: self.next, end: self.next + 1, is_atomic: true };
         Ok(Step::Sent(Sent {

@@ -6,9 +6,9 @@
 //! the application stores meanwhile.
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use elsewhere::{relaxed, serves};
+pub(super) use elsewhere::{is_there, relaxed};
 #[cfg(target_arch = "x86_64")]
-pub(super) use wide::{relaxed, serves};
+pub(super) use wide::{is_there, relaxed};
 
 /// For processors with carry-less multiplication in vectors of 64 bytes.
 ///
@@ -24,14 +24,9 @@ mod wide {
         _mm512_extracti32x4_epi32, _mm512_load_si512, _mm512_xor_si512,
     };
 
-    /// Bytes that are folded at once.
-    const BLOCK: usize = 256;
-
-    /// Whether [`relaxed`] can be called for that many bytes on this machine.
-    pub(crate) fn serves(len: usize) -> bool {
-        len >= BLOCK
-            && len.is_multiple_of(BLOCK)
-            && std::arch::is_x86_feature_detected!("avx512f")
+    /// Whether this machine can run [`relaxed`].
+    pub(crate) fn is_there() -> bool {
+        std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("vpclmulqdq")
             && std::arch::is_x86_feature_detected!("pclmulqdq")
             && std::arch::is_x86_feature_detected!("sse4.1")
@@ -43,7 +38,7 @@ mod wide {
     /// What comes next in the region is hinted at as in [`relaxed`](super::super::copy::relaxed).
     ///
     /// # Safety
-    /// [`serves`] has said yes to `len`. `len` bytes can be read at `from` and written at `to`, and
+    /// [`is_there`], and `len` is a multiple of 256, and at least that. `len` bytes can be read at `from` and written at `to`, and
     /// the two do not overlap. Whoever else touches those at `from` does so atomically (rule 3 of
     /// the module above), and nobody else touches those at `to`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.1")]
@@ -196,13 +191,13 @@ mod wide {
 /// Other processors copy, and leave the sum to who seals.
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere {
-    pub(crate) fn serves(_: usize) -> bool {
+    pub(crate) fn is_there() -> bool {
         false
     }
 
     /// # Safety
-    /// Never called, as [`serves`] says.
+    /// Never called, as [`is_there`] says.
     pub(crate) unsafe fn relaxed(_: *const u8, _: *mut u8, _: usize) -> u32 {
-        unreachable!("`serves` says no")
+        unreachable!("`is_there` says no")
     }
 }
