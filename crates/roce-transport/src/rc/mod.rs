@@ -205,10 +205,10 @@ impl RcQueuePair {
     /// Does what is due.
     pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         while let Some(timer) = self.timers.take_due(cx.now) {
-            let Self { sender, timers, .. } = self;
+            let Self { common, sender, timers, .. } = self;
             let done = match timer {
                 Timer::AckWait => sender.on_silence(timers, cx),
-                Timer::Quiet => sender.on_quiet(timers, cx),
+                Timer::Quiet => sender.on_quiet(common, timers, cx),
                 Timer::RnrWait => sender.on_receiver_wait_over(timers, cx),
             };
             if let Err(status) = done {

@@ -41,6 +41,8 @@ pub(crate) struct Recovery {
     quiet: u32,
     /// Where we had been when we went back because of that.
     before: Place,
+    /// What had been sent when the short timer was armed.
+    pub(super) watched: u64,
 }
 
 /// A place in the sequence: the next packet, and the number of its entry.
@@ -158,10 +160,18 @@ impl Sender {
     /// As [`go_back`](Self::go_back).
     pub(crate) fn on_quiet<O: Observer>(
         &mut self,
+        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.next == self.oldest || self.is_waiting_for_receiver {
+            return Ok(());
+        }
+        if self.is_lazy_so_far() && self.unasked > 0 && self.recovery.watched < self.sent_end {
+            // Nobody was asked, and of a gap before what was sent meanwhile the peer would have
+            // told: only the last packet can be missing unnoticed, and it has not been quiet for
+            // long since that.
+            self.expect_answer(common, timers, cx);
             return Ok(());
         }
         self.recovery.quiet += 1;

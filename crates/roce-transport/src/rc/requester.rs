@@ -199,7 +199,7 @@ impl Sender {
     }
 
     /// Did the packet sent last end a request whose acknowledgement nobody waits for?
-    fn is_lazy_so_far(&self) -> bool {
+    pub(super) fn is_lazy_so_far(&self) -> bool {
         let last = self.cursor.checked_sub(1).and_then(|number| self.queue.get(number));
         last.is_some_and(|it| it.work.lazy && it.end() == self.next)
     }

@@ -181,7 +181,7 @@ impl Sender {
 
     /// Arms the timers if something is in flight and they are not armed.
     pub(crate) fn expect_answer<O: Observer>(
-        &self,
+        &mut self,
         common: &Common,
         timers: &mut Timers,
         cx: &Context<'_, O>,
@@ -197,6 +197,7 @@ impl Sender {
             let at = cx.now + self.recovery.wait();
             if timers.at(Timer::AckWait).is_some_and(|later| at < later) {
                 timers.arm(Timer::Quiet, at);
+                self.recovery.watched = self.sent_end;
             }
         }
     }
