@@ -146,12 +146,12 @@ impl Geometry {
 
     /// How many of them carry data.
     pub(crate) const fn data_sends(&self) -> u32 {
-        2 * self.settings.slots
+        4 * self.settings.slots
     }
 
     /// And how many are credits and windows.
     pub(crate) const fn answer_sends(&self) -> u32 {
-        self.settings.slots + 2
+        4 * self.settings.slots + 2
     }
 
     /// Elements of `element` bytes per message at most.

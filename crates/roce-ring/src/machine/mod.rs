@@ -51,6 +51,9 @@ pub struct Machine {
     /// What was decided and not yet asked for: at most three for the message taken in last, and
     /// one for each credit or window that came since, of which there are no more than receives.
     decided: VecDeque<Action>,
+    /// Whose message came last. Where two wait for the same result the other one gets it first: who
+    /// has sent something gives its core away, most likely to the one that waits for longer.
+    came_last: Side,
     violation: Option<Violation>,
 }
 
@@ -75,6 +78,7 @@ impl Machine {
             run: None,
             last: None,
             decided: VecDeque::with_capacity(3 + answers),
+            came_last: Side::Previous,
             violation: None,
         }
     }
@@ -135,6 +139,9 @@ impl Machine {
         record: impl FnOnce() -> WindowRecord,
     ) -> Result<(), Fault> {
         let immediate = Immediate::from_bits(immediate);
+        if immediate.is_data() {
+            self.came_last = side;
+        }
         match self.lane(lane)?.take(side, immediate, len, record) {
             Ok(is_free) => {
                 if is_free {
@@ -188,7 +195,10 @@ impl Machine {
             return Ok(Some(action));
         }
         let action = match &mut self.run {
-            Some(run) => run.poll(&self.geometry, &mut self.lanes, &mut self.decided),
+            Some(run) => {
+                let first = self.came_last.opposite();
+                run.poll(&self.geometry, &mut self.lanes, first, &mut self.decided)
+            }
             None => Ok(Lane::poll_credits(&mut self.lanes)),
         };
         match action {

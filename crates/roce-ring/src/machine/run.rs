@@ -68,12 +68,13 @@ impl Run {
         &mut self,
         geometry: &Geometry,
         lanes: &mut [Lane],
+        answer_first: Side,
         decided: &mut VecDeque<Action>,
     ) -> Result<Option<Action>, Broken> {
         if let Some(announce) = self.poll_announce(lanes) {
             return Ok(Some(announce));
         }
-        if let Some(write) = self.poll_send(geometry, lanes)? {
+        if let Some(write) = self.poll_send(geometry, lanes, answer_first)? {
             return Ok(Some(write));
         }
         if let Some(credit) = Lane::poll_credits(lanes) {
@@ -119,11 +120,22 @@ impl Run {
         &mut self,
         geometry: &Geometry,
         lanes: &mut [Lane],
+        answer_first: Side,
     ) -> Result<Option<Action>, Broken> {
-        let Some(send) = self.send else { return Ok(None) };
+        let Some(mut send) = self.send else { return Ok(None) };
+        if send.after.is_some_and(|receive| receive >= self.received) {
+            return Ok(None);
+        }
+        if send.index == 0
+            && send.side != answer_first
+            && let Some(first) = self.sends.begin_with(answer_first)
+        {
+            send = first;
+            self.send = Some(first);
+        }
         let lane = &mut lanes[send.lane as usize];
         let end = lane.end(send.side);
-        if send.after.is_some_and(|receive| receive >= self.received) || !end.may_send() {
+        if !end.may_send() {
             return Ok(None);
         }
         let (to, immediate) = match send.to {

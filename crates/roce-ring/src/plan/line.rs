@@ -22,13 +22,16 @@ enum Stand {
 }
 
 impl Plan {
-    /// The `index`-th message that this rank sends in the small way.
-    pub(super) fn line_send(&self, index: u64) -> Option<Send> {
+    /// The `index`-th message that this rank sends in the small way. Alone in the middle, it answers
+    /// this side `first`.
+    pub(super) fn line_send(&self, index: u64, first: Side) -> Option<Send> {
         let pieces = self.line_pieces();
         let (turn, piece) = (index.checked_div(pieces)?, index % pieces);
         let (side, from, after) = match (self.stand(), turn) {
-            (Stand::Middle, 0) => (Side::Next, Place::Output, Some(pieces + piece)),
-            (Stand::Middle, 1) => (Side::Previous, Place::Output, Some(pieces + piece)),
+            (Stand::Middle, 0 | 1) => {
+                let side = if turn == 0 { first } else { first.opposite() };
+                (side, Place::Output, Some(pieces + piece))
+            }
             (Stand::Aside { inwards } | Stand::Meeting { inwards }, 0) => {
                 match self.has_outer(inwards) {
                     true => (inwards, Place::Scratch, Some(piece)),
@@ -95,6 +98,11 @@ impl Plan {
         };
         let (lane, len) = (self.line_lane(piece), into.len);
         Some(Receive { index, side, step, piece, lane, len, to: Target::Slot, then, after_sent })
+    }
+
+    /// Whether it goes the small way.
+    pub(super) const fn is_line(&self) -> bool {
+        matches!(self.shape, Shape::Small | Shape::Barrier)
     }
 
     fn stand(&self) -> Stand {

@@ -74,7 +74,7 @@ impl Iterator for Receives {
 
     fn next(&mut self) -> Option<Receive> {
         let plan = self.plan;
-        if matches!(plan.shape, Shape::Small | Shape::Barrier) {
+        if plan.is_line() {
             let receive = plan.line_receive(self.received);
             self.received += u64::from(receive.is_some());
             return receive;

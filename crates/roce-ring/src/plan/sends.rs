@@ -14,6 +14,8 @@ pub struct Sends {
     passed_on: Walk,
     /// How many were sent in the small way.
     sent: u64,
+    /// Where the small way has two sides to answer: which of them first.
+    first: Side,
     /// How many of them came from the scratch.
     forwarded: u64,
 }
@@ -21,7 +23,17 @@ pub struct Sends {
 impl Sends {
     pub(super) fn new(plan: Plan) -> Self {
         let (walk, passed_on) = (Walk::default(), Walk::default());
-        Self { plan, walk, passed_on, sent: 0, forwarded: 0 }
+        Self { plan, walk, passed_on, sent: 0, first: Side::Next, forwarded: 0 }
+    }
+
+    /// As long as nothing was sent in the small way: who is answered first, where both sides get
+    /// the same. Returns what the first message is then; `None` in any other way.
+    pub(crate) fn begin_with(&mut self, first: Side) -> Option<Send> {
+        if !self.plan.is_line() {
+            return None;
+        }
+        (self.first, self.sent) = (first, 0);
+        self.next()
     }
 
     /// The receive that brought what `part` passes on: the same piece in the step before. What
@@ -50,8 +62,8 @@ impl Iterator for Sends {
 
     fn next(&mut self) -> Option<Send> {
         let plan = self.plan;
-        if matches!(plan.shape, Shape::Small | Shape::Barrier) {
-            let send = plan.line_send(self.sent);
+        if plan.is_line() {
+            let send = plan.line_send(self.sent, self.first);
             self.sent += u64::from(send.is_some());
             return send;
         }

@@ -10,7 +10,7 @@ use roce_ring::{
 fn sends_that_are_not_completed_never_overflow_the_send_queue() {
     let (mut machine, label) = summing();
     // All data there is room for: credits and windows have room of their own.
-    let most = 2 * machine.geometry().slots();
+    let most = 4 * machine.geometry().slots();
     let (mut sent, mut first) = (0, None);
     for _ in 0..100 {
         while let Some(action) = machine.poll_action().unwrap() {
@@ -38,7 +38,7 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
 #[test]
 fn answers_that_are_not_completed_never_overflow_the_send_queue() {
     let (mut machine, label) = summing();
-    let most = machine.geometry().slots() + 2;
+    let most = 4 * machine.geometry().slots() + 2;
     let (mut answers, mut first) = (0, None);
     for _ in 0..100 {
         // The previous rank sends when it has credit, as if every answer had reached it.
@@ -69,7 +69,7 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
 fn what_was_copied_keeps_no_operation_from_its_end() {
     let mut machine = Machine::new(Geometry::new(0, 2, Settings::default()).unwrap());
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
-    let most = u64::from(2 * machine.geometry().slots());
+    let most = u64::from(4 * machine.geometry().slots());
     let mut last = 0;
     for number in 0..=most {
         machine.start(&sum, true).unwrap();
@@ -102,6 +102,33 @@ fn nothing_is_copied_in_place() {
             })
             .count();
         assert_eq!(found, copies, "in place: {in_place}");
+    }
+}
+
+/// Who came last has just given its core away, if it shares one.
+#[test]
+fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
+    let (sum, barrier) =
+        (Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1), Operation::barrier());
+    let mut machine = Machine::new(Geometry::new(1, 3, Settings::default()).unwrap());
+    let runs = [(sum, 4), (sum, 4), (barrier, 0), (barrier, 0), (sum, 4)];
+    for (number, (operation, len)) in (0..).zip(runs) {
+        machine.start(&operation, false).unwrap();
+        let first = if number % 2 == 0 { Side::Previous } else { Side::Next };
+        let label = Label { number, signature: operation.signature() };
+        for side in [first, first.opposite()] {
+            assert_eq!(writes(&mut machine), 0);
+            arrive(&mut machine, side, Immediate::Slot(label), len).unwrap();
+        }
+        let mut answered = vec![];
+        while let Some(action) = machine.poll_action().unwrap() {
+            if let Action::Write { side, id, .. } = action {
+                machine.handle_copied(id).unwrap();
+                answered.push(side);
+            }
+        }
+        assert_eq!(answered, [first, first.opposite()], "operation {number}");
+        assert!(machine.is_done());
     }
 }
 
