@@ -140,7 +140,7 @@ impl Lane {
         (of(&self.next) + of(&self.previous) + self.record.len()) as u64
     }
 
-    /// Writes to a neighbour.
+    /// Writes to a neighbour, at once: it waits for this.
     pub(crate) fn send(
         &mut self,
         side: Side,
@@ -149,12 +149,18 @@ impl Lane {
         immediate: u32,
         payload: Payload<'_>,
     ) -> Result<(), Error> {
-        self.end_mut(side).write(id, remote, immediate, payload)
+        let end = self.end_mut(side);
+        let work = end.work(id, remote, immediate, payload)?;
+        if end.unposted.is_empty() {
+            return Ok(end.queue_pair.post_send([work])?);
+        }
+        end.unposted.push(work);
+        end.post()
     }
 
     /// Tells a neighbour what was consumed.
     pub(crate) fn credit(&mut self, side: Side, id: u64, immediate: u32) -> Result<(), Error> {
-        self.end_mut(side).write(id, NOWHERE, immediate, Payload::Inline(&[]))
+        self.end_mut(side).put_off(id, NOWHERE, immediate, &[])
     }
 
     /// Tells the previous rank where to write.
@@ -165,7 +171,7 @@ impl Lane {
         record: &WindowRecord,
     ) -> Result<(), Error> {
         let bytes = record.to_bytes();
-        self.previous.write(id, self.previous_record, immediate, Payload::Inline(&bytes))
+        self.previous.put_off(id, self.previous_record, immediate, &bytes)
     }
 
     /// Posts the sends that were put off.
@@ -192,8 +198,8 @@ impl Lane {
 /// What neighbours may do with our memory.
 const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
 const NOWHERE: RemoteSpan = RemoteSpan { address: 0, key: 0 };
-/// More would leave a full queue unnoticed for longer, and save nothing that can be measured.
-const MOST_UNSIGNALED: u32 = 16;
+/// After as many frames the engine asks the peer for an acknowledgement anyway.
+const MOST_UNSIGNALED: u32 = 24;
 
 impl End {
     fn open(
@@ -223,20 +229,22 @@ impl End {
             outbox: rail.pd.register(cell * geometry.slots() as usize, AccessFlags::LOCAL_WRITE)?,
             cell,
             unarmed: armed,
-            batch: armed - receives,
+            batch: receives.div_ceil(2),
             unsignaled: 0,
             // The machine waits when it has sent as many credits, or as much data, as there is room
             // for: long before that, it hears of room.
-            signal_every: (geometry.slots() / 2).clamp(1, MOST_UNSIGNALED),
+            signal_every: (2 * geometry.slots()).min(MOST_UNSIGNALED),
             unposted: Vec::new(),
         };
         end.arm()?;
         Ok(end)
     }
 
-    /// How many receives are armed where so many are needed.
+    /// How many receives are armed where so many are needed. They are armed half of `needed` at a
+    /// time, and a neighbour that asks for no acknowledgement asks all the same when it has used
+    /// half of those that it knows of.
     const fn receives(needed: u32) -> u32 {
-        needed + needed.div_ceil(2)
+        2 * needed + needed.div_ceil(2)
     }
 
     /// Posts the receives that were put off; they need no memory, since all messages are
@@ -246,15 +254,28 @@ impl End {
         Ok(self.queue_pair.post_recv((0..count).map(|_| RecvWork::new(0, [])))?)
     }
 
-    fn write(
+    /// What does not hurry: it is posted together with what else there is.
+    fn put_off(
+        &mut self,
+        id: u64,
+        remote: RemoteSpan,
+        immediate: u32,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let work = self.work(id, remote, immediate, Payload::Inline(bytes))?;
+        self.unposted.push(work);
+        Ok(())
+    }
+
+    /// The request that writes this.
+    fn work(
         &mut self,
         id: u64,
         remote: RemoteSpan,
         immediate: u32,
         payload: Payload<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<SendWork, Error> {
         let operation = SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) };
-        let is_long = matches!(payload, Payload::Memory(_));
         let work = match payload {
             Payload::Inline(bytes) => SendWork::inline(id, operation, bytes).lazily(),
             Payload::Copied { slot, bytes } => {
@@ -270,8 +291,7 @@ impl End {
         if work.signaled {
             self.unsignaled = 0;
         }
-        self.unposted.push(work);
-        if is_long { self.post() } else { Ok(()) }
+        Ok(work)
     }
 
     /// Posts the sends that were put off.
