@@ -196,7 +196,7 @@ impl Sender {
         if self.reads.outstanding(self.next) > 0 {
             return None;
         }
-        let holds = |entry: &SendEntry| entry.first <= last && last < entry.end();
+        let holds = |entry: SendEntry<'_>| entry.first <= last && last < entry.end();
         let mut numbers = (self.queue.head()..=self.cursor).rev();
         let number = numbers.find(|it| self.queue.get(*it).is_some_and(holds))?;
         Some((last, number))

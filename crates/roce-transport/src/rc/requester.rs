@@ -160,7 +160,7 @@ impl Sender {
     }
 
     /// May the next packet be the first of this request?
-    pub(super) fn may_begin(&self, entry: &SendEntry) -> bool {
+    pub(super) fn may_begin(&self, entry: SendEntry<'_>) -> bool {
         let operation = entry.work.operation;
         if entry.work.fence && self.reads.outstanding(self.next) > 0 {
             return false;
@@ -185,7 +185,7 @@ impl Sender {
     }
 
     /// Does nobody wait for the acknowledgement of this request, and nothing run short without it?
-    pub(super) fn may_be_lazy(&self, entry: &SendEntry, common: &Common) -> bool {
+    pub(super) fn may_be_lazy(&self, entry: SendEntry<'_>, common: &Common) -> bool {
         let unasked = self.unasked + 1;
         // Asked in the middle, the peer has answered before there is nothing left.
         entry.work.lazy

@@ -22,7 +22,7 @@ impl Sender {
     /// The next packet of a SEND or WRITE.
     pub(super) fn write_data<M: Memory>(
         &self,
-        entry: &SendEntry,
+        entry: SendEntry<'_>,
         common: &Common,
         memory: &M,
         gather: &mut Gather<M::Grant>,
@@ -67,7 +67,7 @@ impl Sender {
     /// The request for the next piece of a READ.
     pub(super) fn write_read(
         &self,
-        entry: &SendEntry,
+        entry: SendEntry<'_>,
         remote: RemoteSpan,
         common: &Common,
         memory: &impl Memory,
@@ -115,7 +115,7 @@ impl Sender {
 
     /// How many packets the next request of a READ asks for; `None` to wait until it is
     /// worth while.
-    fn piece_of_read(&self, entry: &SendEntry, mtu: u64) -> Option<u64> {
+    fn piece_of_read(&self, entry: SendEntry<'_>, mtu: u64) -> Option<u64> {
         let left = entry.end() - self.next;
         let in_flight = self.next - self.oldest;
         let size = u64::from(self.window.size());
@@ -128,7 +128,7 @@ impl Sender {
     /// An atomic request.
     pub(super) fn write_atomic(
         &self,
-        entry: &SendEntry,
+        entry: SendEntry<'_>,
         common: &Common,
         memory: &impl Memory,
         train: &mut TrainWriter<'_>,

@@ -300,7 +300,7 @@ impl Sender {
         common: &Common,
         cx: &mut Context<'_, O>,
     ) {
-        let Some(entry) = self.queue.pop_front() else { return };
+        let Some(entry) = self.queue.front() else { return };
         let is_success = status == CompletionStatus::Success;
         if is_success && entry.work.operation.takes_receive() {
             cx.counters().rdma_sends += 1;
@@ -310,6 +310,7 @@ impl Sender {
                 common.completion(entry.work.work_id, entry.operation(), status, entry.len);
             cx.complete(common.init.send_cq, completion);
         }
+        self.queue.drop_front();
     }
 }
 
