@@ -1,11 +1,14 @@
 //! A received Ethernet frame: everything in front of the first BTH.
 
+mod usual;
+
 use core::net::IpAddr;
 
 use etherparse::{
     IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeaderSlice, checksum::Sum16BitWords, err,
 };
 
+use self::usual::Usual;
 use crate::{
     BTH_LEN, ICRC_LEN, Layer, LenError, MacAddr, Packet, ROCE_V2_PORT, Unverified, VlanTag,
     WireError,
@@ -83,7 +86,15 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
+    #[inline]
     pub fn parse_with(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
+        match Usual::of(bytes, options) {
+            Some(usual) => Ok(usual.frame()),
+            None => Self::parse_any(bytes, options),
+        }
+    }
+
+    fn parse_any(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
         let (link, network) = Link::split(bytes)?;
         let ip_offset = bytes.len() - network.len();
         let (ip, header_len, datagram) = match link.ether_type {
@@ -126,6 +137,16 @@ impl<'a> Frame<'a> {
             payload_offset: udp_offset + UDP_LEN,
             covered,
         })
+    }
+
+    /// The packet of a frame that holds one.
+    ///
+    /// # Errors
+    /// [`WireError`] says which header is short or wrong.
+    #[inline]
+    pub fn packet(&'a self) -> Result<Packet<'a, Unverified>, WireError> {
+        Packet::parse(self, None, 0, self.payload)
+            .map_err(|error| error.beneath(self.payload_offset))
     }
 
     /// The packets in this frame, in order.
@@ -222,9 +243,6 @@ impl Ip {
     fn split_v4(bytes: &[u8]) -> Result<(Self, usize, &[u8]), WireError> {
         use err::ipv4::{HeaderError, HeaderSliceError};
 
-        if let Some(usual) = Self::split_usual_v4(bytes) {
-            return Ok(usual);
-        }
         let header = Ipv4HeaderSlice::from_slice(bytes).map_err(|error| match error {
             HeaderSliceError::Len(len) => {
                 LenError::new(Layer::Ipv4, len.required_len, len.len).into()
@@ -266,34 +284,6 @@ impl Ip {
             identification: Some(header.identification()),
         };
         Ok((ip, IPV4_LEN, &packet[IPV4_LEN..]))
-    }
-
-    /// The same for a header that is as nearly all are, in a third of the time: `None` for any
-    /// other, right or wrong.
-    #[inline]
-    fn split_usual_v4(bytes: &[u8]) -> Option<(Self, usize, &[u8])> {
-        let header = bytes.first_chunk::<IPV4_LEN>()?;
-        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        let sum: u32 = (0..IPV4_LEN / 2).map(|i| u32::from(word(2 * i))).sum();
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let is_right = (sum & 0xffff) + (sum >> 16) == 0xffff;
-        let is_fragment = word(6) & 0x3fff != 0;
-        if header[0] != 0x45 || header[9] != IpNumber::UDP.0 || is_fragment || !is_right {
-            return None;
-        }
-        let datagram = bytes.get(IPV4_LEN..usize::from(word(2)))?;
-        let address = |at: usize| -> IpAddr {
-            [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
-        };
-        let ip = Self {
-            source: address(12),
-            destination: address(16),
-            traffic_class: header[1],
-            hop_limit: header[8],
-            flow_label: 0,
-            identification: Some(word(4)),
-        };
-        Some((ip, IPV4_LEN, datagram))
     }
 
     fn split_v6(bytes: &[u8]) -> Result<(Self, usize, &[u8]), WireError> {

@@ -20,6 +20,7 @@ pub(crate) struct CoveredHeaders {
 }
 
 impl CoveredHeaders {
+    #[inline]
     pub(crate) fn ipv4(ip: &[u8; IPV4_LEN], udp: &[u8; UDP_LEN]) -> Self {
         let mut ip = *ip;
         ip[1] = 0xff; // TOS
@@ -32,6 +33,7 @@ impl CoveredHeaders {
         Self::new(&masked_ipv6(ip), udp)
     }
 
+    #[inline]
     fn new(ip: &[u8], udp: &[u8; UDP_LEN]) -> Self {
         let ip_len = ip.len();
         let mut bytes = [0; IPV6_LEN + UDP_LEN];

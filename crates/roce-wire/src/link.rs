@@ -41,6 +41,19 @@ impl Link {
         Ok((link, rest))
     }
 
+    /// A header without tags, if it announces `ether_type`.
+    #[inline]
+    pub(crate) fn untagged(bytes: &[u8; ETHERNET_LEN], ether_type: u16) -> Option<Self> {
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *bytes;
+        (u16::from_be_bytes([t0, t1]) == ether_type).then_some(Self {
+            source: MacAddr([s0, s1, s2, s3, s4, s5]),
+            destination: MacAddr([d0, d1, d2, d3, d4, d5]),
+            vlans: [VlanTag::default(); MAX_VLAN_TAGS],
+            vlan_count: 0,
+            ether_type,
+        })
+    }
+
     pub(crate) fn vlans(&self) -> &[VlanTag] {
         &self.vlans[..self.vlan_count]
     }

@@ -1,0 +1,133 @@
+//! Outer headers as nearly all frames have them: IPv4 without options or a VLAN tag, and no UDP
+//! checksum to verify.
+
+use core::net::IpAddr;
+
+use etherparse::IpNumber;
+
+use super::{Frame, Ip, ParseOptions};
+use crate::ROCE_V2_PORT;
+use crate::icrc::{CoveredHeaders, IPV4_LEN, UDP_LEN};
+use crate::link::{self, ETHERNET_LEN, Link};
+
+/// A frame whose headers were found as nearly all are, and right; not yet taken apart.
+pub(super) struct Usual<'a> {
+    link: Link,
+    header: &'a [u8; IPV4_LEN],
+    udp: &'a [u8; UDP_LEN],
+    payload: &'a [u8],
+}
+
+impl<'a> Usual<'a> {
+    /// `None` for any other frame, right or wrong. What is found so means what
+    /// [`Frame::parse_any`] finds, in a third of the instructions.
+    #[inline]
+    pub(super) fn of(bytes: &'a [u8], options: ParseOptions) -> Option<Self> {
+        let headers = bytes.first_chunk::<USUAL_LEN>()?;
+        let (ethernet, rest) = headers.split_first_chunk::<ETHERNET_LEN>()?;
+        let (header, udp) = rest.split_first_chunk::<IPV4_LEN>()?;
+        let udp = udp.first_chunk::<UDP_LEN>()?;
+        let link = Link::untagged(ethernet, link::IPV4)?;
+        // The sum of ones' complement words is the same in any order of bytes, and of words.
+        let words =
+            header.chunks_exact(4).map(|it| u32::from_ne_bytes([it[0], it[1], it[2], it[3]]));
+        let sum: u64 = words.map(u64::from).sum();
+        let sum = (sum & 0xffff_ffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+        let is_right = (sum & 0xffff) + (sum >> 16) == 0xffff;
+        let is_fragment = header[6] & 0x3f != 0 || header[7] != 0;
+        if header[0] != 0x45 || header[9] != IpNumber::UDP.0 || is_fragment || !is_right {
+            return None;
+        }
+        let total_len = usize::from(word(header, 2));
+        let payload = bytes.get(USUAL_LEN..ETHERNET_LEN + total_len)?;
+        let is_usual = word(udp, 2) == ROCE_V2_PORT
+            && usize::from(word(udp, 4)) == UDP_LEN + payload.len()
+            && (word(udp, 6) == 0 || options.udp_checksum_offloaded);
+        is_usual.then_some(Self { link, header, udp, payload })
+    }
+
+    /// Takes it apart.
+    #[inline]
+    pub(super) fn frame(self) -> Frame<'a> {
+        let Self { link, header, udp, payload } = self;
+        let address = |at: usize| -> IpAddr {
+            [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
+        };
+        let ip = Ip {
+            source: address(12),
+            destination: address(16),
+            traffic_class: header[1],
+            hop_limit: header[8],
+            flow_label: 0,
+            identification: Some(word(header, 4)),
+        };
+        Frame {
+            link,
+            ip,
+            source_port: word(udp, 0),
+            udp_checksum: word(udp, 6),
+            payload,
+            payload_offset: USUAL_LEN,
+            covered: CoveredHeaders::ipv4(header, udp),
+        }
+    }
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// Ethernet, IPv4 and UDP headers.
+const USUAL_LEN: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bth, Headers, OuterHeaders, Psn, Qpn, UdpChecksum, opcode, seal};
+    use proptest::prelude::*;
+
+    fn frame(checksum: UdpChecksum) -> Vec<u8> {
+        let outer = OuterHeaders::new("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
+        let bth = Bth::new(opcode::RC_SEND_ONLY, Qpn::new(0x12).unwrap(), Psn::ZERO);
+        let mut frame = vec![0; USUAL_LEN + 28];
+        let segment_len = Headers::new(bth).emit_around(&mut frame[USUAL_LEN..], 12);
+        seal(&outer, 0x1234, &mut frame, segment_len, checksum).unwrap();
+        frame
+    }
+
+    #[test]
+    fn what_this_stack_sends_is_usual() {
+        let plain = frame(UdpChecksum::Zero);
+        assert!(Usual::of(&plain, ParseOptions::default()).is_some());
+        let train = frame(UdpChecksum::PartialForOffload);
+        assert!(Usual::of(&train, ParseOptions::default()).is_none());
+        let options = ParseOptions { udp_checksum_offloaded: true };
+        assert!(Usual::of(&train, options).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_read_as_usual_means_what_it_means_otherwise(
+            changes in prop::collection::vec((0..USUAL_LEN, any::<u8>()), 0..3),
+            udp_checksum_offloaded: bool,
+            rights_the_checksum: bool,
+            len in 0..USUAL_LEN + 40,
+        ) {
+            let mut bytes = frame(UdpChecksum::Zero);
+            changes.into_iter().for_each(|(at, value)| bytes[at] = value);
+            if rights_the_checksum {
+                bytes[24..26].fill(0);
+                let sum = etherparse::checksum::Sum16BitWords::new().add_slice(&bytes[14..34]);
+                bytes[24..26].copy_from_slice(&sum.ones_complement().to_be().to_be_bytes());
+            }
+            // Mostly whole or with padding.
+            bytes.resize(if len < USUAL_LEN { bytes.len() + len } else { len }, 0);
+            let options = ParseOptions { udp_checksum_offloaded };
+            if let Some(usual) = Usual::of(&bytes, options) {
+                prop_assert_eq!(Frame::parse_any(&bytes, options), Ok(usual.frame()));
+            }
+        }
+    }
+}
