@@ -12,13 +12,13 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use roce_bench::mpi::{self, Seat};
+//! use roce_bench::mpi::{self, Binding, Seat};
 //!
 //! let seats = [
 //!     Seat { address: [10, 0, 0, 1].into(), resident: 4711 },
 //!     Seat { address: [10, 0, 0, 2].into(), resident: 4712 },
 //! ];
-//! let command = mpi::command(Path::new("allreduce_mpi"), &seats, 2);
+//! let command = mpi::command(Path::new("allreduce_mpi"), &seats, 2, Binding::Free);
 //! assert_eq!(command.get_program(), "mpirun");
 //! // Started in the namespace of process 4711, behind `route_with` in both.
 //! ```
@@ -36,17 +36,39 @@ pub struct Seat {
     pub resident: u32,
 }
 
+/// Which processors ranks may run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// All: the system moves them as it likes.
+    Free,
+    /// One each, in turn: of three ranks on two processors, the first and the last share one.
+    InTurn,
+}
+
+impl Binding {
+    /// The processor of a rank, of so many processors; `None`: any.
+    ///
+    /// ```
+    /// use roce_bench::mpi::Binding;
+    /// assert_eq!([0, 1, 2].map(|rank| Binding::InTurn.of(rank, 2)), [Some(0), Some(1), Some(0)]);
+    /// assert_eq!(Binding::Free.of(1, 2), None);
+    /// ```
+    pub fn of(self, rank: usize, processors: usize) -> Option<usize> {
+        (self == Self::InTurn).then(|| rank % processors.max(1))
+    }
+}
+
 /// The command that runs `program` with a rank in each seat, on a machine with `processors`; it
 /// wants to be started in the namespace of the first seat. Append the program's own arguments.
 ///
 /// It ends by itself after two minutes, whatever happens. Its standard output is rank 0's.
 ///
-/// As it comes, but for what the comparison needs: TCP alone, no binding (the default binds
-/// ranks of several "hosts" to the same processor), and where there are more ranks than
+/// As it comes, but for what the comparison needs: TCP alone, no binding of its own (the default
+/// binds ranks of several "hosts" to the same processor), and where there are more ranks than
 /// processors they yield while they wait. Open MPI does that by itself when it knows; here it
 /// takes each namespace for a machine, and a wait of microseconds would become one of
 /// milliseconds.
-pub fn command(program: &Path, seats: &[Seat], processors: usize) -> Command {
+pub fn command(program: &Path, seats: &[Seat], processors: usize, binding: Binding) -> Command {
     let hosts: Vec<String> = seats.iter().map(|seat| seat.address.to_string()).collect();
     let namespaces: Vec<String> = seats
         .iter()
@@ -60,6 +82,9 @@ pub fn command(program: &Path, seats: &[Seat], processors: usize) -> Command {
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
     if seats.len() > processors {
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    }
+    if binding == Binding::InTurn {
+        command.args([BIND, &processors.to_string()]);
     }
     command.arg(program);
     command
@@ -90,30 +115,40 @@ pub fn route_with(congestion: &str, interface: &str, address: Ipv4Addr, prefix: 
 
 /// mpirun cuts it at spaces: the tree must not lie under a path that has any.
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mpi/enter.sh");
+const BIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mpi/bind.sh");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(ranks: u32, processors: usize) -> String {
+    fn words(ranks: u32, processors: usize, binding: Binding) -> String {
         let seat =
             |rank: u32| Seat { address: Ipv4Addr::from(0x0a00_0001 + rank), resident: 100 + rank };
         let seats: Vec<Seat> = (0..ranks).map(seat).collect();
-        let command = command(Path::new("program"), &seats, processors);
+        let command = command(Path::new("program"), &seats, processors, binding);
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
     #[test]
     fn ranks_yield_where_they_outnumber_the_processors_and_only_there() {
-        assert!(words(3, 2).contains("--mca mpi_yield_when_idle 1"));
-        assert!(!words(2, 2).contains("yield"));
-        assert!(words(3, 2).contains("-H 10.0.0.1,10.0.0.2,10.0.0.3 -n 3"));
+        let words = |ranks| words(ranks, 2, Binding::Free);
+        assert!(words(3).contains("--mca mpi_yield_when_idle 1"));
+        assert!(!words(2).contains("yield"));
+        assert!(words(3).contains("-H 10.0.0.1,10.0.0.2,10.0.0.3 -n 3"));
     }
 
     #[test]
-    fn the_agent_exists() {
-        assert!(Path::new(AGENT).exists(), "{AGENT}");
+    fn ranks_that_are_bound_are_started_through_the_script_that_binds() {
+        assert!(words(3, 2, Binding::InTurn).ends_with("/mpi/bind.sh 2 program"));
+        assert!(!words(3, 2, Binding::Free).contains("bind.sh"));
+    }
+
+    #[test]
+    fn the_scripts_exist() {
+        for script in [AGENT, BIND] {
+            assert!(Path::new(script).exists(), "{script}");
+        }
     }
 
     #[test]

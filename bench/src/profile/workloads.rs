@@ -1,5 +1,6 @@
 //! What is profiled.
 
+use crate::mpi::Binding;
 use crate::suite::peers::roce::{self, Bandwidth, Size};
 use crate::suite::peers::{iperf3, raw};
 use crate::suite::{Contestant, Wire};
@@ -54,7 +55,12 @@ pub fn workloads() -> Vec<Workload> {
             title: "allreduce, 64 MiB, 2 ranks, MTU 4300",
             longer: 1.0,
             wire: Wire::Switch { hosts: 2, mtu: 4300 },
-            contestants: vec![roce::allreduce("roce", Size::Fixed(64 * MIB), Size::Fixed(2))],
+            contestants: vec![roce::allreduce(
+                "roce",
+                Size::Fixed(64 * MIB),
+                Size::Fixed(2),
+                Binding::Free,
+            )],
         },
     ]
 }

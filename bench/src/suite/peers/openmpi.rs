@@ -3,20 +3,29 @@
 use super::last_object;
 use super::pick;
 use super::roce::{Size, iterations};
-use crate::mpi;
+use crate::mpi::{self, Binding};
 use crate::report::{Figure, Figures};
 use crate::suite::{Contestant, Launch};
 
 /// One operation of the first `ranks` hosts, a rank each.
-pub(crate) fn allreduce(name: &'static str, bytes: Size, ranks: Size) -> Contestant {
+pub(crate) fn allreduce(
+    name: &'static str,
+    bytes: Size,
+    ranks: Size,
+    binding: Binding,
+) -> Contestant {
     let needs = ["mpirun", "allreduce_mpi"];
-    Contestant::new(name, "Open MPI over TCP, cubic", &needs, move |stage| {
+    let label = match binding {
+        Binding::Free => "Open MPI over TCP, cubic",
+        Binding::InTurn => "Open MPI over TCP, cubic, bound",
+    };
+    Contestant::new(name, label, &needs, move |stage| {
         let (bytes, ranks) = (bytes.of(stage), ranks.of(stage));
         let mut seats = stage.network.seats(CONGESTION)?;
         seats.truncate(ranks as usize);
         let program = stage.tools.ours("allreduce_mpi");
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut command = mpi::command(&program, &seats, processors);
+        let mut command = mpi::command(&program, &seats, processors, binding);
         command.args(iterations(bytes, stage));
         let launch = Launch::from_command(&command);
         let printed = stage.start(0, &launch)?.finish(stage.patience())?;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::pick;
+use crate::mpi::Binding;
 use crate::report::{Figure, Figures};
 use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
@@ -116,17 +117,31 @@ fn perf(
 }
 
 /// One operation of a group: the first `ranks` hosts, a rank each.
-pub(crate) fn allreduce(name: &'static str, bytes: Size, ranks: Size) -> Contestant {
-    Contestant::new(name, "roce", &["roce"], move |stage| {
+pub(crate) fn allreduce(
+    name: &'static str,
+    bytes: Size,
+    ranks: Size,
+    binding: Binding,
+) -> Contestant {
+    let label = match binding {
+        Binding::Free => "roce",
+        Binding::InTurn => "roce, bound",
+    };
+    Contestant::new(name, label, &["roce"], move |stage| {
         let (bytes, ranks) = (bytes.of(stage), ranks.of(stage));
         let root = format!("{}:29500", stage.network.address(0));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let rank = |number: u64| {
             let launch = Launch::new(stage.tools.ours("roce")).arg("allreduce");
             let launch =
                 launch.args(iterations(bytes, stage)).args(["--placement", "out", "--json"]);
             let launch = launch.args(["--average", "3", "--root-address", &root]);
             let launch = launch.args(["--size", &ranks.to_string()]);
-            launch.args(["--rank", &number.to_string()])
+            let launch = launch.args(["--rank", &number.to_string()]);
+            match binding.of(number as usize, processors) {
+                Some(cpu) => launch.on_cpu(cpu),
+                None => launch,
+            }
         };
         let mut running = (0..ranks).map(|number| stage.start(number as usize, &rank(number)));
         let running = running.by_ref().collect::<Result<Vec<Running>, String>>()?;

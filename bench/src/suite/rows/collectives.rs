@@ -1,5 +1,6 @@
 //! Allreduce beside Open MPI.
 
+use crate::mpi::Binding::{Free, InTurn};
 use crate::report::{Axis, Figure, Target};
 use crate::suite::peers::openmpi;
 use crate::suite::peers::roce::{self, Size};
@@ -16,10 +17,16 @@ pub(super) fn rows(pace: &Pace) -> Vec<Row> {
 }
 
 fn row(name: &'static str, bytes: u64, ranks: u64, figure: Figure) -> Row {
-    let target = Target::beside("roce", figure, "openmpi");
-    let (title, target) = match figure {
-        Figure::BusGbytes => ("64 MiB", target.at_least(1.3)),
-        _ => ("one float", target.at_most(0.5)),
+    let wanted = |ours, theirs| {
+        let target = Target::beside(ours, figure, theirs);
+        match figure {
+            Figure::BusGbytes => target.at_least(1.3),
+            _ => target.at_most(0.5),
+        }
+    };
+    let title = match figure {
+        Figure::BusGbytes => "64 MiB",
+        _ => "one float",
     };
     let (size, of) = (Size::Fixed(bytes), Size::Fixed(ranks));
     Row {
@@ -28,11 +35,13 @@ fn row(name: &'static str, bytes: u64, ranks: u64, figure: Figure) -> Row {
         wire: Wire::Switch { hosts: ranks as usize, mtu: 4300 },
         axis: None,
         contestants: vec![
-            roce::allreduce("roce", size, of),
-            openmpi::allreduce("openmpi", size, of),
+            roce::allreduce("roce", size, of, Free),
+            openmpi::allreduce("openmpi", size, of, Free),
+            roce::allreduce("roce-bound", size, of, InTurn),
+            openmpi::allreduce("openmpi-bound", size, of, InTurn),
         ],
-        targets: vec![target],
-        notes: vec![UNBOUND.to_owned()],
+        targets: vec![wanted("roce", "openmpi"), wanted("roce-bound", "openmpi-bound")],
+        notes: vec![BOUND.to_owned()],
     }
 }
 
@@ -48,8 +57,8 @@ fn by_size(pace: &Pace) -> Row {
         wire: Wire::Switch { hosts: 2, mtu: 4300 },
         axis: Some((Axis::Bytes, points)),
         contestants: vec![
-            roce::allreduce("roce", Size::OfAxis, ranks),
-            openmpi::allreduce("openmpi", Size::OfAxis, ranks),
+            roce::allreduce("roce", Size::OfAxis, ranks, Free),
+            openmpi::allreduce("openmpi", Size::OfAxis, ranks, Free),
         ],
         targets: Vec::new(),
         notes: Vec::new(),
@@ -69,12 +78,12 @@ fn by_ranks(pace: &Pace) -> Row {
         wire: Wire::Switch { hosts: most as usize, mtu: 4300 },
         axis: Some((Axis::Ranks, points)),
         contestants: vec![
-            roce::allreduce("roce", size, Size::OfAxis),
-            openmpi::allreduce("openmpi", size, Size::OfAxis),
+            roce::allreduce("roce", size, Size::OfAxis, Free),
+            openmpi::allreduce("openmpi", size, Size::OfAxis, Free),
         ],
         targets: Vec::new(),
         notes: Vec::new(),
     }
 }
 
-const UNBOUND: &str = "ranks are not pinned, ours and theirs alike";
+const BOUND: &str = "where it says so, ranks are bound to one processor each, in turn, ours and theirs alike; else the system places them";
