@@ -201,6 +201,29 @@ mod tests {
     }
 
     #[test]
+    fn the_crc_of_a_payload_comes_with_its_own_packet() {
+        /// Notes the CRCs that it is given.
+        struct Crcs(Vec<Option<PayloadCrc>>);
+        impl PacketSealer for Crcs {
+            fn begin(&mut self, _: Qpn, _: Qpn, _: crate::PathHandle) {}
+
+            fn seal(&mut self, _: &mut [u8], crc: Option<PayloadCrc>) {
+                self.0.push(crc);
+            }
+        }
+        let crc = |byte| PayloadCrc::of(&[byte; 256]);
+        let expected = [crc(1), None, crc(2), crc(3)];
+        let (mut buf, mut crcs) = ([0; 2000], Crcs(vec![]));
+        let mut train = TrainWriter::new(&mut buf, &mut crcs, 64);
+        for crc in expected {
+            assert!(train.room_for(BTH_LEN, 256).is_some());
+            train.push_middle([0; BTH_LEN], 256, crc);
+        }
+        train.finish();
+        assert_eq!(crcs.0, expected);
+    }
+
+    #[test]
     fn a_train_ends_where_the_buffer_or_the_limit_does() {
         let mut buf = [0; 260];
         let mut nobody = ();

@@ -143,7 +143,7 @@ impl Sealer {
     /// As [`begin`](Self::begin), with what was worked out for the frame before, if that went the
     /// same way.
     ///
-    /// A frame of fifteen packets is sealed 1 % faster by it.
+    /// Working it out for every frame of fifteen packets was 1.6 % of what its sender did.
     pub fn resume(&self, sealing: &mut Sealing, source_port: u16, identification: u16) {
         if sealing.covered == self.covered.with_source_port(source_port) {
             sealing.identification = identification;

@@ -70,7 +70,10 @@ impl SendQueue {
     #[inline]
     pub(crate) fn last_if(&self, number: u64) -> Option<SendEntry<'_>> {
         let is_last = number + 1 == self.head + self.len() as u64;
-        is_last.then(|| Some(self.places.back()?.with(self.work.back()?)))?
+        if !is_last {
+            return None;
+        }
+        Some(self.places.back()?.with(self.work.back()?))
     }
 
     pub(crate) fn front(&self) -> Option<SendEntry<'_>> {

@@ -2,8 +2,8 @@
 //!
 //! A sender that copies first and sums afterwards loads every byte twice, and the ICRC waits for
 //! stores of the copy: together 42 µs a MiB, of which the copy alone is 33. In one pass it is 35;
-//! through 64 MiB 53 instead of 66. It also closes a gap: what is summed is what was loaded, whatever
-//! the application stores meanwhile.
+//! through 64 MiB 53 instead of 66. As before, what is summed is what is sent, whatever the
+//! application stores meanwhile.
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use elsewhere::{is_there, relaxed};
