@@ -93,7 +93,7 @@ impl Shared {
     /// The thread's sleep: it can be woken, and others can see until when it lasts.
     fn doze(&self, news: &AddressNews, devices: bool, limit: Option<Duration>, now: Instant) {
         let until = limit.map_or(u64::MAX, |limit| (now + limit).as_nanos());
-        self.wakes_at.store(until, Ordering::Release);
+        self.wakes_at.store(until, Ordering::SeqCst);
         // A timer that was set before the others could see that we sleep.
         let set_meanwhile = self
             .engine
@@ -101,8 +101,11 @@ impl Shared {
             .ok()
             .and_then(|engine| engine.endpoint.poll_timeout())
             .is_some_and(|at| devices && at.as_nanos() < until);
+        // Who left `drive_until` before that has not seen that the thread sleeps for so long.
+        let is_for_a_driver = !devices && limit.is_some_and(|limit| limit > LONGEST_AWAY);
+        let left_meanwhile = is_for_a_driver && self.drivers.load(Ordering::SeqCst) == 0;
         let stopping = self.stopping.load(Ordering::Acquire);
-        if !set_meanwhile && !stopping {
+        if !set_meanwhile && !left_meanwhile && !stopping {
             let mut fds = vec![self.wake.as_fd(), news.as_fd()];
             if devices {
                 fds.extend(self.device_fds.iter().map(|fd| fd.as_fd()));
