@@ -35,6 +35,9 @@ impl RcQueuePair {
             return None;
         }
         let (len, asks) = sender.write_alone(common, gate.must_ask(), memory, buf)?;
+        if !sender.is_asked() {
+            sender.recovery.on_unasked(cx.now);
+        }
         sender.credit.on_begun();
         sender.unasked = if asks { 0 } else { sender.unasked + 1 };
         if asks {

@@ -228,10 +228,15 @@ impl Sender {
     /// As [`go_back`](Self::go_back).
     pub(crate) fn on_silence<O: Observer>(
         &mut self,
+        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.next == self.oldest || self.is_waiting_for_receiver {
+            return Ok(());
+        }
+        let wait = common.settings.ack_timeout;
+        if wait.is_some_and(|wait| self.goes_on_waiting(wait, timers, cx.now)) {
             return Ok(());
         }
         cx.counters().ack_timeout += 1;

@@ -207,8 +207,8 @@ impl RcQueuePair {
         while let Some(timer) = self.timers.take_due(cx.now) {
             let Self { common, sender, timers, .. } = self;
             let done = match timer {
-                Timer::AckWait => sender.on_silence(timers, cx),
-                Timer::Quiet => sender.on_quiet(common, timers, cx),
+                Timer::AckWait => sender.on_silence(common, timers, cx),
+                Timer::Quiet => sender.on_quiet(timers, cx),
                 Timer::RnrWait => sender.on_receiver_wait_over(timers, cx),
             };
             if let Err(status) = done {
@@ -267,10 +267,11 @@ impl RcQueuePair {
         is_left && self.common.state.is_sending()
     }
 
-    /// Whether the train just written was of requests without a question, and there are more of
-    /// them.
+    /// Whether the train just written was of requests without a question that somebody will want
+    /// an answer to, and there are more of them.
     pub(crate) fn is_unasked(&self) -> bool {
-        !self.is_senders_turn && self.sender.unasked > 0 && self.has_requests()
+        let Self { sender, is_senders_turn, .. } = self;
+        !is_senders_turn && sender.unasked > 0 && self.has_requests() && !sender.is_lazy_so_far()
     }
 
     /// It sends to another peer from now on, whose gate gives its frames other numbers.

@@ -27,7 +27,7 @@ use crate::rc::requester::Step;
 use crate::rc::round_trip::RoundTrip;
 use crate::rc::send_queue::SendEntry;
 use crate::rc::sender::{NextNak, Sender};
-use crate::timers::Timers;
+use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::transfer::Gather;
 use crate::{CompletionStatus, GoBack, Instant, Memory, Observer};
@@ -41,8 +41,8 @@ pub(crate) struct Recovery {
     quiet: u32,
     /// Where we had been when we went back because of that.
     before: Place,
-    /// What had been sent when the short timer was armed.
-    pub(super) watched: u64,
+    /// From when on silence counts: nobody who was not asked is late.
+    since: Instant,
 }
 
 /// A place in the sequence: the next packet, and the number of its entry.
@@ -74,6 +74,14 @@ impl Recovery {
         self.trip.on_sent(seq, now);
     }
 
+    /// Something new was sent, behind nothing that asks for an answer: silence counts from now on.
+    pub(crate) fn on_unasked(&mut self, now: Instant) {
+        // Of what is sent again it counts from the first time.
+        if self.is_calm() {
+            self.since = now;
+        }
+    }
+
     /// Is there a packet whose answer is being timed?
     pub(crate) fn is_timing(&self) -> bool {
         self.trip.is_timing()
@@ -86,6 +94,7 @@ impl Recovery {
             self.trip.on_resent();
         }
         self.trip.on_answered(to, now);
+        self.since = now;
         self.stage = Stage::Calm;
         self.quiet = 0;
     }
@@ -160,18 +169,16 @@ impl Sender {
     /// As [`go_back`](Self::go_back).
     pub(crate) fn on_quiet<O: Observer>(
         &mut self,
-        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.next == self.oldest || self.is_waiting_for_receiver {
             return Ok(());
         }
-        if self.is_lazy_so_far() && self.unasked > 0 && self.recovery.watched < self.sent_end {
-            // Nobody was asked, and of a gap before what was sent meanwhile the peer would have
-            // told: only the last packet can be missing unnoticed, and it has not been quiet for
-            // long since that.
-            self.expect_answer(common, timers, cx);
+        if self.recovery.since + self.recovery.wait() > cx.now {
+            // Before that nobody was asked, and of a gap before what was sent last the peer would
+            // have told: only the last packet can be missing unnoticed.
+            self.arm_quiet(self.recovery.since, timers);
             return Ok(());
         }
         self.recovery.quiet += 1;
@@ -186,6 +193,43 @@ impl Sender {
         self.go_back(GoBack::Quiet, false, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
+    }
+
+    /// The short timer fires when it has been quiet since `since` for longer than answers take,
+    /// unless the ACK timer does before.
+    pub(super) fn arm_quiet(&self, since: Instant, timers: &mut Timers) {
+        let at = since + self.recovery.wait();
+        if timers.at(Timer::AckWait).is_some_and(|later| at < later) {
+            timers.arm(Timer::Quiet, at);
+        }
+    }
+
+    /// Is the ACK timer's time not over, since nobody was asked when it began? Then it goes on, or
+    /// the peer is asked first: a silence that nobody broke is not the peer's.
+    pub(super) fn goes_on_waiting(
+        &mut self,
+        wait: Duration,
+        timers: &mut Timers,
+        now: Instant,
+    ) -> bool {
+        let over = self.recovery.since + wait;
+        if over > now {
+            timers.arm(Timer::AckWait, over);
+            self.arm_quiet(self.recovery.since, timers);
+            return true;
+        }
+        let asks = !self.is_asked() && self.recovery.is_calm() && self.last_in_flight().is_some();
+        if asks {
+            self.recovery.stage = Stage::Probing;
+            timers.stop(Timer::Quiet);
+        }
+        asks
+    }
+
+    /// Has any packet in flight asked for an answer?
+    pub(super) fn is_asked(&self) -> bool {
+        // One that does not has a single sequence number.
+        self.next.saturating_sub(u64::from(self.unasked)) > self.oldest
     }
 
     /// The last packet sent and the number of its entry, if the peer can be asked by it how

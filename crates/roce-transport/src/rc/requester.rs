@@ -58,7 +58,7 @@ impl Sender {
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         let mut gather = Gather::new();
-        let before = self.sent_end;
+        let (before, was_asked) = (self.sent_end, self.is_asked());
         if self.recovery.takes_probe() && self.write_probe(common, memory, train, cx) {
             self.expect_answer(common, timers, cx);
             return Ok(());
@@ -85,6 +85,9 @@ impl Sender {
             let last = self.sent_end - 1;
             let seq = self.reads.find(last).map_or(last, |request| request.start);
             self.recovery.on_sent(seq, cx.now);
+        }
+        if self.sent_end > before && !was_asked {
+            self.recovery.on_unasked(cx.now);
         }
         self.expect_answer(common, timers, cx);
         result.map(|_| ())

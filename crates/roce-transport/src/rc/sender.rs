@@ -181,7 +181,7 @@ impl Sender {
 
     /// Arms the timers if something is in flight and they are not armed.
     pub(crate) fn expect_answer<O: Observer>(
-        &mut self,
+        &self,
         common: &Common,
         timers: &mut Timers,
         cx: &Context<'_, O>,
@@ -194,11 +194,7 @@ impl Sender {
             timers.arm(Timer::AckWait, cx.now + wait);
         }
         if !timers.is_armed(Timer::Quiet) {
-            let at = cx.now + self.recovery.wait();
-            if timers.at(Timer::AckWait).is_some_and(|later| at < later) {
-                timers.arm(Timer::Quiet, at);
-                self.recovery.watched = self.sent_end;
-            }
+            self.arm_quiet(cx.now, timers);
         }
     }
 

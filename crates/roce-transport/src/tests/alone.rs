@@ -82,22 +82,25 @@ fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
 #[test]
 fn what_nobody_waits_for_is_asked_after_when_nothing_follows_it() {
     let [mut side, _] = pair();
-    let sends = |side: &mut Side| {
+    let sends = |side: &mut Side, now: Instant| {
         let work = SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]).lazily();
-        side.endpoint.post_send(NOW, QPN, work).unwrap();
-        let packets = side.sends(64);
+        side.endpoint.post_send(now, QPN, work).unwrap();
+        let packets = side.sends_at(now, 64);
         assert!(packets.len() == 1 && packets[0][8] < 0x80, "it asks for nothing");
     };
-    sends(&mut side);
+    sends(&mut side, NOW);
+    let mut last = NOW;
     for _ in 0..5 {
-        sends(&mut side);
         let due = side.endpoint.poll_timeout().unwrap();
+        let before = Instant::from_nanos((last.as_nanos() + due.as_nanos()) / 2);
+        sends(&mut side, before);
         side.endpoint.handle_timeout(due);
-        assert_eq!(side.sends(64).len(), 0, "of a gap the peer would tell");
+        assert_eq!(side.sends_at(due, 64).len(), 0, "of a gap the peer would tell");
+        last = due;
     }
     let due = side.endpoint.poll_timeout().unwrap();
     side.endpoint.handle_timeout(due);
-    let asked = side.sends(64);
+    let asked = side.sends_at(due, 64);
     assert!(asked.len() == 1 && asked[0][8] >= 0x80, "the last one may be lost");
 }
 

@@ -135,10 +135,15 @@ fn to_ready_to_send(local: IpAddr, remote: IpAddr) -> [QpAttributes; 3] {
 impl Side {
     /// Every packet that it sends now, from the BTH to the last pad byte.
     fn sends(&mut self, max_packets: usize) -> Vec<Vec<u8>> {
+        self.sends_at(NOW, max_packets)
+    }
+
+    /// The same at another time.
+    fn sends_at(&mut self, now: Instant, max_packets: usize) -> Vec<Vec<u8>> {
         let mut packets = vec![];
         let mut buf = vec![0; 65_536];
         let limits = TransmitLimits { max_packets };
-        while let Some(train) = self.endpoint.poll_transmit(NOW, &mut self.memory, limits, &mut buf)
+        while let Some(train) = self.endpoint.poll_transmit(now, &mut self.memory, limits, &mut buf)
         {
             assert_eq!((train.qpn, train.path), (QPN, PathHandle(5)));
             assert!(train.packets <= max_packets);

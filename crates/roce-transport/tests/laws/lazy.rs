@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
-use roce_transport::{Capacities, SendWork};
+use roce_sim::{Fate, LinkConfig, Misfortune};
+use roce_transport::{Capacities, QpState, SendWork};
 
 use crate::common::connection::{End, Options, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::world::World;
+use crate::common::world::{World, WorldConfig};
 
 /// Longer than a round trip of the world, shorter than any timer.
 const PACE: Duration = Duration::from_micros(50);
@@ -112,4 +112,105 @@ fn who_has_no_timer_that_would_ask_later_asks_at_once() {
     (0..5).for_each(|i| ends[0].post_send(&mut world, lazy(&exchange, i)));
     world.run_for(PACE);
     assert_eq!((asked(&world), world.nodes[0].sent.len()), (5, 5));
+}
+
+#[test]
+fn who_was_never_asked_is_not_blamed_for_its_silence() {
+    // No retry is allowed, and the ACK timer is shorter than the wait before anything is measured.
+    for pause in [1, 300, 900] {
+        let mut world = World::pair();
+        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let ends = connect(&mut world, [0, 1], options);
+        let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 40);
+        exchange.post_receives(&mut world);
+        for i in 0..40 {
+            ends[0].post_send(&mut world, lazy(&exchange, i));
+            world.run_for(Duration::from_micros(pause));
+        }
+        world.settle();
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{pause}\n{}", world.report());
+        assert_eq!(received(&world, ends), 40);
+        assert_eq!(ends[0].counter(&world, "ack_timeout"), 0, "{pause}\n{}", world.report());
+    }
+}
+
+/// A connection with a timer of four seconds that has measured its round trip of 20 µs.
+fn measured() -> (World, [End; 2]) {
+    let link = LinkConfig::with_latency(Duration::from_micros(10));
+    let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+    let options = Options { signal_all: false, ack_timeout: 20, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    for _ in 0..4 {
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 100, 1);
+        let work = SendWork { signaled: true, ..exchange.send_work(0) };
+        ends[0].post_send(&mut world, work);
+        world.run_until(|world| exchange.is_done(world));
+    }
+    (world, ends)
+}
+
+/// The short timer's wait on such a connection, and a round trip.
+const SOON: Duration = Duration::from_micros(250);
+
+#[test]
+fn an_answer_that_was_asked_for_is_missed_in_time_however_many_follow_that_ask_for_none() {
+    let (mut world, ends) = measured();
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
+    world.set_misfortune(1, Misfortune::scripted([Fate::Drop]));
+    let (began, before) = (world.now(), ends[0].sent(&world).len());
+    ends[0].post_send(&mut world, SendWork { signaled: true, ..exchange.send_work(0) });
+    let mut i = 1;
+    while ends[0].sent(&world).len() == before {
+        world.run_for(PACE);
+        ends[0].post_send(&mut world, lazy(&exchange, i));
+        i += 1;
+    }
+    let took = world.now().saturating_since(began);
+    assert!(took <= SOON + PACE, "{took:?}\n{}", world.report());
+}
+
+#[test]
+fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
+    for count in 1..12 {
+        let (mut world, ends) = measured();
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, count);
+        let before = world.counter(1, "rcvd_pkts") as usize;
+        for i in 0..count {
+            let fate = if i + 1 == count { Fate::Drop } else { Fate::Pass };
+            world.set_misfortune(0, Misfortune::scripted([fate]));
+            ends[0].post_send(&mut world, lazy(&exchange, i));
+            if i + 1 < count {
+                world.run_for(PACE);
+            }
+        }
+        let began = world.now();
+        world.run_until(|world| world.counter(1, "rcvd_pkts") as usize == before + count);
+        let took = world.now().saturating_since(began);
+        assert!(took <= SOON, "{took:?} after {count}\n{}", world.report());
+        assert_eq!(ends[0].counter(&world, "tail_probe"), 1);
+    }
+}
+
+#[test]
+fn who_sends_what_nobody_waits_for_gives_up_its_turn_as_others_do() {
+    let config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
+    let mut world = World::new(2, config);
+    world.nodes[0].keep_sent = true;
+    let options = Options { signal_all: false, ..Options::DEFAULT };
+    let exchanges = [(); 2].map(|()| {
+        let ends = connect(&mut world, [0, 1], options);
+        Exchange::prepare(&mut world, ends, Kind::Write, 4, 40)
+    });
+    world.with(0, |node, now| {
+        for exchange in &exchanges {
+            for i in 0..40 {
+                let qpn = exchange.from.qpn;
+                node.endpoint.post_send(now, qpn, lazy(exchange, i)).unwrap();
+            }
+        }
+    });
+    let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp);
+    let sent: Vec<_> = sent.collect();
+    let changes = sent.windows(2).filter(|it| it[0] != it[1]).count();
+    assert!(changes >= 40, "{changes} changes of turn in {}", sent.len());
 }
