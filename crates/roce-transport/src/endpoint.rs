@@ -13,6 +13,7 @@ use roce_wire::{Packet, Qpn, Service, Verified};
 
 use self::numbers::QpnHasher;
 use crate::context::{Context, DropReason, Outbox};
+use crate::line;
 use crate::peers::Peers;
 use crate::rc::RcQueuePair;
 use crate::ready::{ReadyList, Turn};
@@ -93,8 +94,8 @@ struct Slot {
     alarm_at: Option<Instant>,
     /// Whom it sends to, once it has a path.
     peer: Option<(IpAddr, usize)>,
-    /// It stands in line before that peer's gate.
-    is_in_line: bool,
+    /// Where it stands in line before that peer's gate, if it does.
+    in_line: Option<line::Place>,
 }
 
 /// Queue pairs by service.
@@ -145,7 +146,7 @@ impl<O: Observer> Endpoint<O> {
             Service::Rc => QueuePair::Rc(Box::new(RcQueuePair::new(qpn, init, &self.config))),
             other => return Err(ApiMisuse::ServiceNotSupported(other)),
         };
-        let slot = Some(Slot { qpn, queue_pair, alarm_at: None, peer: None, is_in_line: false });
+        let slot = Some(Slot { qpn, queue_pair, alarm_at: None, peer: None, in_line: None });
         let index = match self.free.pop() {
             Some(index) => {
                 self.slots[index] = slot;
@@ -187,8 +188,7 @@ impl<O: Observer> Endpoint<O> {
             return;
         }
         if let Some((_, peer)) = slot.peer {
-            self.peers.leave(peer, index);
-            slot.is_in_line = false;
+            self.peers.leave(peer, slot.in_line.take());
             rc.forget_freight();
         }
         slot.peer = address.map(|it| (it, self.peers.join(it, self.config.peer)));
@@ -211,10 +211,10 @@ impl<O: Observer> Endpoint<O> {
         if let Some(mut slot) = self.slots[index].take() {
             self.alarm.forget(index, &mut slot.alarm_at);
             if let Some((_, peer)) = slot.peer {
-                self.peers.leave(peer, index);
+                self.peers.leave(peer, slot.in_line);
             }
         }
-        self.ready.remove(index);
+        // A turn that it had is over before it has begun, or is whose place this becomes.
         self.held.retain(|it| *it != index);
         self.free.push(index);
         true

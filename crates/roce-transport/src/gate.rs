@@ -1,8 +1,8 @@
 //! How many frames may be on their way to one peer, from all queue pairs together.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 
+use crate::line::Line;
 use crate::rc::FreightNews;
 use crate::{Instant, PeerConfig};
 
@@ -29,8 +29,8 @@ pub(crate) struct Gate {
     gone: u64,
     /// Frames in a row of which none asks for an answer.
     unasked: u32,
-    /// Queue pairs that wait, by their slots, each once.
-    pub(crate) line: VecDeque<usize>,
+    /// Queue pairs that wait, each once.
+    pub(crate) line: Line,
     /// Frames that arrived since the limit last grew.
     arrived: u64,
     /// Losses until this frame is gone are the same loss.
@@ -65,7 +65,7 @@ impl Gate {
             sent: 0,
             gone: 0,
             unasked: 0,
-            line: VecDeque::new(),
+            line: Line::default(),
             arrived: 0,
             shrunk_at: 0,
             was_limiting: false,
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn nobody_waits_longer_than_a_tenth_of_a_second_for_a_silent_peer() {
         let mut gate = gate();
-        gate.line.push_back(0);
+        let _place = gate.line.join(0);
         let mut now = START;
         for _ in 0..3 {
             while gate.has_room() {

@@ -24,6 +24,7 @@ pub mod fuzzing;
 mod gate;
 mod handles;
 mod instant;
+mod line;
 mod memory;
 mod modify;
 mod observer;

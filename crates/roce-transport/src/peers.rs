@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::gate::Gate;
+use crate::line;
 use crate::timers::Alarm;
 use crate::{Instant, PeerConfig};
 
@@ -46,10 +47,10 @@ impl Peers {
         index
     }
 
-    /// The queue pair in `slot` sends there no more.
-    pub(crate) fn leave(&mut self, index: usize, slot: usize) {
+    /// A queue pair sends there no more; it stood in line there, or not.
+    pub(crate) fn leave(&mut self, index: usize, in_line: Option<line::Place>) {
         let place = &mut self.places[index];
-        place.gate.line.retain(|it| *it != slot);
+        in_line.into_iter().for_each(|it| place.gate.line.leave(it));
         place.users -= 1;
         if place.users == 0 {
             self.alarm.forget(index, &mut place.gate.alarm_at);

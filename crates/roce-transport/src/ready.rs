@@ -61,13 +61,6 @@ impl ReadyList {
         self.is_in[kind][index] = false;
         Some(turn)
     }
-
-    /// Takes the queue pair in `slot` out; O(length).
-    pub(crate) fn remove(&mut self, slot: usize) {
-        if self.is_in[0].get_mut(slot).is_some_and(core::mem::take) {
-            self.turns.retain(|it| *it != Turn::QueuePair(slot));
-        }
-    }
 }
 
 #[cfg(test)]
@@ -85,18 +78,5 @@ mod tests {
         ready.push(first);
         let order: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
         assert_eq!((first, order), (a, vec![b, c, a]));
-    }
-
-    #[test]
-    fn who_is_removed_has_no_turn_and_may_come_again() {
-        let mut ready = ReadyList::default();
-        for slot in [1, 2] {
-            ready.push(Turn::QueuePair(slot));
-        }
-        ready.remove(1);
-        assert_eq!(ready.pop(), Some(Turn::QueuePair(2)));
-        ready.push(Turn::QueuePair(1));
-        assert_eq!(ready.pop(), Some(Turn::QueuePair(1)));
-        assert_eq!(ready.pop(), None);
     }
 }

@@ -177,9 +177,11 @@ impl<O: Observer> Endpoint<O> {
                     self.peers.note_shut(peer, now);
                     return None;
                 }
-                let first = gate.line.pop_front()?;
+                let first = gate.line.pop()?;
                 if let Some(slot) = self.slots[first].as_mut() {
-                    slot.is_in_line = false;
+                    slot.in_line = None;
+                    let QueuePair::Rc(rc) = &mut slot.queue_pair;
+                    rc.take_requests_turn();
                 }
                 if !gate.line.is_empty() {
                     self.ready.push(turn);
@@ -190,9 +192,8 @@ impl<O: Observer> Endpoint<O> {
                 let slot = self.slots[index].as_mut()?;
                 let (_, peer) = slot.peer?;
                 let gate = self.peers.gate(peer);
-                if !gate.has_room() && !slot.is_in_line {
-                    slot.is_in_line = true;
-                    gate.line.push_front(index);
+                if !gate.has_room() && slot.in_line.is_none() {
+                    slot.in_line = Some(gate.line.go_in_front(index));
                     self.ready.push(Turn::Line(peer));
                     let QueuePair::Rc(rc) = &slot.queue_pair;
                     return rc.has_answers().then_some((index, false));
@@ -207,9 +208,8 @@ impl<O: Observer> Endpoint<O> {
                 if gate.is_open() {
                     return Some((index, true));
                 }
-                if rc.has_requests() && !slot.is_in_line {
-                    slot.is_in_line = true;
-                    gate.line.push_back(index);
+                if rc.has_requests() && slot.in_line.is_none() {
+                    slot.in_line = Some(gate.line.join(index));
                     self.ready.push(Turn::Line(peer));
                 }
                 rc.has_answers().then_some((index, false))

@@ -274,6 +274,11 @@ impl RcQueuePair {
         !is_senders_turn && sender.unasked > 0 && self.has_requests() && !sender.is_lazy_so_far()
     }
 
+    /// Requests are next: it has waited for its turn in line for them, and answers never wait.
+    pub(crate) fn take_requests_turn(&mut self) {
+        self.is_senders_turn = true;
+    }
+
     /// It sends to another peer from now on, whose gate gives its frames other numbers.
     pub(crate) fn forget_freight(&mut self) {
         self.sender.freight = Freight::default();

@@ -248,3 +248,14 @@ fn because_of_a_receive_that_is_posted_nobody_is_asked_for_something_to_send() {
     post_receive(&mut sides[1], 10);
     assert!(!sides[1].endpoint.may_transmit());
 }
+
+#[test]
+fn the_turn_of_a_queue_pair_that_is_destroyed_sends_nothing_for_whoever_gets_its_place() {
+    let [mut side, _] = pair();
+    let init = side.endpoint.query_qp(QPN).unwrap().init;
+    side.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+    assert!(side.endpoint.destroy_qp(QPN));
+    side.endpoint.create_qp(QPN, init).unwrap();
+    assert_eq!(side.sends(64).len(), 0);
+    assert!(!side.endpoint.may_transmit());
+}

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use roce_sim::{Fate, LinkConfig, Misfortune};
-use roce_transport::{CompletionStatus, Instant};
-use roce_wire::PathMtu;
+use roce_transport::{CompletionStatus, Instant, PeerConfig};
+use roce_wire::{PathMtu, Psn, Reth};
 
 use crate::common::connection::{End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 
 /// A peer that works off a packet of 4 KiB in 33 µs and whose queue holds so many frames.
@@ -71,6 +72,32 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
         assert!(took < ideal * 5 / 4, "{kind:?}: {took} of {ideal} ns\n{}", world.report());
         assert_eq!(world.network.tally().overflowed, 0, "{kind:?}\n{}", world.report());
     }
+}
+
+#[test]
+fn who_has_answers_to_send_keeps_its_place_in_line() {
+    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    let mut world = World::new(2, config);
+    world.nodes[0].keep_sent = true;
+    // The peer is played by hand.
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    let crowd = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
+    let requests = |world: &World| -> Vec<_> {
+        let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth);
+        sent.filter(|it| it.opcode.shape().is_request()).map(|it| it.dest_qp).collect()
+    };
+    let first = crowd[0].to.qpn;
+    assert_eq!(requests(&world), [first], "it stands in line again, and the others behind it");
+    // Its first packet is answered; meanwhile it is asked something itself.
+    let [mine, its] = OPTIONS.first_psn.map(|raw| Psn::new(raw).unwrap());
+    let answer = forge::acknowledge(crowd[0].from.qpn, mine, forge::ACK);
+    let reth = Reth { address: 0, key: 0, len: 0 };
+    let question = forge::write_only(crowd[0].from.qpn, its, reth, &[]);
+    world.forge_batch(1, 0, &[answer, question]);
+    assert_eq!(requests(&world), [first; 2], "{}", world.report());
+    let answers = world.nodes[0].sent.len() - 2;
+    assert_eq!(answers, 1, "the peer waits no longer for it");
 }
 
 #[test]
