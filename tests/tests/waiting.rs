@@ -1,11 +1,13 @@
 //! Sleeping until something happens: channels, tasks, idle devices.
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
-    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork,
-    SendOperation, SendWork,
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
+    RecvWork, RemoteSpan, SendOperation, SendWork, Trains,
 };
 
 /// An end whose queue reports on a channel.
@@ -178,4 +180,76 @@ fn who_leaves_with_the_last_message_has_acknowledged_it() {
         here.post_send([work.signaled()]).unwrap();
         assert_eq!(left.completion().status, CompletionStatus::Success);
     });
+}
+
+/// Waits for a byte of memory and does nothing else.
+fn wait_for_byte(region: &MemoryRegion, at: usize, value: u8) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while region.load_u8(at).unwrap() != value {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+/// Writes to itself, without timers, and never polls.
+fn write_to_itself(end: &End) {
+    let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
+    let (here, _there) = connect(end, end, &options);
+    let region = end.region(64, 1);
+    for round in 1..20 {
+        // Long enough for the device's thread to fall asleep; what must hold holds without.
+        std::thread::sleep(Duration::from_millis(20));
+        region.store_u8(0, round).unwrap();
+        let remote = RemoteSpan { address: region.address() + 32, key: region.rkey() };
+        let work = SendWork::new(1, SendOperation::write(remote), [region.sge(..1).unwrap()]);
+        here.post_send([work]).unwrap();
+        assert!(wait_for_byte(&region, 32, round), "message {round} never arrives");
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn what_a_program_sends_to_itself_arrives_though_it_never_polls() {
+    let cable = Cable::with_mtu(1500);
+    write_to_itself(&End::on(&cable.left, DeviceConfig::default()));
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
+    let cable = Cable::with_mtu(1500);
+    let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+    let (end, channel) = end_with_channel(device);
+    let (wakes, beside) = UnixStream::pair().unwrap();
+    std::thread::scope(|scope| {
+        let (beside, channel) = (beside.as_fd(), &channel);
+        scope.spawn(move || CompletionChannel::wait_any(&[channel], beside, None).unwrap());
+        // Closed in any case: that wakes the sleeper.
+        let _wakes = wakes;
+        write_to_itself(&end);
+    });
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn all_of_a_message_leaves_though_its_sender_never_polls_and_has_no_timer() {
+    let cable = Cable::with_mtu(1500);
+    let config = || DeviceConfig { trains: Trains::Off, ..DeviceConfig::default() };
+    let left = End::on(&cable.left, config());
+    let right = End::on(&cable.right, config());
+    let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
+    let (here, _there) = connect(&left, &right, &options);
+    const LEN: usize = 63 << 10;
+    let (ours, theirs) = (left.region(LEN, 1), right.region(LEN, 2));
+    for round in 1..10 {
+        std::thread::sleep(Duration::from_millis(20));
+        ours.store_u8(LEN - 1, round).unwrap();
+        let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+        let work = SendWork::new(1, SendOperation::write(remote), [ours.sge(..).unwrap()]);
+        here.post_send([work]).unwrap();
+        assert!(wait_for_byte(&theirs, LEN - 1, round), "message {round} never arrives");
+    }
 }

@@ -331,17 +331,15 @@ impl Shared {
         self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Nudges the thread where it would sleep far past the next timer. Not where it would be a
-    /// little late: who drives inline looks after the timers, and a nudge for each request
-    /// posted would cost more than the request.
+    /// Nudges the thread where it would sleep far past the next timer, or past work that is left:
+    /// who posts need not poll. Not where it would be a little late: who drives inline looks after
+    /// both, and a nudge for each request posted would cost more than the request.
     fn nudge(&self, engine: &Engine) {
         let asleep_until = self.wakes_at.load(Ordering::Acquire);
-        if asleep_until != 0
-            && engine
-                .endpoint
-                .poll_timeout()
-                .is_some_and(|at| (at + LONGEST_AWAY).as_nanos() < asleep_until)
-        {
+        if asleep_until == 0 {
+            return;
+        }
+        if next_work(engine).is_some_and(|at| (at + LONGEST_AWAY).as_nanos() < asleep_until) {
             self.wake_thread();
         }
     }
@@ -365,6 +363,12 @@ impl Shared {
         self.wakes_at.store(0, Ordering::Release);
         let _written = self.wake.write(1);
     }
+}
+
+/// When there is work of which no descriptor tells: what is left, and the next timer.
+fn next_work(engine: &Engine) -> Option<Instant> {
+    let left = engine.is_unfinished().then(|| engine.latest() + BACKLOG_NAP);
+    left.into_iter().chain(engine.endpoint.poll_timeout()).min()
 }
 
 /// Sleeps until one of the descriptors is readable or the time is over, and says which are.

@@ -415,6 +415,11 @@ impl Engine {
         unsent || !self.to_self.is_empty() || !self.to_lo.is_empty()
     }
 
+    /// Whether another round has work that neither a descriptor nor a timer tells of.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.endpoint.may_transmit() || self.has_backlog()
+    }
+
     /// Tells both devices which queue pairs are ours.
     pub(crate) fn update_filters(&mut self) -> io::Result<()> {
         let filter = roce_io::Filter {

@@ -94,7 +94,6 @@ impl Recovery {
             self.trip.on_resent();
         }
         self.trip.on_answered(to, now);
-        self.since = now;
         self.stage = Stage::Calm;
         self.quiet = 0;
     }
@@ -204,26 +203,25 @@ impl Sender {
         }
     }
 
-    /// Is the ACK timer's time not over, since nobody was asked when it began? Then it goes on, or
-    /// the peer is asked first: a silence that nobody broke is not the peer's.
+    /// Is the ACK timer's time not over, since nobody was asked when it began? Then the peer is
+    /// asked now, or has the rest of its time: a silence that nobody broke is not the peer's.
     pub(super) fn goes_on_waiting(
         &mut self,
         wait: Duration,
         timers: &mut Timers,
         now: Instant,
     ) -> bool {
+        if !self.is_asked() && self.recovery.is_calm() && self.last_in_flight().is_some() {
+            self.recovery.stage = Stage::Probing;
+            timers.stop(Timer::Quiet);
+            return true;
+        }
         let over = self.recovery.since + wait;
         if over > now {
             timers.arm(Timer::AckWait, over);
             self.arm_quiet(self.recovery.since, timers);
-            return true;
         }
-        let asks = !self.is_asked() && self.recovery.is_calm() && self.last_in_flight().is_some();
-        if asks {
-            self.recovery.stage = Stage::Probing;
-            timers.stop(Timer::Quiet);
-        }
-        asks
+        over > now
     }
 
     /// Has any packet in flight asked for an answer?

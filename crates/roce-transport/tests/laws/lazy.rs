@@ -134,11 +134,68 @@ fn who_was_never_asked_is_not_blamed_for_its_silence() {
     }
 }
 
+#[test]
+fn who_is_asked_late_has_as_long_to_answer_as_who_is_asked_at_once() {
+    // About a millisecond; the first question comes shortly before it is over, or never.
+    for asks in [true, false] {
+        let mut world = World::pair();
+        let options = Options { signal_all: false, retry_count: 0, ..Options::DEFAULT };
+        let ends = connect(&mut world, [0, 1], options);
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 2);
+        ends[0].post_send(&mut world, lazy(&exchange, 0));
+        world.run_for(Duration::from_micros(1047));
+        if asks {
+            let work = SendWork { signaled: true, ..exchange.send_work(1) };
+            ends[0].post_send(&mut world, work);
+        }
+        world.settle();
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{}", world.report());
+        assert_eq!(ends[0].counter(&world, "tail_probe"), u64::from(!asks));
+        assert_eq!(ends[0].counter(&world, "completer_retry_err"), 0, "{}", world.report());
+    }
+}
+
+#[test]
+fn a_dead_peer_is_given_up_in_time_however_many_follow_that_ask_for_no_answer() {
+    let timer = Duration::from_nanos(4096 << 8);
+    for retry_count in [0, 1, 3] {
+        for pace in [10, 50, 180, 700] {
+            let mut world = World::pair();
+            let options = Options { signal_all: false, retry_count, ..Options::DEFAULT };
+            let ends = connect(&mut world, [0, 1], options);
+            let first = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
+            let work = SendWork { signaled: true, ..first.send_work(0) };
+            ends[0].post_send(&mut world, work);
+            world.run_until(|world| first.is_done(world));
+            world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100_000]));
+            let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 256);
+            let began = world.now();
+            for i in 0..256 {
+                if ends[0].state(&world) == QpState::Error {
+                    break;
+                }
+                ends[0].post_send(&mut world, lazy(&exchange, i));
+                world.run_for(Duration::from_micros(pace));
+            }
+            world.run_until(|world| ends[0].state(world) == QpState::Error);
+            let took = world.now().saturating_since(began);
+            // One more until anybody is asked.
+            let most = timer * (u32::from(retry_count) + 2);
+            let most = most + Duration::from_micros(pace);
+            assert!(took <= most, "{took:?} of {most:?}, {retry_count} retries, every {pace} µs");
+        }
+    }
+}
+
 /// A connection with a timer of four seconds that has measured its round trip of 20 µs.
 fn measured() -> (World, [End; 2]) {
+    measured_with(Options { ack_timeout: 20, ..Options::DEFAULT })
+}
+
+fn measured_with(options: Options) -> (World, [End; 2]) {
     let link = LinkConfig::with_latency(Duration::from_micros(10));
     let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
-    let options = Options { signal_all: false, ack_timeout: 20, ..Options::DEFAULT };
+    let options = Options { signal_all: false, ..options };
     let ends = connect(&mut world, [0, 1], options);
     for _ in 0..4 {
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 100, 1);
@@ -188,6 +245,29 @@ fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
         let took = world.now().saturating_since(began);
         assert!(took <= SOON, "{took:?} after {count}\n{}", world.report());
         assert_eq!(ends[0].counter(&world, "tail_probe"), 1);
+    }
+}
+
+#[test]
+fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
+    for late in [850, 900, 950, 1000, 1040] {
+        let (mut world, ends) = measured_with(Options { retry_count: 0, ..Options::DEFAULT });
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
+        let (began, mut count) = (world.now(), 0);
+        let since = |world: &World| world.now().saturating_since(began);
+        while since(&world) < Duration::from_micros(late) {
+            ends[0].post_send(&mut world, lazy(&exchange, count));
+            world.run_for(PACE);
+            count += 1;
+        }
+        world.set_misfortune(0, Misfortune::scripted([Fate::Drop]));
+        let work = SendWork { signaled: true, ..exchange.send_work(count) };
+        let (began, before) = (world.now(), ends[0].sent(&world).len());
+        ends[0].post_send(&mut world, work);
+        world.run_until(|world| ends[0].sent(world).len() > before);
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{late}\n{}", world.report());
+        let took = world.now().saturating_since(began);
+        assert!(took <= SOON + PACE, "{took:?} at {late}\n{}", world.report());
     }
 }
 

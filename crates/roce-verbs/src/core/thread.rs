@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roce_transport::Instant;
 
-use super::{AWAY, LONGEST_AWAY, Shared, sleep};
+use super::{AWAY, LONGEST_AWAY, Shared, next_work, sleep};
 use crate::netlink::AddressNews;
 use crate::placement::{self, Placement, PlacementError};
 
@@ -33,8 +33,12 @@ impl Shared {
             return is_recent.then_some(this_time);
         }
         // The other sleeps as we do, and wakes us when it leaves. But it may sleep on from before
-        // a timer was set by a third one: such a timer is ours.
-        match self.lock().endpoint.poll_timeout().map(|at| at + AWAY) {
+        // a third one set a timer, or left work behind: such are ours.
+        let engine = self.lock();
+        if engine.is_unfinished() {
+            return None;
+        }
+        match engine.endpoint.poll_timeout().map(|at| at + AWAY) {
             Some(late) if late <= now => None,
             Some(late) => Some(FAR_AWAY.min(late.saturating_since(now))),
             None => Some(FAR_AWAY),
@@ -94,16 +98,15 @@ impl Shared {
     fn doze(&self, news: &AddressNews, devices: bool, limit: Option<Duration>, now: Instant) {
         let until = limit.map_or(u64::MAX, |limit| (now + limit).as_nanos());
         self.wakes_at.store(until, Ordering::SeqCst);
-        // A timer that was set before the others could see that we sleep.
-        let set_meanwhile = self
-            .engine
-            .try_lock()
-            .ok()
-            .and_then(|engine| engine.endpoint.poll_timeout())
-            .is_some_and(|at| devices && at.as_nanos() < until);
-        // Who left `drive_until` before that has not seen that the thread sleeps for so long.
+        // A timer that was set, or work that was left, before the others could see that we sleep.
+        // Who holds the lock may have looked already, so it is waited for.
+        let set_meanwhile =
+            devices && next_work(&self.lock()).is_some_and(|at| at.as_nanos() < until);
+        // Who left `drive_until` before that, or left work behind, has not seen that the thread
+        // sleeps for so long.
         let is_for_a_driver = !devices && limit.is_some_and(|limit| limit > LONGEST_AWAY);
-        let left_meanwhile = is_for_a_driver && self.drivers.load(Ordering::SeqCst) == 0;
+        let left_meanwhile = is_for_a_driver
+            && (self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished());
         let stopping = self.stopping.load(Ordering::Acquire);
         if !set_meanwhile && !left_meanwhile && !stopping {
             let mut fds = vec![self.wake.as_fd(), news.as_fd()];
