@@ -53,6 +53,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new() -> nix::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
+        let fd = EventFd::from_value_and_flags(0, flags)?;
+        Ok(Self { fd, events: Mutex::default(), reported: Notify::new() })
+    }
+
     /// Reports that a queue has something; never blocks.
     pub(crate) fn notify(&self, queue: Weak<QueueInner>) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(queue);
@@ -79,9 +85,7 @@ impl Shared {
 
 impl CompletionChannel {
     pub(crate) fn new(core: Arc<Core>) -> Result<Self, Error> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
-        let fd = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
-        let shared = Arc::new(Shared { fd, events: Mutex::default(), reported: Notify::new() });
+        let shared = Arc::new(Shared::new().map_err(io::Error::from)?);
         Ok(Self { shared, core })
     }
 

@@ -296,4 +296,10 @@ mod tests {
         assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
         assert!(queue.passes_on(CqHandle(1)));
     }
+
+    #[test]
+    fn a_completion_that_a_channel_may_wait_for_is_never_passed_on() {
+        let channel = Some(Arc::new(channel::Shared::new().unwrap()));
+        assert!(!Inner { channel, ..queue(1) }.passes_on(CqHandle(1)));
+    }
 }

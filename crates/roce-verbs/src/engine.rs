@@ -46,6 +46,8 @@ const TRANSMIT_BUDGET: usize = 32;
 const LOCAL_QUEUE: usize = 16;
 /// The smallest set of outer headers: Ethernet, IPv4, UDP.
 const LEAST_HEADROOM: usize = 42;
+/// The largest: Ethernet with a VLAN tag, IPv6, UDP.
+const MOST_HEADROOM: usize = 66;
 
 /// Everything behind the lock.
 pub(crate) struct Engine {
@@ -313,7 +315,9 @@ impl Engine {
             let is_over = sent > 0 && !endpoint.may_transmit() && !*acks_follow;
             while !is_over && sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
                 let guess = *headroom;
-                let buf = &mut slot[guess..];
+                // Should the guess be wrong, the longest train has room behind longer headers, too.
+                let end = (slot.len() + guess).saturating_sub(MOST_HEADROOM).min(slot.len());
+                let buf = &mut slot[guess..end];
                 let next = endpoint.poll_transmit_sealed(now, memory, limits, buf, &mut sealer);
                 if next.is_none() && std::mem::take(acks_follow) {
                     endpoint.hold_acks(false);

@@ -347,6 +347,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_summed_is_what_was_copied_though_others_write_meanwhile() {
+        let mapping = Mapping::allocate(3 * 4096, false).unwrap();
+        let is_over = core::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0_u32.. {
+                    mapping.write(0, &[round as u8; 3 * 4096]);
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+            let (mut mixed, mut rounds) = (0, 0);
+            // Until some were changed on the way; on one core that may take a while.
+            while rounds < 2000 || (mixed == 0 && rounds < 2_000_000) {
+                let mtu = PathMtu::ALL[rounds % PathMtu::ALL.len()].bytes();
+                let mut seen = vec![0; mtu];
+                let crc = mapping.read_summed(rounds % 64, &mut seen);
+                assert!(crc.is_none() || crc == PayloadCrc::of(&seen), "{mtu} bytes");
+                mixed += usize::from(seen.iter().any(|byte| *byte != seen[0]));
+                rounds += 1;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
     fn memory_from_huge_pages_is_zeroed_and_says_whether_they_were_reserved_ones() {
         let mapping = Mapping::allocate(3 << 20, true).unwrap();
         assert_ne!(mapping.pages(), Pages::Ordinary);

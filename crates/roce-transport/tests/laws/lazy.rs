@@ -55,6 +55,23 @@ fn few_are_asked_for_none_waits_and_the_send_queue_never_fills() {
 }
 
 #[test]
+fn what_leaves_in_one_train_asks_as_seldom_as_what_leaves_alone() {
+    let (mut world, ends) = pair(256);
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 100);
+    for first in (0..100).step_by(5) {
+        world.with(0, |node, now| {
+            for i in first..first + 5 {
+                node.endpoint.post_send(now, ends[0].qpn, lazy(&exchange, i)).unwrap();
+            }
+        });
+        world.run_for(Duration::from_micros(2));
+    }
+    assert_eq!(world.nodes[0].sent.len(), 100);
+    // As often as the window and the peer's queue want it.
+    assert!(asked(&world) <= 4, "{} of 100", asked(&world));
+}
+
+#[test]
 fn a_peer_is_asked_before_its_receives_run_out() {
     for receives in [2, 3, 4, 8, 12] {
         let (mut world, ends) = pair(256);

@@ -156,6 +156,33 @@ fn silence_is_met_with_few_packets() {
 }
 
 #[test]
+fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_life() {
+    let mut world = world();
+    let ends = connect_and_measure(&mut world, PATIENT);
+    world.nodes[0].keep_sent = true;
+    // All of the message, and the question that follows.
+    world.set_misfortune(0, Misfortune::scripted(drops(11)));
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    let asks: Vec<_> = world.nodes[0].sent.iter().map(|it| it.headers().bth.ack_request).collect();
+    assert_eq!(asks[9..12], [true; 3], "the last, the last again, the first again: {asks:?}");
+}
+
+#[test]
+fn a_loss_that_only_silence_told_of_halves_the_window_too() {
+    let mut world = world();
+    let ends = connect_and_measure(&mut world, PATIENT);
+    world.set_misfortune(0, Misfortune::scripted(drops(101)));
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, 100 * 256, 1);
+    world.run_until(|world| exchange.is_done(world));
+    world.nodes[0].keep_sent = true;
+    Exchange::post(&mut world, ends, Kind::Write, 300 * 256, 1);
+    let sent = world.nodes[0].sent.len();
+    assert!((4..=96).contains(&sent), "{sent} packets at once, 128 before the loss");
+}
+
+#[test]
 fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
     use crate::common::forge;
     use roce_wire::NakCode;
