@@ -240,17 +240,18 @@ impl Driver {
                 lane.announce(id, immediate, &WindowRecord { address, length, key })?;
             }
             Action::Rearm { side, lane: number } => lane_mut(ring, number)?.rearm(side)?,
-            Action::Received { side, lane, step, piece, bytes } => {
+            Action::Received { side, lane: number, step, piece, bytes } => {
                 if self.steps.is_on() {
                     let now = self.clock.now();
-                    let queue = self.arrivals.get_mut(arrivals_of(side, lane));
+                    let queue = self.arrivals.get_mut(arrivals_of(side, number));
                     let arrived = queue.and_then(VecDeque::pop_front).unwrap_or(now);
                     self.steps.received(step, bytes, arrived, now);
                     self.steps.waited(step, std::mem::take(&mut self.idle_span));
                 }
-                self.log.received(&self.clock, step, piece, lane, bytes);
+                self.log.received(&self.clock, step, piece, number, bytes);
                 let rank = self.machine.geometry().rank();
                 probes::ring_receive(rank, self.steps.operation(), step, bytes);
+                lane_mut(ring, number)?.rearm(side)?;
             }
         }
         Ok(())

@@ -236,7 +236,8 @@ impl Ring {
                         self.workspace.execute(&compute, &mut places);
                     }
                 }
-                Action::Received { step, .. } => {
+                Action::Received { side, lane, step, .. } => {
+                    arm(world, rank, this.end(side, lane))?;
                     this.steps = this.steps.max(step + 1);
                     let size = world.hosts().len();
                     let chunk = chunk_sent((rank + size - 1) % size, step, size);

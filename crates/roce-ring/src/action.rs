@@ -50,7 +50,7 @@ pub enum Action {
         /// Bytes of the operation's output: the length to announce.
         length: u64,
     },
-    /// Post a receive on the queue pair at that side.
+    /// Post a receive on the queue pair at that side: what came was no data.
     Rearm {
         /// Which neighbour's queue pair.
         side: Side,
@@ -59,7 +59,8 @@ pub enum Action {
     },
     /// Compute, before anything else is done: [`Workspace::execute`](crate::Workspace::execute).
     Compute(Compute),
-    /// Nothing to do: the message of this step was taken in (and computed with). For records.
+    /// The message of this step was taken in, and computed with: post a receive on the queue pair
+    /// at that side. The rest is for records.
     Received {
         /// Which neighbour it came from.
         side: Side,

@@ -48,7 +48,7 @@ pub struct Machine {
     /// The operation started last, as it was when it began: programs call the same one over and
     /// over, and planning a short sum takes as long as taking in its message.
     last: Option<Start>,
-    /// What was decided and not yet asked for: at most three for the message taken in last, and
+    /// What was decided and not yet asked for: at most one for the message taken in last, and
     /// one for each credit or window that came since, of which there are no more than receives.
     decided: VecDeque<Action>,
     /// Whose message came last. Where two wait for the same result the other one gets it first: who
@@ -77,7 +77,7 @@ impl Machine {
             number: 0,
             run: None,
             last: None,
-            decided: VecDeque::with_capacity(3 + answers),
+            decided: VecDeque::with_capacity(1 + answers),
             came_last: Side::Previous,
             violation: None,
         }

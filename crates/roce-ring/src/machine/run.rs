@@ -80,8 +80,8 @@ impl Run {
         if let Some(credit) = Lane::poll_credits(lanes) {
             return Ok(Some(credit));
         }
-        if self.take_in(lanes, decided)? {
-            return Ok(decided.pop_front());
+        if let Some(action) = self.take_in(lanes, decided)? {
+            return Ok(Some(action));
         }
         Ok(self.poll_copy())
     }
@@ -170,16 +170,16 @@ impl Run {
         }))
     }
 
-    /// Takes in the message whose turn it is, if it is there; says whether it did.
+    /// Takes in the message whose turn it is, if it is there; gives the first thing to do with it.
     fn take_in(
         &mut self,
         lanes: &mut [Lane],
         decided: &mut VecDeque<Action>,
-    ) -> Result<bool, Broken> {
-        let Some(receive) = self.receive else { return Ok(false) };
+    ) -> Result<Option<Action>, Broken> {
+        let Some(receive) = self.receive else { return Ok(None) };
         let (side, number) = (receive.side, receive.lane);
         let arrived = lanes[number as usize].end(side).arrived();
-        let Some((immediate, len)) = arrived else { return Ok(false) };
+        let Some((immediate, len)) = arrived else { return Ok(None) };
         if let Some(breach) = self.breach(&receive, immediate, len) {
             return Err((side, number, breach));
         }
@@ -188,7 +188,7 @@ impl Run {
         {
             let all = lanes.len() as u64;
             if !lanes[(send % all) as usize].end(side).has_sent(send / all) {
-                return Ok(false);
+                return Ok(None);
             }
         }
         let index = lanes[number as usize].end(side).consume();
@@ -202,12 +202,12 @@ impl Run {
             }
         };
         let (step, piece) = (receive.step, receive.piece);
-        decided.extend(work.map(|work| self.compute(step, piece, work)));
-        decided.push_back(Action::Rearm { side, lane: number });
-        decided.push_back(Action::Received { side, lane: number, step, piece, bytes: len });
         self.received += 1;
         self.receive = self.receives.next();
-        Ok(true)
+        let received = Action::Received { side, lane: number, step, piece, bytes: len };
+        let Some(work) = work else { return Ok(Some(received)) };
+        decided.push_back(received);
+        Ok(Some(self.compute(step, piece, work)))
     }
 
     /// Whether what this message brings goes where an earlier one may still be read from.

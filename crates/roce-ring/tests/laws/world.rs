@@ -203,7 +203,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
                     WindowRecord { address: address(number), length, key: rank.begun as u32 };
                 (PREVIOUS, lane as usize, Message { id, immediate, kind: Kind::Window(record) })
             }
-            Action::Rearm { side, lane } => {
+            Action::Rearm { side, lane } | Action::Received { side, lane, .. } => {
                 self.rearm(number, side, lane as usize);
                 self.list(number, Event::Act);
                 return Ok(());
@@ -211,10 +211,6 @@ impl<'a, A: Arithmetic> World<'a, A> {
             Action::Compute(compute) => {
                 rank.check_unsent(&compute);
                 self.arithmetic.execute(&compute, &mut rank.memory);
-                self.list(number, Event::Act);
-                return Ok(());
-            }
-            Action::Received { .. } => {
                 self.list(number, Event::Act);
                 return Ok(());
             }
