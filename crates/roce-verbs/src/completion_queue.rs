@@ -75,10 +75,13 @@ impl Inner {
     }
 
     /// Whether a completion for `handle` may be handed to who polls this queue, without lying in it
-    /// first: it is for this queue, would be the oldest there, and no channel waits for it. To be
-    /// asked under the engine's lock, under which alone completions are added.
+    /// first: it is for this queue, would be the oldest there, and nobody asked for a report of it.
+    /// To be asked under the engine's lock, under which alone completions are added. Who asks for
+    /// one meanwhile asks for the next: this one is as good as polled.
     pub(crate) fn passes_on(&self, handle: CqHandle) -> bool {
-        self.handle == handle && self.channel.is_none() && self.waiting.load(Ordering::Acquire) == 0
+        self.handle == handle
+            && self.armed.load(Ordering::Acquire) == armed::NOT
+            && self.waiting.load(Ordering::Acquire) == 0
     }
 
     /// Reports on the channel if armed for at least `least`, and disarms.
@@ -295,6 +298,8 @@ mod tests {
         assert!(!queue.passes_on(CqHandle(1)), "an older one waits");
         assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
         assert!(queue.passes_on(CqHandle(1)));
+        queue.armed.store(armed::NEXT, Ordering::Release);
+        assert!(!queue.passes_on(CqHandle(1)), "a channel is to report it");
     }
 
     #[test]
