@@ -1,5 +1,6 @@
 //! A switch: a bridge in a namespace of its own.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,6 +30,7 @@ pub struct Switch {
 impl Switch {
     pub(crate) fn new(name: &str, link: Link) -> Result<Self, LabError> {
         let host = Host::new(name)?;
+        host.run(pass_by_the_firewall);
         host.run(|| netlink::add_bridge(BRIDGE, link.mtu)).map_err(|source| LabError::Refused {
             doing: format!("make a bridge in {host}"),
             source,
@@ -65,6 +67,16 @@ impl Switch {
             doing: format!("plug {port} into {}", self.host),
             source,
         })
+    }
+}
+
+/// A switch forwards frames and nothing else. Where the kernel's `br_netfilter` is loaded (container
+/// engines do that) a new namespace's bridges show each frame to iptables, which takes 6 % of a sum
+/// of one float. Where it is not there is nothing to turn off, and where /proc/sys is read-only it
+/// stays as it is.
+fn pass_by_the_firewall() {
+    for table in ["arptables", "iptables", "ip6tables"] {
+        let _ = fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{table}"), "0");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Private networks carry packets and leave nothing behind (tier 1).
 
 use std::error::Error;
+use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -30,7 +31,12 @@ fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
 fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
     let lab = Lab::new()?;
     let hosts = [lab.host("a")?, lab.host("b")?, lab.host("c")?];
-    let _switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+    let switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+    let shown_to_iptables = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    if switch.host().run(|| fs::OpenOptions::new().write(true).open(shown_to_iptables)).is_ok() {
+        let shown = switch.host().run(|| fs::read_to_string(shown_to_iptables))?;
+        assert_eq!(shown.trim(), "0", "a switch forwards frames and nothing else");
+    }
     let addresses: Vec<String> = (1..=3).map(|number| format!("10.0.0.{number}")).collect();
     for (host, address) in hosts.iter().zip(&addresses) {
         host.address("eth0", format!("{address}/24").parse()?)?;
