@@ -157,8 +157,9 @@ pub(crate) fn allreduce(
 pub(crate) fn iterations(bytes: u64, stage: &Stage<'_>) -> [String; 8] {
     // 30 µs and 1 ns a byte.
     let each = 30e-6 + bytes as f64 * 1e-9;
-    let count = (stage.pace.seconds / each).clamp(4.0, 5000.0) as u64;
-    let warm_up = (count / 5).clamp(1, 200);
+    // Long beside the milliseconds after which the system moves ranks to other processors.
+    let count = (stage.pace.seconds / each).clamp(4.0, 20_000.0) as u64;
+    let warm_up = (count / 5).clamp(1, 2000);
     let words = ["-b", &bytes.to_string(), "-e", &bytes.to_string()];
     let more = ["-n", &count.to_string(), "-w", &warm_up.to_string()];
     let all: Vec<String> = words.iter().chain(&more).map(ToString::to_string).collect();
