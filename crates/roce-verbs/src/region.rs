@@ -374,6 +374,35 @@ mod tests {
     }
 
     #[test]
+    fn copies_touch_nothing_beyond_the_end_of_a_page_whatever_their_length() {
+        let page = page_size();
+        // What lies behind the end of these two cannot be touched at all.
+        let [region, frame] = [(); 2].map(|()| {
+            let mapping = Mapping::allocate(3 * page, false).unwrap();
+            let end = (mapping.address() as usize + 2 * page) as *mut libc::c_void;
+            // SAFETY: the last page of three, which nothing below uses.
+            assert_eq!(unsafe { libc::mprotect(end, page, libc::PROT_NONE) }, 0);
+            mapping
+        });
+        for len in (0..600).chain([1023, 1024, 1025, 2048, 4095, 4096]) {
+            let offset = 2 * page - len;
+            let end = (frame.address() as usize + offset) as *mut u8;
+            // SAFETY: the last bytes of two whole pages, which nobody else knows of.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(end, len) };
+            bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + len) as u8);
+            let expected = bytes.to_vec();
+            region.write(offset, bytes);
+            bytes.fill(0);
+            region.read(offset, bytes);
+            assert_eq!(bytes, expected, "{len}");
+            bytes.fill(0);
+            let crc = region.read_summed(offset, bytes);
+            assert_eq!(bytes, expected, "{len}");
+            assert!(crc.is_none() || crc == PayloadCrc::of(&expected));
+        }
+    }
+
+    #[test]
     fn memory_from_huge_pages_is_zeroed_and_says_whether_they_were_reserved_ones() {
         let mapping = Mapping::allocate(3 << 20, true).unwrap();
         assert_ne!(mapping.pages(), Pages::Ordinary);
