@@ -336,10 +336,9 @@ impl Shared {
     /// both, and a nudge for each request posted would cost more than the request.
     fn nudge(&self, engine: &Engine) {
         let asleep_until = self.wakes_at.load(Ordering::Acquire);
-        if asleep_until == 0 {
-            return;
-        }
-        if next_work(engine).is_some_and(|at| (at + LONGEST_AWAY).as_nanos() < asleep_until) {
+        let is_late = |at: Instant| (at + LONGEST_AWAY).as_nanos() < asleep_until;
+        // Asked first, since mostly it is awake, or will be soon.
+        if is_late(engine.latest()) && next_work(engine).is_some_and(is_late) {
             self.wake_thread();
         }
     }

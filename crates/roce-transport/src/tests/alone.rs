@@ -80,6 +80,21 @@ fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
 }
 
 #[test]
+fn messages_one_by_one_fill_the_window_and_go_no_further() {
+    let mut config = EndpointConfig::default();
+    (config.peer.initial_frames, config.peer.max_frames) = (4096, 4096);
+    for window in [4, 16, 50] {
+        config.window.initial_packets = window;
+        let [mut side, _] = pair_of(&config, |_| ());
+        let sent = (0..60).map(|_| {
+            side.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+            side.sends(64).len()
+        });
+        assert_eq!(sent.sum::<usize>(), window as usize);
+    }
+}
+
+#[test]
 fn what_nobody_waits_for_is_asked_after_when_nothing_follows_it() {
     let [mut side, _] = pair();
     let sends = |side: &mut Side, now: Instant| {

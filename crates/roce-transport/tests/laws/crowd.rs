@@ -101,6 +101,57 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
 }
 
 #[test]
+fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
+    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    config.endpoint.peer = PeerConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
+    let mut world = World::new(2, config);
+    world.nodes[0].keep_sent = true;
+    // The peer is played by hand.
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    let fills = Exchange::prepare(&mut world, ends, Kind::Write, 8, 8);
+    fills.post_sends(&mut world);
+    let waiting = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
+    let mut expected = vec![ends[1].qpn; 8];
+    let sent = |world: &World| -> Vec<_> {
+        world.nodes[0].sent.iter().map(|it| it.headers().bth.dest_qp).collect()
+    };
+    assert_eq!(sent(&world), expected, "the others stand in line");
+    let first = Psn::new(OPTIONS.first_psn[0]).unwrap();
+    for (answered, turn) in [waiting[0].to, waiting[0].to, waiting[1].to].into_iter().enumerate() {
+        let psn = first.advanced_by(answered as u32);
+        let answer = forge::acknowledge(ends[0].qpn, psn, forge::ACK);
+        world.forge(1, 0, &answer);
+        expected.push(turn.qpn);
+        assert_eq!(sent(&world), expected, "{}", world.report());
+    }
+}
+
+#[test]
+fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
+    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    let mut world = World::new(2, config);
+    world.nodes[0].keep_sent = true;
+    // The peer is played by hand.
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    let newcomer = |world: &mut World| {
+        let ends = connect(world, [0, 1], OPTIONS);
+        Exchange::prepare(world, ends, Kind::Write, 8, 1).post_send(world, 0);
+        ends
+    };
+    let [first, second, third] = [(); 3].map(|()| newcomer(&mut world));
+    assert!(world.with(0, |node, _| node.endpoint.destroy_qp(second[0].qpn)));
+    let last = newcomer(&mut world);
+    for it in [first, third, last] {
+        assert_eq!(world.nodes[0].sent.last().unwrap().headers().bth.dest_qp, it[1].qpn);
+        let psn = Psn::new(OPTIONS.first_psn[0]).unwrap();
+        world.forge(1, 0, &forge::acknowledge(it[0].qpn, psn, forge::ACK));
+    }
+    assert_eq!(world.nodes[0].sent.len(), 3, "{}", world.report());
+}
+
+#[test]
 fn a_crowd_finds_what_fits_into_a_shorter_queue() {
     for queue_frames in [8, 16, 32, 64] {
         let mut world = World::new(2, slow(queue_frames));

@@ -170,6 +170,21 @@ fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_lif
 }
 
 #[test]
+fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
+    let mut world = world();
+    let ends = connect_and_measure(&mut world, PATIENT);
+    world.set_misfortune(0, Misfortune::scripted(drops(1000)));
+    let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 8, 40);
+    exchange.post_send(&mut world, 0);
+    world.run_until(|world| world.counter(0, "quiet_retry") == 1);
+    world.nodes[0].keep_sent = true;
+    (1..40).for_each(|i| exchange.post_send(&mut world, i));
+    let sent = world.nodes[0].sent.len();
+    // With the one that was sent again.
+    assert_eq!(sent + 1, 4, "{}", world.report());
+}
+
+#[test]
 fn a_loss_that_only_silence_told_of_halves_the_window_too() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);

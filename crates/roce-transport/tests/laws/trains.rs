@@ -70,6 +70,10 @@ fn a_long_message_asks_for_acknowledgements_on_the_way() {
     let asks = world.nodes[0].sent.iter().filter(|it| it.headers().bth.ack_request).count();
     assert!(asks >= 2000 / 128, "{asks} asks in 2000 packets");
     assert!(asks <= 2000 / 32, "{asks} asks in 2000 packets: many trains need one only");
+    let config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
+    let world = carry(Kind::Write, 2000 * 256, 1, config);
+    let asks = world.nodes[0].sent.iter().filter(|it| it.headers().bth.ack_request).count();
+    assert!((2000 / 128..=2000 / 16).contains(&asks), "{asks} asks in 2000 packets one by one");
 }
 
 #[test]
