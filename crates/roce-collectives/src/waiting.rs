@@ -232,4 +232,48 @@ mod tests {
         rank.waits(TIMED + 1, 2 * LONGEST_LOOK);
         assert!(rank.yields <= 2, "{}", rank.yields);
     }
+
+    #[test]
+    fn the_first_look_in_vain_is_the_last_before_whoever_wants_the_core_has_it() {
+        let mut rank = Script::new(BUSY);
+        rank.wait(BUSY + 5 * LOOK);
+        assert!(rank.looked_first);
+        assert!(rank.looks <= 7 && rank.yields == 1, "{} {}", rank.looks, rank.yields);
+    }
+
+    #[test]
+    fn of_waits_that_begin_with_a_look_in_vain_there_are_few() {
+        let mut rank = Script::new(BUSY);
+        // What comes is there as soon as the others had the core.
+        rank.waits(IN_VAIN + 1, BUSY);
+        let mut looked = 0;
+        for _ in 0..4 * TRIED_AGAIN {
+            assert_eq!(rank.yields, 1);
+            looked += u32::from(rank.looked_first);
+            rank.wait(BUSY);
+        }
+        assert!((2..=4).contains(&looked), "{looked}");
+    }
+
+    #[test]
+    fn that_a_core_is_free_again_is_noticed_though_every_wait_begins_with_a_yield() {
+        let mut rank = Script::new(BUSY);
+        rank.waits(IN_VAIN + 1, BUSY);
+        rank.yield_takes = IDLE;
+        rank.waits(TIMED + 2, IDLE);
+        assert!(rank.looked_first);
+        assert_eq!(rank.yields, 0, "what comes so soon is looked for");
+    }
+
+    #[test]
+    fn each_wait_has_its_own_time_to_look() {
+        let mut rank = Script::new(IDLE);
+        rank.waits(2, 4 * LONGEST_LOOK);
+        // What comes soon again is looked for from the next wait on.
+        rank.wait(LONGEST_LOOK / 2);
+        for _ in 0..20 {
+            rank.wait(LONGEST_LOOK / 2);
+            assert_eq!((rank.looked_first, rank.yields), (true, 0));
+        }
+    }
 }
