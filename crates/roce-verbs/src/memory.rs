@@ -233,4 +233,39 @@ mod tests {
         table.invalidate(PD, new).unwrap();
         assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
     }
+
+    #[test]
+    fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone() {
+        let mut table = RegionTable::default();
+        let register = |table: &mut RegionTable, access| {
+            let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
+            let how = Registration { pd: PD, access, iova: 0x1000, invalidatable: false };
+            table.insert(mapping, how)
+        };
+        for access in [
+            Access::LocalRead,
+            Access::LocalWrite,
+            Access::RemoteRead,
+            Access::RemoteWrite,
+            Access::RemoteAtomic,
+        ] {
+            let key = register(&mut table, needed(access));
+            let opens = |pd, address, len| table.check(pd, key, address, len, access).map(|_| ());
+            assert_eq!(opens(PD, 0x1000, 64), Ok(()), "{access:?}");
+            assert_eq!(opens(PdHandle(2), 0x1000, 1), Err(MemoryFault::WrongDomain));
+            for (address, len) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0, 8)] {
+                assert_eq!(opens(PD, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
+            }
+            let rest = register(&mut table, AccessFlags::all() - needed(access));
+            let refused = table.check(PD, rest, 0x1000, 1, access).map(|_| ());
+            // One's own bytes may always be read.
+            let expected = match access {
+                Access::LocalRead => Ok(()),
+                _ => Err(MemoryFault::NoPermission),
+            };
+            assert_eq!(refused, expected, "{access:?}");
+            assert_eq!(table.invalidate(PD, key), Err(MemoryFault::NotInvalidatable));
+            assert_eq!(table.invalidate(PdHandle(2), key), Err(MemoryFault::WrongDomain));
+        }
+    }
 }
