@@ -1,6 +1,6 @@
 //! Trains: packets of one queue pair, behind each other in the driver's buffer.
 
-use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad, PayloadCrc};
+use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad, PathMtu, PayloadCrc};
 
 use crate::PacketSealer;
 
@@ -85,6 +85,23 @@ impl<'b> TrainWriter<'b> {
     /// Takes no more packets.
     pub(crate) fn close(&mut self) {
         self.is_closed = true;
+    }
+
+    /// The packet added last is the first of a message of `len` bytes, and longer than the
+    /// `behind` packets that follow, of which the last has `trailer` bytes more around its payload
+    /// than the others. At most one of them can ride with it: one does where that saves a train.
+    // Once in a message: kept out of the loops that write its packets.
+    #[inline(never)]
+    pub(crate) fn lead(&mut self, behind: u32, len: u64, trailer: usize, mtu: PathMtu) {
+        let whole = mtu.bytes();
+        let last_payload = (len - 1) % whole as u64 + 1; // there is more than one packet
+        // A last packet that is longer than the others rides with nobody but the first.
+        let is_apart = behind > 1 && last_payload as usize + trailer > whole;
+        let equal = behind - u32::from(is_apart);
+        let per_train = self.max_packets.min(self.buf.len() / (BTH_LEN + whole + ICRC_LEN)).max(1);
+        if equal as usize % per_train != 1 {
+            self.close();
+        }
     }
 
     /// Asks for an acknowledgement of the last packet.
@@ -221,6 +238,62 @@ mod tests {
         }
         train.finish();
         assert_eq!(crcs.0, expected);
+    }
+
+    /// How many trains take packets with such payloads, of which the first has headers of 16 bytes
+    /// more than the others, and the last of `trailer` more; and whether the first two share one.
+    /// The first goes alone, or leads.
+    fn trains(payloads: &[usize], trailer: usize, most: usize, leads: bool) -> (usize, bool) {
+        let (behind, len) = (payloads.len() as u32 - 1, payloads.iter().sum::<usize>() as u64);
+        let (mut count, mut sent, mut shares) = (0, 0, false);
+        while sent < payloads.len() {
+            let (mut buf, mut nobody) = ([0; 3000], ());
+            let mut train = TrainWriter::new(&mut buf, &mut nobody, most);
+            while let Some(payload) = payloads.get(sent) {
+                let is_last = sent as u32 == behind;
+                let more = if sent == 0 { 16 } else { trailer * usize::from(is_last) };
+                if !push(&mut train, payload + more) {
+                    break;
+                }
+                match sent {
+                    0 if leads => train.lead(behind, len, trailer, PathMtu::B256),
+                    0 => train.close(),
+                    1 => shares = train.packets() == 2,
+                    _ => {}
+                }
+                sent += 1;
+            }
+            count += 1;
+        }
+        (count, shares)
+    }
+
+    #[test]
+    fn a_longer_first_packet_takes_one_along_where_that_saves_a_train_and_nowhere_else() {
+        let mut saved = 0;
+        let mut check = |packets, last, trailer, most| {
+            let payloads: Vec<_> = (1..packets).map(|_| 256).chain([last]).collect();
+            let (alone, _) = trains(&payloads, trailer, most, false);
+            let (found, shares) = trains(&payloads, trailer, most, true);
+            let what = format!("{packets} packets, the last of {last} + {trailer}, {most} a train");
+            assert_eq!(found, alone - usize::from(shares), "{what}");
+            if !shares && packets > 2 && most > 1 {
+                // Without the one that could have gone along there are as many.
+                let (others, _) = trains(&payloads[1..], trailer, most, false);
+                assert_eq!(others, alone, "{what}");
+            }
+            saved += usize::from(shares);
+        };
+        for packets in 2..40 {
+            for last in [4, 248, 252, 256] {
+                for trailer in [0, 4] {
+                    for most in [1, 2, 3, 7, 64] {
+                        check(packets, last, trailer, most);
+                    }
+                }
+            }
+        }
+        assert!(saved > 100, "{saved}");
     }
 
     #[test]

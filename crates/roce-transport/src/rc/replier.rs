@@ -1,6 +1,8 @@
 //! Writes the responder's answers as packets.
 
-use roce_wire::{Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode};
+use roce_wire::{
+    AETH_LEN, Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
+};
 
 use crate::context::Context;
 use crate::rc::common::Common;
@@ -129,8 +131,7 @@ fn write_read<M: Memory>(
         }
         train.push(&Headers { aeth: Some(ack), ..Headers::new(bth) }, payload_len, crc);
         if !is_last {
-            // Longer than those behind it.
-            train.close();
+            train.lead(reply.packets - 1, whole, AETH_LEN, common.settings.mtu);
         }
     }
     Ok(true)

@@ -1,7 +1,8 @@
 //! Requests as packets: SENDs and WRITEs, READs, atomics.
 
 use roce_wire::{
-    AtomicEth, Bth, Headers, Immediate, InvalidateKey, KnownOpcode, Position, Reth, Trailer, opcode,
+    AtomicEth, BTH_LEN, Bth, Headers, Immediate, InvalidateKey, KnownOpcode, Position, Reth,
+    Trailer, opcode,
 };
 
 use crate::rc::common::Common;
@@ -57,8 +58,8 @@ impl Sender {
             train.push_middle(bth.to_bytes(), payload_len, crc);
         }
         if is_first && !is_last && matches!(work.operation, SendOperation::Write { .. }) {
-            // Longer than those behind it.
-            train.close();
+            let trailer = data_opcode(&work.operation, false, true).headers_len() - BTH_LEN;
+            train.lead(entry.packets - 1, entry.len, trailer, mtu);
         }
         let begins = is_first && self.next >= self.sent_end;
         Ok(Step::Sent(Sent { packets: 1, asks_for_ack, begins, read: None, answer_len: 0 }))

@@ -20,7 +20,7 @@ fn slow(queue_frames: usize) -> WorldConfig {
 }
 
 const OPTIONS: Options = Options { path_mtu: PathMtu::B4096, ack_timeout: 14, ..Options::DEFAULT };
-/// A first packet and a last one.
+/// A first packet and a last one, which share a frame where there are trains.
 const LEN: usize = 8 << 10;
 /// Bits of a message on the wire, as nanoseconds at 1 Gb/s.
 const NANOS_EACH: u64 = (LEN as u64 + 2 * 100) * 8;
@@ -76,7 +76,7 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
 
 #[test]
 fn who_has_answers_to_send_keeps_its_place_in_line() {
-    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
@@ -102,7 +102,7 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
 
 #[test]
 fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
-    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer = PeerConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
@@ -129,7 +129,7 @@ fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
 
 #[test]
 fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
-    let mut config = WorldConfig { whole_trains: false, ..slow(128) };
+    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
