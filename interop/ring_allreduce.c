@@ -578,7 +578,7 @@ unsigned self, ranks;
 struct options options = {
 	.type = "float", .op = "sum", .placement = "both",
 	.rank = UINT64_MAX, .port = 1, .gid_index = UINT64_MAX, .timeout = 14, .retry = 6, .patience = 60,
-	.lanes = 1, .slots = 16, .slot_bytes = 128 << 10, .small_limit = 32 << 10,
+	.lanes = 1, .slots = 16, .slot_bytes = 128 << 10, .small_limit = UINT64_MAX,
 	.min = 32 << 20, .max = 32 << 20, .factor = 2, .iterations = 20, .warmup = 1, .check = 1,
 };
 
@@ -658,6 +658,8 @@ static void read_options(int argc, char **argv)
 	}
 	self = (unsigned)options.rank;
 	ranks = (unsigned)options.size;
+	if (options.small_limit == UINT64_MAX)
+		options.small_limit = ranks <= 4 ? 64 << 10 : 32 << 10;
 	if (!options.root || options.rank >= options.size) {
 		fputs(usage, stderr);
 		exit(USAGE);

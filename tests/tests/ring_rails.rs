@@ -192,7 +192,7 @@ fn registered_memory_is_the_buffers_and_a_fixed_amount() {
     let seen = Ranks::new(3).grouped(
         |config| config.qps_per_connection = 2,
         |group| {
-            let (lanes, staging, back) = (2, 16 * (128 << 10), 16 * (32 << 10));
+            let (lanes, staging, back) = (2, 16 * (128 << 10), 16 * (64 << 10));
             let outboxes = 2 * 16 * (16 << 10);
             let fixed = lanes * (staging + back + outboxes + 24) + staging;
             assert_eq!(group.registered_bytes(), fixed);

@@ -66,7 +66,7 @@ pub struct GroupConfig {
 impl GroupConfig {
     /// The defaults for `rank` of `size` that meet at `root`.
     pub fn new(rank: u32, size: u32, root: impl Into<String>) -> Self {
-        let Settings { slots, slot_bytes, small_limit, split, lanes } = Settings::default();
+        let Settings { slots, slot_bytes, small_limit, split, lanes } = Settings::for_ranks(size);
         Self {
             rank,
             size,
