@@ -181,7 +181,7 @@ impl End {
 
     /// How much to report as consumed, if it is time to.
     pub(super) fn take_credit(&mut self) -> Option<Immediate> {
-        if self.consumed - self.credited < (self.slots / 4).max(1) || !self.may_answer() {
+        if self.consumed - self.credited < (self.slots / 2).max(1) || !self.may_answer() {
             return None;
         }
         self.credited = self.consumed;

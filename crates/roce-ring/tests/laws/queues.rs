@@ -8,7 +8,7 @@ use roce_ring::{
 /// A neighbour's credit may be here long before the completion of what it is for.
 #[test]
 fn sends_that_are_not_completed_never_overflow_the_send_queue() {
-    let (mut machine, label) = summing();
+    let (mut machine, label) = summing(2);
     // All data there is room for: credits and windows have room of their own.
     let most = 4 * machine.geometry().slots();
     let (mut sent, mut first) = (0, None);
@@ -36,8 +36,20 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
 }
 
 #[test]
+fn a_credit_comes_when_half_of_the_slots_are_consumed_and_not_before() {
+    for (slots, every) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (16, 8)] {
+        let (mut machine, label) = summing(slots);
+        for consumed in 1..=4 * slots {
+            arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
+            let is_due = consumed.is_multiple_of(every);
+            assert_eq!(credits(&mut machine), is_due.into(), "{consumed} with {slots} slots");
+        }
+    }
+}
+
+#[test]
 fn answers_that_are_not_completed_never_overflow_the_send_queue() {
-    let (mut machine, label) = summing();
+    let (mut machine, label) = summing(2);
     let most = 4 * machine.geometry().slots() + 2;
     let (mut answers, mut first) = (0, None);
     for _ in 0..100 {
@@ -134,8 +146,8 @@ fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
 
 /// Rank 0 in a long sum, of messages of one element, and what they are labelled with. Of so many
 /// ranks that long nothing goes to a window.
-fn summing() -> (Machine, Label) {
-    let settings = Settings { slots: 2, slot_bytes: 8, small_limit: 0, ..Settings::default() };
+fn summing(slots: u32) -> (Machine, Label) {
+    let settings = Settings { slots, slot_bytes: 8, small_limit: 0, ..Settings::default() };
     let sum = Operation::all_reduce(DataType::F64, ReduceOp::Sum, 3000);
     let mut machine = Machine::new(Geometry::new(0, 100, settings).unwrap());
     machine.start(&sum, false).unwrap();

@@ -72,7 +72,7 @@ fn build_ring(
     }
     // The large way however little there is, so that there are steps to look at.
     // So few slots that credits are seen, too.
-    let settings = Settings { small_limit: 0, slots: 8, ..Settings::default() };
+    let settings = Settings { small_limit: 0, slots: 4, ..Settings::default() };
     let options = RingOptions { settings, connection, keep_data: true };
     let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);
     let ring = Ring::build(world, operation, options).map_err(refused)?;
