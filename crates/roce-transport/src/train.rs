@@ -277,6 +277,7 @@ mod tests {
             let (found, shares) = trains(&payloads, trailer, most, true);
             let what = format!("{packets} packets, the last of {last} + {trailer}, {most} a train");
             assert_eq!(found, alone - usize::from(shares), "{what}");
+            assert!(shares || packets > 2 || most == 1, "{what}: two always share one");
             if !shares && packets > 2 && most > 1 {
                 // Without the one that could have gone along there are as many.
                 let (others, _) = trains(&payloads[1..], trailer, most, false);
