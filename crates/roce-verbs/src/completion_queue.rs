@@ -79,9 +79,9 @@ impl Inner {
     /// To be asked under the engine's lock, under which alone completions are added. Who asks for
     /// one meanwhile asks for the next: this one is as good as polled.
     pub(crate) fn passes_on(&self, handle: CqHandle) -> bool {
-        self.handle == handle
-            && self.armed.load(Ordering::Acquire) == armed::NOT
-            && self.waiting.load(Ordering::Acquire) == 0
+        // Without a channel arming does nothing, and nothing disarms either.
+        let is_awaited = self.channel.is_some() && self.armed.load(Ordering::Acquire) != armed::NOT;
+        self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
     /// Reports on the channel if armed for at least `least`, and disarms.
@@ -298,6 +298,8 @@ mod tests {
         assert!(!queue.passes_on(CqHandle(1)), "an older one waits");
         assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
         assert!(queue.passes_on(CqHandle(1)));
+        queue.armed.store(armed::NEXT, Ordering::Release);
+        assert!(queue.passes_on(CqHandle(1)), "there is no channel to report it");
     }
 
     #[test]
