@@ -174,15 +174,18 @@ const LONGEST_LINE: u64 = 1 << 16;
 mod tests {
     use super::*;
 
-    fn pair() -> (Meeting, Meeting) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Meeting::over(here).unwrap(), Meeting::over(listener.accept().unwrap().0).unwrap())
+    impl Meeting {
+        /// Two ends that have met over the loopback interface.
+        pub(crate) fn pair() -> (Self, Self) {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (Self::over(here).unwrap(), Self::over(listener.accept().unwrap().0).unwrap())
+        }
     }
 
     #[test]
     fn an_end_that_goes_is_news_and_an_error() {
-        let (mut here, there) = pair();
+        let (mut here, there) = Meeting::pair();
         assert!(!here.has_news());
         drop(there);
         while !here.has_news() {
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn words_that_come_together_are_read_one_by_one() {
-        let (mut here, mut there) = pair();
+        let (mut here, mut there) = Meeting::pair();
         there.send(&1).unwrap();
         there.send(&2).unwrap();
         assert_eq!(here.receive::<u32>().unwrap(), 1);
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_an_error() {
-        let (mut here, mut there) = pair();
+        let (mut here, mut there) = Meeting::pair();
         there.send(&"seven").unwrap();
         assert!(here.receive::<u32>().is_err());
     }

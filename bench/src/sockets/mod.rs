@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -44,12 +44,8 @@ impl Link {
         match kind {
             Kind::Tcp => {
                 let listener = TcpListener::bind((meeting.local(), 0)).map_err(doing())?;
-                let limited = SockRef::from(&listener).set_read_timeout(Some(PATIENCE));
-                limited.map_err(doing())?;
                 meeting.send(&listener.local_addr().map_err(doing())?.port())?;
-                let (stream, _) =
-                    listener.accept().map_err(Failure::doing("waiting for the client"))?;
-                Self::over(stream, congestion)
+                Self::over(accept(&listener, meeting)?, congestion)
             }
             Kind::Udp => {
                 let socket = UdpSocket::bind((meeting.local(), 0)).map_err(doing())?;
@@ -66,11 +62,11 @@ impl Link {
         let port: u16 = meeting.receive()?;
         let (local, peer): (Ipv4Addr, _) =
             (meeting.local(), SocketAddr::from((meeting.peer(), port)));
-        let doing = || Failure::doing(format!("connecting to {peer}"));
+        let doing = || Failure::doing(format!("opening a socket to {peer}"));
         match kind {
             Kind::Tcp => {
-                let stream = TcpStream::connect_timeout(&peer, PATIENCE).map_err(doing())?;
-                Self::over(stream, congestion)
+                let stream = TcpStream::connect_timeout(&peer, PATIENCE);
+                Self::over(stream.map_err(broken(format!("connecting to {peer}")))?, congestion)
             }
             Kind::Udp => {
                 let socket = UdpSocket::bind((local, 0)).map_err(doing())?;
@@ -130,6 +126,28 @@ impl Link {
     }
 }
 
+/// Waits for the client that was told the port, as long as it is there.
+fn accept(listener: &TcpListener, meeting: &mut Meeting) -> Result<TcpStream, Failure> {
+    // On Linux this is how long `accept` waits.
+    let limited = SockRef::from(listener).set_read_timeout(Some(BETWEEN_LOOKS));
+    limited.map_err(Failure::doing("limiting a wait"))?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) if !is_timeout(&error) => {
+                return Err(Failure::doing("waiting for the client")(error));
+            }
+            // It has nothing to say before it has connected: it is gone, and that is the error.
+            Err(_) if meeting.has_news() => meeting.receive::<()>()?,
+            Err(_) if Instant::now() > deadline => {
+                return Err(Failure::told("the other end is there and does not connect"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// Nothing came, or nothing could be sent, within the time that was set.
 fn is_timeout(error: &io::Error) -> bool {
     matches!(
@@ -139,7 +157,7 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// For `map_err`: a send or a receive failed, most likely because the other end is gone.
-fn broken(doing: &'static str) -> impl FnOnce(io::Error) -> Failure {
+fn broken(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
     move |error| match error.kind() {
         io::ErrorKind::ConnectionReset
         | io::ErrorKind::ConnectionRefused
@@ -152,3 +170,34 @@ fn broken(doing: &'static str) -> impl FnOnce(io::Error) -> Failure {
 
 /// How long the other end may take to connect.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a wait goes on before it is looked whether the other end is still there.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_goes_before_it_connects_is_missed() {
+        let (mut server, client) = Meeting::pair();
+        let gone = thread::spawn(move || {
+            let mut client = client;
+            client.receive::<u16>()
+        });
+        let missed = Link::listen(&mut server, Kind::Tcp, "cubic").unwrap_err().to_string();
+        assert!(missed.starts_with("the other end is gone"), "{missed}");
+        gone.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_server_that_goes_before_its_client_connects_is_missed() {
+        let (mut server, mut client) = Meeting::pair();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        server.send(&listener.local_addr().unwrap().port()).unwrap();
+        drop((server, listener));
+        let missed = Link::connect(&mut client, Kind::Tcp, "cubic").unwrap_err().to_string();
+        assert!(missed.starts_with("the other end is gone"), "{missed}");
+    }
+}

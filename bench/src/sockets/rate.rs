@@ -16,7 +16,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Kind, Link, MESSAGE_LEN, broken, is_timeout};
+use super::{BETWEEN_LOOKS, Kind, Link, MESSAGE_LEN, broken, is_timeout};
 use crate::meeting::Meeting;
 use crate::program::{End, Failure, WARM_UP};
 use crate::window::Window;
@@ -160,7 +160,6 @@ const END: &str = "end";
 /// The sender goes on this much longer, in seconds, than the receiver counts.
 const MARGIN: f64 = 0.2;
 const MESSAGES_BETWEEN_LOOKS: u64 = 64;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// A stream that takes nothing for so long has lost its receiver.
 const STUCK: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(20);

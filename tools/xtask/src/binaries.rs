@@ -36,8 +36,9 @@ pub(crate) struct Ignored {
 /// How a program's tests went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Score {
-    pub(crate) passed: u32,
-    pub(crate) failed: u32,
+    pub(crate) passed: usize,
+    /// The names of those that failed.
+    pub(crate) failures: Vec<String>,
     pub(crate) ignored: Vec<Ignored>,
 }
 
@@ -102,11 +103,17 @@ pub(crate) fn run(
     let text = String::from_utf8_lossy(&fs::read(&output)?).into_owned();
     log.write(&format!("=== {} {}\n{text}\n", program.name, arguments.join(" ")))?;
     fs::remove_file(&output)?;
+    let score = score(&text);
+    match &score {
+        Some(score) if score.failures.is_empty() => {}
+        // What libtest shows of the tests that failed begins with this line.
+        Some(_) => log.blame(text.find("\nfailures:\n").map_or(&text, |at| &text[at + 1..])),
+        None => log.blame(&text),
+    }
     if !ended? {
         return Err(format!("{} did not end within {limit:?} and was killed", program.name).into());
     }
-    score(&text)
-        .ok_or_else(|| format!("{} ended without saying how its tests went", program.name).into())
+    score.ok_or_else(|| format!("{} ended without saying how its tests went", program.name).into())
 }
 
 /// Waits for a program; false when it took too long and was killed.
@@ -130,15 +137,25 @@ fn wait(command: &mut Command, limit: Duration) -> Result<bool> {
 pub(crate) fn score(text: &str) -> Option<Score> {
     let mut score = Score::default();
     let mut closed = false;
+    // The names under the last heading of that kind; a test may print one, too.
+    let mut failures: Vec<String> = Vec::new();
     for line in text.lines() {
-        if let Some(counts) = line.strip_prefix("test result: ") {
+        if line == "failures:" {
+            failures.clear();
+        } else if let Some(name) = line.strip_prefix("    ") {
+            failures.push(name.to_owned());
+        } else if let Some(counts) = line.strip_prefix("test result: ") {
             // ok. 3 passed; 0 failed; 1 ignored; ...
             let counts = counts.split_once(". ").map_or(counts, |(_, counts)| counts);
-            let count = |what: &str| -> Option<u32> {
+            let count = |what: &str| -> Option<usize> {
                 counts.split("; ").find_map(|part| part.strip_suffix(what)?.trim().parse().ok())
             };
             score.passed += count("passed")?;
-            score.failed += count("failed")?;
+            let failed = count("failed")?;
+            let mut names = failures.split_off(failures.len().saturating_sub(failed));
+            // Failed all the same, should they ever be listed in another way.
+            names.resize(failed, "a test without a name".to_owned());
+            score.failures.append(&mut names);
             closed = true;
         } else if let Some((test, rest)) =
             line.strip_prefix("test ").and_then(|line| line.split_once(" ... ignored"))
@@ -162,11 +179,27 @@ test a ... ok
 test b::c ... ignored, tier 1: namespaces
 test d ... FAILED
 
+failures:
+
+---- d stdout ----
+failures:
+    none that it knows of
+
+failures:
+    d
+
 test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+    indented
 test result: ok. 4 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out
 ";
         let ignored = vec![Ignored { test: "b::c".into(), reason: "tier 1: namespaces".into() }];
-        assert_eq!(score(text), Some(Score { passed: 5, failed: 1, ignored }));
+        assert_eq!(score(text), Some(Score { passed: 5, failures: vec!["d".into()], ignored }));
+    }
+
+    #[test]
+    fn what_failed_without_being_listed_failed_nevertheless() {
+        let score = score("test result: FAILED. 1 passed; 2 failed; 0 ignored\n").unwrap();
+        assert_eq!(score.failures.len(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The stages of a run: what passed, failed or was skipped, and how long it took.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -35,11 +36,11 @@ impl Stages {
     }
 
     /// Runs one stage and prints a line on it. What it printed itself is in the log it is given;
-    /// when it fails, the end of that is printed too.
+    /// when it fails, that line says why, and what the log has to show for it follows.
     pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&Log) -> Result<Done>) {
         let started = Instant::now();
         let outcome = Log::create(name).and_then(|log| match stage(&log) {
-            Err(error) => Err(log.explain(&*error).into()),
+            Err(error) => Err(format!("{error}\n{}", log.explanation()).into()),
             done => done,
         });
         let took = started.elapsed().as_secs_f32();
@@ -56,7 +57,7 @@ impl Stages {
                 }
             }
             Err(error) => {
-                println!(" FAIL {name} ({took:.1} s)\n{error}");
+                println!(" FAIL {name} ({took:.1} s): {error}");
                 self.failed.push(name);
             }
         }
@@ -98,6 +99,8 @@ fn separator(what: &str) -> &'static str {
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
+    /// What explains the stage's failure best, as far as somebody said.
+    culprits: RefCell<String>,
 }
 
 impl Log {
@@ -106,7 +109,7 @@ impl Log {
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.log", stage.replace([' ', ':'], "-")));
         let file = File::create(&path)?;
-        Ok(Self { path, file })
+        Ok(Self { path, file, culprits: RefCell::default() })
     }
 
     /// Where it is.
@@ -138,13 +141,27 @@ impl Log {
         if status.success() { Ok(()) } else { Err(format!("{program}: {status}").into()) }
     }
 
-    fn explain(&self, error: &dyn std::error::Error) -> String {
-        let text = fs::read(&self.path).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().rev().take(LINES_SHOWN).collect();
-        let tail: String = lines.iter().rev().map(|line| format!("      {line}\n")).collect();
-        format!("{tail}      {error} (all of it: {})", self.path.display())
+    /// Names a part of what was printed as the reason of a failure, at most its last
+    /// [`LINES_SHOWN`] lines. Without any, the end of the log is shown for it.
+    pub(crate) fn blame(&self, part: &str) {
+        self.culprits.borrow_mut().push_str(&last_lines(part));
     }
+
+    fn explanation(&self) -> String {
+        let culprits = self.culprits.take();
+        let shown = if culprits.is_empty() {
+            last_lines(&String::from_utf8_lossy(&fs::read(&self.path).unwrap_or_default()))
+        } else {
+            culprits
+        };
+        format!("{shown}      (all of it: {})", self.path.display())
+    }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
+    shown.iter().map(|line| format!("      {line}\n")).collect()
 }
 
 const LINES_SHOWN: usize = 60;

@@ -172,12 +172,12 @@ fn run_tier(tier: Option<&Tier>, log: &Log) -> Result<Done> {
 }
 
 fn note_failures(program: &TestProgram, score: &Score, faults: &mut Vec<String>) {
-    if score.failed > 0 {
-        faults.push(format!("{}: {} failed", program.name, score.failed));
+    if !score.failures.is_empty() {
+        faults.push(format!("{}: {} failed", program.name, score.failures.join(", ")));
     }
 }
 
-fn conclude(total: u32, faults: Vec<String>) -> Result<Done> {
+fn conclude(total: usize, faults: Vec<String>) -> Result<Done> {
     if total == 0 && faults.is_empty() {
         return Err("there is not a single test here".into());
     }
