@@ -173,6 +173,9 @@ impl<O: Observer> Endpoint<O> {
         match turn {
             Turn::Line(peer) => {
                 let gate = self.peers.gate(peer);
+                if gate.line.is_empty() {
+                    return None;
+                }
                 if !gate.has_room() {
                     self.peers.note_shut(peer, now);
                     return None;

@@ -152,6 +152,23 @@ fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
 }
 
 #[test]
+fn a_gate_that_is_shut_and_keeps_nobody_waiting_asks_for_no_time() {
+    let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
+    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    let mut world = World::new(2, config);
+    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    // As long as it is there, so is the gate.
+    let _idle = connect(&mut world, [0, 1], OPTIONS);
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    // The first message shuts the gate, the second waits there.
+    Exchange::prepare(&mut world, ends, Kind::Write, 8, 2).post_sends(&mut world);
+    assert!(world.with(0, |node, _| node.endpoint.destroy_qp(ends[0].qpn)));
+    world.settle();
+    // Not even the peer's silence was looked at a second time.
+    assert!(world.now() < Instant::from_nanos(20_000_000), "{}", world.report());
+}
+
+#[test]
 fn a_crowd_finds_what_fits_into_a_shorter_queue() {
     for queue_frames in [8, 16, 32, 64] {
         let mut world = World::new(2, slow(queue_frames));
