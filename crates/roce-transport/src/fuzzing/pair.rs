@@ -4,10 +4,12 @@ use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, RnrTimer, expected_
 
 use super::net::{Arrival, Net};
 use super::packet::sealed;
-use super::plan::{self, Order};
+use super::plan::{self, MAX_CONNECTIONS, Order};
 use super::script::Script;
 use super::side::{Link, Side};
-use crate::{CompletionStatus, EndpointConfig, Instant, QpState, TransmitLimits, WindowConfig};
+use crate::{
+    CompletionStatus, EndpointConfig, Instant, PeerConfig, QpState, TransmitLimits, WindowConfig,
+};
 
 /// Both sides and everything between them.
 pub(super) struct Pair<'a> {
@@ -18,6 +20,8 @@ pub(super) struct Pair<'a> {
     max_packets: usize,
     /// Every frame is answered before the next is taken.
     is_one_by_one: bool,
+    /// Acknowledgements leave after everything else of the same moment.
+    holds_acks: bool,
     /// What is still to be posted: when, which order, and whether its receive is meant.
     agenda: Vec<(Instant, usize, bool)>,
     orders: Vec<Order>,
@@ -43,6 +47,7 @@ impl<'a> Pair<'a> {
             rnr_timer: RnrTimer::new(1 + (retries >> 6)).expect("a code of five bits"),
             max_rd_atomic: script.pick(&[4, 1, 2, 16]),
             signal_all: flags & 4 == 0,
+            connections: script.pick(&[1, 2, MAX_CONNECTIONS]),
         };
         let window = script.pick(&[128, 1, 2, 5]);
         let config = EndpointConfig {
@@ -53,9 +58,10 @@ impl<'a> Pair<'a> {
                 max_packets: window.max(8),
                 ..WindowConfig::default()
             },
+            peer: script.pick(&[PeerConfig::default(), narrow(1), narrow(2), narrow(6)]),
             ..EndpointConfig::default()
         };
-        let orders = plan::orders(&mut script, mtu.bytes());
+        let orders = plan::orders(&mut script, mtu.bytes(), link.connections);
         let receives = orders.iter().enumerate().filter(|(_, it)| it.kind.takes_receive());
         let receives = receives.map(|(number, it)| (it.receive_at, number, true));
         let sends = orders.iter().enumerate().map(|(number, it)| (it.at, number, false));
@@ -69,6 +75,7 @@ impl<'a> Pair<'a> {
             link,
             max_packets: if flags & 16 == 0 { 16 } else { 1 },
             is_one_by_one: flags & 32 != 0,
+            holds_acks: flags & 64 != 0,
             agenda,
             orders,
             buffer: vec![0; 8 << 10],
@@ -109,7 +116,7 @@ impl<'a> Pair<'a> {
         while let Some((_, number, is_receive)) = self.agenda.pop_if(|(at, ..)| *at <= self.now) {
             let order = self.orders[number];
             match is_receive {
-                true => self.sides[1 - order.side].post_receive(self.now, number),
+                true => self.sides[1 - order.side].post_receive(self.now, number, &order),
                 false => self.sides[order.side].post_send(self.now, number, &order),
             }
         }
@@ -133,6 +140,22 @@ impl<'a> Pair<'a> {
 
     /// Takes what a side has to say.
     fn drain(&mut self, index: usize) {
+        if self.holds_acks {
+            self.sides[index].endpoint.hold_acks(true);
+            self.transmit(index);
+            self.sides[index].endpoint.hold_acks(false);
+        }
+        self.transmit(index);
+        while let Some((_, completion)) = self.sides[index].endpoint.poll_completion() {
+            let [a, b] = &mut self.sides;
+            let (side, peer) = if index == 0 { (a, &*b) } else { (b, &*a) };
+            side.completed(&completion, peer, &self.orders);
+        }
+        while self.sides[index].endpoint.poll_event().is_some() {}
+        self.sides[index].judge_ledgers();
+    }
+
+    fn transmit(&mut self, index: usize) {
         let limits = TransmitLimits { max_packets: self.max_packets };
         let now = self.now;
         loop {
@@ -149,13 +172,6 @@ impl<'a> Pair<'a> {
                 self.net.send(now, 1 - index, frame);
             }
         }
-        while let Some((_, completion)) = self.sides[index].endpoint.poll_completion() {
-            let [a, b] = &mut self.sides;
-            let (side, peer) = if index == 0 { (a, &*b) } else { (b, &*a) };
-            side.completed(&completion, peer, &self.orders);
-        }
-        while self.sides[index].endpoint.poll_event().is_some() {}
-        self.sides[index].judge_ledger();
     }
 
     /// All is quiet.
@@ -165,19 +181,25 @@ impl<'a> Pair<'a> {
             side.judge_end(peer, &self.orders);
             let is_patient = self.link.rnr_retry == 7;
             if self.net.mishaps == 0 && is_patient {
-                assert_eq!(side.state(), QpState::ReadyToSend, "nothing went wrong");
+                assert!(side.states().all(|it| it == QpState::ReadyToSend), "nothing went wrong");
             }
         }
-        // Of two that fall silent for each other, one was first.
-        let gave_up =
-            self.sides.iter().any(|it| it.failure == Some(CompletionStatus::RetryExceeded));
-        if gave_up {
-            let bad_luck = self.net.mishaps > u32::from(self.link.retry_count);
-            let other =
-                self.sides.iter().any(|it| it.failure == Some(CompletionStatus::RnrRetryExceeded));
-            assert!(bad_luck || other, "gave up after {} mishaps", self.net.mishaps);
+        for connection in 0..self.link.connections {
+            // Of two that fall silent for each other, one was first.
+            let failed =
+                |status| self.sides.iter().any(|it| it.failures[connection] == Some(status));
+            if failed(CompletionStatus::RetryExceeded) {
+                let bad_luck = self.net.mishaps > u32::from(self.link.retry_count);
+                let other = failed(CompletionStatus::RnrRetryExceeded);
+                assert!(bad_luck || other, "gave up after {} mishaps", self.net.mishaps);
+            }
         }
     }
+}
+
+/// So many frames to a peer at a time, at most.
+fn narrow(frames: u32) -> PeerConfig {
+    PeerConfig { initial_frames: frames, min_frames: 1, max_frames: frames }
 }
 
 /// Of a frame with one packet, over IPv4 without VLAN tags.

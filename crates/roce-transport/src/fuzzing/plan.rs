@@ -10,6 +10,8 @@ use crate::Instant;
 pub(super) struct Order {
     /// Who posts it.
     pub(super) side: usize,
+    /// To which of its queue pairs.
+    pub(super) connection: usize,
     pub(super) kind: Kind,
     pub(super) len: usize,
     pub(super) at: Instant,
@@ -19,6 +21,7 @@ pub(super) struct Order {
     pub(super) is_fenced: bool,
     pub(super) is_silent: bool,
     pub(super) is_in_pieces: bool,
+    pub(super) is_lazy: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub(super) const SHARED: usize = 600;
 pub(super) const MAX_ORDERS: usize = 24;
 /// The most inline bytes.
 pub(super) const MAX_INLINE: usize = 128;
+/// Queue pairs of each side.
+pub(super) const MAX_CONNECTIONS: usize = 3;
 
 impl Kind {
     pub(super) fn takes_receive(self) -> bool {
@@ -74,24 +79,27 @@ impl Kind {
 }
 
 /// Reads the orders of a script, in the order in which they are posted.
-pub(super) fn orders(script: &mut Script<'_>, mtu: usize) -> Vec<Order> {
+pub(super) fn orders(script: &mut Script<'_>, mtu: usize, connections: usize) -> Vec<Order> {
     let count = usize::from(script.byte()) % (MAX_ORDERS + 1);
     let mut at = Instant::default();
-    let mut last_receive = [Instant::default(); 2];
+    let mut last_receive = [[Instant::default(); MAX_CONNECTIONS]; 2];
     let mut orders = vec![];
     for _ in 0..count {
         let code = script.byte();
         let (side, kind) = (usize::from(code & 1), KINDS[usize::from(code >> 1) % KINDS.len()]);
         let len = len(script, kind, mtu);
         let flags = script.byte();
+        let connection = usize::from(flags >> 5) % connections;
         let pauses = script.byte();
         at = at + pause(pauses & 0xf);
         // Receives are used up in the order in which they are posted.
-        let receive_at = (Instant::default() + pause(pauses >> 4)).max(last_receive[side]);
-        last_receive[side] = receive_at;
+        let last_receive = &mut last_receive[side][connection];
+        let receive_at = (Instant::default() + pause(pauses >> 4)).max(*last_receive);
+        *last_receive = receive_at;
         let may_be_inline = !matches!(kind, Kind::Read | Kind::WriteShared) && !kind.is_atomic();
         orders.push(Order {
             side,
+            connection,
             kind,
             len,
             at,
@@ -100,6 +108,7 @@ pub(super) fn orders(script: &mut Script<'_>, mtu: usize) -> Vec<Order> {
             is_fenced: flags & 2 != 0,
             is_silent: flags & 4 != 0,
             is_in_pieces: flags & 8 != 0,
+            is_lazy: flags & 16 != 0,
         });
     }
     orders

@@ -1,4 +1,4 @@
-//! One of two engines that are connected: its memory, its queue pair, and what must have
+//! One of two engines that are connected: its memory, its queue pairs, and what must have
 //! come of its orders.
 
 use core::net::{IpAddr, Ipv4Addr};
@@ -11,7 +11,8 @@ use super::plan::{Kind, MAX_INLINE, MAX_ORDERS, Order, SHARED, SLOT};
 use crate::{
     AccessFlags, AckTimeout, Capacities, Completion, CompletionOperation, CompletionStatus,
     CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle,
-    QpAttributes, QpInit, QpState, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork, Sge,
+    QpAttributes, QpInfo, QpInit, QpState, RecvWork, RemoteSpan, ScatterList, SendOperation,
+    SendWork, Sge,
 };
 
 /// What both ends agree upon.
@@ -25,6 +26,8 @@ pub(super) struct Link {
     pub(super) rnr_timer: RnrTimer,
     pub(super) max_rd_atomic: u8,
     pub(super) signal_all: bool,
+    /// Queue pairs of each side.
+    pub(super) connections: usize,
 }
 
 /// One engine with its application.
@@ -33,19 +36,24 @@ pub(super) struct Side {
     pub(super) endpoint: Endpoint,
     memory: Guarded,
     pub(super) path: PathAttributes,
-    ledger: Ledger,
+    /// Of each connection.
+    ledgers: Vec<Ledger>,
     signal_all: bool,
-    /// The peer's orders that use up a receive, and how many of them have been received.
-    incoming: Vec<usize>,
-    received: usize,
+    /// Of each connection the peer's orders that use up a receive, and how many of them have been
+    /// received.
+    incoming: Vec<(Vec<usize>, usize)>,
     /// The shared bytes as they were last seen.
     shared: Vec<u8>,
-    /// How the first request ended that failed.
-    pub(super) failure: Option<CompletionStatus>,
+    /// How the first request of each connection ended that failed.
+    pub(super) failures: Vec<Option<CompletionStatus>>,
     succeeded: Vec<bool>,
 }
 
-const QPN: Qpn = Qpn::GSI;
+/// The queue pair of a connection: the same at both ends.
+fn qpn(connection: usize) -> Qpn {
+    Qpn::new(1 + connection as u32).expect("a small number")
+}
+
 const PD: PdHandle = PdHandle(1);
 
 /// Regions by index; each order has a slot of its own in most.
@@ -58,6 +66,9 @@ const WRITTEN_OVER: usize = 5;
 const TAGS: usize = 6;
 /// The region that order 0 closes, if it is a SEND with invalidate.
 const DOOMED: usize = 7;
+
+/// Bytes of the words of a connection: one that is added to, and one that is swapped.
+const WORD_PAIR: usize = 16;
 
 /// Where in the source region the bytes of an order start: not where another's do.
 const fn skew(number: usize) -> usize {
@@ -74,22 +85,25 @@ impl Side {
         let address = |index: usize| IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1 + index as u8));
         let (local, remote) = (address(index), address(1 - index));
         let path = PathAttributes { handle: PathHandle(5), local, remote };
-        let incoming = orders.iter().enumerate();
-        let incoming = incoming.filter(|(_, it)| it.side != index && it.kind.takes_receive());
+        let incoming = |connection| {
+            let theirs = orders.iter().enumerate().filter(|(_, it)| it.side != index);
+            let theirs = theirs.filter(|(_, it)| it.connection == connection);
+            let taking = theirs.filter(|(_, it)| it.kind.takes_receive());
+            (taking.map(|(number, _)| number).collect(), 0)
+        };
         let mut side = Self {
             index,
             endpoint: Endpoint::new(config),
-            memory: memory(index, orders.len()),
+            memory: memory(index, orders.len(), link.connections),
             path,
-            ledger: Ledger::default(),
+            ledgers: (0..link.connections).map(|_| Ledger::default()).collect(),
             signal_all: link.signal_all,
-            incoming: incoming.map(|(number, _)| number).collect(),
-            received: 0,
-            shared: vec![0; SHARED],
-            failure: None,
+            incoming: (0..link.connections).map(incoming).collect(),
+            shared: vec![0; SHARED * link.connections],
+            failures: vec![None; link.connections],
             succeeded: vec![false; orders.len()],
         };
-        side.bring_up(link);
+        (0..link.connections).for_each(|connection| side.bring_up(connection, link));
         side
     }
 
@@ -99,21 +113,28 @@ impl Side {
         call(&mut self.endpoint, &mut self.memory)
     }
 
-    pub(super) fn state(&self) -> QpState {
-        self.endpoint.query_qp(QPN).expect("it is never destroyed").state
+    pub(super) fn states(&self) -> impl Iterator<Item = QpState> {
+        (0..self.ledgers.len()).map(|connection| self.info(connection).state)
     }
 
-    pub(super) fn judge_ledger(&self) {
-        self.ledger.judge(&self.endpoint.query_qp(QPN).expect("it is never destroyed"));
+    pub(super) fn judge_ledgers(&self) {
+        for (connection, ledger) in self.ledgers.iter().enumerate() {
+            ledger.judge(&self.info(connection));
+        }
+    }
+
+    fn info(&self, connection: usize) -> QpInfo {
+        self.endpoint.query_qp(qpn(connection)).expect("it is never destroyed")
     }
 
     /// Posts the receive for an order of the peer's.
-    pub(super) fn post_receive(&mut self, now: Instant, number: usize) {
+    pub(super) fn post_receive(&mut self, now: Instant, number: usize, order: &Order) {
+        let qpn = qpn(order.connection);
         let half = SLOT / 2;
         let pieces = [0, half].map(|at| self.piece(RECEIVES, number * SLOT + at, half));
         let work = RecvWork::new(number as u64, pieces);
-        self.call(|endpoint, _| endpoint.post_recv(now, QPN, work)).expect("there is room");
-        self.ledger.posted_receive(number as u64);
+        self.call(|endpoint, _| endpoint.post_recv(now, qpn, work)).expect("there is room");
+        self.ledgers[order.connection].posted_receive(number as u64);
     }
 
     /// Posts an order of our own.
@@ -121,9 +142,11 @@ impl Side {
         let mut work = self.request(number, order);
         work.fence = order.is_fenced;
         work.signaled = !order.is_silent;
+        work.lazy = order.is_lazy;
         let is_signaled = work.signaled || self.signal_all;
-        self.call(|endpoint, _| endpoint.post_send(now, QPN, work)).expect("there is room");
-        self.ledger.posted_send(number as u64, is_signaled);
+        let qpn = qpn(order.connection);
+        self.call(|endpoint, _| endpoint.post_send(now, qpn, work)).expect("there is room");
+        self.ledgers[order.connection].posted_send(number as u64, is_signaled);
     }
 
     fn request(&self, number: usize, order: &Order) -> SendWork {
@@ -133,6 +156,7 @@ impl Side {
             RemoteSpan { address, key }
         };
         let slot = number * SLOT;
+        let [words, written_over] = [WORD_PAIR, SHARED].map(|it| it * order.connection);
         let immediate = Some([number as u8; 4]);
         let to_target = remote(TARGET, slot);
         let operation = match order.kind {
@@ -144,13 +168,13 @@ impl Side {
             }
             Kind::Write => SendOperation::write(to_target),
             Kind::WriteImmediate => SendOperation::Write { remote: to_target, immediate },
-            Kind::WriteShared => SendOperation::write(remote(WRITTEN_OVER, 0)),
+            Kind::WriteShared => SendOperation::write(remote(WRITTEN_OVER, written_over)),
             Kind::Read => SendOperation::read(remote(SOURCE, skew(number))),
             Kind::FetchAdd => {
-                SendOperation::FetchAdd { remote: remote(WORDS, 0), add: added(number) }
+                SendOperation::FetchAdd { remote: remote(WORDS, words), add: added(number) }
             }
             Kind::CompareSwap => SendOperation::CompareSwap {
-                remote: remote(WORDS, 8),
+                remote: remote(WORDS, words + 8),
                 compare: 0,
                 swap: number as u64 + 1,
             },
@@ -173,15 +197,16 @@ impl Side {
 
     /// Work ended: if well, it has come to what it should.
     pub(super) fn completed(&mut self, completion: &Completion, peer: &Self, orders: &[Order]) {
-        self.ledger.completed(completion);
         let number = completion.work_id as usize;
         let order = &orders[number];
+        assert_eq!(completion.qpn, qpn(order.connection));
+        self.ledgers[order.connection].completed(completion);
         match completion.status {
             CompletionStatus::Success => {}
             CompletionStatus::WorkRequestFlushed
             | CompletionStatus::RetryExceeded
             | CompletionStatus::RnrRetryExceeded => {
-                self.failure.get_or_insert(completion.status);
+                self.failures[order.connection].get_or_insert(completion.status);
                 return;
             }
             _ => panic!("between two that mean well: {completion:?}, {order:?}"),
@@ -197,10 +222,11 @@ impl Side {
 
     fn has_received(&mut self, completion: &Completion, peer: &Self, orders: &[Order]) {
         // The receive was posted for this one, and messages come in order.
-        let number = self.incoming[self.received];
+        let order = &orders[completion.work_id as usize];
+        let (incoming, received) = &mut self.incoming[order.connection];
+        let number = incoming[*received];
         assert_eq!(completion.work_id, number as u64, "received out of order");
-        self.received += 1;
-        let order = &orders[number];
+        *received += 1;
         assert_eq!(completion.byte_len as usize, order.len);
         let (operation, immediate) = match order.kind {
             Kind::WriteImmediate => (CompletionOperation::RecvWithImmediate, true),
@@ -221,14 +247,16 @@ impl Side {
         let order = &orders[number];
         let earlier = |kind| {
             let mine = orders[..number].iter().enumerate();
-            mine.filter(move |(_, it)| it.side == self.index && it.kind == kind)
+            let mine = mine.filter(move |(_, it)| it.side == self.index && it.kind == kind);
+            mine.filter(move |(_, it)| it.connection == order.connection)
         };
         match order.kind {
             Kind::Write | Kind::WriteImmediate => {
                 peer.assert_slot(TARGET, number, self.sent(number, order.len), true);
             }
             Kind::WriteShared => {
-                let bytes = &peer.memory.regions[WRITTEN_OVER].bytes[..order.len];
+                let bytes = &peer.memory.regions[WRITTEN_OVER].bytes;
+                let bytes = &bytes[order.connection * SHARED..][..order.len];
                 assert!(bytes.iter().all(|it| usize::from(*it) > number), "{number}: {bytes:?}");
             }
             Kind::Read => self.assert_slot(RESULTS, number, peer.sent(number, order.len), true),
@@ -243,19 +271,24 @@ impl Side {
             Kind::Send | Kind::SendImmediate | Kind::SendInvalidate => {}
         }
         if order.kind.takes_receive() {
-            assert!(peer.incoming[..peer.received].contains(&number), "{order:?} never came");
+            let (incoming, received) = &peer.incoming[order.connection];
+            assert!(incoming[..*received].contains(&number), "{order:?} never came");
         }
     }
 
     /// All is quiet: what did not fail is done, and what failed did no harm.
     pub(super) fn judge_end(&self, peer: &Self, orders: &[Order]) {
-        let info = self.endpoint.query_qp(QPN).expect("it is never destroyed");
-        assert_eq!(info.sends_outstanding, 0, "{info:?}");
         let mine = || orders.iter().enumerate().filter(|(_, it)| it.side == self.index);
-        if info.state == QpState::ReadyToSend {
-            mine().for_each(|(number, _)| self.judge_send(number, peer, orders));
-        } else {
-            assert_eq!(info.state, QpState::Error);
+        for connection in 0..self.ledgers.len() {
+            let info = self.info(connection);
+            assert_eq!(info.sends_outstanding, 0, "{info:?}");
+            if info.state == QpState::ReadyToSend {
+                let here = mine().filter(|(_, it)| it.connection == connection);
+                here.for_each(|(number, _)| self.judge_send(number, peer, orders));
+            } else {
+                assert_eq!(info.state, QpState::Error);
+            }
+            self.judge_word(connection, orders);
         }
         for (number, order) in mine() {
             let data = self.sent(number, order.len);
@@ -269,8 +302,13 @@ impl Side {
                 _ => {}
             }
         }
-        let word = self.word(WORDS, 0);
+    }
+
+    /// What the peer's FETCH ADDs have made of the word they share.
+    fn judge_word(&self, connection: usize, orders: &[Order]) {
+        let word = self.word(WORDS, connection * WORD_PAIR);
         let theirs = orders.iter().enumerate().filter(|(_, it)| it.side != self.index);
+        let theirs = theirs.filter(|(_, it)| it.connection == connection);
         let mut sum = 0;
         let mut sums = vec![0];
         for (number, _) in theirs.filter(|(_, it)| it.kind == Kind::FetchAdd) {
@@ -323,7 +361,8 @@ impl Side {
         Sge { key: region.key, address: region.address + at as u64, len: len as u32 }
     }
 
-    fn bring_up(&mut self, link: &Link) {
+    fn bring_up(&mut self, connection: usize, link: &Link) {
+        let qpn = qpn(connection);
         let init = QpInit {
             pd: PD,
             send_cq: CqHandle(1),
@@ -337,14 +376,14 @@ impl Side {
             signal_all: link.signal_all,
             service: Service::Rc,
         };
-        self.endpoint.create_qp(QPN, init).expect("a free number");
-        for asked in self.steps(link) {
-            let done = self.endpoint.modify_qp(Instant::default(), QPN, &asked);
+        self.endpoint.create_qp(qpn, init).expect("a free number");
+        for asked in self.steps(qpn, link) {
+            let done = self.endpoint.modify_qp(Instant::default(), qpn, &asked);
             done.expect("a queue pair can be brought up");
         }
     }
 
-    fn steps(&self, link: &Link) -> [QpAttributes; 3] {
+    fn steps(&self, qpn: Qpn, link: &Link) -> [QpAttributes; 3] {
         [
             QpAttributes {
                 state: Some(QpState::Init),
@@ -357,7 +396,7 @@ impl Side {
                 state: Some(QpState::ReadyToReceive),
                 path: Some(self.path),
                 path_mtu: Some(link.mtu),
-                dest_qpn: Some(QPN),
+                dest_qpn: Some(qpn),
                 rq_psn: Some(link.first_psn[1 - self.index]),
                 max_dest_rd_atomic: Some(link.max_rd_atomic),
                 min_rnr_timer: Some(link.rnr_timer),
@@ -381,7 +420,7 @@ const fn added(number: usize) -> u64 {
     1 << number
 }
 
-fn memory(index: usize, orders: usize) -> Guarded {
+fn memory(index: usize, orders: usize, connections: usize) -> Guarded {
     let mut memory = Guarded::new(PD);
     memory.allowed = AccessFlags::ALL;
     let slots = orders.max(1) * SLOT;
@@ -390,8 +429,8 @@ fn memory(index: usize, orders: usize) -> Guarded {
         (TARGET, slots, AccessFlags::REMOTE_WRITE),
         (RECEIVES, slots, AccessFlags::LOCAL_WRITE),
         (RESULTS, slots, AccessFlags::LOCAL_WRITE),
-        (WORDS, 16, AccessFlags::REMOTE_ATOMIC),
-        (WRITTEN_OVER, SHARED, AccessFlags::REMOTE_WRITE),
+        (WORDS, WORD_PAIR * connections, AccessFlags::REMOTE_ATOMIC),
+        (WRITTEN_OVER, SHARED * connections, AccessFlags::REMOTE_WRITE),
         (TAGS, orders.max(1) * SHARED, AccessFlags::empty()),
     ] {
         let bytes = &mut memory.add((region as u64 + 1) << 32, len, rights).bytes;

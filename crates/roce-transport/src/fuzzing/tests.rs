@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::{pair_script, requester, responder};
 
 fn corpus_of(target: &str) -> PathBuf {
@@ -33,6 +36,18 @@ fn every_script_of_answers_in_the_corpus_leaves_the_engine_sound() {
 #[test]
 fn every_misfortune_in_the_corpus_is_survived_or_told() {
     replay("pair_script", pair_script);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #[test]
+    fn every_misfortune_that_dice_think_of_is_survived_or_told(
+        orders in vec(any::<u8>(), 0..200),
+        // Mostly nothing befalls a frame: else no connection lives for long.
+        fates in vec(prop_oneof![9 => Just(0), 1 => any::<u8>()], 0..400),
+    ) {
+        pair_script(&[orders, fates].concat());
+    }
 }
 
 #[test]
