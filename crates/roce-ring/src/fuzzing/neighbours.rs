@@ -30,8 +30,11 @@ pub(super) struct Neighbours {
 pub(super) struct LaneState {
     /// By the neighbour: see [`Flow`].
     pub(super) flows: [Flow; 2],
-    /// Whether the next rank will announce a window for the operation under way, and did.
+    /// Whether the next rank will announce a window for the operation under way.
     pub(super) wants_window: bool,
+    /// The window announced last, until it is used; the first that was used for the operation
+    /// under way goes on being used.
+    pub(super) announced: Option<WindowRecord>,
     pub(super) window: Option<WindowRecord>,
 }
 
@@ -136,7 +139,6 @@ impl Neighbours {
             return None;
         }
         let record = WindowRecord { address: 0x1000, length: self.output_bytes, key: 7 };
-        state.window = Some(record);
         let immediate = Immediate::Announce(self.label).to_bits();
         let (side, len) = (Side::Next, WindowRecord::LEN as u32);
         Some((Message { side, lane, immediate, len }, record))

@@ -122,13 +122,6 @@ impl<'a> Rank<'a> {
                     key: self.script.number(),
                 };
                 self.hand_in(message, record);
-                // What it says of the window is what counts from now on.
-                if let Some(lane) = self.neighbours.lanes.get_mut(message.lane as usize)
-                    && message.side == Side::Next
-                    && matches!(Immediate::from_bits(message.immediate), Immediate::Announce(_))
-                {
-                    lane.window = Some(record);
-                }
             }
             14 => {
                 let id = self.script.number();
@@ -237,6 +230,10 @@ impl<'a> Rank<'a> {
         let Message { side, lane, immediate, len } = message;
         let done =
             self.call(|machine| machine.handle_message(side, lane, immediate, len, || record));
+        let is_window = matches!(Immediate::from_bits(immediate), Immediate::Announce(_));
+        if is_window && done.is_ok() {
+            self.neighbours.lanes[lane as usize].announced = Some(record);
+        }
         self.judge(done);
     }
 
@@ -297,7 +294,8 @@ impl<'a> Rank<'a> {
                         assert!(from.len <= pitch);
                     }
                     Remote::Window { address, key, offset } => {
-                        let record = state.window.expect("a window was announced");
+                        let announced = || state.announced.take().expect("one was announced");
+                        let record = *state.window.get_or_insert_with(announced);
                         assert_eq!((address, key), (record.address + offset, record.key));
                         assert!(offset + from.len <= record.length, "{from:?} leaves {record:?}");
                     }
