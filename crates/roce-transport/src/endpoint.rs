@@ -80,7 +80,7 @@ pub struct Endpoint<O: Observer = ()> {
     /// Acknowledgements are held back.
     holds_acks: bool,
     /// Who owes one that was.
-    held: Vec<usize>,
+    held: ReadyList,
     alarm: Alarm,
     peers: Peers,
 }
@@ -124,7 +124,7 @@ impl<O: Observer> Endpoint<O> {
             ready: ReadyList::default(),
             goes_on: None,
             holds_acks: false,
-            held: Vec::new(),
+            held: ReadyList::default(),
             alarm: Alarm::default(),
             peers: Peers::default(),
         }
@@ -215,7 +215,6 @@ impl<O: Observer> Endpoint<O> {
             }
         }
         // A turn that it had is over before it has begun, or is whose place this becomes.
-        self.held.retain(|it| *it != index);
         self.free.push(index);
         true
     }

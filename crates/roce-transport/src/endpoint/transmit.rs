@@ -54,7 +54,9 @@ impl<O: Observer> Endpoint<O> {
     pub fn hold_acks(&mut self, hold: bool) {
         self.holds_acks = hold;
         if !hold {
-            self.held.drain(..).for_each(|index| self.ready.push(Turn::QueuePair(index)));
+            while let Some(turn) = self.held.pop() {
+                self.ready.push(turn);
+            }
         }
     }
 
@@ -124,8 +126,8 @@ impl<O: Observer> Endpoint<O> {
             {
                 sealer.seal_alone(qpn, dest_qpn, path, &mut buf[..len]);
                 self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
-                if rc.has_answers() && !self.held.contains(&index) {
-                    self.held.push(index);
+                if rc.has_answers() {
+                    self.held.push(Turn::QueuePair(index));
                 }
                 self.out.counters.sent_pkts += 1;
                 self.out.observer.transmitted(now, qpn, 1);
@@ -144,9 +146,8 @@ impl<O: Observer> Endpoint<O> {
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
             let Some((path, dest_qpn)) = rc.way().filter(|_| packets > 0) else {
-                // Few at a time, and each once, however long they are held.
-                if held_one && !self.held.contains(&index) {
-                    self.held.push(index);
+                if held_one {
+                    self.held.push(Turn::QueuePair(index));
                 }
                 continue;
             };
@@ -157,8 +158,8 @@ impl<O: Observer> Endpoint<O> {
             } else {
                 match rc.has_left(self.holds_acks) {
                     Left::Something => self.ready.push(Turn::QueuePair(index)),
-                    Left::HeldAck if !self.held.contains(&index) => self.held.push(index),
-                    Left::HeldAck | Left::Nothing => {}
+                    Left::HeldAck => self.held.push(Turn::QueuePair(index)),
+                    Left::Nothing => {}
                 }
             }
             self.out.counters.sent_pkts += packets as u64;
