@@ -50,6 +50,17 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #[test]
+    fn every_script_that_dice_think_of_leaves_the_engine_sound(
+        script in vec(any::<u8>(), 0..1000),
+    ) {
+        responder(&script);
+        requester(&script);
+    }
+}
+
 #[test]
 fn the_seeds_are_those_that_the_dice_gave() {
     for target in ["responder", "requester", "pair_script"] {
