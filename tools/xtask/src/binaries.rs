@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::stages::Log;
+use crate::stages::{Log, last_lines};
 use crate::{Result, workspace};
 
 /// A program made of tests.
@@ -106,9 +106,9 @@ pub(crate) fn run(
     let score = score(&text);
     match &score {
         Some(score) if score.failures.is_empty() => {}
-        // What libtest shows of the tests that failed begins with this line.
+        // What libtest shows of the tests that failed begins with this line, and each with why.
         Some(_) => log.blame(text.find("\nfailures:\n").map_or(&text, |at| &text[at + 1..])),
-        None => log.blame(&text),
+        None => log.blame(last_lines(&text)),
     }
     if !ended? {
         return Err(format!("{} did not end within {limit:?} and was killed", program.name).into());

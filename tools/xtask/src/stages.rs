@@ -141,27 +141,31 @@ impl Log {
         if status.success() { Ok(()) } else { Err(format!("{program}: {status}").into()) }
     }
 
-    /// Names a part of what was printed as the reason of a failure, at most its last
-    /// [`LINES_SHOWN`] lines. Without any, the end of the log is shown for it.
+    /// Names a part of what was printed as the reason of a failure: of that the beginning is shown.
+    /// Where nothing is named, it is the end of the log.
     pub(crate) fn blame(&self, part: &str) {
-        self.culprits.borrow_mut().push_str(&last_lines(part));
+        let shown = part.lines().take(LINES_SHOWN).map(indented);
+        self.culprits.borrow_mut().extend(shown);
     }
 
     fn explanation(&self) -> String {
-        let culprits = self.culprits.take();
-        let shown = if culprits.is_empty() {
-            last_lines(&String::from_utf8_lossy(&fs::read(&self.path).unwrap_or_default()))
-        } else {
-            culprits
-        };
+        let mut shown = self.culprits.take();
+        if shown.is_empty() {
+            let text = fs::read(&self.path).unwrap_or_default();
+            shown = last_lines(&String::from_utf8_lossy(&text)).lines().map(indented).collect();
+        }
         format!("{shown}      (all of it: {})", self.path.display())
     }
 }
 
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let shown = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
-    shown.iter().map(|line| format!("      {line}\n")).collect()
+/// The end of a text that is too long to be shown.
+pub(crate) fn last_lines(text: &str) -> &str {
+    let cut = text.trim_end().rmatch_indices('\n').nth(LINES_SHOWN - 1);
+    cut.map_or(text, |(at, _)| &text[at + 1..])
+}
+
+fn indented(line: &str) -> String {
+    format!("      {line}\n")
 }
 
 const LINES_SHOWN: usize = 60;
