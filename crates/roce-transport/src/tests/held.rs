@@ -44,6 +44,25 @@ fn a_request_leaves_past_a_held_acknowledgement() {
 }
 
 #[test]
+fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
+    // One packet, and several.
+    for len in [8, 3000] {
+        let mut sides = pair();
+        sides[1].endpoint.hold_acks(true);
+        sides[0].posts(write(1));
+        carry(&mut sides, 0);
+        let remote = RemoteSpan { address: 0, key: KEY };
+        let operation = SendOperation::Write { remote, immediate: None };
+        sides[1].posts(SendWork::new(7, operation, [piece(0, len)]));
+        assert_eq!(carry(&mut sides, 1) > 1, len > 8);
+        assert_eq!(sides[0].completed(), [], "held");
+        sides[1].endpoint.hold_acks(false);
+        assert_eq!(carry(&mut sides, 1), 1);
+        assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
+    }
+}
+
+#[test]
 fn refusals_and_answers_with_data_are_never_held() {
     let mut sides = pair();
     sides[1].endpoint.hold_acks(true);
