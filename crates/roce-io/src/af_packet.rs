@@ -161,10 +161,13 @@ impl FrameDevice for AfPacket {
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                // The MTU has shrunk behind our back.
-                let (before, name) = (self.limits.mtu, self.interface.name.clone());
-                let mtu = self.refresh_limits()?.mtu;
-                return Err(DeviceError::SegmentTooLong { name, packet_len: before, mtu }.into());
+                // The MTU was lowered, and `set_mtu` has not been called yet. The kernel answers
+                // this one question without a lock.
+                let (packet_len, name) = (self.limits.mtu, self.interface.name.clone());
+                let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
+                self.limits.mtu = mtu.map_err(|error| self.explain(error))? as usize;
+                let mtu = self.limits.mtu;
+                return Err(DeviceError::SegmentTooLong { name, packet_len, mtu }.into());
             }
             Err(error) => return Err(self.explain(error)),
         };
@@ -187,10 +190,8 @@ impl FrameDevice for AfPacket {
         self.socket.attach_filter(&filter.program(self.interface.flags.loopback))
     }
 
-    fn refresh_limits(&mut self) -> io::Result<Limits> {
-        let mtu = sys::interface::mtu(self.socket.as_fd(), &self.interface.name);
-        self.limits.mtu = mtu.map_err(|error| self.explain(error))? as usize;
-        Ok(self.limits)
+    fn set_mtu(&mut self, mtu: usize) {
+        self.limits.mtu = mtu;
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -73,13 +73,9 @@ pub trait FrameDevice: Send {
         Ok(())
     }
 
-    /// Looks at the interface again, whose MTU may have changed, and returns the limits of now.
-    ///
-    /// # Errors
-    /// The kernel's reason when the interface cannot be asked; the limits stay as they were.
-    fn refresh_limits(&mut self) -> io::Result<Limits> {
-        Ok(self.limits())
-    }
+    /// Sets [`Limits::mtu`] to the interface's MTU of now, in bytes. The caller learns of the
+    /// change, so that the device need not ask the kernel.
+    fn set_mtu(&mut self, _mtu: usize) {}
 
     /// Counters by stable names, the innermost device's first.
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -119,8 +115,8 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
         (**self).set_filter(filter)
     }
-    fn refresh_limits(&mut self) -> io::Result<Limits> {
-        (**self).refresh_limits()
+    fn set_mtu(&mut self, mtu: usize) {
+        (**self).set_mtu(mtu);
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         (**self).counters()

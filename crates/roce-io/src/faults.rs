@@ -224,8 +224,8 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
     fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
         self.inner.set_filter(filter)
     }
-    fn refresh_limits(&mut self) -> io::Result<Limits> {
-        self.inner.refresh_limits()
+    fn set_mtu(&mut self, mtu: usize) {
+        self.inner.set_mtu(mtu);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

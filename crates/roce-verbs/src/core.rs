@@ -11,11 +11,12 @@
 //! and more seldom, up to [`LONGEST_AWAY`]. It spins a little after work, then sleeps in
 //! `poll(2)`: an idle device uses no CPU.
 
+mod engine_lock;
 mod thread;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Completion, Instant, PathHandle};
 
+pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
+use self::engine_lock::{EngineGuard, EngineLock};
 use crate::completion_queue;
 use crate::device::Opened;
 use crate::engine::{Engine, Glance};
@@ -64,7 +67,7 @@ pub(crate) struct Driven {
 /// The part that the device's thread shares.
 #[derive(Debug)]
 struct Shared {
-    engine: Mutex<Engine>,
+    engine: EngineLock,
     port: Port,
     epoch: std::time::Instant,
     generation: fork::Generation,
@@ -100,7 +103,7 @@ impl Core {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_value_and_flags(0, flags).map_err(std::io::Error::from)?;
         let shared = Shared {
-            engine: Mutex::new(engine),
+            engine: EngineLock::new(engine),
             port,
             epoch: std::time::Instant::now(),
             generation: fork::Generation::current(),
@@ -146,7 +149,7 @@ impl Core {
     }
 
     /// The engine, for as long as the guard lives.
-    pub(crate) fn engine(&self) -> Result<MutexGuard<'_, Engine>, Error> {
+    pub(crate) fn engine(&self) -> Result<EngineGuard<'_>, Error> {
         // Before the lock: after a fork its holder may be a thread that does not exist.
         self.check_alive()?;
         Ok(self.shared.lock())
@@ -202,15 +205,11 @@ impl Core {
         if !shared.generation.is_current() {
             return Driven::default();
         }
-        let mut engine = match shared.engine.try_lock() {
-            Ok(engine) => engine,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody else drives right now: what they find is found for us too.
-            Err(TryLockError::WouldBlock) => {
-                shared.note_inline(shared.now());
-                std::thread::yield_now();
-                return Driven { worked: true, completion: None };
-            }
+        let Some(mut engine) = shared.engine.try_lock() else {
+            // Another thread drives right now: what it finds is found for this one too.
+            shared.note_inline(shared.now());
+            std::thread::yield_now();
+            return Driven { worked: true, completion: None };
         };
         let now = match engine.glance() {
             Glance::Nothing => {
@@ -323,8 +322,8 @@ impl Shared {
         Instant::from_nanos(nanos.saturating_add(1))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> EngineGuard<'_> {
+        self.engine.lock()
     }
 
     fn note_inline(&self, now: Instant) {

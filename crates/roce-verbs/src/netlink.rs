@@ -21,6 +21,8 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use roce_wire::MacAddr;
 
+use crate::core::assert_engine_unlocked;
+
 /// How a packet for some address leaves this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextHop {
@@ -244,6 +246,7 @@ impl Netlink {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<NetlinkPayload<RouteNetlinkMessage>, RouteError> {
+        assert_engine_unlocked();
         let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         message.finalize();

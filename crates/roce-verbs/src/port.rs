@@ -133,10 +133,8 @@ impl Port {
                 PortState::Down => AsyncEvent::PortError,
             });
         }
-        if before.mtu != next.mtu
-            && let Err(error) = engine.wire.refresh_limits()
-        {
-            tracing::warn!(%error, interface = self.name, "the MTU changed and cannot be read");
+        if before.mtu != next.mtu {
+            engine.wire.set_mtu(next.mtu as usize);
         }
         if engine.gids.update(self.mac, &addresses) {
             engine.push_event(AsyncEvent::GidChange);

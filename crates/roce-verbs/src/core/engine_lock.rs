@@ -1,0 +1,94 @@
+//! The lock around the engine.
+//!
+//! A thread that holds it keeps every other thread of the device waiting, so it must not ask the
+//! kernel about routes, neighbours or interfaces meanwhile: another process that changes those
+//! holds the kernel's own lock, sometimes for milliseconds. Builds with debug assertions check
+//! this; see [`assert_not_held`].
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use crate::engine::Engine;
+
+/// A mutex around the engine.
+#[derive(Debug)]
+pub(crate) struct EngineLock(Mutex<Engine>);
+
+/// Access to the engine for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct EngineGuard<'a> {
+    engine: MutexGuard<'a, Engine>,
+    _held: Held,
+}
+
+impl EngineLock {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self(Mutex::new(engine))
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self) -> EngineGuard<'_> {
+        EngineGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the lock if no thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<EngineGuard<'_>> {
+        match self.0.try_lock() {
+            Ok(engine) => Some(EngineGuard::new(engine)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(EngineGuard::new(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl<'a> EngineGuard<'a> {
+    fn new(engine: MutexGuard<'a, Engine>) -> Self {
+        Self { engine, _held: Held::begin() }
+    }
+}
+
+impl Deref for EngineGuard<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl DerefMut for EngineGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+/// Panics in builds with debug assertions if this thread holds the lock of an engine. Every
+/// function that asks the kernel what it may answer slowly calls this first.
+pub(crate) fn assert_not_held() {
+    #[cfg(debug_assertions)]
+    assert_eq!(HELD.get(), 0, "the kernel is asked under the engine's lock");
+}
+
+#[cfg(debug_assertions)]
+std::thread_local! {
+    /// How many engines this thread has locked.
+    static HELD: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts in [`HELD`] for its lifetime; nothing in builds without debug assertions.
+#[derive(Debug)]
+struct Held;
+
+impl Held {
+    fn begin() -> Self {
+        #[cfg(debug_assertions)]
+        HELD.set(HELD.get() + 1);
+        Self
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - 1);
+    }
+}
