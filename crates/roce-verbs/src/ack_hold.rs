@@ -133,6 +133,11 @@ impl AckHold {
         self.quick = self.quick.saturating_add(1);
     }
 
+    /// When what is held should have left, if the application does not call before.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.holding.map(|holding| holding.since + LONGEST)
+    }
+
     /// Whoever else drives holds nothing.
     pub(crate) fn on_release(&mut self) {
         self.holding = None;

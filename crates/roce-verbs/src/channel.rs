@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,13 +51,23 @@ pub(crate) struct Shared {
     events: Mutex<VecDeque<Weak<QueueInner>>>,
     /// Wakes tasks; the descriptor is for programs with a loop of their own.
     reported: Notify,
+    /// Callers in `wait`.
+    waiters: AtomicUsize,
+    /// The last report found a caller in `wait`.
+    is_waited_on: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn new() -> nix::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
         let fd = EventFd::from_value_and_flags(0, flags)?;
-        Ok(Self { fd, events: Mutex::default(), reported: Notify::new() })
+        Ok(Self {
+            fd,
+            events: Mutex::default(),
+            reported: Notify::new(),
+            waiters: AtomicUsize::new(0),
+            is_waited_on: AtomicBool::new(false),
+        })
     }
 
     /// Reports that a queue has something; never blocks.
@@ -65,6 +76,23 @@ impl Shared {
         // The counter cannot overflow: it would take 2^64 events that nobody fetched.
         let _written = self.fd.write(1);
         self.reported.notify_one();
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.is_waited_on.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The driver thread has reported: unless a caller is in `wait`, the next report is not
+    /// expected to find one either.
+    pub(crate) fn note_unattended(&self) {
+        if self.waiters.load(Ordering::Relaxed) == 0 {
+            self.is_waited_on.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if a caller is in `wait`, or was when the last report came and is expected to
+    /// be again: such a caller drives.
+    pub(crate) fn is_waited_on(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0 || self.is_waited_on.load(Ordering::Relaxed)
     }
 
     fn is_empty(&self) -> bool {
@@ -107,6 +135,7 @@ impl CompletionChannel {
     /// [`Error::Forked`] in a child process; what `poll(2)` says otherwise.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
+        let _waiter = Waiter::on(&self.shared);
         let mut found = None;
         self.core.drive_until(deadline, self.as_fd(), || {
             found = self.poll();
@@ -136,6 +165,7 @@ impl CompletionChannel {
                 cores.push(&channel.core);
             }
         }
+        let _waiters: Vec<_> = channels.iter().map(|channel| Waiter::on(&channel.shared)).collect();
         let mut fds: Vec<_> = channels.iter().map(|channel| channel.as_fd()).collect();
         fds.push(beside);
         let reported = |channel: &&Self| !channel.shared.is_empty();
@@ -158,6 +188,22 @@ impl CompletionChannel {
             // A report that came since the look above has left its permit here.
             self.shared.reported.notified().await;
         }
+    }
+}
+
+/// A caller in `wait`.
+struct Waiter<'a>(&'a Shared);
+
+impl<'a> Waiter<'a> {
+    fn on(channel: &'a Shared) -> Self {
+        channel.waiters.fetch_add(1, Ordering::Relaxed);
+        Self(channel)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

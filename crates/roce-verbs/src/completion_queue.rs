@@ -1,13 +1,14 @@
 //! Completion queues: where finished work is found.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use roce_transport::{Completion, CompletionStatus, CqHandle};
+use roce_transport::{Completion, CompletionStatus, CqHandle, Instant};
 
 use crate::channel::{self, CompletionChannel};
-use crate::core::Core;
+use crate::core::{Core, RECENT};
 use crate::error::Error;
 
 /// A queue of completions; as `ibv_cq`.
@@ -42,8 +43,23 @@ pub(crate) struct Inner {
     /// How many entries there are: to look without a lock.
     waiting: AtomicUsize,
     armed: AtomicU8,
+    /// When it was last armed, or reported: in nanoseconds of the device's clock, 0 for never.
+    event_at: AtomicU64,
+    /// When its caller last polled it and drove, while it was armed. As above.
+    polled_at: AtomicU64,
     channel: Option<Arc<channel::Shared>>,
     this: Weak<Inner>,
+}
+
+/// What became of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It lies in the queue.
+    Quietly,
+    /// It lies in the queue, and the channel has a report.
+    AndReported,
+    /// There is no room for it.
+    NoRoom,
 }
 
 /// What the next completion must be to be reported on the channel.
@@ -58,20 +74,19 @@ impl Inner {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a completion; `false` when there is no room for it.
-    pub(crate) fn push(&self, completion: Completion) -> bool {
+    /// Adds a completion.
+    pub(crate) fn push(&self, completion: Completion, now: Instant) -> Pushed {
         let counts = completion.solicited || completion.status != CompletionStatus::Success;
         {
             let mut entries = self.entries();
             if entries.len() >= self.capacity {
-                return false;
+                return Pushed::NoRoom;
             }
             entries.push_back(completion);
             self.waiting.store(entries.len(), Ordering::Release);
         }
         let least = if counts { armed::SOLICITED } else { armed::NEXT };
-        self.report_if_armed(least);
-        true
+        if self.report_if_armed(least, now) { Pushed::AndReported } else { Pushed::Quietly }
     }
 
     /// Whether a completion for `handle` may be handed to who polls this queue, without lying in it
@@ -84,9 +99,9 @@ impl Inner {
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Reports on the channel if armed for at least `least`, and disarms.
-    fn report_if_armed(&self, least: u8) {
-        let Some(channel) = &self.channel else { return };
+    /// Reports on the channel if armed for at least `least`, and disarms; returns whether it did.
+    fn report_if_armed(&self, least: u8, now: Instant) -> bool {
+        let Some(channel) = &self.channel else { return false };
         let fires = self
             .armed
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
@@ -94,7 +109,56 @@ impl Inner {
             })
             .is_ok();
         if fires {
+            self.event_at.store(now.as_nanos(), Ordering::Relaxed);
             channel.notify(Weak::clone(&self.this));
+        }
+        fires
+    }
+
+    /// The part of [`CompletionQueue::arm`] that concerns the queue.
+    fn arm(&self, state: u8, now: Instant) {
+        self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+        // An arming for more is not narrowed by one for less.
+        self.armed.fetch_max(state, Ordering::SeqCst);
+        if !self.entries().is_empty() {
+            self.report_if_armed(armed::NOT + 1, now);
+        }
+    }
+
+    /// Its caller has polled it at `now`, and drives.
+    #[inline]
+    pub(crate) fn note_polled(&self, now: Instant) {
+        if self.armed.load(Ordering::Relaxed) != armed::NOT {
+            self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if the caller may sleep on the channel's descriptor, so that the driver thread
+    /// alone can report to it.
+    ///
+    /// That is so from arming until the report, and for a moment after it, in which the caller
+    /// polls and arms again. It is not so where the caller goes on polling after it has armed, or
+    /// where the channel's reports are waited for in `wait`.
+    pub(crate) fn relies_on_thread(&self, now: Instant) -> bool {
+        let Some(channel) = &self.channel else { return false };
+        let is_armed = self.armed.load(Ordering::SeqCst) != armed::NOT;
+        let at = |it: &AtomicU64| Instant::from_nanos(it.load(Ordering::Relaxed));
+        let (event, polled) = (at(&self.event_at), at(&self.polled_at));
+        if channel.is_waited_on() || event == Instant::default() {
+            return false;
+        }
+        if is_armed { polled < event + RECENT } else { now < event + RECENT }
+    }
+
+    /// When it last reported, or was armed.
+    pub(crate) fn reported_at(&self) -> Instant {
+        Instant::from_nanos(self.event_at.load(Ordering::Relaxed))
+    }
+
+    /// The driver thread has reported on the channel.
+    pub(crate) fn note_unattended(&self) {
+        if let Some(channel) = &self.channel {
+            channel.note_unattended();
         }
     }
 
@@ -140,9 +204,14 @@ impl CompletionQueue {
             entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
+            event_at: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
             channel: channel.map(|channel| Arc::clone(channel.shared())),
             this: Weak::clone(this),
         });
+        if inner.channel.is_some() {
+            core.add_reporting(&inner);
+        }
         Self { inner, core }
     }
 
@@ -215,24 +284,24 @@ impl CompletionQueue {
     /// polls and then sleeps can then never sleep through one. Without a channel this
     /// does nothing.
     pub fn arm(&self, solicited_only: bool) {
-        let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
-        // An arming for more is not narrowed by one for less.
-        self.inner.armed.fetch_max(state, Ordering::AcqRel);
-        if !self.inner.entries().is_empty() {
-            self.inner.report_if_armed(armed::NOT + 1);
+        if self.inner.channel.is_some() {
+            let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
+            self.core.arm(&self.inner, |now| self.inner.arm(state, now));
         }
     }
 
     /// Waits for the next completion by polling, at most until `timeout` is over.
     ///
-    /// For programs that would rather spin than sleep: the latency is the lowest there is.
-    pub fn spin(&self, timeout: std::time::Duration) -> Option<Completion> {
-        let deadline = std::time::Instant::now() + timeout;
+    /// For programs that would rather spin than sleep: the latency is the lowest there is. With
+    /// [`Duration::MAX`] it waits for ever.
+    pub fn spin(&self, timeout: Duration) -> Option<Completion> {
+        // Later than any clock can show is never.
+        let deadline = std::time::Instant::now().checked_add(timeout);
         loop {
             if let Some(completion) = self.poll_one() {
                 return Some(completion);
             }
-            if std::time::Instant::now() >= deadline {
+            if deadline.is_some_and(|at| std::time::Instant::now() >= at) {
                 return None;
             }
         }
@@ -271,6 +340,8 @@ mod tests {
             entries: Mutex::default(),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
+            event_at: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
             channel: None,
             this: Weak::new(),
         }
@@ -294,7 +365,7 @@ mod tests {
         let queue = queue(1);
         assert!(queue.passes_on(CqHandle(1)));
         assert!(!queue.passes_on(CqHandle(2)), "it is for another queue");
-        assert!(queue.push(completion(7)));
+        assert_eq!(queue.push(completion(7), Instant::from_nanos(1)), Pushed::Quietly);
         assert!(!queue.passes_on(CqHandle(1)), "an older one waits");
         assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
         assert!(queue.passes_on(CqHandle(1)));

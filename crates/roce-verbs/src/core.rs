@@ -1,31 +1,48 @@
-//! Who drives the engine, and when it sleeps.
+//! Who drives the engine, and when.
 //!
-//! *Whoever polls drives.* A thread that polls a completion queue takes the engine if it
-//! is free and runs one round in place: no other thread has to wake up between a packet
-//! and its completion. A thread that waits on a completion channel drives while it waits.
-//! When nobody does either, the device's own thread does: a one-sided operation needs no
-//! help from the target's application, and a program may wait by reading its memory.
+//! Driving is running rounds of the engine: frames in, timers, frames out, completions handed out.
+//! The thread that holds the engine's lock drives. The application drives inline where it calls
+//! anyway: no other thread has to wake up between a packet and its completion. The driver thread,
+//! one for each device, drives whenever the application may not: it stays away only while the last
+//! inline round is less than [`RECENT`](decision::RECENT) ago or a caller is in `wait`, and never
+//! while a caller may sleep on the descriptor of a completion channel. So every packet, timer and
+//! ACK is looked after whatever the application calls or omits; how soon depends on what the
+//! application did last:
 //!
-//! The thread (`core/thread.rs`) keeps out of the way of those who drive inline: as long as one
-//! did so a moment ago, it does not watch the interface and looks again after [`AWAY`], and more
-//! and more seldom, up to [`LONGEST_AWAY`]. It spins a little after work, then sleeps in
-//! `poll(2)`: an idle device uses no CPU.
+//! | the application | drives | the driver thread |
+//! |---|---|---|
+//! | polls | each poll of an empty queue, one round | sleeps 1 to 4 ms at a time, without the devices; drives 300 µs after the last poll, or at the end of that sleep |
+//! | is in `CompletionChannel::wait` | the caller | sleeps up to 100 ms; drives a timer that is 1 ms late, and what the caller cannot know of |
+//! | arms a queue and may sleep on the descriptor, or awaits it | the driver thread | sleeps on the devices' descriptors; arming wakes it from any other sleep |
+//! | armed, and polls the same queue on for 300 µs | as where it polls | as where it polls |
+//! | posts | the post sends what can leave | drives the rest: woken where it would sleep 4 ms beyond the next timer or backlog |
+//! | calls nothing | the driver thread | sleeps on the devices' descriptors until the next timer: an idle device uses no CPU |
+//!
+//! Which queues may be slept on follows from when each was armed, reported and polled, and from
+//! whether the last report found a caller in `wait`
+//! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
+//! does about it is computed in `decision.rs`, and done in `thread.rs`.
+//!
+//! Time is read with the engine's lock held, so the engine's instants never go backwards.
 
+mod decision;
 mod engine_lock;
+mod sleep;
 mod thread;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Completion, Instant, PathHandle};
 
+pub(crate) use self::decision::RECENT;
+use self::decision::{AWAY, MAX_AWAY};
 pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
 use self::engine_lock::{EngineGuard, EngineLock};
+use self::sleep::{ThreadSleep, sleep};
 use crate::completion_queue;
 use crate::device::Opened;
 use crate::engine::{Engine, Glance};
@@ -37,12 +54,6 @@ use crate::patience::Patience;
 use crate::placement::Placement;
 use crate::port::Port;
 
-/// How long the thread stays away before it looks again.
-const AWAY: Duration = Duration::from_millis(1);
-/// The longest it stays away from a program that polls and polls: twice as long each time that it
-/// came for nothing. Coming takes some 10 µs of the core that the program polls on: with a
-/// millisecond each time, a small message in a hundred waited that long.
-const LONGEST_AWAY: Duration = Duration::from_millis(4);
 /// How long to sleep while frames wait for room in the kernel's queue, of which no
 /// descriptor tells.
 const BACKLOG_NAP: Duration = Duration::from_micros(50);
@@ -73,14 +84,15 @@ struct Shared {
     generation: fork::Generation,
     /// Readable when the devices have frames; duplicates, to wait without the lock.
     device_fds: Vec<OwnedFd>,
-    wake: EventFd,
     stopping: AtomicBool,
     /// When someone last drove inline, in nanoseconds since `epoch`.
     inline_at: AtomicU64,
     /// How many threads are in `drive_until`.
     drivers: AtomicUsize,
-    /// When the sleeping thread will wake by itself, in nanoseconds; 0: it is not asleep.
-    wakes_at: AtomicU64,
+    /// The driver thread's.
+    sleep: ThreadSleep,
+    /// The queues that report on a channel.
+    reporting: Mutex<Vec<Weak<completion_queue::Inner>>>,
     manners: Manners,
     patience: Patience,
 }
@@ -100,19 +112,17 @@ impl Core {
         for fd in engine.lo.iter().flat_map(|lo| lo.wait_fds()) {
             device_fds.push(fd.try_clone_to_owned()?);
         }
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_value_and_flags(0, flags).map_err(std::io::Error::from)?;
         let shared = Shared {
             engine: EngineLock::new(engine),
             port,
             epoch: std::time::Instant::now(),
             generation: fork::Generation::current(),
             device_fds,
-            wake,
             stopping: AtomicBool::new(false),
             inline_at: AtomicU64::new(0),
             drivers: AtomicUsize::new(0),
-            wakes_at: AtomicU64::new(0),
+            sleep: ThreadSleep::new()?,
+            reporting: Mutex::default(),
             manners: Manners::default(),
             patience: Patience::new(spin),
         };
@@ -161,8 +171,8 @@ impl Core {
         &self,
         work: impl FnOnce(&mut Engine, Instant) -> T,
     ) -> Result<T, Error> {
-        let mut engine = self.engine()?;
-        let now = self.shared.now();
+        self.check_alive()?;
+        let (mut engine, now) = self.shared.lock_now();
         let result = work(&mut engine, now);
         self.shared.note_inline(now);
         engine.round(now);
@@ -221,6 +231,9 @@ impl Core {
             Glance::NotNow => shared.now(),
         };
         shared.note_inline(now);
+        if let Some(queue) = poller {
+            queue.note_polled(now);
+        }
         let (round, completion) = engine.polled_round(now, poller);
         shared.nudge(&engine);
         drop(engine);
@@ -266,8 +279,7 @@ impl Core {
             let mut worked = false;
             let mut limit = deadline.map(|at| at.saturating_duration_since(now));
             for shared in cores.iter().map(|core| &core.shared) {
-                let now = shared.now();
-                let mut engine = shared.lock();
+                let (mut engine, now) = shared.lock_now();
                 worked |= engine.round(now).worked();
                 shared.nudge(&engine);
                 if let Some(at) = shared.wake_at(&engine, now) {
@@ -292,6 +304,26 @@ impl Core {
         }
     }
 
+    /// Makes a queue known that reports on a channel.
+    pub(crate) fn add_reporting(&self, queue: &Arc<completion_queue::Inner>) {
+        let mut reporting = self.shared.reporting();
+        reporting.retain(|queue| queue.strong_count() > 0);
+        reporting.push(Arc::downgrade(queue));
+    }
+
+    /// Arms a queue with `arm`, which is told the time: from now on its caller may sleep on the
+    /// channel's descriptor, so frames must be able to wake the driver thread.
+    pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
+        if !self.shared.generation.is_current() {
+            return;
+        }
+        let now = self.shared.now();
+        arm(now);
+        if self.shared.sleep.ignores_devices() && queue.relies_on_thread(now) {
+            self.shared.sleep.wake();
+        }
+    }
+
     /// Drops a path that no object names any more.
     pub(crate) fn forget_path(&self, handle: PathHandle) {
         if let Ok(mut engine) = self.engine() {
@@ -307,7 +339,7 @@ impl Drop for Core {
             return;
         }
         self.shared.stopping.store(true, Ordering::Release);
-        self.shared.wake_thread();
+        self.shared.sleep.wake();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
@@ -326,19 +358,29 @@ impl Shared {
         self.engine.lock()
     }
 
+    fn reporting(&self) -> MutexGuard<'_, Vec<Weak<completion_queue::Inner>>> {
+        self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note_inline(&self, now: Instant) {
         self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Nudges the thread where it would sleep far past the next timer, or past work that is left:
-    /// who posts need not poll. Not where it would be a little late: who drives inline looks after
-    /// both, and a nudge for each request posted would cost more than the request.
+    /// Takes the lock, and reads the time when it is held.
+    fn lock_now(&self) -> (EngineGuard<'_>, Instant) {
+        let engine = self.lock();
+        let now = self.now();
+        (engine, now)
+    }
+
+    /// Wakes the driver thread if it sleeps far beyond the next timer or a backlog: an application
+    /// that posts need not poll. A little beyond is left as it is: an application that drives
+    /// inline sees to both, and a wake-up for each request would cost more than the request.
     fn nudge(&self, engine: &Engine) {
-        let asleep_until = self.wakes_at.load(Ordering::Acquire);
-        let is_late = |at: Instant| (at + LONGEST_AWAY).as_nanos() < asleep_until;
+        let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_AWAY);
         // Asked first, since mostly it is awake, or will be soon.
-        if is_late(engine.latest()) && next_work(engine).is_some_and(is_late) {
-            self.wake_thread();
+        if is_missed(engine.latest()) && next_work(engine).is_some_and(is_missed) {
+            self.sleep.wake();
         }
     }
 
@@ -355,30 +397,17 @@ impl Shared {
         }
         wake
     }
-
-    fn wake_thread(&self) {
-        // Once is enough until it has woken.
-        self.wakes_at.store(0, Ordering::Release);
-        let _written = self.wake.write(1);
-    }
 }
 
 /// When there is work of which no descriptor tells: what is left, and the next timer.
 fn next_work(engine: &Engine) -> Option<Instant> {
     let left = engine.is_unfinished().then(|| engine.latest() + BACKLOG_NAP);
-    left.into_iter().chain(engine.endpoint.poll_timeout()).min()
+    left.into_iter().chain(next_timer(engine)).min()
 }
 
-/// Sleeps until one of the descriptors is readable or the time is over, and says which are.
-fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<Vec<bool>, Error> {
-    let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    let timeout = limit
-        .map(|limit| nix::sys::time::TimeSpec::from_duration(limit.min(Duration::from_secs(3600))));
-    match nix::poll::ppoll(&mut set, timeout, None) {
-        Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
-        Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
-        Err(errno) => Err(std::io::Error::from(errno).into()),
-    }
+/// The next timer, or the end of the time for which ACKs are held.
+fn next_timer(engine: &Engine) -> Option<Instant> {
+    engine.endpoint.poll_timeout().into_iter().chain(engine.held_acks_due()).min()
 }
 
 /// Says for its lifetime that a thread drives, and tells the device's thread at the end.
@@ -398,8 +427,8 @@ impl Drop for Driving<'_> {
         let last = self.0.drivers.fetch_sub(1, Ordering::SeqCst) == 1;
         // Near enough it wakes by itself: a program that waits in a loop must not pay
         // for a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
-        if last && self.0.wakes_at.load(Ordering::SeqCst) > (now + AWAY * 2).as_nanos() {
-            self.0.wake_thread();
+        if last && self.0.sleep.lasts_beyond(now + AWAY * 2) {
+            self.0.sleep.wake();
         }
     }
 }

@@ -24,7 +24,7 @@ use roce_wire::Sealing;
 
 use self::inbound::{Inbound, note_device_error};
 use crate::ack_hold::AckHold;
-use crate::completion_queue;
+use crate::completion_queue::{self, Pushed};
 use crate::events::EventQueue;
 use crate::frame_sealer::FrameSealer;
 use crate::gid::GidTable;
@@ -104,6 +104,8 @@ pub(crate) struct Round {
     pub(crate) sent: usize,
     /// Completions and events handed out.
     pub(crate) reported: usize,
+    /// A channel has a report.
+    pub(crate) notified: bool,
 }
 
 impl Round {
@@ -197,8 +199,8 @@ impl Engine {
         self.endpoint.hold_acks(holds);
         if holds && has_arrived && received == 1 {
             // It is back at once, most likely with an answer, which comes first.
-            let (reported, completion) = self.report_to(poller, now);
-            return (Round { received, sent: 0, reported }, completion);
+            let (round, completion) = self.report_to(poller, now);
+            return (Round { received, ..round }, completion);
         }
         self.send_out_and_report_to(poller, now, received)
     }
@@ -206,7 +208,7 @@ impl Engine {
     /// The part of a round that what was posted needs: a message that leaves now does not wait for
     /// packets to be taken in.
     pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
-        self.latest = now;
+        self.note_time(now);
         self.send_out(now, 0)
     }
 
@@ -229,12 +231,20 @@ impl Engine {
     }
 
     /// What is done next begins at `now`, or a little later.
+    ///
+    /// The time is read under the lock that guards the engine: it never goes backwards.
     pub(crate) fn note_time(&mut self, now: Instant) {
+        debug_assert!(now >= self.latest, "time went back from {:?} to {now:?}", self.latest);
         self.latest = now;
     }
 
+    /// When ACKs that are held should have left, if any are.
+    pub(crate) fn held_acks_due(&self) -> Option<Instant> {
+        if self.acks_follow { Some(self.latest) } else { self.ack_hold.due() }
+    }
+
     fn take_in(&mut self, now: Instant) -> usize {
-        self.latest = now;
+        self.note_time(now);
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
@@ -254,8 +264,8 @@ impl Engine {
     ) -> (Round, Option<Completion>) {
         let has_work = self.endpoint.may_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
-        let (reported, completion) = self.report_to(poller, now);
-        (Round { received, sent, reported }, completion)
+        let (round, completion) = self.report_to(poller, now);
+        (Round { received, sent, ..round }, completion)
     }
 
     fn receive(&mut self, now: Instant) -> usize {
@@ -384,8 +394,8 @@ impl Engine {
     }
 
     /// Hands completions and events to whom they belong.
-    pub(crate) fn report(&mut self, now: Instant) -> usize {
-        self.report_to(None, now).0
+    pub(crate) fn report(&mut self, now: Instant) {
+        self.report_to(None, now);
     }
 
     /// The same, and returns the first completion for the queue of who polls, if it may.
@@ -393,24 +403,26 @@ impl Engine {
         &mut self,
         poller: Option<&completion_queue::Inner>,
         now: Instant,
-    ) -> (usize, Option<Completion>) {
-        let (mut reported, mut passed_on) = (0, None);
+    ) -> (Round, Option<Completion>) {
+        let (mut round, mut passed_on) = (Round::default(), None);
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
-            reported += 1;
+            round.reported += 1;
             if passed_on.is_none() && poller.is_some_and(|queue| queue.passes_on(handle)) {
                 passed_on = Some(completion);
                 continue;
             }
-            let full = self.queues.get(&handle).is_some_and(|queue| !queue.push(completion));
-            if full {
-                self.endpoint.handle_cq_overflow(now, handle);
+            let Some(queue) = self.queues.get(&handle) else { continue };
+            match queue.push(completion, now) {
+                Pushed::Quietly => {}
+                Pushed::AndReported => round.notified = true,
+                Pushed::NoRoom => self.endpoint.handle_cq_overflow(now, handle),
             }
         }
         while let Some(event) = self.endpoint.poll_event() {
-            reported += 1;
+            round.reported += 1;
             self.events.push(event);
         }
-        (reported, passed_on)
+        (round, passed_on)
     }
 
     /// Whether something waits that no descriptor tells of.

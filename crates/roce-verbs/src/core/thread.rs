@@ -1,48 +1,42 @@
 //! The device's own thread: it drives when nobody else does.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use roce_transport::Instant;
 
-use super::{AWAY, LONGEST_AWAY, Shared, next_work, sleep};
+use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
+use super::{Shared, next_timer, next_work, sleep};
 use crate::netlink::AddressNews;
 use crate::placement::{self, Placement, PlacementError};
 
-/// How long after an inline round the thread believes that there will be another.
-const RECENT: Duration = Duration::from_micros(300);
 /// Rounds of the thread between two looks for news of addresses while it does not sleep: a look
 /// is a system call.
 const ROUNDS_A_NEWS: u32 = 1024;
-/// The longest it stays away while another thread sleeps in `drive_until`.
-const FAR_AWAY: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// How long the thread may stay away because someone else is driving, as far as can be
-    /// told; `None` where it has to drive. `away` is how long it stays away if somebody polls, and
-    /// is set to what that will be next time.
-    fn may_stay_away(&self, now: Instant, away: &mut Duration) -> Option<Duration> {
-        let this_time = std::mem::replace(away, AWAY);
-        if self.drivers.load(Ordering::Acquire) == 0 {
-            let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
-            let is_recent = last.as_nanos() != 0 && now.saturating_since(last) < RECENT;
-            if is_recent {
-                *away = (2 * this_time).min(LONGEST_AWAY);
-            }
-            return is_recent.then_some(this_time);
+    /// What the driver thread decides by.
+    fn situation(&self) -> Situation {
+        let last_inline = self.inline_at.load(Ordering::Relaxed);
+        let is_waited_on = self.drivers.load(Ordering::SeqCst) > 0;
+        let engine = is_waited_on.then(|| self.lock());
+        let now = self.now();
+        Situation {
+            now,
+            last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
+            is_waited_on,
+            is_relied_on: self.is_relied_on(now),
+            has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
+            next_timer: engine.as_ref().and_then(|engine| next_timer(engine)),
         }
-        // The other sleeps as we do, and wakes us when it leaves. But it may sleep on from before
-        // a third one set a timer, or left work behind: such are ours.
-        let engine = self.lock();
-        if engine.is_unfinished() {
-            return None;
-        }
-        match engine.endpoint.poll_timeout().map(|at| at + AWAY) {
-            Some(late) if late <= now => None,
-            Some(late) => Some(FAR_AWAY.min(late.saturating_since(now))),
-            None => Some(FAR_AWAY),
-        }
+    }
+
+    /// Returns true if a caller may sleep on the descriptor of a channel.
+    fn is_relied_on(&self, now: Instant) -> bool {
+        let reporting = self.reporting();
+        reporting.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
     }
 
     /// Looks at interface and neighbours again.
@@ -57,11 +51,11 @@ impl Shared {
         }
     }
 
-    /// The device's thread.
+    /// The driver thread.
     pub(super) fn run(&self, news: &AddressNews) {
         let mut last_work = self.now();
         let mut rounds_since_news = ROUNDS_A_NEWS;
-        let mut away = AWAY;
+        let mut policy = DriverThread::default();
         while !self.stopping.load(Ordering::Acquire) {
             rounds_since_news += 1;
             if rounds_since_news > ROUNDS_A_NEWS {
@@ -70,55 +64,77 @@ impl Shared {
                     self.refresh();
                 }
             }
-            let now = self.now();
-            if let Some(limit) = self.may_stay_away(now, &mut away) {
-                self.doze(news, false, Some(limit), now);
+            if let Decision::StayAway(limit) = policy.decide(&self.situation()) {
+                self.stay_away(news, limit);
                 rounds_since_news = ROUNDS_A_NEWS;
                 continue;
             }
-            let wake_at = {
-                let mut engine = self.lock();
-                if engine.round(now).worked() {
+            let (wake_at, now) = {
+                let (mut engine, now) = self.lock_now();
+                let round = engine.round(now);
+                let wake_at = self.wake_at(&engine, now);
+                drop(engine);
+                if round.notified {
+                    // The application goes on now, on this core perhaps.
+                    self.note_reports(now);
+                } else if round.worked() {
                     last_work = now;
+                }
+                if round.worked() {
                     continue;
                 }
-                self.wake_at(&engine, now)
+                (wake_at, now)
             };
             if now.saturating_since(last_work) < self.patience.spin() {
                 std::thread::yield_now();
                 continue;
             }
-            self.doze(news, true, wake_at.map(|at| at.saturating_since(now)), now);
+            self.watch_devices(news, wake_at, now);
             self.patience.note_sleep(self.now().saturating_since(now));
             rounds_since_news = ROUNDS_A_NEWS;
         }
     }
 
-    /// The thread's sleep: it can be woken, and others can see until when it lasts.
-    fn doze(&self, news: &AddressNews, devices: bool, limit: Option<Duration>, now: Instant) {
-        let until = limit.map_or(u64::MAX, |limit| (now + limit).as_nanos());
-        self.wakes_at.store(until, Ordering::SeqCst);
-        // A timer that was set, or work that was left, before the others could see that we sleep.
-        // Who holds the lock may have looked already, so it is waited for.
-        let set_meanwhile =
-            devices && next_work(&self.lock()).is_some_and(|at| at.as_nanos() < until);
-        // Who left `drive_until` before that, or left work behind, has not seen that the thread
-        // sleeps for so long.
-        let is_for_a_driver = !devices && limit.is_some_and(|limit| limit > LONGEST_AWAY);
-        let left_meanwhile = is_for_a_driver
-            && (self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished());
-        let stopping = self.stopping.load(Ordering::Acquire);
-        if !set_meanwhile && !left_meanwhile && !stopping {
-            let mut fds = vec![self.wake.as_fd(), news.as_fd()];
-            if devices {
-                fds.extend(self.device_fds.iter().map(|fd| fd.as_fd()));
-            }
+    /// Tells the channels on which the driver thread reported at `now`.
+    fn note_reports(&self, now: Instant) {
+        let reporting = self.reporting();
+        let queues = reporting.iter().filter_map(Weak::upgrade);
+        queues.filter(|queue| queue.reported_at() == now).for_each(|it| it.note_unattended());
+    }
+
+    /// Sleeps while the application drives; frames do not end it.
+    fn stay_away(&self, news: &AddressNews, limit: Duration) {
+        self.sleep.begin(self.now() + limit, false);
+        // What came before other threads could see that this one sleeps.
+        let mut is_over = self.is_relied_on(self.now());
+        if limit > MAX_AWAY {
+            // The caller in `wait` may have left, or not know of a backlog.
+            is_over |= self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
+        }
+        self.doze(is_over, &[news.as_fd()], Some(limit));
+    }
+
+    /// Sleeps until a frame comes, or until `wake_at`.
+    fn watch_devices(&self, news: &AddressNews, wake_at: Option<Instant>, now: Instant) {
+        let until = wake_at.unwrap_or(Instant::from_nanos(u64::MAX));
+        self.sleep.begin(until, true);
+        // A timer that was set, or work that was left, before others could see that this thread
+        // sleeps. The thread that holds the lock may have looked already, so it is waited for.
+        let is_over = next_work(&self.lock()).is_some_and(|at| at < until);
+        let devices = self.device_fds.iter().map(|fd| fd.as_fd());
+        let fds: Vec<_> = devices.chain([news.as_fd()]).collect();
+        self.doze(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
+    }
+
+    /// The sleep itself, unless it is over already.
+    fn doze(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
+        if !is_over && !self.stopping.load(Ordering::SeqCst) {
+            let fds: Vec<_> = fds.iter().copied().chain([self.sleep.as_fd()]).collect();
             if let Err(error) = sleep(&fds, limit) {
-                tracing::error!(%error, "the device's thread cannot sleep");
+                tracing::error!(%error, "the driver thread cannot sleep");
             }
         }
-        self.wakes_at.store(0, Ordering::Release);
-        let _read = self.wake.read();
+        self.sleep.end();
     }
 }
 

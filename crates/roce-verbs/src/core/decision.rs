@@ -1,0 +1,178 @@
+//! Whether the driver thread drives or leaves that to the application, as pure computation.
+
+use std::time::Duration;
+
+use roce_transport::Instant;
+
+/// How long after an inline round the driver thread expects another one.
+pub(crate) const RECENT: Duration = Duration::from_micros(300);
+/// How long the driver thread leaves the engine to an application that polls.
+pub(super) const AWAY: Duration = Duration::from_millis(1);
+/// The longest such time: it doubles as long as the application polls on. A look costs some 10 µs
+/// of the core that the application polls on: with a look every millisecond, a small message in a
+/// hundred waited that long.
+pub(super) const MAX_AWAY: Duration = Duration::from_millis(4);
+/// The longest that the driver thread leaves the engine to a caller in `wait`, which sleeps on the
+/// same descriptors and wakes it at the end.
+const MAX_AWAY_FROM_WAIT: Duration = Duration::from_millis(100);
+
+/// What the driver thread sees when it decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation {
+    pub(super) now: Instant,
+    /// The last inline round, if there was any.
+    pub(super) last_inline: Option<Instant>,
+    /// A caller is in `wait`.
+    pub(super) is_waited_on: bool,
+    /// A caller may sleep on a channel's descriptor: see
+    /// [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
+    pub(super) is_relied_on: bool,
+    /// Packets wait to be sent of which no descriptor tells. Looked at where a caller is in `wait`.
+    pub(super) has_backlog: bool,
+    /// The next timer, or the end of the time for which ACKs are held. As above.
+    pub(super) next_timer: Option<Instant>,
+}
+
+/// What the driver thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It drives the engine, and sleeps on the devices' descriptors when there is no work.
+    Drive,
+    /// The application drives: the thread sleeps for so long, and frames do not wake it.
+    StayAway(Duration),
+}
+
+/// The driver thread's memory from one decision to the next.
+#[derive(Debug)]
+pub(super) struct DriverThread {
+    /// How long it stays away if the application polls.
+    away: Duration,
+}
+
+impl Default for DriverThread {
+    fn default() -> Self {
+        Self { away: AWAY }
+    }
+}
+
+impl DriverThread {
+    pub(super) fn decide(&mut self, seen: &Situation) -> Decision {
+        let this_time = std::mem::replace(&mut self.away, AWAY);
+        if seen.is_relied_on {
+            return Decision::Drive;
+        }
+        if seen.is_waited_on {
+            // The caller may sleep since before another thread set a timer or left a backlog.
+            let left = seen.next_timer.map(|at| (at + AWAY).saturating_since(seen.now));
+            return match left {
+                _ if seen.has_backlog => Decision::Drive,
+                Some(Duration::ZERO) => Decision::Drive,
+                left => Decision::StayAway(left.unwrap_or(Duration::MAX).min(MAX_AWAY_FROM_WAIT)),
+            };
+        }
+        let is_polled = |last| seen.now.saturating_since(last) < RECENT;
+        if !seen.last_inline.is_some_and(is_polled) {
+            return Decision::Drive;
+        }
+        self.away = (2 * this_time).min(MAX_AWAY);
+        Decision::StayAway(this_time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    /// A driver thread in virtual time, beside an application that does what a script says.
+    struct Script {
+        thread: DriverThread,
+        seen: Situation,
+    }
+
+    impl Script {
+        fn new() -> Self {
+            let seen = Situation {
+                now: at(0),
+                last_inline: None,
+                is_waited_on: false,
+                is_relied_on: false,
+                has_backlog: false,
+                next_timer: None,
+            };
+            Self { thread: DriverThread::default(), seen }
+        }
+
+        /// The decision at `now`, of an application whose last poll was at `polled`.
+        fn decide(&mut self, now: Instant, polled: Instant) -> Decision {
+            self.seen.now = now;
+            self.seen.last_inline = Some(polled);
+            self.thread.decide(&self.seen)
+        }
+
+        /// When the driver thread first drives, if the application polls from `at(1)` until
+        /// `last_poll` and calls nothing afterwards.
+        fn first_drive(&mut self, last_poll: Instant) -> Instant {
+            let mut now = at(1);
+            loop {
+                match self.decide(now, now.min(last_poll)) {
+                    Decision::Drive => return now,
+                    Decision::StayAway(limit) => now = now + limit,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_engine_is_driven_within_5_ms_of_the_last_poll_whenever_that_was() {
+        let bound = Duration::from_micros(4_400);
+        let mut worst = Duration::ZERO;
+        for last_poll in 1..30_000 {
+            let drive = Script::new().first_drive(at(last_poll));
+            assert!(drive >= at(last_poll), "it drives although the application polls");
+            worst = worst.max(drive.saturating_since(at(last_poll)));
+        }
+        assert!(worst <= bound, "{worst:?}");
+        assert!(worst > MAX_AWAY, "the script never reaches the longest sleep: {worst:?}");
+    }
+
+    #[test]
+    fn a_thread_on_which_a_caller_relies_drives_however_the_application_polls_or_waits() {
+        for is_waited_on in [false, true] {
+            let mut script = Script::new();
+            script.seen.is_waited_on = is_waited_on;
+            script.seen.is_relied_on = true;
+            assert_eq!(script.decide(at(100), at(99)), Decision::Drive);
+            script.seen.is_relied_on = false;
+            assert!(matches!(script.decide(at(101), at(99)), Decision::StayAway(_)));
+        }
+    }
+
+    #[test]
+    fn beside_a_caller_in_wait_the_thread_drives_what_that_one_may_not_know_of() {
+        let mut script = Script::new();
+        script.seen.is_waited_on = true;
+        assert_eq!(script.decide(at(0), at(0)), Decision::StayAway(MAX_AWAY_FROM_WAIT));
+        script.seen.next_timer = Some(at(10_000));
+        let until_late = Duration::from_millis(10) + AWAY;
+        assert_eq!(script.decide(at(0), at(0)), Decision::StayAway(until_late));
+        assert_eq!(script.decide(at(11_000), at(0)), Decision::Drive);
+        script.seen.next_timer = None;
+        script.seen.has_backlog = true;
+        assert_eq!(script.decide(at(0), at(0)), Decision::Drive);
+    }
+
+    #[test]
+    fn the_time_away_doubles_while_the_application_polls_and_begins_anew_afterwards() {
+        let mut script = Script::new();
+        let mut away = |now, polled| script.decide(at(now), at(polled));
+        for millis in [1, 2, 4, 4] {
+            assert_eq!(away(1000, 999), Decision::StayAway(Duration::from_millis(millis)));
+        }
+        assert_eq!(away(2000, 999), Decision::Drive);
+        assert_eq!(away(3000, 2999), Decision::StayAway(AWAY));
+    }
+}

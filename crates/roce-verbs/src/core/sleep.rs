@@ -1,0 +1,118 @@
+//! The driver thread's sleep, and sleeping on descriptors in general.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_transport::Instant;
+
+use crate::error::Error;
+
+/// The longest single sleep: `ppoll` refuses times that do not fit its type.
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
+
+/// How long the driver thread sleeps and whether frames wake it, for other threads to see.
+///
+/// A thread that changes what the driver thread sleeps for changes that first and looks at this
+/// afterwards; the driver thread stores this first and looks at the rest afterwards. With
+/// sequentially consistent accesses at least one of the two sees the other.
+#[derive(Debug)]
+pub(super) struct ThreadSleep {
+    /// 0 while it is awake; else the nanosecond in which the sleep ends, with [`WATCHES`] as the
+    /// lowest bit.
+    state: AtomicU64,
+    wake: EventFd,
+}
+
+const AWAKE: u64 = 0;
+/// The devices' descriptors end the sleep too.
+const WATCHES: u64 = 1;
+
+impl ThreadSleep {
+    pub(super) fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags)?;
+        Ok(Self { state: AtomicU64::new(AWAKE), wake })
+    }
+
+    /// The driver thread is about to sleep until `until`.
+    pub(super) fn begin(&self, until: Instant, watches_devices: bool) {
+        let nanos = until.as_nanos() & !WATCHES;
+        self.state.store(nanos | u64::from(watches_devices), Ordering::SeqCst);
+    }
+
+    /// The driver thread is awake.
+    pub(super) fn end(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+        let _read = self.wake.read();
+    }
+
+    /// Returns true if the driver thread sleeps beyond `at`.
+    pub(super) fn lasts_beyond(&self, at: Instant) -> bool {
+        self.state.load(Ordering::SeqCst) & !WATCHES > at.as_nanos()
+    }
+
+    /// Returns true if the driver thread sleeps and a frame would not wake it.
+    pub(super) fn ignores_devices(&self) -> bool {
+        let state = self.state.load(Ordering::SeqCst);
+        state != AWAKE && state & WATCHES == 0
+    }
+
+    /// Ends the sleep; once is enough until the thread has woken.
+    pub(super) fn wake(&self) {
+        self.state.store(AWAKE, Ordering::SeqCst);
+        let _written = self.wake.write(1);
+    }
+}
+
+impl AsFd for ThreadSleep {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+/// Sleeps until a descriptor is readable or the time is over, and returns which are readable.
+pub(super) fn sleep(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> Result<Vec<bool>, Error> {
+    let mut set: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    let timeout = limit.map(|it| nix::sys::time::TimeSpec::from_duration(it.min(MAX_SLEEP)));
+    match nix::poll::ppoll(&mut set, timeout, None) {
+        Ok(_) => Ok(set.iter().map(|fd| fd.any().unwrap_or(true)).collect()),
+        Err(nix::errno::Errno::EINTR) => Ok(vec![false; fds.len()]),
+        Err(errno) => Err(io::Error::from(errno).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_threads_see_how_long_the_sleep_lasts_and_what_ends_it() {
+        let sleep = ThreadSleep::new().unwrap();
+        let at = |nanos| Instant::from_nanos(nanos);
+        assert!(!sleep.lasts_beyond(at(0)) && !sleep.ignores_devices());
+        sleep.begin(at(1000), false);
+        assert!(sleep.lasts_beyond(at(999)) && !sleep.lasts_beyond(at(1000)));
+        assert!(sleep.ignores_devices());
+        sleep.begin(at(1000), true);
+        assert!(sleep.lasts_beyond(at(999)) && !sleep.lasts_beyond(at(1000)));
+        assert!(!sleep.ignores_devices());
+        sleep.end();
+        assert!(!sleep.lasts_beyond(at(0)) && !sleep.ignores_devices());
+    }
+
+    #[test]
+    fn a_wake_that_comes_before_the_sleep_ends_it_at_once() {
+        let thread = ThreadSleep::new().unwrap();
+        thread.begin(Instant::from_nanos(u64::MAX), false);
+        thread.wake();
+        // It would never end otherwise.
+        assert_eq!(sleep(&[thread.as_fd()], None).unwrap(), [true]);
+        thread.end();
+        let readable = sleep(&[thread.as_fd()], Some(Duration::ZERO)).unwrap();
+        assert_eq!(readable, [false], "the wake is used up");
+    }
+}
