@@ -70,6 +70,10 @@ impl QueuePair {
     /// What the peer has to know to connect to this queue pair from row `gid_index`
     /// (the default row when `None`).
     ///
+    /// Each connection starts at a PSN of its own: a queue pair that was reset, or that is in
+    /// state ERR, has another identity than before, which the peer has to be told. See
+    /// [`first_psn`](Self::first_psn).
+    ///
     /// # Errors
     /// [`Error::NoSuchGid`], [`Error::NoAddress`], [`Error::Forked`].
     pub fn identity(&self, gid_index: Option<u8>) -> Result<Identity, Error> {

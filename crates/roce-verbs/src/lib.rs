@@ -49,6 +49,7 @@ mod engine;
 mod error;
 mod events;
 pub mod exchange;
+mod first_psn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 // One call: to be told of forks.
@@ -93,7 +94,7 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 
-pub use roce_io::{Fault, FaultConfig, Odds, ReceiveMode, Trains};
+pub use roce_io::{Direction, Fault, FaultConfig, Odds, ReceiveMode, ScriptedFault, Trains};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Capacities, Completion, CompletionOperation,
     CompletionStatus, Data, GoBack, MemoryFault, ModifyError, PostError, QpAttributes, QpInfo,

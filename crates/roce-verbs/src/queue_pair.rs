@@ -1,15 +1,17 @@
 //! Queue pairs: where work is posted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    Capacities, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork, Service,
+    Capacities, ModifyError, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork,
+    Service,
 };
 use roce_wire::{Psn, Qpn};
 
 use crate::completion_queue::CompletionQueue;
 use crate::core::Core;
 use crate::error::{BadWork, Error, WorkError};
+use crate::first_psn::FirstPsn;
 use crate::path::Path;
 
 /// One end of a reliable connection; as `ibv_qp`.
@@ -22,7 +24,7 @@ use crate::path::Path;
 pub struct QueuePair {
     pub(crate) core: Arc<Core>,
     number: Qpn,
-    first_psn: Psn,
+    first_psn: Mutex<FirstPsn>,
     queues: [CompletionQueue; 2],
     /// The path in use, kept alive.
     path: Mutex<Option<Path>>,
@@ -105,8 +107,12 @@ impl QueuePairBuilder {
         self
     }
 
-    /// The PSN of the first request sent. Default: random, so that packets in flight
-    /// for some earlier queue pair of this number fit nowhere.
+    /// The PSN of the first request that the first connection sends. Default: random, so that
+    /// packets in flight for some earlier queue pair of this number fit nowhere.
+    ///
+    /// When the queue pair connects again after that, it starts at a random PSN in any case: at
+    /// the same one, packets of the connection before would be taken for new. To choose it
+    /// nevertheless, pass `sq_psn` to [`modify`](QueuePair::modify).
     pub fn first_psn(mut self, psn: Psn) -> Self {
         self.first_psn = Some(psn);
         self
@@ -146,9 +152,7 @@ impl QueuePairBuilder {
             }
             leased.qpn
         };
-        let first_psn = self.first_psn.unwrap_or_else(|| {
-            Psn::new(rand::random::<u32>() & 0x00ff_ffff).expect("24 bits make a PSN")
-        });
+        let first_psn = Mutex::new(FirstPsn::new(self.first_psn));
         let path = Mutex::new(None);
         Ok(QueuePair { core: self.core, number, first_psn, queues: self.queues, path })
     }
@@ -160,9 +164,20 @@ impl QueuePair {
         self.number
     }
 
-    /// The PSN at which [`connect`](Self::connect) starts, to be told to the peer.
+    /// Returns the PSN at which [`connect`](Self::connect) starts, to be told to the peer.
+    ///
+    /// Every connection has its own. From RTS on it is the PSN at which this connection has
+    /// started, so that a program may tell it before or after it connects. In state ERR, and after
+    /// RESET, it is that of the next connection: a program that connects again tells its peer
+    /// again.
     pub fn first_psn(&self) -> Psn {
-        self.first_psn
+        // In a forked child nothing can be asked, and nothing will connect it again.
+        let state = self.query().map_or(QpState::ReadyToSend, |info| info.state);
+        self.lock_first_psn().in_state(state)
+    }
+
+    fn lock_first_psn(&self) -> MutexGuard<'_, FirstPsn> {
+        self.first_psn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The queues for sends and for receives.
@@ -184,8 +199,13 @@ impl QueuePair {
         {
             return Err(Error::path_mtu_too_large(asked, self.core.port()));
         }
-        self.core
-            .with_engine(|engine, now| engine.endpoint.modify_qp(now, self.number, attributes))??;
+        self.core.with_engine(|engine, now| {
+            engine.endpoint.modify_qp(now, self.number, attributes)?;
+            if let Some(psn) = attributes.sq_psn {
+                self.lock_first_psn().set_used(psn);
+            }
+            Ok::<_, ModifyError>(())
+        })??;
         if attributes.state == Some(QpState::Reset) {
             self.queues.iter().for_each(|queue| queue.inner().forget(self.number));
         }

@@ -1,0 +1,127 @@
+//! Queue pairs that connect again while packets of the connection before are on their way.
+
+use std::time::Duration;
+
+use roce_tests::ends::{Cable, End, connect, contents};
+use roce_verbs::exchange::Identity;
+use roce_verbs::{
+    AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, Direction, Fault,
+    FaultConfig, PathMtu, QpAttributes, QpState, QueuePair, RecvWork, RnrTimer, ScriptedFault,
+    SendOperation, SendWork,
+};
+
+/// How late the message of the old connection comes: both ends have connected again by then.
+const OLD_DELAY: Duration = Duration::from_millis(100);
+/// How late packets come that are sent behind it: the old message is the first to arrive.
+const NEW_DELAY: Duration = Duration::from_millis(250);
+/// Packets that are late by script, repetitions included.
+const LATE_PACKETS: u64 = 16;
+
+fn faults() -> FaultConfig {
+    let late = |packet| {
+        let delay = if packet == 0 { OLD_DELAY } else { NEW_DELAY };
+        ScriptedFault { direction: Direction::Out, packet, fault: Fault::Delay(delay) }
+    };
+    FaultConfig { script: (0..LATE_PACKETS).map(late).collect(), ..FaultConfig::default() }
+}
+
+fn options() -> ConnectOptions {
+    // The ACK timeout of 4 s is longer than any delay here.
+    ConnectOptions { timeout: 20, path_mtu: Some(PathMtu::B1024), ..ConnectOptions::default() }
+}
+
+fn identity(qp: &QueuePair) -> Identity {
+    qp.identity(None).unwrap()
+}
+
+fn modify(qp: &QueuePair, state: QpState) {
+    qp.modify(&QpAttributes { state: Some(state), ..QpAttributes::default() }).unwrap();
+}
+
+/// Connects with `modify` alone, as a port of a program for libibverbs does.
+fn connect_by_hand(end: &End, qp: &QueuePair, peer: &Identity) {
+    let index = end.device.default_gid_index().unwrap().unwrap();
+    let path = end.device.resolve(&AddressVector::new(index, peer.gid)).unwrap();
+    qp.init(&options()).unwrap();
+    let ready_to_receive = QpAttributes {
+        state: Some(QpState::ReadyToReceive),
+        path_mtu: Some(PathMtu::B1024),
+        dest_qpn: Some(peer.qpn),
+        rq_psn: Some(peer.psn),
+        max_dest_rd_atomic: Some(1),
+        min_rnr_timer: Some(RnrTimer::DEFAULT),
+        ..QpAttributes::default()
+    };
+    qp.modify_with_path(&ready_to_receive, &path).unwrap();
+    let ready_to_send = QpAttributes {
+        state: Some(QpState::ReadyToSend),
+        sq_psn: Some(qp.first_psn()),
+        ack_timeout: AckTimeout::new(20),
+        retry_count: Some(7),
+        rnr_retry: Some(7),
+        max_rd_atomic: Some(1),
+        ..QpAttributes::default()
+    };
+    qp.modify(&ready_to_send).unwrap();
+}
+
+/// Leaves a message of the old connection on its way, connects the pair again by `reconnect`, and
+/// sends another message.
+fn reconnect_with_a_message_in_flight(
+    reconnect: impl Fn([&End; 2], [&QueuePair; 2]),
+    name: &'static str,
+) {
+    let cable = Cable::with_mtu(1500);
+    let config = DeviceConfig { faults: Some(faults()), ..DeviceConfig::default() };
+    let left = End::on(&cable.left, config);
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let (here, there) = connect(&left, &right, &options());
+    let (old, new, theirs) = (left.region(64, 1), left.region(64, 2), right.region(64, 9));
+    let message = |region: &roce_verbs::MemoryRegion, id| {
+        SendWork::new(id, SendOperation::send(), [region.sge(..).unwrap()]).signaled()
+    };
+    here.post_send([message(&old, 1)]).unwrap();
+    reconnect([&left, &right], [&here, &there]);
+    // What was flushed is of no interest.
+    let _flushed = left.cq.poll_all();
+    there.post_recv([RecvWork::new(2, [theirs.sge(..).unwrap()])]).unwrap();
+    here.post_send([message(&new, 3)]).unwrap();
+    let (received, sent) = (right.completion(), left.completion());
+    assert_eq!((received.status, received.work_id), (CompletionStatus::Success, 2), "{name}");
+    assert_eq!((sent.status, sent.work_id), (CompletionStatus::Success, 3), "{name}");
+    assert_eq!(contents(&theirs), contents(&new), "{name}: the first message");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_message_of_the_connection_before_is_never_received_by_the_next() {
+    reconnect_with_a_message_in_flight(
+        |_, [here, there]| {
+            [here, there].into_iter().for_each(|qp| modify(qp, QpState::Reset));
+            let (mine, its) = (identity(here), identity(there));
+            here.connect(&its, &options()).unwrap();
+            there.connect(&mine, &options()).unwrap();
+        },
+        "identities are told after RESET",
+    );
+    reconnect_with_a_message_in_flight(
+        |_, [here, there]| {
+            modify(here, QpState::Reset);
+            modify(there, QpState::Error);
+            let its = identity(there);
+            here.connect(&its, &options()).unwrap();
+            modify(there, QpState::Reset);
+            there.connect(&identity(here), &options()).unwrap();
+        },
+        "one end tells its identity in ERR, the other once it has connected",
+    );
+    reconnect_with_a_message_in_flight(
+        |[left, right], [here, there]| {
+            [here, there].into_iter().for_each(|qp| modify(qp, QpState::Reset));
+            let (mine, its) = (identity(here), identity(there));
+            connect_by_hand(left, here, &its);
+            connect_by_hand(right, there, &mine);
+        },
+        "both ends are modified by hand",
+    );
+}
