@@ -1,18 +1,35 @@
 //! What this machine offers, and getting what it lacks.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use roce_guest::Tool;
 
 use crate::Result;
 
-/// Debian packages of the programs that count instructions.
-const PROFILING_TOOLS: &[(&str, &str)] = &[("valgrind", "valgrind")];
+/// What a chore needs from the machine.
+#[derive(Clone, Copy, Debug)]
+enum Need {
+    /// A program in `PATH`.
+    Program(&'static str),
+    /// A compiler for MPI that finds `mpi.h`. The program `mpicc` alone shows nothing: Debian has
+    /// it in another package than the header.
+    MpiCompiler,
+}
 
-/// Debian packages of programs, by the program to look for.
-const FUZZING_TOOLS: &[(&str, &str)] = &[("c++", "g++")];
+use Need::{MpiCompiler, Program};
+
+/// A need, and the Debian package that meets it.
+type Requirement = (Need, &'static str);
+
+/// For counting instructions.
+const PROFILING_TOOLS: &[Requirement] = &[(Program("valgrind"), "valgrind")];
+
+/// For fuzzing, besides cargo-fuzz.
+const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
 
 /// Makes sure that what building and booting a guest needs is installed.
 ///
@@ -48,12 +65,12 @@ pub(crate) fn may_make_taps() -> Result<()> {
 }
 
 /// Debian packages of the programs that start, or look at, what the tests of tier 1 make.
-const NETWORK_TOOLS: &[(&str, &str)] = &[
-    ("mpirun", "openmpi-bin"),
-    ("tshark", "tshark"),
-    ("chromium", "chromium"),
-    ("nft", "nftables"),
-    ("ethtool", "ethtool"),
+const NETWORK_TOOLS: &[Requirement] = &[
+    (Program("mpirun"), "openmpi-bin"),
+    (Program("tshark"), "tshark"),
+    (Program("chromium"), "chromium"),
+    (Program("nft"), "nftables"),
+    (Program("ethtool"), "ethtool"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
@@ -65,14 +82,14 @@ pub(crate) fn get_network_tools() -> Result<()> {
 }
 
 /// Debian packages of what the bench measures beside ours, and of what it makes networks with.
-const BENCH_PEERS: &[(&str, &str)] = &[
-    ("iperf3", "iperf3"),
-    ("sockperf", "sockperf"),
-    ("ucx_perftest", "ucx-utils"),
-    ("mpirun", "openmpi-bin"),
-    ("mpicc", "libopenmpi-dev"),
-    ("nft", "nftables"),
-    ("ethtool", "ethtool"),
+const BENCH_PEERS: &[Requirement] = &[
+    (Program("iperf3"), "iperf3"),
+    (Program("sockperf"), "sockperf"),
+    (Program("ucx_perftest"), "ucx-utils"),
+    (Program("mpirun"), "openmpi-bin"),
+    (MpiCompiler, "libopenmpi-dev"),
+    (Program("nft"), "nftables"),
+    (Program("ethtool"), "ethtool"),
 ];
 
 /// Makes sure that the bench's peers are installed.
@@ -84,8 +101,11 @@ pub(crate) fn get_bench_peers() -> Result<()> {
 }
 
 /// Debian packages of what records stacks and finds their functions.
-const PROFILER: &[(&str, &str)] =
-    &[("perf", "linux-perf"), ("addr2line", "binutils"), ("iperf3", "iperf3")];
+const PROFILER: &[Requirement] = &[
+    (Program("perf"), "linux-perf"),
+    (Program("addr2line"), "binutils"),
+    (Program("iperf3"), "iperf3"),
+];
 
 /// Makes sure that what profiling needs is installed.
 ///
@@ -111,9 +131,28 @@ pub(crate) fn get_profiling_tools() -> Result<()> {
     install_missing(PROFILING_TOOLS)
 }
 
-fn install_missing(tools: &[(&'static str, &'static str)]) -> Result<()> {
-    let missing = tools.iter().filter(|(program, _)| !is_installed(program));
-    install(missing.map(|(_, package)| *package).collect())
+fn install_missing(requirements: &[Requirement]) -> Result<()> {
+    install(missing_packages(requirements, &env::var_os("PATH").unwrap_or_default()))
+}
+
+/// Returns the packages of what is not met with the programs of `path`, a value of `PATH`.
+fn missing_packages(requirements: &[Requirement], path: &OsStr) -> Vec<&'static str> {
+    let missing = requirements.iter().filter(|(need, _)| !need.is_met(path));
+    missing.map(|(_, package)| *package).collect()
+}
+
+impl Need {
+    fn is_met(self, path: &OsStr) -> bool {
+        match self {
+            Program(name) => find(name, path).is_some(),
+            MpiCompiler => find("mpicc", path).is_some_and(|mpicc| {
+                let mut compiler = Command::new(mpicc);
+                compiler.args(["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"]);
+                compiler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                compiler.status().is_ok_and(|status| status.success())
+            }),
+        }
+    }
 }
 
 fn install(mut packages: Vec<&str>) -> Result<()> {
@@ -135,7 +174,7 @@ fn install(mut packages: Vec<&str>) -> Result<()> {
     let output = Command::new("sh")
         .args(["-c", &line])
         .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(std::process::Stdio::null())
+        .stdin(Stdio::null())
         .output()?;
     if output.status.success() {
         return Ok(());
@@ -145,8 +184,11 @@ fn install(mut packages: Vec<&str>) -> Result<()> {
 
 /// Whether a program is found in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    find(program, &env::var_os("PATH").unwrap_or_default()).is_some()
+}
+
+fn find(program: &str, path: &OsStr) -> Option<PathBuf> {
+    env::split_paths(path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Whether this process may install packages.
@@ -156,4 +198,37 @@ pub(crate) fn is_root() -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         line.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write_script(folder: &Path, name: &str, body: &str) {
+        let file = folder.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn the_bench_gets_the_mpi_headers_where_mpicc_is_there_and_does_not_find_them() {
+        let folder = env::temp_dir().join(format!("roce-xtask-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for (need, _) in BENCH_PEERS {
+            if let Program(name) = need {
+                write_script(&folder, name, "exit 0");
+            }
+        }
+        let missing = || missing_packages(BENCH_PEERS, folder.as_os_str());
+        assert_eq!(missing(), ["libopenmpi-dev"], "no mpicc");
+        // As of `openmpi-bin`: fatal error: mpi.h: No such file or directory.
+        write_script(&folder, "mpicc", r#"case "$*" in *mpi.h*) exit 1; esac"#);
+        assert_eq!(missing(), ["libopenmpi-dev"], "mpicc without headers");
+        write_script(&folder, "mpicc", "exit 0");
+        assert_eq!(missing(), [""; 0], "mpicc with headers");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
