@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use roce_transport::{
     AsyncEvent, Completion, CompletionOperation, GoBack, Instant, QpState, RequestFault,
 };
@@ -38,7 +39,7 @@ pub struct PacketRecord {
     /// How many events of the timeline had happened when it was handed to the link.
     pub events_before: usize,
     /// The frame as it was sent, from the Ethernet header to the ICRC.
-    pub frame: Vec<u8>,
+    pub frame: Bytes,
 }
 
 /// Something that a host did or noticed.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use roce_sim::{Fate, LinkConfig, LinkId, Misfortune, Network, Time};
 use roce_transport::{
     Data, Endpoint, EndpointConfig, Instant, PostError, RecvWork, SendOperation, SendWork,
@@ -399,8 +400,14 @@ impl World {
             let leaves = host.busy_until.max(self.network.now());
             host.busy_until = leaves + link.time_on_wire(frame_len + WIRE_OVERHEAD);
             let fate = host.fates.next_fate(frame_len + WIRE_OVERHEAD);
+            let sealed_len = bytes.len();
+            bytes.extend_from_slice(&number.to_be_bytes());
+            bytes.resize(frame_len + WIRE_OVERHEAD, 0);
+            // The network and the timeline share it.
+            let bytes = Bytes::from(bytes);
             if self.config.keep_timeline {
-                let again = self.is_again(from, &bytes[outer.len()..]);
+                let frame = bytes.slice(..sealed_len);
+                let again = self.is_again(from, &frame[outer.len()..]);
                 self.timeline.packets.push(PacketRecord {
                     from,
                     to,
@@ -410,11 +417,9 @@ impl World {
                     damaged: matches!(fate, Fate::Corrupt { .. }),
                     again,
                     events_before: self.timeline.events.len(),
-                    frame: bytes.clone(),
+                    frame,
                 });
             }
-            bytes.extend_from_slice(&number.to_be_bytes());
-            bytes.resize(frame_len + WIRE_OVERHEAD, 0);
             self.network.send(self.hosts[from].node, bytes);
         }
     }

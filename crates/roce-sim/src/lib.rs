@@ -26,7 +26,7 @@
 //! network.send(a, b"kept".to_vec());
 //! assert_eq!(network.next_event(), Some(Time::from_nanos(5_000)));
 //! network.advance_to(Time::from_nanos(5_000));
-//! assert_eq!(network.receive(b).unwrap().bytes, b"kept");
+//! assert_eq!(network.receive(b).unwrap().bytes[..], *b"kept");
 //! assert_eq!(network.tally().dropped, 1);
 //! ```
 #![forbid(unsafe_code)]

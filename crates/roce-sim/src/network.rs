@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::{Bytes, BytesMut};
+
 use crate::link::Direction;
 use crate::{Fate, LinkConfig, Misfortune, Time};
 
@@ -19,7 +21,7 @@ pub struct Arrival {
     /// When its last bit came in.
     pub at: Time,
     /// The frame, as misfortune left it.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// What became of the frames, over all links.
@@ -102,7 +104,7 @@ struct Link {
 struct Flight {
     link: LinkId,
     to: NodeId,
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 impl Network {
@@ -157,15 +159,16 @@ impl Network {
         self.direction(link, from).misfortune = misfortune;
     }
 
-    /// Hands a frame to a host's link, now.
+    /// Hands a frame to a host's link, now. The network shares the bytes with the caller and
+    /// copies them only to corrupt them.
     ///
     /// # Panics
     /// When `host` is no host of this network.
-    pub fn send(&mut self, host: NodeId, bytes: Vec<u8>) {
+    pub fn send(&mut self, host: NodeId, bytes: impl Into<Bytes>) {
         assert!(matches!(self.nodes[host.0].role, Role::Host { .. }), "only hosts send");
         self.tally.sent += 1;
         match self.nodes[host.0].links.first() {
-            Some(&link) => self.launch(link, host, bytes),
+            Some(&link) => self.launch(link, host, bytes.into()),
             None => self.tally.unlinked += 1,
         }
     }
@@ -228,7 +231,7 @@ impl Network {
     }
 
     /// One frame enters one direction of one link: misfortune, queue, rate, latency.
-    fn launch(&mut self, link: LinkId, from: NodeId, mut bytes: Vec<u8>) {
+    fn launch(&mut self, link: LinkId, from: NodeId, mut bytes: Bytes) {
         let now = self.now();
         let to = {
             let [a, b] = self.links[link.0].ends;
@@ -254,7 +257,9 @@ impl Network {
                 if !bytes.is_empty() {
                     self.tally.corrupted += 1;
                     let bit = bit % (bytes.len() * 8);
-                    bytes[bit / 8] ^= 0x80 >> (bit % 8);
+                    let mut corrupted = BytesMut::from(bytes);
+                    corrupted[bit / 8] ^= 0x80 >> (bit % 8);
+                    bytes = corrupted.freeze();
                 }
             }
             Fate::Duplicate(lag) => {
@@ -353,7 +358,7 @@ mod tests {
         }
         let arrivals = run(&mut network, b);
         assert_eq!(first_bytes(&arrivals), [1, 3, 4, 1, 2]);
-        assert_eq!(arrivals[1].bytes, [3, 0b0100_0000]);
+        assert_eq!(arrivals[1].bytes[..], [3, 0b0100_0000]);
         assert_eq!(arrivals[4].at, Time::from_nanos(11_000));
         let expected = Tally {
             sent: 5,
