@@ -3,3 +3,4 @@
 pub mod ends;
 pub mod interop;
 pub mod ranks;
+pub mod soak;

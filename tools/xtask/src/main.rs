@@ -14,6 +14,7 @@ mod layers;
 mod machine;
 mod namespace;
 mod rxe;
+mod soak;
 mod stages;
 mod suite;
 mod workspace;
@@ -64,6 +65,13 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Kill and restart processes of connected pairs on a lossy network; judge the others.
+    #[command(disable_help_flag = true)]
+    Soak {
+        /// Passed on: `--minutes M`, `--seed N`, ... (`--help` lists them).
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
     Cost,
     /// Run each fuzz target for a while.
@@ -85,6 +93,7 @@ fn main() -> ExitCode {
         Chore::Rxe(options) => rxe::run(&options),
         Chore::Bench { arguments } => bench::run(&arguments),
         Chore::Profile { arguments } => bench::profile(&arguments),
+        Chore::Soak { arguments } => soak::run(&arguments),
         Chore::Cost => cost::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::InNamespace { command } => namespace::exec(&command),

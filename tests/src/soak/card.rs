@@ -1,0 +1,81 @@
+//! What the two ends of a pair tell each other before they connect.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use roce_verbs::exchange::Identity;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::Result;
+
+/// One end: its queue pair and the memory that the other end may use.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Card {
+    pub(super) pair: u32,
+    identity: String,
+    /// The region that the other end writes and reads.
+    pub(super) address: u64,
+    pub(super) key: u32,
+    /// Keys that the other end may invalidate, in this order.
+    pub(super) disposable: Vec<u32>,
+}
+
+impl Card {
+    pub(super) fn new(pair: u32, identity: &Identity, address: u64, key: u32) -> Self {
+        Self { pair, identity: identity.to_string(), address, key, disposable: Vec::new() }
+    }
+
+    pub(super) fn identity(&self) -> Result<Identity> {
+        Ok(self.identity.parse()?)
+    }
+}
+
+/// A TCP connection that lasts as long as both processes do.
+#[derive(Debug)]
+pub(super) struct Line {
+    stream: BufReader<TcpStream>,
+}
+
+impl Line {
+    pub(super) fn connect(address: SocketAddr) -> Result<Self> {
+        Self::new(TcpStream::connect_timeout(&address, PATIENCE)?)
+    }
+
+    pub(super) fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_vec(message)?;
+        text.push(b'\n');
+        Ok(self.stream.get_mut().write_all(&text)?)
+    }
+
+    pub(super) fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut text = String::new();
+        if self.stream.read_line(&mut text)? == 0 {
+            return Err("the other process has ended".into());
+        }
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Returns true once the other process has ended, after at most `patience`.
+    pub(super) fn is_closed_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let stream = self.stream.get_ref();
+        let left = patience.max(Duration::from_micros(1));
+        // Nothing is said on this connection any more: what can be read is its end.
+        let closed = stream.set_read_timeout(Some(left)).is_err()
+            || match stream.peek(&mut [0]) {
+                Ok(count) => count == 0,
+                Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            };
+        closed || Instant::now() < deadline && self.is_closed_within(deadline - Instant::now())
+    }
+}
+
+/// How long the other process may take to answer: it may have to wait for a failure first.
+const PATIENCE: Duration = Duration::from_secs(30);
