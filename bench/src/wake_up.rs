@@ -1,7 +1,8 @@
 //! A message to a peer that sleeps: how long until its answer is back.
 //!
-//! The server sleeps in its completion channel; the client pauses long enough for everything at
-//! the server to have gone to sleep, sends eight bytes, and spins until eight come back.
+//! The server waits in one of several [`Way`]s; the client pauses, with 2 ms long enough for
+//! everything at the server to have gone to sleep, sends eight bytes, and spins until eight come
+//! back.
 //!
 //! ```text
 //! server# wake_up --listen --interface eth0
@@ -9,13 +10,15 @@
 //! {"count":430,"max":91.0,"min":18.2,"p50":24.0,"p99":48.1,"p999":90.2}
 //! ```
 
+mod wait;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use roce_verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, CompletionStatus, Device, DeviceConfig,
-    MemoryRegion, QueuePair, RecvWork, SendOperation, SendWork,
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, CompletionStatus, Device,
+    DeviceConfig, MemoryRegion, QueuePair, RecvWork, SendOperation, SendWork,
 };
 use serde_json::{Value, json};
 
@@ -23,6 +26,9 @@ use crate::histogram::Histogram;
 use crate::meeting::Meeting;
 use crate::program::{End, Failure, WARM_UP};
 use crate::twins::{self, refused};
+
+use self::wait::Waiter;
+pub use self::wait::Way;
 
 /// Whole round trips of 8 bytes to a peer that sleeps in between.
 #[derive(Clone, Debug, Parser)]
@@ -37,6 +43,9 @@ pub struct Options {
     /// Microseconds of silence before each message.
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub pause: u64,
+    /// How this end waits for messages, if it is the one that listens.
+    #[arg(long, value_enum, default_value_t = Way::Channel)]
+    pub wait: Way,
 }
 
 /// Runs one end and returns what there is to report: the client's times, in µs.
@@ -46,7 +55,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let device = Device::open(&options.interface, DeviceConfig::default()).map_err(refused)?;
     match options.end.server() {
-        None => serve(&device, &mut Meeting::listen(options.end.port)?),
+        None => serve(&device, &mut Meeting::listen(options.end.port)?, options.wait),
         Some(server) => ask(&device, &mut Meeting::with(server, options.end.port)?, options),
     }
 }
@@ -87,40 +96,38 @@ impl Parts {
         self.qps[0].post_send([work]).map_err(refused)
     }
 
-    /// Takes what is complete; returns how many messages have come.
-    fn take(&self) -> Result<u32, Failure> {
-        let (mut completions, mut messages) = (Vec::with_capacity(2 * DEPTH as usize), 0);
-        while self.queue.poll(&mut completions, 2 * DEPTH as usize) > 0 {
-            for completion in completions.drain(..) {
-                if completion.status != CompletionStatus::Success {
-                    return Err(Failure::told(format!("a message failed: {completion:?}")));
-                }
-                if completion.work_id == RECEIVED {
-                    messages += 1;
-                    self.post_receive()?;
-                }
-            }
+    /// Notes a completion; returns whether it is a message that has come.
+    fn handle(&self, completion: Completion) -> Result<bool, Failure> {
+        if completion.status != CompletionStatus::Success {
+            return Err(Failure::told(format!("a message failed: {completion:?}")));
         }
-        Ok(messages)
+        let is_message = completion.work_id == RECEIVED;
+        if is_message {
+            self.post_receive()?;
+        }
+        Ok(is_message)
     }
 }
 
-fn serve(device: &Device, meeting: &mut Meeting) -> Result<Value, Failure> {
+fn serve(device: &Device, meeting: &mut Meeting, way: Way) -> Result<Value, Failure> {
     let channel = device.create_completion_channel().map_err(refused)?;
     let parts = Parts::new(device, Some(&channel), meeting)?;
-    parts.queue.arm(false);
+    let waiter = Waiter::new(way, &channel)?;
     meeting.send(&0_u32)?;
     let mut answered = 0_u64;
-    while !meeting.has_news() {
+    loop {
         // Long beside a pause, so that this does not keep the device awake.
-        channel.wait(Some(LOOK)).map_err(refused)?;
-        parts.queue.arm(false);
-        for _ in 0..parts.take()? {
-            parts.send()?;
-            answered += 1;
+        let found = waiter.wait(&parts.queue, &channel, LOOK, |completion| {
+            if parts.handle(completion)? {
+                parts.send()?;
+                answered += 1;
+            }
+            Ok(())
+        })?;
+        if found == 0 && meeting.has_news() {
+            return Ok(json!({ "answered": answered }));
         }
     }
-    Ok(json!({ "answered": answered }))
 }
 
 fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Value, Failure> {
@@ -131,12 +138,19 @@ fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Valu
     let measuring = started + Duration::from_secs_f64(WARM_UP);
     let end = measuring + Duration::from_secs_f64(options.end.seconds);
     while Instant::now() < end {
-        thread::sleep(Duration::from_micros(options.pause));
+        if options.pause > 0 {
+            thread::sleep(Duration::from_micros(options.pause));
+        }
         let sent = Instant::now();
         parts.send()?;
-        while parts.take()? == 0 {
-            if sent.elapsed() > PATIENCE {
-                return Err(Failure::told("no answer came within a second"));
+        let mut is_answered = false;
+        while !is_answered {
+            match parts.queue.poll_one() {
+                Some(completion) => is_answered = parts.handle(completion)?,
+                None if sent.elapsed() > PATIENCE => {
+                    return Err(Failure::told("no answer came within a second"));
+                }
+                None => {}
             }
         }
         if sent >= measuring {

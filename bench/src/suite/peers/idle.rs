@@ -26,10 +26,18 @@ pub(crate) fn processor(name: &'static str) -> Contestant {
     })
 }
 
-/// Whole round trips to a peer that sleeps before each message.
-pub(crate) fn wake_up(name: &'static str) -> Contestant {
-    Contestant::new(name, "roce send", &["wake_up"], |stage| {
-        parse_times(&ends(stage, "wake_up", &["--interface", IFNAME], |end| end)?)
+/// Whole round trips to a peer that waits in this `way`, each message `pause` µs behind the answer
+/// to the one before.
+pub(crate) fn wake_up(
+    name: &'static str,
+    title: &'static str,
+    way: &'static str,
+    pause: u32,
+) -> Contestant {
+    Contestant::new(name, title, &["wake_up"], move |stage| {
+        let pause = pause.to_string();
+        let both = ["--interface", IFNAME, "--wait", way, "--pause", &pause];
+        parse_times(&ends(stage, "wake_up", &both, |end| end)?)
     })
 }
 

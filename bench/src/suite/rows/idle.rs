@@ -5,7 +5,7 @@ use crate::suite::peers::idle;
 use crate::suite::{Pace, Row, Wire};
 
 pub(super) fn rows(_pace: &Pace) -> Vec<Row> {
-    vec![memory(), processor(), wake_up()]
+    vec![memory(), processor(), wake_up(), descriptors(0), descriptors(ASLEEP)]
 }
 
 fn memory() -> Row {
@@ -45,7 +45,7 @@ fn wake_up() -> Row {
         title: "whole round trip, 8 bytes, to a peer asleep since 2 ms, MTU 1500".to_owned(),
         wire: Wire::Cable { mtu: 1500 },
         axis: None,
-        contestants: vec![idle::wake_up("roce")],
+        contestants: vec![idle::wake_up("roce", "roce send", "channel", ASLEEP)],
         targets: vec![
             Target::alone("roce", Figure::MicrosMedian),
             Target::alone("roce", Figure::Micros99),
@@ -57,3 +57,39 @@ fn wake_up() -> Row {
         ],
     }
 }
+
+/// Ways of waiting beside each other, each message so many microseconds behind the last answer.
+fn descriptors(pause: u32) -> Row {
+    let (name, when) = match pause {
+        0 => ("descriptors", "each right behind the last answer"),
+        _ => ("descriptors-asleep", "after 2 ms of silence"),
+    };
+    let beside_channel = |way: &str| {
+        [Figure::MicrosMedian, Figure::Micros99]
+            .map(|figure| Target::beside(way, figure, "channel").at_most(2.0))
+    };
+    Row {
+        name,
+        title: format!("whole round trip, 8 bytes, by how the peer waits, {when}, MTU 1500"),
+        wire: Wire::Cable { mtu: 1500 },
+        axis: None,
+        contestants: vec![
+            idle::wake_up("channel", "CompletionChannel::wait", "channel", pause),
+            idle::wake_up("poll", "poll(2)", "poll", pause),
+            idle::wake_up("poll-then-arm", "poll(2), queue polled before", "poll-then-arm", pause),
+            idle::wake_up("epoll", "epoll", "epoll", pause),
+            idle::wake_up("tokio", "tokio, next_async", "tokio", pause),
+        ],
+        targets: DESCRIPTORS.into_iter().flat_map(beside_channel).collect(),
+        notes: vec![
+            "poll(2) and epoll on the completion channel's descriptor, armed before the last look \
+             at the queue; \"queue polled before\": armed behind it. Who asks spins for the answer"
+                .to_owned(),
+        ],
+    }
+}
+
+/// What is compared with `CompletionChannel::wait`.
+const DESCRIPTORS: [&str; 4] = ["poll", "poll-then-arm", "epoll", "tokio"];
+/// Microseconds after which everything at the peer sleeps.
+const ASLEEP: u32 = 2000;
