@@ -63,6 +63,9 @@ pub struct GroupConfig {
     pub steps: usize,
 }
 
+/// The longest timeout: clocks count further than now plus this.
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
 impl GroupConfig {
     /// The defaults for `rank` of `size` that meet at `root`.
     pub fn new(rank: u32, size: u32, root: impl Into<String>) -> Self {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_ring::Line;
 
+use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
 use crate::lines::Lines;
 
@@ -28,7 +29,7 @@ impl Control {
     /// # Errors
     /// [`Error::NoRoot`].
     pub(crate) fn connect(root: &str, timeout: Duration) -> Result<Self, Error> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
         loop {
             match Self::attempt(root, deadline) {
                 Ok(lines) => return Ok(Self { lines }),
@@ -71,7 +72,7 @@ impl Control {
     /// # Errors
     /// What the hub said instead.
     pub(crate) fn expect(&mut self, word: &[&str], timeout: Duration) -> Result<Line, Error> {
-        let deadline = Instant::now() + timeout + GRACE;
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT) + GRACE;
         loop {
             match self.next()? {
                 Some(line) if word.contains(&line.word()) => return Ok(line),

@@ -10,7 +10,7 @@ use roce_ring::{Geometry, Line, Side};
 use roce_verbs::ProtectionDomain;
 
 use crate::buffer::{Buffer, Ledger};
-use crate::config::GroupConfig;
+use crate::config::{GroupConfig, MAX_TIMEOUT};
 use crate::control::Control;
 use crate::driver::Driver;
 use crate::error::Error;
@@ -193,7 +193,7 @@ impl Group {
     /// [`Error::RankFailed`] when a rank fails meanwhile.
     pub fn next_report(&mut self, timeout: Duration) -> Result<Option<Report>, Error> {
         let Some(hub) = &self.hub else { return Ok(None) };
-        let deadline = std::time::Instant::now() + timeout;
+        let deadline = std::time::Instant::now() + timeout.min(MAX_TIMEOUT);
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
             if let Some(report) = hub.next_report(left.min(Duration::from_millis(50))) {

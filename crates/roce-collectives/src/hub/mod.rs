@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use self::roll::{Out, Phase, Roll, Seat};
+use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::report::Report;
@@ -66,7 +67,7 @@ impl Hub {
             next_seat: 0,
             most_guests: size as usize + STRANGERS,
             reports: sender,
-            timeout,
+            timeout: timeout.min(MAX_TIMEOUT),
         };
         let thread = std::thread::Builder::new().name("ring hub".into());
         let thread = Some(thread.spawn(move || desk.run())?);

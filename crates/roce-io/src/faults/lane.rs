@@ -10,6 +10,9 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::{Fault, FaultConfig, Odds};
 use crate::device::Direction;
 
+/// The longest time for which a packet is held: clocks count further than now plus this.
+const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
+
 /// Packets come in by [`admit`](Self::admit) and leave through the ready queue, in order but for
 /// the faults.
 pub(super) struct Lane {
@@ -150,10 +153,10 @@ impl Lane {
                 }
                 Fault::Corrupt => self.turn_a_bit(&mut packet),
                 Fault::Duplicate => twin = Some(self.copy(&packet)),
-                Fault::Delay(by) => hold = Some((now + by, None)),
+                Fault::Delay(by) => hold = Some((now + by.min(MAX_HOLD), None)),
                 Fault::Reorder(behind) => {
                     let behind = self.admitted.saturating_add(behind.into());
-                    hold = Some((now + self.reorder_hold, Some(behind)));
+                    hold = Some((now + self.reorder_hold.min(MAX_HOLD), Some(behind)));
                 }
             }
         }
