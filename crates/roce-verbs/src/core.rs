@@ -57,6 +57,8 @@ use crate::port::Port;
 /// How long to sleep while frames wait for room in the kernel's queue, of which no
 /// descriptor tells.
 const BACKLOG_NAP: Duration = Duration::from_micros(50);
+/// How long a device that closes, or a process that exits, tries to send what is left.
+const MAX_FLUSH: Duration = Duration::from_millis(5);
 
 /// A device's engine and all that is needed to drive it; what every object holds on to.
 #[derive(Debug)]
@@ -166,13 +168,14 @@ impl Core {
     }
 
     /// Does `work` on the engine and then drives it one round, so that what was asked for
-    /// is on its way when this returns.
+    /// is on its way when this returns. What is held leaves first: `work` may end the queue pair.
     pub(crate) fn with_engine<T>(
         &self,
         work: impl FnOnce(&mut Engine, Instant) -> T,
     ) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
+        engine.send_held(now);
         let result = work(&mut engine, now);
         self.shared.note_inline(now);
         engine.round(now);
@@ -324,11 +327,41 @@ impl Core {
         }
     }
 
+    /// Does `work` on the engine after what is held has left, and sends what `work` leaves behind.
+    pub(crate) fn end<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Error> {
+        self.check_alive()?;
+        let (mut engine, now) = self.shared.lock_now();
+        engine.send_held(now);
+        let result = work(&mut engine);
+        engine.send_held(now);
+        self.shared.nudge(&engine);
+        Ok(result)
+    }
+
+    /// Sends what is held, and all else that can leave, at most until `deadline`. Never waits for
+    /// the lock beyond that.
+    pub(crate) fn send_held(&self, deadline: std::time::Instant) {
+        let shared = &self.shared;
+        let mut give_up_at = deadline;
+        while shared.generation.is_current() {
+            if let Some(mut engine) = shared.engine.try_lock() {
+                if !engine.send_held(shared.now()) {
+                    return;
+                }
+                // What is left now waits for the interface, which may have no carrier.
+                give_up_at = give_up_at.min(std::time::Instant::now() + MAX_FLUSH);
+            }
+            if std::time::Instant::now() >= give_up_at {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Drops a path that no object names any more.
     pub(crate) fn forget_path(&self, handle: PathHandle) {
-        if let Ok(mut engine) = self.engine() {
-            engine.paths.remove(handle);
-        }
+        // Packets of a queue pair that is gone may still need it; it is never worth an error.
+        let _forked = self.end(|engine| engine.paths.remove(handle));
     }
 }
 
@@ -344,6 +377,7 @@ impl Drop for Core {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
         }
+        self.send_held(std::time::Instant::now() + MAX_FLUSH);
     }
 }
 

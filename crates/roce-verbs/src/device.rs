@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use roce_io::{
     AfPacket, AfPacketConfig, CaptureFile, Captured, Counted, FaultConfig, Faulty, Filter,
@@ -22,7 +22,8 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::EventQueue;
-use crate::fork;
+use crate::exit;
+use crate::fork::PerProcess;
 use crate::gid::GidEntry;
 use crate::netlink::NextHop;
 use crate::path::{AddressVector, Entry, Path, Via};
@@ -87,6 +88,23 @@ impl Default for DeviceConfig {
 /// from it share one engine; opening the same interface again in the same process gives
 /// the same device. It closes with the last object made from it.
 ///
+/// # What is held back, and how the process may end
+///
+/// A message whose completion the application has seen is acknowledged soon after, not at once: an
+/// ACK is held for up to 120 µs from a program that polls, and for up to 5 ms from one that has
+/// stopped polling. It leaves whatever the program calls next or omits: modifying or dropping the
+/// queue pair, dropping the device, `exit` and the return from `main` included. An end that runs no
+/// code of this library (SIGKILL and other signals that end the process, `_exit`, `execve`, a
+/// crash) loses an ACK that is held at that moment; the peer's request then ends with
+/// [`CompletionStatus::RetryExceeded`](crate::CompletionStatus::RetryExceeded). A program that ends
+/// like this and must not lose the last ACK drops the queue pair first.
+///
+/// # fork
+///
+/// A child after `fork` cannot use its parent's objects: their methods return
+/// [`Error::Forked`], and dropping them does nothing. It may open devices of its own, whatever the
+/// parent's threads were doing when it was made.
+///
 /// ```no_run
 /// # use roce_verbs::{Device, DeviceConfig, Error};
 /// # fn main() -> Result<(), Error> {
@@ -113,11 +131,11 @@ pub(crate) struct Opened {
     _port_holder: PortHolder,
 }
 
-/// What names an engine: network namespace, interface, and the process by its forks.
-type EngineName = (u64, u32, fork::Generation);
+/// What names an engine in this process: network namespace and interface.
+type EngineName = (u64, u32);
 
-/// The devices open in this process.
-static OPEN: LazyLock<Mutex<HashMap<EngineName, Weak<Core>>>> = LazyLock::new(Mutex::default);
+/// The devices open in this process. A child after `fork` has opened none.
+static OPEN: PerProcess<Mutex<HashMap<EngineName, Weak<Core>>>> = PerProcess::new();
 
 impl Device {
     /// The interfaces of this network namespace that can carry RoCE: Ethernet, with a MAC.
@@ -144,10 +162,10 @@ impl Device {
     /// [`Error::Placement`] when its thread may not run where the configuration says.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let found = interfaces()?.into_iter().find(|candidate| candidate.name == interface);
-        let name = found.map(|found| (namespace, found.index, fork::Generation::current()));
+        let name = found.map(|found| (namespace, found.index));
         if let Some(core) = name.and_then(|name| open.get(&name)?.upgrade()) {
             if core.opened().config != config {
                 return Err(Error::OpenedDifferently { interface: interface.to_owned() });
@@ -155,6 +173,7 @@ impl Device {
             return Ok(Self { core });
         }
         let core = Arc::new(open_core(interface, config)?);
+        exit::send_held_at_exit();
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&core));
         }
@@ -287,6 +306,28 @@ impl Device {
     /// [`Error::System`]: the first error of any write to the file.
     pub fn flush_capture(&self) -> Result<(), Error> {
         Ok(self.core.opened().capture.as_ref().map_or(Ok(()), CaptureFile::flush)?)
+    }
+}
+
+/// Sends what the devices of this process hold, and waits at most `limit` for their locks. For the
+/// process's end: what it looks at is not closed afterwards.
+pub(crate) fn send_held(limit: Duration) {
+    let Some(open) = OPEN.existing() else { return };
+    let deadline = Instant::now() + limit;
+    let cores: Vec<_> = loop {
+        match open.try_lock() {
+            Ok(open) => break open.values().filter_map(Weak::upgrade).collect(),
+            Err(TryLockError::Poisoned(open)) => {
+                break open.into_inner().values().filter_map(Weak::upgrade).collect();
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return,
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    };
+    for core in cores {
+        core.send_held(deadline);
+        // Another thread may have dropped all other references meanwhile; the process closes it.
+        std::mem::forget(core);
     }
 }
 

@@ -212,12 +212,14 @@ impl Engine {
         self.send_out(now, 0)
     }
 
-    /// Sends what is held: a queue pair is about to go, and its peer would wait in vain.
-    pub(crate) fn release_acks(&mut self) {
+    /// Sends what is held, as far as one round can. Returns true if something is left.
+    pub(crate) fn send_held(&mut self, now: Instant) -> bool {
+        self.note_time(now);
         self.ack_hold.on_release();
         self.acks_follow = false;
         self.endpoint.hold_acks(false);
-        self.send_out(self.latest, 0);
+        self.send_out(now, 0);
+        self.is_unfinished()
     }
 
     /// The application sends something; a receive that it posts is no answer to the peer.

@@ -49,10 +49,13 @@ mod engine;
 mod error;
 mod events;
 pub mod exchange;
+// One call: to be told of the process's end.
+#[allow(unsafe_code)]
+mod exit;
 mod first_psn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-// One call: to be told of forks.
+// To be told of forks, and statics of which each process has its own.
 #[allow(unsafe_code)]
 mod fork;
 mod frame_sealer;

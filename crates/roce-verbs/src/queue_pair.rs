@@ -275,10 +275,10 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if let Ok(mut engine) = self.core.engine() {
-            engine.release_acks();
+        // In a child after fork there is nothing to end.
+        let _forked = self.core.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
             engine.lease.give_back(self.number);
-        }
+        });
     }
 }

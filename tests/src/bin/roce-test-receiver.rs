@@ -1,0 +1,57 @@
+//! Receives one message and ends, for the tests of what a process still owes its peer.
+//!
+//! `roce-test-receiver INTERFACE ENDING`. Prints its identity, reads its peer's, prints `ready`,
+//! polls until the message has come, and ends at once as `ENDING` says: `return` from `main`,
+//! `exit`, `exit-beside-pollers` while other threads poll, `exit-in-a-child` that has forked before.
+
+use std::error::Error;
+use std::io::BufRead;
+
+use roce_tests::ends::{End, PATIENCE};
+use roce_verbs::{CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(interface), Some(ending)) = (arguments.next(), arguments.next()) else {
+        return Err("roce-test-receiver INTERFACE ENDING".into());
+    };
+    if ending == "exit-in-a-child" {
+        let device = Device::open(&interface, DeviceConfig::default())?;
+        // SAFETY: the parent has no thread of its own that holds a lock; it waits and exits.
+        let child = unsafe { libc::fork() };
+        if child != 0 {
+            let mut status = 0;
+            // SAFETY: waits for the child that was just made; the status is ours.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            drop(device);
+            std::process::exit(status);
+        }
+        std::mem::forget(device);
+    }
+    // Nothing is dropped: the process owns it until its end, as a static would.
+    let end = Box::leak(Box::new(End::of(Device::open(&interface, DeviceConfig::default())?)));
+    let qp = Box::leak(Box::new(end.queue_pair()));
+    println!("{}", qp.identity(None)?);
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    qp.connect(&line.trim().parse()?, &ConnectOptions::default())?;
+    let region = Box::leak(Box::new(end.region(64, 1)));
+    qp.post_recv([RecvWork::new(1, [region.sge(..)?])])?;
+    if ending == "exit-beside-pollers" {
+        for _ in 0..2 {
+            let (device, idle) = (end.device.clone(), end.device.create_cq(1, None)?);
+            std::thread::spawn(move || {
+                loop {
+                    let _none = (idle.poll_one(), device.counters());
+                }
+            });
+        }
+    }
+    println!("ready");
+    let done = end.cq.spin(PATIENCE).ok_or("no message")?;
+    assert_eq!(done.status, CompletionStatus::Success);
+    if ending != "return" {
+        std::process::exit(0);
+    }
+    Ok(())
+}
