@@ -138,7 +138,7 @@ impl Connection {
             },
             QpState::ReadyToReceive => QpAttributes {
                 path: Some(PathAttributes {
-                    handle: PathHandle(peer.host as u32),
+                    handle: PathHandle(peer.host as u64),
                     local: world.hosts()[mine.host].address,
                     remote: world.hosts()[peer.host].address,
                 }),

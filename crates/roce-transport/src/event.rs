@@ -52,4 +52,6 @@ pub enum AsyncEvent {
     PortError,
     /// An address was added or removed.
     GidChange,
+    /// The interface is gone: the device cannot send or receive any more. Open another device.
+    DeviceFatal,
 }

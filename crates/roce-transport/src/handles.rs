@@ -11,4 +11,4 @@ pub struct CqHandle(pub u32);
 /// Names a path of the layer above: everything that outer headers need and the engine
 /// does not want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PathHandle(pub u32);
+pub struct PathHandle(pub u64);

@@ -33,7 +33,7 @@ fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
             },
             QpAttributes {
                 state: Some(QpState::ReadyToReceive),
-                path: Some(PathAttributes { handle: PathHandle(number), local, remote }),
+                path: Some(PathAttributes { handle: PathHandle(number.into()), local, remote }),
                 path_mtu: Some(PathMtu::B4096),
                 dest_qpn: Some(qpn),
                 rq_psn: Some(Psn::ZERO),

@@ -24,9 +24,13 @@
 //! does about it is computed in `decision.rs`, and done in `thread.rs`.
 //!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
+//!
+//! Another thread (`monitor.rs`) asks the kernel about routes, neighbours and the interface, so that
+//! no thread waits for an answer under the engine's lock.
 
 mod decision;
 mod engine_lock;
+mod monitor;
 mod sleep;
 mod thread;
 
@@ -41,7 +45,10 @@ use roce_transport::{Completion, Instant, PathHandle};
 pub(crate) use self::decision::RECENT;
 use self::decision::{AWAY, MAX_AWAY};
 pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
+#[cfg(test)]
+pub(crate) use self::engine_lock::while_held as while_engine_is_locked;
 use self::engine_lock::{EngineGuard, EngineLock};
+use self::monitor::Monitor;
 use self::sleep::{ThreadSleep, sleep};
 use crate::completion_queue;
 use crate::device::Opened;
@@ -49,7 +56,7 @@ use crate::engine::{Engine, Glance};
 use crate::error::Error;
 use crate::fork;
 use crate::manners::Manners;
-use crate::netlink::AddressNews;
+use crate::path::Entry;
 use crate::patience::Patience;
 use crate::placement::Placement;
 use crate::port::Port;
@@ -66,6 +73,7 @@ pub(crate) struct Core {
     shared: Arc<Shared>,
     opened: Opened,
     thread: Option<JoinHandle<()>>,
+    monitor: Monitor,
 }
 
 /// What became of driving inline.
@@ -129,8 +137,8 @@ impl Core {
             patience: Patience::new(spin),
         };
         let shared = Arc::new(shared);
-        // Both here, in the network namespace of the device.
-        let news = AddressNews::listen()?;
+        // Here, in the network namespace of the device.
+        let monitor = Monitor::start(&shared)?;
         let thread = std::thread::Builder::new().name(format!("roce {}", shared.port.name()));
         let its = Arc::clone(&shared);
         let (tell, placed) = mpsc::channel();
@@ -139,12 +147,12 @@ impl Core {
             let runs = outcome.is_ok();
             let _told = tell.send(outcome);
             if runs {
-                its.run(&news);
+                its.run();
             }
         })?;
         // It says so before anything else; if it cannot even do that, it has panicked.
         placed.recv().unwrap_or(Ok(()))?;
-        Ok(Self { shared, opened, thread: Some(thread) })
+        Ok(Self { shared, opened, thread: Some(thread), monitor })
     }
 
     pub(crate) fn opened(&self) -> &Opened {
@@ -358,10 +366,17 @@ impl Core {
         }
     }
 
-    /// Drops a path that no object names any more.
-    pub(crate) fn forget_path(&self, handle: PathHandle) {
+    /// Takes a user from a path.
+    pub(crate) fn release_path(&self, handle: PathHandle) {
         // Packets of a queue pair that is gone may still need it; it is never worth an error.
-        let _forked = self.end(|engine| engine.paths.remove(handle));
+        let _forked = self.end(|engine| engine.paths.release(handle));
+    }
+
+    /// Finds the next hop of a path and enters the path into the table, with one user. Waits for
+    /// the kernel's answer, at most some four seconds, without the engine's lock.
+    pub(crate) fn resolve(&self, entry: Entry) -> Result<PathHandle, Error> {
+        self.check_alive()?;
+        Ok(self.monitor.resolve(entry)?)
     }
 }
 

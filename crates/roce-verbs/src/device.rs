@@ -14,7 +14,7 @@ use roce_io::{
     interfaces,
 };
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
-use roce_wire::{MacAddr, OuterHeaders};
+use roce_wire::OuterHeaders;
 
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -25,8 +25,7 @@ use crate::events::EventQueue;
 use crate::exit;
 use crate::fork::PerProcess;
 use crate::gid::GidEntry;
-use crate::netlink::NextHop;
-use crate::path::{AddressVector, Entry, Path, Via};
+use crate::path::{AddressVector, Entry, Path};
 use crate::placement::Placement;
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
@@ -259,8 +258,12 @@ impl Device {
         CompletionChannel::new(Arc::clone(self.core()))
     }
 
-    /// Finds the way to a peer: asks the kernel for route and neighbour, and waits up to
-    /// four seconds for an answer from there.
+    /// Finds the way to a peer: the route and the neighbour that the kernel would use for a UDP
+    /// socket bound to the row's address. The path follows the kernel when they change.
+    ///
+    /// Where the kernel does not know the neighbour yet, this waits until it has resolved it or
+    /// reported it as failed: by default three seconds, at most four. Neither data nor other
+    /// resolutions wait meanwhile.
     ///
     /// # Errors
     /// [`Error::Route`], [`Error::NoSuchGid`], [`Error::FamiliesDiffer`].
@@ -371,7 +374,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
     }
     let endpoint = Endpoint::with_observer(behaviour, watcher.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
-    let (port, spin, placement) = (Port::open(&found)?, config.spin, config.thread);
+    let (port, spin, placement) = (Port::of(&found), config.spin, config.thread);
     let opened = Opened {
         config,
         events,
@@ -419,24 +422,15 @@ pub(crate) fn resolve(core: &Arc<Core>, vector: &AddressVector) -> Result<Path, 
     if own.is_ipv4() != peer.is_ipv4() {
         return Err(Error::FamiliesDiffer { index: row.index, own, peer });
     }
-    let port = core.port();
-    // Without the engine's lock: this may take seconds.
-    let hop = port.next_hop(own, peer)?;
-    let (source_mac, destination_mac, via) = match hop {
-        NextHop::Station(station) => (port.mac(), station, Via::Interface),
-        NextHop::ThisHost => (MacAddr([0; 6]), MacAddr([0; 6]), Via::ThisHost),
-    };
     let outer = OuterHeaders {
-        source_mac,
-        destination_mac,
         traffic_class: vector.traffic_class,
         hop_limit: vector.hop_limit,
         flow_label: vector.flow_label,
         ..OuterHeaders::new(own, peer)
     };
-    let entry = Entry::new(outer, via);
+    let entry = Entry::new(outer);
     let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
-    let handle = core.engine()?.paths.insert(entry);
+    let handle = core.resolve(entry)?;
     let attributes = roce_transport::PathAttributes { handle, local: own, remote: peer };
     Ok(Path::new(Arc::clone(core), attributes))
 }

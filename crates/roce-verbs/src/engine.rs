@@ -369,6 +369,7 @@ impl Engine {
                         to_lo.push_back((frame.to_vec(), outgoing));
                     }
                     Via::ThisHost => *drops.entry("drop_no_loopback_interface").or_default() += 1,
+                    Via::Nowhere => *drops.entry("drop_no_route").or_default() += 1,
                 }
             }
             None

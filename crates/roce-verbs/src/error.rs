@@ -79,6 +79,11 @@ pub enum Error {
         /// The peer's address.
         peer: std::net::IpAddr,
     },
+    /// The path in a queue pair's attributes was dropped, or is another device's.
+    #[error(
+        "the attributes name a path that does not exist any more; resolve the address again and keep the path until the queue pair has it"
+    )]
+    NoSuchPath,
     /// The path MTU does not fit the interface.
     #[error(
         "path MTU {asked} does not fit {interface}, whose MTU of {netdev_mtu} allows {allowed}; raise it (ip link set {interface} mtu {needed}) or ask for less"

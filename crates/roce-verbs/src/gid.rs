@@ -66,6 +66,10 @@ impl GidTable {
     pub(crate) fn update(&mut self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
         let now = Self::of(mac, addresses);
         let mut next = self.0.clone();
+        // Row 0 follows the MAC address. The address that was there before is one among others.
+        if let (Some(row), Some(first)) = (next.first_mut(), now.0.first()) {
+            *row = *first;
+        }
         for entry in &mut next {
             let known = now.0.iter().find(|new| new.gid == entry.gid);
             entry.usable = known.is_some_and(|new| new.usable);
@@ -157,5 +161,16 @@ mod tests {
         assert!(table.update(MAC, &[V6, other]));
         assert_eq!(table.usable(1).map(|e| e.gid.ip()), Some(other));
         assert!(!table.update(MAC, &[V6, other]));
+    }
+
+    #[test]
+    fn the_first_row_follows_the_mac_and_the_address_before_stays_reachable() {
+        let mut table = GidTable::of(MAC, &[link_local(), V4]);
+        let mac = MacAddr([0x52, 0x54, 0, 0x12, 0x34, 0x57]);
+        assert!(table.update(mac, &[link_local(), V4]));
+        assert_eq!(table.rows()[0].gid, Gid::link_local_from(mac));
+        assert!(!table.rows()[0].usable && table.owns(link_local()));
+        assert_eq!(table.usable(1).map(|e| e.gid.ip()), Some(V4));
+        assert_eq!(table.usable(2).map(|e| e.gid.ip()), Some(link_local()));
     }
 }

@@ -61,6 +61,7 @@ mod fork;
 mod frame_sealer;
 mod gid;
 mod glances;
+mod interface_kernel;
 mod lease;
 mod manners;
 mod memory;
@@ -80,6 +81,7 @@ mod queue_pair;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]
 mod region;
+mod resolver;
 mod trace;
 
 pub use channel::CompletionChannel;

@@ -1,44 +1,43 @@
-//! What the kernel knows of the way to a peer: routes and neighbours, through rtnetlink.
+//! Questions to the kernel about routes, neighbours and interfaces, through rtnetlink.
 //!
-//! The stack speaks no ARP and no neighbour discovery: it asks the kernel, which does,
-//! and so gateways, static entries and whatever else the system was told just work.
+//! The device does not speak ARP or neighbour discovery: it asks the kernel, which does. So
+//! gateways, policy rules and static entries hold for RDMA as they hold for UDP.
+
+pub(crate) mod news;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REQUEST};
-use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_MULTIPART, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
+    NetlinkBuffer, NetlinkMessage, NetlinkPayload, NlasIterator,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
-use roce_wire::MacAddr;
+use nix::sys::socket::{setsockopt, sockopt};
+use roce_wire::{MacAddr, ROCE_V2_PORT};
 
 use crate::core::assert_engine_unlocked;
 
-/// How a packet for some address leaves this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextHop {
-    /// The address is one of this host's own: the packet never reaches a wire.
-    ThisHost,
-    /// Over the interface, to the station with this address.
-    Station(MacAddr),
-}
-
 /// Why no way to a peer was found.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
     /// The kernel would not talk about routes.
     #[error("the kernel refused a routing question ({0}); is netlink allowed in this sandbox?")]
-    Netlink(#[source] io::Error),
+    Netlink(#[source] Arc<io::Error>),
     /// No route to the address.
     #[error(
         "no route to {destination} over {interface}: add an address or a route (`ip route get {destination}` shows what the kernel would do)"
@@ -61,265 +60,388 @@ pub enum RouteError {
     },
 }
 
-/// How long the kernel is given to resolve a neighbour: it asks three times, a second apart.
-const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
+impl RouteError {
+    pub(crate) fn from_kernel(error: io::Error) -> Self {
+        Self::Netlink(Arc::new(error))
+    }
+}
 
-/// The multicast group that tells of neighbours, as a bit.
-const GROUP_NEIGHBOURS: u32 = 1 << 2;
-/// The groups that tell of links, neighbours, and addresses of either family, as bits.
-const GROUPS_OF_NEWS: u32 = 1 | GROUP_NEIGHBOURS | 1 << 4 | 1 << 8;
+/// The addresses and the mark by which the kernel chooses a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flow {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Type of service or traffic class: rules may look at its DSCP.
+    pub(crate) traffic_class: u8,
+}
 
-/// The kernel's knowledge of one interface's surroundings.
+/// The kernel's route for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// The destination is an address of this host.
+    ThisHost,
+    /// To a station on an interface's link: a gateway, or the destination itself.
+    NextHop {
+        /// The interface's number.
+        interface: u32,
+        /// The station's address; its family may differ from the destination's.
+        address: IpAddr,
+    },
+}
+
+/// The kernel's entry for a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Neighbour {
+    /// There is no entry, or one that was never used.
+    Unknown,
+    /// The kernel is asking for it now.
+    Incomplete,
+    /// It did not answer the kernel.
+    Failed,
+    /// Frames may be sent to it.
+    Valid {
+        /// Its MAC address.
+        mac: MacAddr,
+        /// The kernel would verify it at its next use.
+        is_stale: bool,
+    },
+}
+
+/// An interface as it is now, without its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) mac: MacAddr,
+    pub(crate) mtu: u32,
+    /// Up and with a carrier.
+    pub(crate) is_running: bool,
+    /// The number of the VRF that it belongs to.
+    pub(crate) vrf: Option<u32>,
+}
+
+/// A netlink socket for questions.
 ///
-/// Its sockets belong to the network namespace in which it was opened, whichever thread
-/// asks later.
+/// It belongs to the network namespace of the thread that opened it.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
-    questions: Netlink,
-    news: Netlink,
-    name: String,
-    index: u32,
+pub(crate) struct Netlink {
+    socket: Socket,
+    sequence: u32,
 }
 
-impl Surroundings {
-    /// Opens the conversation, in this thread's network namespace.
-    pub(crate) fn open(name: &str, index: u32) -> Result<Self, RouteError> {
-        let (questions, news) = (Netlink::open(0)?, Netlink::open(GROUP_NEIGHBOURS)?);
-        Ok(Self { questions, news, name: name.to_owned(), index })
+/// How long to wait for an answer, which the kernel gives while it takes the question.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Bytes of the longest datagram that the kernel sends.
+const MAX_DATAGRAM: usize = 32 << 10;
+/// The UDP port whose service throws away what it receives.
+const DISCARD_PORT: u16 = 9;
+/// The number of UDP among the protocols over IP.
+const IP_PROTOCOL_UDP: u8 = 17;
+/// The upper six bits of a traffic class.
+const DSCP_MASK: u8 = 0xfc;
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        // Without it (before Linux 4.20) a question for one interface's addresses is answered
+        // with those of all; they are filtered below.
+        let _refused = socket.set_netlink_get_strict_chk(true);
+        Ok(Self { socket, sequence: 0 })
     }
 
-    /// Finds the way from `source` over the interface to `destination`, waking the
-    /// kernel's own resolution where the neighbour is not known yet. Waits up to four
-    /// seconds.
-    pub(crate) fn next_hop(
+    /// Returns the route that a UDP socket bound to the flow's source has, `None` where the
+    /// kernel refuses. With `interface`, that of a socket bound to the interface, too.
+    pub(crate) fn route(
         &mut self,
-        source: IpAddr,
-        destination: IpAddr,
-    ) -> Result<NextHop, RouteError> {
-        let Some(route) = self.route_to(destination)? else {
-            return Err(RouteError::NoRoute { destination, interface: self.name.clone() });
-        };
-        if route.header.kind == RouteType::Local {
-            return Ok(NextHop::ThisHost);
+        interface: Option<u32>,
+        flow: &Flow,
+    ) -> io::Result<Option<Route>> {
+        let mut question = RouteMessage::default();
+        let header = &mut question.header;
+        let prefix_length = if flow.destination.is_ipv4() { 32 } else { 128 };
+        header.address_family = family_of(flow.destination);
+        header.destination_prefix_length = prefix_length;
+        header.source_prefix_length = prefix_length;
+        header.tos = flow.traffic_class & DSCP_MASK;
+        header.flags = RouteFlags::empty();
+        question.attributes = vec![
+            RouteAttribute::Destination(flow.destination.into()),
+            RouteAttribute::Source(flow.source.into()),
+            RouteAttribute::IpProto(IP_PROTOCOL_UDP),
+            RouteAttribute::Dport(ROCE_V2_PORT),
+        ];
+        question.attributes.extend(interface.map(RouteAttribute::Oif));
+        Ok(match self.ask_one(RouteNetlinkMessage::GetRoute(question))? {
+            Some(RouteNetlinkMessage::NewRoute(route)) => route_of(&route, flow.destination),
+            _ => None,
+        })
+    }
+
+    /// Returns the entry for an address on an interface's link.
+    pub(crate) fn neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<Neighbour> {
+        let question = neighbour_message(interface, address);
+        Ok(match self.ask_one(RouteNetlinkMessage::GetNeighbour(question))? {
+            Some(RouteNetlinkMessage::NewNeighbour(entry)) => neighbour_of(&entry),
+            _ => Neighbour::Unknown,
+        })
+    }
+
+    /// Uses a neighbour's entry as a datagram to it would: the kernel resolves the neighbour, or
+    /// verifies it if it is stale. Needs CAP_NET_ADMIN; returns whether the kernel obeyed.
+    pub(crate) fn use_neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<bool> {
+        let mut message = neighbour_message(interface, address);
+        message.header.flags = NeighbourFlags::Use;
+        let message = RouteNetlinkMessage::NewNeighbour(message);
+        self.request(message, NLM_F_CREATE | NLM_F_ACK, &mut |_| {}).map(|refusal| refusal.is_ok())
+    }
+
+    /// Returns an interface, `None` where there is none of this number.
+    pub(crate) fn link(&mut self, interface: u32) -> io::Result<Option<Link>> {
+        let mut question = LinkMessage::default();
+        question.header.index = interface;
+        let mut found = None;
+        let refusal = self.request(RouteNetlinkMessage::GetLink(question), 0, &mut |message| {
+            found = link_of(message.payload());
+        })?;
+        match refusal {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => {
+                found.map(Some).ok_or_else(|| io::Error::other("a link message is too short"))
+            }
         }
-        let next_hop = gateway_of(&route).unwrap_or(destination);
-        self.resolve(source, next_hop).map(NextHop::Station)
     }
 
-    /// The kernel's route to `destination`, over this interface where there is a choice.
-    fn route_to(&mut self, destination: IpAddr) -> Result<Option<RouteMessage>, RouteError> {
-        // Without naming the interface first: the kernel takes *any* address for a
-        // neighbour's when it is told where to look for it.
-        let Some(route) = self.questions.route(None, destination)? else { return Ok(None) };
-        let refused = matches!(route.header.kind, RouteType::Unreachable | RouteType::BlackHole);
-        let here = route.attributes.contains(&RouteAttribute::Oif(self.index));
-        match route.header.kind {
-            _ if refused => Ok(None),
-            RouteType::Local => Ok(Some(route)),
-            _ if here => Ok(Some(route)),
-            // Another interface has the better one, as with two on one network.
-            _ => self.questions.route(Some(self.index), destination),
+    /// Returns the addresses of an interface in the kernel's order, IPv4 first.
+    pub(crate) fn addresses(&mut self, interface: u32) -> io::Result<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut question = AddressMessage::default();
+            question.header.family = family;
+            question.header.index = interface;
+            let question = RouteNetlinkMessage::GetAddress(question);
+            let refusal = self.request(question, NLM_F_DUMP, &mut |message| {
+                if let Some(RouteNetlinkMessage::NewAddress(entry)) = parse(message)
+                    && entry.header.index == interface
+                {
+                    all.extend(address_of(&entry));
+                }
+            })?;
+            match refusal {
+                // A host without this family.
+                Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                // The interface went meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                other => other?,
+            }
         }
+        Ok(all)
     }
 
-    /// The station that packets to `destination` go to now, where the kernel knows it;
-    /// never waits.
-    pub(crate) fn station(&mut self, destination: IpAddr) -> Option<MacAddr> {
-        let route = self.route_to(destination).ok()??;
-        let next_hop = gateway_of(&route).unwrap_or(destination);
-        self.questions.neighbour(self.index, next_hop).ok()?
+    /// Sends a question and returns its one answer, `None` where the kernel refuses.
+    fn ask_one(
+        &mut self,
+        question: RouteNetlinkMessage,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut answer = None;
+        let refusal = self.request(question, 0, &mut |message| answer = parse(message))?;
+        Ok(answer.filter(|_| refusal.is_ok()))
     }
 
-    /// The station behind `next_hop`, resolved by the kernel.
-    fn resolve(&mut self, source: IpAddr, next_hop: IpAddr) -> Result<MacAddr, RouteError> {
-        let deadline = Instant::now() + RESOLVE_TIMEOUT;
-        let mut asked = false;
+    /// Sends a request and hands each message of the answer to `each`. The inner result is the
+    /// kernel's verdict.
+    fn request(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        each: &mut dyn FnMut(&NetlinkBuffer<&[u8]>),
+    ) -> io::Result<io::Result<()>> {
+        assert_engine_unlocked();
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = NetlinkMessage::from(message);
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let mut buffer = Vec::with_capacity(MAX_DATAGRAM);
         loop {
-            if let Some(mac) = self.questions.neighbour(self.index, next_hop)? {
-                return Ok(mac);
+            self.wait_for_answer()?;
+            buffer.clear();
+            self.socket.recv(&mut buffer, 0)?;
+            for message in messages(&buffer) {
+                if message.sequence_number() != self.sequence {
+                    // The answer to a question that was given up.
+                    continue;
+                }
+                match message.message_type() {
+                    NLMSG_ERROR => return Ok(verdict_of(message.payload())),
+                    NLMSG_DONE => return Ok(Ok(())),
+                    _ => each(&message),
+                }
+                if message.flags() & NLM_F_MULTIPART == 0 {
+                    return Ok(Ok(()));
+                }
             }
-            if !asked {
-                asked = true;
-                self.questions.ask_to_resolve(self.index, source, next_hop);
-                continue;
+        }
+    }
+
+    fn wait_for_answer(&self) -> io::Result<()> {
+        let timeout = PollTimeout::try_from(MAX_ANSWER_TIME).unwrap_or(PollTimeout::MAX);
+        loop {
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match nix::poll::poll(&mut fds, timeout) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let interface = self.name.clone();
-                return Err(RouteError::NoNeighbour { next_hop, interface });
-            }
-            self.news.wait(left.min(Duration::from_millis(200)))?;
         }
     }
 }
 
-fn gateway_of(route: &RouteMessage) -> Option<IpAddr> {
-    route.attributes.iter().find_map(|attribute| match attribute {
+/// Sends an empty datagram along a flow, so that the kernel resolves the flow's next hop: what a
+/// program without CAP_NET_ADMIN can do in place of [`Netlink::use_neighbour`].
+///
+/// It goes to the discard port and never to RoCE's own: rdma_rxe follows a stray pointer when a
+/// datagram there is too short for a BTH, and takes its host down.
+pub(crate) fn send_discarded(interface: u32, name: &str, flow: &Flow) -> io::Result<()> {
+    assert_engine_unlocked();
+    let scoped = |address: IpAddr, port| match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            SocketAddr::V6(SocketAddrV6::new(v6, port, 0, interface))
+        }
+        other => SocketAddr::new(other, port),
+    };
+    let socket = UdpSocket::bind(scoped(flow.source, 0))?;
+    // Where another interface has a better route; before Linux 5.7 it needs CAP_NET_RAW.
+    let _refused = setsockopt(&socket, sockopt::BindToDevice, &name.into());
+    socket.send_to(&[], scoped(flow.destination, DISCARD_PORT)).map(|_sent| ())
+}
+
+/// The messages of a datagram, up to the first that is not whole.
+fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let message = NetlinkBuffer::new_checked(rest).ok()?;
+        let len = message.length() as usize;
+        let aligned = len.next_multiple_of(4).min(rest.len());
+        rest = &rest[aligned..];
+        Some(message)
+    })
+}
+
+fn parse(message: &NetlinkBuffer<&[u8]>) -> Option<RouteNetlinkMessage> {
+    let bytes = message.clone().into_inner();
+    match NetlinkMessage::deserialize(bytes).ok()?.payload {
+        NetlinkPayload::InnerMessage(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+/// The verdict in an error message: 0, or the negative number of an error.
+fn verdict_of(payload: &[u8]) -> io::Result<()> {
+    match payload.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(code.saturating_abs())),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+fn route_of(route: &RouteMessage, destination: IpAddr) -> Option<Route> {
+    match route.header.kind {
+        RouteType::Local => return Some(Route::ThisHost),
+        RouteType::Unicast | RouteType::Anycast => {}
+        _ => return None,
+    }
+    let interface = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(interface) => Some(*interface),
+        _ => None,
+    })?;
+    let gateway = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(RouteAddress::Inet(ip)) => Some(IpAddr::V4(*ip)),
         RouteAttribute::Gateway(RouteAddress::Inet6(ip)) => Some(IpAddr::V6(*ip)),
+        RouteAttribute::Via(RouteVia::Inet(ip)) => Some(IpAddr::V4(*ip)),
+        RouteAttribute::Via(RouteVia::Inet6(ip)) => Some(IpAddr::V6(*ip)),
         _ => None,
+    });
+    Some(Route::NextHop { interface, address: gateway.unwrap_or(destination) })
+}
+
+fn neighbour_of(entry: &NeighbourMessage) -> Neighbour {
+    let is_stale = match entry.header.state {
+        NeighbourState::None => return Neighbour::Unknown,
+        NeighbourState::Incomplete => return Neighbour::Incomplete,
+        NeighbourState::Failed => return Neighbour::Failed,
+        state => state == NeighbourState::Stale,
+    };
+    let mac = entry.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    });
+    mac.map_or(Neighbour::Unknown, |mac| Neighbour::Valid { mac: MacAddr(mac), is_stale })
+}
+
+fn address_of(entry: &AddressMessage) -> Option<IpAddr> {
+    // An interface with a peer's address has its own in `Local`.
+    let local = entry.attributes.iter().find_map(|attribute| match attribute {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    local.or_else(|| {
+        entry.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(ip) => Some(*ip),
+            _ => None,
+        })
     })
+}
+
+/// Bytes of `ifinfomsg`, which is in front of a link's attributes.
+const LINK_HEADER_LEN: usize = 16;
+/// Where `ifi_flags` begins in it.
+const LINK_FLAGS_AT: usize = 8;
+
+/// Reads the few attributes that matter: the answer has some sixty, and one of a kind that the
+/// parser does not know must not hide an MTU.
+fn link_of(payload: &[u8]) -> Option<Link> {
+    let (header, attributes) = payload.split_at_checked(LINK_HEADER_LEN)?;
+    let flags = LinkFlags::from_bits_retain(u32_at(header.get(LINK_FLAGS_AT..)?)?);
+    let (mut mac, mut mtu, mut master, mut is_vrf_port) = (MacAddr([0; 6]), 0, None, false);
+    for attribute in NlasIterator::new(attributes).map_while(Result::ok) {
+        match attribute.kind() {
+            libc::IFLA_ADDRESS => {
+                mac = attribute.value().try_into().map_or(mac, MacAddr);
+            }
+            libc::IFLA_MTU => mtu = u32_at(attribute.value())?,
+            libc::IFLA_MASTER => master = u32_at(attribute.value()),
+            libc::IFLA_LINKINFO => {
+                is_vrf_port = NlasIterator::new(attribute.value())
+                    .map_while(Result::ok)
+                    .any(|info| info.kind() == IFLA_INFO_SLAVE_KIND && info.value() == b"vrf\0");
+            }
+            _ => {}
+        }
+    }
+    let is_running = flags.contains(LinkFlags::Up | LinkFlags::Running);
+    Some(Link { mac, mtu, is_running, vrf: master.filter(|_| is_vrf_port) })
+}
+
+/// The kind of an interface's part in its master, inside `IFLA_LINKINFO`.
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+
+fn u32_at(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
 fn family_of(address: IpAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-/// Tells when links, addresses or neighbours change; no content, only the fact.
-#[derive(Debug)]
-pub(crate) struct AddressNews(Netlink);
-
-impl AddressNews {
-    /// Listens from now on.
-    pub(crate) fn listen() -> Result<Self, RouteError> {
-        let netlink = Netlink::open(GROUPS_OF_NEWS)?;
-        netlink.socket.set_non_blocking(true).map_err(RouteError::Netlink)?;
-        Ok(Self(netlink))
-    }
-
-    /// Whether anything was told since the last call; forgets it.
-    pub(crate) fn take(&self) -> bool {
-        let mut any = false;
-        let mut buffer = Vec::with_capacity(8192);
-        // Bounded: a flood of news is one piece of news.
-        for _ in 0..64 {
-            buffer.clear();
-            match self.0.socket.recv(&mut buffer, 0) {
-                Ok(_) => any = true,
-                // The kernel dropped some: then something did change.
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => any = true,
-                Err(_) => break,
-            }
-        }
-        any
-    }
-}
-
-impl AsFd for AddressNews {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.socket.as_fd()
-    }
-}
-
-/// One conversation with the kernel.
-#[derive(Debug)]
-struct Netlink {
-    socket: Socket,
-}
-
-impl Netlink {
-    fn open(groups: u32) -> Result<Self, RouteError> {
-        let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
-            socket.bind(&netlink_sys::SocketAddr::new(0, groups))?;
-            socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-            Ok(socket)
-        };
-        open().map(|socket| Self { socket }).map_err(RouteError::Netlink)
-    }
-
-    /// Waits for news, at most `limit`, and throws them away: the state is asked anew.
-    fn wait(&self, limit: Duration) -> Result<(), RouteError> {
-        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        if nix::poll::poll(&mut fds, timeout).is_ok_and(|ready| ready > 0) {
-            // News overflowing, too, are news.
-            let _news = self.socket.recv_from_full();
-        }
-        Ok(())
-    }
-
-    /// Sends one question and returns its one answer; `None` when the kernel says no.
-    fn ask(
-        &mut self,
-        question: RouteNetlinkMessage,
-    ) -> Result<Option<RouteNetlinkMessage>, RouteError> {
-        Ok(match self.say(question, 0)? {
-            NetlinkPayload::InnerMessage(inner) => Some(inner),
-            _ => None,
-        })
-    }
-
-    /// Sends one message and returns what the kernel says to it.
-    fn say(
-        &mut self,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<NetlinkPayload<RouteNetlinkMessage>, RouteError> {
-        assert_engine_unlocked();
-        let mut message = NetlinkMessage::from(message);
-        message.header.flags = NLM_F_REQUEST | flags;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map_err(RouteError::Netlink)?;
-        let (bytes, _) = self.socket.recv_from_full().map_err(RouteError::Netlink)?;
-        NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes)
-            .map(|answer| answer.payload)
-            .map_err(|error| RouteError::Netlink(io::Error::other(error)))
-    }
-
-    fn route(
-        &mut self,
-        interface: Option<u32>,
-        destination: IpAddr,
-    ) -> Result<Option<RouteMessage>, RouteError> {
-        let mut question = RouteMessage::default();
-        question.header.address_family = family_of(destination);
-        question.header.destination_prefix_length = if destination.is_ipv4() { 32 } else { 128 };
-        question.header.flags = RouteFlags::empty();
-        question.attributes.push(RouteAttribute::Destination(destination.into()));
-        question.attributes.extend(interface.map(RouteAttribute::Oif));
-        Ok(match self.ask(RouteNetlinkMessage::GetRoute(question))? {
-            Some(RouteNetlinkMessage::NewRoute(route)) => Some(route),
-            _ => None,
-        })
-    }
-
-    /// The neighbour's MAC address where the kernel holds one that it would use itself.
-    fn neighbour(&mut self, index: u32, address: IpAddr) -> Result<Option<MacAddr>, RouteError> {
-        let question = neighbour_message(index, address, NeighbourState::None);
-        let answer = self.ask(RouteNetlinkMessage::GetNeighbour(question))?;
-        let Some(RouteNetlinkMessage::NewNeighbour(entry)) = answer else { return Ok(None) };
-        if matches!(entry.header.state, NeighbourState::Incomplete | NeighbourState::Failed) {
-            return Ok(None);
-        }
-        Ok(entry.attributes.iter().find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(bytes) => {
-                bytes.as_slice().try_into().ok().map(MacAddr)
-            }
-            _ => None,
-        }))
-    }
-
-    /// Makes the kernel resolve, in the way that the caller's rights allow. Whether it
-    /// worked is seen in the neighbour table.
-    fn ask_to_resolve(&mut self, index: u32, source: IpAddr, address: IpAddr) {
-        let mut message = neighbour_message(index, address, NeighbourState::None);
-        message.header.flags = NeighbourFlags::Use;
-        let message = RouteNetlinkMessage::NewNeighbour(message);
-        if let Ok(NetlinkPayload::Error(answer)) = self.say(message, NLM_F_CREATE | NLM_F_ACK)
-            && answer.code.is_none()
-        {
-            return;
-        }
-        // Without CAP_NET_ADMIN: any datagram makes the kernel look for its receiver. Never
-        // to RoCE's own port: rdma_rxe follows a stray pointer when a datagram there is too
-        // short for a BTH, and takes its host down.
-        if let Ok(socket) = UdpSocket::bind(SocketAddr::new(source, 0)) {
-            let _sent = socket.send_to(&[], SocketAddr::new(address, DISCARD_PORT));
-        }
-    }
-}
-
-/// The UDP port whose service throws away what it gets.
-const DISCARD_PORT: u16 = 9;
-
-fn neighbour_message(index: u32, address: IpAddr, state: NeighbourState) -> NeighbourMessage {
+fn neighbour_message(interface: u32, address: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = family_of(address);
-    message.header.ifindex = index;
-    message.header.state = state;
+    message.header.ifindex = interface;
     message.attributes.push(NeighbourAttribute::Destination(match address {
         IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
         IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
@@ -334,8 +456,27 @@ mod tests {
 
     #[test]
     fn the_loopback_address_is_this_host() {
-        let localhost = Ipv4Addr::LOCALHOST.into();
-        let hop = Surroundings::open("lo", 1).unwrap().next_hop(localhost, localhost);
-        assert_eq!(hop.unwrap(), NextHop::ThisHost);
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let flow = Flow { source: localhost, destination: localhost, traffic_class: 0 };
+        let route = Netlink::open().unwrap().route(None, &flow);
+        assert_eq!(route.unwrap(), Some(Route::ThisHost));
+    }
+
+    #[test]
+    fn the_loopback_interface_is_found_by_its_number() {
+        let mut kernel = Netlink::open().unwrap();
+        let lo = kernel.link(1).unwrap().unwrap();
+        assert!(lo.mac == MacAddr([0; 6]) && lo.mtu > 1500 && lo.vrf.is_none(), "{lo:?}");
+        assert_eq!(kernel.addresses(1).unwrap().first(), Some(&Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(kernel.link(u32::from(u16::MAX)).unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_question_under_the_engines_lock_is_refused() {
+        let asked = crate::core::while_engine_is_locked(|| {
+            std::panic::catch_unwind(|| Netlink::open().unwrap().link(1).map(|_| ()))
+        });
+        assert!(asked.is_err());
     }
 }

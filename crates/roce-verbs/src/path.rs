@@ -1,6 +1,6 @@
 //! Paths: how packets of a queue pair reach its peer.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,6 +8,8 @@ use roce_transport::{PathAttributes, PathHandle};
 use roce_wire::{Gid, MacAddr, OuterHeaders, SealError, Sealer};
 
 use crate::core::Core;
+use crate::netlink::Flow;
+use crate::resolver::NextHop;
 
 /// Where a peer is and how packets to it are marked; as `ibv_ah_attr`.
 ///
@@ -43,8 +45,8 @@ impl AddressVector {
 
 /// A way to a peer that was looked up; as `ibv_ah`.
 ///
-/// Made by [`Device::resolve`](crate::Device::resolve). Cheap to clone; a queue pair
-/// that uses it keeps it alive.
+/// Made by [`Device::resolve`](crate::Device::resolve). Cheap to clone; a queue pair that uses it
+/// keeps it alive. It follows the kernel's routes and neighbours as long as it lives.
 #[derive(Clone, Debug)]
 pub struct Path(Arc<Owned>);
 
@@ -55,6 +57,7 @@ struct Owned {
 }
 
 impl Path {
+    /// Takes over the use that the table counts for a new entry.
     pub(crate) fn new(core: Arc<Core>, attributes: PathAttributes) -> Self {
         Self(Arc::new(Owned { core, attributes }))
     }
@@ -63,7 +66,8 @@ impl Path {
         Arc::ptr_eq(&self.0.core, core)
     }
 
-    /// What goes into [`QpAttributes::path`](crate::QpAttributes::path).
+    /// What goes into [`QpAttributes::path`](crate::QpAttributes::path). It names the path as long
+    /// as the path, a clone, or a queue pair that uses it lives, and nothing afterwards.
     pub fn attributes(&self) -> PathAttributes {
         self.0.attributes
     }
@@ -81,17 +85,19 @@ impl Path {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.core.forget_path(self.attributes.handle);
+        self.core.release_path(self.attributes.handle);
     }
 }
 
-/// Whether packets of a path touch a wire.
+/// Where the packets of a path go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     /// Over the interface.
     Interface,
     /// To an address of this host: over `lo`, or back into this engine.
     ThisHost,
+    /// Nowhere: the kernel has no route.
+    Nowhere,
 }
 
 /// What the driver needs to send a packet along a path.
@@ -100,13 +106,41 @@ pub(crate) struct Entry {
     outer: OuterHeaders,
     pub(crate) sealer: Sealer,
     pub(crate) via: Via,
+    /// Keeps the flow's next hop up to date.
+    flow: Arc<Flow>,
 }
 
 impl Entry {
+    /// A path without a next hop.
+    ///
     /// # Errors
     /// The addresses are of two families.
-    pub(crate) fn new(outer: OuterHeaders, via: Via) -> Result<Self, SealError> {
-        Ok(Self { sealer: Sealer::new(&outer)?, outer, via })
+    pub(crate) fn new(outer: OuterHeaders) -> Result<Self, SealError> {
+        let OuterHeaders { source, destination, traffic_class, .. } = outer;
+        let flow = Arc::new(Flow { source, destination, traffic_class });
+        Ok(Self { sealer: Sealer::new(&outer)?, outer, via: Via::Nowhere, flow })
+    }
+
+    pub(crate) fn flow(&self) -> Flow {
+        *self.flow
+    }
+
+    pub(crate) fn followed_by(self, flow: Arc<Flow>) -> Self {
+        Self { flow, ..self }
+    }
+
+    /// The same path with another next hop, `None` where there is no route, from an interface
+    /// with this MAC address.
+    pub(crate) fn with_next_hop(self, hop: Option<NextHop>, own: MacAddr) -> Self {
+        const ZEROS: MacAddr = MacAddr([0; 6]);
+        let (via, source, destination) = match hop {
+            Some(NextHop::Station(station)) => (Via::Interface, own, station),
+            // The kernel's own IP stack does not look at such frames on `lo`.
+            Some(NextHop::ThisHost) => (Via::ThisHost, ZEROS, ZEROS),
+            None => (Via::Nowhere, ZEROS, ZEROS),
+        };
+        let sealer = self.sealer.with_source_mac(source).with_destination_mac(destination);
+        Self { sealer, via, ..self }
     }
 
     pub(crate) fn flow_label(&self) -> u32 {
@@ -115,51 +149,149 @@ impl Entry {
 }
 
 /// All paths of a device by handle.
+///
+/// A handle names one path for ever: its upper half counts the uses of the slot in the table that
+/// its lower half names.
 #[derive(Debug, Default)]
 pub(crate) struct PathTable {
-    entries: Vec<Option<Entry>>,
+    slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
+#[derive(Debug)]
+struct Slot {
+    handle: PathHandle,
+    /// The path object, and the queue pairs that use it.
+    users: usize,
+    entry: Option<Entry>,
+}
+
 impl PathTable {
+    /// Adds a path with one user.
     pub(crate) fn insert(&mut self, entry: Entry) -> PathHandle {
+        let entry = Some(entry);
         match self.free.pop() {
             Some(index) => {
-                self.entries[index as usize] = Some(entry);
-                PathHandle(index)
+                let slot = &mut self.slots[index as usize];
+                let handle = PathHandle(slot.handle.0.wrapping_add(ONE_USE_OF_A_SLOT));
+                *slot = Slot { handle, users: 1, entry };
+                handle
             }
             None => {
-                self.entries.push(Some(entry));
-                PathHandle(self.entries.len() as u32 - 1)
+                let handle = PathHandle(self.slots.len() as u64);
+                self.slots.push(Slot { handle, users: 1, entry });
+                handle
             }
         }
     }
 
     pub(crate) fn find(&self, handle: PathHandle) -> Option<&Entry> {
-        self.entries.get(handle.0 as usize)?.as_ref()
+        let slot = self.slots.get(index_of(handle))?;
+        slot.entry.as_ref().filter(|_| slot.handle == handle)
     }
 
-    /// The peers that packets go to over the interface, each once.
-    pub(crate) fn peers(&self) -> HashSet<IpAddr> {
-        let far = |entry: &&Entry| entry.via == Via::Interface;
-        self.entries.iter().flatten().filter(far).map(|entry| entry.outer.destination).collect()
+    /// Returns whether these attributes are those of a path in the table.
+    pub(crate) fn names(&self, path: &PathAttributes) -> bool {
+        self.find(path.handle).is_some_and(|entry| {
+            (entry.outer.source, entry.outer.destination) == (path.local, path.remote)
+        })
     }
 
-    /// Sends what goes to `peer` to this station from now on.
-    pub(crate) fn point_at(&mut self, peer: IpAddr, station: MacAddr) {
-        for entry in self.entries.iter_mut().flatten() {
-            if entry.via == Via::Interface && entry.outer.destination == peer {
-                entry.outer.destination_mac = station;
-                entry.sealer = entry.sealer.clone().with_destination_mac(station);
+    /// Adds a user to a path.
+    pub(crate) fn retain(&mut self, handle: PathHandle) {
+        if let Some(slot) = self.slot(handle) {
+            slot.users += 1;
+        }
+    }
+
+    /// Takes a user from a path, which goes with the last one.
+    pub(crate) fn release(&mut self, handle: PathHandle) {
+        if let Some(slot) = self.slot(handle) {
+            slot.users -= 1;
+            if slot.users == 0 {
+                slot.entry = None;
+                self.free.push(index_of(handle) as u32);
             }
         }
     }
 
-    pub(crate) fn remove(&mut self, handle: PathHandle) {
-        if let Some(slot) = self.entries.get_mut(handle.0 as usize)
-            && slot.take().is_some()
-        {
-            self.free.push(handle.0);
+    /// Sends what belongs to these flows to other next hops from now on.
+    pub(crate) fn redirect(&mut self, hops: &HashMap<Flow, Option<NextHop>>, own: MacAddr) {
+        if hops.is_empty() {
+            return;
         }
+        for entry in self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut()) {
+            if let Some(hop) = hops.get(&*entry.flow) {
+                *entry = entry.clone().with_next_hop(*hop, own);
+            }
+        }
+    }
+
+    /// The interface has another MAC address.
+    pub(crate) fn set_source_mac(&mut self, own: MacAddr) {
+        for entry in self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut()) {
+            if entry.via == Via::Interface {
+                entry.sealer = entry.sealer.clone().with_source_mac(own);
+            }
+        }
+    }
+
+    fn slot(&mut self, handle: PathHandle) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(index_of(handle))?;
+        (slot.handle == handle && slot.entry.is_some()).then_some(slot)
+    }
+}
+
+/// What a handle's number grows by with each use of its slot.
+const ONE_USE_OF_A_SLOT: u64 = 1 << 32;
+
+fn index_of(handle: PathHandle) -> usize {
+    handle.0 as u32 as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attributes(last: u8, handle: PathHandle) -> PathAttributes {
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        PathAttributes { handle, local: address(1), remote: address(last) }
+    }
+
+    fn entry(last: u8) -> Entry {
+        let PathAttributes { local, remote, .. } = attributes(last, PathHandle(0));
+        Entry::new(OuterHeaders::new(local, remote)).unwrap()
+    }
+
+    #[test]
+    fn a_handle_names_nothing_once_its_path_is_gone() {
+        let mut table = PathTable::default();
+        let old = table.insert(entry(2));
+        assert!(table.names(&attributes(2, old)));
+        table.release(old);
+        let new = table.insert(entry(2));
+        assert!(table.names(&attributes(2, new)));
+        assert!(!table.names(&attributes(2, old)) && table.find(old).is_none());
+        // A use of the old handle does not touch the new path.
+        table.release(old);
+        assert!(table.names(&attributes(2, new)));
+    }
+
+    #[test]
+    fn a_path_lives_as_long_as_one_of_its_users() {
+        let mut table = PathTable::default();
+        let handle = table.insert(entry(2));
+        table.retain(handle);
+        table.release(handle);
+        assert!(table.names(&attributes(2, handle)));
+        table.release(handle);
+        assert!(!table.names(&attributes(2, handle)));
+    }
+
+    #[test]
+    fn a_handle_names_one_peer_only() {
+        let mut table = PathTable::default();
+        let handle = table.insert(entry(2));
+        assert!(!table.names(&attributes(3, handle)));
     }
 }

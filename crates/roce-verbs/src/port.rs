@@ -4,15 +4,22 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use roce_io::{InterfaceInfo, interfaces};
+use roce_io::InterfaceInfo;
 use roce_transport::AsyncEvent;
 use roce_wire::{MacAddr, PathMtu};
 
 use crate::engine::Engine;
 use crate::gid::GidTable;
-use crate::netlink::{NextHop, RouteError, Surroundings};
+use crate::netlink::Link;
 
 /// What a program may ask of a port; as `ibv_port_attr`.
+///
+/// It follows the interface. Where the interface's MTU is lowered below what the path MTU of
+/// connected queue pairs needs, [`active_mtu`](Self::active_mtu) says so; packets that no longer
+/// fit are dropped and counted as `socket_sent_too_long`. Requests whose packets fit go on. The
+/// others are sent again until their retries are used up and then complete with
+/// [`RetryExceeded`](crate::CompletionStatus::RetryExceeded), or go on if the MTU is raised again
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttributes {
     /// Whether frames can pass now.
@@ -39,28 +46,50 @@ pub enum PortState {
     Down,
 }
 
-/// The interface beneath a device. Name, number and MAC stay; the rest may change.
+/// The interface beneath a device. Its number stays, and the name is that of the time when the
+/// device was opened; the rest may change.
 #[derive(Debug)]
 pub(crate) struct Port {
     name: String,
     index: u32,
-    mac: MacAddr,
     now: Mutex<Changing>,
-    surroundings: Mutex<Surroundings>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Changing {
+    mac: MacAddr,
     mtu: u32,
     state: PortState,
+    /// The interface was removed, or moved to another network namespace.
+    is_gone: bool,
+    addresses: Vec<IpAddr>,
 }
 
 impl Changing {
     fn of(interface: &InterfaceInfo) -> Self {
-        Self { mtu: interface.mtu, state: state_of(interface) }
+        Self {
+            mac: mac_of(interface),
+            mtu: interface.mtu,
+            state: state_of(interface.flags.up && interface.flags.running),
+            is_gone: false,
+            addresses: addresses_of(interface),
+        }
     }
 
-    fn attributes(self, gid_table_len: usize) -> PortAttributes {
+    fn update(&mut self, link: Option<Link>) {
+        self.is_gone = link.is_none();
+        match link {
+            Some(link) => {
+                (self.mac, self.mtu, self.state) = (link.mac, link.mtu, state_of(link.is_running));
+            }
+            None => {
+                self.state = PortState::Down;
+                self.addresses.clear();
+            }
+        }
+    }
+
+    fn attributes(&self, gid_table_len: usize) -> PortAttributes {
         PortAttributes {
             state: self.state,
             max_mtu: PathMtu::B4096,
@@ -73,70 +102,81 @@ impl Changing {
 }
 
 impl Port {
-    pub(crate) fn open(interface: &InterfaceInfo) -> Result<Self, RouteError> {
-        Ok(Self {
+    pub(crate) fn of(interface: &InterfaceInfo) -> Self {
+        Self {
             name: interface.name.clone(),
             index: interface.index,
-            mac: mac_of(interface),
             now: Mutex::new(Changing::of(interface)),
-            surroundings: Mutex::new(Surroundings::open(&interface.name, interface.index)?),
-        })
-    }
-
-    /// The way of packets from an own address to another.
-    pub(crate) fn next_hop(&self, own: IpAddr, peer: IpAddr) -> Result<NextHop, RouteError> {
-        let mut kernel = self.surroundings.lock().unwrap_or_else(PoisonError::into_inner);
-        kernel.next_hop(own, peer)
-    }
-
-    /// The station that packets to `peer` go to now, where the kernel knows it.
-    pub(crate) fn station(&self, peer: IpAddr) -> Option<MacAddr> {
-        self.surroundings.lock().unwrap_or_else(PoisonError::into_inner).station(peer)
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
     pub(crate) fn mac(&self) -> MacAddr {
-        self.mac
+        self.with_now(|now| now.mac)
     }
 
     pub(crate) fn active_mtu(&self) -> Option<PathMtu> {
-        PathMtu::for_netdev_mtu(self.changing().mtu)
+        self.with_now(|now| PathMtu::for_netdev_mtu(now.mtu))
     }
 
     pub(crate) fn attributes(&self, gid_table_len: usize) -> PortAttributes {
-        self.changing().attributes(gid_table_len)
+        self.with_now(|now| now.attributes(gid_table_len))
     }
 
-    fn changing(&self) -> Changing {
-        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn with_now<T>(&self, work: impl FnOnce(&mut Changing) -> T) -> T {
+        work(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at the interface again: addresses, MTU, carrier. What changed is told.
-    pub(crate) fn refresh(&self, engine: &mut Engine) {
-        let interface = interfaces()
-            .ok()
-            .and_then(|all| all.into_iter().find(|candidate| candidate.index == self.index));
-        let (next, addresses) = match &interface {
-            Some(found) => (Changing::of(found), addresses_of(found)),
-            None => (Changing { state: PortState::Down, ..self.changing() }, Vec::new()),
-        };
-        let before = {
-            let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *now, next)
-        };
+    /// Stores what the kernel has said of the interface (`Some(None)`: it is gone) and of its
+    /// addresses, as far as it was asked, and tells the application what changed.
+    pub(crate) fn store(
+        &self,
+        engine: &mut Engine,
+        link: Option<Option<Link>>,
+        addresses: Option<&[IpAddr]>,
+    ) {
+        let (before, next) = self.with_now(|now| {
+            let before = now.clone();
+            if let Some(addresses) = addresses {
+                now.addresses = addresses.to_vec();
+            }
+            if let Some(link) = link {
+                now.update(link);
+            }
+            (before, now.clone())
+        });
         if before.state != next.state {
             engine.push_event(match next.state {
                 PortState::Active => AsyncEvent::PortActive,
                 PortState::Down => AsyncEvent::PortError,
             });
         }
+        if next.is_gone && !before.is_gone {
+            engine.push_event(AsyncEvent::DeviceFatal);
+        }
         if before.mtu != next.mtu {
             engine.wire.set_mtu(next.mtu as usize);
+            if next.mtu < before.mtu {
+                let (interface, before, now) = (&self.name, before.mtu, next.mtu);
+                tracing::warn!(
+                    interface,
+                    before,
+                    now,
+                    "the MTU was lowered; longer packets of connected queue pairs are dropped"
+                );
+            }
         }
-        if engine.gids.update(self.mac, &addresses) {
+        if before.mac != next.mac {
+            engine.paths.set_source_mac(next.mac);
+        }
+        if engine.gids.update(next.mac, &next.addresses) {
             engine.push_event(AsyncEvent::GidChange);
         }
     }
@@ -146,8 +186,8 @@ fn mac_of(interface: &InterfaceInfo) -> MacAddr {
     MacAddr(interface.mac.unwrap_or_default())
 }
 
-fn state_of(interface: &InterfaceInfo) -> PortState {
-    if interface.flags.up && interface.flags.running { PortState::Active } else { PortState::Down }
+fn state_of(is_running: bool) -> PortState {
+    if is_running { PortState::Active } else { PortState::Down }
 }
 
 fn addresses_of(interface: &InterfaceInfo) -> Vec<IpAddr> {

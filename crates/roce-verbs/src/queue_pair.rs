@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    Capacities, ModifyError, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork,
+    Capacities, PathHandle, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork,
     Service,
 };
 use roce_wire::{Psn, Qpn};
 
 use crate::completion_queue::CompletionQueue;
 use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::{BadWork, Error, WorkError};
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
@@ -26,8 +27,8 @@ pub struct QueuePair {
     number: Qpn,
     first_psn: Mutex<FirstPsn>,
     queues: [CompletionQueue; 2],
-    /// The path in use, kept alive.
-    path: Mutex<Option<Path>>,
+    /// The path in use, of which this is a user. Locked under the engine's lock.
+    path: Mutex<Option<PathHandle>>,
 }
 
 /// Describes a queue pair; every setting has a default.
@@ -186,13 +187,14 @@ impl QueuePair {
     }
 
     /// Changes attributes, and with them the state, by the standard's rules; as
-    /// `ibv_modify_qp`. A path in `attributes` must come from `path`.
+    /// `ibv_modify_qp`. A path in `attributes` is that of a [`Path`] that lives; the queue pair
+    /// keeps it alive.
     ///
     /// # Errors
     /// [`Error::Modify`] where the transition does not exist, an attribute is missing or
     /// not allowed in it, or out of range; [`Error::PathMtuTooLarge`] where the interface
-    /// cannot carry the path MTU; [`Error::OtherDevice`]; [`Error::Forked`]. Nothing has
-    /// changed then.
+    /// cannot carry the path MTU; [`Error::NoSuchPath`]; [`Error::Forked`]. Nothing has changed
+    /// then.
     pub fn modify(&self, attributes: &QpAttributes) -> Result<(), Error> {
         if let Some(asked) = attributes.path_mtu
             && self.core.port().active_mtu().is_none_or(|most| asked > most)
@@ -200,11 +202,18 @@ impl QueuePair {
             return Err(Error::path_mtu_too_large(asked, self.core.port()));
         }
         self.core.with_engine(|engine, now| {
+            if attributes.path.is_some_and(|path| !engine.paths.names(&path)) {
+                return Err(Error::NoSuchPath);
+            }
             engine.endpoint.modify_qp(now, self.number, attributes)?;
             if let Some(psn) = attributes.sq_psn {
                 self.lock_first_psn().set_used(psn);
             }
-            Ok::<_, ModifyError>(())
+            if let Some(path) = attributes.path {
+                engine.paths.retain(path.handle);
+                self.replace_path(engine, path.handle);
+            }
+            Ok(())
         })??;
         if attributes.state == Some(QpState::Reset) {
             self.queues.iter().for_each(|queue| queue.inner().forget(self.number));
@@ -212,19 +221,24 @@ impl QueuePair {
         Ok(())
     }
 
-    /// As [`modify`](Self::modify), with the path that the attributes shall name; the
-    /// queue pair keeps it alive.
+    /// As [`modify`](Self::modify), with the path that the attributes shall name.
     ///
     /// # Errors
-    /// As [`modify`](Self::modify).
+    /// As [`modify`](Self::modify); [`Error::OtherDevice`] where another device made the path.
     pub fn modify_with_path(&self, attributes: &QpAttributes, path: &Path) -> Result<(), Error> {
         if !path.belongs_to(&self.core) {
             return Err(Error::OtherDevice);
         }
         let attributes = QpAttributes { path: Some(path.attributes()), ..*attributes };
-        self.modify(&attributes)?;
-        *self.path.lock().unwrap_or_else(PoisonError::into_inner) = Some(path.clone());
-        Ok(())
+        self.modify(&attributes)
+    }
+
+    /// Takes over a use of a path and gives up that of the one before.
+    fn replace_path(&self, engine: &mut Engine, path: PathHandle) {
+        let mut held = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = held.replace(path) {
+            engine.paths.release(before);
+        }
     }
 
     /// State and attributes as they are now; as `ibv_query_qp`.
@@ -280,5 +294,9 @@ impl Drop for QueuePair {
             engine.endpoint.destroy_qp(self.number);
             engine.lease.give_back(self.number);
         });
+        let path = self.path.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(path) = path {
+            self.core.release_path(path);
+        }
     }
 }

@@ -185,6 +185,10 @@ impl Written {
     pub(crate) fn set_destination_mac(&mut self, station: MacAddr) {
         self.bytes[..6].copy_from_slice(&station.0);
     }
+
+    pub(crate) fn set_source_mac(&mut self, interface: MacAddr) {
+        self.bytes[6..12].copy_from_slice(&interface.0);
+    }
 }
 
 const SHORTEST: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;

@@ -91,6 +91,13 @@ impl Sealer {
         self.headers.len()
     }
 
+    /// The same for another interface that sends.
+    #[must_use]
+    pub fn with_source_mac(mut self, interface: MacAddr) -> Self {
+        self.headers.set_source_mac(interface);
+        self
+    }
+
     /// The same for another station of the next hop.
     #[must_use]
     pub fn with_destination_mac(mut self, station: MacAddr) -> Self {

@@ -68,6 +68,13 @@ pub(crate) fn assert_not_held() {
     assert_eq!(HELD.get(), 0, "the kernel is asked under the engine's lock");
 }
 
+/// Does `work` as if this thread held the lock of an engine.
+#[cfg(test)]
+pub(crate) fn while_held<T>(work: impl FnOnce() -> T) -> T {
+    let _held = Held::begin();
+    work()
+}
+
 #[cfg(debug_assertions)]
 std::thread_local! {
     /// How many engines this thread has locked.

@@ -9,12 +9,7 @@ use roce_transport::Instant;
 
 use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
 use super::{Shared, next_timer, next_work, sleep};
-use crate::netlink::AddressNews;
 use crate::placement::{self, Placement, PlacementError};
-
-/// Rounds of the thread between two looks for news of addresses while it does not sleep: a look
-/// is a system call.
-const ROUNDS_A_NEWS: u32 = 1024;
 
 impl Shared {
     /// What the driver thread decides by.
@@ -39,34 +34,13 @@ impl Shared {
         reporting.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
     }
 
-    /// Looks at interface and neighbours again.
-    fn refresh(&self) {
-        self.port.refresh(&mut self.lock());
-        let peers = self.lock().paths.peers();
-        for peer in peers {
-            // The kernel is asked without the engine's lock.
-            if let Some(station) = self.port.station(peer) {
-                self.lock().paths.point_at(peer, station);
-            }
-        }
-    }
-
     /// The driver thread.
-    pub(super) fn run(&self, news: &AddressNews) {
+    pub(super) fn run(&self) {
         let mut last_work = self.now();
-        let mut rounds_since_news = ROUNDS_A_NEWS;
         let mut policy = DriverThread::default();
         while !self.stopping.load(Ordering::Acquire) {
-            rounds_since_news += 1;
-            if rounds_since_news > ROUNDS_A_NEWS {
-                rounds_since_news = 0;
-                if news.take() {
-                    self.refresh();
-                }
-            }
             if let Decision::StayAway(limit) = policy.decide(&self.situation()) {
-                self.stay_away(news, limit);
-                rounds_since_news = ROUNDS_A_NEWS;
+                self.stay_away(limit);
                 continue;
             }
             let (wake_at, now) = {
@@ -89,9 +63,8 @@ impl Shared {
                 std::thread::yield_now();
                 continue;
             }
-            self.watch_devices(news, wake_at, now);
+            self.watch_devices(wake_at, now);
             self.patience.note_sleep(self.now().saturating_since(now));
-            rounds_since_news = ROUNDS_A_NEWS;
         }
     }
 
@@ -103,7 +76,7 @@ impl Shared {
     }
 
     /// Sleeps while the application drives; frames do not end it.
-    fn stay_away(&self, news: &AddressNews, limit: Duration) {
+    fn stay_away(&self, limit: Duration) {
         self.sleep.begin(self.now() + limit, false);
         // What came before other threads could see that this one sleeps.
         let mut is_over = self.is_relied_on(self.now());
@@ -111,18 +84,17 @@ impl Shared {
             // The caller in `wait` may have left, or not know of a backlog.
             is_over |= self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
         }
-        self.doze(is_over, &[news.as_fd()], Some(limit));
+        self.doze(is_over, &[], Some(limit));
     }
 
     /// Sleeps until a frame comes, or until `wake_at`.
-    fn watch_devices(&self, news: &AddressNews, wake_at: Option<Instant>, now: Instant) {
+    fn watch_devices(&self, wake_at: Option<Instant>, now: Instant) {
         let until = wake_at.unwrap_or(Instant::from_nanos(u64::MAX));
         self.sleep.begin(until, true);
         // A timer that was set, or work that was left, before others could see that this thread
         // sleeps. The thread that holds the lock may have looked already, so it is waited for.
         let is_over = next_work(&self.lock()).is_some_and(|at| at < until);
-        let devices = self.device_fds.iter().map(|fd| fd.as_fd());
-        let fds: Vec<_> = devices.chain([news.as_fd()]).collect();
+        let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
         self.doze(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
 

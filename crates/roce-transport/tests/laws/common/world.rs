@@ -178,7 +178,7 @@ impl World {
 
     /// The path by which `node` reaches `peer`.
     pub(crate) fn path_to(peer: usize) -> PathHandle {
-        PathHandle(peer as u32)
+        PathHandle(peer as u64)
     }
 
     /// Calls a method of one endpoint, then takes what it has to say.

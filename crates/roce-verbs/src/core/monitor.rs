@@ -1,0 +1,237 @@
+//! The thread that asks the kernel: about routes, neighbours and the interface.
+//!
+//! It is the only one that does, once the device is open. It sleeps until the kernel tells of a
+//! change or a caller wants an address resolved, asks about what changed, and takes the engine's
+//! lock to store the answers. So neither a slow answer nor a dead peer delays data, or another
+//! resolution. It is started in the device's network namespace and stays there: its sockets
+//! belong to that namespace, whichever thread wants to know something.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use roce_transport::{Instant, PathHandle};
+
+use super::thread::become_a_background_thread;
+use super::{Shared, sleep};
+use crate::error::Error;
+use crate::fork;
+use crate::interface_kernel::InterfaceKernel;
+use crate::netlink::news::{News, NewsSocket};
+use crate::netlink::{Flow, RouteError};
+use crate::path::Entry;
+use crate::placement::Placement;
+use crate::resolver::{NextHop, Outcome, Resolver};
+
+/// How long to collect news of routes, addresses and the interface before the next look at them: a
+/// routing daemon changes thousands of routes in a row.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long to wait after the kernel has refused a question about the interface.
+const ERROR_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A handle to the thread, which ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Monitor {
+    /// `None` only in `drop`.
+    inbox: Option<mpsc::Sender<Request>>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+    generation: fork::Generation,
+}
+
+/// A caller who waits for a path.
+#[derive(Debug)]
+struct Request {
+    /// The path without its next hop.
+    entry: Entry,
+    reply: mpsc::SyncSender<Result<PathHandle, RouteError>>,
+}
+
+/// What the thread has.
+struct Worker {
+    shared: Arc<Shared>,
+    kernel: InterfaceKernel,
+    socket: NewsSocket,
+    inbox: mpsc::Receiver<Request>,
+    wake: Arc<EventFd>,
+    resolver: Resolver,
+    /// Callers whose flows are being resolved.
+    waiting: HashMap<Flow, Vec<Request>>,
+    /// Next hops that changed and are not stored yet.
+    outcomes: HashMap<Flow, Outcome>,
+    /// What changed and has not been asked about yet.
+    news: News,
+    /// The earliest time of the next look at interface and routes.
+    next_look: Instant,
+}
+
+impl Monitor {
+    /// Starts the thread in this thread's network namespace.
+    pub(super) fn start(shared: &Arc<Shared>) -> Result<Self, Error> {
+        let port = &shared.port;
+        let (sender, inbox) = mpsc::channel();
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
+        let wake = Arc::new(wake);
+        let worker = Worker {
+            shared: Arc::clone(shared),
+            kernel: InterfaceKernel::open(port.index(), port.name())
+                .map_err(RouteError::from_kernel)?,
+            socket: NewsSocket::open().map_err(RouteError::from_kernel)?,
+            inbox,
+            wake: Arc::clone(&wake),
+            resolver: Resolver::new(port.name()),
+            waiting: HashMap::new(),
+            outcomes: HashMap::new(),
+            // The interface was looked at before the socket was there to tell of changes.
+            news: News::of_everything(),
+            next_look: Instant::default(),
+        };
+        let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
+        let thread = thread.spawn(move || {
+            if let Err(error) = become_a_background_thread(Placement::default()) {
+                tracing::warn!(%error, "the monitor thread runs where its creator was bound to");
+            }
+            worker.run();
+        })?;
+        let generation = fork::Generation::current();
+        Ok(Self { inbox: Some(sender), wake, thread: Some(thread), generation })
+    }
+
+    /// Resolves the next hop of a path and enters the path into the table. Waits until the kernel
+    /// has found the next hop or given up, at most some four seconds.
+    pub(super) fn resolve(&self, entry: Entry) -> Result<PathHandle, RouteError> {
+        let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
+        let (reply, answer) = mpsc::sync_channel(1);
+        let inbox = self.inbox.as_ref().ok_or_else(ended)?;
+        inbox.send(Request { entry, reply }).map_err(|_| ended())?;
+        let _written = self.wake.write(1);
+        answer.recv().unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        // In a child after fork the thread does not exist, and the eventfd is the parent's.
+        if !self.generation.is_current() {
+            return;
+        }
+        self.inbox = None;
+        let _written = self.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been printed by the runtime.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn run(mut self) {
+        loop {
+            let _read = self.wake.read();
+            loop {
+                match self.inbox.try_recv() {
+                    Ok(request) => self.resolve(request),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return,
+                }
+            }
+            self.news.merge(self.socket.read(self.shared.port.index()));
+            let now = self.shared.now();
+            let neighbours = std::mem::take(&mut self.news.neighbours);
+            if !neighbours.is_empty() {
+                let Self { resolver, kernel, outcomes, .. } = &mut self;
+                resolver.on_neighbours(&neighbours, now, kernel, outcomes);
+            }
+            if self.news.any() && self.next_look <= now {
+                let pause = if self.look(now) { LOOK_INTERVAL } else { ERROR_INTERVAL };
+                self.next_look = self.shared.now() + pause;
+            }
+            self.resolver.on_timeout(self.shared.now(), &mut self.kernel, &mut self.outcomes);
+            self.store_outcomes();
+            self.doze();
+        }
+    }
+
+    /// Sleeps until there is news, a request, or a timer expires.
+    fn doze(&self) {
+        let look = self.news.any().then_some(self.next_look);
+        let at = look.into_iter().chain(self.resolver.poll_timeout()).min();
+        let limit = at.map(|at| at.saturating_since(self.shared.now()));
+        if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {
+            tracing::error!(%error, "the monitor thread cannot sleep");
+        }
+    }
+
+    fn resolve(&mut self, request: Request) {
+        let (now, flow) = (self.shared.now(), request.entry.flow());
+        let Self { resolver, kernel, outcomes, .. } = self;
+        let (handle, outcome) = resolver.look_up(flow, now, kernel, outcomes);
+        let request = Request { entry: request.entry.followed_by(handle), ..request };
+        match outcome {
+            Some(outcome) => self.answer(request, outcome),
+            None => self.waiting.entry(flow).or_default().push(request),
+        }
+    }
+
+    /// Asks about what changed: the interface, its addresses, the routes. Returns whether the
+    /// kernel has answered.
+    fn look(&mut self, now: Instant) -> bool {
+        let news = std::mem::take(&mut self.news);
+        let link = news.link.then(|| self.kernel.link()).transpose();
+        let addresses = news.addresses.then(|| self.kernel.addresses()).transpose();
+        let is_answered = match (link, addresses) {
+            (Ok(link), Ok(addresses)) => {
+                self.shared.port.store(&mut self.shared.lock(), link, addresses.as_deref());
+                true
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                let interface = self.shared.port.name();
+                tracing::warn!(%error, interface, "the interface cannot be asked about");
+                (self.news.link, self.news.addresses) = (news.link, news.addresses);
+                false
+            }
+        };
+        // The kernel does not tell of every route that goes with a link or an address.
+        let Self { resolver, kernel, outcomes, .. } = self;
+        resolver.on_routes(now, kernel, outcomes);
+        is_answered
+    }
+
+    /// Stores the next hops that changed, all under one lock, and answers those who wait.
+    fn store_outcomes(&mut self) {
+        if self.outcomes.is_empty() {
+            return;
+        }
+        let outcomes = std::mem::take(&mut self.outcomes);
+        let hops: HashMap<Flow, Option<NextHop>> = outcomes
+            .iter()
+            .filter_map(|(flow, outcome)| match outcome {
+                Ok(hop) => Some((*flow, Some(*hop))),
+                Err(RouteError::NoRoute { .. }) => Some((*flow, None)),
+                // The kernel does not know better: the next hop stays.
+                Err(_) => None,
+            })
+            .collect();
+        self.shared.lock().paths.redirect(&hops, self.shared.port.mac());
+        for (flow, outcome) in outcomes {
+            for request in self.waiting.remove(&flow).into_iter().flatten() {
+                self.answer(request, outcome.clone());
+            }
+        }
+    }
+
+    fn answer(&self, request: Request, outcome: Outcome) {
+        let stored = outcome.map(|hop| {
+            let entry = request.entry.with_next_hop(Some(hop), self.shared.port.mac());
+            self.shared.lock().paths.insert(entry)
+        });
+        // The caller waits for it.
+        let _sent = request.reply.send(stored);
+    }
+}

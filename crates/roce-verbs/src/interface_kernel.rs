@@ -1,0 +1,76 @@
+//! The kernel's knowledge around one interface, asked through netlink.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::netlink::{Flow, Link, Neighbour, Netlink, Route, send_discarded};
+use crate::resolver::{InterfaceRoute, Kernel};
+
+/// Asks the kernel about one interface.
+#[derive(Debug)]
+pub(crate) struct InterfaceKernel {
+    netlink: Netlink,
+    index: u32,
+    name: String,
+    /// The VRF that the interface belonged to when it was asked for last.
+    vrf: Option<u32>,
+}
+
+impl InterfaceKernel {
+    /// Opens a netlink socket in this thread's network namespace.
+    pub(crate) fn open(index: u32, name: &str) -> io::Result<Self> {
+        Ok(Self { netlink: Netlink::open()?, index, name: name.to_owned(), vrf: None })
+    }
+
+    /// Returns the interface as it is now, `None` where it is gone.
+    pub(crate) fn link(&mut self) -> io::Result<Option<Link>> {
+        let link = self.netlink.link(self.index)?;
+        self.vrf = link.and_then(|link| link.vrf);
+        Ok(link)
+    }
+
+    /// Returns the interface's addresses.
+    pub(crate) fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
+        self.netlink.addresses(self.index)
+    }
+}
+
+impl Kernel for InterfaceKernel {
+    fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>> {
+        let is_link_local = match flow.destination {
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+            IpAddr::V4(v4) => v4.is_link_local(),
+        };
+        // A link-local address means nothing without an interface. For any other the interface is
+        // not named at first: the kernel takes every IPv4 address for a neighbour's when it is
+        // told where to look.
+        let first = if is_link_local { Some(self.index) } else { self.vrf };
+        let mut route = self.netlink.route(first, flow)?;
+        let is_elsewhere = |route: &Option<Route>| matches!(route, Some(Route::NextHop { interface, .. }) if *interface != self.index);
+        if is_elsewhere(&route) {
+            // Another interface has the better route, as with two on one network.
+            route = self.netlink.route(Some(self.index), flow)?;
+        }
+        Ok(match route {
+            Some(Route::ThisHost) => Some(InterfaceRoute::ThisHost),
+            Some(Route::NextHop { interface, address }) if interface == self.index => {
+                Some(InterfaceRoute::Via(address))
+            }
+            _ => None,
+        })
+    }
+
+    fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour> {
+        self.netlink.neighbour(self.index, address)
+    }
+
+    fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> bool {
+        if self.netlink.use_neighbour(self.index, next_hop).unwrap_or(false) {
+            return true;
+        }
+        if let Err(error) = send_discarded(self.index, &self.name, flow) {
+            tracing::debug!(%error, %next_hop, "the next hop cannot be solicited");
+        }
+        false
+    }
+}

@@ -1,0 +1,171 @@
+//! The next hop of each flow that paths use, kept up to date.
+//!
+//! The resolver has no clock, socket or thread: the device's monitor thread calls it with the time
+//! and with the kernel's knowledge. Any number of flows is resolved at the same time.
+//!
+//! - A neighbour that the kernel has not resolved is solicited: the kernel asks for it.
+//! - A neighbour that the kernel reports as failed fails the resolution at once, if the kernel
+//!   has asked since the solicitation. An entry that failed earlier says nothing.
+//! - The entry of a next hop in use is kept alive: the kernel tells of changes only where it has
+//!   an entry. It drops all entries of an interface whose MAC address changes; to be asked again
+//!   is also how the peers learn the new one.
+
+mod following;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use roce_transport::Instant;
+use roce_wire::MacAddr;
+
+use self::following::{Examination, Following};
+use crate::netlink::{Flow, Neighbour, RouteError};
+
+/// How packets of a flow leave this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextHop {
+    /// The destination is this host's own: the packets never reach a wire.
+    ThisHost,
+    /// Over the interface, to the station with this MAC address.
+    Station(MacAddr),
+}
+
+/// The kernel's route for a flow over the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InterfaceRoute {
+    /// The destination is this host's own.
+    ThisHost,
+    /// To a station on the interface's link.
+    Via(IpAddr),
+}
+
+/// What the kernel knows around one interface.
+pub(crate) trait Kernel {
+    /// Returns the route for a flow, `None` where there is none over the interface.
+    fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>>;
+    /// Returns the entry for a neighbour.
+    fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour>;
+    /// Makes the kernel resolve or verify the next hop of a flow. Returns whether it is known to
+    /// have begun.
+    fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> bool;
+}
+
+/// The outcome of a resolution.
+pub(crate) type Outcome = Result<NextHop, RouteError>;
+
+/// The flows in use and their next hops.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    /// The interface's name, for errors.
+    interface: String,
+    flows: HashMap<Flow, Following>,
+    /// Flows that are no longer used are forgotten when there are so many in all.
+    next_sweep: usize,
+}
+
+/// The fewest flows among which to look for those that are no longer used.
+const MIN_SWEEP: usize = 64;
+
+impl Resolver {
+    pub(crate) fn new(interface: &str) -> Self {
+        Self { interface: interface.to_owned(), flows: HashMap::new(), next_sweep: MIN_SWEEP }
+    }
+
+    /// Finds the next hop of a flow. `None`: it is in `outcomes`, now or after one of the calls
+    /// below. The flow is followed as long as the returned handle or a clone lives.
+    pub(crate) fn look_up(
+        &mut self,
+        flow: Flow,
+        now: Instant,
+        kernel: &mut dyn Kernel,
+        outcomes: &mut HashMap<Flow, Outcome>,
+    ) -> (Arc<Flow>, Option<Outcome>) {
+        if self.flows.len() >= self.next_sweep {
+            self.forget_unused();
+            self.next_sweep = MIN_SWEEP.max(2 * self.flows.len());
+        }
+        let following = self.flows.entry(flow).or_default();
+        let (handle, is_in_use) = following.use_flow(flow);
+        let hop = following.hop();
+        let mut it = Examination { flow: &flow, interface: &self.interface, now, kernel };
+        let outcome = following.look_up(&mut it);
+        if is_in_use && following.hop() != hop {
+            // The other users of the flow are told, too.
+            outcomes.extend(outcome.map(|outcome| (flow, outcome)));
+            return (handle, None);
+        }
+        (handle, outcome)
+    }
+
+    /// Examines the flows whose next hop is one of these neighbours. Next hops that changed and
+    /// resolutions that ended are added to `outcomes`.
+    pub(crate) fn on_neighbours(
+        &mut self,
+        neighbours: &BTreeSet<IpAddr>,
+        now: Instant,
+        kernel: &mut dyn Kernel,
+        outcomes: &mut HashMap<Flow, Outcome>,
+    ) {
+        let is_meant = |following: &Following| following.is_via(neighbours);
+        self.examine_all(now, kernel, outcomes, is_meant, Following::examine_next_hop);
+    }
+
+    /// Examines all flows: routes, rules or addresses changed.
+    pub(crate) fn on_routes(
+        &mut self,
+        now: Instant,
+        kernel: &mut dyn Kernel,
+        outcomes: &mut HashMap<Flow, Outcome>,
+    ) {
+        self.examine_all(now, kernel, outcomes, |_| true, Following::examine);
+    }
+
+    /// Ends the searches whose time is over, and begins those whose rest is.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        kernel: &mut dyn Kernel,
+        outcomes: &mut HashMap<Flow, Outcome>,
+    ) {
+        let is_due = |following: &Following| following.timeout().is_some_and(|at| at <= now);
+        self.examine_all(now, kernel, outcomes, is_due, Following::on_timeout);
+    }
+
+    /// Returns when [`on_timeout`](Self::on_timeout) has work.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.flows.values().filter_map(Following::timeout).min()
+    }
+
+    fn forget_unused(&mut self) {
+        self.flows.retain(|_, following| following.is_used());
+    }
+
+    /// Examines those flows in use that are meant, and keeps the outcomes that tell something new.
+    fn examine_all(
+        &mut self,
+        now: Instant,
+        kernel: &mut dyn Kernel,
+        outcomes: &mut HashMap<Flow, Outcome>,
+        is_meant: impl Fn(&Following) -> bool,
+        examine: impl Fn(&mut Following, &mut Examination<'_>) -> Option<Outcome>,
+    ) {
+        self.forget_unused();
+        for (flow, following) in &mut self.flows {
+            if !is_meant(following) {
+                continue;
+            }
+            let (hop, was_searching) = (following.hop(), following.is_searching());
+            let mut it = Examination { flow, interface: &self.interface, now, kernel };
+            if let Some(outcome) = examine(following, &mut it)
+                && (was_searching || following.hop() != hop)
+            {
+                outcomes.insert(*flow, outcome);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! One flow that is followed.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use roce_transport::Instant;
+use roce_wire::MacAddr;
+
+use super::{InterfaceRoute, Kernel, NextHop, Outcome};
+use crate::netlink::{Flow, Neighbour, RouteError};
+
+/// What is known of one flow.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    users: Weak<Flow>,
+    /// The last next hop that was found; `None` before the first, and where there is no route.
+    hop: Option<NextHop>,
+    /// The station that the route names.
+    next_hop: Option<IpAddr>,
+    search: Search,
+}
+
+/// Where the resolution of a next hop stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Search {
+    /// There is nothing to wait for.
+    #[default]
+    Settled,
+    /// The kernel was told to resolve the next hop.
+    Running {
+        deadline: Instant,
+        /// The kernel is known to have asked since.
+        has_begun: bool,
+    },
+    /// The next hop did not answer; the next search begins then.
+    Resting { until: Instant },
+}
+
+/// What an examination of a flow needs.
+pub(super) struct Examination<'a> {
+    pub(super) flow: &'a Flow,
+    /// The interface's name.
+    pub(super) interface: &'a str,
+    pub(super) now: Instant,
+    pub(super) kernel: &'a mut dyn Kernel,
+}
+
+/// How long the kernel is given to resolve a neighbour. By default it asks three times, a second
+/// apart, and reports the failure then.
+pub(super) const MAX_SEARCH: Duration = Duration::from_secs(4);
+/// How long the next hop of a path in use is left alone after it did not answer.
+pub(super) const REST: Duration = Duration::from_secs(5);
+
+impl Following {
+    /// Returns a handle that keeps the flow in use, and whether it was in use before.
+    pub(super) fn use_flow(&mut self, flow: Flow) -> (Arc<Flow>, bool) {
+        if let Some(handle) = self.users.upgrade() {
+            return (handle, true);
+        }
+        let handle = Arc::new(flow);
+        self.users = Arc::downgrade(&handle);
+        (handle, false)
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.users.strong_count() > 0
+    }
+
+    pub(super) fn hop(&self) -> Option<NextHop> {
+        self.hop
+    }
+
+    pub(super) fn is_via(&self, neighbours: &BTreeSet<IpAddr>) -> bool {
+        self.next_hop.is_some_and(|next_hop| neighbours.contains(&next_hop))
+    }
+
+    pub(super) fn is_searching(&self) -> bool {
+        matches!(self.search, Search::Running { .. })
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) has work.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        match self.search {
+            Search::Settled => None,
+            Search::Running { deadline: at, .. } | Search::Resting { until: at } => Some(at),
+        }
+    }
+
+    /// Examines the flow for a caller who waits: a search that rests begins again.
+    pub(super) fn look_up(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+        self.end_rest();
+        let outcome = self.examine(it);
+        if let (Some(Ok(NextHop::Station(_))), Some(next_hop)) = (&outcome, self.next_hop)
+            && let Ok(Neighbour::Valid { is_stale: true, .. }) = it.kernel.neighbour(next_hop)
+        {
+            // As a packet of the kernel's own would: the entry is used now and verified meanwhile.
+            it.kernel.solicit(it.flow, next_hop);
+        }
+        outcome
+    }
+
+    /// Asks for the route and for the neighbour that it names. `None`: the kernel is searching.
+    pub(super) fn examine(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+        match it.kernel.route(it.flow) {
+            Ok(Some(InterfaceRoute::Via(next_hop))) => {
+                if self.next_hop != Some(next_hop) {
+                    (self.next_hop, self.search) = (Some(next_hop), Search::Settled);
+                }
+                self.examine_next_hop(it)
+            }
+            Ok(Some(InterfaceRoute::ThisHost)) => {
+                self.settle(Some(NextHop::ThisHost), None);
+                Some(Ok(NextHop::ThisHost))
+            }
+            Ok(None) => {
+                self.settle(None, None);
+                let (destination, interface) = (it.flow.destination, it.interface.to_owned());
+                Some(Err(RouteError::NoRoute { destination, interface }))
+            }
+            Err(error) => Some(Err(RouteError::from_kernel(error))),
+        }
+    }
+
+    /// Asks for the neighbour. `None`: the kernel is searching.
+    pub(super) fn examine_next_hop(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+        let next_hop = self.next_hop?;
+        let neighbour = match it.kernel.neighbour(next_hop) {
+            Ok(neighbour) => neighbour,
+            Err(error) => return Some(Err(RouteError::from_kernel(error))),
+        };
+        match (neighbour, self.search) {
+            (Neighbour::Valid { mac, .. }, _) => Some(self.found(next_hop, mac)),
+            (Neighbour::Incomplete, Search::Running { deadline, .. }) => self.wait_until(deadline),
+            (Neighbour::Incomplete, _) => self.wait_until(it.now + MAX_SEARCH),
+            (_, Search::Resting { .. }) => None,
+            (Neighbour::Failed, Search::Running { has_begun: true, .. }) => {
+                Some(self.fail(next_hop, it))
+            }
+            // The entry is older than the search.
+            (Neighbour::Failed, Search::Running { has_begun: false, .. }) => None,
+            // Another program removed the entry.
+            (Neighbour::Unknown, Search::Running { deadline, .. }) => {
+                self.solicit(next_hop, deadline, it)
+            }
+            (Neighbour::Failed | Neighbour::Unknown, Search::Settled) => {
+                self.solicit(next_hop, it.now + MAX_SEARCH, it)
+            }
+        }
+    }
+
+    /// The search's time is over, or its rest is.
+    pub(super) fn on_timeout(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+        let next_hop = self.next_hop?;
+        if self.is_searching() {
+            return Some(self.fail(next_hop, it));
+        }
+        self.end_rest();
+        self.examine_next_hop(it)
+    }
+
+    fn solicit(
+        &mut self,
+        next_hop: IpAddr,
+        deadline: Instant,
+        it: &mut Examination<'_>,
+    ) -> Option<Outcome> {
+        let has_begun = it.kernel.solicit(it.flow, next_hop);
+        self.search = Search::Running { deadline, has_begun };
+        match it.kernel.neighbour(next_hop) {
+            Ok(Neighbour::Valid { mac, .. }) => Some(self.found(next_hop, mac)),
+            Ok(Neighbour::Incomplete) => self.wait_until(deadline),
+            Ok(Neighbour::Failed) if has_begun => Some(self.fail(next_hop, it)),
+            Ok(Neighbour::Failed | Neighbour::Unknown) => None,
+            Err(error) => Some(Err(RouteError::from_kernel(error))),
+        }
+    }
+
+    /// The kernel is asking for the next hop.
+    fn wait_until(&mut self, deadline: Instant) -> Option<Outcome> {
+        self.search = Search::Running { deadline, has_begun: true };
+        None
+    }
+
+    fn found(&mut self, next_hop: IpAddr, mac: MacAddr) -> Outcome {
+        let hop = NextHop::Station(mac);
+        self.settle(Some(hop), Some(next_hop));
+        Ok(hop)
+    }
+
+    fn settle(&mut self, hop: Option<NextHop>, next_hop: Option<IpAddr>) {
+        (self.hop, self.next_hop, self.search) = (hop, next_hop, Search::Settled);
+    }
+
+    fn fail(&mut self, next_hop: IpAddr, it: &Examination<'_>) -> Outcome {
+        self.search = Search::Resting { until: it.now + REST };
+        Err(RouteError::NoNeighbour { next_hop, interface: it.interface.to_owned() })
+    }
+
+    fn end_rest(&mut self) {
+        if matches!(self.search, Search::Resting { .. }) {
+            self.search = Search::Settled;
+        }
+    }
+}

@@ -1,0 +1,280 @@
+use super::following::{MAX_SEARCH, REST};
+use super::*;
+use std::time::Duration;
+
+const GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 254));
+const OTHER_GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 253));
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+fn valid(mac: MacAddr) -> Neighbour {
+    Neighbour::Valid { mac, is_stale: false }
+}
+
+fn flow(last: u8) -> Flow {
+    let address = |last| IpAddr::from([10, 0, 0, last]);
+    Flow { source: address(1), destination: address(last), traffic_class: 0 }
+}
+
+/// A kernel whose tables the test writes.
+struct Tables {
+    /// `None`: every destination is on the link.
+    route: Option<Option<InterfaceRoute>>,
+    neighbours: HashMap<IpAddr, Neighbour>,
+    /// What a solicitation makes of an entry; `None`: it has no effect and is not confirmed.
+    after_solicitation: Option<Neighbour>,
+    solicited: Vec<IpAddr>,
+    questions: usize,
+}
+
+impl Tables {
+    fn new() -> Self {
+        Self {
+            route: None,
+            neighbours: HashMap::new(),
+            after_solicitation: Some(Neighbour::Incomplete),
+            solicited: Vec::new(),
+            questions: 0,
+        }
+    }
+}
+
+impl Kernel for Tables {
+    fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>> {
+        self.questions += 1;
+        Ok(self.route.unwrap_or(Some(InterfaceRoute::Via(flow.destination))))
+    }
+
+    fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour> {
+        self.questions += 1;
+        Ok(self.neighbours.get(&address).copied().unwrap_or(Neighbour::Unknown))
+    }
+
+    fn solicit(&mut self, _: &Flow, next_hop: IpAddr) -> bool {
+        self.questions += 1;
+        self.solicited.push(next_hop);
+        let Some(entry) = self.after_solicitation else { return false };
+        let before = self.neighbours.entry(next_hop).or_insert(entry);
+        if !matches!(before, Neighbour::Valid { .. }) {
+            *before = entry;
+        }
+        true
+    }
+}
+
+/// A resolver, its kernel, and what came out.
+struct Rig {
+    resolver: Resolver,
+    kernel: Tables,
+    now: Instant,
+    outcomes: HashMap<Flow, Outcome>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (resolver, kernel) = (Resolver::new("eth0"), Tables::new());
+        Self { resolver, kernel, now: Instant::from_nanos(1), outcomes: HashMap::new() }
+    }
+
+    fn look_up(&mut self, flow: Flow) -> (Arc<Flow>, Option<Outcome>) {
+        self.resolver.look_up(flow, self.now, &mut self.kernel, &mut self.outcomes)
+    }
+
+    /// The kernel changes an entry and tells.
+    fn neighbour(&mut self, address: IpAddr, entry: Neighbour) {
+        self.kernel.neighbours.insert(address, entry);
+        let told = BTreeSet::from([address]);
+        self.resolver.on_neighbours(&told, self.now, &mut self.kernel, &mut self.outcomes);
+    }
+
+    fn route(&mut self, route: Option<InterfaceRoute>) {
+        self.kernel.route = Some(route);
+        self.resolver.on_routes(self.now, &mut self.kernel, &mut self.outcomes);
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.resolver.on_timeout(self.now, &mut self.kernel, &mut self.outcomes);
+    }
+
+    fn outcome(&mut self, flow: Flow) -> Option<Outcome> {
+        self.outcomes.remove(&flow)
+    }
+}
+
+fn is_silent(outcome: &Option<Outcome>) -> bool {
+    matches!(outcome, Some(Err(RouteError::NoNeighbour { .. })))
+}
+
+fn is_found(outcome: &Option<Outcome>, mac: MacAddr) -> bool {
+    matches!(outcome, Some(Ok(NextHop::Station(found))) if *found == mac)
+}
+
+#[test]
+fn a_neighbour_that_the_kernel_knows_is_found_at_once() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
+    assert!(is_found(&rig.look_up(flow(2)).1, MAC));
+    assert!(rig.kernel.solicited.is_empty());
+}
+
+#[test]
+fn a_stale_neighbour_is_used_at_once_and_verified() {
+    let mut rig = Rig::new();
+    let stale = Neighbour::Valid { mac: MAC, is_stale: true };
+    rig.kernel.neighbours.insert(flow(2).destination, stale);
+    assert!(is_found(&rig.look_up(flow(2)).1, MAC));
+    assert_eq!(rig.kernel.solicited, [flow(2).destination]);
+}
+
+#[test]
+fn a_neighbour_that_fails_fails_the_resolution_at_once() {
+    let mut rig = Rig::new();
+    let (_used, outcome) = rig.look_up(flow(2));
+    assert!(outcome.is_none());
+    rig.neighbour(flow(2).destination, Neighbour::Failed);
+    assert!(is_silent(&rig.outcome(flow(2))));
+}
+
+#[test]
+fn an_entry_that_failed_earlier_does_not_fail_the_resolution() {
+    for confirms in [true, false] {
+        let mut rig = Rig::new();
+        if !confirms {
+            rig.kernel.after_solicitation = None;
+        }
+        rig.kernel.neighbours.insert(flow(2).destination, Neighbour::Failed);
+        let (_used, outcome) = rig.look_up(flow(2));
+        assert!(outcome.is_none());
+        if !confirms {
+            // The kernel tells of something else about the entry before it begins to ask.
+            rig.neighbour(flow(2).destination, Neighbour::Failed);
+            assert!(rig.outcome(flow(2)).is_none());
+            rig.neighbour(flow(2).destination, Neighbour::Incomplete);
+        }
+        rig.neighbour(flow(2).destination, valid(MAC));
+        assert!(is_found(&rig.outcome(flow(2)), MAC));
+    }
+}
+
+#[test]
+fn a_kernel_that_gives_up_as_soon_as_it_is_told_fails_the_resolution() {
+    let mut rig = Rig::new();
+    rig.kernel.after_solicitation = Some(Neighbour::Failed);
+    assert!(is_silent(&rig.look_up(flow(2)).1));
+}
+
+#[test]
+fn a_search_without_an_end_ends_at_its_deadline() {
+    let mut rig = Rig::new();
+    rig.kernel.after_solicitation = None;
+    let (_used, outcome) = rig.look_up(flow(2));
+    assert!(outcome.is_none());
+    assert_eq!(rig.resolver.poll_timeout(), Some(rig.now + MAX_SEARCH));
+    rig.pass(MAX_SEARCH - Duration::from_nanos(1));
+    assert!(rig.outcome(flow(2)).is_none());
+    rig.pass(Duration::from_nanos(1));
+    assert!(is_silent(&rig.outcome(flow(2))));
+}
+
+#[test]
+fn dead_peers_do_not_delay_a_live_one() {
+    let mut rig = Rig::new();
+    let dead: Vec<_> = (2..5).map(|last| rig.look_up(flow(last))).collect();
+    assert!(dead.iter().all(|(_, outcome)| outcome.is_none()));
+    rig.kernel.neighbours.insert(flow(9).destination, valid(MAC));
+    assert!(is_found(&rig.look_up(flow(9)).1, MAC));
+}
+
+#[test]
+fn a_changed_gateway_and_a_changed_mac_are_followed() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(GATEWAY, valid(MAC));
+    rig.kernel.route = Some(Some(InterfaceRoute::Via(GATEWAY)));
+    let (_used, outcome) = rig.look_up(flow(2));
+    assert!(is_found(&outcome, MAC));
+    rig.route(Some(InterfaceRoute::Via(OTHER_GATEWAY)));
+    assert!(rig.outcome(flow(2)).is_none(), "the new gateway is not resolved yet");
+    rig.neighbour(OTHER_GATEWAY, valid(OTHER_MAC));
+    assert!(is_found(&rig.outcome(flow(2)), OTHER_MAC));
+    rig.neighbour(OTHER_GATEWAY, valid(MAC));
+    assert!(is_found(&rig.outcome(flow(2)), MAC));
+}
+
+#[test]
+fn a_route_that_goes_and_comes_back_is_followed() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
+    let (_used, outcome) = rig.look_up(flow(2));
+    assert!(is_found(&outcome, MAC));
+    rig.route(None);
+    assert!(matches!(rig.outcome(flow(2)), Some(Err(RouteError::NoRoute { .. }))));
+    rig.route(Some(InterfaceRoute::Via(flow(2).destination)));
+    assert!(is_found(&rig.outcome(flow(2)), MAC));
+    rig.route(Some(InterfaceRoute::ThisHost));
+    assert!(matches!(rig.outcome(flow(2)), Some(Ok(NextHop::ThisHost))));
+}
+
+#[test]
+fn the_entry_of_a_next_hop_in_use_is_kept_alive() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
+    let (used, _) = rig.look_up(flow(2));
+    rig.neighbour(flow(2).destination, Neighbour::Unknown);
+    assert_eq!(rig.kernel.solicited, [flow(2).destination]);
+    // It does not answer: after a rest it is solicited again.
+    rig.neighbour(flow(2).destination, Neighbour::Failed);
+    assert!(is_silent(&rig.outcome(flow(2))));
+    rig.neighbour(flow(2).destination, Neighbour::Unknown);
+    assert_eq!(rig.kernel.solicited.len(), 1);
+    rig.pass(REST);
+    assert_eq!(rig.kernel.solicited.len(), 2);
+    drop(used);
+    rig.pass(MAX_SEARCH);
+    assert_eq!(rig.resolver.poll_timeout(), None, "a flow without users is forgotten");
+}
+
+#[test]
+fn a_caller_does_not_wait_for_the_rest_of_an_earlier_search() {
+    let mut rig = Rig::new();
+    let (_used, _) = rig.look_up(flow(2));
+    rig.neighbour(flow(2).destination, Neighbour::Failed);
+    assert!(is_silent(&rig.outcome(flow(2))));
+    rig.kernel.after_solicitation = Some(valid(MAC));
+    let (_also_used, outcome) = rig.look_up(flow(2));
+    assert!(outcome.is_none() && is_found(&rig.outcome(flow(2)), MAC));
+}
+
+#[test]
+fn all_users_of_a_flow_learn_what_a_new_one_finds() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
+    let (_used, _) = rig.look_up(flow(2));
+    rig.kernel.neighbours.insert(flow(2).destination, valid(OTHER_MAC));
+    let (_also_used, outcome) = rig.look_up(flow(2));
+    assert!(outcome.is_none() && is_found(&rig.outcome(flow(2)), OTHER_MAC));
+}
+
+#[test]
+fn nothing_is_asked_because_of_neighbours_that_no_flow_uses() {
+    let mut rig = Rig::new();
+    rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
+    let (_used, _) = rig.look_up(flow(2));
+    let before = rig.kernel.questions;
+    for last in 100..200 {
+        rig.neighbour(flow(last).destination, valid(OTHER_MAC));
+    }
+    assert_eq!(rig.kernel.questions, before);
+    assert!(rig.outcomes.is_empty());
+}
+
+#[test]
+fn flows_that_nobody_uses_do_not_pile_up() {
+    let mut rig = Rig::new();
+    for round in 0..10_000_u32 {
+        let destination = IpAddr::from(round.to_be_bytes());
+        rig.kernel.neighbours = HashMap::from([(destination, valid(MAC))]);
+        let _unused = rig.look_up(Flow { destination, ..flow(1) });
+    }
+    assert!(rig.resolver.flows.len() <= MIN_SWEEP);
+}
