@@ -2,5 +2,7 @@
 
 pub mod ends;
 pub mod interop;
+pub mod ip;
 pub mod ranks;
 pub mod soak;
+pub mod writer;

@@ -6,8 +6,8 @@ use std::process::Command;
 use roce_netlab::IpNet;
 use roce_tests::ends::{Cable, End, connect};
 use roce_verbs::{
-    AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, PathMtu,
-    RegisterOptions,
+    AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, Gid,
+    PathMtu, Psn, QpAttributes, QpState, Qpn, RegisterOptions, RnrTimer,
 };
 
 #[test]
@@ -125,6 +125,43 @@ fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
     let after = rows();
     assert_eq!(after[..before.len()], before[..]);
     assert_eq!(after.last().unwrap().1, added.addr());
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_path_that_was_dropped_is_refused_and_one_that_a_queue_pair_uses_lives() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    // Resolved at once: these addresses are the host's own.
+    for last in [50, 51] {
+        cable.left.address("eth0", format!("10.1.0.{last}/24").parse().unwrap()).unwrap();
+    }
+    let index = left.device.default_gid_index().unwrap().unwrap();
+    let path = |last| {
+        let peer = Gid::from(std::net::IpAddr::from([10, 1, 0, last]));
+        left.device.resolve(&AddressVector::new(index, peer)).unwrap()
+    };
+    let to_rtr = |path| QpAttributes {
+        state: Some(QpState::ReadyToReceive),
+        path: Some(path),
+        path_mtu: Some(PathMtu::B1024),
+        dest_qpn: Some(Qpn::new(77).unwrap()),
+        rq_psn: Some(Psn::ZERO),
+        max_dest_rd_atomic: Some(1),
+        min_rnr_timer: Some(RnrTimer::DEFAULT),
+        ..QpAttributes::default()
+    };
+    let (here, there) = (left.queue_pair(), left.queue_pair());
+    [&here, &there].into_iter().for_each(|qp| qp.init(&ConnectOptions::default()).unwrap());
+    let dropped = path(50).attributes();
+    // It takes the place of the one before, and leads to another peer.
+    let other = path(51);
+    assert!(matches!(here.modify(&to_rtr(dropped)), Err(Error::NoSuchPath)));
+    here.modify(&to_rtr(other.attributes())).unwrap();
+    let used = other.attributes();
+    drop(other);
+    let _third = path(50);
+    there.modify(&to_rtr(used)).unwrap();
 }
 
 #[test]

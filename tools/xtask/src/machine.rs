@@ -71,6 +71,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("chromium"), "chromium"),
     (Program("nft"), "nftables"),
     (Program("ethtool"), "ethtool"),
+    (Program("ip"), "iproute2"),
+    (Program("setpriv"), "util-linux"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
