@@ -115,8 +115,8 @@ const FILES: Rules = &[
         &WAITING,
         &[
             "crates/roce-io/src/sys/ring.rs",
-            "crates/roce-verbs/src/patience.rs",
-            "crates/roce-verbs/src/manners.rs",
+            "crates/roce-verbs/src/wait_policy.rs",
+            "crates/roce-verbs/src/core/blocking.rs",
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.
             "bench/src/raw/pingpong.rs",

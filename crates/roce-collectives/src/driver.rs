@@ -85,6 +85,9 @@ pub(crate) struct Driver {
 const BATCH: usize = 64;
 /// Bytes of a computation that may delay what is to be posted.
 const SHORT: u64 = 4096;
+/// How long a rank polls before it sleeps while its polls block: they use little of the processor,
+/// and a completion channel costs more system calls.
+const MIN_BLOCKING_SPIN: Duration = Duration::from_millis(20);
 /// How often a waiting rank looks whether its interfaces are up.
 const LOOK_AT_PORTS: Duration = Duration::from_millis(100);
 
@@ -142,7 +145,7 @@ impl Driver {
 
     /// Waits until something has come.
     fn wait(&mut self, control: &mut Control) -> Result<(), Trouble> {
-        if self.waiting.begin() == Next::Yield {
+        if self.waiting.begin() == Next::Yield && !roce_verbs::polls_give_way() {
             let is_timed = self.steps.is_on() || self.waiting.wants_time();
             self.idle_since = is_timed.then(Instant::now);
             self.waiting.give_way(self.idle_since);
@@ -302,8 +305,10 @@ impl Driver {
     fn idle(&mut self, control: &mut Control) -> Result<(), Trouble> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
-        if now.duration_since(since) < self.spin {
-            if self.waiting.nothing(now) == Next::Yield {
+        let polls_give_way = roce_verbs::polls_give_way();
+        let spin = if polls_give_way { self.spin.max(MIN_BLOCKING_SPIN) } else { self.spin };
+        if now.duration_since(since) < spin {
+            if !polls_give_way && self.waiting.nothing(now) == Next::Yield {
                 self.waiting.give_way(Some(now));
             }
             return Ok(());

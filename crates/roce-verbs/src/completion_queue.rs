@@ -239,7 +239,15 @@ impl CompletionQueue {
     /// Appends at most `most` completions to `into`, oldest first, and returns how many.
     ///
     /// When there are none, the engine is driven once, in this thread, if it is free.
-    /// Never waits. In a child process after `fork` it finds nothing.
+    /// In a child process after `fork` it finds nothing.
+    ///
+    /// An empty poll returns at once, with two exceptions. Now and then it yields the processor.
+    /// Where a yield has cost a time slice, since other threads use the processor up, polls of a
+    /// caller that does nothing but poll block instead: until a frame comes or a timer is due, at
+    /// most 500 µs. What has been held for the next poll leaves before that. A yield would keep
+    /// such a caller for a time slice of each other thread, a few milliseconds. A caller that
+    /// spends more than 5 µs between its polls is never blocked. One that looks after other things
+    /// in less time gets to them up to 500 µs later.
     pub fn poll(&self, into: &mut Vec<Completion>, most: usize) -> usize {
         let before = into.len();
         self.inner.take(into, most);

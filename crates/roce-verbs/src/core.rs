@@ -23,11 +23,18 @@
 //! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
 //! does about it is computed in `decision.rs`, and done in `thread.rs`.
 //!
+//! A thread that finds no work polls again, yields or blocks as its [`WaitPolicy`] says. A polling
+//! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
+//! returns it counts as polling, so the driver thread stays away.
+//!
+//! [`WaitPolicy`]: wait_policy::WaitPolicy
+//!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
 //!
 //! Another thread (`monitor.rs`) asks the kernel about routes, neighbours and the interface, so that
 //! no thread waits for an answer under the engine's lock.
 
+mod blocking;
 mod decision;
 mod engine_lock;
 mod monitor;
@@ -55,11 +62,10 @@ use crate::device::Opened;
 use crate::engine::{Engine, Glance};
 use crate::error::Error;
 use crate::fork;
-use crate::manners::Manners;
 use crate::path::Entry;
-use crate::patience::Patience;
 use crate::placement::Placement;
 use crate::port::Port;
+use crate::wait_policy;
 
 /// How long to sleep while frames wait for room in the kernel's queue, of which no
 /// descriptor tells.
@@ -103,8 +109,8 @@ struct Shared {
     sleep: ThreadSleep,
     /// The queues that report on a channel.
     reporting: Mutex<Vec<Weak<completion_queue::Inner>>>,
-    manners: Manners,
-    patience: Patience,
+    /// How long a thread that can sleep spins first, at most.
+    longest_spin: Duration,
 }
 
 impl Core {
@@ -133,8 +139,7 @@ impl Core {
             drivers: AtomicUsize::new(0),
             sleep: ThreadSleep::new()?,
             reporting: Mutex::default(),
-            manners: Manners::default(),
-            patience: Patience::new(spin),
+            longest_spin: spin,
         };
         let shared = Arc::new(shared);
         // Here, in the network namespace of the device.
@@ -229,13 +234,13 @@ impl Core {
         let Some(mut engine) = shared.engine.try_lock() else {
             // Another thread drives right now: what it finds is found for this one too.
             shared.note_inline(shared.now());
-            std::thread::yield_now();
+            blocking::wait_for_lock_holder();
             return Driven { worked: true, completion: None };
         };
         let now = match engine.glance() {
             Glance::Nothing => {
                 drop(engine);
-                shared.manners.after_empty_round();
+                shared.after_empty_poll();
                 return Driven::default();
             }
             Glance::Something { latest } => latest,
@@ -250,7 +255,7 @@ impl Core {
         drop(engine);
         let worked = round.worked();
         if !worked {
-            shared.manners.after_empty_round();
+            shared.after_empty_poll();
         }
         Driven { worked, completion }
     }
@@ -276,7 +281,8 @@ impl Core {
     ) -> Result<(), Error> {
         cores.iter().try_for_each(|core| core.check_alive())?;
         let _driving: Vec<_> = cores.iter().map(|core| Driving::begin(&core.shared)).collect();
-        let spin = cores.iter().map(|core| core.shared.patience.spin()).max().unwrap_or_default();
+        let longest_spin = cores.iter().map(|core| core.shared.longest_spin).max();
+        let longest_spin = longest_spin.unwrap_or_default();
         let mut last_work = std::time::Instant::now();
         let mut last_is_readable = false;
         loop {
@@ -302,15 +308,16 @@ impl Core {
                 last_work = now;
                 continue;
             }
+            let spin = wait_policy::with_current(|policy| policy.spin(longest_spin));
             if now.duration_since(last_work) < spin {
-                std::thread::yield_now();
+                wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }
             let devices = cores.iter().flat_map(|core| &core.shared.device_fds);
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
             let lasted = now.elapsed();
-            cores.iter().for_each(|core| core.shared.patience.note_sleep(lasted));
+            wait_policy::with_current(|policy| policy.on_slept(lasted, longest_spin));
             last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
         }
     }

@@ -58,7 +58,8 @@ pub struct DeviceConfig {
     pub faults: Option<FaultConfig>,
     /// How long the device's thread and waiting programs spin before they sleep: so long where
     /// the last sleep turned out to be shorter than that, a tenth of it where it was longer. The
-    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs. Default 200 µs.
+    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs. On a processor that
+    /// other threads use up they do not spin. Default 200 µs.
     pub spin: Duration,
     /// Where the device's own thread runs, and how urgently. By default anywhere, whatever
     /// the thread that opens the device is bound to.

@@ -156,6 +156,13 @@ impl Engine {
         self.send_out(now, received)
     }
 
+    /// The last round before the polling thread blocks: what waits for its next poll leaves now.
+    pub(crate) fn round_before_block(&mut self, now: Instant) -> Round {
+        // After a block the time of this round is too old for another.
+        self.glances = Glances::default();
+        self.round(now)
+    }
+
     /// A glance, where this poll may be one; see [`Glances`].
     #[inline]
     pub(crate) fn glance(&mut self) -> Glance {

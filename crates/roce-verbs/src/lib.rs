@@ -63,12 +63,10 @@ mod gid;
 mod glances;
 mod interface_kernel;
 mod lease;
-mod manners;
 mod memory;
 mod memory_region;
 mod netlink;
 mod path;
-mod patience;
 // One call: the real-time class.
 #[allow(unsafe_code)]
 mod placement;
@@ -83,6 +81,7 @@ mod queue_pair;
 mod region;
 mod resolver;
 mod trace;
+mod wait_policy;
 
 pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
@@ -98,6 +97,7 @@ pub use port::{PortAttributes, PortState};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
+pub use wait_policy::{polls_give_way, yield_now};
 
 pub use roce_io::{Direction, Fault, FaultConfig, Odds, ReceiveMode, ScriptedFault, Trains};
 pub use roce_transport::{

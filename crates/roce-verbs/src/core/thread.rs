@@ -10,6 +10,7 @@ use roce_transport::Instant;
 use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
 use super::{Shared, next_timer, next_work, sleep};
 use crate::placement::{self, Placement, PlacementError};
+use crate::wait_policy;
 
 impl Shared {
     /// What the driver thread decides by.
@@ -59,12 +60,14 @@ impl Shared {
                 }
                 (wake_at, now)
             };
-            if now.saturating_since(last_work) < self.patience.spin() {
-                std::thread::yield_now();
+            let spin = wait_policy::with_current(|policy| policy.spin(self.longest_spin));
+            if now.saturating_since(last_work) < spin {
+                wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }
             self.watch_devices(wake_at, now);
-            self.patience.note_sleep(self.now().saturating_since(now));
+            let lasted = self.now().saturating_since(now);
+            wait_policy::with_current(|policy| policy.on_slept(lasted, self.longest_spin));
         }
     }
 
