@@ -9,6 +9,7 @@
 //!     times.add(Duration::from_nanos(nanos));
 //! }
 //! assert_eq!(times.percentile(50.0), Some(500));
+//! assert_eq!(times.mean(), Some(500.5));
 //! assert_eq!(times.percentile(99.9), Some(999));
 //! ```
 
@@ -23,6 +24,7 @@ pub struct Histogram {
     nanos: Vec<u32>,
     micros: Vec<u32>,
     count: u64,
+    sum: u128,
     min: u64,
     max: u64,
 }
@@ -36,7 +38,8 @@ impl Default for Histogram {
 impl Histogram {
     /// Has seen nothing.
     pub fn new() -> Self {
-        Self { nanos: vec![0; BINS], micros: vec![0; BINS], count: 0, min: u64::MAX, max: 0 }
+        let bins = || vec![0; BINS];
+        Self { nanos: bins(), micros: bins(), count: 0, sum: 0, min: u64::MAX, max: 0 }
     }
 
     /// One more.
@@ -44,6 +47,7 @@ impl Histogram {
     pub fn add(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.count += 1;
+        self.sum += u128::from(nanos);
         self.min = self.min.min(nanos);
         self.max = self.max.max(nanos);
         if let Some(seen) = self.nanos.get_mut(nanos as usize) {
@@ -72,13 +76,19 @@ impl Histogram {
         (self.count > 0).then(|| found.map_or(self.max, |(_, nanos)| nanos))
     }
 
-    /// `{"min", "p50", "p90", "p99", "p999", "max"}` in µs, and `"count"`.
+    /// Returns the mean in nanoseconds; `None` without any.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+
+    /// `{"min", "mean", "p50", "p90", "p99", "p999", "max"}` in µs, and `"count"`.
     pub fn report(&self) -> Value {
         let micros = |nanos: u64| nanos as f64 / 1000.0;
         let at = |percent| self.percentile(percent).map(micros);
         json!({
             "count": self.count,
             "min": (self.count > 0).then(|| micros(self.min)),
+            "mean": self.mean().map(|nanos| nanos / 1000.0),
             "p50": at(50.0),
             "p90": at(90.0),
             "p99": at(99.0),
@@ -98,6 +108,7 @@ mod tests {
     #[test]
     fn nothing_has_no_percentile() {
         assert_eq!(Histogram::new().percentile(50.0), None);
+        assert_eq!(Histogram::new().mean(), None);
         assert_eq!(Histogram::new().report()["min"], Value::Null);
     }
 

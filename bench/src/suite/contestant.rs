@@ -57,6 +57,31 @@ impl Contestant {
         Self { plays_at: Some(0..=x), ..self }
     }
 
+    /// The same beside two busy loops for each processor, which run as long as it does.
+    ///
+    /// Programs that are given a number of operations get fewer of them: as many as take about as
+    /// long as without the loops if one takes `slower` times as long.
+    #[must_use]
+    pub fn beside_busy_loops(self, slower: f64) -> Self {
+        let run = self.run;
+        let run = move |stage: &Stage<'_>| {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            let mut loops = Vec::new();
+            for cpu in (0..processors).flat_map(|cpu| [cpu; LOOPS_PER_PROCESSOR]) {
+                // They are ended when this returns, or with this process.
+                loops.push(stage.start(CLIENT, &busy_loop(cpu))?);
+            }
+            let slow = Stage { slower, started: RefCell::default(), ..*stage };
+            let played = run(&slow);
+            stage.started.borrow_mut().append(&mut slow.into_started());
+            if loops.iter_mut().any(Running::has_ended) {
+                return Err("a busy loop has ended too early".to_owned());
+            }
+            played
+        };
+        Self { run: Box::new(run), ..self }
+    }
+
     /// Whether it plays at this point of the axis, if the row has one.
     pub fn plays(&self, x: Option<u64>) -> bool {
         let points = self.plays_at.as_ref().zip(x);
@@ -81,6 +106,8 @@ pub struct Stage<'a> {
     pub pace: Pace,
     /// Where on the axis; 0 where there is none.
     pub x: u64,
+    /// How many times as long an operation takes as it does alone, about.
+    pub(crate) slower: f64,
     /// What is put around programs, if anything is.
     recorder: Option<&'a Recorder>,
     /// What was started, as one would type it.
@@ -90,7 +117,7 @@ pub struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// A place on a row's axis, 0 where it has none.
     pub(crate) fn new(tools: &'a Tools, network: &'a Network, pace: Pace, x: u64) -> Self {
-        Self { tools, network, pace, x, recorder: None, started: RefCell::default() }
+        Self { tools, network, pace, x, slower: 1.0, recorder: None, started: RefCell::default() }
     }
 
     /// One where every program runs under a recorder.
@@ -106,6 +133,12 @@ impl<'a> Stage<'a> {
     /// What was started, as one would type it.
     pub(crate) fn into_started(self) -> Vec<String> {
         self.started.into_inner()
+    }
+
+    /// How many operations take about as long as a run over time, if one takes so many seconds
+    /// where nothing else runs.
+    pub(crate) fn operations(&self, seconds_each: f64) -> f64 {
+        self.pace.seconds / (seconds_each * self.slower)
     }
 
     /// How long a program may take before it is ended.
@@ -145,6 +178,13 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// A process that uses up a processor.
+fn busy_loop(cpu: usize) -> Launch {
+    Launch::new("sh").args(["-c", "while :; do :; done"]).on_cpu(cpu)
+}
+
+/// With a program of ours beside them, each gets a third of the processor.
+const LOOPS_PER_PROCESSOR: usize = 2;
 /// The host where servers run; clients run in the other.
 pub(crate) const SERVER: usize = 1;
 /// The host where clients run.

@@ -92,6 +92,7 @@ pub(super) fn parse_times(text: &str) -> Result<Figures, String> {
         &last_object(text)?,
         &[
             ("min", Figure::MicrosMin),
+            ("mean", Figure::MicrosMean),
             ("p50", Figure::MicrosMedian),
             ("p99", Figure::Micros99),
             ("p999", Figure::Micros999),
@@ -118,9 +119,10 @@ mod tests {
 
     #[test]
     fn times_are_read_by_name() {
-        let text = r#"{"lost":0,"max":41.3,"min":1.1,"p50":1.15,"p99":1.31,"p999":6.2}"#;
+        let text = r#"{"lost":0,"max":41.3,"mean":1.2,"min":1.1,"p50":1.15,"p99":1.31,"p999":6.2}"#;
         let figures = parse_times(text).unwrap();
         assert_eq!((figures[&Figure::MicrosMedian], figures[&Figure::Micros999]), (1.15, 6.2));
+        assert_eq!(figures[&Figure::MicrosMean], 1.2);
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(crate) fn latency(name: &'static str, verb: &'static str, size: Size) -> Con
         let size = size.of(stage);
         // As many as take about as long as a run over time: 5 µs and 0.5 ns a byte, each way.
         let each = 10e-6 + size as f64 * 1e-9;
-        let iterations = (stage.pace.seconds / each).clamp(1000.0, 1_000_000.0) as u64;
+        let iterations = stage.operations(each).clamp(1000.0, 1_000_000.0) as u64;
         let more = [format!("--size={size}"), format!("--iters={iterations}")];
         parse_latency(&perf(stage, [verb, "lat"], &[], &more)?)
     })
@@ -158,7 +158,7 @@ pub(crate) fn iterations(bytes: u64, stage: &Stage<'_>) -> [String; 8] {
     // 30 µs and 1 ns a byte.
     let each = 30e-6 + bytes as f64 * 1e-9;
     // Long beside the milliseconds after which the system moves ranks to other processors.
-    let count = (stage.pace.seconds / each).clamp(4.0, 20_000.0) as u64;
+    let count = stage.operations(each).clamp(4.0, 20_000.0) as u64;
     let warm_up = (count / 5).clamp(1, 2000);
     let words = ["-b", &bytes.to_string(), "-e", &bytes.to_string()];
     let more = ["-n", &count.to_string(), "-w", &warm_up.to_string()];

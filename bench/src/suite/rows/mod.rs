@@ -1,6 +1,7 @@
 //! The rows of the table, as data.
 
 mod bandwidth;
+mod busy;
 mod collectives;
 mod idle;
 mod latency;
@@ -14,6 +15,7 @@ pub fn rows(pace: &Pace) -> Vec<Row> {
     let mut all = bandwidth::rows(pace);
     all.extend(latency::rows(pace));
     all.extend(collectives::rows(pace));
+    all.extend(busy::rows(pace));
     all.extend(sharing::rows(pace));
     all.extend(loss::rows(pace));
     all.extend(idle::rows(pace));
