@@ -17,6 +17,7 @@ use crate::line;
 use crate::peers::Peers;
 use crate::rc::RcQueuePair;
 use crate::ready::{ReadyList, Turn};
+use crate::suspended::SuspendedQueues;
 use crate::timers::Alarm;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
@@ -81,6 +82,7 @@ pub struct Endpoint<O: Observer = ()> {
     holds_acks: bool,
     /// Who owes one that was.
     held: ReadyList,
+    suspended: SuspendedQueues,
     alarm: Alarm,
     peers: Peers,
 }
@@ -125,6 +127,7 @@ impl<O: Observer> Endpoint<O> {
             goes_on: None,
             holds_acks: false,
             held: ReadyList::default(),
+            suspended: SuspendedQueues::default(),
             alarm: Alarm::default(),
             peers: Peers::default(),
         }

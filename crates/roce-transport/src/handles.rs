@@ -12,3 +12,8 @@ pub struct CqHandle(pub u32);
 /// does not want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathHandle(pub u64);
+
+/// Names a transmit queue of the layer above, counted from 0: the packets of a path leave through
+/// one of them, and it may be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransmitQueue(pub u8);

@@ -33,6 +33,7 @@ mod rc;
 mod ready;
 mod scatter;
 mod sealer;
+mod suspended;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -50,7 +51,7 @@ pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, PostError};
 pub use event::AsyncEvent;
 pub use fault::RequestFault;
-pub use handles::{CqHandle, PathHandle, PdHandle};
+pub use handles::{CqHandle, PathHandle, PdHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
 pub use observer::{GoBack, Observer};

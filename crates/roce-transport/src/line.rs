@@ -36,6 +36,11 @@ impl Line {
         Place(self.front)
     }
 
+    /// Returns the slot that [`pop`](Self::pop) would take.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.places.front().copied().flatten()
+    }
+
     /// Takes who waits longest.
     pub(crate) fn pop(&mut self) -> Option<usize> {
         let first = self.places.front().copied().flatten();

@@ -2,7 +2,7 @@
 
 use roce_wire::{PayloadCrc, Qpn};
 
-use crate::PathHandle;
+use crate::{PathHandle, TransmitQueue};
 
 /// Finishes each packet of a train as soon as it is written; see
 /// [`Endpoint::poll_transmit_sealed`](crate::Endpoint::poll_transmit_sealed).
@@ -34,6 +34,13 @@ pub trait PacketSealer {
     /// The packets that follow are those of a train from `qpn` to `dest_qpn` along `path`. It may
     /// turn out that there are none.
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle);
+
+    /// Returns the driver's transmit queue through which packets to `dest_qpn` along `path` leave.
+    /// Asked only while a transmit queue is suspended; see
+    /// [`Endpoint::suspend_transmit`](crate::Endpoint::suspend_transmit).
+    fn transmit_queue(&self, _dest_qpn: Qpn, _path: PathHandle) -> Option<TransmitQueue> {
+        None
+    }
 
     /// Finishes the train's next packet: from its BTH to its last pad byte, and 4 bytes of room for
     /// its ICRC.

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::rc::Left;
 use crate::ready::Turn;
 use crate::train::TrainWriter;
-use crate::{Instant, Memory, Observer, PacketSealer, PathHandle};
+use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
 
 /// What a driver can take in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,27 @@ impl<O: Observer> Endpoint<O> {
                 self.ready.push(turn);
             }
         }
+    }
+
+    /// Sets queue pairs aside whose packets leave through `queue`, which is full, until
+    /// [`resume_transmit`](Self::resume_transmit). All others go on sending. Which queue that is,
+    /// [`PacketSealer::transmit_queue`] says.
+    ///
+    /// ```
+    /// use roce_transport::{Endpoint, TransmitQueue};
+    ///
+    /// let mut endpoint = Endpoint::new(Default::default());
+    /// endpoint.suspend_transmit(TransmitQueue(0));
+    /// // here the driver waits until the queue has room
+    /// endpoint.resume_transmit(TransmitQueue(0));
+    /// ```
+    pub fn suspend_transmit(&mut self, queue: TransmitQueue) {
+        self.suspended.suspend(queue);
+    }
+
+    /// Lets queue pairs send again whose packets leave through `queue`.
+    pub fn resume_transmit(&mut self, queue: TransmitQueue) {
+        self.suspended.resume(queue, &mut self.ready);
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
@@ -114,6 +135,9 @@ impl<O: Observer> Endpoint<O> {
     ) -> Option<Transmit> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
         while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
+            if !self.suspended.is_empty() && self.set_aside(turn, sealer) {
+                continue;
+            }
             let Some((index, may_request)) = self.admit(turn, now) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
             let mut gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
@@ -167,6 +191,23 @@ impl<O: Observer> Endpoint<O> {
             return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
         }
         None
+    }
+
+    /// Keeps `turn` for later if the packets of its queue pair leave through a transmit queue
+    /// that is suspended.
+    fn set_aside(&mut self, turn: Turn, sealer: &dyn PacketSealer) -> bool {
+        let (first, turn) = match turn {
+            Turn::QueuePair(index) | Turn::GoesOn(index) => (Some(index), Turn::QueuePair(index)),
+            Turn::Line(peer) => (self.peers.gate(peer).line.first(), turn),
+        };
+        let Some(slot) = first.and_then(|index| self.slots[index].as_ref()) else { return false };
+        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let queue = rc.way().and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
+        let Some(waiting) = queue.and_then(|queue| self.suspended.waiting(queue)) else {
+            return false;
+        };
+        waiting.push(turn);
+        true
     }
 
     /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.

@@ -6,6 +6,7 @@ mod corners;
 mod floods;
 mod held;
 mod smoke;
+mod suspended;
 
 use core::net::{IpAddr, Ipv4Addr};
 
