@@ -3,12 +3,14 @@
 mod config;
 mod receiver;
 mod sniffer;
+mod stall;
 mod transmitter;
 
 use std::{
     cell::Cell,
     io,
     os::fd::{AsFd, BorrowedFd},
+    time::Instant,
 };
 
 use socket2::{Domain, Socket, Type};
@@ -156,8 +158,11 @@ impl FrameDevice for AfPacket {
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
     ) -> io::Result<usize> {
+        if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
+            return Ok(0);
+        }
         let refused = self.transmitter.fill(&self.limits, &self.interface.name, fill).err();
-        let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name);
+        let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name, Instant::now);
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
@@ -184,6 +189,10 @@ impl FrameDevice for AfPacket {
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.socket.as_fd()]
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.transmitter.next_attempt()
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {

@@ -36,13 +36,17 @@ pub trait FrameDevice: Send {
     ///
     /// A full kernel queue is no error: frames keep their slots and go first next time; then
     /// [`has_unsent`](Self::has_unsent) is true. No file descriptor tells when the queue has
-    /// room again: call again after a short while.
+    /// room again: call again at [`wake_at`](Self::wake_at). A call before that does nothing.
+    /// Frames do not wait for ever: a device drops those that its interface cannot take in a
+    /// bounded time, and counts them. From then on `has_unsent` is false, and what is filled in
+    /// is dropped as long as the interface takes nothing.
     ///
     /// # Errors
     /// [`DeviceError::SegmentTooLong`](crate::DeviceError::SegmentTooLong) or
     /// [`DeviceError::BadFrame`](crate::DeviceError::BadFrame) when `fill` wrote what may not be
     /// sent: that frame is discarded and counted, those before it are sent all the same.
-    /// [`DeviceError::InterfaceDown`](crate::DeviceError::InterfaceDown): every frame in a slot
+    /// [`DeviceError::InterfaceDown`](crate::DeviceError::InterfaceDown) or
+    /// [`DeviceError::InterfaceGone`](crate::DeviceError::InterfaceGone): every frame in a slot
     /// is discarded, since it would be stale when the interface returns.
     fn transmit(
         &mut self,
@@ -59,8 +63,9 @@ pub trait FrameDevice: Send {
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
     /// When [`receive`](Self::receive) and [`transmit`](Self::transmit) are to be called again
-    /// even though no descriptor is readable: a decorator holds frames back until then. In the
-    /// past: at once.
+    /// even though no descriptor is readable: frames are held back until then, or wait for room in
+    /// the kernel's queue. In the past: at once. Never `None` while
+    /// [`has_unsent`](Self::has_unsent).
     fn wake_at(&self) -> Option<Instant> {
         None
     }

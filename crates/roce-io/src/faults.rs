@@ -144,10 +144,16 @@ impl<D: FrameDevice> Faulty<D> {
         }
     }
 
-    /// Hands over what is due to go out.
+    /// Hands over what is due to go out, as far as the inner device has room.
     fn send_ready(&mut self) -> io::Result<usize> {
-        let ready = &mut self.outbound;
-        self.inner.transmit(&mut |slot| ready.pop_into(slot).map(Outgoing::single))
+        let mut sent = 0;
+        loop {
+            let ready = &mut self.outbound;
+            sent += self.inner.transmit(&mut |slot| ready.pop_into(slot).map(Outgoing::single))?;
+            if !self.outbound.has_ready() || self.inner.has_unsent() {
+                return Ok(sent);
+            }
+        }
     }
 }
 
@@ -211,8 +217,10 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        let own = [self.inbound.next_due(), self.outbound.next_due()];
-        own.into_iter().chain([self.inner.wake_at()]).flatten().min()
+        // What is ready to leave waits for the inner device as long as that has no room.
+        let is_stuck = self.outbound.has_ready() && self.inner.has_unsent();
+        let outbound = self.outbound.next_due().filter(|_| !is_stuck);
+        [self.inbound.next_due(), outbound, self.inner.wake_at()].into_iter().flatten().min()
     }
 
     fn limits(&self) -> Limits {

@@ -9,7 +9,7 @@ use std::{
 
 use common::{MODES, Outcome, counter, ipv4, is_readable_within, open, opened, payload, send};
 use common::{single, train};
-use roce_io::{DeviceError, FrameDevice, InterfaceKind};
+use roce_io::{AfPacket, DeviceError, FrameDevice, InterfaceKind};
 use roce_netlab::{Host, Lab, Link};
 use tappers::{Interface, Tap};
 
@@ -86,16 +86,58 @@ fn a_segment_beyond_the_mtu_is_refused_on_a_tap() -> Outcome {
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
-fn a_tap_that_no_machine_has_taken_is_a_full_queue_and_no_error() -> Outcome {
+fn a_tap_that_no_machine_has_taken_has_no_carrier_and_frames_to_it_are_dropped() -> Outcome {
     let lab = Lab::new()?;
     let host = lab.host("host")?;
     lab.tap(&host, "tap0", Link { mtu: 1500 })?;
     let mut device = open(&host, "tap0", MODES[0])?;
     let frames = vec![train(ipv4(MACHINE, 1, &payload(5, 50)), 42, 20); 3];
     assert_eq!(send(&mut device, &frames)?, 0);
-    assert!(device.has_unsent());
-    assert_eq!(device.transmit(&mut |_| None)?, 0);
-    assert!(counter(&device, "socket_sent_queue_full") >= 2);
+    offer_until_dropped(&mut device);
+    assert_eq!(counter(&device, "socket_sent_no_carrier"), 3);
+    Ok(())
+}
+
+/// Offers the frames that wait whenever it is time; returns how long that took and how often.
+fn offer_until_dropped(device: &mut AfPacket) -> (Duration, u32) {
+    let (began, mut attempts) = (Instant::now(), 0);
+    while let Some(at) = device.wake_at() {
+        assert!(device.has_unsent() && began.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        device.transmit(&mut |_| None).expect("a full queue is no error");
+        attempts += 1;
+    }
+    assert!(!device.has_unsent());
+    (began.elapsed(), attempts)
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn frames_for_a_queue_that_stays_full_are_dropped_after_the_bound_and_counted() -> Outcome {
+    let (host, tap) = host_with_tap(1500)?;
+    let mut device = open(&host, "tap0", MODES[0])?;
+    let frame = single(ipv4(MACHINE, 1, &payload(5, 500)));
+    while !device.has_unsent() {
+        send(&mut device, std::slice::from_ref(&frame))?;
+    }
+    let (took, attempts) = offer_until_dropped(&mut device);
+    println!("a queue that stays full: dropped after {took:?}, bound 100 ms; {attempts} attempts");
+    assert!(took >= Duration::from_millis(99), "{took:?}");
+    assert!(attempts <= 120, "{attempts} attempts");
+    assert_eq!(counter(&device, "socket_sent_stalled"), 1);
+    // From now on nothing waits.
+    for dropped in 2..10 {
+        assert_eq!(send(&mut device, std::slice::from_ref(&frame))?, 0);
+        assert!(!device.has_unsent());
+        assert_eq!(counter(&device, "socket_sent_stalled"), dropped);
+    }
+    // With room again the queue is one that may fill: the next refusal waits. (The kernel shows
+    // room in a tap once a batch of packets was read.)
+    read(&tap, 100);
+    while !device.has_unsent() {
+        send(&mut device, std::slice::from_ref(&frame))?;
+    }
+    assert_eq!(counter(&device, "socket_sent_stalled"), 9);
     Ok(())
 }
 

@@ -1,8 +1,9 @@
 //! How frames go out: slots that are filled, handed over in batches, and kept while the kernel
-//! has no room.
+//! has no room, within the bounds of [`Stall`].
 
-use std::{collections::VecDeque, io, os::fd::BorrowedFd};
+use std::{collections::VecDeque, io, os::fd::BorrowedFd, time::Instant};
 
+use super::stall::{Stall, Verdict};
 use crate::{
     device::{Limits, Outgoing},
     error::DeviceError,
@@ -20,6 +21,7 @@ pub(super) struct Transmitter {
     ready: VecDeque<Ready>,
     /// The socket passes by the queueing discipline.
     bypass: bool,
+    stall: Stall,
     counts: Counts,
 }
 
@@ -35,7 +37,10 @@ struct Counts {
     queue_full: u64,
     too_long: u64,
     refused: u64,
-    stale: u64,
+    no_carrier: u64,
+    stalled: u64,
+    down: u64,
+    gone: u64,
 }
 
 impl Transmitter {
@@ -45,6 +50,7 @@ impl Transmitter {
             free: (0..slots).collect(),
             ready: VecDeque::with_capacity(slots),
             bypass,
+            stall: Stall::default(),
             counts: Counts::default(),
         }
     }
@@ -78,8 +84,14 @@ impl Transmitter {
         Ok(())
     }
 
-    /// Hands over what is ready; returns how many frames the kernel took.
-    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, interface: &str) -> io::Result<usize> {
+    /// Hands over what is ready; returns how many frames the kernel took. `clock` is asked only
+    /// where the kernel refuses a frame.
+    pub(super) fn flush(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        interface: &str,
+        clock: fn() -> Instant,
+    ) -> io::Result<usize> {
         let (mut sent, mut down_before, mut refusal) = (0, false, None);
         while !self.ready.is_empty() {
             match self.send(socket, self.ready.len()) {
@@ -93,13 +105,16 @@ impl Transmitter {
                             continue;
                         }
                         self.counts.queue_full += 1;
+                        self.judge_refused(socket, interface, clock());
                         break;
                     }
                     // It may be the echo of a time when the interface was down.
                     Some(libc::ENETDOWN) if !down_before => down_before = true,
-                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                        self.counts.stale += self.ready.len() as u64;
-                        self.release(self.ready.len());
+                    code @ Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        self.drop_ready(|counts| match code {
+                            Some(libc::ENETDOWN) => &mut counts.down,
+                            _ => &mut counts.gone,
+                        });
                         return Err(error);
                     }
                     // The first frame is at fault: those behind it are not.
@@ -121,14 +136,39 @@ impl Transmitter {
         !self.ready.is_empty()
     }
 
-    pub(super) fn counters(&self) -> [(&'static str, u64); 4] {
-        let Counts { queue_full, too_long, refused, stale } = self.counts;
+    /// When frames that the kernel refused are to be offered again, if there are any.
+    pub(super) fn next_attempt(&self) -> Option<Instant> {
+        self.stall.next_attempt().filter(|_| self.has_unsent())
+    }
+
+    pub(super) fn counters(&self) -> [(&'static str, u64); 7] {
+        let Counts { queue_full, too_long, refused, no_carrier, stalled, down, gone } = self.counts;
         [
             ("socket_sent_queue_full", queue_full),
             ("socket_sent_too_long", too_long),
             ("socket_sent_refused", refused),
-            ("socket_sent_stale", stale),
+            ("socket_sent_no_carrier", no_carrier),
+            ("socket_sent_stalled", stalled),
+            ("socket_sent_down", down),
+            ("socket_sent_gone", gone),
         ]
+    }
+
+    /// Keeps the frames that the kernel refused for want of room, or drops them.
+    fn judge_refused(&mut self, socket: BorrowedFd<'_>, interface: &str, now: Instant) {
+        // Where the kernel cannot be asked, the time limit alone decides.
+        let has_carrier = sys::interface::is_running(socket, interface).unwrap_or(true);
+        match self.stall.on_refused(now, has_carrier) {
+            Verdict::Keep => {}
+            Verdict::DropWithoutCarrier => self.drop_ready(|counts| &mut counts.no_carrier),
+            Verdict::DropStalled => self.drop_ready(|counts| &mut counts.stalled),
+        }
+    }
+
+    /// Drops all frames that wait, under one counter.
+    fn drop_ready(&mut self, counter: impl Fn(&mut Counts) -> &mut u64) {
+        *counter(&mut self.counts) += self.ready.len() as u64;
+        self.release(self.ready.len());
     }
 
     /// Where the device cannot take a train whole (a tap, for one) the kernel cuts it on the way
@@ -139,8 +179,12 @@ impl Transmitter {
             let name = libc::PACKET_QDISC_BYPASS;
             sys::socket::set_int(socket, libc::SOL_PACKET, name, on.into()).is_ok()
         };
-        // Without a carrier the longer way would take every frame and drop it.
-        let has_carrier = || sys::interface::has_carrier(socket, interface).unwrap_or(true);
+        // Without a carrier the longer way would take every frame and drop it. The second
+        // question takes the kernel's lock on all interfaces, and is asked only if need be.
+        let has_carrier = || {
+            sys::interface::is_running(socket, interface).unwrap_or(true)
+                && sys::interface::has_carrier(socket, interface).unwrap_or(true)
+        };
         let is_train = self.ready.front().is_some_and(|ready| ready.is_train);
         if !(self.bypass && is_train && has_carrier() && set_bypass(false)) {
             return false;
@@ -161,6 +205,7 @@ impl Transmitter {
             (1, Some(frame)) => mmsg::send_one(socket, frame).map(|()| 1)?,
             (_, first) => mmsg::send(socket, first.into_iter().chain(frames))?,
         };
+        self.stall.on_taken();
         self.release(sent);
         Ok(sent)
     }

@@ -50,7 +50,15 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Whether its device has a carrier now; its flags say so only a while later.
+/// Whether it is up and has a carrier, as its flags say. After a change they say so a moment later:
+/// on a veth milliseconds, on a card up to a second. The kernel takes no lock to answer.
+pub(crate) fn is_running(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    const UP_AND_RUNNING: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    Ok(flags(fd, name)? & UP_AND_RUNNING == UP_AND_RUNNING)
+}
+
+/// Whether its device has a carrier now. The kernel may take long to answer: it holds a lock
+/// meanwhile that every change of any interface takes.
 pub(crate) fn has_carrier(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     let mut request = request(name)?;
     let mut link = Value { command: GET_LINK, value: 0 };

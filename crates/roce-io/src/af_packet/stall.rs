@@ -1,0 +1,147 @@
+//! What becomes of frames that the kernel does not take.
+//!
+//! A full transmit queue is back-pressure: frames keep their slots, and are offered again after
+//! pauses that double up to [`MAX_PAUSE`]. That ends when the kernel takes a frame, and in two more
+//! ways: the interface has no carrier, or the kernel has taken nothing for [`MAX_STALL`]. From
+//! then on a frame that is refused is dropped at once, and no time is spent on offering it again,
+//! until the kernel takes one.
+
+use std::time::{Duration, Instant};
+
+/// For how long the kernel may take no frame at all before frames are dropped.
+///
+/// A queue that drains, however slowly, makes room earlier: a train of 64 KiB is on a wire of
+/// 10 Mbit/s for 52 ms, and the longest pause that Ethernet's flow control asks for at 1 Gbit/s
+/// is 34 ms. The retries of a connection with the usual ACK timeout (67 ms, 7 retries) last five
+/// times as long, so a queue that stalls for a while longer costs retransmissions and no
+/// connection.
+pub(super) const MAX_STALL: Duration = Duration::from_millis(100);
+
+/// The pause after the first refusal.
+const MIN_PAUSE: Duration = Duration::from_micros(50);
+/// The longest pause between two attempts: a transmit queue of 1000 frames is not empty before.
+const MAX_PAUSE: Duration = Duration::from_millis(1);
+
+/// The time since the kernel last took a frame, while it refuses them.
+#[derive(Debug, Default)]
+pub(super) struct Stall {
+    refused: Option<Refused>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    /// When frames are dropped at the latest.
+    gives_up_at: Instant,
+    next_attempt: Instant,
+    pause: Duration,
+}
+
+/// What to do with frames that were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// They keep their slots.
+    Keep,
+    /// They are dropped, since the interface has no carrier.
+    DropWithoutCarrier,
+    /// They are dropped, since the kernel has taken none for too long.
+    DropStalled,
+}
+
+impl Stall {
+    /// The kernel took a frame.
+    pub(super) fn on_taken(&mut self) {
+        self.refused = None;
+    }
+
+    /// The kernel refused a frame for want of room.
+    pub(super) fn on_refused(&mut self, now: Instant, has_carrier: bool) -> Verdict {
+        let before = self.refused.unwrap_or(Refused {
+            gives_up_at: now + MAX_STALL,
+            next_attempt: now,
+            pause: MIN_PAUSE / 2,
+        });
+        if !has_carrier {
+            // Should the carrier be back before the next attempt, a full queue is one again.
+            self.refused = None;
+            return Verdict::DropWithoutCarrier;
+        }
+        let pause = (2 * before.pause).min(MAX_PAUSE);
+        self.refused = Some(Refused { pause, next_attempt: now + pause, ..before });
+        if now < before.gives_up_at { Verdict::Keep } else { Verdict::DropStalled }
+    }
+
+    /// When frames that were kept are to be offered again.
+    pub(super) fn next_attempt(&self) -> Option<Instant> {
+        self.refused.map(|refused| refused.next_attempt)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    /// Offers a frame whenever it is time, until `end` or until it is dropped; returns the verdict
+    /// and after how many attempts it came.
+    fn offer_until(stall: &mut Stall, start: Instant, end: Instant) -> (Verdict, u32) {
+        let (mut now, mut attempts) = (start, 0);
+        loop {
+            attempts += 1;
+            let verdict = stall.on_refused(now, true);
+            now = stall.next_attempt().unwrap();
+            if verdict != Verdict::Keep || now >= end {
+                return (verdict, attempts);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_dropped_once_the_kernel_has_taken_none_for_the_bound_and_not_before() {
+        let (start, mut stall) = (Instant::now(), Stall::default());
+        let (verdict, _) = offer_until(&mut stall, start, start + MAX_STALL);
+        assert_eq!(verdict, Verdict::Keep);
+        let (verdict, attempts) = offer_until(&mut stall, start + MAX_STALL, start + 2 * MAX_STALL);
+        assert_eq!((verdict, attempts), (Verdict::DropStalled, 1));
+        // All that follow are dropped at once.
+        let later = start + 10 * MAX_STALL;
+        assert_eq!(stall.on_refused(later, true), Verdict::DropStalled);
+        stall.on_taken();
+        assert_eq!(stall.on_refused(later, true), Verdict::Keep);
+    }
+
+    #[test]
+    fn a_queue_that_drains_slowly_never_loses_a_frame() {
+        let (mut now, mut stall) = (Instant::now(), Stall::default());
+        for _ in 0..1000 {
+            let end = now + MAX_STALL - MILLI;
+            assert_eq!(offer_until(&mut stall, now, end).0, Verdict::Keep);
+            stall.on_taken();
+            now = end;
+        }
+    }
+
+    #[test]
+    fn a_stalled_queue_is_asked_ever_more_rarely() {
+        let (start, mut stall) = (Instant::now(), Stall::default());
+        let (_, attempts) = offer_until(&mut stall, start, start + 2 * MAX_STALL);
+        assert!((90..=110).contains(&attempts), "{attempts} attempts in {MAX_STALL:?}");
+        // A queue that is full for a moment is asked soon.
+        let mut stall = Stall::default();
+        stall.on_refused(start, true);
+        assert_eq!(stall.next_attempt(), Some(start + MIN_PAUSE));
+    }
+
+    #[test]
+    fn without_a_carrier_frames_are_dropped_at_once() {
+        let (now, mut stall) = (Instant::now(), Stall::default());
+        assert_eq!(stall.on_refused(now, false), Verdict::DropWithoutCarrier);
+        assert_eq!(stall.next_attempt(), None);
+        // The carrier goes while frames wait.
+        assert_eq!(stall.on_refused(now, true), Verdict::Keep);
+        assert_eq!(stall.on_refused(now + MILLI, false), Verdict::DropWithoutCarrier);
+        // A carrier that comes back meets an empty queue, which may fill anew.
+        let late = now + 2 * MAX_STALL;
+        assert_eq!(stall.on_refused(late, true), Verdict::Keep);
+    }
+}
