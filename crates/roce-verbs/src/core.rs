@@ -67,8 +67,7 @@ use crate::placement::Placement;
 use crate::port::Port;
 use crate::wait_policy;
 
-/// How long to sleep while frames wait for room in the kernel's queue, of which no
-/// descriptor tells.
+/// How long to sleep while frames for this host wait, of which no descriptor tells.
 const BACKLOG_NAP: Duration = Duration::from_micros(50);
 /// How long a device that closes, or a process that exits, tries to send what is left.
 const MAX_FLUSH: Duration = Duration::from_millis(5);
@@ -405,7 +404,13 @@ impl Drop for Core {
 
 impl Shared {
     fn now(&self) -> Instant {
-        let nanos = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.instant_of(std::time::Instant::now())
+    }
+
+    /// The engine's name for an instant.
+    fn instant_of(&self, at: std::time::Instant) -> Instant {
+        let elapsed = at.saturating_duration_since(self.epoch);
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         // One later than zero, which stands for "never" in the atomics below.
         Instant::from_nanos(nanos.saturating_add(1))
     }
@@ -435,35 +440,29 @@ impl Shared {
     fn nudge(&self, engine: &Engine) {
         let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_AWAY);
         // Asked first, since mostly it is awake, or will be soon.
-        if is_missed(engine.latest()) && next_work(engine).is_some_and(is_missed) {
+        if is_missed(engine.latest()) && self.next_work(engine).is_some_and(is_missed) {
             self.sleep.wake();
         }
     }
 
     /// When the engine wants to be driven again, work or not.
     fn wake_at(&self, engine: &Engine, now: Instant) -> Option<Instant> {
-        let mut wake = engine.endpoint.poll_timeout();
-        let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |known| known.min(at)));
-        let held_back = [engine.wire.wake_at(), engine.lo.as_ref().and_then(|lo| lo.wake_at())];
-        for at in held_back.into_iter().flatten() {
-            earlier(now + at.saturating_duration_since(std::time::Instant::now()));
-        }
-        if engine.has_backlog() {
-            earlier(now + BACKLOG_NAP);
-        }
-        wake
+        let left = engine.is_unfinished().then(|| now + BACKLOG_NAP);
+        left.into_iter().chain(self.next_timer(engine)).min()
     }
-}
 
-/// When there is work of which no descriptor tells: what is left, and the next timer.
-fn next_work(engine: &Engine) -> Option<Instant> {
-    let left = engine.is_unfinished().then(|| engine.latest() + BACKLOG_NAP);
-    left.into_iter().chain(next_timer(engine)).min()
-}
+    /// When there is work of which no descriptor tells: what is left, and the next timer.
+    fn next_work(&self, engine: &Engine) -> Option<Instant> {
+        self.wake_at(engine, engine.latest())
+    }
 
-/// The next timer, or the end of the time for which ACKs are held.
-fn next_timer(engine: &Engine) -> Option<Instant> {
-    engine.endpoint.poll_timeout().into_iter().chain(engine.held_acks_due()).min()
+    /// The next timer of the endpoint or of a device, or the end of the time for which ACKs are
+    /// held.
+    fn next_timer(&self, engine: &Engine) -> Option<Instant> {
+        let of_devices = engine.device_wake().map(|at| self.instant_of(at));
+        let timers = [engine.endpoint.poll_timeout(), engine.held_acks_due(), of_devices];
+        timers.into_iter().flatten().min()
+    }
 }
 
 /// Says for its lifetime that a thread drives, and tells the device's thread at the end.

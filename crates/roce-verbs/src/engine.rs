@@ -12,17 +12,20 @@
 //! 4. hand out completions and events.
 
 mod inbound;
+mod outbound;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
-use roce_io::{FrameDevice, Limits, Outgoing};
+use roce_io::FrameDevice;
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant, TransmitLimits};
 use roce_wire::Sealing;
 
 use self::inbound::{Inbound, note_device_error};
+use self::outbound::{LOCAL_QUEUE, LocalFrame, Outbound, TRANSMIT_BUDGET};
+pub(crate) use self::outbound::{TO_LO, TO_SELF, TO_WIRE};
 use crate::ack_hold::AckHold;
 use crate::completion_queue::{self, Pushed};
 use crate::events::EventQueue;
@@ -31,7 +34,7 @@ use crate::gid::GidTable;
 use crate::glances::Glances;
 use crate::lease::QpnLease;
 use crate::memory::{KeyHasher, RegionTable};
-use crate::path::{PathTable, Via};
+use crate::path::PathTable;
 use crate::trace::Watcher;
 
 /// Frames taken in one round from one device: a round of full trains takes some 100 µs.
@@ -40,14 +43,8 @@ const RECEIVE_BUDGET: usize = 32;
 const FEW_FRAMES: usize = 4;
 /// Rounds in a row that leave out `lo` while frames come over the wire.
 const ROUNDS_WITHOUT_LO: u32 = 7;
-/// Frames sent in one round.
-const TRANSMIT_BUDGET: usize = 32;
-/// Frames for this host's own addresses that may wait to be delivered.
-const LOCAL_QUEUE: usize = 16;
 /// The smallest set of outer headers: Ethernet, IPv4, UDP.
 const LEAST_HEADROOM: usize = 42;
-/// The largest: Ethernet with a VLAN tag, IPv6, UDP.
-const MOST_HEADROOM: usize = 66;
 
 /// Everything behind the lock.
 pub(crate) struct Engine {
@@ -65,9 +62,11 @@ pub(crate) struct Engine {
     /// `lo`, for other processes of this host; absent where it cannot be opened.
     pub(crate) lo: Option<Box<dyn FrameDevice>>,
     /// Frames from this engine to itself.
-    to_self: VecDeque<(Vec<u8>, Option<usize>)>,
+    to_self: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
-    to_lo: VecDeque<(Vec<u8>, Outgoing)>,
+    to_lo: VecDeque<LocalFrame>,
+    /// Where frames for this host are built while the interface has no room.
+    scratch: Vec<u8>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: u16,
     /// What the last train's packets begin with.
@@ -136,6 +135,7 @@ impl Engine {
             lo,
             to_self: VecDeque::new(),
             to_lo: VecDeque::new(),
+            scratch: Vec::new(),
             identification: rand::random(),
             sealing: None,
             headroom: LEAST_HEADROOM,
@@ -296,9 +296,12 @@ impl Engine {
             received += inbound.frames_of("lo", from_lo);
         }
         for _ in 0..RECEIVE_BUDGET {
-            let Some((bytes, segment_len)) = self.to_self.pop_front() else { break };
-            inbound.parse(&bytes, segment_len, true);
+            let Some((bytes, outgoing)) = self.to_self.pop_front() else { break };
+            inbound.parse(&bytes, outgoing.segment_len, true);
             received += 1;
+        }
+        if self.to_self.len() < LOCAL_QUEUE {
+            self.endpoint.resume_transmit(TO_SELF);
         }
         received
     }
@@ -307,84 +310,61 @@ impl Engine {
         let mut sent = 0;
         loop {
             let before = sent;
-            sent += self.transmit_to_wire(now);
+            self.transmit_round(now, &mut sent);
+            let had_frames_for_lo = !self.to_lo.is_empty();
             self.transmit_to_lo();
-            // Only traffic to this host stops the wire early; go on once it is delivered.
-            let more = self.to_self.is_empty() && self.to_lo.is_empty();
-            if sent == before || more || sent >= TRANSMIT_BUDGET {
-                return sent;
-            }
-            if !self.to_self.is_empty() {
-                // Its receiver is this engine: the next round takes it in.
+            // Only what goes to other processes of this host leaves more behind than the budget
+            // says. What goes to this engine is taken in by the next round.
+            let is_over = !had_frames_for_lo || !self.endpoint.may_transmit();
+            if sent == before || sent >= TRANSMIT_BUDGET || is_over || !self.to_self.is_empty() {
                 return sent;
             }
         }
     }
 
-    /// Fills the interface's slots; frames for this host are put aside on the way.
-    fn transmit_to_wire(&mut self, now: Instant) -> usize {
-        let Self { endpoint, memory, paths, wire, to_self, to_lo, lease, drops, lo, .. } = self;
-        let (headroom, acks_follow) = (&mut self.headroom, &mut self.acks_follow);
-        let mut sealer = FrameSealer::new(paths, &mut self.identification, &mut self.sealing);
+    /// Fills the interface's slots; frames for this host are put aside on the way. They are built
+    /// elsewhere where the interface has no room.
+    fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
+        let Self { wire, lo, scratch, .. } = self;
         let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
-        let lo_limits = lo.as_ref().map(|lo| lo.limits());
-        let mut sent = 0;
-        let result = wire.transmit(&mut |slot| {
-            // Whoever sent one message has nothing more to send.
-            let is_over = sent > 0 && !endpoint.may_transmit() && !*acks_follow;
-            while !is_over && sent < TRANSMIT_BUDGET && to_self.len() + to_lo.len() < LOCAL_QUEUE {
-                let guess = *headroom;
-                // Should the guess be wrong, the longest train has room behind longer headers, too.
-                let end = (slot.len() + guess).saturating_sub(MOST_HEADROOM).min(slot.len());
-                let buf = &mut slot[guess..end];
-                let next = endpoint.poll_transmit_sealed(now, memory, limits, buf, &mut sealer);
-                if next.is_none() && std::mem::take(acks_follow) {
-                    endpoint.hold_acks(false);
-                    continue;
-                }
-                let transmit = next?;
-                sent += 1;
-                let Some(entry) = sealer.way() else {
-                    // The queue pair keeps its path alive, so this cannot be; a packet
-                    // without a way is lost, and the protocol recovers from loss.
-                    *drops.entry("drop_no_path").or_default() += 1;
-                    continue;
-                };
-                let start = entry.sealer.len();
-                if start != guess {
-                    slot.copy_within(guess..guess + transmit.len, start);
-                    *headroom = start;
-                }
-                let len = start + transmit.len;
-                let frame = &mut slot[..len];
-                if sealer.finish(&transmit, frame).is_err() {
-                    *drops.entry("drop_unsealable").or_default() += 1;
-                    continue;
-                }
-                let remote = transmit.dest_qpn;
-                let outgoing = if transmit.packets > 1 {
-                    Outgoing::train(len, start, transmit.segment_len)
-                } else {
-                    Outgoing::single(len)
-                };
-                match entry.via {
-                    Via::Interface => return Some(outgoing),
-                    Via::ThisHost if lease.owns(remote) => {
-                        to_self.push_back((frame.to_vec(), outgoing.segment_len));
-                    }
-                    Via::ThisHost if lo_limits.is_some_and(|limits| fits(outgoing, limits)) => {
-                        to_lo.push_back((frame.to_vec(), outgoing));
-                    }
-                    Via::ThisHost => *drops.entry("drop_no_loopback_interface").or_default() += 1,
-                    Via::Nowhere => *drops.entry("drop_no_route").or_default() += 1,
-                }
+        let mut outbound = Outbound {
+            now,
+            limits,
+            lo_limits: lo.as_ref().map(|lo| lo.limits()),
+            endpoint: &mut self.endpoint,
+            memory: &mut self.memory,
+            sealer: FrameSealer::new(
+                &self.paths,
+                &self.lease,
+                &mut self.identification,
+                &mut self.sealing,
+            ),
+            lease: &self.lease,
+            drops: &mut self.drops,
+            to_self: &mut self.to_self,
+            to_lo: &mut self.to_lo,
+            headroom: &mut self.headroom,
+            acks_follow: &mut self.acks_follow,
+            sent,
+        };
+        let was_full = wire.has_unsent();
+        let mut result = wire.transmit(&mut |slot| outbound.next_frame(slot));
+        if was_full && !wire.has_unsent() {
+            outbound.endpoint.resume_transmit(TO_WIRE);
+            result = result.and(wire.transmit(&mut |slot| outbound.next_frame(slot)));
+        }
+        if wire.has_unsent() {
+            outbound.endpoint.suspend_transmit(TO_WIRE);
+            scratch.resize(wire.limits().max_frame_len, 0);
+            while outbound.next_frame(scratch).is_some() {
+                // A frame whose path was changed to the interface meanwhile: it is lost, and the
+                // protocol recovers from loss.
+                *outbound.drops.entry("drop_no_room").or_default() += 1;
             }
-            None
-        });
+        }
         if let Err(error) = result {
             note_device_error(&mut self.drops, "wire_transmit_error", &error);
         }
-        sent
     }
 
     fn transmit_to_lo(&mut self) {
@@ -398,6 +378,9 @@ impl Engine {
             slot[..frame.len()].copy_from_slice(&frame);
             Some(outgoing)
         });
+        if self.to_lo.len() < LOCAL_QUEUE {
+            self.endpoint.resume_transmit(TO_LO);
+        }
         if let Err(error) = result {
             note_device_error(&mut self.drops, "lo_transmit_error", &error);
         }
@@ -436,14 +419,25 @@ impl Engine {
     }
 
     /// Whether something waits that no descriptor tells of.
-    pub(crate) fn has_backlog(&self) -> bool {
+    fn has_backlog(&self) -> bool {
         let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());
-        unsent || !self.to_self.is_empty() || !self.to_lo.is_empty()
+        unsent || self.has_local_backlog()
     }
 
-    /// Whether another round has work that neither a descriptor nor a timer tells of.
+    fn has_local_backlog(&self) -> bool {
+        !self.to_self.is_empty() || !self.to_lo.is_empty()
+    }
+
+    /// Whether another round has work now of which neither a descriptor nor a timer tells. Frames
+    /// that an interface has no room for are no such work; see [`device_wake`](Self::device_wake).
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.endpoint.may_transmit() || self.has_backlog()
+        self.endpoint.may_transmit() || self.has_local_backlog()
+    }
+
+    /// When the devices are to be called although no descriptor is readable.
+    pub(crate) fn device_wake(&self) -> Option<std::time::Instant> {
+        let lo = self.lo.as_ref().and_then(|lo| lo.wake_at());
+        self.wire.wake_at().into_iter().chain(lo).min()
     }
 
     /// Tells both devices which queue pairs are ours.
@@ -466,8 +460,4 @@ impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Engine").field("gids", &self.gids).finish_non_exhaustive()
     }
-}
-
-fn fits(outgoing: Outgoing, limits: Limits) -> bool {
-    outgoing.len <= limits.max_frame_len
 }

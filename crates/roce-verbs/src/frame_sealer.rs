@@ -1,13 +1,16 @@
 //! Outer headers and ICRCs of what the endpoint sends.
 
-use roce_transport::{PacketSealer, PathHandle, Transmit};
+use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
-use crate::path::{Entry, PathTable};
+use crate::engine::{TO_LO, TO_SELF, TO_WIRE};
+use crate::lease::QpnLease;
+use crate::path::{Entry, PathTable, Via};
 
 /// Seals the packets of one frame while they are written, then the frame.
 pub(crate) struct FrameSealer<'a> {
     paths: &'a PathTable,
+    lease: &'a QpnLease,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
     /// Of the last train; the next one often goes the same way.
@@ -24,10 +27,11 @@ struct Begun<'a> {
 impl<'a> FrameSealer<'a> {
     pub(crate) fn new(
         paths: &'a PathTable,
+        lease: &'a QpnLease,
         identification: &'a mut u16,
         sealing: &'a mut Option<Sealing>,
     ) -> Self {
-        Self { paths, identification, sealing, begun: None }
+        Self { paths, lease, identification, sealing, begun: None }
     }
 
     /// Where the packets of the last train go, once they are written; `None`: nowhere.
@@ -66,6 +70,15 @@ impl PacketSealer for FrameSealer<'_> {
             }
             Begun { entry, source_port, is_bad: false }
         });
+    }
+
+    fn transmit_queue(&self, dest_qpn: Qpn, path: PathHandle) -> Option<TransmitQueue> {
+        match self.paths.find(path)?.via {
+            Via::Interface => Some(TO_WIRE),
+            Via::ThisHost if self.lease.owns(dest_qpn) => Some(TO_SELF),
+            Via::ThisHost => Some(TO_LO),
+            Via::Nowhere => None,
+        }
     }
 
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
-use super::{Shared, next_timer, next_work, sleep};
+use super::{Shared, sleep};
 use crate::placement::{self, Placement, PlacementError};
 use crate::wait_policy;
 
@@ -25,7 +25,7 @@ impl Shared {
             is_waited_on,
             is_relied_on: self.is_relied_on(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
-            next_timer: engine.as_ref().and_then(|engine| next_timer(engine)),
+            next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Shared {
         self.sleep.begin(until, true);
         // A timer that was set, or work that was left, before others could see that this thread
         // sleeps. The thread that holds the lock may have looked already, so it is waited for.
-        let is_over = next_work(&self.lock()).is_some_and(|at| at < until);
+        let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until);
         let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
         self.doze(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
