@@ -1,8 +1,10 @@
 //! What the tests share that need namespaces, guests or several processes.
 
+pub mod echo;
 pub mod ends;
 pub mod interop;
 pub mod ip;
+pub mod outage;
 pub mod ranks;
 pub mod soak;
 pub mod writer;

@@ -1,6 +1,9 @@
 //! What queue pairs cost that are connected and have nothing to do.
 
-use roce_tests::ends::{Cable, End};
+use std::time::{Duration, Instant};
+
+use roce_tests::ends::{Cable, End, connect};
+use roce_tests::outage::{cpu_time, print_row};
 use roce_verbs::{ConnectOptions, DeviceConfig, QueuePair};
 
 /// A queue pair with queues for one request, connected to one that the peer has not got: what
@@ -38,4 +41,21 @@ fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
         println!("{count} queue pairs: {each} bytes each");
         assert!((1..=4096).contains(&each), "{each} bytes for each of {count} queue pairs");
     }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn connected_queue_pairs_that_have_nothing_to_do_use_no_processor() {
+    let cable = Cable::with_mtu(1500);
+    let left = End::on(&cable.left, DeviceConfig::default());
+    let right = End::on(&cable.right, DeviceConfig::default());
+    let options = ConnectOptions::default();
+    let _pairs: Vec<_> = (0..100).map(|_| connect(&left, &right, &options)).collect();
+    // Behind the connecting, whose end wakes the threads once more.
+    std::thread::sleep(Duration::from_millis(300));
+    let (before, began) = (cpu_time(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let share = (cpu_time() - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+    print_row("100 idle connections, both ends: per cent of a processor", 0.1, share);
+    assert!(share < 0.1, "{share} % of a processor");
 }

@@ -1,49 +1,15 @@
 //! Several processes on one interface and one address.
 
-use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, ChildStdout, Command, Stdio};
-
 use roce_netlab::Host;
+use roce_tests::echo::Echo;
 use roce_tests::ends::{Cable, End, contents, every_right, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWork,
     SendOperation, SendWork, exchange,
 };
 
-/// An echo server in a process of its own.
-struct Echo {
-    process: Child,
-    _output: BufReader<ChildStdout>,
-    address: SocketAddr,
-}
-
-impl Echo {
-    fn start(host: &Host, ip: &str, port: u16) -> Self {
-        let address = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-echo"));
-        command.arg("eth0").arg(address.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = host.spawn(command).expect("the echo server starts");
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self { process, _output: output, address }
-    }
-
-    /// Ends it as `kill -9` does: it cannot clean up.
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        let _gone = self.process.kill();
-        let _status = self.process.wait();
-    }
+fn start_echo(host: &Host, ip: &str, port: u16) -> Echo {
+    Echo::start(env!("CARGO_BIN_EXE_roce-test-echo"), host, "eth0", ip, port)
 }
 
 /// A connection to an echo server.
@@ -81,7 +47,7 @@ impl Caller {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() {
     let cable = Cable::with_mtu(1500);
-    let servers = [7001, 7002].map(|port| Echo::start(&cable.left, "10.1.0.1", port));
+    let servers = [7001, 7002].map(|port| start_echo(&cable.left, "10.1.0.1", port));
     // From the other host, from a third process of the servers' host by its own address.
     for host in [&cable.right, &cable.left] {
         let end = End::on(host, DeviceConfig::default());
@@ -105,12 +71,12 @@ fn a_process_that_was_killed_leaves_nothing_that_stops_its_successor() {
     let end = End::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions { timeout: 8, retry_count: 3, ..ConnectOptions::default() };
     for round in 0..3 {
-        let echo = Echo::start(&cable.left, "10.1.0.1", 7003);
+        let echo = start_echo(&cable.left, "10.1.0.1", 7003);
         let caller = Caller::connect(&cable.right, &end, &echo, &options);
         caller.send(round);
         assert_eq!(end.completion().status, CompletionStatus::Success);
         caller.expect(round);
-        echo.kill();
+        echo.process.kill();
         caller.send(round);
         let statuses = [end.completion(), end.completion()].map(|done| done.status);
         let expected = [CompletionStatus::RetryExceeded, CompletionStatus::WorkRequestFlushed];

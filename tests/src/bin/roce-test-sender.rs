@@ -1,0 +1,59 @@
+//! A client of `roce-test-echo` for the tests: posts messages one by one, for a time.
+//!
+//! `roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES`; says `ready` when it is
+//! connected. Its last line is `N messages, all succeeded` or says which status the first request
+//! that failed ended with.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use roce_tests::ends::End;
+use roce_tests::outage::ConnectTimes;
+use roce_verbs::{
+    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWork, SendOperation, SendWork,
+    exchange,
+};
+
+/// Messages under way.
+const DEPTH: u64 = 4;
+const LEN: usize = 64;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [interface, address, seconds, timeout, retry_count] = &arguments[..] else {
+        return Err("roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES".into());
+    };
+    let address: SocketAddr = address.parse()?;
+    let times = ConnectTimes { timeout: timeout.parse()?, retry_count: retry_count.parse()? };
+    let duration = Duration::from_secs_f64(seconds.parse()?);
+    let end = End::of(Device::open(interface, DeviceConfig::default())?);
+    let qp = end.queue_pair();
+    let options = times.options();
+    let theirs = exchange::connect(address, &qp.identity(None)?)?;
+    qp.connect(&theirs, &options)?;
+    let region = end.region(2 * LEN, 1);
+    println!("ready");
+    let (mut sent, mut echoed) = (0, 0);
+    let mut outstanding = 0;
+    let began = Instant::now();
+    while began.elapsed() < duration || outstanding > 0 {
+        if began.elapsed() < duration && sent - echoed < DEPTH {
+            qp.post_recv([RecvWork::new(sent, [region.sge(LEN..)?])])?;
+            let work = SendWork::new(sent, SendOperation::send(), [region.sge(..LEN)?]);
+            qp.post_send([work.signaled()])?;
+            outstanding += 2;
+            sent += 1;
+        }
+        while let Some(done) = end.cq.poll_one() {
+            if done.status != CompletionStatus::Success {
+                println!("message {} of {sent} failed: {:?}", done.work_id, done.status);
+                return Ok(());
+            }
+            outstanding -= 1;
+            echoed += u64::from(done.operation == CompletionOperation::Recv);
+        }
+    }
+    println!("{sent} messages, all succeeded");
+    Ok(())
+}

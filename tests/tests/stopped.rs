@@ -1,0 +1,94 @@
+//! Processes that get no processor for a while: stopped, or beside busy loops.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use roce_tests::echo::{Echo, Process, start_sender};
+use roce_tests::ends::Cable;
+use roce_tests::outage::{ConnectTimes, USUAL, print_row};
+
+/// An echo server on the right and its client on the left, which sends for so many seconds.
+fn sender_and_echo(cable: &Cable, seconds: f64, times: ConnectTimes) -> (Process, Echo) {
+    let echo = env!("CARGO_BIN_EXE_roce-test-echo");
+    let echo = Echo::start(echo, &cable.right, "eth0", "10.1.0.2", 7001);
+    let sender = env!("CARGO_BIN_EXE_roce-test-sender");
+    (start_sender(sender, &cable.left, &echo, seconds, times), echo)
+}
+
+/// Stops a process for so long.
+fn stop(process: &Process, duration: Duration) {
+    process.signal(Signal::SIGSTOP);
+    std::thread::sleep(duration);
+    process.signal(Signal::SIGCONT);
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn nothing_fails_while_the_peer_is_stopped_for_half_the_bound() {
+    let cable = Cable::with_mtu(1500);
+    let (sender, echo) = sender_and_echo(&cable, 2.0, USUAL);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(100));
+        stop(&echo.process, USUAL.bound() / 2);
+    }
+    let line = sender.last_line();
+    print_row("peer stopped for half the bound", USUAL.bound(), &line);
+    assert!(line.ends_with("all succeeded"), "{line}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn requests_to_a_peer_that_is_stopped_for_three_times_the_bound_end_with_retry_exceeded() {
+    let cable = Cable::with_mtu(1500);
+    let (sender, echo) = sender_and_echo(&cable, 5.0, USUAL);
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    echo.process.signal(Signal::SIGSTOP);
+    let line = sender.last_line();
+    let took = began.elapsed();
+    echo.process.signal(Signal::SIGCONT);
+    print_row("peer stopped for good", USUAL.bound(), took);
+    assert!(line.ends_with("failed: RetryExceeded"), "{line}");
+    assert!(took > USUAL.bound() / 2, "{took:?}");
+    assert!(took < 3 * USUAL.bound(), "{took:?}");
+}
+
+/// Busy loops, which end with this.
+struct BusyLoops(Vec<std::process::Child>);
+
+impl BusyLoops {
+    fn start(count: usize) -> Self {
+        let spin = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+            command.spawn().expect("a shell")
+        };
+        Self((0..count).map(|_| spin()).collect())
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Nothing else ends them.
+            let _gone = child.kill();
+            let _status = child.wait();
+        }
+    }
+}
+
+/// For ten minutes: `ROCE_BUSY_SECONDS=600 cargo test -p roce-tests --test stopped -- --ignored
+/// beside_eight --nocapture`.
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn nothing_fails_beside_eight_busy_loops_when_messages_are_posted_one_by_one() {
+    let seconds = std::env::var("ROCE_BUSY_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = seconds.unwrap_or(10.0);
+    let cable = Cable::with_mtu(1500);
+    let _busy = BusyLoops::start(8);
+    let (sender, _echo) = sender_and_echo(&cable, seconds, USUAL);
+    let line = sender.last_line();
+    print_row(&format!("beside eight busy loops for {seconds} s"), USUAL.bound(), &line);
+    assert!(line.ends_with("all succeeded"), "{line}");
+}
