@@ -150,3 +150,31 @@ fn a_program_that_sleeps_on_a_descriptor_is_told_about_as_soon_as_one_in_wait() 
         }
     }
 }
+
+/// What all threads of this process have used of the processors.
+fn cpu_time() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let nanos = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_program_that_sleeps_on_a_descriptor_uses_no_cpu_nor_does_its_driver_thread() {
+    let ends = Ends::new();
+    ends.receive_one(0);
+    // The driver threads know that the program polls, and then that it may sleep.
+    let _trips = ends.round_trips(Way::Poll, 100, Duration::ZERO);
+    ends.right.cq.arm(false);
+    assert_eq!(ends.right.cq.poll_one(), None);
+    std::thread::sleep(Duration::from_millis(100));
+    // Time itself is what is tested here.
+    let before = cpu_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_time() - before;
+    println!("{used:?} of CPU in an idle second");
+    assert!(used <= Duration::from_millis(2), "{used:?} of CPU in an idle second");
+}

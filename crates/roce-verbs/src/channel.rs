@@ -192,10 +192,10 @@ impl CompletionChannel {
 }
 
 /// A caller in `wait`.
-struct Waiter<'a>(&'a Shared);
+pub(crate) struct Waiter<'a>(&'a Shared);
 
 impl<'a> Waiter<'a> {
-    fn on(channel: &'a Shared) -> Self {
+    pub(crate) fn on(channel: &'a Shared) -> Self {
         channel.waiters.fetch_add(1, Ordering::Relaxed);
         Self(channel)
     }

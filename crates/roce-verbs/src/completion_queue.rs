@@ -391,4 +391,62 @@ mod tests {
             assert!(!queue.passes_on(CqHandle(1)));
         }
     }
+
+    const fn micros(count: u64) -> Instant {
+        Instant::from_nanos(count * 1000)
+    }
+
+    fn queue_with_channel() -> (Inner, Arc<channel::Shared>) {
+        let channel = Arc::new(channel::Shared::new().unwrap());
+        (Inner { channel: Some(Arc::clone(&channel)), ..queue(1) }, channel)
+    }
+
+    #[test]
+    fn a_caller_relies_on_the_thread_from_arming_until_a_moment_after_the_report() {
+        let (queue, channel) = queue_with_channel();
+        assert!(!queue.relies_on_thread(micros(1)), "it was never armed");
+        queue.arm(armed::NEXT, micros(10));
+        // Programs poll once more before they sleep.
+        queue.note_polled(micros(11));
+        for now in [10, 1_000, 1_000_000] {
+            assert!(queue.relies_on_thread(micros(now)), "armed, {now}");
+        }
+        assert_eq!(queue.push(completion(1), micros(2_000_000)), Pushed::AndReported);
+        channel.note_unattended();
+        let recent = RECENT.as_micros() as u64;
+        assert!(queue.relies_on_thread(micros(2_000_000 + recent - 1)), "it may arm again");
+        assert!(!queue.relies_on_thread(micros(2_000_000 + recent)));
+    }
+
+    #[test]
+    fn a_caller_that_goes_on_polling_after_it_has_armed_does_not_rely_on_the_thread() {
+        let (queue, _channel) = queue_with_channel();
+        queue.arm(armed::NEXT, micros(10));
+        let later = micros(10) + RECENT;
+        queue.note_polled(later);
+        assert!(!queue.relies_on_thread(later));
+        queue.arm(armed::NEXT, later);
+        assert!(queue.relies_on_thread(later), "it armed anew");
+    }
+
+    #[test]
+    fn a_caller_whose_reports_come_while_it_is_in_wait_does_not_rely_on_the_thread() {
+        let (queue, channel) = queue_with_channel();
+        queue.arm(armed::NEXT, micros(10));
+        {
+            let _waiter = channel::Waiter::on(&channel);
+            assert!(!queue.relies_on_thread(micros(11)), "it is in wait");
+            assert_eq!(queue.push(completion(1), micros(12)), Pushed::AndReported);
+            channel.note_unattended();
+        }
+        assert!(queue.pop().is_some());
+        queue.arm(armed::NEXT, micros(13));
+        assert!(!queue.relies_on_thread(micros(13)), "it is expected to wait again");
+        // It sleeps on the descriptor this time: the report finds no caller in wait.
+        assert_eq!(queue.push(completion(2), micros(5_000)), Pushed::AndReported);
+        channel.note_unattended();
+        assert!(queue.pop().is_some());
+        queue.arm(armed::NEXT, micros(5_001));
+        assert!(queue.relies_on_thread(micros(5_001)));
+    }
 }
