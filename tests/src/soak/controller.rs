@@ -267,7 +267,8 @@ impl Soak {
             if !survivor.is_closed {
                 self.violations.push(format!("survivor {which} did not end within {SILENCE:?}"));
             }
-            let grown = survivor.trend.growth();
+            let pairs = (0..self.options.pairs).filter(|pair| survivor_of(*pair) == which);
+            let grown = survivor.trend.growth(pairs.count() as u64);
             self.violations.extend(grown.iter().map(|it| format!("survivor {which}: {it}")));
         }
         Summary {
