@@ -56,7 +56,8 @@ pub trait Memory {
     type Grant: Copy;
 
     /// Proves that `len` bytes at `address` under `key` may be used for `access` by the
-    /// queue pairs of domain `pd`.
+    /// queue pairs of domain `pd`. For [`Access::RemoteAtomic`] that includes that the word is
+    /// aligned where it lies, which its address need not show: [`MemoryFault::Misaligned`].
     ///
     /// # Errors
     /// [`MemoryFault`]; then no byte may be touched.

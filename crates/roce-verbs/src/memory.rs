@@ -165,6 +165,10 @@ impl Memory for RegionTable {
         if !region.mapping.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
+        // An aligned address may name memory that is not.
+        if access == Access::RemoteAtomic && !region.mapping.has_word(offset) {
+            return Err(MemoryFault::Misaligned);
+        }
         Ok(Grant { place, offset })
     }
 
@@ -181,9 +185,8 @@ impl Memory for RegionTable {
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
-        // The engine refuses what is not aligned in the peer's address; a region whose
-        // own address is odd under an even name has no word to change.
-        self.mapping(grant).atomic(grant.offset, change).unwrap_or(0)
+        let original = self.mapping(grant).atomic(grant.offset, change);
+        original.expect("no grant for an atomic is made where the word is not aligned")
     }
 
     fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
@@ -232,6 +235,24 @@ mod tests {
         assert_eq!(opens(&table, keys[1], 128), Ok(()));
         table.invalidate(PD, new).unwrap();
         assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
+    }
+
+    #[test]
+    fn an_atomic_is_refused_where_an_aligned_address_names_memory_that_is_not_aligned() {
+        let mut table = RegionTable::default();
+        let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
+        let access = AccessFlags::all();
+        let how = Registration { pd: PD, access, iova: 0x1001, invalidatable: false };
+        let key = table.insert(mapping, how);
+        let check = |table: &RegionTable, address, access| table.check(PD, key, address, 8, access);
+        let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
+        assert_eq!(refused, Err(MemoryFault::Misaligned));
+        let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
+        assert_eq!(refused, Err(MemoryFault::OutOfBounds), "the range is judged first");
+        assert!(check(&table, 0x1008, Access::RemoteWrite).is_ok(), "bytes need no alignment");
+        let grant = check(&table, 0x1009, Access::RemoteAtomic).unwrap();
+        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), 0);
+        assert_eq!(table.atomic(grant, AtomicChange::Add(3)), 3);
     }
 
     #[test]

@@ -275,6 +275,11 @@ impl Mapping {
         at.is_aligned().then(|| unsafe { AtomicU64::from_ptr(at) })
     }
 
+    /// Returns true if the word at `offset`, which must be inside, is aligned.
+    pub(crate) fn has_word(&self, offset: usize) -> bool {
+        self.word(offset).is_some()
+    }
+
     /// Loads the aligned word at `offset`, or says `None` where it is not aligned.
     pub(crate) fn load_u64(&self, offset: usize) -> Option<u64> {
         Some(self.word(offset)?.load(Ordering::Acquire))

@@ -16,7 +16,7 @@ use crate::rc::send_queue::packets_for;
 use crate::transfer::scatter;
 use crate::{
     Access, AccessFlags, AtomicChange, CompletionOperation, CompletionStatus, MAX_MESSAGE_LEN,
-    MAX_READ_PACKETS, Memory, Observer, RequestFault,
+    MAX_READ_PACKETS, Memory, MemoryFault, Observer, RequestFault,
 };
 
 impl Responder {
@@ -300,7 +300,11 @@ impl Responder {
         }
         let grant = memory
             .check(common.init.pd, atomic.key, atomic.address, 8, Access::RemoteAtomic)
-            .map_err(RequestFault::RemoteMemory)?;
+            .map_err(|fault| match fault {
+                // The key does give the right to the bytes, so it is no fault of access.
+                MemoryFault::Misaligned => RequestFault::Misaligned,
+                fault => RequestFault::RemoteMemory(fault),
+            })?;
         self.make_room()?;
         let change = match operation {
             Operation::CompareSwap => {

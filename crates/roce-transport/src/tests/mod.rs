@@ -20,6 +20,8 @@ use crate::*;
 const QPN: Qpn = Qpn::GSI;
 const PD: PdHandle = PdHandle(1);
 const KEY: u32 = 7;
+/// Opens memory that is not aligned, whatever its addresses say.
+const ODD_KEY: u32 = 11;
 const FIRST_PSN: Psn = Psn::wrapping(0xff_fffe);
 const NOW: Instant = Instant::from_nanos(0);
 
@@ -36,10 +38,11 @@ impl Memory for Bytes {
         key: u32,
         address: u64,
         len: u64,
-        _access: Access,
+        access: Access,
     ) -> Result<usize, MemoryFault> {
         let end = address.checked_add(len).ok_or(MemoryFault::OutOfBounds)?;
         match key {
+            ODD_KEY if access == Access::RemoteAtomic => Err(MemoryFault::Misaligned),
             KEY if end <= self.0.len() as u64 => Ok(address as usize),
             KEY => Err(MemoryFault::OutOfBounds),
             _ => Err(MemoryFault::UnknownKey),
