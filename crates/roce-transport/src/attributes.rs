@@ -56,7 +56,8 @@ pub struct QpAttributes {
     pub max_dest_rd_atomic: Option<u8>,
     /// How long the peer is asked to wait when no receive is posted.
     pub min_rnr_timer: Option<RnrTimer>,
-    /// How long to wait for an acknowledgement.
+    /// How long to wait for an acknowledgement; what that means for the end of a request is said at
+    /// [`Endpoint`](crate::Endpoint#progress).
     pub ack_timeout: Option<AckTimeout>,
     /// How often to send again after silence or a sequence error, 0..=7. (7 is a number
     /// like the others; only rxe takes it for "for ever".)

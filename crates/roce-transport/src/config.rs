@@ -36,8 +36,9 @@ pub struct WindowConfig {
     pub max_bytes: u32,
 }
 
-/// How many frames of all queue pairs may be on their way to one peer, trains being one frame:
-/// a peer's receive ring holds so many frames, whoever sent them. A queue pair that may not send
+/// How many frames of all queue pairs may be on their way to one peer: a peer's receive ring holds
+/// so many frames, whoever sent them. A train is one frame, or as many as it has packets where losses
+/// show that the path cuts it. A queue pair that may not send
 /// for that reason stands in line behind those that came before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerConfig {

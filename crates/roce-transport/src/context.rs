@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use roce_wire::{Psn, Qpn};
 
+use crate::owed_ack::OwedAcks;
 use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
 
 /// Everything that leaves an endpoint and is not a packet.
@@ -12,6 +13,8 @@ pub(crate) struct Outbox<O> {
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) counters: Counters,
+    /// Of queue pairs that are gone.
+    pub(crate) owed_acks: OwedAcks,
     /// How often an acknowledgement became due.
     pub(crate) acks_due: u64,
     pub(crate) observer: O,
@@ -20,7 +23,10 @@ pub(crate) struct Outbox<O> {
 /// One call into a queue pair: when, of which one, and where its results go.
 #[derive(Debug)]
 pub(crate) struct Context<'a, O> {
+    /// By the driver's clock, for observers.
     pub(crate) now: Instant,
+    /// The driver's running time, which timers count.
+    pub(crate) time: Instant,
     pub(crate) qpn: Qpn,
     /// No other queue pair waits for its turn to send.
     pub(crate) is_alone: bool,
@@ -34,6 +40,7 @@ impl<O> Outbox<O> {
             completions: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
+            owed_acks: OwedAcks::default(),
             acks_due: 0,
             observer,
         }

@@ -17,6 +17,7 @@ use crate::line;
 use crate::peers::Peers;
 use crate::rc::RcQueuePair;
 use crate::ready::{ReadyList, Turn};
+use crate::running_time::RunningTime;
 use crate::suspended::SuspendedQueues;
 use crate::timers::Alarm;
 use crate::{
@@ -39,7 +40,33 @@ use crate::{
 /// [`poll_completion`](Self::poll_completion), then [`poll_event`](Self::poll_event), then ask
 /// [`poll_timeout`](Self::poll_timeout) once. A whole batch of received packets counts as one
 /// input: all its acknowledgements leave as one for each queue pair. Instants must never go
-/// backwards.
+/// backwards. What has arrived is handed over before [`handle_timeout`](Self::handle_timeout) is
+/// called, or an answer that is there already might be missed.
+///
+/// # Progress
+///
+/// Every request of a queue pair in RTS ends, also if nothing can ever be sent: because the driver's
+/// interface takes nothing, the peer has no credits left, or others are sent first. With the queue
+/// pair's ACK timeout T and retry count n:
+///
+/// - a request that is sent whenever it may be, to a peer that says nothing, ends after T · (n + 1)
+///   with [`RetryExceeded`](crate::CompletionStatus::RetryExceeded);
+/// - so does one that can never be sent;
+/// - one that is sent late gets the time T again for each try, so 2 · T · (n + 1) is the bound;
+/// - an answer that settles anything, of this request or one before it, begins anew;
+/// - the waits that the peer asks for in RNR NAKs, and the time in which the peer answers other
+///   queue pairs that are in front of this one or is waited for because its ring may be full (0.11 s
+///   at most, if it says nothing), come on top.
+///
+/// There is no bound where T is [`AckTimeout::NEVER`](crate::AckTimeout::NEVER), and none for RNR
+/// NAKs that never end where their number is infinite. In SQD that holds for what was begun.
+///
+/// # Time
+///
+/// All this is time in which the driver runs. If it calls more than a millisecond later than
+/// [`poll_timeout`](Self::poll_timeout) asked for, then it did not run: the time since does not
+/// count, and half a millisecond passes before any timer fires, in which the driver hands over what
+/// has arrived. A driver that is always late ends requests too, after two calls for each deadline.
 ///
 /// ```
 /// use roce_transport::{
@@ -76,6 +103,9 @@ pub struct Endpoint<O: Observer = ()> {
     /// What was found there last.
     last_found: Option<(Qpn, usize)>,
     ready: ReadyList,
+    /// Every queue pair in `ready` that has requests has been given a timer. One that was posted to
+    /// has not: the time of a post may be an old one, and mostly the request leaves at once.
+    is_ready_timed: bool,
     /// Whose turn is not over.
     goes_on: Option<usize>,
     /// Acknowledgements are held back.
@@ -85,6 +115,7 @@ pub struct Endpoint<O: Observer = ()> {
     suspended: SuspendedQueues,
     alarm: Alarm,
     peers: Peers,
+    time: RunningTime,
 }
 
 /// A queue pair in its place.
@@ -124,12 +155,14 @@ impl<O: Observer> Endpoint<O> {
             numbers: HashMap::default(),
             last_found: None,
             ready: ReadyList::default(),
+            is_ready_timed: true,
             goes_on: None,
             holds_acks: false,
             held: ReadyList::default(),
             suspended: SuspendedQueues::default(),
             alarm: Alarm::default(),
             peers: Peers::default(),
+            time: RunningTime::default(),
         }
     }
 
@@ -212,6 +245,8 @@ impl<O: Observer> Endpoint<O> {
         self.last_found = None;
         self.goes_on.take_if(|it| *it == index);
         if let Some(mut slot) = self.slots[index].take() {
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            self.out.owed_acks.extend(rc.take_owed_ack());
             self.alarm.forget(index, &mut slot.alarm_at);
             if let Some((_, peer)) = slot.peer {
                 self.peers.leave(peer, slot.in_line);
@@ -228,15 +263,17 @@ impl<O: Observer> Endpoint<O> {
     /// [`PostError`]; then nothing was posted.
     #[inline]
     pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWork) -> Result<(), PostError> {
-        // It waits for its turn; no timer is set before that comes. Written out, since through
-        // closures the request would be moved more often.
+        // It waits for its turn; no timer is set before that comes, or `handle_timeout` does.
+        // Written out, since through closures the request would be moved more often.
         let Some(index) = self.index_of(qpn) else { return Err(PostError::UnknownQp(qpn)) };
         let Some(slot) = self.slots[index].as_mut() else { return Err(PostError::UnknownQp(qpn)) };
         let (config, out) = (&self.config, &mut self.out);
-        let mut cx = Context { now, qpn, is_alone: false, config, out };
+        let time = self.time.latest();
+        let mut cx = Context { now, time, qpn, is_alone: false, config, out };
         let QueuePair::Rc(rc) = &mut slot.queue_pair;
         rc.post_send(work, &mut cx)?;
         self.ready.push(Turn::QueuePair(index));
+        self.is_ready_timed = false;
         Ok(())
     }
 
@@ -272,25 +309,68 @@ impl<O: Observer> Endpoint<O> {
                 _ => cx.dropped(bth.psn, DropReason::WrongService),
             });
         if handled.is_none() {
-            let Self { config, out, .. } = self;
-            let mut cx = Context { now, qpn: bth.dest_qp, is_alone: false, config, out };
+            let Self { config, out, time, .. } = self;
+            let (time, qpn) = (time.latest(), bth.dest_qp);
+            let mut cx = Context { now, time, qpn, is_alone: false, config, out };
             cx.dropped(bth.psn, DropReason::UnknownQp);
         }
     }
 
-    /// Does what is due at `now`.
+    /// Does what is due at `now`. Packets that have arrived are handed over first, or an answer
+    /// that is there already might be missed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(peer) = self.peers.take_due(now) {
+        let time = self.advance(now);
+        self.time_ready(time);
+        while let Some(peer) = self.peers.take_due(time) {
+            self.time.on_fired();
             self.ready.push(Turn::Line(peer));
         }
-        while let Some(index) = self.alarm.take_due(now) {
+        while let Some(index) = self.alarm.take_due(time) {
+            self.time.on_fired();
             let Some(slot) = self.slots[index].as_mut() else { continue };
             slot.alarm_at = None;
             let qpn = slot.qpn;
+            let peer = slot.peer.map(|(_, peer)| self.peers.view(peer, slot.in_line, time));
             self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
-                QueuePair::Rc(rc) => rc.handle_timeout(cx),
+                QueuePair::Rc(rc) => rc.handle_timeout(peer.unwrap_or_default(), cx),
             });
         }
+    }
+
+    /// The driver's running time at its `now`.
+    #[inline]
+    fn advance(&mut self, now: Instant) -> Instant {
+        let Self { time, alarm, peers, .. } = self;
+        time.advance(now, || earlier(alarm.earliest(), peers.earliest()))
+    }
+
+    /// Gives a timer to each queue pair that has requests and has not had its turn.
+    fn time_ready(&mut self, time: Instant) {
+        if core::mem::replace(&mut self.is_ready_timed, true) {
+            return;
+        }
+        for index in self.ready.queue_pairs() {
+            let Some(slot) = self.slots[index].as_mut() else { continue };
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            rc.keep_timed(time);
+            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            self.debug_assert_ends(index);
+        }
+    }
+
+    /// Checks that a timer ends the requests of the queue pair in this slot.
+    #[inline]
+    fn debug_assert_ends(&self, index: usize) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let Some(slot) = self.slots[index].as_ref().filter(|_| self.is_ready_timed) else { return };
+        let QueuePair::Rc(rc) = &slot.queue_pair;
+        let is_entered = match (slot.alarm_at, rc.poll_timeout()) {
+            (Some(entered), Some(wanted)) => entered <= wanted,
+            (_, wanted) => wanted.is_none(),
+        };
+        assert!(is_entered && rc.is_timed(), "no timer ends the requests of {slot:?}");
     }
 
     /// A completion queue overflowed: its queue pairs go to ERROR.
@@ -324,9 +404,16 @@ impl<O: Observer> Endpoint<O> {
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest. It may turn out
     /// that nothing was due: a deadline that moves away is looked at again when the old one
-    /// comes.
+    /// comes. A driver that cannot send what was posted, since the interface takes nothing, is asked
+    /// to call at once: from then on a timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.alarm.earliest().into_iter().chain(self.peers.earliest()).min()
+        let is_untimed = !self.is_ready_timed && !self.ready.is_empty();
+        let at = if is_untimed {
+            Some(self.time.latest())
+        } else {
+            earlier(self.alarm.earliest(), self.peers.earliest())
+        };
+        at.map(|at| self.time.to_driver(at))
     }
 
     /// How often what happened.
@@ -352,19 +439,21 @@ impl<O: Observer> Endpoint<O> {
         qpn: Qpn,
         work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
     ) -> Option<T> {
+        let time = self.advance(now);
         let (index, result) = self.find(now, qpn, work)?;
         if let Some(slot) = self.slots[index].as_mut() {
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
             if let (Some(news), Some((_, peer))) = (rc.take_news(), slot.peer) {
                 let gate = self.peers.gate(peer);
-                gate.on_news(news);
+                gate.on_news(news, time);
                 if !gate.line.is_empty() {
                     self.ready.push(Turn::Line(peer));
                 }
             }
         }
         self.ready.push(Turn::QueuePair(index));
+        self.debug_assert_ends(index);
         Some(result)
     }
 
@@ -378,7 +467,8 @@ impl<O: Observer> Endpoint<O> {
         let index = self.index_of(qpn)?;
         let slot = self.slots[index].as_mut()?;
         let (config, out) = (&self.config, &mut self.out);
-        let mut cx = Context { now, qpn, is_alone: false, config, out };
+        let time = self.time.latest();
+        let mut cx = Context { now, time, qpn, is_alone: false, config, out };
         Some((index, work(&mut slot.queue_pair, &mut cx)))
     }
 
@@ -394,4 +484,8 @@ impl<O: Observer> Endpoint<O> {
             }
         }
     }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }

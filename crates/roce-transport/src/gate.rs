@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::frame_cost::FrameCost;
 use crate::line::Line;
 use crate::rc::FreightNews;
 use crate::{Instant, PeerConfig};
@@ -16,9 +17,14 @@ use crate::{Instant, PeerConfig};
 /// taken to be in the queue still.
 ///
 /// Who finds the gate shut stands in line, and the line is served in its order. A peer that
-/// answers nothing at all for a while holds nothing in its queue any more, or is not there: after
-/// the first silences as many frames again may leave, then all of them, until something is heard.
-/// So whoever sends to a dead peer learns of it nearly as soon as it would without a gate.
+/// answers nothing at all for a while may have lost what was sent, may have no processor, or may be
+/// gone. It is asked: at each timeout a few more frames may leave, which fit into its ring beside
+/// those that may still be in it. An answer to one of them shows that the others have left. After
+/// the third timeout all frames may leave, until something is heard. So a queue pair that sends to
+/// a dead peer learns of it nearly as soon as it would without a gate.
+///
+/// A packet train counts as one frame, or as its packets where the path cuts it: see
+/// [`FrameCost`].
 #[derive(Debug)]
 pub(crate) struct Gate {
     config: PeerConfig,
@@ -27,6 +33,7 @@ pub(crate) struct Gate {
     sent: u64,
     /// The newest of them that has left the peer's queue, and so have all before it.
     gone: u64,
+    cost: FrameCost,
     /// Frames in a row of which none asks for an answer.
     unasked: u32,
     /// Queue pairs that wait, each once.
@@ -41,8 +48,19 @@ pub(crate) struct Gate {
     silences: u32,
     /// When the next silence is noticed.
     silent_at: Option<Instant>,
+    /// When something last became known of a frame, or was given up; the beginning, if nothing was.
+    changed_at: Instant,
     /// Where in the alarm it is entered.
     pub(crate) alarm_at: Option<Instant>,
+}
+
+/// What a queue pair that waits for its turn to send learns of its peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PeerView {
+    /// The queue pair waits at the gate, whose timer will open it.
+    pub(crate) is_shut: bool,
+    /// When something last became known of any queue pair's frame, or was given up.
+    pub(crate) changed_at: Instant,
 }
 
 /// How long a peer may say nothing while somebody waits for it, doubled each time: longer than it
@@ -64,6 +82,7 @@ impl Gate {
             limit: config.initial_frames.clamp(min, max),
             sent: 0,
             gone: 0,
+            cost: FrameCost::default(),
             unasked: 0,
             line: Line::default(),
             arrived: 0,
@@ -71,13 +90,20 @@ impl Gate {
             was_limiting: false,
             silences: 0,
             silent_at: None,
+            changed_at: Instant::from_nanos(0),
             alarm_at: None,
         }
     }
 
+    /// Frames that may be on their way. Where trains are cut, these are packets: their losses tell
+    /// of the path rather than of the ring, and are the queue pairs' windows' business.
+    fn limit(&self) -> u32 {
+        if self.cost.is_cut() { self.config.max_frames } else { self.limit }
+    }
+
     /// May a frame leave now?
     pub(crate) fn has_room(&self) -> bool {
-        self.sent - self.gone < u64::from(self.limit) || self.silences >= MOST_SILENCES
+        self.sent - self.gone < u64::from(self.limit()) || self.silences >= MOST_SILENCES
     }
 
     /// May a frame leave for somebody who has not stood in line?
@@ -87,14 +113,20 @@ impl Gate {
 
     /// Must the next frame ask for an answer? Otherwise nobody might learn that there is room.
     pub(crate) fn must_ask(&self) -> bool {
-        self.unasked + 1 >= self.limit / 4
+        self.unasked + 1 >= self.limit() / 4
     }
 
-    /// A frame left that asks for an answer or not, and brings `answers` more frames with it.
-    /// Returns the number of the last.
-    pub(crate) fn on_sent(&mut self, asks: bool, answers: u32) -> u64 {
-        self.unasked = if asks { 0 } else { self.unasked + 1 };
-        self.sent += 1 + u64::from(answers);
+    /// Packets that a train may have. One that the path cuts must not fill the peer's ring.
+    pub(crate) fn max_train_packets(&self) -> usize {
+        if self.cost.is_cut() { (self.limit() as usize / 4).max(1) } else { usize::MAX }
+    }
+
+    /// A train of `packets` packets left that asks for an answer or not, and brings `answers` more
+    /// frames with it. Returns the number of the last.
+    pub(crate) fn on_sent(&mut self, packets: u32, asks: bool, answers: u32) -> u64 {
+        let frames = self.cost.on_sent(packets);
+        self.unasked = if asks { 0 } else { self.unasked + frames };
+        self.sent += u64::from(frames) + u64::from(answers);
         self.sent
     }
 
@@ -105,9 +137,13 @@ impl Gate {
     }
 
     /// What a queue pair has learned of its frames.
-    pub(crate) fn on_news(&mut self, news: FreightNews) {
+    pub(crate) fn on_news(&mut self, news: FreightNews, now: Instant) {
+        self.changed_at = now;
         if news.is_heard {
             self.on_heard();
+        }
+        if news.is_part_lost {
+            self.cost.on_part_lost();
         }
         if let Some(number) = news.gone {
             self.on_gone(number);
@@ -141,9 +177,14 @@ impl Gate {
 
     /// A frame was lost.
     fn on_loss(&mut self) {
-        if self.was_limiting && self.gone >= self.shrunk_at {
+        if self.was_limiting && self.gone >= self.shrunk_at && !self.cost.is_cut() {
             self.shrink();
         }
+    }
+
+    /// When something last became known of a frame, or was given up.
+    pub(crate) const fn changed_at(&self) -> Instant {
+        self.changed_at
     }
 
     /// When [`on_time`](Self::on_time) wants to be called.
@@ -155,8 +196,10 @@ impl Gate {
     pub(crate) fn on_time(&mut self, now: Instant) {
         if self.silent_at.take_if(|at| *at <= now).is_some() && !self.line.is_empty() {
             self.silences += 1;
-            self.gone = self.sent;
-            self.shrink();
+            self.changed_at = now;
+            // The ring may still hold what was sent: a few more frames ask for an answer.
+            let in_ring = u64::from(self.limit().saturating_sub(self.config.min_frames));
+            self.gone = self.gone.max(self.sent.saturating_sub(in_ring));
         }
     }
 
@@ -181,7 +224,7 @@ mod tests {
     fn fill(gate: &mut Gate) -> u64 {
         let mut last = gate.sent;
         while gate.has_room() {
-            last = gate.on_sent(true, 0);
+            last = gate.on_sent(1, true, 0);
         }
         gate.on_shut(START);
         last
@@ -209,7 +252,7 @@ mod tests {
     #[test]
     fn the_answers_of_a_read_count_before_they_come() {
         let mut gate = gate();
-        assert_eq!(gate.on_sent(true, 15), 16);
+        assert_eq!(gate.on_sent(1, true, 15), 16);
         assert!(!gate.has_room());
     }
 
@@ -218,7 +261,7 @@ mod tests {
         let mut gate = gate();
         let asked = (0..16).filter(|_| {
             let asks = gate.must_ask();
-            gate.on_sent(asks, 0);
+            gate.on_sent(1, asks, 0);
             asks
         });
         assert_eq!(asked.count(), 4);
@@ -244,7 +287,7 @@ mod tests {
     #[test]
     fn a_gate_that_held_nobody_up_is_not_to_blame_for_a_loss() {
         let mut gate = gate();
-        gate.on_sent(true, 0);
+        gate.on_sent(1, true, 0);
         gate.on_loss();
         assert_eq!(gate.limit, 16);
     }
@@ -262,13 +305,43 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_is_silent_for_a_while_is_asked_by_a_few_frames_and_keeps_its_limit() {
+        let mut gate = gate();
+        let _place = gate.line.join(0);
+        let before = fill(&mut gate);
+        gate.on_time(gate.silent_at().unwrap());
+        assert_eq!(fill(&mut gate), before + 4, "its ring may still be full");
+        gate.on_heard();
+        gate.on_gone(before + 1);
+        assert_eq!(fill(&mut gate), before + 1 + 16, "it was busy and lost nothing");
+    }
+
+    #[test]
+    fn a_train_that_is_cut_counts_as_its_packets_and_leaves_room_for_others() {
+        let mut gate = gate();
+        assert_eq!(gate.on_sent(10, true, 0), 1);
+        assert_eq!(gate.max_train_packets(), usize::MAX);
+        let news = FreightNews { is_part_lost: true, ..FreightNews::default() };
+        gate.on_news(news, START);
+        assert_eq!(gate.max_train_packets(), 5);
+        assert_eq!(gate.on_sent(4, true, 0), 5);
+        while gate.has_room() {
+            let packets = gate.max_train_packets() as u32;
+            gate.on_sent(packets, true, 0);
+        }
+        assert!(gate.sent - gate.gone < 20 + 5, "{gate:?}");
+        gate.on_loss();
+        assert_eq!(gate.limit(), 20, "the queue pairs' windows shrink");
+    }
+
+    #[test]
     fn nobody_waits_longer_than_a_tenth_of_a_second_for_a_silent_peer() {
         let mut gate = gate();
         let _place = gate.line.join(0);
         let mut now = START;
         for _ in 0..3 {
             while gate.has_room() {
-                gate.on_sent(true, 0);
+                gate.on_sent(1, true, 0);
             }
             gate.on_shut(now);
             now = gate.silent_at().unwrap();
@@ -278,7 +351,7 @@ mod tests {
         assert!(now.saturating_since(START) < Duration::from_millis(120));
         for _ in 0..1000 {
             assert!(gate.has_room());
-            gate.on_sent(true, 0);
+            gate.on_sent(1, true, 0);
         }
         gate.on_gone(1);
         assert!(gate.sent > gate.gone, "to give a frame up is no sign of life");

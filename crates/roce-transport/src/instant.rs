@@ -40,7 +40,8 @@ impl Add<Duration> for Instant {
 
     /// Saturates at the end of time, 584 years after the start.
     fn add(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let whole = span.as_secs().saturating_mul(1_000_000_000);
+        let nanos = whole.saturating_add(span.subsec_nanos().into());
         Self(self.0.saturating_add(nanos))
     }
 }

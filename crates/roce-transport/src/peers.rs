@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::gate::Gate;
+use crate::gate::{Gate, PeerView};
 use crate::line;
 use crate::timers::Alarm;
 use crate::{Instant, PeerConfig};
@@ -61,6 +61,23 @@ impl Peers {
 
     pub(crate) fn gate(&mut self, index: usize) -> &mut Gate {
         &mut self.places[index].gate
+    }
+
+    /// What a queue pair learns of this peer; it stands in line there, or not.
+    pub(crate) fn view(
+        &mut self,
+        index: usize,
+        in_line: Option<line::Place>,
+        time: Instant,
+    ) -> PeerView {
+        let gate = self.gate(index);
+        let is_shut = in_line.is_some() && !gate.has_room();
+        let changed_at = gate.changed_at();
+        if is_shut {
+            // A driver that sends nothing has not noticed yet.
+            self.note_shut(index, time);
+        }
+        PeerView { is_shut, changed_at }
     }
 
     /// Somebody has to wait at this gate.

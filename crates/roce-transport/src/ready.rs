@@ -54,6 +54,14 @@ impl ReadyList {
         self.turns.front().copied().filter(|_| self.turns.len() == 1)
     }
 
+    /// The slots of the queue pairs in it.
+    pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = usize> {
+        self.turns.iter().filter_map(|turn| match *turn {
+            Turn::QueuePair(slot) | Turn::GoesOn(slot) => Some(slot),
+            Turn::Line(_) => None,
+        })
+    }
+
     /// Takes whoever waits longest.
     pub(crate) fn pop(&mut self) -> Option<Turn> {
         let turn = self.turns.pop_front()?;

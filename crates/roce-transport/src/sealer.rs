@@ -36,8 +36,9 @@ pub trait PacketSealer {
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle);
 
     /// Returns the driver's transmit queue through which packets to `dest_qpn` along `path` leave.
-    /// Asked only while a transmit queue is suspended; see
-    /// [`Endpoint::suspend_transmit`](crate::Endpoint::suspend_transmit).
+    /// Asked while a transmit queue is suspended, see
+    /// [`Endpoint::suspend_transmit`](crate::Endpoint::suspend_transmit), and for acknowledgements of
+    /// queue pairs that are gone.
     fn transmit_queue(&self, _dest_qpn: Qpn, _path: PathHandle) -> Option<TransmitQueue> {
         None
     }

@@ -4,6 +4,7 @@ use roce_wire::Qpn;
 
 use super::{Endpoint, QueuePair};
 use crate::context::Context;
+use crate::owed_ack::OwedAck;
 use crate::rc::Left;
 use crate::ready::Turn;
 use crate::train::TrainWriter;
@@ -79,12 +80,13 @@ impl<O: Observer> Endpoint<O> {
     /// Lets queue pairs send again whose packets leave through `queue`.
     pub fn resume_transmit(&mut self, queue: TransmitQueue) {
         self.suspended.resume(queue, &mut self.ready);
+        self.out.owed_acks.resume();
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
     /// need to ask.
     pub fn may_transmit(&self) -> bool {
-        self.goes_on.is_some() || !self.ready.is_empty()
+        self.goes_on.is_some() || !self.ready.is_empty() || !self.out.owed_acks.is_empty()
     }
 
     /// Whether an instant that is a little old would not do for
@@ -134,16 +136,27 @@ impl<O: Observer> Endpoint<O> {
         sealer: &mut dyn PacketSealer,
     ) -> Option<Transmit> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
+        let time = self.advance(now);
+        while let Some(owed) = self.out.owed_acks.pop() {
+            let is_full = |queue| self.suspended.waiting(queue).is_some();
+            let queue = sealer.transmit_queue(owed.dest_qpn, owed.path);
+            if queue.is_some_and(is_full) {
+                self.out.owed_acks.set_aside(owed);
+            } else if let Some(transmit) = self.transmit_owed_ack(owed, now, buf, sealer) {
+                return Some(transmit);
+            }
+        }
         while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
-            if !self.suspended.is_empty() && self.set_aside(turn, sealer) {
+            if !self.suspended.is_empty() && self.set_aside(turn, time, sealer) {
                 continue;
             }
-            let Some((index, may_request)) = self.admit(turn, now) else { continue };
+            let Some((index, may_request)) = self.admit(turn, time) else { continue };
             let Some(slot) = self.slots[index].as_mut() else { continue };
             let mut gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
             let qpn = slot.qpn;
             let is_alone = self.ready.is_empty();
-            let mut cx = Context { now, qpn, is_alone, config: &self.config, out: &mut self.out };
+            let (config, out) = (&self.config, &mut self.out);
+            let mut cx = Context { now, time, qpn, is_alone, config, out };
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
             if let (Some(gate), Some((path, dest_qpn))) = (gate.as_deref_mut(), rc.way())
                 && let Some(len) = rc.transmit_alone(self.holds_acks, gate, memory, buf, &cx)
@@ -161,7 +174,8 @@ impl<O: Observer> Endpoint<O> {
             if let Some((path, dest_qpn)) = rc.way() {
                 sealer.begin(qpn, dest_qpn, path);
             }
-            let mut train = TrainWriter::new(buf, sealer, max_packets);
+            let fitting = gate.as_ref().map_or(usize::MAX, |gate| gate.max_train_packets());
+            let mut train = TrainWriter::new(buf, sealer, max_packets.min(fitting));
             let held_one = rc.transmit(self.holds_acks, gate, memory, &mut train, &mut cx);
             train.finish();
             self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
@@ -195,7 +209,7 @@ impl<O: Observer> Endpoint<O> {
 
     /// Keeps `turn` for later if the packets of its queue pair leave through a transmit queue
     /// that is suspended.
-    fn set_aside(&mut self, turn: Turn, sealer: &dyn PacketSealer) -> bool {
+    fn set_aside(&mut self, turn: Turn, time: Instant, sealer: &dyn PacketSealer) -> bool {
         let (first, turn) = match turn {
             Turn::QueuePair(index) | Turn::GoesOn(index) => (Some(index), Turn::QueuePair(index)),
             Turn::Line(peer) => (self.peers.gate(peer).line.first(), turn),
@@ -207,11 +221,41 @@ impl<O: Observer> Endpoint<O> {
             return false;
         };
         waiting.push(turn);
+        if let Turn::QueuePair(index) = turn
+            && let Some(slot) = self.slots[index].as_mut()
+        {
+            let QueuePair::Rc(rc) = &mut slot.queue_pair;
+            rc.keep_timed(time);
+            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+        }
         true
     }
 
+    /// Writes what a queue pair that is gone owes its peer.
+    fn transmit_owed_ack(
+        &mut self,
+        owed: OwedAck,
+        now: Instant,
+        buf: &mut [u8],
+        sealer: &mut dyn PacketSealer,
+    ) -> Option<Transmit> {
+        let OwedAck { qpn, dest_qpn, path, .. } = owed;
+        sealer.begin(qpn, dest_qpn, path);
+        let mut train = TrainWriter::new(buf, sealer, 1);
+        owed.write(&mut train);
+        train.finish();
+        let (len, packets) = (train.len(), train.packets());
+        if packets == 0 {
+            self.out.counters.send_err += 1;
+            return None;
+        }
+        self.out.counters.sent_pkts += 1;
+        self.out.observer.transmitted(now, qpn, 1);
+        Some(Transmit { qpn, dest_qpn, path, segment_len: len, len, packets })
+    }
+
     /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.
-    fn admit(&mut self, turn: Turn, now: Instant) -> Option<(usize, bool)> {
+    fn admit(&mut self, turn: Turn, time: Instant) -> Option<(usize, bool)> {
         match turn {
             Turn::Line(peer) => {
                 let gate = self.peers.gate(peer);
@@ -219,7 +263,7 @@ impl<O: Observer> Endpoint<O> {
                     return None;
                 }
                 if !gate.has_room() {
-                    self.peers.note_shut(peer, now);
+                    self.peers.note_shut(peer, time);
                     return None;
                 }
                 let first = gate.line.pop()?;
@@ -247,7 +291,7 @@ impl<O: Observer> Endpoint<O> {
             }
             Turn::QueuePair(index) => {
                 let slot = self.slots[index].as_mut()?;
-                let QueuePair::Rc(rc) = &slot.queue_pair;
+                let QueuePair::Rc(rc) = &mut slot.queue_pair;
                 let (_, peer) = slot.peer?;
                 let gate = self.peers.gate(peer);
                 if gate.is_open() {
@@ -256,6 +300,8 @@ impl<O: Observer> Endpoint<O> {
                 if rc.has_requests() && slot.in_line.is_none() {
                     slot.in_line = Some(gate.line.join(index));
                     self.ready.push(Turn::Line(peer));
+                    rc.keep_timed(time);
+                    self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
                 }
                 rc.has_answers().then_some((index, false))
             }

@@ -36,19 +36,19 @@ impl RcQueuePair {
         }
         let (len, asks) = sender.write_alone(common, gate.must_ask(), memory, buf)?;
         if !sender.is_asked() {
-            sender.recovery.on_unasked(cx.now);
+            sender.recovery.on_unasked(cx.time);
         }
         sender.credit.on_begun();
         sender.unasked = if asks { 0 } else { sender.unasked + 1 };
         if asks {
-            sender.recovery.on_sent(sender.next, cx.now);
+            sender.recovery.on_sent(sender.next, cx.time);
         }
         sender.next += 1;
         sender.sent_end = sender.next;
         sender.cursor += 1;
-        sender.expect_answer(common, timers, cx);
-        let number = gate.on_sent(asks, 0);
-        sender.freight.on_sent(number, sender.next);
+        sender.keep_timed(common, timers, cx.time);
+        let number = gate.on_sent(1, asks, 0);
+        sender.freight.on_sent(number, sender.next - 1, sender.next);
         self.is_senders_turn = false;
         Some(len)
     }

@@ -4,6 +4,7 @@ use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verif
 
 use crate::context::{Context, DropReason};
 use crate::fault::status_of;
+use crate::gate::PeerView;
 use crate::rc::common::Common;
 use crate::rc::sender::{NextNak, Sender};
 use crate::timers::{Timer, Timers};
@@ -113,7 +114,7 @@ impl Sender {
             return Ok(());
         }
         let costs_a_retry = self.next_nak == NextNak::Retry;
-        self.go_back(why, costs_a_retry, at.timers, at.cx)?;
+        self.go_back(why, costs_a_retry, at.common, at.timers, at.cx)?;
         self.next_nak = NextNak::Echo;
         Ok(())
     }
@@ -128,14 +129,13 @@ impl Sender {
             at.cx.counters().rcvd_seq_err += 1;
         }
         // The peer waits for this very packet, so it has executed all before it.
-        if !self.acknowledge(at.seq, at) {
-            return self.on_implied_nak(at);
+        let all_here = self.acknowledge(at.seq, at);
+        if code != NakCode::PsnSequence {
+            // An answer that is missing before it will not come: the peer is in ERROR.
+            at.cx.counters().fatal_nak_received += 1;
+            return Err(status_of(code));
         }
-        if code == NakCode::PsnSequence {
-            return self.on_loss(GoBack::SequenceNak, at);
-        }
-        at.cx.counters().fatal_nak_received += 1;
-        Err(status_of(code))
+        if all_here { self.on_loss(GoBack::SequenceNak, at) } else { self.on_implied_nak(at) }
     }
 
     fn on_rnr_nak<O: Observer>(
@@ -161,7 +161,7 @@ impl Sender {
         self.is_waiting_for_receiver = true;
         at.timers.stop(Timer::AckWait);
         at.timers.stop(Timer::Quiet);
-        at.timers.arm(Timer::RnrWait, at.cx.now + timer.duration());
+        at.timers.arm(Timer::RnrWait, at.cx.time + timer.duration());
         Ok(())
     }
 
@@ -229,18 +229,28 @@ impl Sender {
     pub(crate) fn on_silence<O: Observer>(
         &mut self,
         common: &Common,
+        peer: PeerView,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
-        if self.next == self.oldest || self.is_waiting_for_receiver {
+        let Some(wait) = common.settings.ack_timeout else { return Ok(()) };
+        if !self.has_to_end() || self.is_waiting_for_receiver {
             return Ok(());
         }
-        let wait = common.settings.ack_timeout;
-        if wait.is_some_and(|wait| self.goes_on_waiting(wait, timers, cx.now)) {
+        if self.is_unsent {
+            // Others may have their turn first as long as the peer answers them, or they give up.
+            if !peer.is_shut && peer.changed_at + wait <= cx.time {
+                cx.counters().ack_timeout += 1;
+                self.spend_retry(cx)?;
+            }
+            timers.arm(Timer::AckWait, cx.time + wait);
+            return Ok(());
+        }
+        if self.goes_on_waiting(wait, timers, cx.time) {
             return Ok(());
         }
         cx.counters().ack_timeout += 1;
-        self.go_back(GoBack::Timeout, true, timers, cx)?;
+        self.go_back(GoBack::Timeout, true, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }
@@ -251,6 +261,7 @@ impl Sender {
     /// As [`go_back`](Self::go_back).
     pub(crate) fn on_receiver_wait_over<O: Observer>(
         &mut self,
+        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
@@ -258,7 +269,7 @@ impl Sender {
             return Ok(());
         }
         self.is_waiting_for_receiver = false;
-        self.go_back(GoBack::RnrNak, false, timers, cx)?;
+        self.go_back(GoBack::RnrNak, false, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }

@@ -39,14 +39,14 @@ impl RcQueuePair {
         self.flush(None, cx);
     }
 
-    /// Goes to ERROR and falls silent: the request in front ends with `status`, everything
-    /// else is flushed.
+    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed. What the
+    /// peer has been promised still leaves: the answers to requests that were executed.
     pub(super) fn fail<O: Observer>(
         &mut self,
         status: Option<CompletionStatus>,
         cx: &mut Context<'_, O>,
     ) {
-        self.responder.responses.clear();
+        self.responder.take_complaint_back();
         self.flush(status, cx);
     }
 

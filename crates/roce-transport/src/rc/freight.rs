@@ -8,11 +8,20 @@ use crate::GoBack;
 /// [`Gate`](crate::gate::Gate) gave them.
 #[derive(Debug, Default)]
 pub(crate) struct Freight {
-    /// Each frame's number and the first sequence number behind it, in the order of sending.
-    frames: VecDeque<(u64, u64)>,
+    /// In the order of sending.
+    frames: VecDeque<Frame>,
     /// Frames of answers that the train being written asks for.
     answers: u32,
     news: FreightNews,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frame {
+    number: u64,
+    /// The first sequence number in it.
+    start: u64,
+    /// The first sequence number behind it.
+    end: u64,
 }
 
 /// What the gate has to be told.
@@ -24,6 +33,8 @@ pub(crate) struct FreightNews {
     pub(crate) is_heard: bool,
     /// One was lost.
     pub(crate) is_lost: bool,
+    /// The peer has the first packets of one, and not the next.
+    pub(crate) is_part_lost: bool,
 }
 
 impl Freight {
@@ -37,16 +48,16 @@ impl Freight {
         core::mem::take(&mut self.answers)
     }
 
-    /// Frame `number` left, with everything up to sequence number `end`.
-    pub(crate) fn on_sent(&mut self, number: u64, end: u64) {
-        self.frames.push_back((number, end));
+    /// Frame `number` left, with the sequence numbers from `start` up to `end`.
+    pub(crate) fn on_sent(&mut self, number: u64, start: u64, end: u64) {
+        self.frames.push_back(Frame { number, start, end });
     }
 
     /// Everything before sequence number `to` is answered.
     pub(crate) fn on_answered(&mut self, to: u64) {
         self.news.is_heard = true;
-        while let Some((number, _)) = self.frames.pop_front_if(|(_, end)| *end <= to) {
-            self.news.gone = Some(number);
+        while let Some(frame) = self.frames.pop_front_if(|frame| frame.end <= to) {
+            self.news.gone = Some(frame.number);
         }
     }
 
@@ -55,15 +66,24 @@ impl Freight {
         self.news.is_lost = true;
     }
 
-    /// Everything unanswered is sent again.
-    pub(crate) fn on_back(&mut self, why: GoBack) {
+    /// Everything unanswered is sent again, from sequence number `oldest` on.
+    pub(crate) fn on_back(&mut self, why: GoBack, oldest: u64) {
         let is_told = !matches!(why, GoBack::Quiet | GoBack::Probe);
         // If the peer has seen what is behind the oldest packet, or has not answered it for so
         // long, then its frame is not in the peer's queue.
-        if let Some((number, _)) = self.frames.front().filter(|_| is_told) {
-            self.news.gone = Some(*number);
+        if let Some(frame) = self.frames.front().filter(|_| is_told) {
+            self.news.gone = Some(frame.number);
+            self.news.is_part_lost |= why == GoBack::SequenceNak && frame.start < oldest;
         }
-        self.frames.clear();
+        // Of a whole frame that is missing the peer tells when it has taken the next one.
+        if let Some(next) = self.frames.get(1).filter(|_| why == GoBack::SequenceNak) {
+            self.news.gone = Some(next.number);
+        }
+        if is_told {
+            self.frames.clear();
+        }
+        // Otherwise they may still be in the peer's queue, and what is answered next is them, rather
+        // than what is sent again behind them.
         self.news.is_heard |= is_told && why != GoBack::Timeout;
         self.news.is_lost |= is_told && why != GoBack::RnrNak;
     }
@@ -87,14 +107,15 @@ mod tests {
     #[test]
     fn a_frame_is_gone_when_all_of_it_is_answered() {
         let mut freight = Freight::default();
-        freight.on_sent(7, 10);
-        freight.on_sent(9, 20);
+        freight.on_sent(7, 0, 10);
+        freight.on_sent(9, 10, 20);
         // A part of it is a sign of life.
         freight.on_answered(9);
-        let news = FreightNews { gone: None, is_heard: true, is_lost: false };
+        let heard = FreightNews { is_heard: true, ..FreightNews::default() };
+        let news = heard;
         assert_eq!(freight.take_news(), Some(news));
         freight.on_answered(15);
-        let news = FreightNews { gone: Some(7), is_heard: true, is_lost: false };
+        let news = FreightNews { gone: Some(7), ..heard };
         assert_eq!(freight.take_news(), Some(news));
         assert_eq!(freight.take_news(), None);
     }
@@ -108,10 +129,42 @@ mod tests {
             (GoBack::Quiet, None, false, false),
         ] {
             let mut freight = Freight::default();
-            freight.on_sent(7, 10);
-            freight.on_back(why);
+            freight.on_sent(7, 0, 10);
+            freight.on_back(why, 0);
             let news = freight.take_news().unwrap_or_default();
-            assert_eq!(news, FreightNews { gone, is_heard, is_lost });
+            assert_eq!(news, FreightNews { gone, is_heard, is_lost, is_part_lost: false });
+        }
+    }
+
+    #[test]
+    fn an_answer_after_a_probe_timeout_is_that_to_the_frames_sent_first() {
+        let mut freight = Freight::default();
+        freight.on_sent(7, 0, 10);
+        freight.on_sent(8, 10, 20);
+        freight.on_back(GoBack::Quiet, 0);
+        freight.on_sent(30, 0, 4);
+        freight.on_answered(10);
+        assert_eq!(freight.take_news().unwrap().gone, Some(7));
+        freight.on_answered(20);
+        assert_eq!(freight.take_news().unwrap().gone, Some(30));
+    }
+
+    #[test]
+    fn a_train_whose_first_packets_arrived_without_the_next_was_cut() {
+        for (missing, why, is_part_lost) in [
+            (0, GoBack::SequenceNak, false),
+            (3, GoBack::SequenceNak, true),
+            (3, GoBack::Timeout, false),
+            (3, GoBack::ImpliedNak, false),
+            (10, GoBack::SequenceNak, false),
+        ] {
+            let mut freight = Freight::default();
+            freight.on_sent(7, 0, 10);
+            freight.on_sent(9, 10, 20);
+            freight.on_answered(missing);
+            freight.on_back(why, missing);
+            let news = freight.take_news().unwrap_or_default();
+            assert_eq!(news.is_part_lost, is_part_lost, "{missing}, {why}");
         }
     }
 }

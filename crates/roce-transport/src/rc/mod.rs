@@ -42,8 +42,9 @@ use self::receive_queue::ReceiveQueue;
 use self::responder::{Refusal, Responder};
 use self::sender::Sender;
 use crate::context::{Context, DropReason};
-use crate::gate::Gate;
+use crate::gate::{Gate, PeerView};
 use crate::modify::judge;
+use crate::owed_ack::OwedAck;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
@@ -107,6 +108,7 @@ impl RcQueuePair {
         let from = self.common.state;
         let to = judge(from, asked)?;
         if to == QpState::Reset {
+            cx.out.owed_acks.extend(self.take_owed_ack());
             *self = Self::new(self.common.qpn, self.common.init, cx.config);
             cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
             return Ok(());
@@ -139,7 +141,36 @@ impl RcQueuePair {
         }
         self.set_state(to, cx);
         self.sender.note_drained(&self.common, cx);
+        self.keep_timed(cx.time);
         Ok(())
+    }
+
+    /// Sets the timers without which a request might never end.
+    pub(crate) fn keep_timed(&mut self, time: Instant) {
+        let Self { common, sender, timers, .. } = self;
+        if common.state.is_sending() {
+            sender.keep_timed(common, timers, time);
+        }
+    }
+
+    /// Returns true if a timer ends every request that has to end by itself.
+    pub(crate) fn is_timed(&self) -> bool {
+        let Self { common, sender, timers, .. } = self;
+        if !common.state.is_sending() || !sender.has_to_end() {
+            return true;
+        }
+        match sender.is_waiting_for_receiver {
+            true => timers.is_armed(Timer::RnrWait),
+            false => common.settings.ack_timeout.is_none() || timers.is_armed(Timer::AckWait),
+        }
+    }
+
+    /// The acknowledgement that is owed, if one is, for a queue pair that is about to go.
+    pub(crate) fn take_owed_ack(&mut self) -> Option<OwedAck> {
+        let (psn, nak) = self.responder.responses.take_first_ack()?;
+        let (path, dest_qpn) = self.way()?;
+        let msn = self.responder.msn();
+        Some(OwedAck { qpn: self.common.qpn, dest_qpn, path, psn, nak, msn })
     }
 
     /// Posts to the send queue. Inlined, or the request would be moved once more, a call each time.
@@ -202,14 +233,14 @@ impl RcQueuePair {
         }
     }
 
-    /// Does what is due.
-    pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(timer) = self.timers.take_due(cx.now) {
+    /// Does what is due; `peer` is what all queue pairs know of the peer.
+    pub(crate) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
+        while let Some(timer) = self.timers.take_due(cx.time) {
             let Self { common, sender, timers, .. } = self;
             let done = match timer {
-                Timer::AckWait => sender.on_silence(common, timers, cx),
-                Timer::Quiet => sender.on_quiet(timers, cx),
-                Timer::RnrWait => sender.on_receiver_wait_over(timers, cx),
+                Timer::AckWait => sender.on_silence(common, peer, timers, cx),
+                Timer::Quiet => sender.on_quiet(common, timers, cx),
+                Timer::RnrWait => sender.on_receiver_wait_over(common, timers, cx),
             };
             if let Err(status) = done {
                 self.fail(Some(status), cx);
@@ -377,14 +408,21 @@ impl RcQueuePair {
             return;
         }
         let Self { common, sender, timers, .. } = self;
+        let start = sender.next;
         let sent = sender.transmit(common, timers, memory, train, cx);
         if !train.is_empty() {
             if gate.must_ask() {
                 train.request_ack();
                 sender.unasked = 0;
             }
-            let number = gate.on_sent(sender.unasked == 0, sender.freight.take_answers());
-            sender.freight.on_sent(number, sender.next);
+            let answers = sender.freight.take_answers();
+            // A probe does not count: nothing tells its answer from that to the packet that it
+            // repeats, which says nothing of the frames between the two.
+            if sender.next > start {
+                let packets = train.packets() as u32; // at most what fits into a frame
+                let number = gate.on_sent(packets, sender.unasked == 0, answers);
+                sender.freight.on_sent(number, start, sender.next);
+            }
         }
         if let Err(status) = sent {
             self.fail(Some(status), cx);

@@ -64,9 +64,10 @@ enum Stage {
 }
 
 impl Recovery {
-    /// How long to wait from now on.
-    pub(crate) fn wait(&self) -> Duration {
-        self.trip.patience().saturating_mul(1 << self.quiet.min(20))
+    /// When it has been quiet for too long that has been quiet since `since`.
+    fn quiet_until(&self, since: Instant) -> Instant {
+        let wait = self.trip.patience_nanos().saturating_mul(1 << self.quiet.min(20));
+        Instant::from_nanos(since.as_nanos().saturating_add(wait))
     }
 
     /// A packet that asks for an answer was sent, for the first time.
@@ -168,13 +169,14 @@ impl Sender {
     /// As [`go_back`](Self::go_back).
     pub(crate) fn on_quiet<O: Observer>(
         &mut self,
+        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.next == self.oldest || self.is_waiting_for_receiver {
             return Ok(());
         }
-        if self.recovery.since + self.recovery.wait() > cx.now {
+        if self.recovery.quiet_until(self.recovery.since) > cx.time {
             // Before that nobody was asked, and of a gap before what was sent last the peer would
             // have told: only the last packet can be missing unnoticed.
             self.arm_quiet(self.recovery.since, timers);
@@ -189,7 +191,7 @@ impl Sender {
         if self.recovery.stage != Stage::BackUnasked {
             self.recovery.before = (self.next, self.cursor);
         }
-        self.go_back(GoBack::Quiet, false, timers, cx)?;
+        self.go_back(GoBack::Quiet, false, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }
@@ -197,7 +199,7 @@ impl Sender {
     /// The short timer fires when it has been quiet since `since` for longer than answers take,
     /// unless the ACK timer does before.
     pub(super) fn arm_quiet(&self, since: Instant, timers: &mut Timers) {
-        let at = since + self.recovery.wait();
+        let at = self.recovery.quiet_until(since);
         if timers.at(Timer::AckWait).is_some_and(|later| at < later) {
             timers.arm(Timer::Quiet, at);
         }
@@ -214,6 +216,9 @@ impl Sender {
         if !self.is_asked() && self.recovery.is_calm() && self.last_in_flight().is_some() {
             self.recovery.stage = Stage::Probing;
             timers.stop(Timer::Quiet);
+            // From when the question is sent, if it can be.
+            timers.arm(Timer::AckWait, now + wait);
+            self.is_unsent = true;
             return true;
         }
         let over = self.recovery.since + wait;

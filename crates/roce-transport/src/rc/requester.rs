@@ -61,7 +61,7 @@ impl Sender {
         let mut gather = Gather::new();
         let (before, was_asked) = (self.sent_end, self.is_asked());
         if self.recovery.takes_probe() && self.write_probe(common, memory, train, cx) {
-            self.expect_answer(common, timers, cx);
+            self.keep_timed(common, timers, cx.time);
             return Ok(());
         }
         let result = loop {
@@ -85,12 +85,12 @@ impl Sender {
             // Of a READ the first answer is what is timed.
             let last = self.sent_end - 1;
             let seq = self.reads.find(last).map_or(last, |request| request.start);
-            self.recovery.on_sent(seq, cx.now);
+            self.recovery.on_sent(seq, cx.time);
         }
         if self.sent_end > before && !was_asked {
-            self.recovery.on_unasked(cx.now);
+            self.recovery.on_unasked(cx.time);
         }
-        self.expect_answer(common, timers, cx);
+        self.keep_timed(common, timers, cx.time);
         result.map(|_| ())
     }
 

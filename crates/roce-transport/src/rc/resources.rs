@@ -34,11 +34,18 @@ impl Resources {
     /// Room for `max_dest_rd_atomic` of them. Rounded up to a power of two, as rxe rounds
     /// what it believes that it may have outstanding.
     pub(crate) fn new(max_dest_rd_atomic: u8) -> Self {
-        let capacity = match usize::from(max_dest_rd_atomic) {
+        let mut resources = Self::default();
+        resources.set_capacity(max_dest_rd_atomic);
+        resources
+    }
+
+    /// Sets how many are remembered from the next one on. What is remembered stays until then: the
+    /// peer may not have got the answers.
+    pub(crate) fn set_capacity(&mut self, max_dest_rd_atomic: u8) {
+        self.capacity = match usize::from(max_dest_rd_atomic) {
             0 => 0,
             some => some.next_power_of_two(),
         };
-        Self { ring: VecDeque::new(), capacity }
     }
 
     /// Has the peer the right to any READ or atomic?
@@ -51,11 +58,14 @@ impl Resources {
         self.ring.front().filter(|_| self.ring.len() >= self.capacity)
     }
 
-    /// Remembers one more, and forgets the oldest if there is no room.
+    /// Forgets the oldest.
+    pub(crate) fn forget_oldest(&mut self) {
+        self.ring.pop_front();
+    }
+
+    /// Remembers one more, where there is room.
     pub(crate) fn remember(&mut self, resource: Resource) {
-        while self.ring.len() >= self.capacity.max(1) {
-            self.ring.pop_front();
-        }
+        debug_assert!(self.to_forget().is_none(), "whoever remembers makes room first");
         self.ring.push_back(resource);
     }
 
@@ -138,6 +148,9 @@ mod tests {
         let mut resources = Resources::new(3);
         for i in 0..5 {
             assert_eq!(resources.to_forget().is_some(), i == 4);
+            while resources.to_forget().is_some() {
+                resources.forget_oldest();
+            }
             let what = Remembered::Atomic { operation: Operation::FetchAdd, original: 40 + i };
             resources.remember(Resource { first: psn(i as u32), packets: 1, what });
         }

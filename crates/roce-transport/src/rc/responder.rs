@@ -104,7 +104,7 @@ impl Responder {
 
     /// Another number of READs and atomics is allowed from now on.
     pub(crate) fn set_max_dest_rd_atomic(&mut self, max: u8) {
-        self.resources = Resources::new(max);
+        self.resources.set_capacity(max);
     }
 
     /// The receive that the open message uses, if any; the message is given up.
@@ -187,13 +187,15 @@ impl Responder {
 
     /// Sees to it that one more READ or atomic can be remembered.
     pub(super) fn make_room(&mut self) -> Result<(), RequestFault> {
-        let Some(oldest) = self.resources.to_forget().map(|it| it.first) else { return Ok(()) };
-        if self.responses.owes(oldest) {
-            return Err(RequestFault::TooManyReads);
+        while let Some(oldest) = self.resources.to_forget().map(|it| it.first) {
+            if self.responses.owes(oldest) {
+                return Err(RequestFault::TooManyReads);
+            }
+            // The peer would not go on if it had not got this answer; a repetition of it that
+            // still waits is for nobody.
+            self.responses.forget(oldest);
+            self.resources.forget_oldest();
         }
-        // The peer would not go on if it had not got this answer; a repetition of it that
-        // still waits is for nobody.
-        self.responses.forget(oldest);
         Ok(())
     }
 
@@ -232,6 +234,14 @@ impl Responder {
             self.has_complained = true;
             let code = NakCode::PsnSequence;
             self.responses.push(Response::Nak { psn: self.expected, code });
+        }
+    }
+
+    /// Asks for nothing any more, neither what is missing nor patience. What was executed is
+    /// acknowledged, for which a NAK would have stood.
+    pub(crate) fn take_complaint_back(&mut self) {
+        if self.responses.take_complaint() {
+            self.responses.acknowledge(self.last_executed);
         }
     }
 

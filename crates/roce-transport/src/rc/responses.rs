@@ -155,6 +155,19 @@ impl Responses {
         self.0.retain(|it| it.resource() != Some(resource));
     }
 
+    /// Takes what can be said of the first answer in one packet without data: everything up to this
+    /// PSN is acknowledged, or the packet of this PSN is refused.
+    pub(crate) fn take_first_ack(&mut self) -> Option<(Psn, Option<NakCode>)> {
+        Some(match self.0.pop_front()? {
+            Response::Ack { psn } => (psn, None),
+            Response::Nak { psn, code } if code != NakCode::PsnSequence => (psn, Some(code)),
+            Response::Read(reply) => (reply.first.advanced_by(reply.sent).previous(), None),
+            Response::Nak { psn, .. }
+            | Response::Rnr { psn, .. }
+            | Response::Atomic { psn, .. } => (psn.previous(), None),
+        })
+    }
+
     pub(crate) fn front_mut(&mut self) -> Option<&mut Response> {
         self.0.front_mut()
     }

@@ -52,13 +52,14 @@ impl RoundTrip {
         self.smoothed = (7 * self.smoothed + took) / 8;
     }
 
-    /// How long an answer may take before its absence means something: a few round trips.
-    pub(crate) fn patience(&self) -> Duration {
+    /// How long an answer may take before its absence means something: a few round trips, in
+    /// nanoseconds.
+    pub(crate) fn patience_nanos(&self) -> u64 {
         if self.smoothed == 0 {
-            return UNKNOWN;
+            return UNKNOWN.as_nanos() as u64;
         }
         let nanos = (2 * self.smoothed).saturating_add(4 * self.variation);
-        Duration::from_nanos(nanos).max(FLOOR)
+        nanos.max(FLOOR.as_nanos() as u64)
     }
 }
 
@@ -69,6 +70,12 @@ mod tests {
 
     const fn at(micros: u64) -> Instant {
         Instant::from_nanos(micros * 1000)
+    }
+
+    impl RoundTrip {
+        fn patience(&self) -> Duration {
+            Duration::from_nanos(self.patience_nanos())
+        }
     }
 
     fn measured(micros: &[u64]) -> RoundTrip {

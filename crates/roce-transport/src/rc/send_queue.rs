@@ -93,6 +93,10 @@ impl SendQueue {
         self.head
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }

@@ -10,7 +10,9 @@ use crate::rc::recovery::Recovery;
 use crate::rc::send_queue::SendQueue;
 use crate::rc::window::SendWindow;
 use crate::timers::{Timer, Timers};
-use crate::{AsyncEvent, CompletionStatus, EndpointConfig, GoBack, Observer, SendOperation};
+use crate::{
+    AsyncEvent, CompletionStatus, EndpointConfig, GoBack, Instant, Observer, SendOperation,
+};
 
 /// The sending half of a queue pair.
 ///
@@ -39,6 +41,8 @@ pub(crate) struct Sender {
     pub(crate) freight: Freight,
     /// Packets sent since one that asked for an acknowledgement.
     pub(crate) unasked: u32,
+    /// The ACK timer was set while nothing was in flight, and nothing has been sent since.
+    pub(crate) is_unsent: bool,
     pub(crate) retries_left: u8,
     pub(crate) rnr_retries_left: u8,
     pub(crate) is_waiting_for_receiver: bool,
@@ -114,6 +118,7 @@ impl Sender {
             credit: Credit::default(),
             freight: Freight::default(),
             unasked: 0,
+            is_unsent: false,
             retries_left: common.settings.retry_count,
             rnr_retries_left: common.settings.rnr_retry.unwrap_or(0),
             is_waiting_for_receiver: false,
@@ -152,7 +157,7 @@ impl Sender {
             self.window.on_progress((to - self.oldest) as u32); // below half the circle
         }
         self.note_resized(size, cx);
-        self.recovery.on_progress(to, was_lost, cx.now);
+        self.recovery.on_progress(to, was_lost, cx.time);
         self.oldest = to;
         self.freight.on_answered(to);
         self.reads.settle(to);
@@ -174,27 +179,48 @@ impl Sender {
             self.is_waiting_for_receiver = false;
             timers.stop(Timer::RnrWait);
         }
-        timers.stop(Timer::AckWait);
-        timers.stop(Timer::Quiet);
-        self.expect_answer(common, timers, cx);
+        self.restart_timers(common, timers, cx.time);
     }
 
-    /// Arms the timers if something is in flight and they are not armed.
-    pub(crate) fn expect_answer<O: Observer>(
-        &self,
-        common: &Common,
-        timers: &mut Timers,
-        cx: &Context<'_, O>,
-    ) {
-        if self.next == self.oldest || self.is_waiting_for_receiver {
+    /// As [`keep_timed`](Self::keep_timed), and sets those anew that run.
+    fn restart_timers(&mut self, common: &Common, timers: &mut Timers, time: Instant) {
+        timers.stop(Timer::Quiet);
+        match common.settings.ack_timeout.filter(|_| self.has_to_end()) {
+            Some(wait) => {
+                timers.arm(Timer::AckWait, time + wait);
+                self.is_unsent = self.next == self.oldest;
+                if !self.is_unsent {
+                    self.arm_quiet(time, timers);
+                }
+            }
+            None => timers.stop(Timer::AckWait),
+        }
+    }
+
+    /// Returns true if a request is queued that must end without another call by the application.
+    /// In a queue that is being drained that is what was begun.
+    pub(crate) fn has_to_end(&self) -> bool {
+        !self.queue.is_empty() && self.drain_before.is_none_or(|it| self.queue.head() < it)
+    }
+
+    /// Sets the timers that are missing. The ACK timer runs as long as a request has to end, unless
+    /// the RNR timer does: also while nothing can be sent.
+    pub(crate) fn keep_timed(&mut self, common: &Common, timers: &mut Timers, time: Instant) {
+        if !self.has_to_end() {
+            timers.stop(Timer::AckWait);
             return;
         }
         let Some(wait) = common.settings.ack_timeout else { return };
-        if !timers.is_armed(Timer::AckWait) {
-            timers.arm(Timer::AckWait, cx.now + wait);
+        if self.is_waiting_for_receiver {
+            return;
         }
-        if !timers.is_armed(Timer::Quiet) {
-            self.arm_quiet(cx.now, timers);
+        let is_in_flight = self.next > self.oldest;
+        if !timers.is_armed(Timer::AckWait) || (self.is_unsent && is_in_flight) {
+            timers.arm(Timer::AckWait, time + wait);
+            self.is_unsent = !is_in_flight;
+        }
+        if is_in_flight && !timers.is_armed(Timer::Quiet) {
+            self.arm_quiet(time, timers);
         }
     }
 
@@ -206,15 +232,12 @@ impl Sender {
         &mut self,
         why: GoBack,
         costs_a_retry: bool,
+        common: &Common,
         timers: &mut Timers,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
         if costs_a_retry {
-            let Some(left) = self.retries_left.checked_sub(1) else {
-                cx.counters().retry_exceeded_err += 1;
-                return Err(CompletionStatus::RetryExceeded);
-            };
-            self.retries_left = left;
+            self.spend_retry(cx)?;
         }
         cx.counters().completer_retry_err += 1;
         let size = self.window.size();
@@ -223,7 +246,7 @@ impl Sender {
             GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
             GoBack::RnrNak | GoBack::Probe | GoBack::Quiet => {}
         }
-        self.freight.on_back(why);
+        self.freight.on_back(why, self.oldest);
         self.note_resized(size, cx);
         self.recovery.on_back(why);
         self.next = self.oldest;
@@ -234,7 +257,22 @@ impl Sender {
             // What costs nothing must not put off what ends it all.
             timers.stop(Timer::AckWait);
         }
+        self.keep_timed(common, timers, cx.time);
         cx.out.observer.went_back(cx.now, cx.qpn, self.psn(self.oldest), why);
+        Ok(())
+    }
+
+    /// # Errors
+    /// No retry is left.
+    pub(crate) fn spend_retry<O: Observer>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let Some(left) = self.retries_left.checked_sub(1) else {
+            cx.counters().retry_exceeded_err += 1;
+            return Err(CompletionStatus::RetryExceeded);
+        };
+        self.retries_left = left;
         Ok(())
     }
 

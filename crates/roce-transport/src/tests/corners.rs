@@ -125,15 +125,19 @@ fn work_on_bad_memory_does_not_take_down_what_was_sent_before_it() {
 }
 
 #[test]
-fn a_queue_pair_taken_down_sends_nothing_that_it_still_owed() {
+fn a_queue_pair_taken_down_asks_for_nothing_any_more() {
     let mut sides = pair();
     sides[0].posts(write(1));
-    let packets = sides[0].sends(64);
+    sides[0].posts(write(2));
+    let packets: Vec<_> = (0..2).flat_map(|_| sides[0].sends(1)).collect();
     let from = sides[0].address;
-    sides[1].takes(from, &packets[0]);
+    // It misses the first.
+    sides[1].takes(from, &packets[1]);
     let down = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
     sides[1].endpoint.modify_qp(NOW, QPN, &down).unwrap();
-    assert_eq!(sides[1].sends(64).len(), 0);
+    let answers = sides[1].sends(64);
+    let syndromes = answers.iter().map(|it| headers_of(it).aeth.unwrap().syndrome);
+    assert!(syndromes.into_iter().all(|it| matches!(it, Syndrome::Ack { .. })));
 }
 
 #[test]
@@ -258,4 +262,22 @@ fn the_turn_of_a_queue_pair_that_is_destroyed_sends_nothing_for_whoever_gets_its
     side.endpoint.create_qp(QPN, init).unwrap();
     assert_eq!(side.sends(64).len(), 0);
     assert!(!side.endpoint.may_transmit());
+}
+
+#[test]
+fn an_atomic_on_memory_that_is_not_aligned_is_an_invalid_request() {
+    for operation in [
+        SendOperation::FetchAdd { remote: RemoteSpan { key: ODD_KEY, ..REMOTE }, add: 1 },
+        SendOperation::CompareSwap {
+            remote: RemoteSpan { key: ODD_KEY, ..REMOTE },
+            compare: 0,
+            swap: 1,
+        },
+    ] {
+        let mut sides = pair();
+        sides[0].posts(SendWork::new(1, operation, [piece(500, 8)]));
+        shuttle(&mut sides);
+        assert_eq!(sides[0].completed(), [(1, CompletionStatus::RemoteInvalidRequest)]);
+        assert_eq!(sides[1].endpoint.counters().nak_invalid_request, 1);
+    }
 }

@@ -80,13 +80,15 @@ fn refusals_and_answers_with_data_are_never_held() {
 }
 
 #[test]
-fn a_queue_pair_that_is_destroyed_while_its_acknowledgement_is_held_is_forgotten() {
+fn an_acknowledgement_that_is_held_leaves_at_once_when_its_queue_pair_is_destroyed() {
     let mut sides = pair();
     sides[1].endpoint.hold_acks(true);
     sides[0].posts(write(1));
     carry(&mut sides, 0);
     assert_eq!(carry(&mut sides, 1), 0);
     assert!(sides[1].endpoint.destroy_qp(QPN));
+    assert_eq!(carry(&mut sides, 1), 1);
+    assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
     sides[1].endpoint.hold_acks(false);
     assert_eq!(carry(&mut sides, 1), 0);
 }

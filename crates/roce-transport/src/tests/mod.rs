@@ -5,6 +5,7 @@ mod alone;
 mod corners;
 mod floods;
 mod held;
+mod owed;
 mod smoke;
 mod suspended;
 

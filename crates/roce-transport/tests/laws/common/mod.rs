@@ -2,6 +2,7 @@
 
 pub(crate) mod capture;
 pub(crate) mod connection;
+pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod forge;
 pub(crate) mod memory;

@@ -14,6 +14,7 @@ use roce_wire::{
 };
 
 use super::capture::Capture;
+use super::driver::Driver;
 use super::forge;
 use super::memory::TestMemory;
 
@@ -58,6 +59,7 @@ pub(crate) struct Node {
     /// Every packet this node has sent, if `keep_sent` is on.
     pub(crate) sent: Vec<Sent>,
     pub(crate) keep_sent: bool,
+    pub(crate) driver: Driver,
     /// Frames that never reached the endpoint: no parse, or a wrong ICRC.
     pub(crate) refused_frames: u64,
     mac: MacAddr,
@@ -68,12 +70,18 @@ pub(crate) struct Node {
 /// What an endpoint told its observer of refusals that it sent.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
+    /// How often something was acknowledged.
+    pub(crate) acknowledged: u64,
     pub(crate) refusals: Vec<(Psn, Syndrome)>,
 }
 
 impl Observer for Heard {
     fn nak_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn, code: NakCode) {
         self.refusals.push((psn, Syndrome::Nak(code)));
+    }
+
+    fn acknowledged(&mut self, _at: Instant, _qpn: Qpn, _up_to: Psn) {
+        self.acknowledged += 1;
     }
 
     fn rnr_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn) {
@@ -146,6 +154,7 @@ impl World {
             events: vec![],
             sent: vec![],
             keep_sent: false,
+            driver: Driver::default(),
             refused_frames: 0,
             mac: mac(i),
             host,
@@ -197,11 +206,26 @@ impl World {
 
     /// Jumps to the next thing that happens anywhere; false when nothing ever will.
     pub(crate) fn step(&mut self) -> bool {
-        let wake_ups = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
-        let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
-        let Some(next) = wake_ups.chain(self.network.next_event()).min() else { return false };
+        let Some(next) = self.next_event() else { return false };
         self.advance_to(next);
         true
+    }
+
+    /// Jumps to the next thing that happens anywhere before `end`, or to `end`.
+    pub(crate) fn run_until_next(&mut self, end: Instant) {
+        let end = Time::from_nanos(end.as_nanos());
+        match self.next_event() {
+            Some(next) if next <= end => self.advance_to(next),
+            _ => self.network.advance_to(end),
+        }
+    }
+
+    /// When something happens next.
+    fn next_event(&self) -> Option<Time> {
+        let now = self.now();
+        let wake_ups = self.nodes.iter().filter_map(|node| node.driver.wakes_at(now, node));
+        let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
+        wake_ups.chain(self.network.next_event()).min()
     }
 
     /// Steps until `done`; fails when it is not in time, or when nothing more happens.
@@ -231,9 +255,7 @@ impl World {
     pub(crate) fn run_for(&mut self, span: Duration) {
         let end = self.network.now() + span;
         for _ in 0..MAX_STEPS {
-            let wake_ups = self.nodes.iter().filter_map(|node| node.endpoint.poll_timeout());
-            let wake_ups = wake_ups.map(|at| Time::from_nanos(at.as_nanos()));
-            match wake_ups.chain(self.network.next_event()).min() {
+            match self.next_event() {
                 Some(next) if next <= end => self.advance_to(next),
                 _ => return self.network.advance_to(end),
             }
@@ -306,6 +328,9 @@ impl World {
         self.network.advance_to(time);
         let now = self.now();
         for i in 0..self.nodes.len() {
+            if !self.nodes[i].driver.runs(now) {
+                continue;
+            }
             let mut in_batch = 0;
             while let Some(arrival) = self.network.receive(self.nodes[i].host) {
                 self.deliver(i, &arrival.bytes);
@@ -355,7 +380,9 @@ impl World {
     fn drain(&mut self, i: usize) {
         let now = self.now();
         let mut trains = 0;
-        loop {
+        let holds_acks = self.nodes[i].driver.holds_acks_until > now;
+        self.nodes[i].endpoint.hold_acks(holds_acks);
+        while self.nodes[i].driver.takes_frames(now) {
             let limits = TransmitLimits { max_packets: self.config.max_packets };
             let node = &mut self.nodes[i];
             let room = &mut self.scratch[64..];
@@ -367,7 +394,9 @@ impl World {
             assert!(trains < 100_000, "an endpoint must come to an end\n{}", self.report());
             assert!(train.packets <= self.config.max_packets && train.packets > 0);
             assert_eq!(train.packets, train.len.div_ceil(train.segment_len));
-            self.emit(i, train.path.0 as usize, train.segment_len, train.len);
+            if self.nodes[i].driver.has_carrier(now) {
+                self.emit(i, train.path.0 as usize, train.segment_len, train.len);
+            }
         }
         let node = &mut self.nodes[i];
         while let Some(completion) = node.endpoint.poll_completion() {

@@ -1,0 +1,418 @@
+//! Progress: every request ends within a bound, whatever keeps its driver from sending.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use roce_sim::{Chances, Misfortune};
+use roce_transport::{
+    CompletionStatus, Instant, PeerConfig, QpState, RecvWork, SendOperation, SendWork, WindowConfig,
+};
+
+use crate::common::connection::{End, Options, PD, connect};
+use crate::common::driver::{Driver, FOR_EVER};
+use crate::common::exchange::{Exchange, Kind, request, sge, work};
+use crate::common::memory::{Region, Rights};
+use crate::common::repeat::for_each_case;
+use crate::common::world::{World, WorldConfig};
+
+/// The time that all tries of a request take: an ACK timeout for each, and another one at most
+/// where what is sent again has to wait before it leaves.
+fn bound(options: &Options) -> Duration {
+    Duration::from_nanos(4096 << options.ack_timeout) * 2 * (u32::from(options.retry_count) + 1)
+}
+
+/// What the gate before a silent peer takes to open.
+const GATE: Duration = Duration::from_millis(16 + 32 + 64);
+
+/// Something that happens to one side.
+#[derive(Clone, Debug)]
+enum Step {
+    Post {
+        qp: usize,
+        kind: Kind,
+        len: usize,
+        lazy: bool,
+        has_receive: bool,
+    },
+    Invalidate {
+        qp: usize,
+    },
+    /// The interface takes no frames for a while.
+    Full(Duration),
+    /// The interface loses all frames for a while.
+    NoCarrier(Duration),
+    /// The driver does not run for a while.
+    Stopped(Duration),
+    /// The driver runs for a millisecond in so many.
+    Starved(u64),
+    HoldAcks(Duration),
+    Drain {
+        qp: usize,
+    },
+    Resume {
+        qp: usize,
+    },
+    /// Nothing, for a while.
+    Pause(Duration),
+}
+
+fn span() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        6 => (0..14u32).prop_map(|shift| Duration::from_micros(1 << shift)),
+        1 => Just(Duration::MAX),
+    ]
+}
+
+fn step() -> impl Strategy<Value = (usize, Step)> {
+    let kind = prop::sample::select(&Kind::ALL[..]);
+    let post = (0..QUEUE_PAIRS, kind, 0..2000usize, any::<bool>(), prop::bool::weighted(0.95));
+    let step = prop_oneof![
+        10 => post.prop_map(|(qp, kind, len, lazy, has_receive)| {
+            Step::Post { qp, kind, len, lazy, has_receive }
+        }),
+        1 => (0..QUEUE_PAIRS).prop_map(|qp| Step::Invalidate { qp }),
+        2 => span().prop_map(Step::Full),
+        2 => span().prop_map(Step::NoCarrier),
+        2 => span().prop_map(Step::Stopped),
+        1 => (2..50u64).prop_map(Step::Starved),
+        1 => (0..8u32).prop_map(|shift| Step::HoldAcks(Duration::from_micros(1 << shift))),
+        1 => (0..QUEUE_PAIRS).prop_map(|qp| Step::Drain { qp }),
+        1 => (0..QUEUE_PAIRS).prop_map(|qp| Step::Resume { qp }),
+        6 => (0..12u32).prop_map(|shift| Step::Pause(Duration::from_micros(1 << shift))),
+    ];
+    (0..2usize, step)
+}
+
+/// How both ends are made.
+#[derive(Clone, Debug)]
+struct Setup {
+    options: Options,
+    peer: PeerConfig,
+    window: u32,
+    max_packets: usize,
+    /// Of a hundred frames so many are lost on the way.
+    loss: u32,
+    seed: u64,
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let frames = prop::sample::select(&[1, 2, 6, 96][..]);
+    let window = prop::sample::select(&[1, 2, 5, 128][..]);
+    let times = (4..9u8, 0..4u8, 0..7u8);
+    let rest = (any::<bool>(), any::<bool>(), prop::sample::select(&[0, 0, 2, 20][..]));
+    (times, frames, window, rest, any::<u64>()).prop_map(
+        |((ack_timeout, retry_count, rnr_retry), frames, window, rest, seed)| {
+            let (signal_all, is_single, loss) = rest;
+            let options =
+                Options { ack_timeout, retry_count, rnr_retry, signal_all, ..Options::DEFAULT };
+            let peer =
+                PeerConfig { initial_frames: frames, min_frames: 1, max_frames: frames.max(1) };
+            let max_packets = if is_single { 1 } else { 16 };
+            Setup { options, peer, window, max_packets, loss, seed }
+        },
+    )
+}
+
+const QUEUE_PAIRS: usize = 3;
+
+/// Two nodes, the requests posted at each, and when something of them last ended.
+struct Run {
+    world: World,
+    options: Options,
+    /// Of each queue pair both ends.
+    ends: Vec<[End; 2]>,
+    regions: [Region; 2],
+    posted: [Vec<u64>; 2],
+    /// Running time of each side's driver since it last made progress.
+    waited: [Duration; 2],
+    /// What a side had completed and received answers to at that time.
+    seen: [u64; 2],
+}
+
+impl Run {
+    fn new(setup: &Setup) -> Self {
+        let mut config = WorldConfig { max_packets: setup.max_packets, ..WorldConfig::default() };
+        config.endpoint.peer = setup.peer;
+        config.endpoint.window = WindowConfig {
+            initial_packets: setup.window,
+            min_packets: 1,
+            max_packets: setup.window.max(8),
+            ..WindowConfig::default()
+        };
+        let mut world = World::new(2, config);
+        let ends = (0..QUEUE_PAIRS).map(|_| connect(&mut world, [0, 1], setup.options)).collect();
+        let chances = Chances { drop: f64::from(setup.loss) / 100.0, ..Chances::default() };
+        for node in 0..2 {
+            let seed = setup.seed ^ node as u64;
+            world.set_misfortune(node, Misfortune::by_chance(seed, chances));
+        }
+        let regions =
+            [0, 1].map(|node: usize| world.nodes[node].memory.register(PD, 2000, Rights::ALL, 9));
+        let options = setup.options;
+        let (posted, waited, seen) = ([vec![], vec![]], [Duration::ZERO; 2], [0; 2]);
+        Self { world, options, ends, regions, posted, waited, seen }
+    }
+
+    fn take(&mut self, id: u64, side: usize, step: Step) {
+        let until = |span: Duration| match span {
+            Duration::MAX => FOR_EVER,
+            span => self.world.now() + span,
+        };
+        match step {
+            Step::Full(span) => self.driver(side).full_until = until(span),
+            Step::NoCarrier(span) => self.driver(side).no_carrier_until = until(span),
+            // One that never runs again ends nothing.
+            Step::Stopped(Duration::MAX) => {}
+            Step::Stopped(span) => self.driver(side).stopped_until = until(span),
+            Step::HoldAcks(span) => self.driver(side).holds_acks_until = until(span),
+            Step::Starved(period) => {
+                let starved = (Duration::from_millis(period), Duration::from_millis(1));
+                self.driver(side).starved = Some(starved);
+            }
+            Step::Pause(span) => self.pause(span),
+            Step::Post { qp, kind, len, lazy, has_receive } => {
+                let end = self.ends[qp][side];
+                let len = if kind.is_atomic() { 8 } else { len };
+                let mut remote = self.regions[1 - side];
+                if kind == Kind::SendInvalidate {
+                    let rights = Rights { invalidatable: true, ..Rights::ALL };
+                    remote = self.world.nodes[1 - side].memory.register(PD, 8, rights, 0);
+                }
+                if kind.takes_receive() && has_receive {
+                    let peer = self.ends[qp][1 - side];
+                    let scatter = sge(self.regions[1 - side], 0, 2000).into();
+                    let receive = RecvWork { work_id: id, scatter };
+                    self.world.with(1 - side, |node, now| {
+                        let _is_full = node.endpoint.post_recv(now, peer.qpn, receive);
+                    });
+                }
+                let mut work = request(kind, remote, sge(self.regions[side], 0, len));
+                (work.lazy, work.signaled) = (lazy, !lazy);
+                self.post(end, SendWork { work_id: id, ..work });
+            }
+            Step::Invalidate { qp } => {
+                let rights = Rights { invalidatable: true, ..Rights::ALL };
+                let key = self.world.nodes[side].memory.register(PD, 8, rights, 0).key;
+                let work = work(SendOperation::LocalInvalidate { key });
+                self.post(self.ends[qp][side], SendWork { work_id: id, ..work });
+            }
+            Step::Drain { qp } => self.modify(self.ends[qp][side], QpState::SendQueueDrained),
+            Step::Resume { qp } => self.modify(self.ends[qp][side], QpState::ReadyToSend),
+        }
+    }
+
+    fn driver(&mut self, side: usize) -> &mut Driver {
+        &mut self.world.nodes[side].driver
+    }
+
+    fn modify(&mut self, end: End, to: QpState) {
+        let from = end.state(&self.world);
+        if matches!(from, QpState::ReadyToSend | QpState::SendQueueDrained) && from != to {
+            end.move_to(&mut self.world, to);
+        }
+    }
+
+    fn post(&mut self, end: End, work: SendWork) {
+        let id = work.work_id;
+        if end.try_post_send(&mut self.world, work).is_ok() {
+            self.posted[end.node].push(id);
+        }
+    }
+
+    fn pause(&mut self, span: Duration) {
+        let end = self.world.now() + span;
+        while self.world.now() < end {
+            let before = self.world.now();
+            self.world.run_until_next(end);
+            self.note(before);
+        }
+    }
+
+    /// Runs until every request has ended.
+    fn finish(&mut self) {
+        for qp in 0..QUEUE_PAIRS {
+            (0..2).for_each(|side| self.modify(self.ends[qp][side], QpState::ReadyToSend));
+        }
+        while (0..2).any(|side| self.is_waiting(side)) {
+            let before = self.world.now();
+            assert!(self.world.step(), "nothing more will happen\n{}", self.world.report());
+            self.note(before);
+        }
+    }
+
+    /// Whether a request of this side has not ended.
+    fn is_waiting(&self, side: usize) -> bool {
+        self.ends.iter().any(|ends| {
+            let info = self.world.nodes[side].endpoint.query_qp(ends[side].qpn);
+            info.is_some_and(|info| {
+                info.state != QpState::SendQueueDrained && info.sends_outstanding > 0
+            })
+        })
+    }
+
+    /// Notes who made progress since `before`, and fails if a side that waits did not for too long.
+    fn note(&mut self, before: Instant) {
+        let now = self.world.now();
+        for side in 0..2 {
+            let node = &self.world.nodes[side];
+            let seen = node.completions.len() as u64 + node.endpoint.observer().acknowledged;
+            if seen != self.seen[side] || !self.is_waiting(side) {
+                (self.seen[side], self.waited[side]) = (seen, Duration::ZERO);
+                continue;
+            }
+            self.waited[side] += node.driver.running_between(before, now);
+            // It catches up for half of each millisecond at worst, and gets over some stops.
+            let most = (bound(&self.options) + GATE) * 2 + Duration::from_millis(20);
+            let waited = self.waited[side];
+            assert!(waited <= most, "side {side} waits for {waited:?}\n{}", self.world.report());
+        }
+    }
+}
+
+#[test]
+fn every_request_ends_whatever_keeps_the_driver_from_sending() {
+    let strategy = (setup(), prop::collection::vec(step(), 1..40));
+    for_each_case(2000, strategy, |(setup, steps)| {
+        let mut run = Run::new(&setup);
+        for (id, (side, step)) in steps.into_iter().enumerate() {
+            run.take(id as u64, side, step);
+        }
+        run.finish();
+        for side in 0..2 {
+            let node = &run.world.nodes[side];
+            for id in &run.posted[side] {
+                let ended = node.completions.iter().filter(|(_, it)| {
+                    it.work_id == *id && it.operation != roce_transport::CompletionOperation::Recv
+                });
+                assert!(ended.count() <= 1, "request {id} of side {side} ended twice");
+            }
+        }
+        run.world.assert_guards_untouched();
+    });
+}
+
+/// Options whose bound is short, and the bound.
+fn short() -> (Options, Duration) {
+    let options = Options { ack_timeout: 8, retry_count: 3, ..Options::DEFAULT };
+    (options, Duration::from_nanos(4096 << 8) * 4)
+}
+
+#[test]
+fn requests_that_the_interface_never_takes_end_at_the_bound() {
+    for kind in Kind::ALL {
+        for was_idle in [true, false] {
+            let (options, bound) = short();
+            let mut world = World::pair();
+            let ends = connect(&mut world, [0, 1], options);
+            let before = if was_idle { 0 } else { 1 };
+            if !was_idle {
+                let exchange = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
+                world.run_until(|world| exchange.is_done(world));
+                // A program posts by the clock of its last call.
+                world.run_for(Duration::from_secs(1));
+            }
+            world.nodes[0].driver.full_until = FOR_EVER;
+            let began = world.now();
+            Exchange::post(&mut world, ends, kind, 1000, 3);
+            world.run_until(|world| ends[0].sent(world).len() > before);
+            let took = world.now().saturating_since(began);
+            let statuses: Vec<_> =
+                ends[0].sent(&world)[before..].iter().map(|it| it.status).collect();
+            let flushed = CompletionStatus::WorkRequestFlushed;
+            assert_eq!(statuses, [CompletionStatus::RetryExceeded, flushed, flushed]);
+            assert_eq!(took, bound, "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_in_flight_end_at_the_bound_when_the_interface_takes_no_more() {
+    for kind in Kind::ALL {
+        // Its frames are lost from some moment on; later it does not even take them.
+        for full_after in [0, 100, 900, 1500, 3000] {
+            let (options, bound) = short();
+            let mut world = World::pair();
+            let ends = connect(&mut world, [0, 1], options);
+            world.nodes[0].driver.no_carrier_until = FOR_EVER;
+            let began = world.now();
+            Exchange::post(&mut world, ends, kind, 1000, 3);
+            world.run_for(Duration::from_micros(full_after));
+            world.nodes[0].driver.full_until = FOR_EVER;
+            world.run_until(|world| !ends[0].sent(world).is_empty());
+            let took = world.now().saturating_since(began);
+            assert_eq!(ends[0].sent(&world)[0].status, CompletionStatus::RetryExceeded);
+            assert!(took >= bound && took <= bound * 2, "{kind:?}, {full_after} µs: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_that_the_interface_takes_late_are_sent_and_answered() {
+    let (options, bound) = short();
+    for kind in Kind::ALL {
+        for part in [1, 5, 9] {
+            let mut world = World::pair();
+            let ends = connect(&mut world, [0, 1], options);
+            world.nodes[0].driver.full_until = world.now() + bound * part / 10;
+            let exchange = Exchange::post(&mut world, ends, kind, 1000, 3);
+            world.run_until(|world| exchange.is_done(world));
+            exchange.check(&world);
+        }
+    }
+}
+
+#[test]
+fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_are_answered() {
+    // A peer that works off a packet in 33 µs; an ACK timeout is 15 packets, and there is no retry.
+    let link = roce_sim::LinkConfig {
+        latency: Duration::from_micros(1),
+        bits_per_sec: Some(62_000_000),
+        queue_frames: usize::MAX,
+    };
+    let mut config = WorldConfig { link, ..WorldConfig::default() };
+    config.endpoint.peer = PeerConfig { initial_frames: 4, min_frames: 4, max_frames: 4 };
+    let mut world = World::new(2, config);
+    let options = Options { ack_timeout: 7, retry_count: 0, ..Options::DEFAULT };
+    let exchanges: Vec<_> = (0..100)
+        .map(|_| {
+            let ends = connect(&mut world, [0, 1], options);
+            Exchange::prepare(&mut world, ends, Kind::Write, 200, 2)
+        })
+        .collect();
+    exchanges.iter().for_each(|it| it.post_sends(&mut world));
+    world.run_until(|world| exchanges.iter().all(|it| it.is_done(world)));
+    exchanges.iter().for_each(|it| it.check(&world));
+}
+
+#[test]
+fn requests_behind_a_gate_end_though_the_interface_takes_no_more() {
+    let mut config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
+    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    let mut world = World::new(2, config);
+    world.nodes[0].driver.no_carrier_until = FOR_EVER;
+    let (options, bound) = short();
+    let connections: Vec<_> = (0..3).map(|_| connect(&mut world, [0, 1], options)).collect();
+    for ends in &connections {
+        Exchange::post(&mut world, *ends, Kind::Write, 100, 2);
+    }
+    let began = world.now();
+    world.nodes[0].driver.full_until = FOR_EVER;
+    world.run_until(|world| connections.iter().all(|ends| ends[0].sent(world).len() == 2));
+    let took = world.now().saturating_since(began);
+    assert!(took <= GATE + bound * 2, "{took:?}");
+}
+
+#[test]
+fn what_was_not_begun_waits_without_a_timer_while_the_queue_is_drained() {
+    let (options, _) = short();
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], options);
+    ends[0].move_to(&mut world, QpState::SendQueueDrained);
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
+    world.settle();
+    assert_eq!((world.nodes[0].endpoint.poll_timeout(), exchange.is_done(&world)), (None, false));
+    world.nodes[0].driver.full_until = FOR_EVER;
+    ends[0].move_to(&mut world, QpState::ReadyToSend);
+    world.run_until(|world| !ends[0].sent(world).is_empty());
+    assert_eq!(ends[0].sent(&world)[0].status, CompletionStatus::RetryExceeded);
+}
