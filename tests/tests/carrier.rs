@@ -91,27 +91,28 @@ fn a_request_that_is_posted_without_a_carrier_ends_in_time_and_so_do_those_behin
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
-    for waiting in [Waiting::Sleeping, Waiting::Polling] {
+    for (waiting, outage) in [(Waiting::Sleeping, 3000), (Waiting::Polling, 500)] {
+        let outage = Duration::from_millis(outage);
         let cable = Cable::with_mtu(1500);
         let (left, right) = ends(&cable, waiting);
         let (here, _there) = connect(&left.end, &right, &LONG.options());
         let (ours, theirs) = (left.end.region(64, 1), right.region(64, 2));
         cut(&cable, &left);
-        const OUTAGE: Duration = Duration::from_secs(3);
         let ended = std::thread::scope(|scope| {
             post_write(&here, 1, &ours, &theirs);
             let (right, began) = (&cable.right, Instant::now());
             scope.spawn(move || {
-                std::thread::sleep(OUTAGE.saturating_sub(began.elapsed()));
+                std::thread::sleep(outage.saturating_sub(began.elapsed()));
                 right.set_up("eth0").unwrap();
             });
             left.collect(1, PATIENCE)
         });
         // Retransmissions come at growing intervals, of the ACK timeout at most.
-        let bound = OUTAGE + LONG.bound() / 8;
-        print_row(&format!("{waiting:?}: carrier back after 3 s"), bound, ended[0].after);
+        let bound = outage + LONG.bound() / 8;
+        let what = format!("{waiting:?}: carrier back after {outage:?}");
+        print_row(&what, bound, ended[0].after);
         assert_eq!(ended[0].status, CompletionStatus::Success);
-        assert!(ended[0].after >= OUTAGE, "there was no outage");
+        assert!(ended[0].after >= outage, "there was no outage");
         assert!(ended[0].after < 2 * bound, "{ended:?}");
         write_through(&left, &here, &ours, &theirs);
     }
@@ -129,10 +130,10 @@ fn without_a_carrier_an_idle_device_uses_no_processor_and_a_busy_one_little() {
     write_through(&left, &pairs[0].0, &ours, &theirs);
     cut(&cable, &left);
     let measure = |what: &str, most: f64| {
-        // The reasons for the outage have been looked at by then; what remains is what it costs.
+        // The news of the outage have been looked at by then.
         std::thread::sleep(Duration::from_millis(300));
         let (before, began) = (cpu_time(), Instant::now());
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(2));
         let share = (cpu_time() - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
         print_row(&format!("{what}: per cent of a processor"), most, share);
         assert!(share < most, "{what}: {share} % of a processor");

@@ -9,6 +9,7 @@ mod dissect;
 mod failure;
 mod lab;
 mod ladder;
+mod link;
 mod local;
 mod log;
 mod number;

@@ -154,6 +154,7 @@ fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
     let mut control = Control::connect(host, options.port, &plan, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
     let end = End::new(device, &plan, options.manner())?;
+    control.give_up_after(plan.retries())?;
     let mut report = report::Report::new(options.into(), &plan, &end, true);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);
@@ -192,6 +193,7 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
     let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
     plan.path_mtu = Some(control.agreed_mtu().bytes());
     let end = End::new(device, &plan, options.manner())?;
+    control.give_up_after(plan.retries())?;
     let mut report = report::Report::new(options.into(), &plan, &end, false);
     let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
     report.introduce(&end.introduce(options.gid_index)?, &theirs);

@@ -17,6 +17,7 @@ use roce_verbs::{
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::link::{self, LinkPatience};
 use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
 use crate::{local, number};
@@ -104,7 +105,7 @@ fn play(options: &Options, device: &Device) -> Outcome {
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
     end.find_the_other(server.as_deref())?;
-    end.bounce(server.is_some())?;
+    end.bounce(device, server.is_some())?;
     let sound = server.is_some() || end.contents_are_sound()?;
     io::stdout().flush()?;
     if server.is_none() {
@@ -191,7 +192,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn bounce(&mut self, first: bool) -> Outcome {
+    fn bounce(&mut self, device: &Device, first: bool) -> Outcome {
         self.score.pending = RECEIVE;
         if first {
             if self.options.check {
@@ -202,12 +203,19 @@ impl<'a> End<'a> {
         }
         let start = Instant::now();
         let mut completions = Vec::with_capacity(2);
+        let mut patience = LinkPatience::new(self.retries());
+        let mut polls = 0_u32;
         while self.score.received < self.options.iterations
             || self.score.sent < self.options.iterations
         {
             if let Some(channel) = &self.channel {
-                channel.wait(None)?;
+                channel.wait(Some(link::INTERVAL))?;
+                patience.look(device)?;
                 self.queue.arm(false);
+            }
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS_A_LOOK) {
+                patience.look(device)?;
             }
             // After an event all there is, since no other event tells of the second one.
             while self.queue.poll(&mut completions, 2) > 0 {
@@ -258,6 +266,12 @@ impl<'a> End<'a> {
             fence: false,
             lazy: false,
         }])?)
+    }
+
+    /// For how long a message is sent again that is not acknowledged.
+    fn retries(&self) -> Duration {
+        let timeout = AckTimeout::new(self.connect.timeout).and_then(AckTimeout::duration);
+        timeout.unwrap_or(Duration::MAX).saturating_mul(u32::from(self.connect.retry_count) + 1)
     }
 
     /// Answers what the client sends again, until it is quiet for some ACK timeouts: its last
@@ -357,6 +371,8 @@ const FILLING: u8 = 0x7b;
 /// What the client puts at the start of each page when it is to be checked.
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
+/// Rounds of polling between two looks at the clock, of which some are looks at the link.
+const POLLS_A_LOOK: u32 = 1024;
 
 #[cfg(test)]
 mod tests {

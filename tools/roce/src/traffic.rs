@@ -11,6 +11,7 @@ use roce_verbs::{
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::link::{self, LinkWatch};
 use crate::{local, number};
 
 /// How packets travel, and where both ends are.
@@ -120,7 +121,14 @@ impl Traffic {
                 .map_err(|error| Failure::of(format!("writing {}", path.display()), error))?;
         }
         let device = open(&name, config)?;
-        let outcome = work(&device);
+        let watch = LinkWatch::start(&device)?;
+        let outcome = work(&device).map_err(|failure| match failure {
+            Failure::Told(text) if link::is_down(&device) => {
+                Failure::new(format!("{text}\nThe link of {name} is down."))
+            }
+            other => other,
+        });
+        drop(watch);
         // After a failure they are wanted most.
         if self.counters {
             print_counters(&device)?;

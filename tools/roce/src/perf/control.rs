@@ -3,10 +3,12 @@
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use roce_verbs::PathMtu;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::plan::{Plan, Test, Verb};
 use crate::failure::{Failure, Outcome};
@@ -112,6 +114,22 @@ impl Control {
         Ok(Self { stream: BufReader::new(stream), mtu })
     }
 
+    /// Finds out that the other end cannot be reached any more, even while nothing is said, once
+    /// its requests have used up their `retries` and some seconds besides. Then it has failed, and
+    /// the word of that may never arrive.
+    pub(crate) fn give_up_after(&self, retries: Option<Duration>) -> Outcome {
+        // No ACK timeout: requests wait for ever, and so does this.
+        let Some(retries) = retries else { return Ok(()) };
+        let idle = (2 * retries).clamp(MIN_KEEPALIVE_IDLE, MAX_KEEPALIVE_IDLE);
+        let keepalive = TcpKeepalive::new()
+            .with_time(idle)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_RETRIES);
+        let stream = SockRef::from(self.stream.get_ref());
+        stream.set_tcp_keepalive(&keepalive)?;
+        Ok(stream.set_tcp_user_timeout(Some(idle + KEEPALIVE_INTERVAL * KEEPALIVE_RETRIES))?)
+    }
+
     /// The smaller of the two path MTUs.
     pub(crate) fn agreed_mtu(&self) -> PathMtu {
         self.mtu
@@ -194,6 +212,12 @@ fn nonsense() -> Failure {
 /// To be raised when what is said here changes.
 const VERSION: u32 = 2;
 const MEETING: &str = "here";
+/// Silence on the line after which the other end is asked whether it is there, and how often.
+const MIN_KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+/// More than nine hours the kernel does not take.
+const MAX_KEEPALIVE_IDLE: Duration = Duration::from_secs(32_000);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_RETRIES: u32 = 3;
 /// Bytes: room for the introductions of 4096 queue pairs.
 const LONGEST_LINE: u64 = 1 << 20;
 

@@ -1,6 +1,9 @@
 //! What is measured, and how: the client decides, the server follows.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
+use roce_verbs::{AckTimeout, ConnectOptions};
 use serde::{Deserialize, Serialize};
 
 use super::cycle::Cycle;
@@ -72,6 +75,12 @@ impl Plan {
     /// Bytes of the longest message.
     pub(crate) fn longest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// For how long a request is sent again that is not answered; `None`: for ever.
+    pub(crate) fn retries(&self) -> Option<Duration> {
+        let timeout = AckTimeout::new(self.qp_timeout).and_then(AckTimeout::duration)?;
+        Some(timeout * (u32::from(ConnectOptions::default().retry_count) + 1))
     }
 
     /// Where messages of this size lie.

@@ -1,0 +1,189 @@
+//! Commands whose link goes down while they run (tier 1).
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use roce_netlab::{Host, Lab, Link};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// The longest that anything here may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A command that runs, and the lines that it prints.
+struct Running {
+    child: Child,
+    stderr: Receiver<String>,
+}
+
+impl Running {
+    fn start(host: &Host, arguments: &str) -> Result<Self, Box<dyn Error>> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_roce"));
+        command.args(arguments.split(' '));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = host.spawn(command)?;
+        let stderr = lines(child.stderr.take());
+        Ok(Self { child, stderr })
+    }
+
+    /// Waits for the end, and returns how it ended and what it said on standard error.
+    fn end(&mut self) -> Result<(ExitStatus, String), Box<dyn Error>> {
+        let said: Vec<String> = self.stderr.iter().collect();
+        Ok((self.child.wait()?, said.join("\n")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+fn lines<R: Read + Send + 'static>(from: Option<R>) -> Receiver<String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = from.map(|from| BufReader::new(from).lines()).into_iter().flatten();
+        lines.map_while(Result::ok).for_each(|line| {
+            // The test may have ended.
+            let _heard = tell.send(line);
+        });
+    });
+    told
+}
+
+/// Waits for a line that holds `text`.
+fn expect(lines: &Receiver<String>, text: &str) -> Outcome {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(line) if line.contains(text) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(format!("no line with {text:?}: {error}").into()),
+        }
+    }
+}
+
+/// Two hosts on one switch: each has a link of its own.
+struct Network {
+    server: Host,
+    client: Host,
+    _switch: roce_netlab::Switch,
+}
+
+impl Network {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let lab = Lab::new()?;
+        let (server, client) = (lab.host("server")?, lab.host("client")?);
+        let switch = lab.bridge(&[(&server, "eth0"), (&client, "eth0")], Link::default())?;
+        for (host, number) in [(&server, 1), (&client, 2)] {
+            host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
+        }
+        Ok(Self { server, client, _switch: switch })
+    }
+
+    /// Starts a command at both ends; returns when they exchange messages.
+    fn start(&self, command: &str, more: &str) -> Result<[Running; 2], Box<dyn Error>> {
+        let before = self.sent_packets();
+        let server = Running::start(&self.server, &format!("{command} -d eth0 {more}"))?;
+        // A client that comes too early is started again.
+        let deadline = Instant::now() + PATIENCE;
+        let client = loop {
+            let mut client =
+                Running::start(&self.client, &format!("{command} -d eth0 10.0.0.1 {more}"))?;
+            while client.child.try_wait()?.is_none() && self.sent_packets() < before + BUSY {
+                assert!(Instant::now() < deadline, "no traffic");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            if client.child.try_wait()?.is_none() {
+                break client;
+            }
+            let complaint = client.end()?.1;
+            assert!(Instant::now() < deadline, "{complaint}");
+        };
+        Ok([server, client])
+    }
+
+    fn sent_packets(&self) -> u64 {
+        let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        let text = self.client.run(read);
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"));
+        // Eight columns of what was received, then bytes and packets sent.
+        line.and_then(|line| line.split_whitespace().nth(9)?.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Packets that only a running test sends.
+const BUSY: u64 = 300;
+
+/// Commands that run for a long time, and what they need to.
+const COMMANDS: [(&str, &str); 3] =
+    [("perf write bw", "-D 60"), ("perf send lat", "-D 60"), ("pingpong", "-n 100000000")];
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
+    for (command, more) in COMMANDS {
+        let network = Network::new()?;
+        let [mut server, mut client] = network.start(command, more)?;
+        let began = Instant::now();
+        network.client.set_down("eth0")?;
+        expect(&client.stderr, "the link of eth0 is down")?;
+        let said = began.elapsed();
+        let (status, complaint) = client.end()?;
+        let ended = began.elapsed();
+        println!("| {command}: link down is told | 1s | {said:?} |");
+        println!("| {command}: client ends | 536ms and more | {ended:?} |");
+        assert!(said < Duration::from_secs(1), "{said:?}");
+        assert!(!status.success(), "{complaint}");
+        assert!(complaint.contains("The link of eth0 is down."), "{complaint}");
+        // The server's own link is up: it learns of the client's end by silence.
+        if command == "pingpong" {
+            continue;
+        }
+        let (status, complaint) = server.end()?;
+        println!("| {command}: server ends | 7s | {:?} |", began.elapsed());
+        assert!(!status.success(), "{complaint}");
+        assert!(
+            complaint.contains("has gone away") || complaint.contains("retry counter exceeded"),
+            "{complaint}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_pingpong_server_that_only_waits_fails_when_its_own_link_stays_down() -> Outcome {
+    let network = Network::new()?;
+    let [mut server, _client] = network.start("pingpong", "-n 100000000")?;
+    network.server.set_down("eth0")?;
+    expect(&server.stderr, "the link of eth0 is down")?;
+    let (status, complaint) = server.end()?;
+    assert!(!status.success(), "{complaint}");
+    assert!(complaint.contains("The link of eth0 is down."), "{complaint}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_command_goes_on_when_the_link_is_back_in_time_and_says_so() -> Outcome {
+    let network = Network::new()?;
+    // The retries last 8.6 seconds.
+    let [mut server, mut client] = network.start("perf write bw", "-D 4 -u 18")?;
+    network.client.set_down("eth0")?;
+    expect(&client.stderr, "the link of eth0 is down")?;
+    std::thread::sleep(Duration::from_secs(1));
+    network.client.set_up("eth0")?;
+    expect(&client.stderr, "the link of eth0 is back")?;
+    for end in [&mut client, &mut server] {
+        let (status, complaint) = end.end()?;
+        assert!(status.success(), "{complaint}");
+    }
+    Ok(())
+}
