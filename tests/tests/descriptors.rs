@@ -113,7 +113,8 @@ impl Ends {
                 std::thread::sleep(pause);
                 took
             };
-            let mut all: Vec<_> = (0..rounds).map(one).collect();
+            // The first ones are another matter: the program changes its way of waiting.
+            let mut all: Vec<_> = (0..rounds).map(one).skip(5).collect();
             all.sort();
             all
         })
