@@ -73,6 +73,16 @@ pub(crate) struct Options {
     #[arg(short = 'Q', long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_mod: Option<u32>,
+    /// Requests to post with each call [default: 1]
+    ///
+    /// A list of so many requests goes to the queue pair in one call, as ib_write_bw -l does. The
+    /// default of 1 is perftest's, and what most programs do. A longer list goes with bw, fits
+    /// into the TX depth, divides the number of messages, and is a multiple of -Q, whose default
+    /// it becomes.
+    #[arg(short = 'l', long = "post_list", alias = "post-list", value_name = "N")]
+    #[arg(default_value_t = 1, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
+    post_list: u32,
     /// READs or atomics under way at a time
     #[arg(short, long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=128))]
@@ -246,6 +256,7 @@ impl Options {
                 "the target of a write gets no event: leave out -e, or measure send lat",
             ));
         }
+        let cq_mod = self.cq_mod.or((self.post_list > 1).then_some(self.post_list));
         let longest = self.duration.unwrap_or(0.0) / 4.0;
         let qps = if self.test == Test::Bw { self.qps } else { 1 };
         let plan = Plan {
@@ -259,13 +270,17 @@ impl Options {
             rx_depth: self.rx_depth.unwrap_or((4 * ALL_SENDS / qps).clamp(16, 512)),
             qps,
             path_mtu: self.mtu.map(PathMtu::bytes),
-            cq_mod: self.cq_mod,
+            cq_mod,
+            post_list: self.post_list,
             outs: self.outs,
             atomic: self.atomic_type,
             inline: self.inline,
             qp_timeout: self.qp_timeout,
             working_set: self.working_set,
         };
+        if let Some(why) = plan.refuses_list() {
+            return Err(Failure::new(why));
+        }
         if plan.requests() > MOST_REQUESTS {
             return Err(Failure::new(format!(
                 "{qps} queue pairs of depths {} and {} hold more than {MOST_REQUESTS} requests \

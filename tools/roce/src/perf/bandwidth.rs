@@ -167,8 +167,8 @@ impl Idle {
 
 /// A look costs three system calls.
 const POLLS_A_LOOK: u32 = 1024;
-/// Completions taken at a time.
-const BATCH: usize = 64;
+/// Completions taken at a time, as many as in perftest.
+const BATCH: usize = 16;
 
 #[cfg(test)]
 mod tests {

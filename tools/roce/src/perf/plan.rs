@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     /// Bytes; agreed on when the ends meet.
     pub(crate) path_mtu: Option<usize>,
     pub(crate) cq_mod: Option<u32>,
+    /// Requests posted with each call.
+    pub(crate) post_list: u32,
     pub(crate) outs: u8,
     pub(crate) atomic: AtomicKind,
     /// Bytes.
@@ -106,6 +108,39 @@ impl Plan {
         self.cq_mod.unwrap_or(usual).min(self.tx_depth)
     }
 
+    /// Why lists of this length cannot be posted; `None` if they can. The rules are perftest's,
+    /// whose loop posts whole lists only.
+    pub(crate) fn refuses_list(&self) -> Option<String> {
+        let list = self.post_list;
+        if list <= 1 {
+            return None;
+        }
+        if self.test == Test::Lat {
+            return Some("lists of requests go with bw: leave out -l".to_owned());
+        }
+        if list > self.tx_depth {
+            let depth = self.tx_depth;
+            return Some(format!(
+                "a list of {list} requests does not fit into a queue of {depth}: lower -l or \
+                 raise -t"
+            ));
+        }
+        if self.duration.is_none() && !self.iterations.is_multiple_of(u64::from(list)) {
+            let iterations = self.iterations;
+            return Some(format!(
+                "{iterations} messages are no whole number of lists of {list}: choose -n as a \
+                 multiple of -l"
+            ));
+        }
+        let each = self.cq_mod.unwrap_or(list);
+        (!list.is_multiple_of(each)).then(|| {
+            format!(
+                "a list of {list} requests is no multiple of the completion moderation {each}: \
+                 choose -l as a multiple of -Q"
+            )
+        })
+    }
+
     /// Whether what a peer asks for is within reason.
     pub(crate) fn is_sane(&self) -> bool {
         (1..=64).contains(&self.sizes.len())
@@ -114,6 +149,7 @@ impl Plan {
             && (1..=16384).contains(&self.rx_depth)
             && (1..=4096).contains(&self.qps)
             && self.requests() <= MOST_REQUESTS
+            && self.post_list >= 1
             && (1..=128).contains(&self.outs)
     }
 }
@@ -139,6 +175,7 @@ pub(crate) fn example() -> Plan {
         qps: 1,
         path_mtu: Some(4096),
         cq_mod: None,
+        post_list: 1,
         outs: 16,
         atomic: AtomicKind::FetchAndAdd,
         inline: 0,
@@ -164,6 +201,28 @@ mod tests {
         assert_eq!((plan.moderation(65536), plan.moderation(64)), (1, 100));
         plan.tx_depth = 4;
         assert_eq!(plan.moderation(64), 4);
+    }
+
+    #[test]
+    fn a_list_is_whole_in_the_queue_in_the_run_and_in_completions() {
+        let plan = |post_list, tx_depth, iterations, cq_mod| {
+            let plan = example();
+            super::Plan { post_list, tx_depth, iterations, cq_mod, ..plan }
+        };
+        for taken in [plan(1, 1, 7, Some(5)), plan(64, 64, 128, None), plan(64, 128, 640, Some(32))]
+        {
+            assert_eq!(taken.refuses_list(), None);
+        }
+        let over_time = super::Plan { duration: Some(1.0), ..plan(64, 128, 5000, None) };
+        assert_eq!(over_time.refuses_list(), None);
+        let names_option = |plan: super::Plan, option| {
+            let why = plan.refuses_list().unwrap();
+            assert!(why.contains(option), "{why}");
+        };
+        names_option(plan(64, 63, 128, None), "-t");
+        names_option(plan(64, 128, 5000, None), "-n");
+        names_option(plan(64, 128, 640, Some(48)), "-Q");
+        names_option(super::Plan { test: super::Test::Lat, ..plan(2, 128, 128, None) }, "bw");
     }
 
     #[test]

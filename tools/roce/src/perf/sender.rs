@@ -39,6 +39,8 @@ pub(crate) struct Sender<'a> {
     depth: u64,
     /// One completion in so many messages.
     moderation: u64,
+    /// Messages posted with one call.
+    list: u64,
     flows: Vec<Flow>,
     /// The queue pairs that have room, in the order in which they got it.
     to_fill: Vec<usize>,
@@ -71,6 +73,7 @@ impl<'a> Sender<'a> {
             cycle: plan.cycle(size),
             depth: u64::from(plan.tx_depth),
             moderation: u64::from(plan.moderation(size)),
+            list: u64::from(plan.post_list),
             flows: vec![Flow { left: total, listed: true, ..Flow::default() }; count],
             to_fill: (0..count).collect(),
             stopped: false,
@@ -92,14 +95,24 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
+    /// Posts lists to one queue pair for as long as a whole one has room.
     fn fill(&mut self, index: usize) -> Outcome {
+        self.flows[index].listed = false;
+        loop {
+            let flow = &self.flows[index];
+            let room = self.depth - flow.under_way;
+            let count = self.list.min(flow.left);
+            if count == 0 || count > room {
+                return Ok(());
+            }
+            self.post_list(index, count)?;
+        }
+    }
+
+    /// Posts `count` messages to one queue pair with one call.
+    fn post_list(&mut self, index: usize, count: u64) -> Outcome {
         let Self { message, cycle, timeline, timed, start, moderation, .. } = self;
         let flow = &mut self.flows[index];
-        flow.listed = false;
-        let count = (self.depth - flow.under_way).min(flow.left);
-        if count == 0 {
-            return Ok(());
-        }
         flow.left -= count;
         flow.posted += count;
         flow.under_way += count;
