@@ -277,6 +277,27 @@ impl<O: Observer> Endpoint<O> {
         Ok(())
     }
 
+    /// Returns true if this queue pair has sent requests that are not acknowledged yet, and may
+    /// send more.
+    #[inline]
+    pub fn has_outstanding(&mut self, qpn: Qpn) -> bool {
+        let Some(index) = self.index_of(qpn) else { return false };
+        self.slots[index].as_ref().is_some_and(|slot| {
+            let QueuePair::Rc(rc) = &slot.queue_pair;
+            rc.has_outstanding()
+        })
+    }
+
+    /// Returns true if requests of this queue pair wait for its window or for that of its peer.
+    #[inline]
+    pub fn has_unsent(&mut self, qpn: Qpn) -> bool {
+        let Some(index) = self.index_of(qpn) else { return false };
+        self.slots[index].as_ref().is_some_and(|slot| {
+            let QueuePair::Rc(rc) = &slot.queue_pair;
+            rc.has_requests()
+        })
+    }
+
     /// Posts a request to the receive queue.
     ///
     /// # Errors

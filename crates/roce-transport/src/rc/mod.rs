@@ -298,6 +298,11 @@ impl RcQueuePair {
         is_left && self.common.state.is_sending()
     }
 
+    /// Returns true if requests are sent and not acknowledged, and more may be sent.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.sender.oldest != self.sender.next && self.common.state.is_sending()
+    }
+
     /// Whether the train just written was of requests without a question that somebody will want
     /// an answer to, and there are more of them.
     pub(crate) fn is_unasked(&self) -> bool {
