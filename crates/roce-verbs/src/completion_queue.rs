@@ -257,6 +257,9 @@ impl CompletionQueue {
             if driven.worked {
                 self.inner.take(into, most - (into.len() - before));
             }
+        } else {
+            // That is a round too, as far as posts are concerned.
+            self.core.send_held_posts();
         }
         let watcher = &self.core.opened().watcher;
         into[before..].iter().for_each(|completion| watcher.polled(completion));
@@ -272,6 +275,9 @@ impl CompletionQueue {
             if completion.is_none() && driven.worked {
                 completion = self.inner.pop();
             }
+        } else {
+            // That is a round too, as far as posts are concerned.
+            self.core.send_held_posts();
         }
         let completion = completion?;
         self.core.opened().watcher.polled(&completion);
@@ -292,6 +298,8 @@ impl CompletionQueue {
     /// polls and then sleeps can then never sleep through one. Without a channel this
     /// does nothing.
     pub fn arm(&self, solicited_only: bool) {
+        // The caller is about to sleep.
+        self.core.send_held_posts();
         if self.inner.channel.is_some() {
             let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
             self.core.arm(&self.inner, |now| self.inner.arm(state, now));

@@ -38,6 +38,7 @@ mod blocking;
 mod decision;
 mod engine_lock;
 mod monitor;
+mod posting;
 mod sleep;
 mod thread;
 
@@ -56,6 +57,8 @@ pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
 pub(crate) use self::engine_lock::while_held as while_engine_is_locked;
 use self::engine_lock::{EngineGuard, EngineLock};
 use self::monitor::Monitor;
+use self::posting::HeldPosts;
+pub(crate) use self::posting::QueuePairRunCell;
 use self::sleep::{ThreadSleep, sleep};
 use crate::completion_queue;
 use crate::device::Opened;
@@ -110,6 +113,7 @@ struct Shared {
     reporting: Mutex<Vec<Weak<completion_queue::Inner>>>,
     /// How long a thread that can sleep spins first, at most.
     longest_spin: Duration,
+    held_posts: HeldPosts,
 }
 
 impl Core {
@@ -139,6 +143,7 @@ impl Core {
             sleep: ThreadSleep::new()?,
             reporting: Mutex::default(),
             longest_spin: spin,
+            held_posts: HeldPosts::default(),
         };
         let shared = Arc::new(shared);
         // Here, in the network namespace of the device.
@@ -187,26 +192,11 @@ impl Core {
     ) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
+        posting::end_run();
         engine.send_held(now);
         let result = work(&mut engine, now);
         self.shared.note_inline(now);
         engine.round(now);
-        self.shared.nudge(&engine);
-        Ok(result)
-    }
-
-    /// Posts something and sends what can leave; what has come in is for who polls.
-    pub(crate) fn post<T>(&self, work: impl FnOnce(&mut Engine, Instant) -> T) -> Result<T, Error> {
-        let mut engine = self.engine()?;
-        let before = engine.latest();
-        let result = work(&mut engine, before);
-        if engine.endpoint.wants_time() {
-            engine.posted_round(self.shared.now());
-        } else {
-            engine.posted_round(before);
-            // Behind the message nobody waits for it: that is worth 20 ns of half a round trip.
-            engine.note_time(self.shared.now());
-        }
         self.shared.nudge(&engine);
         Ok(result)
     }
@@ -230,9 +220,11 @@ impl Core {
         if !shared.generation.is_current() {
             return Driven::default();
         }
+        posting::end_run();
         let Some(mut engine) = shared.engine.try_lock() else {
             // Another thread drives right now: what it finds is found for this one too.
             shared.note_inline(shared.now());
+            self.send_held_posts();
             blocking::wait_for_lock_holder();
             return Driven { worked: true, completion: None };
         };
@@ -438,6 +430,7 @@ impl Shared {
     /// that posts need not poll. A little beyond is left as it is: an application that drives
     /// inline sees to both, and a wake-up for each request would cost more than the request.
     fn nudge(&self, engine: &Engine) {
+        self.held_posts.note_round(engine);
         let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_AWAY);
         // Asked first, since mostly it is awake, or will be soon.
         if is_missed(engine.latest()) && self.next_work(engine).is_some_and(is_missed) {

@@ -291,6 +291,7 @@ impl Device {
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
         let engine = self.core().engine()?;
         let mut all: Vec<_> = engine.endpoint.counters().iter().collect();
+        all.push(("coalesced_doorbells", engine.doorbells.coalesced()));
         all.extend(engine.drops.iter().map(|(name, count)| (*name, *count)));
         all.extend(engine.wire.counters());
         Ok(all)

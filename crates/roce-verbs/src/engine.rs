@@ -28,6 +28,7 @@ use self::outbound::{LOCAL_QUEUE, LocalFrame, Outbound, TRANSMIT_BUDGET};
 pub(crate) use self::outbound::{TO_LO, TO_SELF, TO_WIRE};
 use crate::ack_hold::AckHold;
 use crate::completion_queue::{self, Pushed};
+use crate::doorbell::DoorbellCoalescing;
 use crate::events::EventQueue;
 use crate::frame_sealer::FrameSealer;
 use crate::gid::GidTable;
@@ -77,6 +78,7 @@ pub(crate) struct Engine {
     /// Acknowledgements that are held leave behind what leaves next, in the same batch.
     acks_follow: bool,
     glances: Glances,
+    pub(crate) doorbells: DoorbellCoalescing,
     /// When it was driven last.
     latest: Instant,
     /// Rounds since `lo` was looked at.
@@ -142,6 +144,7 @@ impl Engine {
             ack_hold: AckHold::default(),
             acks_follow: false,
             glances: Glances::default(),
+            doorbells: DoorbellCoalescing::default(),
             latest: Instant::default(),
             rounds_without_lo: 0,
         }
@@ -149,6 +152,12 @@ impl Engine {
 
     /// One bounded round; see the module's head.
     pub(crate) fn round(&mut self, now: Instant) -> Round {
+        self.doorbells.on_round(now);
+        self.full_round(now)
+    }
+
+    /// The same, as part of a post: it tells nothing of when its caller comes back.
+    pub(crate) fn full_round(&mut self, now: Instant) -> Round {
         self.ack_hold.on_release();
         self.acks_follow = false;
         self.endpoint.hold_acks(false);
@@ -166,7 +175,7 @@ impl Engine {
     /// A glance, where this poll may be one; see [`Glances`].
     #[inline]
     pub(crate) fn glance(&mut self) -> Glance {
-        if !self.glances.take() {
+        if self.doorbells.is_in_run() || !self.glances.take() {
             return Glance::NotNow;
         }
         if self.wire.may_receive()
@@ -177,6 +186,7 @@ impl Engine {
             return Glance::Something { latest: self.latest };
         }
         self.ack_hold.on_glance();
+        self.doorbells.on_glance();
         Glance::Nothing
     }
 
@@ -191,6 +201,7 @@ impl Engine {
         poller: Option<&completion_queue::Inner>,
     ) -> (Round, Option<Completion>) {
         self.glances.on_round(now);
+        self.doorbells.on_round(now);
         if std::mem::take(&mut self.acks_follow) {
             // There was no room for them behind the answer.
             self.endpoint.hold_acks(false);
@@ -204,7 +215,7 @@ impl Engine {
             self.ack_hold.on_release();
         }
         self.endpoint.hold_acks(holds);
-        if holds && has_arrived && received == 1 {
+        if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
             // It is back at once, most likely with an answer, which comes first.
             let (round, completion) = self.report_to(poller, now);
             return (Round { received, ..round }, completion);
@@ -225,7 +236,12 @@ impl Engine {
         self.ack_hold.on_release();
         self.acks_follow = false;
         self.endpoint.hold_acks(false);
+        let is_holding = self.doorbells.is_holding();
         self.send_out(now, 0);
+        if is_holding && self.is_unfinished() {
+            // Held posts of many queue pairs are more frames than one round sends.
+            self.send_out(now, 0);
+        }
         self.is_unfinished()
     }
 
@@ -271,6 +287,7 @@ impl Engine {
         now: Instant,
         received: usize,
     ) -> (Round, Option<Completion>) {
+        self.doorbells.on_transmit();
         let has_work = self.endpoint.may_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
         let (round, completion) = self.report_to(poller, now);

@@ -45,6 +45,7 @@ mod completion_queue;
 mod connect;
 mod core;
 mod device;
+mod doorbell;
 mod engine;
 mod error;
 mod events;

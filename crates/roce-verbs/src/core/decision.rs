@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use roce_transport::Instant;
 
+use crate::doorbell::Check;
+
 /// How long after an inline round the driver thread expects another one.
 pub(crate) const RECENT: Duration = Duration::from_micros(300);
 /// How long the driver thread leaves the engine to an application that polls.
@@ -27,6 +29,8 @@ pub(super) struct Situation {
     /// A caller may sleep on a channel's descriptor: see
     /// [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
     pub(super) is_relied_on: bool,
+    /// What posted requests that wait for further posts want of it.
+    pub(super) held: Check,
     /// Packets wait to be sent of which no descriptor tells. Looked at where a caller is in `wait`.
     pub(super) has_backlog: bool,
     /// The next timer, or the end of the time for which ACKs are held. As above.
@@ -60,6 +64,11 @@ impl DriverThread {
         let this_time = std::mem::replace(&mut self.away, AWAY);
         if seen.is_relied_on {
             return Decision::Drive;
+        }
+        match seen.held {
+            Check::Nothing => {}
+            Check::Send => return Decision::Drive,
+            Check::Again(interval) => return Decision::StayAway(interval),
         }
         if seen.is_waited_on {
             // The caller may sleep since before another thread set a timer or left a backlog.
@@ -100,6 +109,7 @@ mod tests {
                 last_inline: None,
                 is_waited_on: false,
                 is_relied_on: false,
+                held: Check::Nothing,
                 has_backlog: false,
                 next_timer: None,
             };
@@ -148,6 +158,21 @@ mod tests {
             assert_eq!(script.decide(at(100), at(99)), Decision::Drive);
             script.seen.is_relied_on = false;
             assert!(matches!(script.decide(at(101), at(99)), Decision::StayAway(_)));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_checks_held_posts_soon_is_not_kept_away_longer_by_polls_or_waits() {
+        for is_waited_on in [false, true] {
+            let mut script = Script::new();
+            script.seen.is_waited_on = is_waited_on;
+            let soon = Duration::from_micros(100);
+            script.seen.held = Check::Again(soon);
+            assert_eq!(script.decide(at(100), at(99)), Decision::StayAway(soon));
+            script.seen.held = Check::Send;
+            assert_eq!(script.decide(at(200), at(199)), Decision::Drive);
+            script.seen.held = Check::Nothing;
+            assert!(matches!(script.decide(at(300), at(299)), Decision::StayAway(_)));
         }
     }
 

@@ -9,6 +9,7 @@ use roce_transport::Instant;
 
 use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
 use super::{Shared, sleep};
+use crate::doorbell::Check;
 use crate::placement::{self, Placement, PlacementError};
 use crate::wait_policy;
 
@@ -23,6 +24,7 @@ impl Shared {
             now,
             last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
             is_waited_on,
+            held: self.held_posts.check(now),
             is_relied_on: self.is_relied_on(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
             next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
@@ -40,13 +42,20 @@ impl Shared {
         let mut last_work = self.now();
         let mut policy = DriverThread::default();
         while !self.stopping.load(Ordering::Acquire) {
-            if let Decision::StayAway(limit) = policy.decide(&self.situation()) {
+            let seen = self.situation();
+            if seen.held == Check::Send {
+                // The caller that posted has gone away, and nothing tells that it comes back.
+                self.inline_at.store(0, Ordering::Relaxed);
+            }
+            if let Decision::StayAway(limit) = policy.decide(&seen) {
                 self.stay_away(limit);
                 continue;
             }
             let (wake_at, now) = {
                 let (mut engine, now) = self.lock_now();
+                engine.doorbells.on_driver_round(now);
                 let round = engine.round(now);
+                self.held_posts.note_driver_round();
                 let wake_at = self.wake_at(&engine, now);
                 drop(engine);
                 if round.notified {
@@ -82,7 +91,7 @@ impl Shared {
     fn stay_away(&self, limit: Duration) {
         self.sleep.begin(self.now() + limit, false);
         // What came before other threads could see that this one sleeps.
-        let mut is_over = self.is_relied_on(self.now());
+        let mut is_over = self.is_relied_on(self.now()) || self.held_posts.is_missed(&self.sleep);
         if limit > MAX_AWAY {
             // The caller in `wait` may have left, or not know of a backlog.
             is_over |= self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
@@ -96,7 +105,8 @@ impl Shared {
         self.sleep.begin(until, true);
         // A timer that was set, or work that was left, before others could see that this thread
         // sleeps. The thread that holds the lock may have looked already, so it is waited for.
-        let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until);
+        let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until)
+            || self.held_posts.is_missed(&self.sleep);
         let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
         self.doze(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
@@ -118,6 +128,8 @@ impl Shared {
 /// to one core must not put both on it.
 pub(super) fn become_a_background_thread(placement: Placement) -> Result<(), PlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();
+    // Else the kernel may be 50 µs late with every sleep. If it refuses, it is.
+    let _set = nix::sys::prctl::set_timerslack(1);
     if placement.cpu.is_none() {
         placement::unbind();
     }

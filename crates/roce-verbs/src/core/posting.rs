@@ -1,0 +1,184 @@
+//! Posting to send queues, and what the driver thread has to know of requests that are held.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use roce_transport::Instant;
+
+use super::sleep::ThreadSleep;
+use super::{Core, Shared};
+use crate::doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
+use crate::engine::Engine;
+use crate::error::Error;
+
+std::thread_local! {
+    /// The run of posts that this thread is in, and the device of which (an address, which is
+    /// only compared).
+    static RUN: Cell<(usize, CallerRun)> = const { Cell::new((0, CallerRun::NONE)) };
+}
+
+/// This thread does something else than posting.
+#[inline]
+pub(super) fn end_run() {
+    RUN.set((0, CallerRun::NONE));
+}
+
+/// A queue pair's part of a run; written under the engine's lock only.
+#[derive(Debug, Default)]
+pub(crate) struct QueuePairRunCell {
+    number: AtomicU64,
+    posts: AtomicU32,
+}
+
+impl QueuePairRunCell {
+    fn load(&self) -> QueuePairRun {
+        let number = self.number.load(Ordering::Relaxed);
+        QueuePairRun { number, posts: self.posts.load(Ordering::Relaxed) }
+    }
+
+    fn store(&self, run: QueuePairRun) {
+        self.number.store(run.number, Ordering::Relaxed);
+        self.posts.store(run.posts, Ordering::Relaxed);
+    }
+}
+
+/// What a posting thread tells the driver thread, which looks without the engine's lock.
+#[derive(Debug, Default)]
+pub(super) struct HeldPosts {
+    is_holding: AtomicBool,
+    /// When a request was last held, in nanoseconds; 0 if the driver thread has driven since.
+    at: AtomicU64,
+    /// How often the driver thread is to check, in nanoseconds.
+    interval: AtomicU64,
+}
+
+impl HeldPosts {
+    /// Requests are held at `now`. Returns true if they are the first, so that the driver thread
+    /// may not know.
+    fn note_held(&self, now: Instant, interval: Duration) -> bool {
+        self.at.store(now.as_nanos(), Ordering::Relaxed);
+        if self.is_holding.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.interval.store(interval.as_nanos() as u64, Ordering::Relaxed); // below a second
+        self.is_holding.store(true, Ordering::SeqCst);
+        true
+    }
+
+    /// A round has been made; under the engine's lock.
+    #[inline]
+    pub(super) fn note_round(&self, engine: &Engine) {
+        if self.is_holding.load(Ordering::Relaxed) && !engine.doorbells.is_holding() {
+            self.is_holding.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The driver thread has made a round; under the engine's lock.
+    pub(super) fn note_driver_round(&self) {
+        self.is_holding.store(false, Ordering::Relaxed);
+        self.at.store(0, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> Held {
+        let is_holding = self.is_holding.load(Ordering::SeqCst);
+        let at = Instant::from_nanos(self.at.load(Ordering::Relaxed));
+        let interval = Duration::from_nanos(self.interval.load(Ordering::Relaxed));
+        Held { is_holding, at, interval }
+    }
+
+    /// What the driver thread is to do.
+    pub(super) fn check(&self, now: Instant) -> Check {
+        self.load().check(now)
+    }
+
+    /// Returns true if the driver thread sleeps beyond its next check.
+    pub(super) fn is_missed(&self, sleep: &ThreadSleep) -> bool {
+        self.load().next_check().is_some_and(|at| sleep.lasts_beyond(at))
+    }
+}
+
+impl Core {
+    /// Posts to a send queue, and sends what can leave or holds it, see
+    /// [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing). What has arrived is for the
+    /// next poll.
+    pub(crate) fn post_send<T>(
+        &self,
+        queue_pair: &QueuePairRunCell,
+        work: impl FnOnce(&mut Engine, Instant) -> (T, Posted),
+    ) -> Result<T, Error> {
+        let shared = &*self.shared;
+        let mut engine = self.engine()?;
+        let before = engine.latest();
+        let (result, posted) = work(&mut engine, before);
+        let device = std::ptr::from_ref(shared).addr();
+        let mut caller = match RUN.get() {
+            (its, caller) if its == device => caller,
+            _ => CallerRun::NONE,
+        };
+        let mut run = queue_pair.load();
+        if caller.is_begun() {
+            let now = shared.now();
+            let doorbell = engine.doorbells.on_post(now, &mut caller, &mut run, posted);
+            queue_pair.store(run);
+            match doorbell {
+                Doorbell::Hold => {
+                    engine.note_time(now);
+                    RUN.set((device, caller));
+                    shared.note_held(now, engine.doorbells.check_interval());
+                    return Ok(result);
+                }
+                Doorbell::Ring => engine.posted_round(now),
+                Doorbell::RingAndReceive => engine.full_round(now),
+            };
+        } else {
+            engine.doorbells.begin_run(&mut caller, &mut run);
+            queue_pair.store(run);
+            if engine.endpoint.wants_time() {
+                engine.posted_round(shared.now());
+            } else {
+                engine.posted_round(before);
+            }
+        }
+        // Behind the message nobody waits for it: that is worth 20 ns of half a round trip.
+        let now = shared.now();
+        engine.note_time(now);
+        engine.doorbells.on_returned(now, &mut caller);
+        RUN.set((device, caller));
+        shared.nudge(&engine);
+        if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
+            // The caller does not poll, so no ACK would open the window.
+            engine.full_round(now);
+            shared.note_held(now, engine.doorbells.check_interval());
+        }
+        Ok(result)
+    }
+
+    /// Sends posts that are held, if any are: the caller polls, arms or waits.
+    #[inline]
+    pub(crate) fn send_held_posts(&self) {
+        end_run();
+        if self.shared.held_posts.is_holding.load(Ordering::Relaxed) {
+            self.transmit_held_posts();
+        }
+    }
+
+    #[cold]
+    fn transmit_held_posts(&self) {
+        if self.check_alive().is_ok() {
+            let (mut engine, now) = self.shared.lock_now();
+            engine.doorbells.on_round(now);
+            engine.posted_round(now);
+            self.shared.nudge(&engine);
+        }
+    }
+}
+
+impl Shared {
+    /// Requests are held at `now`: the driver thread must not sleep too long.
+    fn note_held(&self, now: Instant, interval: Duration) {
+        if self.held_posts.note_held(now, interval) && self.held_posts.is_missed(&self.sleep) {
+            self.sleep.wake();
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Doorbell coalescing: which posted requests wait for the next one.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use roce_transport::Instant;
+use roce_wire::Qpn;
+
+/// Longest gap between two posts of a caller that does nothing else in between.
+const MAX_GAP: Duration = Duration::from_nanos(1000);
+/// Longest time from a caller's last post to its next round that counts as prompt.
+const MAX_AWAY: Duration = Duration::from_micros(20);
+/// Requests held at most.
+const MAX_REQUESTS: u32 = 64;
+/// Bytes of held requests at which they leave: a train of 15 packets of 4 KiB.
+const MAX_BYTES: u64 = 60 << 10;
+/// Consecutive posts, at first, before one is held.
+const DEFAULT_THRESHOLD: u32 = 8;
+/// Where that number stops growing: a longer burst gains more by its held posts than it may lose
+/// at its end.
+const MAX_THRESHOLD: u32 = 256;
+/// Runs in a row with a prompt round behind them that halve the threshold.
+const PROMPT_RUNS: u32 = 8;
+/// Runs in a row with a prompt round behind them after which one late round is forgiven: the
+/// system takes the processor from any program now and then.
+const FORGIVING_RUNS: u32 = 16;
+/// Consecutive posts up to which a burst counts as short.
+const MAX_SHORT_BURST: u32 = 1 << 14;
+/// Pause after which a burst is a new one.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+/// How often the driver thread checks held requests of a short burst, and of a long one.
+const CHECK_SHORT: Duration = Duration::from_micros(100);
+const CHECK_LONG: Duration = Duration::from_micros(800);
+
+/// Decides for each post whether it rings the doorbell or waits for the next post.
+///
+/// A network card that is busy fetches all requests posted meanwhile at once. Here the caller's
+/// own thread does the card's work, so a caller that posts one request at a time would pay for a
+/// frame and a system call with each. Instead, a request is held where its caller has come
+/// straight back from its last post several times in a row. Held requests leave
+///
+/// - with the next post that does not follow its predecessor within [`MAX_GAP`],
+/// - with [`MAX_REQUESTS`] of them or [`MAX_BYTES`],
+/// - at every round: a poll, arming, a wait, a change of state,
+/// - by the driver thread, which checks after [`CHECK_SHORT`] or [`CHECK_LONG`].
+///
+/// Each queue pair is judged by its own posts: the first ones of a run always leave at once, and
+/// so does a request of a queue pair that has nothing unacknowledged. A caller that goes away with
+/// requests held is trusted only after twice as many posts; prompt rounds win the trust back.
+#[derive(Debug)]
+pub(crate) struct DoorbellCoalescing {
+    /// Number of the latest run.
+    run: u64,
+    /// When the latest post returned.
+    returned_at: Instant,
+    /// Whether a post was made since the last round.
+    awaits_round: bool,
+    /// Posts since the last round that followed their predecessor directly.
+    consecutive: u32,
+    /// When the latest of those was.
+    consecutive_at: Instant,
+    /// Posts of a run that leave at once.
+    threshold: u32,
+    /// Runs in a row with a prompt round behind them.
+    prompt_runs: u32,
+    /// Consecutive posts since the last pause.
+    burst: u32,
+    held_requests: u32,
+    held_bytes: u64,
+    /// Posts that were held, ever.
+    coalesced: u64,
+}
+
+/// What becomes of a post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doorbell {
+    /// Its requests wait for the next post.
+    Hold,
+    /// It leaves now, and all that was held with it.
+    Ring,
+    /// As much is held as may be: all of it leaves, and what has arrived is taken in, since the
+    /// caller has not polled for a while.
+    RingAndReceive,
+}
+
+/// A caller's run: posts that follow each other directly, on whatever queue pairs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallerRun {
+    number: u64,
+    returned_at: Instant,
+}
+
+impl CallerRun {
+    /// The caller has done something else since its last post.
+    pub(crate) const NONE: Self = Self { number: 0, returned_at: Instant::from_nanos(0) };
+
+    /// Returns true if the caller may have done nothing else since its last post.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.number != 0
+    }
+}
+
+/// How many posts of a run went to one queue pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueuePairRun {
+    pub(crate) number: u64,
+    pub(crate) posts: u32,
+}
+
+/// The requests of one post.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) queue_pair: Qpn,
+    pub(crate) requests: u32,
+    pub(crate) bytes: u64,
+    /// Whether the queue pair has sent packets that are not acknowledged.
+    pub(crate) is_outstanding: bool,
+}
+
+impl Default for DoorbellCoalescing {
+    fn default() -> Self {
+        Self {
+            run: 0,
+            returned_at: Instant::default(),
+            awaits_round: false,
+            consecutive: 0,
+            consecutive_at: Instant::default(),
+            threshold: DEFAULT_THRESHOLD,
+            prompt_runs: 0,
+            burst: 0,
+            held_requests: 0,
+            held_bytes: 0,
+            coalesced: 0,
+        }
+    }
+}
+
+impl DoorbellCoalescing {
+    /// Returns what becomes of the requests that a caller in the middle of a run has posted at
+    /// `now`. Unless they are held, [`on_returned`](Self::on_returned) follows.
+    #[inline]
+    pub(crate) fn on_post(
+        &mut self,
+        now: Instant,
+        caller: &mut CallerRun,
+        queue_pair: &mut QueuePairRun,
+        posted: Posted,
+    ) -> Doorbell {
+        if now.saturating_since(caller.returned_at) > MAX_GAP {
+            self.judge_caller(now);
+            self.begin_run(caller, queue_pair);
+            return Doorbell::Ring;
+        }
+        if queue_pair.number != caller.number {
+            *queue_pair = QueuePairRun { number: caller.number, posts: 0 };
+        }
+        let before = queue_pair.posts;
+        queue_pair.posts += 1;
+        self.consecutive += 1;
+        let pause = now.saturating_since(self.consecutive_at);
+        self.consecutive_at = now;
+        self.burst = if pause > MIN_PAUSE { 1 } else { self.burst.saturating_add(1) };
+        if before < self.threshold || !posted.is_outstanding {
+            return Doorbell::Ring;
+        }
+        let was_holding = self.is_holding();
+        self.held_requests += posted.requests;
+        self.held_bytes += posted.bytes;
+        if self.held_requests >= MAX_REQUESTS || self.held_bytes >= MAX_BYTES {
+            return if was_holding { Doorbell::RingAndReceive } else { Doorbell::Ring };
+        }
+        self.coalesced += 1;
+        self.note_return(now, caller);
+        Doorbell::Hold
+    }
+
+    /// A post begins a run of its caller: it leaves at once.
+    #[inline]
+    pub(crate) fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
+        self.run += 1;
+        caller.number = self.run;
+        *queue_pair = QueuePairRun { number: self.run, posts: 1 };
+    }
+
+    /// A post that was not held has left, and its caller returns at `now`.
+    #[inline]
+    pub(crate) fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
+        self.note_return(now, caller);
+    }
+
+    fn note_return(&mut self, now: Instant, caller: &mut CallerRun) {
+        self.returned_at = now;
+        caller.returned_at = now;
+        self.awaits_round = true;
+    }
+
+    /// Returns true if the caller of `queue_pair`'s latest post may leave requests behind that the
+    /// window did not let through: it has posted as many without polling as would be held.
+    #[inline]
+    pub(crate) fn is_long_run(queue_pair: QueuePairRun) -> bool {
+        queue_pair.posts >= MAX_REQUESTS
+    }
+
+    /// Returns true while requests are held.
+    #[inline]
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held_requests > 0
+    }
+
+    /// What is held leaves.
+    #[inline]
+    pub(crate) fn on_transmit(&mut self) {
+        self.held_requests = 0;
+        self.held_bytes = 0;
+    }
+
+    /// A caller's round begins at `now`.
+    #[inline]
+    pub(crate) fn on_round(&mut self, now: Instant) {
+        if self.awaits_round {
+            self.judge_caller(now);
+        }
+    }
+
+    /// The driver thread's round begins at `now`: it proves that callers were away too long, but
+    /// not that they were prompt.
+    pub(crate) fn on_driver_round(&mut self, now: Instant) {
+        if self.awaits_round && now.saturating_since(self.returned_at) > MAX_AWAY {
+            if self.is_holding() {
+                self.burst = 0;
+            }
+            self.judge_caller(now);
+        }
+        self.consecutive = 0;
+    }
+
+    /// A caller polled, and nothing was looked at but whether a frame is there. Only between
+    /// [`is_in_run`](Self::is_in_run)s.
+    #[inline]
+    pub(crate) fn on_glance(&mut self) {
+        self.awaits_round = false;
+    }
+
+    /// Returns true if posts have followed each other directly since the last round: how that
+    /// ends takes a clock, and so a whole round.
+    #[inline]
+    pub(crate) fn is_in_run(&self) -> bool {
+        self.consecutive > 0 || self.is_holding()
+    }
+
+    /// How often the driver thread is to check what is held.
+    pub(crate) fn check_interval(&self) -> Duration {
+        if self.burst <= MAX_SHORT_BURST { CHECK_SHORT } else { CHECK_LONG }
+    }
+
+    /// Posts that were held, ever.
+    pub(crate) fn coalesced(&self) -> u64 {
+        self.coalesced
+    }
+
+    /// Learns from the time between the last post and `now`, the first round or post after it.
+    fn judge_caller(&mut self, now: Instant) {
+        self.awaits_round = false;
+        let consecutive = std::mem::take(&mut self.consecutive);
+        if now.saturating_since(self.returned_at) <= MAX_AWAY {
+            if consecutive >= DEFAULT_THRESHOLD {
+                self.prompt_runs = self.prompt_runs.saturating_add(1);
+                if self.prompt_runs.is_multiple_of(PROMPT_RUNS) {
+                    self.threshold = (self.threshold / 2).max(1);
+                }
+            }
+            return;
+        }
+        let prompt_runs = std::mem::take(&mut self.prompt_runs);
+        if self.is_holding() && prompt_runs < FORGIVING_RUNS {
+            self.threshold = (2 * self.threshold).clamp(DEFAULT_THRESHOLD, MAX_THRESHOLD);
+        }
+    }
+}
+
+/// What a posting thread tells the driver thread about held requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Whether requests are held now.
+    pub(crate) is_holding: bool,
+    /// When one was last held.
+    pub(crate) at: Instant,
+    /// How often the driver thread is to check.
+    pub(crate) interval: Duration,
+}
+
+/// What the driver thread does about held requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Nothing: none are held.
+    Nothing,
+    /// It sends them: their caller has gone away.
+    Send,
+    /// It checks again after this time.
+    Again(Duration),
+}
+
+impl Held {
+    /// Returns what the driver thread does at `now`.
+    pub(crate) fn check(&self, now: Instant) -> Check {
+        let age = now.saturating_since(self.at);
+        if self.is_holding {
+            return if age > MAX_AWAY { Check::Send } else { Check::Again(self.interval) };
+        }
+        // The caller that has just sent what was held is likely to hold more: the thread stays
+        // near, since a wake-up would cost the caller more than a check.
+        if age < MIN_PAUSE { Check::Again(self.interval) } else { Check::Nothing }
+    }
+
+    /// When the driver thread is to check at the latest; `None` if nothing is held.
+    pub(crate) fn next_check(&self) -> Option<Instant> {
+        // A check that found the latest post may have been so much later than the post.
+        self.is_holding.then(|| self.at + MAX_AWAY + self.interval)
+    }
+}

@@ -1,0 +1,165 @@
+//! Requests posted one by one: all of them leave, soon, whatever the program does next.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_tests::ends::{Cable, End, PATIENCE};
+use roce_verbs::{
+    CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
+    MemoryRegion, QpAttributes, QpState, QueuePair, RemoteSpan, SendOperation, SendWork,
+};
+
+/// Send requests that a queue pair holds: more than any burst has.
+const DEPTH: u32 = 8192;
+/// Bursts of each length, with each thing that the program does next.
+const REPEATS: usize = 20;
+
+/// Two devices in one process; the left one writes to the right one.
+struct Ends {
+    left: End,
+    right: End,
+    channel: CompletionChannel,
+    /// Another queue of the left device, in which nothing ever arrives.
+    other: CompletionQueue,
+    target: MemoryRegion,
+    /// The number written last.
+    written: u64,
+}
+
+impl Ends {
+    fn new(cable: &Cable) -> Self {
+        let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
+        let channel = device.create_completion_channel().unwrap();
+        let cq = device.create_cq(2 * DEPTH as usize, Some(&channel)).unwrap();
+        let other = device.create_cq(1, None).unwrap();
+        let left = End { pd: device.alloc_pd().unwrap(), device, cq };
+        let right = End::on(&cable.right, DeviceConfig::default());
+        let target = right.region(8, 0);
+        target.write(0, &0_u64.to_ne_bytes()).unwrap();
+        Self { left, right, channel, other, target, written: 0 }
+    }
+
+    /// A queue pair of the left end, and the one that it is connected to.
+    fn connect(&self) -> (QueuePair, QueuePair) {
+        let here = self.left.pd.queue_pair(&self.left.cq, &self.left.cq);
+        let here = here.max_send_wr(DEPTH).max_inline(8).build().unwrap();
+        let there = self.right.queue_pair();
+        let options = ConnectOptions::default();
+        here.connect(&there.identity(None).unwrap(), &options).unwrap();
+        there.connect(&here.identity(None).unwrap(), &options).unwrap();
+        (here, there)
+    }
+
+    /// Posts so many WRITEs, one with each call, each of a number one higher than the last.
+    fn burst(&mut self, here: &QueuePair, posts: u64) {
+        let remote = RemoteSpan { address: self.target.address(), key: self.target.rkey() };
+        for post in 1..=posts {
+            self.written += 1;
+            let number = self.written.to_ne_bytes();
+            let work = SendWork::inline(post, SendOperation::write(remote), &number);
+            here.post_send([if post == posts { work.signaled() } else { work }]).unwrap();
+        }
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.target.load_u64(0).unwrap() == self.written
+    }
+}
+
+/// What a program does behind a burst, other than polling the queue of what it has posted.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Compute,
+    Sleep,
+    ReadMemory,
+    PollAnotherQueue,
+    WaitOnDescriptor,
+}
+
+impl Next {
+    const ALL: [Self; 5] = [
+        Self::Compute,
+        Self::Sleep,
+        Self::ReadMemory,
+        Self::PollAnotherQueue,
+        Self::WaitOnDescriptor,
+    ];
+
+    /// Does it until the burst has arrived; returns how long that took.
+    fn until_arrival(self, ends: &Ends) -> Duration {
+        let start = Instant::now();
+        if matches!(self, Self::WaitOnDescriptor) {
+            ends.left.cq.arm(false);
+            let mut fds = [PollFd::new(ends.channel.as_fd(), PollFlags::POLLIN)];
+            let timeout = PollTimeout::try_from(PATIENCE).unwrap();
+            assert_eq!(poll(&mut fds, timeout), Ok(1), "no completion is reported");
+            while ends.channel.poll().is_some() {}
+            // A report is a completion, and a completion an arrival.
+            assert!(ends.has_arrived());
+            return start.elapsed();
+        }
+        while !ends.has_arrived() {
+            assert!(start.elapsed() < PATIENCE, "{self:?}: not all posts have arrived");
+            match self {
+                Self::Compute => assert!((0..1000_u64).map(std::hint::black_box).sum::<u64>() > 0),
+                Self::Sleep => std::thread::sleep(Duration::from_micros(10)),
+                Self::ReadMemory => std::hint::spin_loop(),
+                Self::PollAnotherQueue => assert!(ends.other.poll_one().is_none()),
+                Self::WaitOnDescriptor => unreachable!("above"),
+            }
+        }
+        start.elapsed()
+    }
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
+    let cable = Cable::with_mtu(1500);
+    let mut ends = Ends::new(&cable);
+    let (here, _there) = ends.connect();
+    println!(
+        "posts  next               median      worst   (bound: 200 µs, 1 ms beyond 1000 posts)"
+    );
+    for posts in [1, 9, 100, 1000, 5000] {
+        for next in Next::ALL {
+            let mut times: Vec<Duration> = Vec::new();
+            for _ in 0..REPEATS {
+                ends.burst(&here, posts);
+                times.push(next.until_arrival(&ends));
+                let done = ends.left.completion();
+                assert_eq!((done.status, done.work_id), (CompletionStatus::Success, posts));
+            }
+            times.sort();
+            let (median, worst) = (times[REPEATS / 2], times[REPEATS - 1]);
+            println!("{posts:5}  {:16}  {median:>9.1?}  {worst:>9.1?}", format!("{next:?}"));
+        }
+    }
+    let held = ends.left.device.counter("coalesced_doorbells").unwrap();
+    assert!(held > 0, "no request was ever held: the test shows nothing");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
+    let cable = Cable::with_mtu(1500);
+    let mut ends = Ends::new(&cable);
+    // Within what a new queue pair may send before anything is acknowledged.
+    for posts in [1, 9, 30, 60, 100] {
+        for is_modified in [false, true] {
+            let (here, _there) = ends.connect();
+            ends.burst(&here, posts);
+            if is_modified {
+                let error = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
+                here.modify(&error).unwrap();
+            }
+            drop(here);
+            let deadline = Instant::now() + PATIENCE;
+            while !ends.has_arrived() {
+                assert!(Instant::now() < deadline, "{posts} posts, modified: {is_modified}");
+            }
+            while ends.left.cq.poll_one().is_some() {}
+        }
+    }
+}
