@@ -90,8 +90,8 @@ impl Echo {
     }
 }
 
-/// Starts `program`, which is `roce-test-sender`: it sends messages to an echo server for so many
-/// seconds, one by one, and then says how that went.
+/// Starts `program`, which is `roce-test-sender`: it sends messages (`echo` or `write`) to an echo
+/// server for so many seconds, one by one, and then says how that went.
 ///
 /// # Panics
 /// When it does not get ready.
@@ -101,9 +101,11 @@ pub fn start_sender(
     echo: &Echo,
     seconds: f64,
     times: ConnectTimes,
+    message: &str,
 ) -> Process {
     let mut command = Command::new(program);
     command.arg("eth0").arg(echo.address.to_string()).arg(seconds.to_string());
     command.arg(times.timeout.to_string()).arg(times.retry_count.to_string());
+    command.arg(message);
     Process::start(host, command)
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use roce_tests::echo::{Echo, Process, start_sender};
 use roce_tests::ends::Cable;
-use roce_tests::outage::{ConnectTimes, USUAL, print_row};
+use roce_tests::outage::{USUAL, print_row};
 
 /// An echo server on the right and its client on the left, which sends for so many seconds.
-fn sender_and_echo(cable: &Cable, seconds: f64, times: ConnectTimes) -> (Process, Echo) {
+fn sender_and_echo(cable: &Cable, seconds: f64, message: &str) -> (Process, Echo) {
     let echo = env!("CARGO_BIN_EXE_roce-test-echo");
     let echo = Echo::start(echo, &cable.right, "eth0", "10.1.0.2", 7001);
     let sender = env!("CARGO_BIN_EXE_roce-test-sender");
-    (start_sender(sender, &cable.left, &echo, seconds, times), echo)
+    (start_sender(sender, &cable.left, &echo, seconds, USUAL, message), echo)
 }
 
 /// Stops a process for so long.
@@ -27,7 +27,7 @@ fn stop(process: &Process, duration: Duration) {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn nothing_fails_while_the_peer_is_stopped_for_half_the_bound() {
     let cable = Cable::with_mtu(1500);
-    let (sender, echo) = sender_and_echo(&cable, 2.0, USUAL);
+    let (sender, echo) = sender_and_echo(&cable, 2.0, "echo");
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(100));
         stop(&echo.process, USUAL.bound() / 2);
@@ -41,7 +41,7 @@ fn nothing_fails_while_the_peer_is_stopped_for_half_the_bound() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn requests_to_a_peer_that_is_stopped_for_three_times_the_bound_end_with_retry_exceeded() {
     let cable = Cable::with_mtu(1500);
-    let (sender, echo) = sender_and_echo(&cable, 5.0, USUAL);
+    let (sender, echo) = sender_and_echo(&cable, 5.0, "echo");
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
     echo.process.signal(Signal::SIGSTOP);
@@ -52,6 +52,22 @@ fn requests_to_a_peer_that_is_stopped_for_three_times_the_bound_end_with_retry_e
     assert!(line.ends_with("failed: RetryExceeded"), "{line}");
     assert!(took > USUAL.bound() / 2, "{took:?}");
     assert!(took < 3 * USUAL.bound(), "{took:?}");
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn nothing_fails_when_this_process_itself_was_stopped_for_three_times_the_bound() {
+    let cable = Cable::with_mtu(1500);
+    // The peer posts nothing: its own requests to a process that is silent for so long would end,
+    // and rightly so.
+    let (sender, _echo) = sender_and_echo(&cable, 4.0, "write");
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(100));
+        stop(&sender, 3 * USUAL.bound());
+    }
+    let line = sender.last_line();
+    print_row("requester stopped for three times the bound", USUAL.bound(), &line);
+    assert!(line.ends_with("all succeeded"), "{line}");
 }
 
 /// Busy loops, which end with this.
@@ -87,7 +103,7 @@ fn nothing_fails_beside_eight_busy_loops_when_messages_are_posted_one_by_one() {
     let seconds = seconds.unwrap_or(10.0);
     let cable = Cable::with_mtu(1500);
     let _busy = BusyLoops::start(8);
-    let (sender, _echo) = sender_and_echo(&cable, seconds, USUAL);
+    let (sender, _echo) = sender_and_echo(&cable, seconds, "echo");
     let line = sender.last_line();
     print_row(&format!("beside eight busy loops for {seconds} s"), USUAL.bound(), &line);
     assert!(line.ends_with("all succeeded"), "{line}");

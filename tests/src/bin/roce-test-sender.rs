@@ -1,7 +1,8 @@
 //! A client of `roce-test-echo` for the tests: posts messages one by one, for a time.
 //!
-//! `roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES`; says `ready` when it is
-//! connected. Its last line is `N messages, all succeeded` or says which status the first request
+//! `roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES MESSAGE`; says `ready` when it
+//! is connected. A message is a SEND that the server echoes (`echo`), or a WRITE of no bytes
+//! (`write`), for which the server posts no request of its own. Its last line is `N messages, all succeeded` or says which status the first request
 //! that failed ended with.
 
 use std::error::Error;
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 use roce_tests::ends::End;
 use roce_tests::outage::ConnectTimes;
 use roce_verbs::{
-    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWork, SendOperation, SendWork,
-    exchange,
+    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWork, RemoteSpan,
+    SendOperation, SendWork, exchange,
 };
 
 /// Messages under way.
@@ -21,9 +22,12 @@ const LEN: usize = 64;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [interface, address, seconds, timeout, retry_count] = &arguments[..] else {
-        return Err("roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES".into());
+    let [interface, address, seconds, timeout, retry_count, message] = &arguments[..] else {
+        return Err(
+            "roce-test-sender INTERFACE ADDRESS:PORT SECONDS TIMEOUT RETRIES MESSAGE".into()
+        );
     };
+    let is_echoed = message == "echo";
     let address: SocketAddr = address.parse()?;
     let times = ConnectTimes { timeout: timeout.parse()?, retry_count: retry_count.parse()? };
     let duration = Duration::from_secs_f64(seconds.parse()?);
@@ -34,15 +38,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     qp.connect(&theirs, &options)?;
     let region = end.region(2 * LEN, 1);
     println!("ready");
-    let (mut sent, mut echoed) = (0, 0);
-    let mut outstanding = 0;
+    let (mut sent, mut ended, mut outstanding) = (0, 0, 0);
     let began = Instant::now();
     while began.elapsed() < duration || outstanding > 0 {
-        if began.elapsed() < duration && sent - echoed < DEPTH {
-            qp.post_recv([RecvWork::new(sent, [region.sge(LEN..)?])])?;
-            let work = SendWork::new(sent, SendOperation::send(), [region.sge(..LEN)?]);
+        if began.elapsed() < duration && sent - ended < DEPTH {
+            let work = if is_echoed {
+                qp.post_recv([RecvWork::new(sent, [region.sge(LEN..)?])])?;
+                SendWork::new(sent, SendOperation::send(), [region.sge(..LEN)?])
+            } else {
+                // No byte is touched, so no key is looked at.
+                let nowhere = RemoteSpan { address: 0, key: 0 };
+                SendWork::new(sent, SendOperation::write(nowhere), [])
+            };
             qp.post_send([work.signaled()])?;
-            outstanding += 2;
+            outstanding += 1 + u64::from(is_echoed);
             sent += 1;
         }
         while let Some(done) = end.cq.poll_one() {
@@ -51,7 +60,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 return Ok(());
             }
             outstanding -= 1;
-            echoed += u64::from(done.operation == CompletionOperation::Recv);
+            let is_last = !is_echoed || done.operation == CompletionOperation::Recv;
+            ended += u64::from(is_last);
         }
     }
     println!("{sent} messages, all succeeded");
