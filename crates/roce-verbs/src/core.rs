@@ -4,7 +4,7 @@
 //! The thread that holds the engine's lock drives. The application drives inline where it calls
 //! anyway: no other thread has to wake up between a packet and its completion. The driver thread,
 //! one for each device, drives whenever the application may not: it stays away only while the last
-//! inline round is less than [`RECENT`](decision::RECENT) ago or a caller is in `wait`, and never
+//! inline round is less than [`RECENT`] ago or a caller is in `wait`, and never
 //! while a caller may sleep on the descriptor of a completion channel. So every packet, timer and
 //! ACK is looked after whatever the application calls or omits; how soon depends on what the
 //! application did last:
