@@ -74,7 +74,11 @@ fn median_round_trip(cables: usize) -> Duration {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut times = std::thread::scope(|scope| {
         for _ in 0..2 * processors {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         for right in &rights {
             scope.spawn(|| {
