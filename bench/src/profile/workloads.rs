@@ -23,7 +23,8 @@ pub struct Workload {
 
 /// All of them: those rows of the bench of which most is wanted.
 pub fn workloads() -> Vec<Workload> {
-    let small = Bandwidth { size: Size::Fixed(8), depth: 1024, ..Bandwidth::of("write") };
+    let single = Bandwidth { size: Size::Fixed(8), ..Bandwidth::of("write") };
+    let lists = Bandwidth { depth: 1024, list: 64, ..single };
     vec![
         Workload {
             name: "write-1m",
@@ -38,10 +39,17 @@ pub fn workloads() -> Vec<Workload> {
         },
         Workload {
             name: "write-8-rate",
-            title: "WRITE, 8 bytes, 1024 deep, MTU 1500",
+            title: "WRITE, 8 bytes, lists of 64, 1024 deep, MTU 1500",
             longer: 1.0,
             wire: Wire::Cable { mtu: 1500 },
-            contestants: vec![small.contestant("roce", "roce write"), raw::small("raw", true)],
+            contestants: vec![lists.contestant("roce", "roce write"), raw::small("raw", true)],
+        },
+        Workload {
+            name: "write-8-single",
+            title: "WRITE, 8 bytes, posted one by one, 128 deep, MTU 1500",
+            longer: 1.0,
+            wire: Wire::Cable { mtu: 1500 },
+            contestants: vec![single.contestant("roce", "roce write")],
         },
         Workload {
             name: "write-8-latency",

@@ -22,6 +22,8 @@ pub(crate) struct Bandwidth {
     pub(crate) queue_pairs: Size,
     /// Messages under way on each.
     pub(crate) depth: u32,
+    /// Messages posted with one call.
+    pub(crate) list: u32,
 }
 
 /// A number that is fixed, or that of the axis.
@@ -43,10 +45,10 @@ impl Size {
 }
 
 impl Bandwidth {
-    /// Messages of 1 MiB on one queue pair, over and over in the same place.
+    /// Messages of 1 MiB on one queue pair, over and over in the same place, posted one by one.
     pub(crate) fn of(verb: &'static str) -> Self {
         let (size, queue_pairs) = (Size::Fixed(1 << 20), Size::Fixed(1));
-        Self { verb, size, working_set: 0, queue_pairs, depth: 128 }
+        Self { verb, size, working_set: 0, queue_pairs, depth: 128, list: 1 }
     }
 
     pub(crate) fn contestant(self, name: &'static str, title: &str) -> Contestant {
@@ -64,6 +66,7 @@ impl Bandwidth {
             format!("--margin={MARGIN}"),
             format!("--qp={}", self.queue_pairs.of(stage)),
             format!("--tx-depth={}", self.depth),
+            format!("--post_list={}", self.list),
             "--report_gbits".to_owned(),
         ];
         let mut both = Vec::new();

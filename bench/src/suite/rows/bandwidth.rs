@@ -120,7 +120,8 @@ fn by_size(pace: &Pace) -> Row {
         wire: Wire::Cable { mtu: 4300 },
         axis: Some((Axis::Bytes, points)),
         contestants: vec![
-            write.contestant("roce", "roce write"),
+            write.contestant("roce", "roce write, posted one by one"),
+            Bandwidth { list: 16, ..write }.contestant("lists", "roce write, lists of 16"),
             iperf3::with_writes_of(Size::OfAxis, "cubic", "cubic"),
             iperf3::with_writes_of(Size::OfAxis, "bbr", "bbr"),
             level(raw::trains("raw", MIB, true)),

@@ -6,7 +6,7 @@ use crate::suite::peers::{raw, sockets, sockperf, ucx};
 use crate::suite::{Pace, Row, Wire};
 
 pub(super) fn rows(pace: &Pace) -> Vec<Row> {
-    vec![small(), by_size(pace), rate()]
+    vec![small(), by_size(pace), rate(), rate_4k()]
 }
 
 fn small() -> Row {
@@ -63,7 +63,10 @@ fn by_size(pace: &Pace) -> Row {
 }
 
 fn rate() -> Row {
-    let small = |verb, depth| Bandwidth { size: Size::Fixed(8), depth, ..Bandwidth::of(verb) };
+    let small = |verb, depth, list| {
+        let size = Size::Fixed(8);
+        Bandwidth { size, depth, list, ..Bandwidth::of(verb) }
+    };
     let rate = Figure::PerSecond;
     Row {
         name: "rate",
@@ -71,8 +74,11 @@ fn rate() -> Row {
         wire: Wire::Cable { mtu: 1500 },
         axis: None,
         contestants: vec![
-            small("write", 1024).contestant("roce", "roce write, 1024 deep"),
-            small("send", 512).contestant("send", "roce send, 512 deep"),
+            small("write", 128, 1).contestant("single", "roce write, posted one by one"),
+            small("write", 128, LIST).contestant("lists", "roce write, lists of 64"),
+            small("write", 1024, LIST).contestant("deep", "roce write, lists of 64, 1024 deep"),
+            small("send", 128, 1).contestant("send", "roce send, posted one by one"),
+            small("send", 512, LIST).contestant("send-lists", "roce send, lists of 64, 512 deep"),
             sockets::rate("tcp", "tcp", (&[], "")),
             sockets::rate("tcp-nodelay", "tcp", (&["--nodelay"], ", TCP_NODELAY")),
             sockets::rate("udp", "udp", (&[], "")),
@@ -80,12 +86,18 @@ fn rate() -> Row {
             raw::small("raw-single", false),
         ],
         targets: vec![
-            Target::alone("roce", rate).at_least(4e6),
-            Target::beside("roce", rate, "tcp").at_least(10.0),
-            Target::beside("roce", rate, "tcp-nodelay").at_least(10.0),
-            Target::beside("roce", rate, "udp").at_least(10.0),
-            Target::beside("roce", rate, "raw"),
-            Target::beside("roce", rate, "raw-single"),
+            Target::alone("single", rate).at_least(3e6),
+            Target::beside("single", rate, "lists").at_least(0.6),
+            Target::beside("single", rate, "tcp").above(1.0),
+            Target::beside("single", rate, "tcp-nodelay").above(1.0),
+            Target::beside("single", rate, "udp").above(1.0),
+            Target::alone("deep", rate).at_least(4e6),
+            Target::beside("deep", rate, "tcp").at_least(10.0),
+            Target::beside("deep", rate, "tcp-nodelay").at_least(10.0),
+            Target::beside("deep", rate, "udp").at_least(10.0),
+            Target::beside("deep", rate, "raw"),
+            Target::beside("deep", rate, "raw-single"),
+            Target::beside("send", rate, "send-lists"),
             Target::beside("send", rate, "tcp"),
             // What no protocol over this path can exceed, in the same terms.
             Target::beside("raw", rate, "tcp"),
@@ -95,10 +107,31 @@ fn rate() -> Row {
             "all sockets with one send a message; without TCP_NODELAY the kernel puts many of \
              them into one packet"
                 .to_owned(),
+            "posted one by one: one call for each message, 128 deep, as perftest does by default"
+                .to_owned(),
             RXE.to_owned(),
         ],
     }
 }
+
+fn rate_4k() -> Row {
+    let write = Bandwidth { size: Size::Fixed(4096), ..Bandwidth::of("write") };
+    Row {
+        name: "rate-4k",
+        title: "WRITE, 4 KiB messages, one queue pair, MTU 4300".to_owned(),
+        wire: Wire::Cable { mtu: 4300 },
+        axis: None,
+        contestants: vec![
+            write.contestant("single", "roce write, posted one by one"),
+            Bandwidth { list: LIST, ..write }.contestant("lists", "roce write, lists of 64"),
+        ],
+        targets: vec![Target::beside("single", Figure::Gbits, "lists").at_least(0.75)],
+        notes: Vec::new(),
+    }
+}
+
+/// Messages posted with one call, where they are posted in lists.
+const LIST: u32 = 64;
 
 /// Measured once, elsewhere: it belongs beside these rows, and not into their ratios.
 const RXE: &str = "the kernel's rxe at native speed, on another wire (two User Mode Linux \
