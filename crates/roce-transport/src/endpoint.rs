@@ -343,11 +343,9 @@ impl<O: Observer> Endpoint<O> {
         let time = self.advance(now);
         self.time_ready(time);
         while let Some(peer) = self.peers.take_due(time) {
-            self.time.on_fired();
             self.ready.push(Turn::Line(peer));
         }
         while let Some(index) = self.alarm.take_due(time) {
-            self.time.on_fired();
             let Some(slot) = self.slots[index].as_mut() else { continue };
             slot.alarm_at = None;
             let qpn = slot.qpn;

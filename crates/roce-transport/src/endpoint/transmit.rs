@@ -297,9 +297,11 @@ impl<O: Observer> Endpoint<O> {
                 if gate.is_open() {
                     return Some((index, true));
                 }
-                if rc.has_requests() && slot.in_line.is_none() {
-                    slot.in_line = Some(gate.line.join(index));
-                    self.ready.push(Turn::Line(peer));
+                if rc.has_requests() {
+                    if slot.in_line.is_none() {
+                        slot.in_line = Some(gate.line.join(index));
+                        self.ready.push(Turn::Line(peer));
+                    }
                     rc.keep_timed(time);
                     self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
                 }

@@ -177,7 +177,8 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
         exchanges.iter().for_each(|it| it.check(&world));
         let (took, ideal) = (world.now().as_nanos(), 1600 * NANOS_EACH);
         let named = format!("queue of {queue_frames}: {took} of {ideal} ns");
-        assert!(took < ideal * 2, "{named}\n{}", world.report());
+        // Silence alone does not shrink the limit, since the peer may just have no processor.
+        assert!(took < ideal * 5 / 2, "{named}\n{}", world.report());
     }
 }
 

@@ -83,14 +83,34 @@ fn a_driver_that_is_stopped_for_three_times_the_bound_blames_nobody() {
 }
 
 #[test]
+fn a_request_that_was_written_and_not_sent_before_the_driver_was_stopped_has_its_whole_time() {
+    // Without any retry, and with ACK timeouts from a millisecond on.
+    for kind in KINDS {
+        for ack_timeout in [8, 10, 14] {
+            let options = Options { ack_timeout, retry_count: 0, ..Options::DEFAULT };
+            let (mut world, ends) = connected(options);
+            stop(&mut world, 0, bound(options) * 3 + Duration::from_millis(10));
+            let exchange = Exchange::post(&mut world, ends, kind, 3000, 3);
+            world.run_until(|world| exchange.is_done(world));
+            exchange.check(&world);
+            for counter in ["ack_timeout", "resent_pkts"] {
+                assert_eq!(ends[0].counter(&world, counter), 0, "{kind:?}: {counter}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_probe_timeout_that_fires_late_resends_nothing_that_was_answered() {
     // From a scheduler's shortest slice on.
     for millis in [2, 4, 10, 50] {
         let (mut world, ends) = connected(OPTIONS);
         for _ in 0..100 {
-            let exchange = Exchange::post(&mut world, ends, Kind::Write, 3000, 1);
             stop(&mut world, 0, Duration::from_millis(millis));
+            let exchange = Exchange::post(&mut world, ends, Kind::Write, 3000, 1);
             world.run_until(|world| exchange.is_done(world));
+            // It runs for a while; a deadline is put off only once.
+            world.run_for(Duration::from_millis(1));
         }
         for counter in ["tail_probe", "quiet_retry", "resent_pkts"] {
             assert_eq!(ends[0].counter(&world, counter), 0, "{millis} ms: {counter}");
@@ -162,6 +182,7 @@ fn answers_that_wait_behind_many_others_are_taken_in_before_a_timer_fires() {
             queue_frames: usize::MAX,
         },
         batch: 1,
+        timers_between_batches: true,
         ..WorldConfig::default()
     };
     let mut world = World::new(2, config);

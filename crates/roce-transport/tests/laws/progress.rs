@@ -272,7 +272,7 @@ impl Run {
 #[test]
 fn every_request_ends_whatever_keeps_the_driver_from_sending() {
     let strategy = (setup(), prop::collection::vec(step(), 1..40));
-    for_each_case(2000, strategy, |(setup, steps)| {
+    for_each_case(5000, strategy, |(setup, steps)| {
         let mut run = Run::new(&setup);
         for (id, (side, step)) in steps.into_iter().enumerate() {
             run.take(id as u64, side, step);

@@ -29,6 +29,8 @@ pub(crate) struct WorldConfig {
     pub(crate) whole_trains: bool,
     /// Packets an endpoint is given before it may answer.
     pub(crate) batch: usize,
+    /// Call `handle_timeout` between batches too: a driver takes in so many packets in a round.
+    pub(crate) timers_between_batches: bool,
     /// Call `handle_timeout` whenever anything happens, not only when it was asked for.
     pub(crate) eager: bool,
     pub(crate) endpoint: EndpointConfig,
@@ -42,6 +44,7 @@ impl Default for WorldConfig {
             max_packets: 64,
             whole_trains: false,
             batch: usize::MAX,
+            timers_between_batches: false,
             eager: false,
             endpoint: EndpointConfig::default(),
         }
@@ -60,6 +63,8 @@ pub(crate) struct Node {
     pub(crate) sent: Vec<Sent>,
     pub(crate) keep_sent: bool,
     pub(crate) driver: Driver,
+    /// Frames that were written, and that the driver was stopped before it sent.
+    unsent: Vec<Vec<u8>>,
     /// Frames that never reached the endpoint: no parse, or a wrong ICRC.
     pub(crate) refused_frames: u64,
     mac: MacAddr,
@@ -155,6 +160,7 @@ impl World {
             sent: vec![],
             keep_sent: false,
             driver: Driver::default(),
+            unsent: vec![],
             refused_frames: 0,
             mac: mac(i),
             host,
@@ -331,11 +337,18 @@ impl World {
             if !self.nodes[i].driver.runs(now) {
                 continue;
             }
+            for frame in std::mem::take(&mut self.nodes[i].unsent) {
+                self.network.send(self.nodes[i].host, frame);
+            }
             let mut in_batch = 0;
             while let Some(arrival) = self.network.receive(self.nodes[i].host) {
                 self.deliver(i, &arrival.bytes);
                 in_batch += 1;
                 if in_batch >= self.config.batch {
+                    let due = self.nodes[i].endpoint.poll_timeout().is_some_and(|at| at <= now);
+                    if due && self.config.timers_between_batches {
+                        self.nodes[i].endpoint.handle_timeout(now);
+                    }
                     self.drain(i);
                     in_batch = 0;
                 }
@@ -440,6 +453,10 @@ impl World {
             let packets = segments
                 .map(|it| Sent { at, packet: it[..it.len() - roce_wire::ICRC_LEN].to_vec() });
             self.nodes[from].sent.extend(packets);
+        }
+        let node = &mut self.nodes[from];
+        if !node.driver.runs(Instant::from_nanos(nanos)) {
+            return node.unsent.extend(frames);
         }
         for frame in frames {
             self.network.send(self.nodes[from].host, frame);
