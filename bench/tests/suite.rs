@@ -94,3 +94,31 @@ fn a_wire_loses_what_it_is_told_to_lose() {
         assert_eq!(connected.is_ok(), arrives, "{of:?} {one_in}: {connected:?}");
     }
 }
+
+/// How many children of this process are busy loops.
+fn busy_loops() -> usize {
+    let is_busy_loop = |process: &Path| {
+        let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()?;
+        let command = std::fs::read_to_string(process.join("cmdline")).ok()?;
+        Some(parent == std::process::id() && command.contains("while :; do :; done"))
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes.filter(|it| is_busy_loop(&it.path()) == Some(true)).count()
+}
+
+#[test]
+#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+fn busy_loops_run_as_long_as_their_contestant_and_end_with_it_also_if_it_fails() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let notes = Arc::clone(&seen);
+    let bad = Contestant::new("bad", "bad", &[], move |_| {
+        notes.lock().unwrap().push(busy_loops());
+        Err("no luck".to_owned())
+    });
+    let row = row(Wire::Cable { mtu: 1500 }, vec![bad.beside_busy_loops(1.0)]);
+    play(&row, &Tools::find(Path::new("/nowhere")), PACE, &mut |_| {});
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!(*seen.lock().unwrap(), [2 * processors; 2]);
+    assert_eq!(busy_loops(), 0);
+}
