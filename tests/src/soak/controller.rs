@@ -62,6 +62,8 @@ struct Soak {
     hosts: [Host; 2],
     survivors: [Survivor; 2],
     pairs: Vec<Pair>,
+    /// Peers that were killed and have not ended yet.
+    dying: Vec<Process>,
     reports: Receiver<Heard>,
     tell: Sender<Heard>,
     processes: u64,
@@ -85,6 +87,7 @@ struct Survivor {
 struct Pair {
     state: PairState,
     peer: Peer,
+    killed: Option<Instant>,
     /// When the peer is to be killed, or started again.
     due: Instant,
 }
@@ -135,11 +138,13 @@ impl Soak {
         let pairs = (0..options.pairs).map(|pair| Pair {
             state: PairState { pair, ..PairState::default() },
             peer: Peer::Dead,
+            killed: None,
             // Spread over the time from one kill to the next.
             due: now + period.mul_f64(f64::from(pair) / f64::from(options.pairs) * 0.5),
         });
         Ok(Self {
             pairs: pairs.collect(),
+            dying: Vec::new(),
             options: options.clone(),
             seed,
             started: now,
@@ -178,7 +183,17 @@ impl Soak {
         survivor.heard = Instant::now();
         match report {
             Report::Ready => {}
-            Report::Violation(text) => self.violations.push(text),
+            Report::Violation(text) => {
+                let at = self.started.elapsed();
+                let kills = self.pairs.iter().map(|pair| match &pair.killed {
+                    Some(killed) => format!("{:.1}", killed.elapsed().as_secs_f64()),
+                    None => "-".to_owned(),
+                });
+                let kills = kills.collect::<Vec<_>>().join(" ");
+                self.violations.push(format!(
+                    "{text} (at {at:.1?}; seconds since the last kill of each pair: {kills})"
+                ));
+            }
             Report::State { pairs, resources } => {
                 survivor.trend.add(resources);
                 for state in pairs {
@@ -232,8 +247,7 @@ impl Soak {
                         self.violations.push(text);
                     }
                     self.kills += 1;
-                    // Dropped: killed.
-                    self.pairs[index].peer = Peer::Dead;
+                    self.kill(index);
                     // Some come back while requests to the dead one are still sent again.
                     let pause = period.mul_f64(self.random.random_range(0.0..0.3));
                     self.pairs[index].due = now + pause;
@@ -241,6 +255,19 @@ impl Soak {
             }
         }
         Ok(())
+    }
+
+    /// Kills a peer, and does not wait for its end: on a busy machine that takes a while, in which
+    /// others are to be killed.
+    fn kill(&mut self, index: usize) {
+        self.dying.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
+        let peer = std::mem::replace(&mut self.pairs[index].peer, Peer::Dead);
+        if let Peer::Alive { mut process, .. } = peer {
+            // If it has ended already, so much the better.
+            let _ = process.0.kill();
+            self.dying.push(process);
+            self.pairs[index].killed = Some(Instant::now());
+        }
     }
 
     fn start_peer(&mut self, index: usize) -> Result<Process> {
@@ -254,7 +281,7 @@ impl Soak {
 
     /// Kills all peers, lets the survivors close everything, and judges.
     fn finish(mut self) -> Summary {
-        self.pairs.iter_mut().for_each(|pair| pair.peer = Peer::Dead);
+        (0..self.pairs.len()).for_each(|index| self.kill(index));
         for survivor in &mut self.survivors {
             // Its end asks the survivor to end.
             drop(survivor.process.0.stdin.take());

@@ -131,7 +131,12 @@ fn serve_connection(traffic: &mut Traffic, line: &Line, shared: &Shared) -> Resu
             return Err(format!("a connection ended with {failure:?}").into());
         }
         if !line.is_closed_within(DEATH_NOTICE) {
-            return Err(format!("a connection to a peer that is alive failed: {failure:?}").into());
+            let counters = traffic.counters()?;
+            return Err(format!(
+                "a connection to a peer that is alive failed: {failure:?}; {:?}; {counters:?}",
+                traffic.state()
+            )
+            .into());
         }
         return Ok(());
     }

@@ -36,6 +36,7 @@ enum Wait {
 /// and checks all that comes.
 #[derive(Debug)]
 pub struct Traffic {
+    device: Device,
     pub(super) pd: ProtectionDomain,
     pub(super) qp: QueuePair,
     cq: CompletionQueue,
@@ -99,6 +100,7 @@ impl Traffic {
             .max_inline(MAX_INLINE as u32)
             .build()?;
         Ok(Self {
+            device: device.clone(),
             target: pd.register(TARGET_LEN, every_right())?,
             local: pd.register(2 * SLOTS * MAX_LEN, every_right())?,
             receiver: Receiver::new(&pd)?,
@@ -118,6 +120,12 @@ impl Traffic {
             cq,
             channel,
         })
+    }
+
+    /// Returns the device's counters that are not zero.
+    pub(super) fn counters(&self) -> Result<Vec<(&'static str, u64)>> {
+        let counters = self.device.counters()?;
+        Ok(counters.into_iter().filter(|(_, count)| *count > 0).collect())
     }
 
     pub(super) fn state(&self) -> PairState {
