@@ -171,5 +171,7 @@ impl Shared {
 }
 
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// How long the kernel may take to close the sockets of a process that was killed.
-const DEATH_NOTICE: Duration = Duration::from_secs(2);
+/// How long the kernel may take to close the sockets of a process that was killed: it frees memory
+/// and packet rings first, and waits for processors. A peer that is alive tells of the failure
+/// itself, and sooner.
+const DEATH_NOTICE: Duration = Duration::from_secs(10);
