@@ -21,11 +21,11 @@ const DEFAULT_THRESHOLD: u32 = 8;
 /// Where that number stops growing: a longer burst gains more by its held posts than it may lose
 /// at its end.
 const MAX_THRESHOLD: u32 = 256;
-/// Runs in a row with a prompt round behind them that halve the threshold.
-const PROMPT_RUNS: u32 = 8;
-/// Runs in a row with a prompt round behind them after which one late round is forgiven: the
-/// system takes the processor from any program now and then.
-const FORGIVING_RUNS: u32 = 16;
+/// Trust at which the threshold halves; a run with a prompt round behind it adds 1.
+const MAX_TRUST: u32 = 16;
+/// What a late round with requests held takes from the trust: the system takes the processor from
+/// any program now and then, but not after one run in ten.
+const LATE_COST: u32 = 8;
 /// Consecutive posts up to which a burst counts as short.
 const MAX_SHORT_BURST: u32 = 1 << 14;
 /// Pause after which a burst is a new one.
@@ -63,8 +63,8 @@ pub(crate) struct DoorbellCoalescing {
     consecutive_at: Instant,
     /// Posts of a run that leave at once.
     threshold: u32,
-    /// Runs in a row with a prompt round behind them.
-    prompt_runs: u32,
+    /// How prompt the rounds behind runs have been, up to [`MAX_TRUST`].
+    trust: u32,
     /// Consecutive posts since the last pause.
     burst: u32,
     held_requests: u32,
@@ -128,7 +128,7 @@ impl Default for DoorbellCoalescing {
             consecutive: 0,
             consecutive_at: Instant::default(),
             threshold: DEFAULT_THRESHOLD,
-            prompt_runs: 0,
+            trust: 0,
             burst: 0,
             held_requests: 0,
             held_bytes: 0,
@@ -266,16 +266,20 @@ impl DoorbellCoalescing {
         let consecutive = std::mem::take(&mut self.consecutive);
         if now.saturating_since(self.returned_at) <= MAX_AWAY {
             if consecutive >= DEFAULT_THRESHOLD {
-                self.prompt_runs = self.prompt_runs.saturating_add(1);
-                if self.prompt_runs.is_multiple_of(PROMPT_RUNS) {
+                self.trust += 1;
+                if self.trust >= MAX_TRUST {
+                    self.trust = MAX_TRUST / 2;
                     self.threshold = (self.threshold / 2).max(1);
                 }
             }
-            return;
-        }
-        let prompt_runs = std::mem::take(&mut self.prompt_runs);
-        if self.is_holding() && prompt_runs < FORGIVING_RUNS {
-            self.threshold = (2 * self.threshold).clamp(DEFAULT_THRESHOLD, MAX_THRESHOLD);
+        } else if self.is_holding() {
+            match self.trust.checked_sub(LATE_COST) {
+                Some(left) => self.trust = left,
+                None => {
+                    self.trust = 0;
+                    self.threshold = (2 * self.threshold).clamp(DEFAULT_THRESHOLD, MAX_THRESHOLD);
+                }
+            }
         }
     }
 }
