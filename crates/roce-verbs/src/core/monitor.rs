@@ -44,7 +44,7 @@ pub(super) struct Monitor {
     generation: fork::Generation,
 }
 
-/// A caller who waits for a path.
+/// A caller that waits for a path.
 #[derive(Debug)]
 struct Request {
     /// The path without its next hop.
@@ -203,7 +203,7 @@ impl Worker {
         is_answered
     }
 
-    /// Stores the next hops that changed, all under one lock, and answers those who wait.
+    /// Stores the next hops that changed, all under one lock, and answers the callers that wait.
     fn store_outcomes(&mut self) {
         if self.outcomes.is_empty() {
             return;
