@@ -65,7 +65,7 @@ impl Resources {
 
     /// Remembers one more, where there is room.
     pub(crate) fn remember(&mut self, resource: Resource) {
-        debug_assert!(self.to_forget().is_none(), "room is made before a deadline is remembered");
+        debug_assert!(self.to_forget().is_none(), "room is made before a response is remembered");
         self.ring.push_back(resource);
     }
 
