@@ -23,8 +23,8 @@ const DEFAULT_THRESHOLD: u32 = 8;
 const MAX_THRESHOLD: u32 = 256;
 /// Trust at which the threshold halves; a run with a prompt round behind it adds 1.
 const MAX_TRUST: u32 = 16;
-/// What a late round with requests held takes from the trust: the system takes the processor from
-/// any program now and then, but not after one run in ten.
+/// What a late round with requests held takes from the trust, which so grows if fewer than one run in
+/// nine ends late: the system takes the processor from any program now and then.
 const LATE_COST: u32 = 8;
 /// Consecutive posts up to which a burst counts as short.
 const MAX_SHORT_BURST: u32 = 1 << 14;

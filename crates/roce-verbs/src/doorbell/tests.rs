@@ -333,3 +333,19 @@ fn the_driver_thread_checks_seldom_only_in_long_bursts_of_callers_that_stay() {
     assert!(device.waiting.is_empty());
     assert_eq!(device.doorbells.check_interval(), CHECK_SHORT);
 }
+
+#[test]
+fn a_caller_that_loses_its_processor_after_one_run_in_ten_has_its_posts_held() {
+    let mut device = Device::new();
+    // It has gone away before, so it is trusted least.
+    device.doorbells.threshold = MAX_THRESHOLD;
+    let mut held = 0;
+    for run in 0..1000 {
+        held = device.burst(100);
+        if run % 10 == 0 {
+            device.pass(2 * MAX_AWAY);
+        }
+        device.poll();
+    }
+    assert!(held > 90, "{held} of 100: {:?}", device.doorbells);
+}
