@@ -27,12 +27,15 @@ const MAX_TRUST: u32 = 16;
 /// nine ends late: the system takes the processor from any program now and then.
 const LATE_COST: u32 = 8;
 /// Consecutive posts up to which a burst counts as short.
-const MAX_SHORT_BURST: u32 = 1 << 14;
-/// Pause after which a burst is a new one.
-const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_SHORT_BURST: u32 = 1 << 10;
 /// How often the driver thread checks held requests of a short burst, and of a long one.
 const CHECK_SHORT: Duration = Duration::from_micros(100);
 const CHECK_LONG: Duration = Duration::from_micros(800);
+/// Pause after which a burst is a new one: a caller that comes back sooner sends what is held
+/// before the driver thread would.
+const MIN_BURST_PAUSE: Duration = Duration::from_micros(120);
+/// How long after the last held request the driver thread keeps checking.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Decides for each post whether it rings the doorbell or waits for the next post.
 ///
@@ -69,6 +72,8 @@ pub(crate) struct DoorbellCoalescing {
     burst: u32,
     held_requests: u32,
     held_bytes: u64,
+    /// Requests posted straight behind one another since frames were last received.
+    since_receive: u32,
     /// Posts that were held, ever.
     coalesced: u64,
 }
@@ -132,6 +137,7 @@ impl Default for DoorbellCoalescing {
             burst: 0,
             held_requests: 0,
             held_bytes: 0,
+            since_receive: 0,
             coalesced: 0,
         }
     }
@@ -161,15 +167,20 @@ impl DoorbellCoalescing {
         self.consecutive += 1;
         let pause = now.saturating_since(self.consecutive_at);
         self.consecutive_at = now;
-        self.burst = if pause > MIN_PAUSE { 1 } else { self.burst.saturating_add(1) };
+        self.burst = if pause > MIN_BURST_PAUSE { 1 } else { self.burst.saturating_add(1) };
         if before < self.threshold || !posted.is_outstanding {
             return Doorbell::Ring;
         }
         let was_holding = self.is_holding();
         self.held_requests += posted.requests;
         self.held_bytes += posted.bytes;
+        self.since_receive = self.since_receive.saturating_add(posted.requests);
         if self.held_requests >= MAX_REQUESTS || self.held_bytes >= MAX_BYTES {
-            return if was_holding { Doorbell::RingAndReceive } else { Doorbell::Ring };
+            if !was_holding || self.since_receive < MAX_REQUESTS {
+                return Doorbell::Ring;
+            }
+            self.since_receive = 0;
+            return Doorbell::RingAndReceive;
         }
         self.coalesced += 1;
         self.note_return(now, caller);
@@ -263,6 +274,7 @@ impl DoorbellCoalescing {
     /// Learns from the time between the last post and `now`, the first round or post after it.
     fn judge_caller(&mut self, now: Instant) {
         self.awaits_round = false;
+        self.since_receive = 0;
         let consecutive = std::mem::take(&mut self.consecutive);
         if now.saturating_since(self.returned_at) <= MAX_AWAY {
             if consecutive >= DEFAULT_THRESHOLD {

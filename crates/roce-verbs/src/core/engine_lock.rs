@@ -31,6 +31,11 @@ impl EngineLock {
         EngineGuard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns true if a thread holds the lock now.
+    pub(crate) fn is_locked(&self) -> bool {
+        matches!(self.0.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// Takes the lock if no thread holds it.
     pub(crate) fn try_lock(&self) -> Option<EngineGuard<'_>> {
         match self.0.try_lock() {

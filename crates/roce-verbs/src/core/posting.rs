@@ -80,11 +80,15 @@ impl HeldPosts {
         self.at.store(0, Ordering::Relaxed);
     }
 
+    /// How often the driver thread is to check.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_nanos(self.interval.load(Ordering::Relaxed))
+    }
+
     fn load(&self) -> Held {
         let is_holding = self.is_holding.load(Ordering::SeqCst);
         let at = Instant::from_nanos(self.at.load(Ordering::Relaxed));
-        let interval = Duration::from_nanos(self.interval.load(Ordering::Relaxed));
-        Held { is_holding, at, interval }
+        Held { is_holding, at, interval: self.interval() }
     }
 
     /// What the driver thread is to do.

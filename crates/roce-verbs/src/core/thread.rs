@@ -24,10 +24,19 @@ impl Shared {
             now,
             last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
             is_waited_on,
-            held: self.held_posts.check(now),
+            held: self.check_held(now),
             is_relied_on: self.is_relied_on(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
             next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
+        }
+    }
+
+    /// What is to be done about held posts. A thread that holds the engine's lock is likely to be
+    /// the caller that posted, in a long round that sends them.
+    fn check_held(&self, now: Instant) -> Check {
+        match self.held_posts.check(now) {
+            Check::Send if self.engine.is_locked() => Check::Again(self.held_posts.interval()),
+            check => check,
         }
     }
 
@@ -48,7 +57,7 @@ impl Shared {
                 self.inline_at.store(0, Ordering::Relaxed);
             }
             if let Decision::StayAway(limit) = policy.decide(&seen) {
-                self.stay_away(limit);
+                self.stay_away(limit, seen.held);
                 continue;
             }
             let (wake_at, now) = {
@@ -88,10 +97,12 @@ impl Shared {
     }
 
     /// Sleeps while the application drives; frames do not end it.
-    fn stay_away(&self, limit: Duration) {
+    fn stay_away(&self, limit: Duration, held: Check) {
         self.sleep.begin(self.now() + limit, false);
-        // What came before other threads could see that this one sleeps.
-        let mut is_over = self.is_relied_on(self.now()) || self.held_posts.is_missed(&self.sleep);
+        // What came before other threads could see that this one sleeps. Where posts were held
+        // already, `limit` is the time until the next check.
+        let mut is_over = self.is_relied_on(self.now());
+        is_over |= held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
         if limit > MAX_AWAY {
             // The caller in `wait` may have left, or not know of a backlog.
             is_over |= self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();

@@ -189,7 +189,7 @@ fn never_more_than_64_requests_and_64_kib_wait() {
 }
 
 /// A script of bursts and what callers do between them; returns the longest that a post was held.
-fn longest_hold(seed: u64, longest_burst: u32) -> Duration {
+fn longest_hold(seed: u64, longest_burst: u32, min_pause: Duration) -> Duration {
     let mut dice = StdRng::seed_from_u64(seed);
     let mut device = Device::new();
     for _ in 0..100 {
@@ -210,7 +210,7 @@ fn longest_hold(seed: u64, longest_burst: u32) -> Duration {
         if dice.random_ratio(1, 2) {
             device.poll();
         }
-        device.pass(Duration::from_nanos(dice.random_range(0..30_000)));
+        device.pass(min_pause + Duration::from_nanos(dice.random_range(0..30_000)));
     }
     device.longest
 }
@@ -219,11 +219,16 @@ fn longest_hold(seed: u64, longest_burst: u32) -> Duration {
 fn nothing_is_held_longer_than_the_bound_if_the_driver_thread_is_on_time() {
     // A post may be the first of 64, each as late as one may be that is held.
     let filling = MAX_REQUESTS * MAX_GAP;
-    let scripts = [(40, CHECK_SHORT, 50), (1000, CHECK_SHORT, 20), (40_000, CHECK_LONG, 2)];
-    for (longest_burst, interval, seeds) in scripts {
+    let scripts = [
+        (40, MIN_BURST_PAUSE, CHECK_SHORT, 50),
+        (1000, MIN_BURST_PAUSE, CHECK_SHORT, 20),
+        (1000, Duration::ZERO, CHECK_LONG, 20),
+        (40_000, Duration::ZERO, CHECK_LONG, 2),
+    ];
+    for (longest_burst, min_pause, interval, seeds) in scripts {
         let bound = filling + MAX_AWAY + interval;
         let longest = (0..seeds).map(|seed| {
-            let longest = longest_hold(seed, longest_burst);
+            let longest = longest_hold(seed, longest_burst, min_pause);
             assert!(longest <= bound, "seed {seed}: held for {longest:?}, bound {bound:?}");
             longest
         });
@@ -332,6 +337,42 @@ fn the_driver_thread_checks_seldom_only_in_long_bursts_of_callers_that_stay() {
     device.pass(CHECK_LONG + MAX_AWAY);
     assert!(device.waiting.is_empty());
     assert_eq!(device.doorbells.check_interval(), CHECK_SHORT);
+}
+
+#[test]
+fn a_caller_that_comes_back_from_polling_stays_in_its_long_burst() {
+    let mut device = Device::new();
+    device.win_trust();
+    for _ in 0..2 * MAX_SHORT_BURST / 100 {
+        device.burst(100);
+        device.poll();
+        device.pass(MIN_BURST_PAUSE * 9 / 10);
+        device.poll();
+    }
+    assert_eq!(device.doorbells.check_interval(), CHECK_LONG);
+}
+
+#[test]
+fn large_posts_ring_by_their_bytes_and_receive_once_in_64_requests() {
+    let mut device = Device::new();
+    device.win_trust();
+    let large = Posted { bytes: 4096, ..SMALL };
+    let run = &mut device.queue_pairs[0];
+    let caller = &mut device.callers[0];
+    device.doorbells.begin_run(caller, run);
+    device.doorbells.on_returned(device.now, caller);
+    let (mut rings, mut receives) = (0, 0);
+    for _ in 0..6400 {
+        match device.doorbells.on_post(device.now, caller, run, large) {
+            Doorbell::Hold => continue,
+            Doorbell::Ring => rings += 1,
+            Doorbell::RingAndReceive => receives += 1,
+        }
+        device.doorbells.on_transmit();
+        device.doorbells.on_returned(device.now, caller);
+    }
+    assert_eq!(rings + receives, 6400 / 15, "frames of 15 packets");
+    assert!((80..=100).contains(&receives), "{receives}");
 }
 
 #[test]
