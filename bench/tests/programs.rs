@@ -4,7 +4,7 @@ use std::error::Error;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 use serde_json::Value;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -120,9 +120,9 @@ fn the_server_tells_the_client_why_it_cannot() -> Outcome {
 }
 
 fn cable() -> Outcome<(Host, Host)> {
-    let lab = Lab::new()?;
-    let (server, client) = (lab.host("server")?, lab.host("client")?);
-    lab.veth((&server, "eth0"), (&client, "eth0"), Link { mtu: 1500 })?;
+    let network = VirtualNetwork::new()?;
+    let (server, client) = (network.host("server")?, network.host("client")?);
+    network.veth((&server, "eth0"), (&client, "eth0"), Link { mtu: 1500 })?;
     server.address("eth0", format!("{SERVER}/24").parse()?)?;
     client.address("eth0", "10.0.0.2/24".parse()?)?;
     Ok((server, client))

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use roce_netlab::Host;
+use roce_netns::Host;
 
 use crate::outage::ConnectTimes;
 

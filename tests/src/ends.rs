@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_netlab::{Host, IpNet, Lab, Link};
+use roce_netns::{Host, IpNet, Link, VirtualNetwork};
 use roce_verbs::{
     AccessFlags, Completion, CompletionQueue, ConnectOptions, Device, DeviceConfig, MemoryRegion,
     ProtectionDomain, QueuePair,
@@ -34,10 +34,10 @@ impl Cable {
     /// # Panics
     /// Without the right to make namespaces: `cargo xtask test` gives it.
     pub fn with_mtu(mtu: u32) -> Self {
-        let lab = Lab::new().expect("tier 1 runs as root or in a user namespace");
-        let host = |name| lab.host(name).expect("a namespace");
+        let network = VirtualNetwork::new().expect("tier 1 runs as root or in a user namespace");
+        let host = |name| network.host(name).expect("a namespace");
         let (left, right) = (host("left"), host("right"));
-        lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu }).expect("a veth pair");
+        network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu }).expect("a veth pair");
         for (host, number) in [(&left, 1), (&right, 2)] {
             for text in [format!("10.1.0.{number}/24"), format!("fd00:1::{number}/64")] {
                 let address: IpNet = text.parse().expect("an address");

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roce_netlab::Host;
+use roce_netns::Host;
 
 use crate::ends::PATIENCE;
 

@@ -1,7 +1,7 @@
 //! Hosts on private switches, a rank on each, and whether what they compute is right.
 
 use roce_collectives::{Buffer, BufferSlice, Collective, Error, Group, GroupConfig, Operation};
-use roce_netlab::{Host, IpNet, Lab, Link, Switch};
+use roce_netns::{Host, IpNet, Link, Switch, VirtualNetwork};
 use roce_ring::pattern;
 
 /// Where rank 0 listens.
@@ -30,14 +30,14 @@ impl Ranks {
     /// # Panics
     /// As [`new`](Self::new).
     pub fn with_rails(count: usize, rails: usize) -> Self {
-        let lab = Lab::new().expect("tier 1 runs as root or in a user namespace");
-        let host = |rank| lab.host(&format!("rank{rank}")).expect("a namespace");
+        let network = VirtualNetwork::new().expect("tier 1 runs as root or in a user namespace");
+        let host = |rank| network.host(&format!("rank{rank}")).expect("a namespace");
         let hosts: Vec<Host> = (0..count).map(host).collect();
         let mut switches = Vec::new();
         for rail in 0..rails {
             let name = format!("eth{rail}");
             let ports: Vec<_> = hosts.iter().map(|host| (host, name.as_str())).collect();
-            switches.push(lab.bridge(&ports, Link { mtu: 4200 }).expect("a switch"));
+            switches.push(network.bridge(&ports, Link { mtu: 4200 }).expect("a switch"));
             for (rank, host) in hosts.iter().enumerate() {
                 let text = format!("10.{}.0.{}/24", 7 + rail, rank + 1);
                 let address: IpNet = text.parse().expect("an address");

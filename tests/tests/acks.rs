@@ -37,9 +37,9 @@ const ENDINGS: [(&str, Ending); 8] = [
     ("drops everything, and so the device", |end, qp| drop((qp, end))),
     ("calls nothing", |end, qp| stay(&(end, qp))),
     ("polls another device's queue", |end, qp| {
-        let lab = roce_netlab::Lab::new().unwrap();
-        let host = lab.host("other").unwrap();
-        lab.veth((&host, "eth0"), (&host, "eth1"), roce_netlab::Link { mtu: 1500 }).unwrap();
+        let network = roce_netns::VirtualNetwork::new().unwrap();
+        let host = network.host("other").unwrap();
+        network.veth((&host, "eth0"), (&host, "eth1"), roce_netns::Link { mtu: 1500 }).unwrap();
         let other = End::on(&host, DeviceConfig::default());
         assert!(other.cq.spin(QUIET).is_none());
         drop((end, qp));
@@ -53,9 +53,9 @@ const ENDINGS: [(&str, Ending); 8] = [
         }
     }),
     ("waits on a channel of another device", |end, qp| {
-        let lab = roce_netlab::Lab::new().unwrap();
-        let host = lab.host("other").unwrap();
-        lab.veth((&host, "eth0"), (&host, "eth1"), roce_netlab::Link { mtu: 1500 }).unwrap();
+        let network = roce_netns::VirtualNetwork::new().unwrap();
+        let host = network.host("other").unwrap();
+        network.veth((&host, "eth0"), (&host, "eth1"), roce_netns::Link { mtu: 1500 }).unwrap();
         let other = End::on(&host, DeviceConfig::default());
         let channel = other.device.create_completion_channel().unwrap();
         assert!(channel.wait(Some(QUIET)).unwrap().is_none());

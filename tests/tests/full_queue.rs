@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_netlab::{Host, Lab};
+use roce_netns::{Host, VirtualNetwork};
 use roce_tests::echo::Echo;
 use roce_tests::ends::{End, connect, contents};
 use roce_tests::ip::ip;
@@ -31,10 +31,10 @@ const QUEUE: u32 = 8;
 
 impl Carried {
     fn new() -> Self {
-        let lab = Lab::new().expect("tier 1 runs as root or in a user namespace");
+        let network = VirtualNetwork::new().expect("tier 1 runs as root or in a user namespace");
         let [is_paused, is_over] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let made = [1, 2].map(|number| {
-            let host = lab.host("host").unwrap();
+            let host = network.host("host").unwrap();
             let make = || Tap::new_named(Interface::new("tap0").unwrap()).unwrap();
             let tap = host.run(make);
             ip(

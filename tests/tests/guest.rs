@@ -5,16 +5,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, GuestError, Image, Status};
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 /// A guest on a tap of a host of its own.
 fn boot() -> (Host, Guest) {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("../target".into(), PathBuf::from);
     let target = PathBuf::from("..").join(target).join("guest");
     let image = Image::prepare(&target).expect("`cargo xtask test` gets what is needed");
-    let lab = Lab::new().expect("tier 2 runs as root or in a user namespace");
-    let host = lab.host("beside the guest").unwrap();
-    lab.tap(&host, "tap0", Link { mtu: 4200 }).unwrap();
+    let network = VirtualNetwork::new().expect("tier 2 runs as root or in a user namespace");
+    let host = network.host("beside the guest").unwrap();
+    network.tap(&host, "tap0", Link { mtu: 4200 }).unwrap();
     host.address("tap0", "10.9.0.1/24".parse().unwrap()).unwrap();
     let guest = Guest::boot(&image, &GuestConfig::new("tap0"), |command| {
         host.spawn(std::mem::replace(command, Command::new("")))

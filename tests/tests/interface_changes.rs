@@ -17,7 +17,7 @@ use roce_wire::Frame;
 const PATIENT_BOUND: Duration = Duration::from_millis(8_600);
 const NEW_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0x12, 0x34]);
 
-fn set_new_mac(host: &roce_netlab::Host) {
+fn set_new_mac(host: &roce_netns::Host) {
     ip(host, "link set dev eth0 address 02:00:00:00:12:34");
 }
 

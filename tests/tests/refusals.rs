@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use roce_netlab::IpNet;
+use roce_netns::IpNet;
 use roce_tests::ends::{Cable, End, connect};
 use roce_verbs::{
     AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, Gid,

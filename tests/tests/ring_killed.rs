@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
-use roce_netlab::Host;
+use roce_netns::Host;
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
 
 /// Within this time a killed rank is known to all others.

@@ -1,6 +1,6 @@
 //! Several processes on one interface and one address.
 
-use roce_netlab::Host;
+use roce_netns::Host;
 use roce_tests::echo::Echo;
 use roce_tests::ends::{Cable, End, contents, every_right, pattern};
 use roce_verbs::{

@@ -77,7 +77,7 @@ fn run(arguments: &Arguments) -> Outcome {
         report::read_json(&results)?
     } else {
         // Before a thread exists: the kernel moves only a process that has one.
-        roce_netlab::enter_user_namespace_if_needed()?;
+        roce_netns::enter_user_namespace_if_needed()?;
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         // Rows of an earlier run stay; the table says of which run each one is.
         let earlier = if results.is_file() { Some(report::read_json(&results)?) } else { None };

@@ -59,7 +59,7 @@ fn run(arguments: &Arguments) -> Outcome {
         return Err("no workload is called so: --list names them".into());
     }
     // Before a thread exists: the kernel moves only a process that has one.
-    roce_netlab::enter_user_namespace_if_needed()?;
+    roce_netns::enter_user_namespace_if_needed()?;
     let folder = arguments.folder();
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let programs = std::env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned();

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 use super::process::{Launch, Running};
 use crate::mpi::{self, Seat};
@@ -59,22 +59,22 @@ impl Network {
     /// # Errors
     /// A right, or a program to change interfaces with, is missing; the text says which.
     pub fn make(wire: Wire) -> Result<Self, String> {
-        let lab = Lab::new().map_err(told)?;
+        let network = VirtualNetwork::new().map_err(told)?;
         let count = match wire {
             Wire::Switch { hosts, .. } => hosts,
             Wire::Cable { .. } | Wire::Lossy { .. } => 2,
         };
-        let name = |number| lab.host(&format!("host {number}"));
+        let name = |number| network.host(&format!("host {number}"));
         let hosts: Vec<Host> = (1..=count).map(name).collect::<Result<_, _>>().map_err(told)?;
         let link = Link { mtu: wire.mtu() };
         let switch = match wire {
             Wire::Cable { .. } => {
-                lab.veth((&hosts[0], IFNAME), (&hosts[1], IFNAME), link).map_err(told)?;
+                network.veth((&hosts[0], IFNAME), (&hosts[1], IFNAME), link).map_err(told)?;
                 None
             }
             Wire::Switch { .. } | Wire::Lossy { .. } => {
                 let ends: Vec<_> = hosts.iter().map(|host| (host, IFNAME)).collect();
-                Some(lab.bridge(&ends, link).map_err(told)?)
+                Some(network.bridge(&ends, link).map_err(told)?)
             }
         };
         let network = Self { hosts, switch, wire, residents: OnceCell::new() };
@@ -175,7 +175,7 @@ fn run(host: &Host, launch: &Launch) -> Result<String, String> {
     Running::start(host, launch)?.finish(Duration::from_secs(10))
 }
 
-fn told(error: roce_netlab::LabError) -> String {
+fn told(error: roce_netns::NetnsError) -> String {
     error.to_string()
 }
 

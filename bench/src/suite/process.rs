@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use roce_netlab::Host;
+use roce_netns::Host;
 
 /// A program with its arguments, and where it is to run.
 ///

@@ -15,7 +15,7 @@ use std::{
 use etherparse::PacketBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_io::{AfPacket, AfPacketConfig, FrameDevice, Outgoing, ReceiveMode, Trains};
-use roce_netlab::{Host, Lab, Link, enter_user_namespace_if_needed};
+use roce_netns::{Host, Link, VirtualNetwork, enter_user_namespace_if_needed};
 
 fn main() -> Result<(), Box<dyn Error>> {
     enter_user_namespace_if_needed()?;
@@ -25,9 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "MTU", "trains", "receive", "Gbit/s", "packets/s", "lost"
     );
     for (mtu, segment_len, packets) in [(1500, 1040, 60), (4300, 4112, 15)] {
-        let lab = Lab::new()?;
-        let (from, to) = (lab.host("from")?, lab.host("to")?);
-        lab.veth((&from, "eth0"), (&to, "eth0"), Link { mtu })?;
+        let network = VirtualNetwork::new()?;
+        let (from, to) = (network.host("from")?, network.host("to")?);
+        network.veth((&from, "eth0"), (&to, "eth0"), Link { mtu })?;
         let ring = |slots| (format!("ring {slots}"), ReceiveMode::Ring { slots });
         let modes = [
             ring(64),

@@ -7,12 +7,12 @@ use roce_io::{
     AfPacket, AfPacketConfig, DeviceError, Filter, FrameDevice, InterfaceKind, PortHolder,
     PortHolderConfig, QpnBlocks,
 };
-use roce_netlab::Lab;
+use roce_netns::VirtualNetwork;
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
-    let host = Lab::new()?.host("host")?;
+    let host = VirtualNetwork::new()?.host("host")?;
     let _holder = host.run(|| PortHolder::bind(&PortHolderConfig::default()))?;
     for mode in MODES {
         let [mut sender, mut one, mut other] =
@@ -41,7 +41,7 @@ fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_filter_parts_the_programs_that_share_lo() -> Outcome {
-    let host = Lab::new()?.host("host")?;
+    let host = VirtualNetwork::new()?.host("host")?;
     let block = |block| {
         let filter = Filter { qpn_blocks: QpnBlocks::Only(vec![block]), ..Filter::default() };
         let config = AfPacketConfig { filter, ..config("lo", MODES[0]) };
@@ -60,7 +60,7 @@ fn a_filter_parts_the_programs_that_share_lo() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_segment_beyond_the_mtu_is_refused_on_lo() -> Outcome {
-    let host = Lab::new()?.host("host")?;
+    let host = VirtualNetwork::new()?.host("host")?;
     host.set_mtu("lo", 1500)?;
     let (mut sender, mut receiver) = (open(&host, "lo", MODES[0])?, open(&host, "lo", MODES[0])?);
     let error = send(&mut sender, &[train(ipv4([0; 6], 1, &payload(5, 4000)), 42, 1473)]);

@@ -10,14 +10,14 @@ use std::{
 use common::{MODES, Outcome, counter, ipv4, is_readable_within, open, opened, payload, send};
 use common::{single, train};
 use roce_io::{AfPacket, DeviceError, FrameDevice, InterfaceKind};
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 use tappers::{Interface, Tap};
 
 const MACHINE: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
 /// A host with a tap, and the machine's end of it.
 fn host_with_tap(mtu: u32) -> Result<(Host, Tap), Box<dyn std::error::Error>> {
-    let host = Lab::new()?.host("host")?;
+    let host = VirtualNetwork::new()?.host("host")?;
     let tap = host.run(|| Tap::new_named(Interface::new("tap0")?))?;
     host.set_mtu("tap0", mtu)?;
     host.set_up("tap0")?;
@@ -87,9 +87,9 @@ fn a_segment_beyond_the_mtu_is_refused_on_a_tap() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_tap_that_no_machine_has_taken_has_no_carrier_and_frames_to_it_are_dropped() -> Outcome {
-    let lab = Lab::new()?;
-    let host = lab.host("host")?;
-    lab.tap(&host, "tap0", Link { mtu: 1500 })?;
+    let network = VirtualNetwork::new()?;
+    let host = network.host("host")?;
+    network.tap(&host, "tap0", Link { mtu: 1500 })?;
     let mut device = open(&host, "tap0", MODES[0])?;
     let frames = vec![train(ipv4(MACHINE, 1, &payload(5, 50)), 42, 20); 3];
     assert_eq!(send(&mut device, &frames)?, 0);

@@ -9,12 +9,12 @@ use roce_io::{
     AfPacket, AfPacketConfig, Filter, FrameDevice, InterfaceKind, PortHolder, PortHolderConfig,
     QpnBlocks, interfaces,
 };
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 fn cable() -> Result<(Host, Host), Box<dyn std::error::Error>> {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 1500 })?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 1500 })?;
     left.address("eth0", "10.0.0.1/24".parse()?)?;
     right.address("eth0", "10.0.0.2/24".parse()?)?;
     right.address("eth0", "fd00::2/64".parse()?)?;

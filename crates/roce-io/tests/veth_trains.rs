@@ -11,12 +11,12 @@ use common::{
     MODES, Outcome, collect, config, counter, ipv4, ipv6, mac, open, payload, send, single, train,
 };
 use roce_io::{AfPacket, AfPacketConfig, DeviceError, FrameDevice, OpenError, Trains};
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 fn cable(mtu: u32) -> Result<(Host, Host), Box<dyn std::error::Error>> {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu })?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu })?;
     Ok((left, right))
 }
 
@@ -47,9 +47,9 @@ fn a_train_crosses_a_cable_whole_over_both_versions_of_ip() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_train_crosses_a_bridge_whole() -> Outcome {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    let _switch = lab.bridge(&[(&left, "eth0"), (&right, "eth0")], Link::default())?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    let _switch = network.bridge(&[(&left, "eth0"), (&right, "eth0")], Link::default())?;
     let (mut sender, mut receiver) =
         (open(&left, "eth0", MODES[0])?, open(&right, "eth0", MODES[0])?);
     let sent = train(ipv4(mac(&receiver), 77, &payload(5, 60 * 1040)), 42, 1040);

@@ -28,7 +28,7 @@ fn main() -> Result<(), Error> {
     fs::create_dir_all(&folder)?;
     // This needs the machine's own network and user, so it comes before any namespace.
     let image = Image::prepare(&target.join("guest"))?;
-    roce_netlab::enter_user_namespace_if_needed()?;
+    roce_netns::enter_user_namespace_if_needed()?;
     let world = World::boot(&image)?;
     for family in [Family::V4, Family::V6] {
         for scene in scenes::SCENES {

@@ -10,7 +10,7 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::pcapng::{Block, PcapNgReader, PcapNgWriter};
-use roce_netlab::Host;
+use roce_netns::Host;
 
 use crate::Error;
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, Image};
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 use roce_tests::interop::Agent;
 
 use crate::{Error, Family};
@@ -24,7 +24,7 @@ pub(crate) struct World {
 impl World {
     /// Boots both guests at once, and lets them learn each other's hardware addresses.
     pub(crate) fn boot(image: &Image) -> Result<Self, Error> {
-        let switch = Lab::new()?.switch("switch", Link { mtu: LINK_MTU })?;
+        let switch = VirtualNetwork::new()?.switch("switch", Link { mtu: LINK_MTU })?;
         (0..2).try_for_each(|place| switch.tap(&tap(place)))?;
         let plug = &switch;
         let guests: Result<Vec<Guest>, Error> = thread::scope(|scope| {

@@ -74,7 +74,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         return Ok(true);
     }
     let image = World::image(&arguments.target)?;
-    roce_netlab::enter_user_namespace_if_needed()?;
+    roce_netns::enter_user_namespace_if_needed()?;
     let mut verdicts = Vec::new();
     if !cells.is_empty() {
         let world = World::boot(&image)?;

@@ -23,7 +23,7 @@ fn run(options: &Options) -> soak::Result<bool> {
         Some(Role::Survivor(place)) => soak::run_survivor(place).map(|()| true),
         Some(Role::Peer(place)) => soak::run_peer(place).map(|()| true),
         None => {
-            roce_netlab::enter_user_namespace_if_needed()?;
+            roce_netns::enter_user_namespace_if_needed()?;
             let program = std::env::current_exe()?;
             let summary = soak::run(options, &program, &mut |line| println!("{line}"))?;
             println!("{summary}");

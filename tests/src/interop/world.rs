@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use roce_guest::{Guest, GuestConfig, Image};
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 use super::stage::{Stage, link_mtu};
 use super::{Agent, Fault};
@@ -42,9 +42,9 @@ impl World {
     /// # Errors
     /// When there is no right to make namespaces and taps, or the guest does not come up.
     pub fn boot(image: &Image) -> Result<Self, Fault> {
-        let lab = Lab::new().map_err(Fault::ours("make a private network"))?;
-        let host = lab.host("ours").map_err(Fault::ours("make a private network"))?;
-        lab.tap(&host, INTERFACE, Link { mtu: 1500 }).map_err(Fault::ours("make a tap"))?;
+        let network = VirtualNetwork::new().map_err(Fault::ours("make a private network"))?;
+        let host = network.host("ours").map_err(Fault::ours("make a private network"))?;
+        network.tap(&host, INTERFACE, Link { mtu: 1500 }).map_err(Fault::ours("make a tap"))?;
         for address in [format!("{OUR_ADDRESS}/24"), format!("{OUR_ADDRESS_V6}/64")] {
             let address = address.parse().expect("an address with its prefix length");
             host.address(INTERFACE, address).map_err(Fault::ours("set an address"))?;

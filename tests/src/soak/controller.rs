@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use roce_netlab::Host;
+use roce_netns::Host;
 
 use super::Result;
 use super::options::{Options, SLACK, derived_seed};

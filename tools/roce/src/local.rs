@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
 
@@ -36,11 +36,11 @@ pub(crate) struct Pair {
 impl Pair {
     /// Makes the network, as an ordinary user too. No thread may exist yet.
     pub(crate) fn new(traffic: &Traffic) -> Outcome<Self> {
-        roce_netlab::enter_user_namespace_if_needed()?;
-        let lab = Lab::new()?;
-        let pair = Self { server: lab.host("server")?, client: lab.host("client")? };
+        roce_netns::enter_user_namespace_if_needed()?;
+        let network = VirtualNetwork::new()?;
+        let pair = Self { server: network.host("server")?, client: network.host("client")? };
         let link = Link { mtu: traffic.link_mtu };
-        lab.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
+        network.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
         for (host, number) in [(&pair.server, 1), (&pair.client, 2)] {
             host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
             // IPv6 is there for those who choose it: not below an MTU of 1280, and not where

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -84,9 +84,9 @@ struct Network {
 
 impl Network {
     fn new() -> Outcome<Self> {
-        let lab = Lab::new()?;
-        let (client, server) = (lab.host("client")?, lab.host("server")?);
-        let switch = lab.bridge(&[(&client, "eth0"), (&server, "eth0")], Link { mtu: 4200 })?;
+        let network = VirtualNetwork::new()?;
+        let (client, server) = (network.host("client")?, network.host("server")?);
+        let switch = network.bridge(&[(&client, "eth0"), (&server, "eth0")], Link { mtu: 4200 })?;
         client.address("eth0", format!("{CLIENT}/24").parse()?)?;
         server.address("eth0", format!("{SERVER}/24").parse()?)?;
         Ok(Self { client, server, switch })

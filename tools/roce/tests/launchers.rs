@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
@@ -315,11 +315,12 @@ fn mpirun(ranks: u32) -> Command {
 
 /// Hosts on a switch, 10.0.0.1 and so on.
 fn network(hosts: usize) -> Outcome<(Vec<Host>, Switch)> {
-    let lab = Lab::new()?;
-    let made: Vec<Host> =
-        (0..hosts).map(|number| lab.host(&format!("host {number}"))).collect::<Result<_, _>>()?;
+    let network = VirtualNetwork::new()?;
+    let made: Vec<Host> = (0..hosts)
+        .map(|number| network.host(&format!("host {number}")))
+        .collect::<Result<_, _>>()?;
     let ends: Vec<_> = made.iter().map(|host| (host, "eth0")).collect();
-    let switch = lab.bridge(&ends, Link { mtu: 4200 })?;
+    let switch = network.bridge(&ends, Link { mtu: 4200 })?;
     for (host, number) in made.iter().zip(1..) {
         host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
     }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use roce_netlab::{Host, Lab, Link};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -73,14 +73,14 @@ fn expect(lines: &Receiver<String>, text: &str) -> Outcome {
 struct Network {
     server: Host,
     client: Host,
-    _switch: roce_netlab::Switch,
+    _switch: roce_netns::Switch,
 }
 
 impl Network {
     fn new() -> Result<Self, Box<dyn Error>> {
-        let lab = Lab::new()?;
-        let (server, client) = (lab.host("server")?, lab.host("client")?);
-        let switch = lab.bridge(&[(&server, "eth0"), (&client, "eth0")], Link::default())?;
+        let network = VirtualNetwork::new()?;
+        let (server, client) = (network.host("server")?, network.host("client")?);
+        let switch = network.bridge(&[(&server, "eth0"), (&client, "eth0")], Link::default())?;
         for (host, number) in [(&server, 1), (&client, 2)] {
             host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
         }

@@ -9,7 +9,7 @@ use crate::Result;
 /// Becomes root in a user namespace of its own, unless it is root already, and then becomes the
 /// program. Returns only when that fails.
 pub(crate) fn exec(command: &[OsString]) -> Result<()> {
-    roce_netlab::enter_user_namespace_if_needed()?;
+    roce_netns::enter_user_namespace_if_needed()?;
     let [program, arguments @ ..] = command else {
         return Err("no program was named".into());
     };

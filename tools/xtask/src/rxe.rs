@@ -2,7 +2,7 @@
 
 use clap::Args;
 use roce_guest::{GuestConfig, Image, interactive_command};
-use roce_netlab::{Lab, Link};
+use roce_netns::{Link, VirtualNetwork};
 
 use crate::{Result, machine, workspace};
 
@@ -28,10 +28,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("preparing the guest ...");
     let image = Image::prepare(&workspace::target().join("guest"))?;
     let was_root = machine::is_root();
-    roce_netlab::enter_user_namespace_if_needed()?;
-    let lab = Lab::new()?;
-    let host = lab.host("host")?;
-    lab.tap(&host, TAP, Link { mtu: options.mtu })?;
+    roce_netns::enter_user_namespace_if_needed()?;
+    let network = VirtualNetwork::new()?;
+    let host = network.host("host")?;
+    network.tap(&host, TAP, Link { mtu: options.mtu })?;
     for address in HOST_ADDRESSES {
         host.address(TAP, address.parse()?)?;
     }

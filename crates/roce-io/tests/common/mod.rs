@@ -11,7 +11,7 @@ use std::{
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_io::{AfPacket, AfPacketConfig, FrameDevice, Outgoing, ReceiveMode};
-use roce_netlab::Host;
+use roce_netns::Host;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestConfig, Image};
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 use crate::interop::Fault;
 use crate::interop::stage::{Stage, link_mtu};
@@ -43,11 +43,12 @@ impl RingWorld {
     /// When there is no right to make namespaces and taps, or a guest does not come up.
     pub fn boot(image: &Image) -> Result<Self, Fault> {
         let network = || Fault::ours("make a private network");
-        let lab = Lab::new().map_err(network())?;
-        let switch = lab.switch("switch", Link { mtu: link_mtu(4096) }).map_err(network())?;
+        let virtual_network = VirtualNetwork::new().map_err(network())?;
+        let switch =
+            virtual_network.switch("switch", Link { mtu: link_mtu(4096) }).map_err(network())?;
         let mut hosts = Vec::new();
         for place in 0..usize::from(PLACES) {
-            let host = lab.host(&format!("ours{place}")).map_err(network())?;
+            let host = virtual_network.host(&format!("ours{place}")).map_err(network())?;
             switch.connect(&host, INTERFACE).map_err(network())?;
             let address = format!("{}/24", host_address(place));
             let address = address.parse().expect("an address with its prefix length");

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use roce_netlab::{Host, Lab, Link, Switch};
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 use crate::failure::{Failure, Outcome};
 use crate::local::{die_with_parent, myself};
@@ -68,15 +68,15 @@ struct Network {
 impl Network {
     /// As an ordinary user too. No thread may exist yet.
     fn new(ranks: u32, rails: u32, link_mtu: u32) -> Outcome<Self> {
-        roce_netlab::enter_user_namespace_if_needed()?;
-        let lab = Lab::new()?;
-        let host = |rank| lab.host(&format!("rank {rank}"));
+        roce_netns::enter_user_namespace_if_needed()?;
+        let network = VirtualNetwork::new()?;
+        let host = |rank| network.host(&format!("rank {rank}"));
         let hosts: Vec<Host> = (0..ranks).map(host).collect::<Result<_, _>>()?;
         let mut switches = Vec::new();
         for rail in 0..rails {
             let name = interface(rail);
             let ends: Vec<_> = hosts.iter().map(|host| (host, name.as_str())).collect();
-            switches.push(lab.bridge(&ends, Link { mtu: link_mtu })?);
+            switches.push(network.bridge(&ends, Link { mtu: link_mtu })?);
             for (host, number) in hosts.iter().zip(1..) {
                 host.address(&name, format!("10.0.{rail}.{number}/24").parse()?)?;
                 // IPv6 is there for those who choose it: not below an MTU of 1280, and not where

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Host, LabError, Link, lab, netlink};
+use crate::{Host, Link, NetnsError, netlink, virtual_network};
 
 /// A bridge that joins any number of hosts and virtual machines.
 ///
@@ -13,12 +13,12 @@ use crate::{Host, LabError, Link, lab, netlink};
 /// when the last clone goes, so do the cables plugged in.
 ///
 /// ```no_run
-/// # use roce_netlab::{Lab, Link};
-/// let lab = Lab::new()?;
-/// let hosts = [lab.host("a")?, lab.host("b")?, lab.host("c")?];
-/// let switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+/// # use roce_netns::{VirtualNetwork, Link};
+/// let network = VirtualNetwork::new()?;
+/// let hosts = [network.host("a")?, network.host("b")?, network.host("c")?];
+/// let switch = network.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
 /// switch.tap("guest0")?; // and a virtual machine
-/// # Ok::<(), roce_netlab::LabError>(())
+/// # Ok::<(), roce_netns::NetnsError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Switch {
@@ -28,12 +28,11 @@ pub struct Switch {
 }
 
 impl Switch {
-    pub(crate) fn new(name: &str, link: Link) -> Result<Self, LabError> {
+    pub(crate) fn new(name: &str, link: Link) -> Result<Self, NetnsError> {
         let host = Host::new(name)?;
         host.run(pass_by_the_firewall);
-        host.run(|| netlink::add_bridge(BRIDGE, link.mtu)).map_err(|source| LabError::Refused {
-            doing: format!("make a bridge in {host}"),
-            source,
+        host.run(|| netlink::add_bridge(BRIDGE, link.mtu)).map_err(|source| {
+            NetnsError::Refused { doing: format!("make a bridge in {host}"), source }
         })?;
         Ok(Self { host, link, ports: Arc::default() })
     }
@@ -41,19 +40,19 @@ impl Switch {
     /// Lays a cable from this switch to a host: an interface there that is up.
     ///
     /// # Errors
-    /// [`LabError::Refused`] when the host has an interface of that name already.
-    pub fn connect(&self, host: &Host, ifname: &str) -> Result<(), LabError> {
+    /// [`NetnsError::Refused`] when the host has an interface of that name already.
+    pub fn connect(&self, host: &Host, ifname: &str) -> Result<(), NetnsError> {
         let port = format!("port{}", self.ports.fetch_add(1, Ordering::Relaxed));
-        lab::lay_cable((&self.host, &port), (host, ifname), self.link)?;
+        virtual_network::lay_cable((&self.host, &port), (host, ifname), self.link)?;
         self.plug_in(&port)
     }
 
     /// Plugs in a tap device for a virtual machine, which is to run in [`Switch::host`].
     ///
     /// # Errors
-    /// As [`Lab::tap`](crate::Lab::tap).
-    pub fn tap(&self, ifname: &str) -> Result<(), LabError> {
-        lab::add_tap(&self.host, ifname, self.link)?;
+    /// As [`VirtualNetwork::tap`](crate::VirtualNetwork::tap).
+    pub fn tap(&self, ifname: &str) -> Result<(), NetnsError> {
+        virtual_network::add_tap(&self.host, ifname, self.link)?;
         self.plug_in(ifname)
     }
 
@@ -62,8 +61,8 @@ impl Switch {
         &self.host
     }
 
-    fn plug_in(&self, port: &str) -> Result<(), LabError> {
-        self.host.run(|| netlink::enslave(port, BRIDGE)).map_err(|source| LabError::Refused {
+    fn plug_in(&self, port: &str) -> Result<(), NetnsError> {
+        self.host.run(|| netlink::enslave(port, BRIDGE)).map_err(|source| NetnsError::Refused {
             doing: format!("plug {port} into {}", self.host),
             source,
         })

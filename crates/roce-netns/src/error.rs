@@ -5,7 +5,7 @@ use std::io;
 /// Why a private network could not be made or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum LabError {
+pub enum NetnsError {
     /// The system does not let this user make namespaces.
     #[error("cannot {doing}: {source}.\n{}", crate::user::how_to_get_the_right())]
     NotAllowed {

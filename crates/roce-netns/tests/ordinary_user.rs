@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use roce_netlab::{Lab, LabError, Link};
+use roce_netns::{Link, NetnsError, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -54,17 +54,17 @@ fn tried_again(law: &str) -> Result<bool, Box<dyn Error>> {
 
 fn a_second_thread_is_named_as_the_reason_for_refusing() -> Outcome {
     let refusal =
-        std::thread::scope(|scope| scope.spawn(roce_netlab::enter_user_namespace_if_needed).join());
+        std::thread::scope(|scope| scope.spawn(roce_netns::enter_user_namespace_if_needed).join());
     let refusal = refusal.expect("it does not panic").unwrap_err();
-    assert!(matches!(refusal, LabError::ThreadsExist { threads: 2 }), "{refusal}");
+    assert!(matches!(refusal, NetnsError::ThreadsExist { threads: 2 }), "{refusal}");
     Ok(())
 }
 
 fn an_ordinary_user_lays_a_cable_and_sends_over_it() -> Outcome {
-    roce_netlab::enter_user_namespace_if_needed()?;
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    lab.veth((&left, "eth0"), (&right, "eth0"), Link::default())?;
+    roce_netns::enter_user_namespace_if_needed()?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    network.veth((&left, "eth0"), (&right, "eth0"), Link::default())?;
     left.address("eth0", "10.0.0.1/24".parse()?)?;
     right.address("eth0", "10.0.0.2/24".parse()?)?;
     let receiver = right.run(|| UdpSocket::bind("10.0.0.2:7"))?;

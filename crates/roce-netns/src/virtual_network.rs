@@ -2,21 +2,21 @@
 
 use tappers::linux::Tap;
 
-use crate::{Host, LabError, Switch, netlink};
+use crate::{Host, NetnsError, Switch, netlink};
 
 /// A private network under construction.
 ///
 /// It holds nothing: hosts and switches own what they are made of.
 ///
 /// ```no_run
-/// use roce_netlab::{Lab, Link};
-/// let lab = Lab::new()?;
-/// let (a, b) = (lab.host("a")?, lab.host("b")?);
-/// lab.veth((&a, "eth0"), (&b, "eth0"), Link::default())?;
-/// # Ok::<(), roce_netlab::LabError>(())
+/// use roce_netns::{VirtualNetwork, Link};
+/// let network = VirtualNetwork::new()?;
+/// let (a, b) = (network.host("a")?, network.host("b")?);
+/// network.veth((&a, "eth0"), (&b, "eth0"), Link::default())?;
+/// # Ok::<(), roce_netns::NetnsError>(())
 /// ```
 #[derive(Debug)]
-pub struct Lab(());
+pub struct VirtualNetwork(());
 
 /// What a cable carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,43 +25,43 @@ pub struct Link {
     pub mtu: u32,
 }
 
-impl Lab {
+impl VirtualNetwork {
     /// Makes sure that this process may make namespaces.
     ///
     /// # Errors
-    /// [`LabError::NotAllowed`]; the text says how to get the right.
-    pub fn new() -> Result<Self, LabError> {
+    /// [`NetnsError::NotAllowed`]; the text says how to get the right.
+    pub fn new() -> Result<Self, NetnsError> {
         Host::new("probe").map(|_| Self(()))
     }
 
     /// Makes a host: a network namespace with `lo` up. The name appears in messages only.
     ///
     /// # Errors
-    /// [`LabError::NotAllowed`] when the system's limit on namespaces is reached.
-    pub fn host(&self, name: &str) -> Result<Host, LabError> {
+    /// [`NetnsError::NotAllowed`] when the system's limit on namespaces is reached.
+    pub fn host(&self, name: &str) -> Result<Host, NetnsError> {
         Host::new(name)
     }
 
     /// Lays a cable between two hosts: an interface in each, both up.
     ///
     /// # Errors
-    /// [`LabError::Refused`] when a host has an interface of that name already, or the
+    /// [`NetnsError::Refused`] when a host has an interface of that name already, or the
     /// MTU is out of range.
     pub fn veth(
         &self,
         (near, near_name): (&Host, &str),
         (far, far_name): (&Host, &str),
         link: Link,
-    ) -> Result<(), LabError> {
+    ) -> Result<(), NetnsError> {
         lay_cable((near, near_name), (far, far_name), link)
     }
 
     /// Makes a switch with nothing plugged in.
     ///
     /// # Errors
-    /// [`LabError::NotAllowed`] as for [`host`](Self::host), [`LabError::Refused`] when the
+    /// [`NetnsError::NotAllowed`] as for [`host`](Self::host), [`NetnsError::Refused`] when the
     /// kernel has no bridges.
-    pub fn switch(&self, name: &str, link: Link) -> Result<Switch, LabError> {
+    pub fn switch(&self, name: &str, link: Link) -> Result<Switch, NetnsError> {
         Switch::new(name, link)
     }
 
@@ -70,7 +70,7 @@ impl Lab {
     ///
     /// # Errors
     /// As [`switch`](Self::switch) and [`Switch::connect`].
-    pub fn bridge(&self, hosts: &[(&Host, &str)], link: Link) -> Result<Switch, LabError> {
+    pub fn bridge(&self, hosts: &[(&Host, &str)], link: Link) -> Result<Switch, NetnsError> {
         let switch = self.switch("switch", link)?;
         hosts.iter().try_for_each(|(host, ifname)| switch.connect(host, ifname))?;
         Ok(switch)
@@ -82,9 +82,9 @@ impl Lab {
     /// `-netdev tap,id=n0,ifname=IFNAME,script=no,downscript=no`.
     ///
     /// # Errors
-    /// [`LabError::Tap`] when the host has an interface of that name already, or there is
+    /// [`NetnsError::Tap`] when the host has an interface of that name already, or there is
     /// no `/dev/net/tun`.
-    pub fn tap(&self, host: &Host, ifname: &str, link: Link) -> Result<(), LabError> {
+    pub fn tap(&self, host: &Host, ifname: &str, link: Link) -> Result<(), NetnsError> {
         add_tap(host, ifname, link)
     }
 }
@@ -93,18 +93,18 @@ pub(crate) fn lay_cable(
     (near, near_name): (&Host, &str),
     (far, far_name): (&Host, &str),
     link: Link,
-) -> Result<(), LabError> {
+) -> Result<(), NetnsError> {
     let laid = near.run(|| netlink::add_veth(near_name, far_name, far.namespace(), link.mtu));
-    laid.map_err(|source| LabError::Refused {
+    laid.map_err(|source| NetnsError::Refused {
         doing: format!("lay a cable from {near_name} in {near} to {far_name} in {far}"),
         source,
     })?;
     far.set_up(far_name)
 }
 
-pub(crate) fn add_tap(host: &Host, ifname: &str, link: Link) -> Result<(), LabError> {
+pub(crate) fn add_tap(host: &Host, ifname: &str, link: Link) -> Result<(), NetnsError> {
     let make = || Tap::new_named(tappers::Interface::new(ifname)?)?.set_persistent(true);
-    host.run(make).map_err(|source| LabError::Tap {
+    host.run(make).map_err(|source| NetnsError::Tap {
         host: host.name().to_owned(),
         ifname: ifname.to_owned(),
         source,

@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
-use roce_netlab::{Host, Lab, LabError, Link};
+use roce_netns::{Host, Link, NetnsError, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 9000 })?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 9000 })?;
     for (host, number) in [(&left, 1), (&right, 2)] {
         host.address("eth0", format!("10.0.0.{number}/24").parse()?)?;
         host.address("eth0", format!("fd00::{number}/64").parse()?)?;
@@ -29,9 +29,9 @@ fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
-    let lab = Lab::new()?;
-    let hosts = [lab.host("a")?, lab.host("b")?, lab.host("c")?];
-    let switch = lab.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
+    let network = VirtualNetwork::new()?;
+    let hosts = [network.host("a")?, network.host("b")?, network.host("c")?];
+    let switch = network.bridge(&hosts.each_ref().map(|host| (host, "eth0")), Link::default())?;
     let shown_to_iptables = "/proc/sys/net/bridge/bridge-nf-call-iptables";
     if switch.host().run(|| fs::OpenOptions::new().write(true).open(shown_to_iptables)).is_ok() {
         let shown = switch.host().run(|| fs::read_to_string(shown_to_iptables))?;
@@ -50,8 +50,8 @@ fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
     let bind = || UdpSocket::bind("127.0.0.1:4791");
     let (_one, _other) = (left.run(bind)?, right.run(bind)?);
     Ok(())
@@ -60,9 +60,9 @@ fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outcome {
-    let lab = Lab::new()?;
-    let (left, right) = (lab.host("left")?, lab.host("right")?);
-    lab.veth((&left, "only-left"), (&right, "only-right"), Link::default())?;
+    let network = VirtualNetwork::new()?;
+    let (left, right) = (network.host("left")?, network.host("right")?);
+    network.veth((&left, "only-left"), (&right, "only-right"), Link::default())?;
     let mut command = Command::new("cat");
     command.arg("/proc/net/dev").stdout(Stdio::piped());
     let mut child = left.spawn(command)?;
@@ -76,7 +76,7 @@ fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outco
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Outcome {
-    let host = Lab::new()?.host("host")?;
+    let host = VirtualNetwork::new()?.host("host")?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-c", "echo begun; read nothing"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -95,9 +95,9 @@ fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Out
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome {
-    let lab = Lab::new()?;
-    let (stays, goes) = (lab.host("stays")?, lab.host("goes")?);
-    lab.veth((&stays, "eth0"), (&goes, "eth0"), Link::default())?;
+    let network = VirtualNetwork::new()?;
+    let (stays, goes) = (network.host("stays")?, network.host("goes")?);
+    network.veth((&stays, "eth0"), (&goes, "eth0"), Link::default())?;
     let has_cable = || stays.run(|| if_nametoindex("eth0").is_ok());
     assert!(has_cable());
     let clone = goes.clone();
@@ -115,10 +115,10 @@ fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
-    let lab = Lab::new()?;
-    let host = lab.host("host")?;
-    lab.tap(&host, "guest0", Link { mtu: 4200 })?;
-    let switch = lab.switch("switch", Link { mtu: 4200 })?;
+    let network = VirtualNetwork::new()?;
+    let host = network.host("host")?;
+    network.tap(&host, "guest0", Link { mtu: 4200 })?;
+    let switch = network.switch("switch", Link { mtu: 4200 })?;
     switch.tap("guest1")?;
     for (host, ifname) in [(&host, "guest0"), (switch.host(), "guest1")] {
         let mut command = Command::new("ip");
@@ -133,9 +133,9 @@ fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_change_to_a_missing_interface_is_refused_by_name() -> Outcome {
-    let host = Lab::new()?.host("lonely")?;
+    let host = VirtualNetwork::new()?.host("lonely")?;
     let refusal = host.address("eth7", "10.0.0.1/24".parse()?).unwrap_err();
-    assert!(matches!(refusal, LabError::Refused { .. }));
+    assert!(matches!(refusal, NetnsError::Refused { .. }));
     assert_eq!(
         refusal.to_string(),
         "cannot give eth7 in host lonely the address 10.0.0.1/24: No such device (os error 19)"

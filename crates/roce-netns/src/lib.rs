@@ -1,9 +1,9 @@
 //! Private networks for demonstrations and tests: namespaces, veth pairs, bridges, taps.
 //!
-//! A [`Lab`] makes [`Host`]s. Each is a network namespace without a name: it has its own
+//! A [`VirtualNetwork`] makes [`Host`]s. Each is a network namespace without a name: it has its own
 //! interfaces, addresses and ports, and it vanishes with the last process or handle that
 //! uses it, so that nothing is left behind however a run ends. Hosts are joined by
-//! [`Lab::veth`] (a cable), [`Lab::switch`] (a bridge) and [`Lab::tap`] (a cable to a
+//! [`VirtualNetwork::veth`] (a cable), [`VirtualNetwork::switch`] (a bridge) and [`VirtualNetwork::tap`] (a cable to a
 //! virtual machine). Code runs inside a host with [`Host::run`], programs with
 //! [`Host::spawn`].
 //!
@@ -13,12 +13,12 @@
 //!
 //! ```no_run
 //! use std::net::UdpSocket;
-//! use roce_netlab::{Lab, Link};
+//! use roce_netns::{VirtualNetwork, Link};
 //!
-//! roce_netlab::enter_user_namespace_if_needed()?; // before any thread exists
-//! let lab = Lab::new()?;
-//! let (left, right) = (lab.host("left")?, lab.host("right")?);
-//! lab.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 4200 })?;
+//! roce_netns::enter_user_namespace_if_needed()?; // before any thread exists
+//! let network = VirtualNetwork::new()?;
+//! let (left, right) = (network.host("left")?, network.host("right")?);
+//! network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 4200 })?;
 //! left.address("eth0", "10.0.0.1/24".parse()?)?;
 //! right.address("eth0", "10.0.0.2/24".parse()?)?;
 //!
@@ -32,14 +32,14 @@
 
 mod error;
 mod host;
-mod lab;
 mod netlink;
 mod switch;
 mod user;
+mod virtual_network;
 
-pub use error::LabError;
+pub use error::NetnsError;
 pub use host::Host;
 pub use ipnet::IpNet;
-pub use lab::{Lab, Link};
 pub use switch::Switch;
 pub use user::enter_user_namespace_if_needed;
+pub use virtual_network::{Link, VirtualNetwork};

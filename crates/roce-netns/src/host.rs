@@ -11,16 +11,16 @@ use std::thread::{self, JoinHandle};
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::{LabError, netlink};
+use crate::{NetnsError, netlink};
 
 /// A network namespace of its own: interfaces, addresses, routes and ports.
 ///
-/// Made by [`Lab::host`](crate::Lab::host), with `lo` up. Clones are handles to the same
+/// Made by [`VirtualNetwork::host`](crate::VirtualNetwork::host), with `lo` up. Clones are handles to the same
 /// host; the namespace goes when the last handle, process and socket in it is gone.
 ///
 /// ```no_run
-/// # let lab = roce_netlab::Lab::new()?;
-/// let host = lab.host("server")?;
+/// # let network = roce_netns::VirtualNetwork::new()?;
+/// let host = network.host("server")?;
 /// let mut command = std::process::Command::new("ip");
 /// command.args(["link", "show", "lo"]);
 /// let status = host.spawn(command)?.wait()?;
@@ -43,7 +43,7 @@ struct Inner {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Host {
-    pub(crate) fn new(name: &str) -> Result<Self, LabError> {
+    pub(crate) fn new(name: &str) -> Result<Self, NetnsError> {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let (report, outcome) = mpsc::sync_channel(1);
         let resident = thread::Builder::new()
@@ -57,8 +57,8 @@ impl Host {
                     inbox.into_iter().for_each(|job| job());
                 }
             })
-            .map_err(|source| LabError::System { doing: "start a thread", source })?;
-        let namespace = outcome.recv().map_err(|_| LabError::System {
+            .map_err(|source| NetnsError::System { doing: "start a thread", source })?;
+        let namespace = outcome.recv().map_err(|_| NetnsError::System {
             doing: "make a network namespace",
             source: io::Error::other("its thread died"),
         })??;
@@ -73,8 +73,8 @@ impl Host {
     /// address detection).
     ///
     /// # Errors
-    /// [`LabError::Refused`] when there is no such interface or it has the address already.
-    pub fn address(&self, ifname: &str, address: IpNet) -> Result<(), LabError> {
+    /// [`NetnsError::Refused`] when there is no such interface or it has the address already.
+    pub fn address(&self, ifname: &str, address: IpNet) -> Result<(), NetnsError> {
         let doing = || format!("give {ifname} in {self} the address {address}");
         self.refusable(doing, || netlink::add_address(ifname, address))
     }
@@ -82,16 +82,16 @@ impl Host {
     /// Switches an interface on.
     ///
     /// # Errors
-    /// [`LabError::Refused`] when there is no such interface.
-    pub fn set_up(&self, ifname: &str) -> Result<(), LabError> {
+    /// [`NetnsError::Refused`] when there is no such interface.
+    pub fn set_up(&self, ifname: &str) -> Result<(), NetnsError> {
         self.refusable(|| format!("set {ifname} in {self} up"), || netlink::set_up(ifname, true))
     }
 
     /// Switches an interface off: a cable pulled.
     ///
     /// # Errors
-    /// [`LabError::Refused`] when there is no such interface.
-    pub fn set_down(&self, ifname: &str) -> Result<(), LabError> {
+    /// [`NetnsError::Refused`] when there is no such interface.
+    pub fn set_down(&self, ifname: &str) -> Result<(), NetnsError> {
         let doing = || format!("set {ifname} in {self} down");
         self.refusable(doing, || netlink::set_up(ifname, false))
     }
@@ -99,8 +99,8 @@ impl Host {
     /// Sets the MTU of an interface, in bytes, as `ip link set mtu` does.
     ///
     /// # Errors
-    /// [`LabError::Refused`] when there is no such interface or it cannot be that large.
-    pub fn set_mtu(&self, ifname: &str, mtu: u32) -> Result<(), LabError> {
+    /// [`NetnsError::Refused`] when there is no such interface or it cannot be that large.
+    pub fn set_mtu(&self, ifname: &str, mtu: u32) -> Result<(), NetnsError> {
         let doing = || format!("set the MTU of {ifname} in {self} to {mtu}");
         self.refusable(doing, || netlink::set_mtu(ifname, mtu))
     }
@@ -154,8 +154,8 @@ impl Host {
         &self,
         doing: impl FnOnce() -> String,
         work: impl FnOnce() -> io::Result<()> + Send,
-    ) -> Result<(), LabError> {
-        self.run(work).map_err(|source| LabError::Refused { doing: doing(), source })
+    ) -> Result<(), NetnsError> {
+        self.run(work).map_err(|source| NetnsError::Refused { doing: doing(), source })
     }
 }
 
@@ -182,8 +182,8 @@ impl fmt::Display for Host {
 }
 
 /// Moves the calling thread into a new network namespace and returns a handle to that.
-fn make_namespace() -> Result<File, LabError> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| LabError::NotAllowed {
+fn make_namespace() -> Result<File, NetnsError> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| NetnsError::NotAllowed {
         doing: "make a network namespace",
         source: errno.into(),
     })?;
@@ -191,5 +191,5 @@ fn make_namespace() -> Result<File, LabError> {
     // where /proc/sys is read-only, as in most containers, that second is spent.
     let _ = fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
     File::open("/proc/thread-self/ns/net")
-        .map_err(|source| LabError::System { doing: "open /proc/thread-self/ns/net", source })
+        .map_err(|source| NetnsError::System { doing: "open /proc/thread-self/ns/net", source })
 }

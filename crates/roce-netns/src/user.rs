@@ -5,9 +5,9 @@ use std::{fs, io};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-use crate::LabError;
+use crate::NetnsError;
 
-/// Gives this process the rights that a [`Lab`](crate::Lab) and a raw packet socket need,
+/// Gives this process the rights that a [`VirtualNetwork`](crate::VirtualNetwork) and a raw packet socket need,
 /// by entering a user namespace, unless it has them already.
 ///
 /// Inside, the process sees itself as root, and so do its children; towards the rest of the
@@ -16,26 +16,26 @@ use crate::LabError;
 /// Call it first thing in `main`: the kernel moves only a process with a single thread.
 ///
 /// # Errors
-/// [`LabError::ThreadsExist`] when it comes too late, [`LabError::NotAllowed`] when the
+/// [`NetnsError::ThreadsExist`] when it comes too late, [`NetnsError::NotAllowed`] when the
 /// system does not let users make user namespaces; the text says which setting is in the
 /// way.
 ///
 /// ```no_run
-/// roce_netlab::enter_user_namespace_if_needed()?;
-/// # Ok::<(), roce_netlab::LabError>(())
+/// roce_netns::enter_user_namespace_if_needed()?;
+/// # Ok::<(), roce_netns::NetnsError>(())
 /// ```
-pub fn enter_user_namespace_if_needed() -> Result<(), LabError> {
+pub fn enter_user_namespace_if_needed() -> Result<(), NetnsError> {
     if has_the_rights() {
         return Ok(());
     }
     let threads = thread_count();
     if threads > 1 {
-        return Err(LabError::ThreadsExist { threads });
+        return Err(NetnsError::ThreadsExist { threads });
     }
     // Asked before the move: afterwards both read as the overflow id.
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER)
-        .map_err(|errno| LabError::NotAllowed { doing: ENTERING, source: errno.into() })?;
+        .map_err(|errno| NetnsError::NotAllowed { doing: ENTERING, source: errno.into() })?;
     // The kernel wants `deny` before an unprivileged group map: otherwise dropping a group
     // would be a way around files that deny access to it.
     for (file, text) in [
@@ -43,14 +43,15 @@ pub fn enter_user_namespace_if_needed() -> Result<(), LabError> {
         ("/proc/self/uid_map", format!("0 {user} 1")),
         ("/proc/self/gid_map", format!("0 {group} 1")),
     ] {
-        fs::write(file, text).map_err(|source| LabError::NotAllowed { doing: ENTERING, source })?;
+        fs::write(file, text)
+            .map_err(|source| NetnsError::NotAllowed { doing: ENTERING, source })?;
     }
     if has_the_rights() {
         return Ok(());
     }
     // Some security modules let the namespace be made and then empty it of its rights.
     let source = io::Error::from(io::ErrorKind::PermissionDenied);
-    Err(LabError::NotAllowed { doing: ENTERING, source })
+    Err(NetnsError::NotAllowed { doing: ENTERING, source })
 }
 
 /// The settings that stand between this user and a network namespace, as advice.
