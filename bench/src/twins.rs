@@ -1,6 +1,6 @@
 //! Queue pairs of two programs become pairs: the first of one with the first of the other.
 
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{ConnectOptions, Gid, Psn, Qpn, QueuePair};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub fn connect(mine: &[QueuePair], meeting: &mut Meeting) -> Result<(), Failure>
     // In pieces: a line of the meeting is not endless.
     for some in mine.chunks(AT_A_TIME) {
         let name = |qp: &QueuePair| {
-            let mine = qp.identity(None)?;
+            let mine = qp.dest(None)?;
             Ok::<_, roce_verbs::Error>(Name {
                 number: mine.qpn.get(),
                 first_psn: mine.psn.get(),
@@ -39,7 +39,7 @@ pub fn connect(mine: &[QueuePair], meeting: &mut Meeting) -> Result<(), Failure>
         }
         for (qp, name) in some.iter().zip(&theirs) {
             let impossible = || Failure::told("the other end named an impossible queue pair");
-            let peer = Identity {
+            let peer = QpDest {
                 qpn: Qpn::new(name.number).ok_or_else(impossible)?,
                 psn: Psn::new(name.first_psn).ok_or_else(impossible)?,
                 gid: Gid(name.gid),

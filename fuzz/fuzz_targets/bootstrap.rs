@@ -12,5 +12,5 @@ mod fuzzing;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     roce_ring::fuzzing::bootstrap(bytes);
-    fuzzing::identity(bytes);
+    fuzzing::dest(bytes);
 });

@@ -110,7 +110,7 @@ impl End {
     /// # Panics
     /// When none comes within [`PATIENCE`].
     pub fn completion(&self) -> Completion {
-        self.cq.spin(PATIENCE).expect("a completion within the time allowed")
+        self.cq.spin_wait(PATIENCE).expect("a completion within the time allowed")
     }
 }
 
@@ -135,8 +135,8 @@ pub fn contents(region: &MemoryRegion) -> Vec<u8> {
 /// When they cannot be connected.
 pub fn connect(left: &End, right: &End, options: &ConnectOptions) -> (QueuePair, QueuePair) {
     let (here, there) = (left.queue_pair(), right.queue_pair());
-    let identity = |qp: &QueuePair| qp.identity(options.gid_index).expect("an address");
-    let (mine, theirs) = (identity(&here), identity(&there));
+    let dest = |qp: &QueuePair| qp.dest(options.gid_index).expect("an address");
+    let (mine, theirs) = (dest(&here), dest(&there));
     here.connect(&theirs, options).expect("left connects");
     there.connect(&mine, options).expect("right connects");
     (here, there)

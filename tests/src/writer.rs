@@ -32,8 +32,8 @@ impl<'a> Writer<'a> {
         len: usize,
     ) -> Self {
         let (here, there) = (end.queue_pair(), peer.queue_pair());
-        let mine = here.identity(options.gid_index).expect("an address");
-        let theirs = there.identity(peer_options.gid_index).expect("an address");
+        let mine = here.dest(options.gid_index).expect("an address");
+        let theirs = there.dest(peer_options.gid_index).expect("an address");
         here.connect(&theirs, options).expect("the writer connects");
         there.connect(&mine, peer_options).expect("the peer connects");
         Self { end, qp: here, _peer: there, ours: end.region(len, 1), theirs: peer.region(len, 2) }

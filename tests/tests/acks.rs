@@ -41,7 +41,7 @@ const ENDINGS: [(&str, Ending); 8] = [
         let host = network.host("other").unwrap();
         network.veth((&host, "eth0"), (&host, "eth1"), roce_netns::Link { mtu: 1500 }).unwrap();
         let other = End::on(&host, DeviceConfig::default());
-        assert!(other.cq.spin(QUIET).is_none());
+        assert!(other.cq.spin_wait(QUIET).is_none());
         drop((end, qp));
     }),
     ("goes on posting receives", |end, qp| {
@@ -103,14 +103,14 @@ fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next(
                 let (tell, seen) = std::sync::mpsc::channel();
                 let receiver = std::thread::spawn(move || {
                     let _region = theirs;
-                    let done = right.cq.spin(PATIENCE).expect("the message");
+                    let done = right.cq.spin_wait(PATIENCE).expect("the message");
                     tell.send(Instant::now()).unwrap();
                     assert_eq!(done.status, CompletionStatus::Success);
                     ending(right, there);
                 });
                 std::thread::sleep(POLLING);
                 here.post_send([request(immediate, &ours, to)]).unwrap();
-                let done = left.cq.spin(Duration::from_secs(2));
+                let done = left.cq.spin_wait(Duration::from_secs(2));
                 let acknowledged = Instant::now();
                 let done = done.unwrap_or_else(|| panic!("it {what}: the ACK is lost"));
                 assert_eq!(done.status, CompletionStatus::Success, "it {what}");
@@ -139,8 +139,8 @@ fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_
             let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
             let mut line = || lines.next().expect("a line").unwrap();
             let qp = left.queue_pair();
-            let peer = line().parse().expect("an identity");
-            writeln!(child.stdin.as_mut().unwrap(), "{}", qp.identity(None).unwrap()).unwrap();
+            let peer = line().parse().expect("a destination");
+            writeln!(child.stdin.as_mut().unwrap(), "{}", qp.dest(None).unwrap()).unwrap();
             qp.connect(&peer, &options).unwrap();
             assert_eq!(line(), "ready");
             std::thread::sleep(POLLING);

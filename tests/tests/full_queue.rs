@@ -172,7 +172,7 @@ struct Other {
 impl Other {
     fn connect(host: &Host, end: &End, echo: &Echo) -> Self {
         let qp = end.queue_pair();
-        let mine = qp.identity(None).unwrap();
+        let mine = qp.dest(None).unwrap();
         let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
         qp.connect(&theirs, &USUAL.options()).unwrap();
         Self { qp, region: end.region(64, 5) }

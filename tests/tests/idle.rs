@@ -11,7 +11,7 @@ use roce_verbs::{ConnectOptions, DeviceConfig, QueuePair};
 fn connected(left: &End, right: &QueuePair) -> QueuePair {
     let builder = left.pd.queue_pair(&left.cq, &left.cq);
     let qp = builder.max_send_wr(1).max_recv_wr(1).build().expect("a queue pair");
-    let peer = right.identity(None).expect("an address");
+    let peer = right.dest(None).expect("an address");
     qp.connect(&peer, &ConnectOptions::default()).expect("it connects");
     qp
 }

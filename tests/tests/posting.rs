@@ -48,8 +48,8 @@ impl Ends {
         let here = here.max_send_wr(DEPTH).max_inline(8).build().unwrap();
         let there = self.right.queue_pair();
         let options = ConnectOptions::default();
-        here.connect(&there.identity(None).unwrap(), &options).unwrap();
-        there.connect(&here.identity(None).unwrap(), &options).unwrap();
+        here.connect(&there.dest(None).unwrap(), &options).unwrap();
+        there.connect(&here.dest(None).unwrap(), &options).unwrap();
         (here, there)
     }
 
@@ -184,7 +184,7 @@ fn a_burst_of_posts_has_left_before_its_process_exits() {
         BufReader::new(burst.stdout.take().unwrap()).read_line(&mut theirs).unwrap();
         let there = right.queue_pair();
         there.connect(&theirs.trim().parse().unwrap(), &ConnectOptions::default()).unwrap();
-        writeln!(burst.stdin.take().unwrap(), "{}", there.identity(None).unwrap()).unwrap();
+        writeln!(burst.stdin.take().unwrap(), "{}", there.dest(None).unwrap()).unwrap();
         assert!(burst.wait().unwrap().success());
         // What the process sent is in this end's ring; nothing comes any more.
         let deadline = Instant::now() + Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_tests::ends::{Cable, End, connect, contents};
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, Direction, Fault,
     FaultConfig, PathMtu, QpAttributes, QpState, QueuePair, RecvWork, RnrTimer, ScriptedFault,
@@ -30,8 +30,8 @@ fn options() -> ConnectOptions {
     ConnectOptions { timeout: 20, path_mtu: Some(PathMtu::B1024), ..ConnectOptions::default() }
 }
 
-fn identity(qp: &QueuePair) -> Identity {
-    qp.identity(None).unwrap()
+fn dest(qp: &QueuePair) -> QpDest {
+    qp.dest(None).unwrap()
 }
 
 fn modify(qp: &QueuePair, state: QpState) {
@@ -39,7 +39,7 @@ fn modify(qp: &QueuePair, state: QpState) {
 }
 
 /// Connects with `modify` alone, as a port of a program for libibverbs does.
-fn connect_by_hand(end: &End, qp: &QueuePair, peer: &Identity) {
+fn connect_by_hand(end: &End, qp: &QueuePair, peer: &QpDest) {
     let index = end.device.default_gid_index().unwrap().unwrap();
     let path = end.device.resolve(&AddressVector::new(index, peer.gid)).unwrap();
     qp.init(&options()).unwrap();
@@ -98,27 +98,27 @@ fn a_message_of_the_connection_before_is_never_received_by_the_next() {
     reconnect_with_a_message_in_flight(
         |_, [here, there]| {
             [here, there].into_iter().for_each(|qp| modify(qp, QpState::Reset));
-            let (mine, its) = (identity(here), identity(there));
+            let (mine, its) = (dest(here), dest(there));
             here.connect(&its, &options()).unwrap();
             there.connect(&mine, &options()).unwrap();
         },
-        "identities are told after RESET",
+        "destinations are returned after RESET",
     );
     reconnect_with_a_message_in_flight(
         |_, [here, there]| {
             modify(here, QpState::Reset);
             modify(there, QpState::Error);
-            let its = identity(there);
+            let its = dest(there);
             here.connect(&its, &options()).unwrap();
             modify(there, QpState::Reset);
-            there.connect(&identity(here), &options()).unwrap();
+            there.connect(&dest(here), &options()).unwrap();
         },
-        "one end tells its identity in ERR, the other once it has connected",
+        "one end reads its destination in ERR, the other once it has connected",
     );
     reconnect_with_a_message_in_flight(
         |[left, right], [here, there]| {
             [here, there].into_iter().for_each(|qp| modify(qp, QpState::Reset));
-            let (mine, its) = (identity(here), identity(there));
+            let (mine, its) = (dest(here), dest(there));
             connect_by_hand(left, here, &its);
             connect_by_hand(right, there, &mine);
         },

@@ -28,7 +28,7 @@ fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent
     let left = End::on(&cable.left, DeviceConfig::default());
     let qp = left.queue_pair();
     let options = ConnectOptions { path_mtu: Some(PathMtu::B2048), ..ConnectOptions::default() };
-    let refused = qp.connect(&qp.identity(None).unwrap(), &options).unwrap_err();
+    let refused = qp.connect(&qp.dest(None).unwrap(), &options).unwrap_err();
     assert!(matches!(refused, Error::PathMtuTooLarge { allowed: 1024, .. }), "{refused}");
 }
 
@@ -38,7 +38,7 @@ fn a_peer_that_nobody_answers_for_is_named() {
     let cable = Cable::with_mtu(1500);
     let left = End::on(&cable.left, DeviceConfig::default());
     let qp = left.queue_pair();
-    let mut absent = qp.identity(None).unwrap();
+    let mut absent = qp.dest(None).unwrap();
     absent.gid = std::net::IpAddr::from([10, 1, 0, 77]).into();
     let text = qp.connect(&absent, &ConnectOptions::default()).unwrap_err().to_string();
     assert!(text.contains("10.1.0.77") && text.contains("eth0"), "{text}");

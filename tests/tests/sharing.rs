@@ -23,7 +23,7 @@ const LEN: usize = 20_000;
 impl Caller {
     fn connect(host: &Host, end: &End, echo: &Echo, options: &ConnectOptions) -> Self {
         let qp = end.queue_pair();
-        let mine = qp.identity(None).unwrap();
+        let mine = qp.dest(None).unwrap();
         let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
         qp.connect(&theirs, options).unwrap();
         let region = end.pd.register(2 * LEN, every_right()).unwrap();

@@ -139,7 +139,7 @@ fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
         .first_psn(Psn::new(0x00ff_fff0).unwrap())
         .build()
         .unwrap();
-    qp.connect(&qp.identity(None).unwrap(), &options).unwrap();
+    qp.connect(&qp.dest(None).unwrap(), &options).unwrap();
     let region = end.region(1 << 20, 5);
     qp.post_recv([RecvWork::new(1, [region.sge(1 << 19..).unwrap()])]).unwrap();
     let work = SendWork::new(2, SendOperation::send(), [region.sge(..1 << 19).unwrap()]);

@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use roce_ring::{Line, LineError};
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteSpan};
 
 /// One end of a lane's connection to one neighbour: a queue pair, and the memory of ours that
 /// this neighbour writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneEnd {
-    pub(crate) identity: Identity,
+    pub(crate) dest: QpDest,
     pub(crate) staging: RemoteSpan,
     /// The window record, which only the next rank writes.
     pub(crate) record: Option<RemoteSpan>,
@@ -85,11 +85,11 @@ impl LanePeer {
 }
 
 fn write_end(line: Line, prefix: &str, end: &LaneEnd) -> Line {
-    let LaneEnd { identity, staging, record } = end;
+    let LaneEnd { dest, staging, record } = end;
     let line = line
-        .with(&format!("{prefix}gid"), Ipv6Addr::from(identity.gid.0))
-        .with(&format!("{prefix}qpn"), format_args!("{:#x}", identity.qpn.get()))
-        .with(&format!("{prefix}psn"), format_args!("{:#x}", identity.psn.get()));
+        .with(&format!("{prefix}gid"), Ipv6Addr::from(dest.gid.0))
+        .with(&format!("{prefix}qpn"), format_args!("{:#x}", dest.qpn.get()))
+        .with(&format!("{prefix}psn"), format_args!("{:#x}", dest.psn.get()));
     let spans = [(STAGING, Some(*staging)), (RECORD, *record)];
     spans.into_iter().filter_map(|(names, span)| Some((names, span?))).fold(
         line,
@@ -113,7 +113,7 @@ fn read_end(line: &Line, prefix: &str, has_record: bool) -> Result<LaneEnd, Line
         Ok(RemoteSpan { address: line.number(&key(names.0))?, key: line.number_as(&key(names.1))? })
     };
     Ok(LaneEnd {
-        identity: Identity { qpn, psn, gid: Gid::from(IpAddr::V6(address)) },
+        dest: QpDest { qpn, psn, gid: Gid::from(IpAddr::V6(address)) },
         staging: span(STAGING)?,
         record: has_record.then(|| span(RECORD)).transpose()?,
     })
@@ -134,7 +134,7 @@ pub(crate) mod tests {
 
     pub(crate) fn offer(lane: u32, rank: u8) -> LaneOffer {
         let end = |number: u32, has_record: bool| LaneEnd {
-            identity: Identity {
+            dest: QpDest {
                 qpn: Qpn::new(0x100 + number).unwrap(),
                 psn: Psn::new(0xabcdef).unwrap(),
                 gid: Gid::from(IpAddr::from([10, 0, 0, rank])),

@@ -57,9 +57,9 @@ impl Ring {
         let span =
             |memory: &MemoryRegion| RemoteSpan { address: memory.address(), key: memory.rkey() };
         let end = |side, record: Option<&MemoryRegion>| -> Result<LaneEnd, Error> {
-            let identity = lane.queue_pair(side).identity(config.gid_index)?;
+            let dest = lane.queue_pair(side).dest(config.gid_index)?;
             let staging = span(lane.staging(side));
-            Ok(LaneEnd { identity, staging, record: record.map(span) })
+            Ok(LaneEnd { dest, staging, record: record.map(span) })
         };
         let rail = &self.rails[lane.rail];
         let most = rail.device.port()?.active_mtu.unwrap_or(PathMtu::B256);
@@ -87,7 +87,7 @@ impl Ring {
         if let Some(record) = peer.end.record {
             lane.previous_record = record;
         }
-        Ok(lane.queue_pair(side).connect_from_init(&peer.end.identity, &options)?)
+        Ok(lane.queue_pair(side).connect_from_init(&peer.end.dest, &options)?)
     }
 
     /// Whose queue pair this is.

@@ -173,12 +173,12 @@ impl Inner {
         completion
     }
 
-    fn take(&self, into: &mut Vec<Completion>, most: usize) {
+    fn take(&self, into: &mut Vec<Completion>, max: usize) {
         if self.waiting.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut entries = self.entries();
-        let count = entries.len().min(most);
+        let count = entries.len().min(max);
         into.extend(entries.drain(..count));
         self.waiting.store(entries.len(), Ordering::Release);
     }
@@ -236,7 +236,7 @@ impl CompletionQueue {
         self.inner.capacity
     }
 
-    /// Appends at most `most` completions to `into`, oldest first, and returns how many.
+    /// Appends at most `max` completions to `into`, oldest first, and returns how many.
     ///
     /// When there are none, the engine is driven once, in this thread, if it is free.
     /// In a child process after `fork` it finds nothing.
@@ -248,14 +248,14 @@ impl CompletionQueue {
     /// such a caller for a time slice of each other thread, a few milliseconds. A caller that
     /// spends more than 5 µs between its polls is never blocked. One that looks after other things
     /// in less time gets to them up to 500 µs later.
-    pub fn poll(&self, into: &mut Vec<Completion>, most: usize) -> usize {
+    pub fn poll(&self, into: &mut Vec<Completion>, max: usize) -> usize {
         let before = into.len();
-        self.inner.take(into, most);
-        if into.len() == before && most > 0 {
+        self.inner.take(into, max);
+        if into.len() == before && max > 0 {
             let driven = self.core.drive_inline(Some(&self.inner));
             into.extend(driven.completion);
             if driven.worked {
-                self.inner.take(into, most - (into.len() - before));
+                self.inner.take(into, max - (into.len() - before));
             }
         } else {
             // That is a round too, as far as posts are concerned.
@@ -310,7 +310,7 @@ impl CompletionQueue {
     ///
     /// For programs that would rather spin than sleep: the latency is the lowest there is. With
     /// [`Duration::MAX`] it waits for ever.
-    pub fn spin(&self, timeout: Duration) -> Option<Completion> {
+    pub fn spin_wait(&self, timeout: Duration) -> Option<Completion> {
         // Later than any clock can show is never.
         let deadline = std::time::Instant::now().checked_add(timeout);
         loop {

@@ -5,7 +5,7 @@ use roce_wire::{Gid, PathMtu, Psn, Qpn, RnrTimer};
 
 use crate::device::resolve;
 use crate::error::Error;
-use crate::exchange::Identity;
+use crate::exchange::QpDest;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePair;
 
@@ -71,26 +71,26 @@ impl QueuePair {
     /// (the default row when `None`).
     ///
     /// Each connection starts at a PSN of its own: a queue pair that was reset, or that is in
-    /// state ERR, has another identity than before, which the peer has to be told. See
+    /// state ERR, has another destination than before, which the peer has to be told. See
     /// [`first_psn`](Self::first_psn).
     ///
     /// # Errors
     /// [`Error::NoSuchGid`], [`Error::NoAddress`], [`Error::Forked`].
-    pub fn identity(&self, gid_index: Option<u8>) -> Result<Identity, Error> {
+    pub fn dest(&self, gid_index: Option<u8>) -> Result<QpDest, Error> {
         let gid = crate::device::usable_gid(&self.core, gid_index)?.gid;
-        Ok(Identity { qpn: self.number(), psn: self.first_psn(), gid })
+        Ok(QpDest { qpn: self.number(), psn: self.first_psn(), gid })
     }
 
     /// Goes from RESET through INIT and RTR to RTS, connected to `peer`.
     ///
-    /// Both ends do this, each with the other's [`identity`](Self::identity). Receives
+    /// Both ends do this, each with the other's [`dest`](Self::dest). Receives
     /// that must not be missed are posted between [`init`](Self::init) and
     /// [`connect_from_init`](Self::connect_from_init).
     ///
     /// # Errors
     /// [`Error::Route`] when the peer's address cannot be reached, and those of
     /// [`modify`](Self::modify).
-    pub fn connect(&self, peer: &Identity, options: &ConnectOptions) -> Result<(), Error> {
+    pub fn connect(&self, peer: &QpDest, options: &ConnectOptions) -> Result<(), Error> {
         self.init(options)?;
         self.connect_from_init(peer, options)
     }
@@ -113,11 +113,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    pub fn connect_from_init(
-        &self,
-        peer: &Identity,
-        options: &ConnectOptions,
-    ) -> Result<(), Error> {
+    pub fn connect_from_init(&self, peer: &QpDest, options: &ConnectOptions) -> Result<(), Error> {
         self.ready_to_receive(peer.qpn, peer.psn, peer.gid, options)?;
         self.modify(&QpAttributes {
             state: Some(QpState::ReadyToSend),

@@ -66,8 +66,8 @@ use crate::engine::{Engine, Glance};
 use crate::error::Error;
 use crate::fork;
 use crate::path::Entry;
-use crate::placement::Placement;
 use crate::port::Port;
+use crate::thread_placement::ThreadPlacement;
 use crate::wait_policy;
 
 /// How long to sleep while frames for this host wait, of which no descriptor tells.
@@ -122,7 +122,7 @@ impl Core {
         port: Port,
         opened: Opened,
         spin: Duration,
-        placement: Placement,
+        placement: ThreadPlacement,
     ) -> Result<Self, Error> {
         let mut device_fds = Vec::new();
         for fd in engine.wire.wait_fds() {

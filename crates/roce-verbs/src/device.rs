@@ -26,13 +26,13 @@ use crate::exit;
 use crate::fork::PerProcess;
 use crate::gid::GidEntry;
 use crate::path::{AddressVector, Entry, Path};
-use crate::placement::Placement;
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
+use crate::thread_placement::ThreadPlacement;
 use crate::trace::{Trace, Watcher};
 
 /// The most completions that a queue may hold.
-const MOST_COMPLETIONS: usize = 1 << 22;
+const MAX_CQE: usize = 1 << 22;
 
 /// An interface that carries RoCE, or could.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub struct DeviceConfig {
     pub spin: Duration,
     /// Where the device's own thread runs, and how urgently. By default anywhere, whatever
     /// the thread that opens the device is bound to.
-    pub thread: Placement,
+    pub thread: ThreadPlacement,
     /// Where to tell what happens, and when. Default: nowhere.
     pub trace: Option<Trace>,
 }
@@ -76,7 +76,7 @@ impl Default for DeviceConfig {
             capture: None,
             faults: None,
             spin: Duration::from_micros(200),
-            thread: Placement::default(),
+            thread: ThreadPlacement::default(),
             trace: None,
         }
     }
@@ -159,7 +159,7 @@ impl Device {
     /// [`Error::Open`] when it does not exist, is down, or CAP_NET_RAW is missing;
     /// [`Error::Port`] when another stack or program holds UDP port 4791;
     /// [`Error::OpenedDifferently`] when it is open with another configuration;
-    /// [`Error::Placement`] when its thread may not run where the configuration says.
+    /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
         let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -238,8 +238,8 @@ impl Device {
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Result<CompletionQueue, Error> {
-        if capacity == 0 || capacity > MOST_COMPLETIONS {
-            return Err(Error::QueueCapacity { asked: capacity, most: MOST_COMPLETIONS });
+        if capacity == 0 || capacity > MAX_CQE {
+            return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
         let handle = CqHandle(self.next_handle());
         let queue = CompletionQueue::new(Arc::clone(self.core()), handle, capacity, channel);

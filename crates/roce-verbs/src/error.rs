@@ -8,7 +8,7 @@ use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
 use crate::netlink::RouteError;
-use crate::placement::PlacementError;
+use crate::thread_placement::ThreadPlacementError;
 
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum Error {
     Route(#[from] RouteError),
     /// The device's thread cannot run where it was asked to.
     #[error(transparent)]
-    Placement(#[from] PlacementError),
+    ThreadPlacement(#[from] ThreadPlacementError),
     /// The two ends did not learn of each other.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -86,11 +86,11 @@ pub enum Error {
     NoSuchPath,
     /// The path MTU does not fit the interface.
     #[error(
-        "path MTU {asked} does not fit {interface}, whose MTU of {netdev_mtu} allows {allowed}; raise it (ip link set {interface} mtu {needed}) or ask for less"
+        "path MTU {requested} does not fit {interface}, whose MTU of {netdev_mtu} allows {allowed}; raise it (ip link set {interface} mtu {needed}) or ask for less"
     )]
     PathMtuTooLarge {
         /// What was asked for, in bytes.
-        asked: usize,
+        requested: usize,
         /// The interface.
         interface: String,
         /// Its MTU.
@@ -132,12 +132,12 @@ pub enum Error {
     #[error("the objects belong to different devices; make them all from one Device")]
     OtherDevice,
     /// A completion queue without room.
-    #[error("a completion queue holds 1 to {most} completions, not {asked}")]
+    #[error("a completion queue holds 1 to {max} completions, not {requested}")]
     QueueCapacity {
         /// What was asked for.
-        asked: usize,
+        requested: usize,
         /// What is possible.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -165,14 +165,14 @@ pub enum WorkError {
 }
 
 impl Error {
-    pub(crate) fn path_mtu_too_large(asked: PathMtu, port: &crate::port::Port) -> Self {
+    pub(crate) fn path_mtu_too_large(requested: PathMtu, port: &crate::port::Port) -> Self {
         let attributes = port.attributes(0);
         Self::PathMtuTooLarge {
-            asked: asked.bytes(),
+            requested: requested.bytes(),
             interface: port.name().to_owned(),
             netdev_mtu: attributes.netdev_mtu,
             allowed: attributes.active_mtu.map_or(0, PathMtu::bytes),
-            needed: asked.bytes() + 80,
+            needed: requested.bytes() + 80,
         }
     }
 }

@@ -6,10 +6,10 @@
 //! speaking the same, this stack can be the peer of each of them.
 //!
 //! ```
-//! use roce_verbs::exchange::{self, Identity};
+//! use roce_verbs::exchange::{self, QpDest};
 //! use roce_wire::{Gid, Psn, Qpn};
 //!
-//! let mine = Identity {
+//! let mine = QpDest {
 //!     qpn: Qpn::new(0x11).unwrap(),
 //!     psn: Psn::new(0x123456).unwrap(),
 //!     gid: Gid::from(std::net::IpAddr::from([10, 0, 0, 1])),
@@ -33,7 +33,7 @@ use roce_wire::{Gid, Psn, Qpn};
 
 /// What one end tells the other about its queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct QpDest {
     /// The queue pair's number.
     pub qpn: Qpn,
     /// The PSN of the first request that it will send.
@@ -57,13 +57,13 @@ pub enum ExchangeError {
     Tcp(#[from] io::Error),
     /// What came is not a line of this format.
     #[error("the peer said {0:?}, which is not LID:QPN:PSN:GID; is it a pingpong program?")]
-    NotAnIdentity(String),
+    InvalidDest(String),
     /// The caller could not make its own end ready.
     #[error(transparent)]
     Local(Box<dyn std::error::Error + Send + Sync>),
 }
 
-impl fmt::Display for Identity {
+impl fmt::Display for QpDest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The LID belongs to InfiniBand's own addressing and is zero on RoCE.
         write!(f, "{:04x}:{:06x}:{:06x}:", 0, self.qpn.get(), self.psn.get())?;
@@ -71,7 +71,7 @@ impl fmt::Display for Identity {
     }
 }
 
-impl FromStr for Identity {
+impl FromStr for QpDest {
     type Err = ExchangeError;
 
     fn from_str(line: &str) -> Result<Self, Self::Err> {
@@ -85,7 +85,7 @@ impl FromStr for Identity {
             let gid = whole.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
             fields.next().is_none().then_some(Self { qpn, psn, gid: Gid(gid.to_be_bytes()) })
         };
-        parse().ok_or_else(|| ExchangeError::NotAnIdentity(line.chars().take(80).collect()))
+        parse().ok_or_else(|| ExchangeError::InvalidDest(line.chars().take(80).collect()))
     }
 }
 
@@ -93,7 +93,7 @@ impl FromStr for Identity {
 ///
 /// # Errors
 /// See [`ExchangeError`].
-pub fn connect(server: impl ToSocketAddrs, mine: &Identity) -> Result<Identity, ExchangeError> {
+pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, ExchangeError> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -110,8 +110,8 @@ pub fn connect(server: impl ToSocketAddrs, mine: &Identity) -> Result<Identity, 
 /// See [`ExchangeError`]; what `prepare` says comes back as [`ExchangeError::Local`].
 pub fn accept<E>(
     listener: &TcpListener,
-    prepare: impl FnOnce(&Identity) -> Result<Identity, E>,
-) -> Result<Identity, ExchangeError>
+    prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
+) -> Result<QpDest, ExchangeError>
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -126,13 +126,13 @@ where
     Ok(theirs)
 }
 
-fn send(stream: &mut TcpStream, mine: &Identity) -> io::Result<()> {
+fn send(stream: &mut TcpStream, mine: &QpDest) -> io::Result<()> {
     let mut line = mine.to_string().into_bytes();
     line.push(0);
     stream.write_all(&line)
 }
 
-fn receive(stream: &mut TcpStream) -> Result<Identity, ExchangeError> {
+fn receive(stream: &mut TcpStream) -> Result<QpDest, ExchangeError> {
     let mut line = [0; MESSAGE_LEN];
     stream.read_exact(&mut line)?;
     let text = line.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn the_line_is_the_one_that_rdma_core_prints() {
-        let mine = Identity {
+        let mine = QpDest {
             qpn: Qpn::new(0x11).unwrap(),
             psn: Psn::new(0xabcdef).unwrap(),
             gid: Gid::from(IpAddr::from([10, 9, 0, 2])),
         };
         let line = "0000:000011:abcdef:00000000000000000000ffff0a090002";
         assert_eq!(mine.to_string(), line);
-        assert_eq!(line.parse::<Identity>().unwrap(), mine);
+        assert_eq!(line.parse::<QpDest>().unwrap(), mine);
         assert_eq!(line.len() + 1, MESSAGE_LEN);
     }
 
@@ -168,7 +168,7 @@ mod tests {
             "GET / HTTP/1.1",
         ];
         for line in lines {
-            assert!(line.parse::<Identity>().is_err(), "{line}");
+            assert!(line.parse::<QpDest>().is_err(), "{line}");
         }
     }
 }

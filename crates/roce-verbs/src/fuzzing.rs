@@ -1,16 +1,16 @@
 //! The body of a fuzz target: any bytes as the line of a pingpong program. Not part of the
 //! crate's interface; it exists for the fuzzer, and for the test that replays its corpus.
 
-use crate::exchange::Identity;
+use crate::exchange::QpDest;
 
 /// What is read is written and read again as the same.
-pub fn identity(bytes: &[u8]) {
+pub fn dest(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for line in text.split('\n') {
-        match line.parse::<Identity>() {
-            Ok(identity) => {
-                let again = identity.to_string().parse::<Identity>();
-                assert_eq!(again.expect("what is read may be sent"), identity);
+        match line.parse::<QpDest>() {
+            Ok(dest) => {
+                let again = dest.to_string().parse::<QpDest>();
+                assert_eq!(again.expect("what is read may be sent"), dest);
             }
             // What a stranger says is shown in part.
             Err(error) => assert!(error.to_string().len() < 1500),
@@ -30,7 +30,7 @@ mod tests {
         for entry in fs::read_dir(corpus).unwrap() {
             let path = entry.unwrap().path();
             println!("{}", path.display()); // shown when it fails
-            identity(&fs::read(path).unwrap());
+            dest(&fs::read(path).unwrap());
         }
     }
 }

@@ -23,14 +23,14 @@
 //! let here = pd.queue_pair(&cq, &cq).build()?;
 //! let there = pd.queue_pair(&cq, &cq).build()?;
 //! let options = ConnectOptions::default();
-//! here.connect(&there.identity(None)?, &options)?;
-//! there.connect(&here.identity(None)?, &options)?;
+//! here.connect(&there.dest(None)?, &options)?;
+//! there.connect(&here.dest(None)?, &options)?;
 //!
 //! there.post_recv([RecvWork::new(1, [region.sge(4096..)?])])?;
 //! region.write(0, b"hello")?;
 //! here.post_send([SendWork::new(2, SendOperation::send(), [region.sge(..5)?])])?;
 //! for _ in 0..2 {
-//!     let completion = cq.spin(std::time::Duration::from_secs(1)).expect("within a second");
+//!     let completion = cq.spin_wait(std::time::Duration::from_secs(1)).expect("within a second");
 //!     println!("{completion:?}");
 //! }
 //! # Ok(())
@@ -69,9 +69,9 @@ mod memory_region;
 mod netlink;
 mod path;
 // One call: the real-time class.
-#[allow(unsafe_code)]
-mod placement;
 mod port;
+#[allow(unsafe_code)]
+mod thread_placement;
 // One `nop` for each probe.
 #[allow(unsafe_code)]
 pub mod probes;
@@ -93,10 +93,10 @@ pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
 pub use netlink::RouteError;
 pub use path::{AddressVector, Path};
-pub use placement::{Placement, PlacementError};
 pub use port::{PortAttributes, PortState};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
+pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::{polls_give_way, yield_now};
 

@@ -76,32 +76,32 @@ impl QueuePairBuilder {
     }
 
     /// Send requests that may be outstanding. Default: see [`Capacities`].
-    pub fn max_send_wr(mut self, most: u32) -> Self {
-        self.capacities.max_send_wr = most;
+    pub fn max_send_wr(mut self, max: u32) -> Self {
+        self.capacities.max_send_wr = max;
         self
     }
 
     /// Receive requests that may be posted.
-    pub fn max_recv_wr(mut self, most: u32) -> Self {
-        self.capacities.max_recv_wr = most;
+    pub fn max_recv_wr(mut self, max: u32) -> Self {
+        self.capacities.max_recv_wr = max;
         self
     }
 
     /// Pieces that a send request may gather from, 1..=32.
-    pub fn max_send_sge(mut self, most: u32) -> Self {
-        self.capacities.max_send_sge = most;
+    pub fn max_send_sge(mut self, max: u32) -> Self {
+        self.capacities.max_send_sge = max;
         self
     }
 
     /// Pieces that a receive request may scatter to, 1..=32.
-    pub fn max_recv_sge(mut self, most: u32) -> Self {
-        self.capacities.max_recv_sge = most;
+    pub fn max_recv_sge(mut self, max: u32) -> Self {
+        self.capacities.max_recv_sge = max;
         self
     }
 
     /// Bytes that a request may carry inline.
-    pub fn max_inline(mut self, most: u32) -> Self {
-        self.capacities.max_inline = most;
+    pub fn max_inline(mut self, max: u32) -> Self {
+        self.capacities.max_inline = max;
         self
     }
 

@@ -15,7 +15,7 @@ const FIRST_PSN: u32 = 0xff_fffd;
 pub(crate) fn play(world: &World, family: Family) -> Result<(), Error> {
     let mut client = Agent::start(world.client(), family)?;
     let mut server = Agent::start(world.server(), family)?;
-    let (ours, theirs) = (client.identity.clone(), server.identity.clone());
+    let (ours, theirs) = (client.dest.clone(), server.dest.clone());
     client.connect(&theirs)?;
     server.connect(&ours)?;
     let region = server.order("mr m size=4096 rights=lw")?;
@@ -39,20 +39,20 @@ pub(crate) fn play(world: &World, family: Family) -> Result<(), Error> {
 struct Agent {
     process: GuestProcess,
     /// Its queue pair, in the words of its answer.
-    identity: String,
+    dest: String,
 }
 
 impl Agent {
     fn start(guest: &Guest, family: Family) -> Result<Self, Error> {
         let process = guest.spawn(PROGRAM)?;
-        let mut agent = Self { process, identity: String::new() };
+        let mut agent = Self { process, dest: String::new() };
         agent.answer("start")?;
         let family = match family {
             Family::V4 => 4,
             Family::V6 => 6,
         };
         let order = format!("qp q family={family} service=uc psn={FIRST_PSN} access=w");
-        agent.identity = agent.order(&order)?;
+        agent.dest = agent.order(&order)?;
         Ok(agent)
     }
 

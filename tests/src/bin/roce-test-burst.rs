@@ -1,6 +1,6 @@
 //! Posts a burst of requests one by one and ends at once, for the tests of what must have left.
 //!
-//! `roce-test-burst INTERFACE POSTS ADDRESS KEY`. Prints its identity, reads its peer's, writes the
+//! `roce-test-burst INTERFACE POSTS ADDRESS KEY`. Prints its destination, reads its peer's, writes the
 //! numbers 1 to `POSTS` to the peer's memory, one with each call, and exits.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Nothing is dropped: the process owns it until its end, as a static would.
     let end = Box::leak(Box::new(End::of(Device::open(interface, DeviceConfig::default())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
-    println!("{}", qp.identity(None)?);
+    println!("{}", qp.dest(None)?);
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     qp.connect(&line.trim().parse()?, &ConnectOptions::default())?;

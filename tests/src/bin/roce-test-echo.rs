@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let accepted = exchange::accept(&listener, |theirs| {
                 let client = Client::new(&acceptor)?;
                 client.qp.connect_from_init(theirs, &ConnectOptions::default())?;
-                let mine = client.qp.identity(None)?;
+                let mine = client.qp.dest(None)?;
                 made = Some(client);
                 Ok::<_, roce_verbs::Error>(mine)
             });
@@ -59,7 +59,7 @@ fn serve(end: &End, arrivals: &mpsc::Receiver<Client>) -> Result<(), Box<dyn Err
     let mut clients: Vec<Client> = Vec::new();
     loop {
         clients.extend(arrivals.try_iter());
-        let Some(done) = end.cq.spin(Duration::from_millis(1)) else { continue };
+        let Some(done) = end.cq.spin_wait(Duration::from_millis(1)) else { continue };
         let at = loop {
             if let Some(at) = clients.iter().position(|client| client.qp.number() == done.qpn) {
                 break at;

@@ -1,6 +1,6 @@
 //! Receives one message and ends, for the tests of what a process still owes its peer.
 //!
-//! `roce-test-receiver INTERFACE ENDING`. Prints its identity, reads its peer's, prints `ready`,
+//! `roce-test-receiver INTERFACE ENDING`. Prints its destination, reads its peer's, prints `ready`,
 //! polls until the message has come, and ends at once as `ENDING` says: `return` from `main`,
 //! `exit`, `exit-beside-pollers` while other threads poll, `exit-in-a-child` that has forked before.
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Nothing is dropped: the process owns it until its end, as a static would.
     let end = Box::leak(Box::new(End::of(Device::open(&interface, DeviceConfig::default())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
-    println!("{}", qp.identity(None)?);
+    println!("{}", qp.dest(None)?);
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     qp.connect(&line.trim().parse()?, &ConnectOptions::default())?;
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("ready");
-    let done = end.cq.spin(PATIENCE).ok_or("no message")?;
+    let done = end.cq.spin_wait(PATIENCE).ok_or("no message")?;
     assert_eq!(done.status, CompletionStatus::Success);
     if ending != "return" {
         std::process::exit(0);

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let end = End::of(Device::open(interface, DeviceConfig::default())?);
     let qp = end.queue_pair();
     let options = times.options();
-    let theirs = exchange::connect(address, &qp.identity(None)?)?;
+    let theirs = exchange::connect(address, &qp.dest(None)?)?;
     qp.connect(&theirs, &options)?;
     let region = end.region(2 * LEN, 1);
     println!("ready");

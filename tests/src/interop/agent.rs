@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use roce_guest::{Guest, GuestProcess, Image};
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, Psn, Qpn};
 
 use super::terms::{Done, Family, Manner, Operation, Pair, Post, Queue, Region, Rights, Settings};
@@ -178,32 +178,27 @@ impl Agent {
             settings.first_psn
         );
         let answer = self.order(&order)?;
-        let identity = || {
+        let dest = || {
             let gid = u128::from_str_radix(answer.get("gid")?, 16).ok()?;
-            Some(Identity {
+            Some(QpDest {
                 qpn: Qpn::new(number(&answer, "qpn").ok()? as u32)?,
                 psn: Psn::new(number(&answer, "psn").ok()? as u32)?,
                 gid: Gid(gid.to_be_bytes()),
             })
         };
-        let identity = identity().ok_or_else(|| Fault::Refused {
+        let dest = dest().ok_or_else(|| Fault::Refused {
             end: self.name,
             order,
             answer: format!("{answer:?}"),
         })?;
-        Ok(Pair { handle, identity })
+        Ok(Pair { handle, dest })
     }
 
     /// Connects a pair.
     ///
     /// # Errors
     /// See [`Agent`].
-    pub fn connect(
-        &mut self,
-        pair: u32,
-        peer: &Identity,
-        settings: &Settings,
-    ) -> Result<(), Fault> {
+    pub fn connect(&mut self, pair: u32, peer: &QpDest, settings: &Settings) -> Result<(), Fault> {
         let gid: String = peer.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
         self.order(&format!(
             "connect q{pair} qpn={} psn={} gid={gid} mtu={} timeout={} retry={} \

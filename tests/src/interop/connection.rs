@@ -43,8 +43,8 @@ impl Connection {
     pub fn new(requester: Agent, responder: Agent, settings: Settings) -> Result<Self, Fault> {
         let mut requester = Side::new(requester, &settings)?;
         let mut responder = Side::new(responder, &settings)?;
-        requester.agent.connect(requester.pair.handle, &responder.pair.identity, &settings)?;
-        responder.agent.connect(responder.pair.handle, &requester.pair.identity, &settings)?;
+        requester.agent.connect(requester.pair.handle, &responder.pair.dest, &settings)?;
+        responder.agent.connect(responder.pair.handle, &requester.pair.dest, &settings)?;
         Ok(Self { requester, responder, settings })
     }
 
@@ -56,8 +56,8 @@ impl Connection {
         self.requester.pair = self.requester.agent.pair(&self.settings)?;
         self.responder.pair = self.responder.agent.pair(&self.settings)?;
         let (mine, theirs) = (self.requester.pair, self.responder.pair);
-        self.requester.agent.connect(mine.handle, &theirs.identity, &self.settings)?;
-        self.responder.agent.connect(theirs.handle, &mine.identity, &self.settings)
+        self.requester.agent.connect(mine.handle, &theirs.dest, &self.settings)?;
+        self.responder.agent.connect(theirs.handle, &mine.dest, &self.settings)
     }
 }
 

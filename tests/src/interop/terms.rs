@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 
 /// An operation of a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub struct Pair {
     /// By which its agent names it.
     pub handle: u32,
     /// What the peer has to know to connect to it.
-    pub identity: Identity,
+    pub dest: QpDest,
 }
 
 /// The protocol below RoCE.

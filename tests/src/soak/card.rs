@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::Result;
@@ -13,7 +13,7 @@ use super::Result;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Card {
     pub(super) pair: u32,
-    identity: String,
+    dest: String,
     /// The region that the other end writes and reads.
     pub(super) address: u64,
     pub(super) key: u32,
@@ -22,12 +22,12 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub(super) fn new(pair: u32, identity: &Identity, address: u64, key: u32) -> Self {
-        Self { pair, identity: identity.to_string(), address, key, disposable: Vec::new() }
+    pub(super) fn new(pair: u32, dest: &QpDest, address: u64, key: u32) -> Self {
+        Self { pair, dest: dest.to_string(), address, key, disposable: Vec::new() }
     }
 
-    pub(super) fn identity(&self) -> Result<Identity> {
-        Ok(self.identity.parse()?)
+    pub(super) fn dest(&self) -> Result<QpDest> {
+        Ok(self.dest.parse()?)
     }
 }
 

@@ -28,7 +28,7 @@ enum Wait {
     Channel,
     /// `poll(2)` on the channel's descriptor.
     Descriptor,
-    /// [`CompletionQueue::spin`].
+    /// [`CompletionQueue::spin_wait`].
     Spin,
 }
 
@@ -151,15 +151,15 @@ impl Traffic {
         let disposable: std::result::Result<Vec<_>, _> =
             (0..DISPOSABLE).map(|_| self.pd.register_with(64, every_right(), options)).collect();
         self.receiver.start(disposable?, &self.qp)?;
-        let identity = self.qp.identity(None)?;
+        let dest = self.qp.dest(None)?;
         let (address, key) = (self.target.address(), self.target.rkey());
-        let mut card = Card::new(self.state.pair, &identity, address, key);
+        let mut card = Card::new(self.state.pair, &dest, address, key);
         card.disposable = self.receiver.keys();
         Ok(card)
     }
 
     pub(super) fn connect(&mut self, peer: Card) -> Result<()> {
-        self.qp.connect_from_init(&peer.identity()?, &connect_options())?;
+        self.qp.connect_from_init(&peer.dest()?, &connect_options())?;
         self.peer = Some(peer);
         self.state.connections += 1;
         Ok(())
@@ -200,7 +200,7 @@ impl Traffic {
             return Ok(found);
         }
         if let Wait::Spin = self.wait {
-            return Ok(self.cq.spin(LOOK).into_iter().collect());
+            return Ok(self.cq.spin_wait(LOOK).into_iter().collect());
         }
         self.cq.arm(false);
         let found = self.cq.poll_all();

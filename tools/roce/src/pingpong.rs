@@ -10,7 +10,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use roce_verbs::exchange::{self, Identity};
+use roce_verbs::exchange::{self, QpDest};
 use roce_verbs::{
     AccessFlags, AckTimeout, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data,
     Device, MemoryRegion, PathMtu, QueuePair, RecvWork, SendOperation, SendWork,
@@ -169,12 +169,12 @@ impl<'a> End<'a> {
 
     /// Learns who the other end is, and connects to it.
     fn find_the_other(&mut self, host: Option<&str>) -> Outcome {
-        let mine = self.qp.identity(self.options.gid_idx)?;
+        let mine = self.qp.dest(self.options.gid_idx)?;
         let port = self.options.port;
         // Before the line below is printed: whoever reads it may start the client.
         let listener = host.is_none().then(|| listen(port)).transpose()?;
         println!("  local address:  {}", in_words(&mine));
-        let connect = |theirs: &Identity| self.qp.connect_from_init(theirs, &self.connect);
+        let connect = |theirs: &QpDest| self.qp.connect_from_init(theirs, &self.connect);
         let theirs = match (&listener, host) {
             (Some(listener), _) => {
                 local::announce_ready(self.options.traffic.role);
@@ -349,7 +349,7 @@ pub(crate) fn listen(port: u16) -> Outcome<TcpListener> {
         })
 }
 
-fn in_words(end: &Identity) -> String {
+fn in_words(end: &QpDest) -> String {
     let gid = Ipv6Addr::from(end.gid.0);
     format!("LID 0x0000, QPN 0x{:06x}, PSN 0x{:06x}, GID {gid}", end.qpn.get(), end.psn.get())
 }
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn an_end_is_printed_as_ibv_rc_pingpong_prints_it() {
-        let end = Identity {
+        let end = QpDest {
             qpn: Qpn::new(0x11).unwrap(),
             psn: Psn::new(0xabcdef).unwrap(),
             gid: Gid::from(std::net::IpAddr::from([10, 0, 0, 1])),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
 use roce_verbs::{
-    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, Placement, PortState,
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, PortState, ThreadPlacement,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -141,7 +141,7 @@ impl Traffic {
     }
 
     /// Where this end's threads run.
-    fn placement(&self) -> Outcome<Placement> {
+    fn placement(&self) -> Outcome<ThreadPlacement> {
         let ends = if self.role.is_some() { 2 } else { 1 };
         if self.cpu.len() > ends {
             let text = match ends {
@@ -151,7 +151,7 @@ impl Traffic {
             return Err(Failure::new(text));
         }
         let place = usize::from(self.role == Some(Role::Server));
-        Ok(Placement { cpu: self.cpu.get(place).copied(), realtime: self.realtime })
+        Ok(ThreadPlacement { cpu: self.cpu.get(place).copied(), realtime: self.realtime })
     }
 
     fn device_config(&self) -> DeviceConfig {
@@ -245,16 +245,16 @@ fn open(name: &str, config: DeviceConfig) -> Outcome<Device> {
     })
 }
 
-/// The path MTU that was asked for, or else the largest; refused before anybody waits for a
+/// The path MTU that was requested, or else the largest; refused before anybody waits for a
 /// peer if the interface does not carry it.
-pub(crate) fn path_mtu(device: &Device, asked: Option<PathMtu>) -> Outcome<PathMtu> {
+pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Outcome<PathMtu> {
     let port = device.port()?;
-    let wanted = asked.or(port.active_mtu).unwrap_or(PathMtu::B256);
+    let wanted = requested.or(port.active_mtu).unwrap_or(PathMtu::B256);
     if port.active_mtu.is_some_and(|most| wanted <= most) {
         return Ok(wanted);
     }
     Err(Error::PathMtuTooLarge {
-        asked: wanted.bytes(),
+        requested: wanted.bytes(),
         interface: device.interface().to_owned(),
         netdev_mtu: port.netdev_mtu,
         allowed: port.active_mtu.map_or(0, PathMtu::bytes),

@@ -24,8 +24,8 @@ use crate::interface_kernel::InterfaceKernel;
 use crate::netlink::news::{News, NewsSocket};
 use crate::netlink::{Flow, RouteError};
 use crate::path::Entry;
-use crate::placement::Placement;
 use crate::resolver::{NextHop, Outcome, Resolver};
+use crate::thread_placement::ThreadPlacement;
 
 /// How long to collect news of routes, addresses and the interface before the next look at them: a
 /// routing daemon changes thousands of routes in a row.
@@ -94,7 +94,7 @@ impl Monitor {
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
-            if let Err(error) = become_a_background_thread(Placement::default()) {
+            if let Err(error) = become_a_background_thread(ThreadPlacement::default()) {
                 tracing::warn!(%error, "the monitor thread runs where its creator was bound to");
             }
             worker.run();

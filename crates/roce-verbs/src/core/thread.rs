@@ -10,7 +10,7 @@ use roce_transport::Instant;
 use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
 use super::{Shared, sleep};
 use crate::doorbell::Check;
-use crate::placement::{self, Placement, PlacementError};
+use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 use crate::wait_policy;
 
 impl Shared {
@@ -137,12 +137,14 @@ impl Shared {
 /// A thread of ours takes no signals, and runs where the device's configuration says: on any
 /// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank
 /// to one core must not put both on it.
-pub(super) fn become_a_background_thread(placement: Placement) -> Result<(), PlacementError> {
+pub(super) fn become_a_background_thread(
+    placement: ThreadPlacement,
+) -> Result<(), ThreadPlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();
     // Else the kernel may be 50 µs late with every sleep. If it refuses, it is.
     let _set = nix::sys::prctl::set_timerslack(1);
     if placement.cpu.is_none() {
-        placement::unbind();
+        thread_placement::unbind();
     }
     placement.apply()
 }

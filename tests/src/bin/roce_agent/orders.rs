@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use roce_tests::interop::pattern;
 use roce_tests::interop::terms::Operation;
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, Completion, CompletionOperation, CompletionStatus, ConnectOptions, Gid,
     MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWork, RegisterOptions, RemoteSpan,
@@ -134,7 +134,7 @@ fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
 fn connect(objects: &Objects, words: &Words<'_>) -> Result<String> {
     let pair = objects.pair(words.at(1))?;
     let gid = u128::from_str_radix(words.text("gid").unwrap_or_default(), 16)?;
-    let peer = Identity {
+    let peer = QpDest {
         qpn: Qpn::new(words.number("qpn", 0)?).ok_or("qpn")?,
         psn: Psn::new(words.number("psn", 0)?).ok_or("psn")?,
         gid: Gid(gid.to_be_bytes()),
@@ -275,7 +275,7 @@ fn wait(pair: &Pair, words: &Words<'_>, out: &mut impl Write) -> Result<String> 
 }
 
 fn next_by_polling(queue: &Queue, deadline: Instant) -> Option<Completion> {
-    queue.cq.spin(deadline.saturating_duration_since(Instant::now()))
+    queue.cq.spin_wait(deadline.saturating_duration_since(Instant::now()))
 }
 
 /// Arms, looks once more, and then sleeps on the channel.

@@ -1,6 +1,6 @@
 //! What each end of a test is made of: queue pairs, a completion queue, memory.
 
-use roce_verbs::exchange::Identity;
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, Gid, MemoryRegion,
     Pages, PathMtu, Psn, Qpn, QueuePair, RecvWork, RegisterOptions, RemoteSpan, SendOperation, Sge,
@@ -79,10 +79,10 @@ impl End {
             number: qp.number().get(),
             first_psn: qp.first_psn().get(),
         };
-        let identity = self.qps[0].identity(gid_index)?;
+        let dest = self.qps[0].dest(gid_index)?;
         Ok(Introduction {
             qps: self.qps.iter().map(name).collect(),
-            gid: identity.gid.0,
+            gid: dest.gid.0,
             address: self.memory.address() + self.half as u64,
             key: self.memory.rkey(),
         })
@@ -104,7 +104,7 @@ impl End {
         };
         let out_of_range = || Failure::new("the other end named an impossible queue pair");
         for (qp, name) in self.qps.iter().zip(&theirs.qps) {
-            let peer = Identity {
+            let peer = QpDest {
                 qpn: Qpn::new(name.number).ok_or_else(out_of_range)?,
                 psn: Psn::new(name.first_psn).ok_or_else(out_of_range)?,
                 gid: Gid(theirs.gid),

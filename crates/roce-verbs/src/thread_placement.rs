@@ -16,16 +16,16 @@ const PRIORITY: libc::c_int = 1;
 /// Where a thread runs and how urgently. The default leaves both to the system.
 ///
 /// ```
-/// use roce_verbs::Placement;
+/// use roce_verbs::ThreadPlacement;
 ///
 /// // Whatever the machine, the CPU that this runs on may be asked for.
-/// let allowed = Placement::allowed_cpus()?;
-/// let placement = Placement { cpu: allowed.first().copied(), realtime: false };
+/// let allowed = ThreadPlacement::allowed_cpus()?;
+/// let placement = ThreadPlacement { cpu: allowed.first().copied(), realtime: false };
 /// std::thread::spawn(move || placement.apply()).join().expect("no panic")?;
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct ThreadPlacement {
     /// The only CPU to run on, by the system's number; any when `None`.
     pub cpu: Option<usize>,
     /// Whether to run in the real-time class (`SCHED_FIFO`, lowest priority): ordinary
@@ -37,7 +37,7 @@ pub struct Placement {
 /// Why a thread could not be placed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlacementError {
+pub enum ThreadPlacementError {
     /// There is no such CPU, or this process may not use it.
     #[error("CPU {cpu} is not one that this process may run on; it may run on {}", list(allowed))]
     NoSuchCpu {
@@ -58,13 +58,13 @@ pub enum PlacementError {
     System(#[from] io::Error),
 }
 
-impl Placement {
+impl ThreadPlacement {
     /// Puts the calling thread there. Threads that it starts later inherit it.
     ///
     /// # Errors
-    /// [`PlacementError`]; the thread may then be bound to its CPU, but is not in the
+    /// [`ThreadPlacementError`]; the thread may then be bound to its CPU, but is not in the
     /// real-time class.
-    pub fn apply(self) -> Result<(), PlacementError> {
+    pub fn apply(self) -> Result<(), ThreadPlacementError> {
         if let Some(cpu) = self.cpu {
             bind(cpu)?;
         }
@@ -90,19 +90,19 @@ pub(crate) fn unbind() {
     let _allowed = sched_setaffinity(SELF, &everywhere);
 }
 
-fn bind(cpu: usize) -> Result<(), PlacementError> {
+fn bind(cpu: usize) -> Result<(), ThreadPlacementError> {
     let mut set = CpuSet::new();
     match set.set(cpu).and_then(|()| sched_setaffinity(SELF, &set)) {
         Ok(()) => Ok(()),
         // Beyond what a set can hold, not there, or not ours.
         Err(Errno::EINVAL) => {
-            Err(PlacementError::NoSuchCpu { cpu, allowed: Placement::allowed_cpus()? })
+            Err(ThreadPlacementError::NoSuchCpu { cpu, allowed: ThreadPlacement::allowed_cpus()? })
         }
         Err(errno) => Err(io::Error::from(errno).into()),
     }
 }
 
-fn become_realtime() -> Result<(), PlacementError> {
+fn become_realtime() -> Result<(), ThreadPlacementError> {
     // Children made by `fork` begin as ordinary threads: a shell started from here must not
     // inherit what only this thread was granted.
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
@@ -113,7 +113,7 @@ fn become_realtime() -> Result<(), PlacementError> {
         return Ok(());
     }
     match Errno::last() {
-        Errno::EPERM => Err(PlacementError::RealtimeNotAllowed),
+        Errno::EPERM => Err(ThreadPlacementError::RealtimeNotAllowed),
         errno => Err(io::Error::from(errno).into()),
     }
 }
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn a_bound_thread_may_run_on_its_cpu_alone_and_one_let_go_on_all_again() {
-        let before = Placement::allowed_cpus().unwrap();
+        let before = ThreadPlacement::allowed_cpus().unwrap();
         let cpu = *before.last().unwrap();
         let [bound, free] = in_a_thread(move || {
-            Placement { cpu: Some(cpu), realtime: false }.apply().unwrap();
-            let bound = Placement::allowed_cpus().unwrap();
+            ThreadPlacement { cpu: Some(cpu), realtime: false }.apply().unwrap();
+            let bound = ThreadPlacement::allowed_cpus().unwrap();
             unbind();
-            [bound, Placement::allowed_cpus().unwrap()]
+            [bound, ThreadPlacement::allowed_cpus().unwrap()]
         });
         assert_eq!(bound, [cpu]);
         assert!(before.iter().all(|cpu| free.contains(cpu)), "{free:?}");
@@ -149,9 +149,9 @@ mod tests {
     fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
         for cpu in [CpuSet::count() - 1, CpuSet::count(), usize::MAX] {
             let refusal =
-                in_a_thread(move || Placement { cpu: Some(cpu), realtime: false }.apply())
+                in_a_thread(move || ThreadPlacement { cpu: Some(cpu), realtime: false }.apply())
                     .unwrap_err();
-            let allowed = Placement::allowed_cpus().unwrap();
+            let allowed = ThreadPlacement::allowed_cpus().unwrap();
             let text = refusal.to_string();
             assert!(text.contains(&format!("may run on {}", list(&allowed))), "{text}");
         }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_thread_is_realtime_afterwards_or_is_told_what_it_takes() {
         let (outcome, policy) = in_a_thread(|| {
-            let outcome = Placement { cpu: None, realtime: true }.apply();
+            let outcome = ThreadPlacement { cpu: None, realtime: true }.apply();
             // SAFETY: it only asks; 0 is the calling thread.
             (outcome, unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK)
         });
