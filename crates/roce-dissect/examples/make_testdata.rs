@@ -80,7 +80,7 @@ fn write_train() -> Vec<u8> {
 fn damaged() -> Vec<Vec<u8>> {
     let good = sample(opcode::RC_SEND_ONLY, Ip::V4);
     let carries = |opcode: &KnownOpcode| {
-        opcode.shape().service == Service::Rc && opcode.shape().operation == Operation::Send
+        opcode.info().service == Service::Rc && opcode.info().operation == Operation::Send
     };
     debug_assert!(carries(&opcode::RC_SEND_ONLY));
     (0..good.len())

@@ -1,6 +1,6 @@
 //! What a receiver in the observed state would do with a packet, and why.
 
-use roce_wire::{Headers, NakCode, Opcode, Operation, Psn, Service, Shape, Syndrome};
+use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
 
 use crate::{Before, Checksum, Content, Finding, Icrc, Packet, Roce, Severity, Short};
 
@@ -76,16 +76,16 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     let Ok(headers) = check_bytes(packet, roce, reasons) else {
         return verdict(Action::Drop, "It is dropped in silence, and only counted.");
     };
-    let shape = headers.bth.opcode.shape();
+    let info = headers.bth.opcode.info();
     let before = packet.track.map(|track| track.before).unwrap_or_default();
-    match shape.service {
+    match info.service {
         Service::Cnp => {
             reasons
                 .say(format!("A congestion notification for queue pair {}.", headers.bth.dest_qp));
             verdict(Action::Accept, "The queue pair sends more slowly from now on.")
         }
         Service::Ud => explain_datagram(&headers, reasons),
-        _ if shape.is_request() => explain_request(&headers, roce, &before, reasons),
+        _ if info.is_request() => explain_request(&headers, roce, &before, reasons),
         _ => explain_answer(&headers, &before, reasons),
     }
 }
@@ -168,8 +168,8 @@ fn explain_request(
     reasons: &mut Reasons,
 ) -> Verdict {
     let bth = &headers.bth;
-    let shape = bth.opcode.shape();
-    let is_reliable = shape.service == Service::Rc;
+    let info = bth.opcode.info();
+    let is_reliable = info.service == Service::Rc;
     match before.expected {
         None => reasons.say(format!(
             "PSN {}: what came before is not known; taken to be the one that is expected.",
@@ -187,7 +187,7 @@ fn explain_request(
                     bth.psn
                 ));
             } else if distance < 0 && is_reliable {
-                return explain_duplicate(bth.psn, expected, shape, reasons);
+                return explain_duplicate(bth.psn, expected, info, reasons);
             } else if distance < 0 {
                 reasons.say(format!("PSN {}: behind {expected}, which is expected.", bth.psn));
                 return verdict(Action::Drop, "It is dropped in silence: it is late.");
@@ -196,7 +196,7 @@ fn explain_request(
             }
         }
     }
-    if let Some(refused) = check_sequence(shape, before, is_reliable, reasons) {
+    if let Some(refused) = check_sequence(info, before, is_reliable, reasons) {
         return refused;
     }
     if let Some(refused) = check_lengths(headers, roce, before, is_reliable, reasons) {
@@ -221,13 +221,13 @@ fn explain_gap(
     verdict(Action::Nak, text)
 }
 
-fn explain_duplicate(psn: Psn, expected: Psn, shape: Shape, reasons: &mut Reasons) -> Verdict {
+fn explain_duplicate(psn: Psn, expected: Psn, info: OpcodeInfo, reasons: &mut Reasons) -> Verdict {
     let behind = expected.distance_from(psn);
     reasons.say(format!(
         "PSN {psn}: {behind} behind {expected}, which is expected: it was taken before, or the \
          capture began later."
     ));
-    let text = match shape.operation {
+    let text = match info.operation {
         Operation::ReadRequest => "The bytes are read again and sent again.",
         Operation::CompareSwap | Operation::FetchAdd => {
             "It is not done again: the answer that was kept is sent again."
@@ -238,17 +238,17 @@ fn explain_duplicate(psn: Psn, expected: Psn, shape: Shape, reasons: &mut Reason
 }
 
 fn check_sequence(
-    shape: Shape,
+    info: OpcodeInfo,
     before: &Before,
     is_reliable: bool,
     reasons: &mut Reasons,
 ) -> Option<Verdict> {
-    let open = before.open.and_then(Opcode::shape);
-    if before.expected.is_none() || (open.is_none() && !shape.position.is_first()) {
+    let open = before.open.and_then(Opcode::info);
+    if before.expected.is_none() || (open.is_none() && !info.position.is_first()) {
         reasons.say("Opcode: the message's beginning was not seen.");
         return None;
     }
-    if shape.may_follow(open) {
+    if info.may_follow(open) {
         reasons.say(match open {
             Some(_) => "Opcode: it goes on with the open message.",
             None => "Opcode: it begins a message.",
@@ -276,15 +276,15 @@ fn check_lengths(
     is_reliable: bool,
     reasons: &mut Reasons,
 ) -> Option<Verdict> {
-    let shape = headers.bth.opcode.shape();
+    let info = headers.bth.opcode.info();
     let (len, mtu) = (roce.payload_len, before.mtu.map(usize::from));
-    if !shape.carries_payload() {
+    if !info.carries_payload() {
         return None;
     }
-    let fits = match (shape.position.opens(), mtu) {
+    let fits = match (info.position.opens(), mtu) {
         (true, Some(mtu)) => len == mtu,
         (true, None) => roce_wire::PathMtu::from_bytes(len).is_some(),
-        (false, mtu) => len <= mtu.unwrap_or(4096) && (len > 0 || shape.position.is_first()),
+        (false, mtu) => len <= mtu.unwrap_or(4096) && (len > 0 || info.position.is_first()),
     };
     let path_mtu = mtu.map_or_else(|| "unknown".to_owned(), |mtu| mtu.to_string());
     if fits {
@@ -296,7 +296,7 @@ fn check_lengths(
 }
 
 fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> Verdict {
-    let shape = headers.bth.opcode.shape();
+    let info = headers.bth.opcode.info();
     if let Some(reth) = headers.reth {
         reasons.say(format!(
             "Memory: {} bytes at {:#x} under key {:#010x}; whether the key gives that right the \
@@ -316,23 +316,21 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         ));
     }
     let len = roce.payload_len;
-    let done = match shape.operation {
+    let done = match info.operation {
         Operation::Send => format!("{len} bytes go to a posted receive (RNR NAK where none is)"),
         Operation::Write => format!("{len} bytes go to memory"),
         Operation::ReadRequest => "The bytes are read and sent back".to_owned(),
         _ => "Eight bytes are changed, and what they held is sent back".to_owned(),
     };
-    let completes = match shape.position.is_last() && shape.operation == Operation::Send
+    let completes = match info.position.is_last() && info.operation == Operation::Send
         || headers.immediate.is_some()
     {
         true => "; a receive completes",
         false => "",
     };
-    let acknowledged = match (headers.bth.ack_request, shape.service) {
+    let acknowledged = match (headers.bth.ack_request, info.service) {
         (true, Service::Rc) => "; it is acknowledged at once, as it asks",
-        (false, Service::Rc) if shape.carries_payload() => {
-            "; it need not be acknowledged by itself"
-        }
+        (false, Service::Rc) if info.carries_payload() => "; it need not be acknowledged by itself",
         _ => "",
     };
     verdict(Action::Accept, format!("{done}{completes}{acknowledged}."))
@@ -388,7 +386,7 @@ fn explain_progress(
     reasons: &mut Reasons,
 ) -> Verdict {
     let packets = psn.advanced_by(1).distance_from(unacknowledged);
-    let operation = headers.bth.opcode.shape().operation;
+    let operation = headers.bth.opcode.info().operation;
     if packets <= 0 {
         reasons.say("Everything that it acknowledges was acknowledged before.");
         let text = match operation {

@@ -292,7 +292,7 @@ impl fmt::Display for Finding {
             Self::MessageLength { promised, carried } => {
                 write!(f, "message of {carried} bytes, {promised} promised")
             }
-            Self::OpcodeSequence { before: Some(before) } => match before.shape() {
+            Self::OpcodeSequence { before: Some(before) } => match before.info() {
                 Some(_) => write!(f, "may not follow {}", name_of(before)),
                 None => write!(f, "may not follow opcode {:#04x}", before.0),
             },

@@ -203,7 +203,7 @@ fn check_reserved_bits(packet: &[u8], opcode: KnownOpcode, findings: &mut Vec<Fi
     report("BTH byte 4", (packet[4] & 0x3f).into());
     report("BTH byte 8", (packet[8] & 0x7f).into());
     let mut at = roce_wire::BTH_LEN;
-    for ext in opcode.shape().extensions {
+    for ext in opcode.info().extensions {
         let bytes = packet.get(at..at + ext.wire_len()).unwrap_or_default();
         at += ext.wire_len();
         match ext {

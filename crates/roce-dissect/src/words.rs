@@ -95,7 +95,7 @@ fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
     if let Some(message) = roce.management() {
         return write!(f, " {message}");
     }
-    let carries = |headers: &Headers| headers.bth.opcode.shape().carries_payload();
+    let carries = |headers: &Headers| headers.bth.opcode.info().carries_payload();
     match roce.headers.as_ref().is_some_and(carries) || roce.payload_len > 0 {
         true => write!(f, " {} bytes", roce.payload_len),
         false => Ok(()),

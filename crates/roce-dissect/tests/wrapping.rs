@@ -200,7 +200,7 @@ proptest::proptest! {
             let opcode = KnownOpcode::all().nth(which).unwrap();
             let mut headers = full_headers(opcode);
             headers.bth.psn = roce_wire::Psn::wrapping(psn.wrapping_sub(6));
-            let payload = vec![0; if opcode.shape().carries_payload() { len * 8 } else { 0 }];
+            let payload = vec![0; if opcode.info().carries_payload() { len * 8 } else { 0 }];
             let outer = if kind & 1 == 0 { there(Ip::V4) } else { back(Ip::V4) };
             let mut frame = frame(&outer, &headers, &payload);
             if kind == 3 {

@@ -431,12 +431,12 @@ impl World {
             return false;
         };
         let Ok((headers, _)) = roce_wire::Headers::parse(body) else { return false };
-        let shape = headers.bth.opcode.shape();
-        if shape.operation == Operation::Acknowledge {
+        let info = headers.bth.opcode.info();
+        if info.operation == Operation::Acknowledge {
             return false;
         }
         let psn = headers.bth.psn;
-        let key = (from, headers.bth.dest_qp, shape.is_request());
+        let key = (from, headers.bth.dest_qp, info.is_request());
         let highest = self.sent.entry(key).or_insert(psn.previous());
         let is_new = psn.distance_from(*highest) > 0;
         if is_new {

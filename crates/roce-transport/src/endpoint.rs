@@ -322,7 +322,7 @@ impl<O: Observer> Endpoint<O> {
         memory: &mut impl Memory,
     ) {
         let bth = packet.headers().bth;
-        let service = bth.opcode.shape().service;
+        let service = bth.opcode.info().service;
         let handled =
             self.with_qp(now, bth.dest_qp, |queue_pair, cx| match (queue_pair, service) {
                 (QueuePair::Rc(rc), Service::Rc) => rc.handle_packet(packet, memory, cx),

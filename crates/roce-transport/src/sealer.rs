@@ -52,7 +52,7 @@ pub trait PacketSealer {
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>);
 
     /// As [`begin`](Self::begin), and [`seal`](Self::seal) of the only packet.
-    fn seal_alone(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
+    fn seal_single(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
         self.begin(qpn, dest_qpn, path);
         self.seal(packet, None);
     }

@@ -91,10 +91,10 @@ impl PacketSealer for FrameSealer<'_> {
         }
     }
 
-    fn seal_alone(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
+    fn seal_single(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle, packet: &mut [u8]) {
         self.begun = self.paths.find(path).map(|entry| {
             let source_port = source_port_for(qpn, dest_qpn, entry.flow_label());
-            let sealed = entry.sealer.seal_alone(source_port, *self.identification, packet);
+            let sealed = entry.sealer.seal_single(source_port, *self.identification, packet);
             Begun { entry, source_port, is_bad: sealed.is_err() }
         });
     }

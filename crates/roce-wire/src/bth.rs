@@ -224,7 +224,7 @@ mod tests {
                     prop_assert_eq!(&bth.to_bytes()[..], &kept);
                 }
                 Err(WireError::BthVersion(v)) => prop_assert_ne!(v, 0),
-                Err(WireError::UnknownOpcode(op)) => prop_assert!(op.shape().is_none()),
+                Err(WireError::UnknownOpcode(op)) => prop_assert!(op.info().is_none()),
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }

@@ -1,6 +1,6 @@
 //! A received Ethernet frame: everything in front of the first BTH.
 
-mod usual;
+mod fast_path;
 
 use core::net::IpAddr;
 
@@ -8,11 +8,11 @@ use etherparse::{
     IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeaderSlice, checksum::Sum16BitWords, err,
 };
 
-use self::usual::Usual;
+use self::fast_path::FastPath;
 use crate::{
     BTH_LEN, ICRC_LEN, Layer, LenError, MacAddr, Packet, ROCE_V2_PORT, Unverified, VlanTag,
     WireError,
-    icrc::{CoveredHeaders, IPV4_LEN, IPV6_LEN, TrainStart, UDP_LEN},
+    icrc::{IPV4_LEN, IPV6_LEN, IcrcPseudoHeader, TrainStart, UDP_LEN},
     link::{self, Link},
 };
 
@@ -35,7 +35,7 @@ pub struct Frame<'a> {
     udp_checksum: u16,
     payload: &'a [u8],
     payload_offset: usize,
-    pub(crate) covered: CoveredHeaders,
+    pub(crate) covered: IcrcPseudoHeader,
 }
 
 /// What IPv4 and IPv6 headers have in common, and what only one has.
@@ -88,8 +88,8 @@ impl<'a> Frame<'a> {
     /// As [`parse`](Self::parse).
     #[inline]
     pub fn parse_with(bytes: &'a [u8], options: ParseOptions) -> Result<Self, WireError> {
-        match Usual::of(bytes, options) {
-            Some(usual) => Ok(usual.frame()),
+        match FastPath::of(bytes, options) {
+            Some(path) => Ok(path.frame()),
             None => Self::parse_any(bytes, options),
         }
     }
@@ -122,10 +122,10 @@ impl<'a> Frame<'a> {
         let (udp_bytes, payload) = LenError::split(Layer::Udp, datagram)?;
         let covered = match ip.source {
             IpAddr::V4(_) => {
-                CoveredHeaders::ipv4(LenError::split(Layer::Ipv4, network)?.0, udp_bytes)
+                IcrcPseudoHeader::ipv4(LenError::split(Layer::Ipv4, network)?.0, udp_bytes)
             }
             IpAddr::V6(_) => {
-                CoveredHeaders::ipv6(LenError::split(Layer::Ipv6, network)?.0, udp_bytes)
+                IcrcPseudoHeader::ipv6(LenError::split(Layer::Ipv6, network)?.0, udp_bytes)
             }
         };
         Ok(Self {

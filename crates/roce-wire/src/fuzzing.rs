@@ -69,7 +69,7 @@ pub fn round_trip(bytes: &[u8]) {
     let headers = bytes.headers(opcode);
     let outer = bytes.outer();
     let identification = u16::from_be_bytes(bytes.take());
-    let payload_len = match opcode.shape().carries_payload() {
+    let payload_len = match opcode.info().carries_payload() {
         true => usize::from(u16::from_be_bytes(bytes.take()) % 300),
         false => 0,
     };
@@ -132,7 +132,7 @@ impl Instructions<'_> {
             ..Bth::new(opcode, Qpn::from_be_bytes(self.take()), Psn::from_be_bytes(self.take()))
         };
         let mut headers = Headers::new(bth);
-        for ext in opcode.shape().extensions {
+        for ext in opcode.info().extensions {
             match ext {
                 Ext::Reth => headers.reth = Some(Reth::from_bytes(&self.take())),
                 Ext::AtomicEth => headers.atomic_eth = Some(AtomicEth::from_bytes(&self.take())),

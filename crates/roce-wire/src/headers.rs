@@ -59,7 +59,7 @@ impl Headers {
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (view, mut rest) = BthView::split(bytes)?;
         let mut headers = Self::new(Bth::parse(view)?);
-        for ext in headers.bth.opcode.shape().extensions {
+        for ext in headers.bth.opcode.info().extensions {
             let at = bytes.len() - rest.len();
             rest = headers.parse_extension(*ext, rest).map_err(|short| short.beneath(at))?;
         }
@@ -105,7 +105,7 @@ impl Headers {
     #[inline]
     pub fn payload_len(&self, rest_len: usize) -> Result<usize, WireError> {
         let Bth { opcode, pad, .. } = self.bth;
-        if rest_len != 0 && !opcode.shape().carries_payload() {
+        if rest_len != 0 && !opcode.info().carries_payload() {
             return Err(WireError::UnexpectedPayload { opcode: opcode.code(), len: rest_len });
         }
         if !rest_len.is_multiple_of(4) {
@@ -134,7 +134,7 @@ impl Headers {
     fn emit_with(&self, bth: [u8; BTH_LEN], into: &mut [u8]) -> usize {
         debug_assert!(self.is_complete(), "extensions disagree with the opcode: {self:?}");
         into[..BTH_LEN].copy_from_slice(&bth);
-        let extensions = self.bth.opcode.shape().extensions;
+        let extensions = self.bth.opcode.info().extensions;
         // By far the most, with lengths that the compiler knows.
         match (extensions, self.reth) {
             ([], _) => return BTH_LEN,
@@ -210,13 +210,13 @@ impl Headers {
 
     /// Are exactly those extensions there that the opcode asks for?
     pub fn is_complete(&self) -> bool {
-        let shape = self.bth.opcode.shape();
-        self.reth.is_some() == shape.has(Ext::Reth)
-            && self.atomic_eth.is_some() == shape.has(Ext::AtomicEth)
-            && self.aeth.is_some() == shape.has(Ext::Aeth)
-            && self.atomic_ack.is_some() == shape.has(Ext::AtomicAckEth)
-            && self.deth.is_some() == shape.has(Ext::Deth)
-            && self.immediate.is_some() == shape.has(Ext::Immediate)
-            && self.invalidate.is_some() == shape.has(Ext::InvalidateKey)
+        let info = self.bth.opcode.info();
+        self.reth.is_some() == info.has(Ext::Reth)
+            && self.atomic_eth.is_some() == info.has(Ext::AtomicEth)
+            && self.aeth.is_some() == info.has(Ext::Aeth)
+            && self.atomic_ack.is_some() == info.has(Ext::AtomicAckEth)
+            && self.deth.is_some() == info.has(Ext::Deth)
+            && self.immediate.is_some() == info.has(Ext::Immediate)
+            && self.invalidate.is_some() == info.has(Ext::InvalidateKey)
     }
 }

@@ -14,12 +14,12 @@ use crate::{BTH_LEN, GRH_LEN, PayloadCrc};
 /// IP and UDP header of a frame as the ICRC sees them. Made once for a frame; of a
 /// train, each packet differs in its lengths and its IPv4 identification only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoveredHeaders {
+pub(crate) struct IcrcPseudoHeader {
     bytes: [u8; IPV6_LEN + UDP_LEN],
     ip_len: usize,
 }
 
-impl CoveredHeaders {
+impl IcrcPseudoHeader {
     #[inline]
     pub(crate) fn ipv4(ip: &[u8; IPV4_LEN], udp: &[u8; UDP_LEN]) -> Self {
         let mut ip = *ip;
@@ -136,7 +136,7 @@ pub(crate) struct TrainStart {
 
 impl TrainStart {
     /// For packets of `packet_len` bytes from their BTH to their last pad byte.
-    pub(crate) fn new(covered: &CoveredHeaders, packet_len: usize) -> Self {
+    pub(crate) fn new(covered: &IcrcPseudoHeader, packet_len: usize) -> Self {
         let bytes = covered.with(0, packet_len);
         let mut crc = Hasher::new();
         crc.update(&[0xff; 8]);
@@ -146,7 +146,7 @@ impl TrainStart {
         Self { packet_len, has_identification, crc: crc.finalize() }
     }
 
-    /// As [`CoveredHeaders::icrc`]; `None` for a packet of another length.
+    /// As [`IcrcPseudoHeader::icrc`]; `None` for a packet of another length.
     #[inline]
     pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> Option<u32> {
         if packet.len() != self.packet_len {
@@ -242,8 +242,8 @@ pub fn expected_icrc(
 ) -> Option<u32> {
     let fits = (BTH_LEN..=LONGEST_PACKET).contains(&packet.len());
     let covered = match ip.len() {
-        IPV4_LEN => CoveredHeaders::ipv4(ip.first_chunk()?, udp),
-        IPV6_LEN => CoveredHeaders::ipv6(ip.first_chunk()?, udp),
+        IPV4_LEN => IcrcPseudoHeader::ipv4(ip.first_chunk()?, udp),
+        IPV6_LEN => IcrcPseudoHeader::ipv6(ip.first_chunk()?, udp),
         _ => return None,
     };
     fits.then(|| covered.icrc(identification, packet))
@@ -355,8 +355,8 @@ mod tests {
     fn within_a_train_an_icrc_is_the_same_as_of_a_packet_of_its_own() {
         let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i + 5 * i + 1) as u8).collect();
         let udp = bytes[50..].first_chunk().unwrap();
-        let v4 = CoveredHeaders::ipv4(bytes[60..].first_chunk().unwrap(), udp);
-        let v6 = CoveredHeaders::ipv6(bytes[90..].first_chunk().unwrap(), udp);
+        let v4 = IcrcPseudoHeader::ipv4(bytes[60..].first_chunk().unwrap(), udp);
+        let v6 = IcrcPseudoHeader::ipv6(bytes[90..].first_chunk().unwrap(), udp);
         for covered in [v4, v6] {
             for len in [12, 28, 40, 1036, 1052] {
                 let start = TrainStart::new(&covered, len);
@@ -375,8 +375,8 @@ mod tests {
     fn what_is_put_together_in_one_place_has_the_crc_of_its_bytes_in_a_row() {
         let bytes: Vec<u8> = (0..400u32).map(|i| (i * i + 11 * i + 1) as u8).collect();
         let udp = bytes[50..].first_chunk().unwrap();
-        let v4 = CoveredHeaders::ipv4(bytes[60..].first_chunk().unwrap(), udp);
-        let v6 = CoveredHeaders::ipv6(bytes[90..].first_chunk().unwrap(), udp);
+        let v4 = IcrcPseudoHeader::ipv4(bytes[60..].first_chunk().unwrap(), udp);
+        let v6 = IcrcPseudoHeader::ipv6(bytes[90..].first_chunk().unwrap(), udp);
         for covered in [v4, v6] {
             for len in BTH_LEN..2 * LONGEST_SHORT {
                 let packet = &bytes[len..2 * len];

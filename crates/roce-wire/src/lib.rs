@@ -92,7 +92,7 @@ pub use immediate::{IMMEDIATE_LEN, INVALIDATE_KEY_LEN, Immediate, InvalidateKey}
 pub use mac::{MacAddr, MacAddrParseError};
 pub use mtu::PathMtu;
 pub use opcode::{
-    CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, Operation, Position, Service, Shape, Trailer,
+    CNP_RESERVED_LEN, Ext, KnownOpcode, Opcode, OpcodeInfo, Operation, Position, Service, Trailer,
 };
 pub use outer::{OuterHeaders, VlanTag, source_port_for};
 pub use packet::{Packet, Unverified, Verified};

@@ -11,21 +11,21 @@ use crate::{
 ///
 /// ```
 /// use roce_wire::{Opcode, Operation, Position, opcode};
-/// let shape = Opcode(0x06).shape().unwrap();
-/// assert_eq!((shape.operation, shape.position), (Operation::Write, Position::First));
+/// let info = Opcode(0x06).info().unwrap();
+/// assert_eq!((info.operation, info.position), (Operation::Write, Position::First));
 /// assert_eq!(opcode::RC_WRITE_FIRST.name(), "RC RDMA WRITE First");
-/// assert_eq!(Opcode(0x15).shape(), None);
+/// assert_eq!(Opcode(0x15).info(), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
-/// An opcode that has a row in the table: asking for its [`Shape`] cannot fail.
+/// An opcode that has a row in the table: asking for its [`OpcodeInfo`] cannot fail.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KnownOpcode(u8);
 
 /// What an opcode says about its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct OpcodeInfo {
     /// The transport service that the packet belongs to.
     pub service: Service,
     /// What the packet asks for or answers.
@@ -103,7 +103,7 @@ pub enum Trailer {
     InvalidateKey,
 }
 
-/// One row for each opcode: code, constant, name, shape.
+/// One row for each opcode: code, constant, name, info.
 macro_rules! table {
     ($( $code:literal $constant:ident $name:literal
         $service:ident $operation:ident $position:ident [$($ext:ident)*] )*) => {
@@ -117,7 +117,7 @@ macro_rules! table {
             $(
                 rows[$code] = Some(Row {
                     name: $name,
-                    shape: Shape {
+                    info: OpcodeInfo {
                         service: Service::$service,
                         operation: Operation::$operation,
                         position: Position::$position,
@@ -177,7 +177,7 @@ table! {
 #[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
-    shape: Shape,
+    info: OpcodeInfo,
 }
 
 /// The bytes of all headers, by opcode: asked for with every packet.
@@ -186,7 +186,7 @@ static HEADERS_LEN: [u8; 256] = {
     let mut code = 0;
     while code < 256 {
         if let Some(row) = ROWS[code] {
-            all[code] = row.shape.headers_len() as u8; // at most 40
+            all[code] = row.info.headers_len() as u8; // at most 40
         }
         code += 1;
     }
@@ -195,23 +195,23 @@ static HEADERS_LEN: [u8; 256] = {
 
 impl Opcode {
     /// What this opcode says about its packet; `None` without a row in the table.
-    pub const fn shape(self) -> Option<Shape> {
+    pub const fn info(self) -> Option<OpcodeInfo> {
         match ROWS[self.0 as usize] {
-            Some(row) => Some(row.shape),
+            Some(row) => Some(row.info),
             None => None,
         }
     }
 
-    /// The opcode of a packet of this shape; `None` where the table has none, as for a
+    /// Returns the opcode of such a packet; `None` where the table has none, as for a
     /// READ over an unreliable service.
     ///
     /// ```
     /// use roce_wire::{Opcode, Operation, Position, Service, Trailer, opcode};
     /// let found =
-    ///     Opcode::for_shape(Service::Rc, Operation::Send, Position::Last, Trailer::Immediate);
+    ///     Opcode::find(Service::Rc, Operation::Send, Position::Last, Trailer::Immediate);
     /// assert_eq!(found, Some(opcode::RC_SEND_LAST_IMMEDIATE));
     /// ```
-    pub fn for_shape(
+    pub fn find(
         service: Service,
         operation: Operation,
         position: Position,
@@ -220,8 +220,8 @@ impl Opcode {
         // The opcodes of a service are 32 in a row.
         let first = service.first_opcode();
         (first..first + 32).filter_map(|code| KnownOpcode::new(Opcode(code))).find(|opcode| {
-            let shape = opcode.shape();
-            shape.operation == operation && shape.position == position && shape.trailer() == trailer
+            let info = opcode.info();
+            info.operation == operation && info.position == position && info.trailer() == trailer
         })
     }
 }
@@ -246,11 +246,11 @@ impl KnownOpcode {
     }
 
     /// What this opcode says about its packet.
-    pub const fn shape(self) -> Shape {
-        self.row().shape
+    pub const fn info(self) -> OpcodeInfo {
+        self.row().info
     }
 
-    /// Bytes of BTH and extension headers together: [`Shape::headers_len`], looked up.
+    /// Bytes of BTH and extension headers together: [`OpcodeInfo::headers_len`], looked up.
     pub const fn headers_len(self) -> usize {
         HEADERS_LEN[self.0 as usize] as usize
     }
@@ -265,7 +265,7 @@ impl KnownOpcode {
     }
 }
 
-impl Shape {
+impl OpcodeInfo {
     /// Bytes of BTH and extension headers together.
     pub const fn headers_len(self) -> usize {
         let mut len = BTH_LEN;
@@ -277,7 +277,7 @@ impl Shape {
         len
     }
 
-    /// Does a packet of this shape carry extension header `ext`?
+    /// Returns true if the packet carries extension header `ext`.
     pub fn has(self, ext: Ext) -> bool {
         self.extensions.contains(&ext)
     }
@@ -316,7 +316,7 @@ impl Shape {
         )
     }
 
-    /// May a packet of this shape directly follow one of shape `before`?
+    /// Returns true if such a packet may directly follow one of `before`.
     pub fn may_follow(self, before: Option<Self>) -> bool {
         let open = before.filter(|b| b.position.opens());
         match (open, self.position) {
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn header_lengths_are_those_of_real_packets() {
-        let len = |opcode: KnownOpcode| opcode.shape().headers_len();
+        let len = |opcode: KnownOpcode| opcode.info().headers_len();
         assert_eq!(len(RC_SEND_FIRST), 12);
         assert_eq!(len(RC_SEND_LAST_INVALIDATE), 16);
         assert_eq!(len(RC_WRITE_FIRST), 28);
@@ -414,8 +414,8 @@ mod tests {
     #[test]
     fn every_shape_finds_its_own_opcode() {
         for opcode in KnownOpcode::all() {
-            let Shape { service, operation, position, .. } = opcode.shape();
-            let found = Opcode::for_shape(service, operation, position, opcode.shape().trailer());
+            let OpcodeInfo { service, operation, position, .. } = opcode.info();
+            let found = Opcode::find(service, operation, position, opcode.info().trailer());
             assert_eq!(found, Some(opcode));
         }
         assert_eq!(KnownOpcode::all().count(), 23 + 12 + 2 + 1);
@@ -424,15 +424,15 @@ mod tests {
     #[test]
     fn no_opcode_is_found_for_what_a_service_cannot_do() {
         use {Operation::*, Position::*};
-        assert_eq!(Opcode::for_shape(Service::Uc, ReadRequest, Only, Trailer::None), None);
-        assert_eq!(Opcode::for_shape(Service::Rc, Write, Last, Trailer::InvalidateKey), None);
-        assert_eq!(Opcode::for_shape(Service::Ud, Send, First, Trailer::None), None);
+        assert_eq!(Opcode::find(Service::Uc, ReadRequest, Only, Trailer::None), None);
+        assert_eq!(Opcode::find(Service::Rc, Write, Last, Trailer::InvalidateKey), None);
+        assert_eq!(Opcode::find(Service::Ud, Send, First, Trailer::None), None);
     }
 
     #[test]
     fn a_name_says_the_service_and_the_position() {
         for opcode in KnownOpcode::all() {
-            let Shape { service, position, operation, .. } = opcode.shape();
+            let OpcodeInfo { service, position, operation, .. } = opcode.info();
             let service = format!("{service:?}").to_uppercase();
             assert!(opcode.name().starts_with(&service), "{opcode:?}");
             if matches!(operation, Operation::Send | Operation::Write | Operation::ReadResponse) {
@@ -444,9 +444,9 @@ mod tests {
     #[test]
     fn an_open_message_is_continued_by_its_own_kind_only() {
         let may =
-            |next: KnownOpcode, before: KnownOpcode| next.shape().may_follow(Some(before.shape()));
-        assert!(RC_SEND_FIRST.shape().may_follow(None));
-        assert!(!RC_SEND_LAST.shape().may_follow(None));
+            |next: KnownOpcode, before: KnownOpcode| next.info().may_follow(Some(before.info()));
+        assert!(RC_SEND_FIRST.info().may_follow(None));
+        assert!(!RC_SEND_LAST.info().may_follow(None));
         assert!(may(RC_SEND_LAST_IMMEDIATE, RC_SEND_MIDDLE));
         assert!(may(RC_WRITE_FIRST, RC_SEND_LAST));
         assert!(!may(RC_WRITE_LAST, RC_SEND_FIRST));
@@ -457,8 +457,8 @@ mod tests {
     #[test]
     fn a_packet_is_a_request_or_a_response_and_never_both() {
         for opcode in KnownOpcode::all().filter(|&opcode| opcode != CNP) {
-            assert_ne!(opcode.shape().is_request(), opcode.shape().is_response(), "{opcode:?}");
+            assert_ne!(opcode.info().is_request(), opcode.info().is_response(), "{opcode:?}");
         }
-        assert!(!CNP.shape().is_request() && !CNP.shape().is_response());
+        assert!(!CNP.info().is_request() && !CNP.info().is_response());
     }
 }

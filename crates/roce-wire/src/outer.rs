@@ -83,14 +83,14 @@ impl OuterHeaders {
 
     /// Writes the headers of a frame without payload, with identification, source port and
     /// checksums of zero.
-    pub(crate) fn write(&self) -> Result<Written, SealError> {
-        let mut written = Written {
+    pub(crate) fn write(&self) -> Result<HeaderTemplate, SealError> {
+        let mut template = HeaderTemplate {
             bytes: [0; LONGEST],
             len: self.len() as u8,
             ip_at: self.ip_offset() as u8,
             udp_at: self.udp_offset() as u8,
         };
-        let (before_udp, udp_place) = written.bytes[..self.len()].split_at_mut(self.udp_offset());
+        let (before_udp, udp_place) = template.bytes[..self.len()].split_at_mut(self.udp_offset());
         let (link_place, ip_place) = before_udp.split_at_mut(self.ip_offset());
         let udp =
             UdpHeader { source_port: 0, destination_port: ROCE_V2_PORT, length: 0, checksum: 0 };
@@ -127,7 +127,7 @@ impl OuterHeaders {
             }
             _ => return Err(SealError::MixedFamilies),
         }
-        Ok(written)
+        Ok(template)
     }
 
     fn write_link(&self, ether_type: u16, into: &mut [u8]) {
@@ -147,14 +147,14 @@ impl OuterHeaders {
 
 /// Outer headers as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct HeaderTemplate {
     bytes: [u8; LONGEST],
     len: u8,
     ip_at: u8,
     udp_at: u8,
 }
 
-impl Written {
+impl HeaderTemplate {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len()]
     }

@@ -4,8 +4,8 @@ use core::net::IpAddr;
 
 use crate::{
     BTH_LEN, ICRC_LEN, MacAddr, OuterHeaders, PayloadCrc, SealError,
-    icrc::{CoveredHeaders, IPV4_LEN, TrainStart, UDP_LEN},
-    outer::Written,
+    icrc::{IPV4_LEN, IcrcPseudoHeader, TrainStart, UDP_LEN},
+    outer::HeaderTemplate,
 };
 
 /// What stands in the UDP checksum field of a frame that is sent.
@@ -50,13 +50,13 @@ pub fn seal(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealer {
     /// With lengths, identification, source port and checksums of zero.
-    headers: Written,
+    headers: HeaderTemplate,
     is_ipv4: bool,
     /// The sum over the IPv4 header as it is in `headers`; nothing for IPv6.
     ip_sum: u32,
     /// The sum over the UDP pseudo-header without the length.
     pseudo_sum: u32,
-    covered: CoveredHeaders,
+    covered: IcrcPseudoHeader,
 }
 
 impl Sealer {
@@ -76,10 +76,10 @@ impl Sealer {
             };
         }
         let (is_ipv4, ip_sum, covered) = match ip.first_chunk::<IPV4_LEN>() {
-            Some(ip) if outer.source.is_ipv4() => (true, sum(ip), CoveredHeaders::ipv4(ip, udp)),
+            Some(ip) if outer.source.is_ipv4() => (true, sum(ip), IcrcPseudoHeader::ipv4(ip, udp)),
             _ => {
                 let ip = ip.first_chunk().ok_or(SealError::MixedFamilies)?;
-                (false, 0, CoveredHeaders::ipv6(ip, udp))
+                (false, 0, IcrcPseudoHeader::ipv6(ip, udp))
             }
         };
         Ok(Self { headers, is_ipv4, ip_sum, pseudo_sum, covered })
@@ -163,7 +163,7 @@ impl Sealer {
     ///
     /// # Errors
     /// [`SealError::SegmentTooShort`] for less than a BTH and an ICRC.
-    pub fn seal_alone(
+    pub fn seal_single(
         &self,
         source_port: u16,
         identification: u16,
@@ -253,7 +253,7 @@ impl Sealer {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    covered: CoveredHeaders,
+    covered: IcrcPseudoHeader,
     /// The next packet's, as the train will be cut.
     identification: u16,
     /// For packets of one length, once two of them came one after the other.

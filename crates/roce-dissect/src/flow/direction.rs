@@ -111,7 +111,7 @@ impl Direction {
         headers: &Headers,
         findings: &mut Vec<Finding>,
     ) {
-        if headers.bth.opcode.shape().service == Service::Ud {
+        if headers.bth.opcode.info().service == Service::Ud {
             self.source_qp = headers.deth.map(|deth| deth.source_qp);
             self.counts.good_bytes += roce.payload_len as u64;
             self.counts.messages += 1;
@@ -156,7 +156,7 @@ impl Direction {
             self.count_findings(&findings[from..]);
             return;
         }
-        let asked = match headers.bth.opcode.shape().operation {
+        let asked = match headers.bth.opcode.info().operation {
             Operation::ReadResponse => {
                 let new = requests.read_answer(frame, roce, headers, findings);
                 self.counts.good_bytes += new.unwrap_or(0);

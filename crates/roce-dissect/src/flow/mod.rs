@@ -95,7 +95,7 @@ impl Flows {
         // What its receiver drops changes nothing but the counts.
         let is_sound = findings.iter().all(|finding| finding.severity() < Severity::Problem);
         let headers = roce.headers.as_ref().filter(|_| is_sound);
-        let is_answer = headers.is_some_and(|headers| headers.bth.opcode.shape().is_response());
+        let is_answer = headers.is_some_and(|headers| headers.bth.opcode.info().is_response());
         if is_answer && self.directions[index as usize].partner.is_none() {
             self.find_partner(index, roce.psn()?, roce.source_port);
         }
@@ -105,21 +105,21 @@ impl Flows {
             let before = self.before(index, false);
             return Some(self.track(index, before));
         };
-        let shape = headers.bth.opcode.shape();
-        if shape.service == Service::Cnp {
+        let info = headers.bth.opcode.info();
+        if info.service == Service::Cnp {
             self.directions[index as usize].counts.cnps += 1;
             findings.push(Finding::CongestionNotified);
             return Some(self.track(index, Before::default()));
         }
-        self.directions[index as usize].service = Some(shape.service);
-        if shape.is_request() {
+        self.directions[index as usize].service = Some(info.service);
+        if info.is_request() {
             let before = self.before(index, false);
             if is_management(roce) {
                 self.learn(roce);
             }
             let direction = &mut self.directions[index as usize];
             direction.handle_request(frame, roce, headers, findings);
-            if shape.service == Service::Rc {
+            if info.service == Service::Rc {
                 self.list(index);
             }
             return Some(self.track(index, before));

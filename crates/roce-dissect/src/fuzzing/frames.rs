@@ -141,7 +141,7 @@ impl<'a> Frames<'a> {
         let exact = KnownOpcode::new(Opcode(code));
         let opcode = exact.or(KnownOpcode::all().nth(usize::from(code) % 20));
         let opcode = opcode.expect("there are more than 20");
-        let is_datagram = opcode.shape().service == Service::Ud;
+        let is_datagram = opcode.info().service == Service::Ud;
         // Management goes to queue pair 1; the others have two numbers for each pair.
         let number = if is_datagram { 1 } else { 0x10 + u32::from(pair) };
         let expected = self.psns[usize::from(pair)];
@@ -153,7 +153,7 @@ impl<'a> Frames<'a> {
             _ => Psn::wrapping(self.script.number()),
         };
         let flags = self.script.byte();
-        if opcode.shape().is_request() && flags & 1 == 0 {
+        if opcode.info().is_request() && flags & 1 == 0 {
             self.psns[usize::from(pair)] = psn.advanced_by(1);
         }
         let mut headers = Headers::new(Bth {
@@ -163,10 +163,10 @@ impl<'a> Frames<'a> {
             partition_key: if flags & 0x10 == 0 { 0xffff } else { self.script.number() },
             ..Bth::new(opcode, Qpn::new(number).expect("24 bits"), psn)
         });
-        for ext in opcode.shape().extensions {
+        for ext in opcode.info().extensions {
             self.put(*ext, &mut headers);
         }
-        let payload = match opcode.shape().carries_payload() {
+        let payload = match opcode.info().carries_payload() {
             false => vec![],
             true => match self.script.byte() {
                 len @ 0..0xf8 => vec![len; len.into()],

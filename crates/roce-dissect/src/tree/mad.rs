@@ -12,9 +12,9 @@ use crate::{Layer, Roce};
 /// Is it a datagram to or from the general services queue pair?
 pub(crate) fn is_management(roce: &Roce<'_>) -> bool {
     let Some(headers) = roce.headers else { return false };
-    let shape = headers.bth.opcode.shape();
-    shape.service == Service::Ud
-        && shape.operation == Operation::Send
+    let info = headers.bth.opcode.info();
+    info.service == Service::Ud
+        && info.operation == Operation::Send
         && headers.bth.dest_qp == Qpn::GSI
 }
 

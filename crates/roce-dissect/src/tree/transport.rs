@@ -14,7 +14,7 @@ pub(super) fn layers(packet: &Packet<'_>, roce: &Roce<'_>, layers: &mut Vec<Laye
     let mut at = roce.offsets.bth;
     layers.push(layer("BTH", BTH, frame, at, BTH_LEN));
     at += BTH_LEN;
-    for ext in roce.known_opcode().map_or(&[][..], |opcode| opcode.shape().extensions) {
+    for ext in roce.known_opcode().map_or(&[][..], |opcode| opcode.info().extensions) {
         let (name, table) = extension(*ext);
         layers.push(layer(name, table, frame, at, ext.wire_len()));
         at += ext.wire_len();

@@ -75,7 +75,7 @@ pub const RESPONDER: u32 = 0x22;
 pub const MTU: usize = 256;
 
 pub fn bth(opcode: KnownOpcode, psn: u32) -> Bth {
-    let qpn = if opcode.shape().is_response() { REQUESTER } else { RESPONDER };
+    let qpn = if opcode.info().is_response() { REQUESTER } else { RESPONDER };
     Bth::new(opcode, Qpn::new(qpn).unwrap(), Psn::wrapping(psn))
 }
 
@@ -118,9 +118,9 @@ pub fn reth(opcode: KnownOpcode, psn: u32, len: u32) -> Headers {
 
 /// Something in every field of every header that `opcode` asks for.
 pub fn full_headers(opcode: KnownOpcode) -> Headers {
-    let has = |ext| opcode.shape().has(ext);
+    let has = |ext| opcode.info().has(ext);
     let mut bth = bth(opcode, 0x12_3456);
-    bth.ack_request = opcode.shape().is_request() && opcode.shape().position.is_last();
+    bth.ack_request = opcode.info().is_request() && opcode.info().position.is_last();
     bth.solicited_event = has(Ext::Immediate);
     bth.becn = has(Ext::CnpReserved);
     if has(Ext::CnpReserved) {
@@ -147,8 +147,8 @@ pub fn full_headers(opcode: KnownOpcode) -> Headers {
 
 /// A payload that suits the place in the message.
 pub fn payload_of(opcode: KnownOpcode) -> Vec<u8> {
-    let shape = opcode.shape();
-    match (shape.carries_payload(), shape.position.opens()) {
+    let info = opcode.info();
+    match (info.carries_payload(), info.position.opens()) {
         (false, _) => Vec::new(),
         (true, true) => (0..MTU).map(|i| i as u8).collect(),
         (true, false) => b"hello".to_vec(),
@@ -157,7 +157,7 @@ pub fn payload_of(opcode: KnownOpcode) -> Vec<u8> {
 
 /// One packet of this opcode.
 pub fn sample(opcode: KnownOpcode, ip: Ip) -> Vec<u8> {
-    let outer = if opcode.shape().is_response() { back(ip) } else { there(ip) };
+    let outer = if opcode.info().is_response() { back(ip) } else { there(ip) };
     frame(&outer, &full_headers(opcode), &payload_of(opcode))
 }
 

@@ -70,8 +70,8 @@ impl Label {
     /// Words for a packet of these headers.
     pub fn of(headers: &Headers, payload_len: usize) -> Self {
         let bth = headers.bth;
-        let shape = bth.opcode.shape();
-        let mut class = match shape.operation {
+        let info = bth.opcode.info();
+        let mut class = match info.operation {
             Operation::Send | Operation::Write => PacketClass::Data,
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
                 PacketClass::Ask
@@ -84,19 +84,19 @@ impl Label {
         let name = name.strip_prefix("RC ").unwrap_or(name);
         let mut name = name.strip_prefix("RDMA ").unwrap_or(name).replace("with Immediate", "+imm");
         let mut facts = Vec::new();
-        if shape.carries_payload() {
+        if info.carries_payload() {
             facts.push(format!("{payload_len} bytes"));
         }
         if let Some(reth) = headers.reth
-            && shape.operation == Operation::ReadRequest
+            && info.operation == Operation::ReadRequest
         {
             facts.push(format!("asks for {} bytes", reth.len));
         }
         if let Some(aeth) = headers.aeth {
-            class = Self::read_verdict(aeth, shape.operation, class, &mut name, &mut facts);
+            class = Self::read_verdict(aeth, info.operation, class, &mut name, &mut facts);
         }
         if let Some(atomic) = headers.atomic_eth {
-            match shape.operation {
+            match info.operation {
                 Operation::FetchAdd => facts.push(format!("add {}", atomic.swap_or_add)),
                 _ => {
                     facts.push(format!("if {} then {}", atomic.compare, atomic.swap_or_add));

@@ -161,7 +161,7 @@ impl<O: Observer> Endpoint<O> {
             if let (Some(gate), Some((path, dest_qpn))) = (gate.as_deref_mut(), rc.way())
                 && let Some(len) = rc.transmit_alone(self.holds_acks, gate, memory, buf, &cx)
             {
-                sealer.seal_alone(qpn, dest_qpn, path, &mut buf[..len]);
+                sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
                 self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
                 if rc.has_answers() {
                     self.held.push(Turn::QueuePair(index));

@@ -275,7 +275,7 @@ impl<'a> Lone<'a> {
         let before = (self.info(), self.memory.remote_changes, self.memory.local_changes);
         self.call(|endpoint, memory, now| endpoint.handle_packet(now, packet, memory));
         let bth = packet.headers().bth;
-        let is_request = bth.opcode.shape().is_request();
+        let is_request = bth.opcode.info().is_request();
         let told = before.0.map(|it| it.attributes).unwrap_or_default();
         if let (Some(from), Some(to)) =
             (told.rq_psn, self.info().and_then(|it| it.attributes.rq_psn))
@@ -390,15 +390,15 @@ impl<'a> Lone<'a> {
         for packet in frame.packets(Some(segment_len)) {
             let packet = packet.expect("a sound packet");
             let bth = packet.headers().bth;
-            assert_eq!(bth.opcode.shape().service, Service::Rc);
+            assert_eq!(bth.opcode.info().service, Service::Rc);
             if told.dest_qpn.is_none() {
                 // A queue pair that was reset or destroyed has nothing more to say than this.
-                assert_eq!(bth.opcode.shape().operation, Operation::Acknowledge);
+                assert_eq!(bth.opcode.info().operation, Operation::Acknowledge);
                 continue;
             }
             assert_eq!(Some(bth.dest_qp), told.dest_qpn);
             assert!(packet.payload().len() <= self.settings.mtu.bytes());
-            let (next, what) = match bth.opcode.shape().is_request() {
+            let (next, what) = match bth.opcode.info().is_request() {
                 true => (told.sq_psn, "sent"),
                 false => (told.rq_psn, "answered"),
             };

@@ -31,7 +31,7 @@ pub(super) enum Kind {
 /// A packet from its BTH to its last pad byte.
 pub(super) fn packet(script: &mut Script<'_>, kind: Kind, target: &Target<'_>) -> Vec<u8> {
     let opcode = opcode(script, kind);
-    let payload_len = match opcode.shape().carries_payload() {
+    let payload_len = match opcode.info().carries_payload() {
         true => payload_len(script, target.mtu),
         false => 0,
     };
@@ -56,8 +56,8 @@ pub(super) fn sealed(outer: &OuterHeaders, packet: &[u8]) -> Option<Vec<u8>> {
 fn opcode(script: &mut Script<'_>, kind: Kind) -> KnownOpcode {
     let code = script.byte();
     let wanted = |it: &KnownOpcode| match kind {
-        Kind::Request => it.shape().service == Service::Rc && it.shape().is_request(),
-        Kind::Answer => it.shape().service == Service::Rc && !it.shape().is_request(),
+        Kind::Request => it.info().service == Service::Rc && it.info().is_request(),
+        Kind::Answer => it.info().service == Service::Rc && !it.info().is_request(),
         Kind::Any => true,
     };
     let exact = KnownOpcode::new(Opcode(code)).filter(wanted);
@@ -83,7 +83,7 @@ fn headers(
     payload_len: usize,
     target: &Target<'_>,
 ) -> Headers {
-    let base = if opcode.shape().is_request() { target.expected } else { target.last_sent };
+    let base = if opcode.info().is_request() { target.expected } else { target.last_sent };
     let psn = psn(script, base);
     let flags = script.byte();
     let mut bth = Bth {
@@ -101,7 +101,7 @@ fn headers(
         bth.dest_qp = Qpn::from_be_bytes(script.number());
     }
     let mut headers = Headers::new(bth);
-    for ext in opcode.shape().extensions {
+    for ext in opcode.info().extensions {
         match ext {
             Ext::Reth => headers.reth = Some(reth(script, payload_len, target)),
             Ext::AtomicEth => {

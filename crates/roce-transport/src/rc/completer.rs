@@ -37,15 +37,15 @@ impl Sender {
             cx.dropped(psn, DropReason::AnswerNeverSent);
             return Ok(());
         }
-        let shape = headers.bth.opcode.shape();
+        let info = headers.bth.opcode.info();
         let mut part = Answer { seq, psn, common, timers, cx };
-        match (shape.operation, headers.aeth) {
+        match (info.operation, headers.aeth) {
             (Operation::Acknowledge, Some(aeth)) => self.on_acknowledge(aeth, &mut part),
             (Operation::ReadResponse, aeth) => {
                 if let Some(aeth) = aeth {
                     self.note_credits(aeth);
                 }
-                self.on_read_response(packet.payload(), shape.position.is_last(), memory, &mut part)
+                self.on_read_response(packet.payload(), info.position.is_last(), memory, &mut part)
             }
             (Operation::AtomicAck, aeth) => {
                 if let Some(aeth) = aeth {

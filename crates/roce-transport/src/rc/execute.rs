@@ -33,16 +33,16 @@ impl Responder {
         cx: &mut Context<'_, O>,
     ) -> Result<(), Refusal> {
         let headers = packet.headers();
-        let shape = headers.bth.opcode.shape();
+        let info = headers.bth.opcode.info();
         let may_follow = match &self.open {
-            Open::None => shape.position.is_first(),
-            Open::Send(_) => !shape.position.is_first() && shape.operation == Operation::Send,
-            Open::Write(_) => !shape.position.is_first() && shape.operation == Operation::Write,
+            Open::None => info.position.is_first(),
+            Open::Send(_) => !info.position.is_first() && info.operation == Operation::Send,
+            Open::Write(_) => !info.position.is_first() && info.operation == Operation::Write,
         };
         if !may_follow {
             return Err(RequestFault::OpcodeOutOfSequence.into());
         }
-        match shape.operation {
+        match info.operation {
             Operation::Send => self.execute_send(common, packet, receives, memory, cx),
             Operation::Write => self.execute_write(common, packet, receives, memory, cx),
             Operation::ReadRequest => {
@@ -65,7 +65,7 @@ impl Responder {
         cx: &mut Context<'_, O>,
     ) -> Result<(), Refusal> {
         let headers = packet.headers();
-        let position = headers.bth.opcode.shape().position;
+        let position = headers.bth.opcode.info().position;
         let payload = packet.payload();
         let len = payload.len();
         let mtu = common.settings.mtu.bytes();
@@ -177,7 +177,7 @@ impl Responder {
         cx: &mut Context<'_, O>,
     ) -> Result<(), Refusal> {
         let headers = packet.headers();
-        let position = headers.bth.opcode.shape().position;
+        let position = headers.bth.opcode.info().position;
         let payload = packet.payload();
         let pd = common.init.pd;
         let mut open = match (&self.open, headers.reth) {

@@ -223,7 +223,7 @@ impl RcQueuePair {
             cx.raise(AsyncEvent::CommunicationEstablished { qpn: cx.qpn });
         }
         let Self { common, sender, responder, receives, timers, .. } = self;
-        if bth.opcode.shape().is_request() {
+        if bth.opcode.info().is_request() {
             let executed = responder.handle_request(common, packet, receives, memory, cx);
             if let Err(refusal) = executed {
                 self.refuse(refusal, cx);
@@ -382,7 +382,7 @@ impl RcQueuePair {
     fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         let bth = packet.headers().bth;
         let state = self.common.state;
-        let is_taken = match bth.opcode.shape().is_request() {
+        let is_taken = match bth.opcode.info().is_request() {
             true => state.is_receiving(),
             false => state.is_sending(),
         };

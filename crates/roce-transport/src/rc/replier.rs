@@ -104,7 +104,7 @@ fn write_read<M: Memory>(
         let payload_len = (whole - offset).min(mtu) as usize;
         let is_last = reply.sent + 1 == reply.packets;
         let opcode = READ_RESPONSES[usize::from(reply.sent == 0)][usize::from(is_last)];
-        let headers_len = opcode.shape().headers_len();
+        let headers_len = opcode.info().headers_len();
         let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(false) };
         let psn = reply.first.advanced_by(reply.sent);
         let mut crc = None;
@@ -154,7 +154,7 @@ mod tests {
         for (opcodes, positions) in READ_RESPONSES.into_iter().zip(positions) {
             for (opcode, position) in opcodes.into_iter().zip(positions) {
                 let (service, operation) = (Service::Rc, Operation::ReadResponse);
-                let expected = Opcode::for_shape(service, operation, position, Trailer::None);
+                let expected = Opcode::find(service, operation, position, Trailer::None);
                 assert_eq!(Some(opcode), expected);
             }
         }

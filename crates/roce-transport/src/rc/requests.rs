@@ -243,7 +243,7 @@ mod tests {
                 (Position::Only, true, true),
             ] {
                 let trailer = if is_last { operation.trailer() } else { Trailer::None };
-                let expected = Opcode::for_shape(Service::Rc, wire, position, trailer);
+                let expected = Opcode::find(Service::Rc, wire, position, trailer);
                 let got = data_opcode(&operation, is_first, is_last);
                 assert_eq!(Some(got), expected);
                 let bth = Bth::new(got, roce_wire::Qpn::GSI, roce_wire::Psn::ZERO);

@@ -159,7 +159,7 @@ impl Responder {
     ) {
         let headers = packet.headers();
         let psn = headers.bth.psn;
-        let operation = headers.bth.opcode.shape().operation;
+        let operation = headers.bth.opcode.info().operation;
         match (operation, headers.reth) {
             (Operation::ReadRequest, Some(reth)) => {
                 let mtu = common.settings.mtu;

@@ -40,7 +40,7 @@ fn a_request_leaves_past_a_held_acknowledgement() {
     sides[1].posts(write(7));
     let sent = sides[1].sends(64);
     assert_eq!(sent.len(), 1);
-    assert_eq!(headers_of(&sent[0]).bth.opcode.shape().operation, Operation::Write);
+    assert_eq!(headers_of(&sent[0]).bth.opcode.info().operation, Operation::Write);
 }
 
 #[test]

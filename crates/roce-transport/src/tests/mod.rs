@@ -198,7 +198,7 @@ fn shuttle(sides: &mut [Side; 2]) -> Vec<Operation> {
         for from in [0, 1] {
             let [from, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
             for packet in from.sends(64) {
-                carried.push(headers_of(&packet).bth.opcode.shape().operation);
+                carried.push(headers_of(&packet).bth.opcode.info().operation);
                 to.takes(from.address, &packet);
             }
         }

@@ -85,7 +85,7 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
     let crowd = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
     let requests = |world: &World| -> Vec<_> {
         let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth);
-        sent.filter(|it| it.opcode.shape().is_request()).map(|it| it.dest_qp).collect()
+        sent.filter(|it| it.opcode.info().is_request()).map(|it| it.dest_qp).collect()
     };
     let first = crowd[0].to.qpn;
     assert_eq!(requests(&world), [first], "it stands in line again, and the others behind it");

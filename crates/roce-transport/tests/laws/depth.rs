@@ -28,7 +28,7 @@ fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
                 let requests = world.nodes[0]
                     .sent
                     .iter()
-                    .filter(|it| it.opcode().shape().operation != Operation::Acknowledge);
+                    .filter(|it| it.opcode().info().operation != Operation::Acknowledge);
                 let outstanding = requests.count() - ends[0].sent(&world).len();
                 most = most.max(outstanding);
                 assert!(outstanding <= usize::from(depth), "{}", world.report());

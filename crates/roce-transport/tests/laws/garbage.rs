@@ -112,7 +112,7 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
             });
             headers.immediate = headers.immediate.map(|_| Immediate([7; 4]));
             headers.invalidate = headers.invalidate.map(|_| InvalidateKey(key));
-            let carries = piece.opcode.shape().carries_payload();
+            let carries = piece.opcode.info().carries_payload();
             let payload = vec![0xdd; if carries { piece.payload } else { 0 }];
             world.forge(1 - to, to, &forge::packet(&headers, &payload));
             if piece.word % 3 == 0 {

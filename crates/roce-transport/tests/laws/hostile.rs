@@ -117,10 +117,10 @@ fn the_right_packet_from_or_to_the_wrong_address_is_dropped() {
 #[test]
 fn a_packet_of_another_service_is_dropped() {
     let (mut world, ends, _) = victim();
-    for opcode in KnownOpcode::all().filter(|it| it.shape().service != Service::Rc) {
+    for opcode in KnownOpcode::all().filter(|it| it.info().service != Service::Rc) {
         let packet = forge::packet(&forge::headers(opcode, ends[1].qpn, expected()), &[]);
         let counter = dropped(&mut world, |world| world.forge(0, 1, &packet));
-        let cnp = opcode.shape().service == Service::Cnp;
+        let cnp = opcode.info().service == Service::Cnp;
         assert_eq!(counter, if cnp { "cnp_received" } else { "wrong_service" });
     }
 }
@@ -239,13 +239,13 @@ fn a_message_in_pieces_of_the_wrong_length_is_an_invalid_request() {
 #[test]
 fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     let requests = || {
-        KnownOpcode::all().filter(|it| it.shape().service == Service::Rc && it.shape().is_request())
+        KnownOpcode::all().filter(|it| it.info().service == Service::Rc && it.info().is_request())
     };
     let mtu = PathMtu::B256.bytes();
     let build = |opcode: KnownOpcode, dest, psn, region: Region| {
-        let shape = opcode.shape();
+        let info = opcode.info();
         let mut headers = forge::headers(opcode, dest, psn);
-        let long = if shape.position.opens() { 2 * mtu } else { 8 };
+        let long = if info.position.opens() { 2 * mtu } else { 8 };
         let span = (region.address, region.key);
         headers.reth =
             headers.reth.map(|_| Reth { address: span.0, key: span.1, len: long as u32 });
@@ -255,10 +255,10 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             ..it
         });
         headers.invalidate = headers.invalidate.map(|_| InvalidateKey(region.key));
-        let carried = match shape.operation {
-            Operation::Send | Operation::Write if shape.position.opens() => mtu,
+        let carried = match info.operation {
+            Operation::Send | Operation::Write if info.position.opens() => mtu,
             // The rest of a message whose first packet said two path MTUs.
-            Operation::Write if !shape.position.is_first() => mtu,
+            Operation::Write if !info.position.is_first() => mtu,
             Operation::Send | Operation::Write => 8,
             _ => 0,
         };
@@ -266,11 +266,11 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
     };
     let mut tried = 0;
     for first in [None].into_iter().chain(requests().map(Some)) {
-        if first.is_some_and(|it| !it.shape().may_follow(None)) {
+        if first.is_some_and(|it| !it.info().may_follow(None)) {
             continue;
         }
         for second in requests() {
-            if second.shape().may_follow(first.map(KnownOpcode::shape)) {
+            if second.info().may_follow(first.map(KnownOpcode::info)) {
                 continue;
             }
             let (mut world, ends, region) = victim();
@@ -278,7 +278,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             if let Some(first) = first {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
                 let doomed = world.nodes[1].memory.register(PD, 64, rights, 5);
-                let opens = first.shape().position.opens();
+                let opens = first.info().position.opens();
                 let target = if opens { region } else { doomed };
                 world.forge(0, 1, &build(first, ends[1].qpn, psn, target));
                 assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{first:?} alone is sound");

@@ -214,7 +214,7 @@ fn an_atomic_answered_by_data_or_a_read_answered_by_a_word_is_no_success() {
     ];
     for (kind, code) in cases {
         let (mut world, ends, _) = waiting(kind, 8, 1);
-        let data: &[u8] = if code.shape().carries_payload() { &[1; 8] } else { &[] };
+        let data: &[u8] = if code.info().carries_payload() { &[1; 8] } else { &[] };
         world.forge(1, 0, &forge::response(code, ends[0].qpn, psn(0), forge::ACK, data));
         let succeeded =
             ends[0].sent(&world).iter().any(|it| it.status == CompletionStatus::Success);

@@ -58,7 +58,7 @@ fn the_end_of_every_message_asks_for_an_acknowledgement() {
         let world = carry(kind, 1000, 5, WorldConfig::default());
         for sent in &world.nodes[0].sent {
             let bth = sent.headers().bth;
-            let last = bth.opcode.shape().position.is_last();
+            let last = bth.opcode.info().position.is_last();
             assert!(!last || bth.ack_request, "{kind:?}: {bth:?}");
         }
     }
@@ -90,7 +90,7 @@ fn every_first_and_middle_is_as_long_as_the_path_mtu() {
         for sent in &world.nodes[0].sent {
             let headers = sent.headers();
             let payload = sent.packet.len() - headers.len();
-            if headers.bth.opcode.shape().position.opens() {
+            if headers.bth.opcode.info().position.opens() {
                 assert_eq!(payload, path_mtu.bytes());
             } else {
                 assert_eq!((payload, headers.bth.pad.bytes()), (4, 3));

@@ -220,7 +220,7 @@ fn sealed_as_is(mut segment: Vec<u8>) -> Vec<u8> {
 #[test]
 fn lengths_that_disagree_with_the_opcode_are_refused() {
     for opcode in KnownOpcode::all() {
-        let carries = opcode.shape().carries_payload();
+        let carries = opcode.info().carries_payload();
         let packet = samples::segment(&headers_of(opcode), &[]);
         let with_payload = |bytes: usize| {
             let mut longer = packet.clone();

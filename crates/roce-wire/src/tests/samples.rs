@@ -42,7 +42,7 @@ pub(super) fn sample(opcode: KnownOpcode, outer: OuterHeaders, tags: usize) -> S
     let name = format!("{version}_{tags}_{}", opcode.name().to_lowercase().replace(' ', "_"));
     let tag = VlanTag::new(100, 3, false).unwrap();
     let outer = OuterHeaders { vlan: (tags > 0).then_some(tag), ..outer };
-    let payload: &[u8] = if opcode.shape().carries_payload() { b"hello" } else { b"" };
+    let payload: &[u8] = if opcode.info().carries_payload() { b"hello" } else { b"" };
     let mut frame = sealed(&outer, 0x1234, &headers_of(opcode), payload);
     if tags == 2 {
         frame.splice(12..12, [0x88, 0xa8, 0x20, 200]);
@@ -95,10 +95,10 @@ fn between(source: &str, destination: &str) -> OuterHeaders {
 /// Headers with something in every field of every extension that `opcode` asks for.
 pub(super) fn headers_of(opcode: KnownOpcode) -> Headers {
     let qpn = Qpn::new(0x12).unwrap();
-    let has = |ext| opcode.shape().has(ext);
+    let has = |ext| opcode.info().has(ext);
     Headers {
         bth: Bth {
-            ack_request: opcode.shape().is_request(),
+            ack_request: opcode.info().is_request(),
             ..Bth::new(opcode, qpn, Psn::new(0x12_3456).unwrap())
         },
         reth: has(Ext::Reth).then_some(Reth { address: 0x7f00_1234_5678, key: 0x1122, len: 5 }),
@@ -136,7 +136,7 @@ pub(super) fn any_headers() -> impl Strategy<Value = Headers> {
     );
     (bth, any::<[u64; 3]>(), any::<[u32; 3]>(), 0u32..1 << 24, any::<u8>()).prop_map(
         |(bth, [address, first, second], [key, len, word], narrow, byte)| {
-            let has = |ext| bth.opcode.shape().has(ext);
+            let has = |ext| bth.opcode.info().has(ext);
             Headers {
                 bth,
                 reth: has(Ext::Reth).then_some(Reth { address, key, len }),

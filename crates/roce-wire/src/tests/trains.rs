@@ -77,7 +77,7 @@ proptest! {
             let in_train = &train[outer.len() + index * segment_len..][..segment.len()];
             prop_assert_eq!(&single[outer.len()..], in_train);
             let mut alone = segment.clone();
-            Sealer::new(&outer).unwrap().seal_alone(outer.source_port, own, &mut alone).unwrap();
+            Sealer::new(&outer).unwrap().seal_single(outer.source_port, own, &mut alone).unwrap();
             prop_assert_eq!(&alone[..], in_train);
         }
 
@@ -98,7 +98,7 @@ proptest! {
         outer in any_outer(), identification: u16, headers in any_headers(),
         payload in prop::collection::vec(any::<u8>(), 0..64),
     ) {
-        let carries = headers.bth.opcode.shape().carries_payload();
+        let carries = headers.bth.opcode.info().carries_payload();
         let payload = if carries { &payload[..] } else { &[] };
         let bytes = sealed(&outer, identification, &headers, payload);
         let frame = Frame::parse(&bytes).unwrap();

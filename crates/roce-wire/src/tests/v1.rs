@@ -31,7 +31,7 @@ fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn a_packet_of_every_opcode_is_read_behind_a_grh() {
     for opcode in KnownOpcode::all() {
-        let payload: &[u8] = if opcode.shape().carries_payload() { b"hello" } else { b"" };
+        let payload: &[u8] = if opcode.info().carries_payload() { b"hello" } else { b"" };
         let mut bytes = frame(&headers_of(opcode), payload);
         bytes.extend([0; 7]); // Ethernet padding
         let frame = FrameV1::parse(&bytes).unwrap();

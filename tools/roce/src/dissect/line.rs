@@ -171,11 +171,11 @@ impl Address {
 }
 
 fn tint_of(opcode: KnownOpcode) -> Tint {
-    let shape = opcode.shape();
-    match shape.service {
+    let info = opcode.info();
+    match info.service {
         Service::Cnp => Tint::Notice,
         Service::Ud => Tint::Special,
-        _ if shape.is_request() => Tint::Request,
+        _ if info.is_request() => Tint::Request,
         _ => Tint::Answer,
     }
 }
@@ -194,7 +194,7 @@ fn put_headers(text: &mut Vec<u8>, headers: &Headers) {
     if bth.becn {
         text.extend_from_slice(b" becn");
     }
-    for ext in bth.opcode.shape().extensions {
+    for ext in bth.opcode.info().extensions {
         put_extension(text, headers, *ext);
     }
 }
@@ -280,7 +280,7 @@ fn put_syndrome(text: &mut Vec<u8>, syndrome: Syndrome) {
 fn put_payload(text: &mut Vec<u8>, roce: &Roce<'_>, headers: &Headers) {
     if let Some(message) = roce.management() {
         put_fmt(text, format_args!(" {message}"));
-    } else if roce.payload_len > 0 || headers.bth.opcode.shape().carries_payload() {
+    } else if roce.payload_len > 0 || headers.bth.opcode.info().carries_payload() {
         text.push(b' ');
         put_decimal(text, roce.payload_len as u64);
         text.extend_from_slice(b" bytes");

@@ -133,7 +133,7 @@ impl Requests {
         headers: &Headers,
         findings: &mut Vec<Finding>,
     ) -> Option<u64> {
-        let (psn, position) = (headers.bth.psn, headers.bth.opcode.shape().position);
+        let (psn, position) = (headers.bth.psn, headers.bth.opcode.info().position);
         check_payload(&mut self.mtu, position, roce.payload_len, findings);
         // The latest first: a READ that was asked for again answers as the newer.
         let at = self.pending.iter().rposition(|pending| pending.may_read(psn, self.mtu))?;

@@ -42,7 +42,7 @@ impl Open {
         findings: &mut Vec<Finding>,
     ) -> bool {
         let opcode = headers.bth.opcode;
-        let shape = opcode.shape();
+        let info = opcode.info();
         let begun = Message {
             last: opcode.code(),
             since: frame.time,
@@ -50,7 +50,7 @@ impl Open {
             packets: 1,
             promised: headers.reth.map(|reth| reth.len.into()),
         };
-        let message = match (shape.position.is_first(), &*self) {
+        let message = match (info.position.is_first(), &*self) {
             (true, _) => begun,
             (false, Self::Message(message)) => Message {
                 last: opcode.code(),
@@ -60,19 +60,19 @@ impl Open {
             },
             // Its beginning is not known, nor its length.
             (false, _) => {
-                let is_last = shape.position.is_last();
+                let is_last = info.position.is_last();
                 if is_last {
                     *self = Self::None;
                 }
                 return is_last;
             }
         };
-        if shape.position.opens() {
+        if info.position.opens() {
             *self = Self::Message(message);
             return false;
         }
         *self = Self::None;
-        message.end(shape.operation, frame.time, findings);
+        message.end(info.operation, frame.time, findings);
         true
     }
 }

@@ -7,7 +7,7 @@ mod pending;
 
 use std::collections::VecDeque;
 
-use roce_wire::{Headers, Opcode, Operation, PathMtu, Psn, Service, Shape};
+use roce_wire::{Headers, Opcode, OpcodeInfo, Operation, PathMtu, Psn, Service};
 
 use self::count::MessageCount;
 use self::message::{Open, check_payload};
@@ -101,7 +101,7 @@ impl Requests {
         headers: &Headers,
         findings: &mut Vec<Finding>,
     ) -> Taken {
-        let (psn, shape) = (headers.bth.psn, headers.bth.opcode.shape());
+        let (psn, info) = (headers.bth.psn, headers.bth.opcode.info());
         self.settle(psn, findings);
         let Expected::Psn(expected) = self.expected else { return Taken::default() };
         let distance = psn.distance_from(expected);
@@ -113,8 +113,8 @@ impl Requests {
             } else {
                 self.sent = psn.advanced_by(self.span(headers).unwrap_or(1));
             }
-            if shape.service == Service::Uc {
-                self.resume_unreliable(psn, shape, findings);
+            if info.service == Service::Uc {
+                self.resume_unreliable(psn, info, findings);
                 let bytes = self.take(frame, roce, headers, findings);
                 return Taken { bytes, again: false };
             }
@@ -195,11 +195,11 @@ impl Requests {
     }
 
     /// An unreliable connection goes on behind a gap, and loses the message that had one.
-    fn resume_unreliable(&mut self, psn: Psn, shape: Shape, findings: &mut Vec<Finding>) {
-        if !shape.position.is_first() || matches!(self.open, Open::Message(_)) {
+    fn resume_unreliable(&mut self, psn: Psn, info: OpcodeInfo, findings: &mut Vec<Finding>) {
+        if !info.position.is_first() || matches!(self.open, Open::Message(_)) {
             findings.push(Finding::MessageLost);
         }
-        self.open = if shape.position.is_first() { Open::None } else { Open::Unknown };
+        self.open = if info.position.is_first() { Open::None } else { Open::Unknown };
         self.expected = Expected::Psn(psn);
         self.gap_told = false;
     }
@@ -213,19 +213,19 @@ impl Requests {
         findings: &mut Vec<Finding>,
     ) -> u64 {
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
-        let shape = opcode.shape();
+        let info = opcode.info();
         self.gap_told = false;
         let before = self.open_opcode();
         let in_sequence = match self.open {
             Open::Unknown => true,
-            _ => shape.may_follow(before.and_then(Opcode::shape)),
+            _ => info.may_follow(before.and_then(Opcode::info)),
         };
         if !in_sequence {
             findings.push(Finding::OpcodeSequence { before });
         }
         let bytes = roce.payload_len as u64;
-        let ends = if shape.carries_payload() {
-            check_payload(&mut self.mtu, shape.position, roce.payload_len, findings);
+        let ends = if info.carries_payload() {
+            check_payload(&mut self.mtu, info.position, roce.payload_len, findings);
             self.open.grow(frame, headers, bytes, findings)
         } else {
             self.open = Open::None;
@@ -247,7 +247,7 @@ impl Requests {
 
     /// PSNs that a request takes; `None` for a READ of unknown path MTU.
     fn span(&self, headers: &Headers) -> Option<u32> {
-        match (headers.bth.opcode.shape().operation, headers.reth) {
+        match (headers.bth.opcode.info().operation, headers.reth) {
             (Operation::ReadRequest, Some(reth)) => match self.mtu {
                 Some(mtu) => Some(reth.len.div_ceil(mtu.into()).max(1)),
                 None => (reth.len <= 256).then_some(1),
@@ -279,7 +279,7 @@ impl Requests {
             pending.clean = false;
         }
         let answered_anew = matches!(
-            headers.bth.opcode.shape().operation,
+            headers.bth.opcode.info().operation,
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
         );
         if answered_anew {

@@ -38,7 +38,7 @@ pub(super) enum Kind {
 impl Kind {
     /// `None` for a request that need not be answered by itself.
     pub(super) fn of(headers: &Headers) -> Option<Self> {
-        match (headers.bth.opcode.shape().operation, headers.reth) {
+        match (headers.bth.opcode.info().operation, headers.reth) {
             (Operation::ReadRequest, Some(reth)) => {
                 Some(Self::Read { len: reth.len, next: headers.bth.psn, bytes: 0, responses: 0 })
             }

@@ -7,10 +7,10 @@ use roce_wire::{
 
 /// Headers of a packet with every extension its opcode asks for, all zero.
 pub(crate) fn headers(opcode: KnownOpcode, dest: Qpn, psn: Psn) -> Headers {
-    let mut bytes = vec![0; opcode.shape().headers_len()];
+    let mut bytes = vec![0; opcode.info().headers_len()];
     bytes[..roce_wire::BTH_LEN].copy_from_slice(&Bth::new(opcode, dest, psn).to_bytes());
     let (mut headers, _) = Headers::parse(&bytes).expect("zeros are sound extensions");
-    headers.bth.ack_request = opcode.shape().is_request() && opcode.shape().position.is_last();
+    headers.bth.ack_request = opcode.info().is_request() && opcode.info().position.is_last();
     headers
 }
 

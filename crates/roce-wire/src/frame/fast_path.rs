@@ -7,18 +7,18 @@ use etherparse::IpNumber;
 
 use super::{Frame, Ip, ParseOptions};
 use crate::ROCE_V2_PORT;
-use crate::icrc::{CoveredHeaders, IPV4_LEN, UDP_LEN};
+use crate::icrc::{IPV4_LEN, IcrcPseudoHeader, UDP_LEN};
 use crate::link::{self, ETHERNET_LEN, Link};
 
 /// A frame whose headers were found as nearly all are, and right; not yet taken apart.
-pub(super) struct Usual<'a> {
+pub(super) struct FastPath<'a> {
     link: Link,
     header: &'a [u8; IPV4_LEN],
     udp: &'a [u8; UDP_LEN],
     payload: &'a [u8],
 }
 
-impl<'a> Usual<'a> {
+impl<'a> FastPath<'a> {
     /// `None` for any other frame, right or wrong. What is found so means what
     /// [`Frame::parse_any`] finds, in a third of the instructions.
     #[inline]
@@ -41,10 +41,10 @@ impl<'a> Usual<'a> {
         }
         let total_len = usize::from(word(header, 2));
         let payload = bytes.get(USUAL_LEN..ETHERNET_LEN + total_len)?;
-        let is_usual = word(udp, 2) == ROCE_V2_PORT
+        let is_plain = word(udp, 2) == ROCE_V2_PORT
             && usize::from(word(udp, 4)) == UDP_LEN + payload.len()
             && (word(udp, 6) == 0 || options.udp_checksum_offloaded);
-        is_usual.then_some(Self { link, header, udp, payload })
+        is_plain.then_some(Self { link, header, udp, payload })
     }
 
     /// Takes it apart.
@@ -69,7 +69,7 @@ impl<'a> Usual<'a> {
             udp_checksum: word(udp, 6),
             payload,
             payload_offset: USUAL_LEN,
-            covered: CoveredHeaders::ipv4(header, udp),
+            covered: IcrcPseudoHeader::ipv4(header, udp),
         }
     }
 }
@@ -100,11 +100,11 @@ mod tests {
     #[test]
     fn what_this_stack_sends_is_usual() {
         let plain = frame(UdpChecksum::Zero);
-        assert!(Usual::of(&plain, ParseOptions::default()).is_some());
+        assert!(FastPath::of(&plain, ParseOptions::default()).is_some());
         let train = frame(UdpChecksum::PartialForOffload);
-        assert!(Usual::of(&train, ParseOptions::default()).is_none());
+        assert!(FastPath::of(&train, ParseOptions::default()).is_none());
         let options = ParseOptions { udp_checksum_offloaded: true };
-        assert!(Usual::of(&train, options).is_some());
+        assert!(FastPath::of(&train, options).is_some());
     }
 
     proptest! {
@@ -125,8 +125,8 @@ mod tests {
             // Mostly whole or with padding.
             bytes.resize(if len < USUAL_LEN { bytes.len() + len } else { len }, 0);
             let options = ParseOptions { udp_checksum_offloaded };
-            if let Some(usual) = Usual::of(&bytes, options) {
-                prop_assert_eq!(Frame::parse_any(&bytes, options), Ok(usual.frame()));
+            if let Some(path) = FastPath::of(&bytes, options) {
+                prop_assert_eq!(Frame::parse_any(&bytes, options), Ok(path.frame()));
             }
         }
     }
