@@ -82,7 +82,7 @@ fn the_same_interface_is_one_device_and_with_other_settings_refused() {
     let first = open(DeviceConfig::default()).unwrap();
     let second = End::of(open(DeviceConfig::default()).unwrap());
     connect(&End::of(first), &second, &ConnectOptions::default());
-    let other = DeviceConfig { trains: roce_verbs::Trains::Off, ..DeviceConfig::default() };
+    let other = DeviceConfig { gso: roce_verbs::GsoMode::Off, ..DeviceConfig::default() };
     assert!(matches!(open(other.clone()), Err(Error::OpenedDifferently { .. })));
     drop(second);
     open(other).expect("closed with its last object");

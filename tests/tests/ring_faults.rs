@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp};
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
-use roce_verbs::{FaultConfig, Odds};
+use roce_verbs::{FaultConfig, FaultRates};
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
@@ -128,10 +128,10 @@ fn a_group_that_is_dropped_without_leaving_fails_the_others() {
 fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results() {
     let retransmitted = Ranks::new(3).grouped(
         |config| {
-            let odds = Odds { drop: 0.05, ..Odds::default() };
+            let rates = FaultRates { drop: 0.05, ..FaultRates::default() };
             let seed = u64::from(config.rank);
             config.device.faults =
-                Some(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
+                Some(FaultConfig { seed, inbound: rates, ..FaultConfig::default() });
         },
         |group| {
             for (count, in_place) in [(1, true), (1000, false), (300_000, true), (300_001, false)] {
@@ -152,11 +152,11 @@ fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results()
 fn what_was_copied_when_it_was_posted_stays_until_it_has_arrived() {
     let retransmitted = Ranks::new(2).grouped(
         |config| {
-            let odds = Odds { drop: 0.05, ..Odds::default() };
+            let rates = FaultRates { drop: 0.05, ..FaultRates::default() };
             let seed = u64::from(config.rank);
             config.slots = 2;
             config.device.faults =
-                Some(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
+                Some(FaultConfig { seed, inbound: rates, ..FaultConfig::default() });
         },
         |group| {
             let (rank, buffer) = (u64::from(group.rank()), group.buffer(8 * 2100).unwrap());

@@ -2,8 +2,8 @@
 
 use roce_tests::ends::{Cable, End, connect, contents, pattern};
 use roce_verbs::{
-    Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, PathMtu, Psn,
-    RecvWork, RemoteSpan, SendOperation, SendWork, Trains,
+    Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, GsoMode,
+    PathMtu, Psn, RecvWork, RemoteSpan, SendOperation, SendWork,
 };
 
 fn succeeded(completion: Completion, work_id: u64) -> Completion {
@@ -120,7 +120,7 @@ fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn without_trains_every_operation_arrives_too() {
     let cable = Cable::with_mtu(1500);
-    let config = DeviceConfig { trains: Trains::Off, ..DeviceConfig::default() };
+    let config = DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };
     let left = End::on(&cable.left, config.clone());
     let right = End::on(&cable.right, config);
     all_operations(&left, &right, &ConnectOptions::default(), PathMtu::B1024);

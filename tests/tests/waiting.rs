@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
-    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
-    RecvWork, RemoteSpan, SendOperation, SendWork, Trains,
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, GsoMode,
+    MemoryRegion, RecvWork, RemoteSpan, SendOperation, SendWork,
 };
 
 /// An end whose queue reports on a channel.
@@ -237,7 +237,7 @@ fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn all_of_a_message_leaves_though_its_sender_never_polls_and_has_no_timer() {
     let cable = Cable::with_mtu(1500);
-    let config = || DeviceConfig { trains: Trains::Off, ..DeviceConfig::default() };
+    let config = || DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };
     let left = End::on(&cable.left, config());
     let right = End::on(&cable.right, config());
     let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };

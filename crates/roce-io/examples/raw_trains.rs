@@ -14,7 +14,7 @@ use std::{
 
 use etherparse::PacketBuilder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_io::{AfPacket, AfPacketConfig, FrameDevice, Outgoing, ReceiveMode, Trains};
+use roce_io::{AfPacket, AfPacketConfig, FrameDevice, GsoMode, ReceiveMode, TxFrame};
 use roce_netns::{Host, Link, VirtualNetwork, enter_user_namespace_if_needed};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -84,7 +84,7 @@ fn bounce(device: &mut AfPacket, frame: &[u8], first: bool) -> std::io::Result<(
         device.transmit(&mut |slot| {
             once.take()?;
             slot[..frame.len()].copy_from_slice(frame);
-            Some(Outgoing::single(frame.len()))
+            Some(TxFrame::single(frame.len()))
         })
     };
     if first {
@@ -110,8 +110,8 @@ fn run(
     packets: usize,
     seconds: u64,
 ) -> Result<String, Box<dyn Error>> {
-    let trains = if packets > 1 { Trains::On } else { Trains::Off };
-    let config = AfPacketConfig { receive, trains, ..AfPacketConfig::new("eth0") };
+    let gso = if packets > 1 { GsoMode::On } else { GsoMode::Off };
+    let config = AfPacketConfig { receive, gso, ..AfPacketConfig::new("eth0") };
     let mut sender = from.run(|| AfPacket::open(&config))?;
     let mut receiver = to.run(|| AfPacket::open(&config))?;
     let mac = receiver.interface().mac.unwrap_or_default();
@@ -146,9 +146,9 @@ fn run(
                     left = usize::checked_sub(left, 1)?;
                     slot[..frame.len()].copy_from_slice(&frame);
                     Some(if packets > 1 {
-                        Outgoing::train(frame.len(), 42, segment_len)
+                        TxFrame::train(frame.len(), 42, segment_len)
                     } else {
-                        Outgoing::single(frame.len())
+                        TxFrame::single(frame.len())
                     })
                 })
                 .unwrap_or(0);

@@ -15,15 +15,15 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-pub use self::config::{AfPacketConfig, ReceiveMode, Trains, probe_max_segments};
+pub use self::config::{AfPacketConfig, GsoMode, ReceiveMode, probe_max_segments};
 pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
     Filter, InterfaceInfo,
-    device::{FrameDevice, Limits, Outgoing, Received},
+    device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::{DeviceError, OpenError},
     interfaces, sys,
-    virtio::MAX_FRAME_LEN,
+    vnet_hdr::MAX_FRAME_LEN,
 };
 
 /// An interface opened through an `AF_PACKET` socket.
@@ -46,7 +46,7 @@ use crate::{
 #[derive(Debug)]
 pub struct AfPacket {
     interface: InterfaceInfo,
-    limits: Limits,
+    capabilities: DeviceCapabilities,
     receiver: Receiver,
     transmitter: Transmitter,
     socket: Socket,
@@ -91,16 +91,16 @@ impl AfPacket {
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
-        let trains = match config.trains {
-            Trains::On => true,
-            Trains::Off => false,
-            Trains::Auto => interface.kind.segments_in_software(),
+        let segments = match config.gso {
+            GsoMode::On => true,
+            GsoMode::Off => false,
+            GsoMode::Auto => interface.kind.segments_in_software(),
         };
         Ok(Self {
-            limits: Limits {
+            capabilities: DeviceCapabilities {
                 mtu: interface.mtu as usize,
                 max_frame_len: MAX_FRAME_LEN,
-                max_train_packets: if trains { config.max_train_packets } else { 1 },
+                max_train_packets: if segments { config.max_train_packets } else { 1 },
             },
             receiver,
             transmitter: Transmitter::new(config.transmit_slots, config.qdisc_bypass),
@@ -131,7 +131,7 @@ impl FrameDevice for AfPacket {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let received = self.receiver.receive(self.socket.as_fd(), budget, on_frame);
         let received = received.map_err(|error| self.explain(error))?;
@@ -156,22 +156,22 @@ impl FrameDevice for AfPacket {
 
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         if self.transmitter.next_attempt().is_some_and(|at| Instant::now() < at) {
             return Ok(0);
         }
-        let refused = self.transmitter.fill(&self.limits, &self.interface.name, fill).err();
+        let refused = self.transmitter.fill(&self.capabilities, &self.interface.name, fill).err();
         let sent = self.transmitter.flush(self.socket.as_fd(), &self.interface.name, Instant::now);
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                 // The MTU was lowered, and `set_mtu` has not been called yet. The kernel answers
                 // this one question without a lock.
-                let (packet_len, name) = (self.limits.mtu, self.interface.name.clone());
+                let (packet_len, name) = (self.capabilities.mtu, self.interface.name.clone());
                 let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
-                self.limits.mtu = mtu.map_err(|error| self.explain(error))? as usize;
-                let mtu = self.limits.mtu;
+                self.capabilities.mtu = mtu.map_err(|error| self.explain(error))? as usize;
+                let mtu = self.capabilities.mtu;
                 return Err(DeviceError::SegmentTooLong { name, packet_len, mtu }.into());
             }
             Err(error) => return Err(self.explain(error)),
@@ -183,8 +183,8 @@ impl FrameDevice for AfPacket {
         self.transmitter.has_unsent()
     }
 
-    fn limits(&self) -> Limits {
-        self.limits
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities
     }
 
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
@@ -200,7 +200,7 @@ impl FrameDevice for AfPacket {
     }
 
     fn set_mtu(&mut self, mtu: usize) {
-        self.limits.mtu = mtu;
+        self.capabilities.mtu = mtu;
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -20,7 +20,7 @@ pub trait FrameDevice: Send {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize>;
 
     /// Whether [`receive`](Self::receive) may find something: a look that costs next to nothing,
@@ -29,7 +29,7 @@ pub trait FrameDevice: Send {
         true
     }
 
-    /// Lends free transmit slots to `fill`, each [`Limits::max_frame_len`] bytes long, until
+    /// Lends free transmit slots to `fill`, each [`DeviceCapabilities::max_frame_len`] bytes long, until
     /// `fill` returns `None`, no slot is free, or as much is in them as is worth handing over at
     /// once; then hands the batch to the kernel. Returns how many frames the kernel took, those
     /// left from earlier calls among them.
@@ -48,16 +48,14 @@ pub trait FrameDevice: Send {
     /// [`DeviceError::InterfaceDown`](crate::DeviceError::InterfaceDown) or
     /// [`DeviceError::InterfaceGone`](crate::DeviceError::InterfaceGone): every frame in a slot
     /// is discarded, since it would be stale when the interface returns.
-    fn transmit(
-        &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
-    ) -> io::Result<usize>;
+    fn transmit(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>)
+    -> io::Result<usize>;
 
     /// Whether frames wait in slots because the kernel's queue was full.
     fn has_unsent(&self) -> bool;
 
     /// What a frame may be.
-    fn limits(&self) -> Limits;
+    fn capabilities(&self) -> DeviceCapabilities;
 
     /// Readable when [`receive`](Self::receive) has work.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
@@ -78,7 +76,7 @@ pub trait FrameDevice: Send {
         Ok(())
     }
 
-    /// Sets [`Limits::mtu`] to the interface's MTU of now, in bytes. The caller learns of the
+    /// Sets [`DeviceCapabilities::mtu`] to the interface's MTU of now, in bytes. The caller learns of the
     /// change, so that the device need not ask the kernel.
     fn set_mtu(&mut self, _mtu: usize) {}
 
@@ -92,7 +90,7 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         (**self).receive(budget, on_frame)
     }
@@ -101,15 +99,15 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     }
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         (**self).transmit(fill)
     }
     fn has_unsent(&self) -> bool {
         (**self).has_unsent()
     }
-    fn limits(&self) -> Limits {
-        (**self).limits()
+    fn capabilities(&self) -> DeviceCapabilities {
+        (**self).capabilities()
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         (**self).wait_fds()
@@ -130,7 +128,7 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
 
 /// A frame that arrived, lent for the duration of one call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Received<'a> {
+pub struct RxFrame<'a> {
     /// The frame from the destination MAC address on, without the frame check sequence.
     pub bytes: &'a [u8],
     /// For a train, the UDP payload bytes of each packet but the last, never 0.
@@ -141,9 +139,9 @@ pub struct Received<'a> {
     pub udp_checksum_partial: bool,
 }
 
-impl fmt::Debug for Received<'_> {
+impl fmt::Debug for RxFrame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Received")
+        f.debug_struct("RxFrame")
             .field("len", &self.bytes.len())
             .field("segment_len", &self.segment_len)
             .field("udp_checksum_partial", &self.udp_checksum_partial)
@@ -153,7 +151,7 @@ impl fmt::Debug for Received<'_> {
 
 /// What was written into a transmit slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct TxFrame {
     /// Bytes of the frame, from the destination MAC address on.
     pub len: usize,
     /// For a train, the UDP payload bytes of each packet but the last. The UDP checksum field
@@ -165,7 +163,7 @@ pub struct Outgoing {
     pub headers_len: usize,
 }
 
-impl Outgoing {
+impl TxFrame {
     /// One packet of `len` bytes, sent as it stands.
     pub const fn single(len: usize) -> Self {
         Self { len, segment_len: None, headers_len: 0 }
@@ -180,7 +178,7 @@ impl Outgoing {
 
 /// What a device can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DeviceCapabilities {
     /// The interface's MTU: no IP packet, and no packet of a train, may be longer.
     pub mtu: usize,
     /// Bytes a transmit slot holds: a frame, train or not, may not be longer.

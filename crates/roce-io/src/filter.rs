@@ -187,7 +187,7 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
-    use crate::cutter::tests::{ipv4_frame, ipv6_frame};
+    use crate::segmenter::tests::{ipv4_frame, ipv6_frame};
 
     /// Whether the kernel's own BPF machine lets `frame` into a socket with this filter.
     fn passes(filter: &Filter, frame: &[u8]) -> bool {

@@ -10,12 +10,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::device::{FrameDevice, Limits, Outgoing, Received};
+use crate::device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 
 /// One end of a pair. What one sends the other receives, in order, trains whole.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    limits: Limits,
+    capabilities: DeviceCapabilities,
     queue_len: usize,
     incoming: Arc<Queue>,
     outgoing: Arc<Queue>,
@@ -28,9 +28,9 @@ pub struct MemoryDevice {
 /// What a pair can carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// As [`Limits::mtu`]. Default 4300.
+    /// As [`DeviceCapabilities::mtu`]. Default 4300.
     pub mtu: usize,
-    /// As [`Limits::max_train_packets`]. Default 64.
+    /// As [`DeviceCapabilities::max_train_packets`]. Default 64.
     pub max_train_packets: usize,
     /// Frames that may wait in each direction; more are lost, as in a real receive queue.
     /// Default 1024.
@@ -57,15 +57,15 @@ pub fn memory_pair(config: &MemoryConfig) -> (MemoryDevice, MemoryDevice) {
     let ((ring_a, hear_a), (ring_b, hear_b)) = (bell(), bell());
     let (to_a, to_b) = (Arc::new(Queue::default()), Arc::new(Queue::default()));
     let device = |incoming: &Arc<Queue>, outgoing: &Arc<Queue>, bell, peer_bell| MemoryDevice {
-        limits: Limits {
+        capabilities: DeviceCapabilities {
             mtu: config.mtu,
-            max_frame_len: crate::virtio::MAX_FRAME_LEN,
+            max_frame_len: crate::vnet_hdr::MAX_FRAME_LEN,
             max_train_packets: config.max_train_packets,
         },
         queue_len: config.queue_len,
         incoming: Arc::clone(incoming),
         outgoing: Arc::clone(outgoing),
-        slot: vec![0; crate::virtio::MAX_FRAME_LEN],
+        slot: vec![0; crate::vnet_hdr::MAX_FRAME_LEN],
         bell,
         peer_bell,
     };
@@ -76,12 +76,12 @@ impl FrameDevice for MemoryDevice {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let mut count = 0;
         while count < budget {
             let Some(frame) = self.next_frame() else { break };
-            on_frame(Received {
+            on_frame(RxFrame {
                 bytes: &frame.bytes,
                 segment_len: frame.segment_len,
                 udp_checksum_partial: frame.segment_len.is_some(),
@@ -93,11 +93,12 @@ impl FrameDevice for MemoryDevice {
 
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         let mut count = 0;
-        while let Some(outgoing) = fill(&mut self.slot) {
-            let sendable = crate::virtio::check(&self.slot, &outgoing, &self.limits, "memory")?;
+        while let Some(tx_frame) = fill(&mut self.slot) {
+            let sendable =
+                crate::vnet_hdr::check(&self.slot, &tx_frame, &self.capabilities, "memory")?;
             let mut queue = self.outgoing.lock();
             if queue.len() < self.queue_len {
                 if queue.is_empty() {
@@ -106,7 +107,7 @@ impl FrameDevice for MemoryDevice {
                 }
                 queue.push_back(Frame {
                     bytes: sendable.to_vec(),
-                    segment_len: outgoing.segment_len,
+                    segment_len: tx_frame.segment_len,
                 });
             }
             count += 1;
@@ -117,8 +118,8 @@ impl FrameDevice for MemoryDevice {
     fn has_unsent(&self) -> bool {
         false
     }
-    fn limits(&self) -> Limits {
-        self.limits
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.bell.as_fd()]
@@ -160,7 +161,7 @@ mod tests {
 
     fn send(device: &mut MemoryDevice, lens: &[usize]) -> io::Result<usize> {
         let mut lens = lens.iter();
-        device.transmit(&mut |_| Some(Outgoing::single(*lens.next()?)))
+        device.transmit(&mut |_| Some(TxFrame::single(*lens.next()?)))
     }
 
     fn received_lens(device: &mut MemoryDevice, budget: usize) -> Vec<usize> {

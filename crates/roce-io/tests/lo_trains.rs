@@ -4,8 +4,8 @@ mod common;
 
 use common::{MODES, Outcome, collect, config, ipv4, open, payload, send, single, train};
 use roce_io::{
-    AfPacket, AfPacketConfig, DeviceError, Filter, FrameDevice, InterfaceKind, PortHolder,
-    PortHolderConfig, QpnBlocks,
+    AfPacket, AfPacketConfig, DeviceError, Filter, FrameDevice, InterfaceKind, PortReservation,
+    PortReservationConfig, QpnBlocks,
 };
 use roce_netns::VirtualNetwork;
 
@@ -13,7 +13,7 @@ use roce_netns::VirtualNetwork;
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
-    let _holder = host.run(|| PortHolder::bind(&PortHolderConfig::default()))?;
+    let _holder = host.run(|| PortReservation::bind(&PortReservationConfig::default()))?;
     for mode in MODES {
         let [mut sender, mut one, mut other] =
             [open(&host, "lo", mode)?, open(&host, "lo", mode)?, open(&host, "lo", mode)?];
@@ -29,7 +29,7 @@ fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
                 let arrived = collect(receiver, 3);
                 for (arrived, sent) in arrived.iter().zip(&frames) {
                     assert_eq!(arrived.bytes, sent.bytes);
-                    assert_eq!(arrived.segment_len, sent.outgoing.segment_len);
+                    assert_eq!(arrived.segment_len, sent.tx_frame.segment_len);
                 }
                 assert_eq!(receiver.receive(8, &mut |_| ())?, 0, "exactly once");
             }

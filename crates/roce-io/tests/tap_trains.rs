@@ -48,7 +48,7 @@ fn a_train_comes_out_of_a_tap_as_packets_that_count_up() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
     assert_eq!(device.interface().kind, InterfaceKind::Tap);
-    assert_eq!(device.limits().max_train_packets, 64);
+    assert_eq!(device.capabilities().max_train_packets, 64);
     let body = payload(5, 4 * 1040 + 100);
     let frames =
         [train(ipv4(MACHINE, 0xfffe, &body), 42, 1040), single(ipv4(MACHINE, 9, &body[..16]))];
@@ -152,7 +152,7 @@ fn a_queue_that_is_full_holds_frames_back_and_loses_none() -> Outcome {
         device.transmit(&mut |slot| {
             let frame = ipv4(MACHINE, numbers.next()?, &payload(5, 500));
             slot[..frame.len()].copy_from_slice(&frame);
-            Some(single(frame).outgoing)
+            Some(single(frame).tx_frame)
         })?;
         if device.has_unsent() {
             break;

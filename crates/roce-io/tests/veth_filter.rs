@@ -6,8 +6,8 @@ use std::net::UdpSocket;
 
 use common::{MODES, Outcome, collect, config, ipv4, ipv6, mac, open, payload, send, single};
 use roce_io::{
-    AfPacket, AfPacketConfig, Filter, FrameDevice, InterfaceKind, PortHolder, PortHolderConfig,
-    QpnBlocks, interfaces,
+    AfPacket, AfPacketConfig, Filter, FrameDevice, InterfaceKind, PortReservation,
+    PortReservationConfig, QpnBlocks, interfaces,
 };
 use roce_netns::{Host, Link, VirtualNetwork};
 
@@ -115,7 +115,7 @@ fn the_kernel_answers_for_the_port_unless_it_is_held() -> Outcome {
     let refused = socket.recv(&mut [0; 8]).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
-    let _holder = right.run(|| PortHolder::bind(&PortHolderConfig::default()))?;
+    let _holder = right.run(|| PortReservation::bind(&PortReservationConfig::default()))?;
     let mut receiver = open(&right, "eth0", MODES[0])?;
     socket.send(&payload(5, 64))?;
     collect(&mut receiver, 1);

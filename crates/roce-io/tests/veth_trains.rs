@@ -10,7 +10,7 @@ use std::{
 use common::{
     MODES, Outcome, collect, config, counter, ipv4, ipv6, mac, open, payload, send, single, train,
 };
-use roce_io::{AfPacket, AfPacketConfig, DeviceError, FrameDevice, OpenError, Trains};
+use roce_io::{AfPacket, AfPacketConfig, DeviceError, FrameDevice, GsoMode, OpenError};
 use roce_netns::{Host, Link, VirtualNetwork};
 
 fn cable(mtu: u32) -> Result<(Host, Host), Box<dyn std::error::Error>> {
@@ -170,7 +170,7 @@ fn an_mtu_that_shrinks_is_noticed() -> Outcome {
         matches!(DeviceError::of(&error), Some(DeviceError::SegmentTooLong { mtu: 1500, .. })),
         "{error}"
     );
-    assert_eq!(sender.limits().mtu, 1500);
+    assert_eq!(sender.capabilities().mtu, 1500);
     left.set_mtu("eth0", 9000)?;
     sender.set_mtu(9000);
     send(&mut sender, &frames)?;
@@ -182,10 +182,10 @@ fn an_mtu_that_shrinks_is_noticed() -> Outcome {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_device_that_sends_no_trains_says_so() -> Outcome {
     let (left, _right) = cable(1500)?;
-    for (trains, packets) in [(Trains::Auto, 64), (Trains::On, 64), (Trains::Off, 1)] {
-        let config = AfPacketConfig { trains, ..AfPacketConfig::new("eth0") };
+    for (gso, packets) in [(GsoMode::Auto, 64), (GsoMode::On, 64), (GsoMode::Off, 1)] {
+        let config = AfPacketConfig { gso, ..AfPacketConfig::new("eth0") };
         let mut device = left.run(|| AfPacket::open(&config))?;
-        assert_eq!(device.limits().max_train_packets, packets);
+        assert_eq!(device.capabilities().max_train_packets, packets);
         let frame = train(ipv4([2, 0, 0, 0, 0, 1], 1, &payload(5, 3000)), 42, 1000);
         assert_eq!(send(&mut device, &[frame]).is_ok(), packets > 1);
     }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use roce_io::{
-    AfPacket, AfPacketConfig, CaptureFile, Captured, Counted, FaultConfig, Faulty, Filter,
-    FrameDevice, InterfaceInfo, PortHolder, PortHolderConfig, QpnBlocks, ReceiveMode, Trains,
-    interfaces,
+    AfPacket, AfPacketConfig, CaptureFile, CountingDevice, FaultConfig, FaultInjector, Filter,
+    FrameDevice, GsoMode, InterfaceInfo, PcapWriter, PortReservation, PortReservationConfig,
+    QpnBlocks, ReceiveMode, interfaces,
 };
 use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
 use roce_wire::OuterHeaders;
@@ -49,7 +49,7 @@ pub struct DeviceInfo {
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceConfig {
     /// Whether to send trains: runs of packets that the kernel carries as one frame.
-    pub trains: Trains,
+    pub gso: GsoMode,
     /// How frames come in.
     pub receive: ReceiveMode,
     /// Where to record all packets, as pcapng.
@@ -71,7 +71,7 @@ pub struct DeviceConfig {
 impl Default for DeviceConfig {
     fn default() -> Self {
         Self {
-            trains: Trains::Auto,
+            gso: GsoMode::Auto,
             receive: ReceiveMode::default(),
             capture: None,
             faults: None,
@@ -128,7 +128,7 @@ pub(crate) struct Opened {
     capture: Option<CaptureFile>,
     next_handle: AtomicU32,
     pub(crate) watcher: Watcher,
-    _port_holder: PortHolder,
+    _port_holder: PortReservation,
 }
 
 /// What names an engine in this process: network namespace and interface.
@@ -342,7 +342,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
     // Nothing is let in before the first queue pair says what is ours.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
     let packet_config = |name: &str| AfPacketConfig {
-        trains: config.trains,
+        gso: config.gso,
         receive: config.receive,
         filter: filter.clone(),
         ..AfPacketConfig::new(name)
@@ -350,8 +350,10 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
     let wire = AfPacket::open(&packet_config(interface))?;
     let found = wire.interface().clone();
     let whole_trains = found.kind.segments_in_software();
-    let port_holder =
-        PortHolder::bind(&PortHolderConfig { whole_trains, ..PortHolderConfig::default() })?;
+    let port_reservation = PortReservation::bind(&PortReservationConfig {
+        whole_trains,
+        ..PortReservationConfig::default()
+    })?;
     let wire = decorate(wire, &found.name, &config, capture.as_ref())?;
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
     let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
@@ -383,7 +385,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
         capture,
         next_handle: AtomicU32::new(1),
         watcher,
-        _port_holder: port_holder,
+        _port_holder: port_reservation,
     };
     Core::new(engine, port, opened, spin, placement)
 }
@@ -396,12 +398,12 @@ fn decorate(
     config: &DeviceConfig,
     capture: Option<&CaptureFile>,
 ) -> Result<Box<dyn FrameDevice>, Error> {
-    let mut device: Box<dyn FrameDevice> = Box::new(Counted::new(device));
+    let mut device: Box<dyn FrameDevice> = Box::new(CountingDevice::new(device));
     if let Some(file) = capture {
-        device = Box::new(Captured::new(device, file, name)?);
+        device = Box::new(PcapWriter::new(device, file, name)?);
     }
     if let Some(faults) = &config.faults {
-        device = Box::new(Faulty::new(device, faults.clone()));
+        device = Box::new(FaultInjector::new(device, faults.clone()));
     }
     Ok(device)
 }

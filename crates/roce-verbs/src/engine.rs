@@ -343,11 +343,11 @@ impl Engine {
     /// elsewhere where the interface has no room.
     fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
         let Self { wire, lo, scratch, .. } = self;
-        let limits = TransmitLimits { max_packets: wire.limits().max_train_packets };
+        let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
         let mut outbound = Outbound {
             now,
             limits,
-            lo_limits: lo.as_ref().map(|lo| lo.limits()),
+            lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
             endpoint: &mut self.endpoint,
             memory: &mut self.memory,
             sealer: FrameSealer::new(
@@ -372,7 +372,7 @@ impl Engine {
         }
         if wire.has_unsent() {
             outbound.endpoint.suspend_transmit(TO_WIRE);
-            scratch.resize(wire.limits().max_frame_len, 0);
+            scratch.resize(wire.capabilities().max_frame_len, 0);
             while outbound.next_frame(scratch).is_some() {
                 // A frame whose path was changed to the interface meanwhile: it is lost, and the
                 // protocol recovers from loss.

@@ -100,7 +100,7 @@ pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::{polls_give_way, yield_now};
 
-pub use roce_io::{Direction, Fault, FaultConfig, Odds, ReceiveMode, ScriptedFault, Trains};
+pub use roce_io::{Direction, Fault, FaultConfig, FaultRates, GsoMode, ReceiveMode, ScriptedFault};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Capacities, Completion, CompletionOperation,
     CompletionStatus, Data, GoBack, MemoryFault, ModifyError, PostError, QpAttributes, QpInfo,

@@ -34,7 +34,7 @@ struct Arguments {
     pcap: Option<PathBuf>,
     /// Whether our side sends trains: on, off or auto.
     #[arg(long)]
-    trains: Option<OsString>,
+    gso: Option<OsString>,
     /// Where the guest is built or was.
     #[arg(long, default_value = "target")]
     target: PathBuf,
@@ -57,8 +57,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(file) = &arguments.pcap {
         ours.extend(["--pcap".into(), file.canonicalize().unwrap_or_else(|_| file.clone()).into()]);
     }
-    if let Some(mode) = &arguments.trains {
-        ours.extend(["--trains".into(), mode.clone()]);
+    if let Some(mode) = &arguments.gso {
+        ours.extend(["--gso".into(), mode.clone()]);
     }
     let directions = match arguments.self_check {
         true => vec![Direction::RxeToRxe],

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use roce_verbs::{ConnectOptions, FaultConfig, Odds};
+use roce_verbs::{ConnectOptions, FaultConfig, FaultRates};
 
 /// Kill and restart one process of each of several connected pairs on a lossy network, for as long
 /// as asked, and judge what the other process of each pair makes of it.
@@ -64,8 +64,13 @@ pub(super) const INTERFACE: &str = "eth0";
 /// What happens to the packets that a process sends: all that a network does but corruption, which
 /// looks like loss to a receiver that checks the ICRC.
 pub(super) fn faults(seed: u64) -> FaultConfig {
-    let outbound =
-        Odds { drop: 0.01, duplicate: 0.01, reorder: 0.01, delay: 0.002, ..Odds::default() };
+    let outbound = FaultRates {
+        drop: 0.01,
+        duplicate: 0.01,
+        reorder: 0.01,
+        delay: 0.002,
+        ..FaultRates::default()
+    };
     FaultConfig { seed, outbound, ..FaultConfig::default() }
 }
 

@@ -291,7 +291,7 @@ fn config(
     let net = &options.net;
     let usual = GroupConfig::new(place.rank, place.size, place.root.clone());
     let device = DeviceConfig {
-        trains: net.trains.into(),
+        gso: net.gso.into(),
         capture: net.pcap.clone().filter(|_| place.rank == 0),
         // Each packet arrives once, so the dice are thrown once.
         faults: net.faults.any().then(|| net.faults.of_receiver(place.rank)),

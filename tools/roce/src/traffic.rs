@@ -7,7 +7,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
 use roce_verbs::{
-    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, Odds, PathMtu, PortState, ThreadPlacement,
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, FaultRates, PathMtu, PortState,
+    ThreadPlacement,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -28,9 +29,9 @@ pub(crate) struct Traffic {
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Hand runs of packets to the kernel whole: auto does so where that is known to be cheap
-    #[arg(long, value_enum, default_value_t = Trains::Auto, value_name = "WHEN")]
-    pub(crate) trains: Trains,
+    /// Use UDP segmentation offload; auto: where that is known to be cheap
+    #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
+    pub(crate) gso: GsoMode,
     /// Run this end's own thread and the device's on a CPU (with --local: client's,server's)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu: Vec<usize>,
@@ -75,20 +76,20 @@ pub(crate) struct Faults {
     pub(crate) seed: u64,
 }
 
-/// When runs of packets go to the kernel whole.
+/// When to use UDP segmentation offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Trains {
+pub(crate) enum GsoMode {
     On,
     Off,
     Auto,
 }
 
-impl From<Trains> for roce_verbs::Trains {
-    fn from(trains: Trains) -> Self {
-        match trains {
-            Trains::On => Self::On,
-            Trains::Off => Self::Off,
-            Trains::Auto => Self::Auto,
+impl From<GsoMode> for roce_verbs::GsoMode {
+    fn from(mode: GsoMode) -> Self {
+        match mode {
+            GsoMode::On => Self::On,
+            GsoMode::Off => Self::Off,
+            GsoMode::Auto => Self::Auto,
         }
     }
 }
@@ -159,7 +160,7 @@ impl Traffic {
         // dice twice, and write to one file.
         let active = self.role != Some(Role::Server);
         DeviceConfig {
-            trains: self.trains.into(),
+            gso: self.gso.into(),
             spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),
             faults: (active && self.faults.any()).then(|| self.faults.config()),
@@ -174,23 +175,23 @@ impl Faults {
     }
 
     fn config(&self) -> FaultConfig {
-        let odds = self.odds();
-        FaultConfig { seed: self.seed, inbound: odds, outbound: odds, ..FaultConfig::default() }
+        let rates = self.rates();
+        FaultConfig { seed: self.seed, inbound: rates, outbound: rates, ..FaultConfig::default() }
     }
 
     /// For one of many ends that all do the harm, each to what arrives: dice of its own.
     pub(crate) fn of_receiver(&self, rank: u32) -> FaultConfig {
         let seed = self.seed.wrapping_add(u64::from(rank) << 32);
-        FaultConfig { seed, inbound: self.odds(), ..FaultConfig::default() }
+        FaultConfig { seed, inbound: self.rates(), ..FaultConfig::default() }
     }
 
-    fn odds(&self) -> Odds {
-        Odds {
+    fn rates(&self) -> FaultRates {
+        FaultRates {
             drop: self.loss,
             duplicate: self.duplicate,
             reorder: self.reorder,
             corrupt: self.corrupt,
-            ..Odds::default()
+            ..FaultRates::default()
         }
     }
 }

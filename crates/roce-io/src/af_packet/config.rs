@@ -7,9 +7,9 @@ use crate::{Filter, error::OpenError, sys};
 /// How to open an interface. [`AfPacketConfig::new`] gives what suits most.
 ///
 /// ```
-/// use roce_io::{AfPacketConfig, Trains};
+/// use roce_io::{AfPacketConfig, GsoMode};
 ///
-/// let config = AfPacketConfig { trains: Trains::Off, ..AfPacketConfig::new("eth0") };
+/// let config = AfPacketConfig { gso: GsoMode::Off, ..AfPacketConfig::new("eth0") };
 /// assert_eq!(config.interface, "eth0");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub struct AfPacketConfig {
     /// trains (a tap, a card) the device takes this back with the first train, since only the
     /// queueing discipline's path cuts.
     pub qdisc_bypass: bool,
-    /// Whether to send trains. Default [`Trains::Auto`].
-    pub trains: Trains,
+    /// Whether to send trains. Default [`GsoMode::Auto`].
+    pub gso: GsoMode,
     /// Packets a train may hold, 1..=64, or more where [`probe_max_segments`] found more.
     pub max_train_packets: usize,
     /// Which frames to let in.
@@ -45,7 +45,7 @@ impl AfPacketConfig {
             receive: ReceiveMode::default(),
             transmit_slots: 8,
             qdisc_bypass: true,
-            trains: Trains::Auto,
+            gso: GsoMode::Auto,
             max_train_packets: 64,
             filter: Filter::default(),
             receive_buffer_len: 64 << 20,
@@ -98,7 +98,7 @@ impl Default for ReceiveMode {
 
 /// Whether to send trains. Trains that arrive are always understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trains {
+pub enum GsoMode {
     /// Always: where the device cannot take one the kernel cuts it.
     On,
     /// Never.

@@ -4,12 +4,12 @@ use std::{io, os::fd::BorrowedFd};
 
 use super::ReceiveMode;
 use crate::{
-    device::Received,
+    device::RxFrame,
     sys::{
         mmsg::{self, Arrival},
         ring::{Ring, RingFrame},
     },
-    virtio::{HEADER_LEN, Incoming},
+    vnet_hdr::{HEADER_LEN, RxHeader},
 };
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Receiver {
         &mut self,
         socket: BorrowedFd<'_>,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let mut count = 0;
         if let Source::Ring(ring) = &mut self.source {
@@ -86,25 +86,25 @@ impl Receiver {
 }
 
 /// The three below lend a frame on, or return 1 for one that is unusable.
-fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
+fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match frame {
         RingFrame::Whole { virtio, bytes } => lend(virtio, bytes, on_frame),
         RingFrame::Unusable => 1,
     }
 }
 
-fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
+fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match buffer[..arrival.len].split_first_chunk() {
         Some((virtio, bytes)) if !arrival.truncated => lend(virtio, bytes, on_frame),
         _ => 1,
     }
 }
 
-fn lend(virtio: &[u8; HEADER_LEN], bytes: &[u8], on_frame: &mut dyn FnMut(Received<'_>)) -> u64 {
-    let Some(Incoming { segment_len, checksum_partial }) = Incoming::parse(virtio) else {
+fn lend(header: &[u8; HEADER_LEN], bytes: &[u8], on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
+    let Some(RxHeader { segment_len, checksum_partial }) = RxHeader::parse(header) else {
         return 1;
     };
-    on_frame(Received { bytes, segment_len, udp_checksum_partial: checksum_partial });
+    on_frame(RxFrame { bytes, segment_len, udp_checksum_partial: checksum_partial });
     0
 }
 

@@ -8,7 +8,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 use super::{config::ReceiveMode, find_interface, receiver::Receiver};
-use crate::{device::Received, error::OpenError, sys};
+use crate::{device::RxFrame, error::OpenError, sys};
 
 /// Looks at every frame that comes to an interface or leaves by it, of whatever protocol, and
 /// sends nothing. The interface's settings stay as they are: what it drops because it is for
@@ -65,7 +65,7 @@ impl Sniffer {
     pub fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let received = self.receiver.receive(self.socket.as_fd(), budget, on_frame)?;
         if received == 0

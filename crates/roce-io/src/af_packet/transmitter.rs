@@ -5,10 +5,10 @@ use std::{collections::VecDeque, io, os::fd::BorrowedFd, time::Instant};
 
 use super::stall::{Stall, Verdict};
 use crate::{
-    device::{Limits, Outgoing},
+    device::{DeviceCapabilities, TxFrame},
     error::DeviceError,
     sys::{self, mmsg},
-    virtio::{self, HEADER_LEN, MAX_FRAME_LEN},
+    vnet_hdr::{self, HEADER_LEN, MAX_FRAME_LEN},
 };
 
 /// Every slot is either free or ready.
@@ -59,15 +59,17 @@ impl Transmitter {
     /// be sent.
     pub(super) fn fill(
         &mut self,
-        limits: &Limits,
+        capabilities: &DeviceCapabilities,
         interface: &str,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> Result<(), DeviceError> {
         let mut staged = 0;
         while let Some(&slot) = self.free.last().filter(|_| staged < STAGED_LEN) {
             let buffer = &mut self.slots[slot];
-            let Some(outgoing) = fill(&mut buffer[FRAME_AT..]) else { break };
-            if let Err(error) = virtio::check(&buffer[FRAME_AT..], &outgoing, limits, interface) {
+            let Some(tx_frame) = fill(&mut buffer[FRAME_AT..]) else { break };
+            if let Err(error) =
+                vnet_hdr::check(&buffer[FRAME_AT..], &tx_frame, capabilities, interface)
+            {
                 match error {
                     DeviceError::SegmentTooLong { .. } => self.counts.too_long += 1,
                     _ => self.counts.refused += 1,
@@ -75,11 +77,11 @@ impl Transmitter {
                 return Err(error);
             }
             buffer[FRAME_AT - HEADER_LEN..FRAME_AT]
-                .copy_from_slice(&virtio::outgoing_header(&outgoing));
+                .copy_from_slice(&vnet_hdr::tx_header(&tx_frame));
             self.free.pop();
-            staged += outgoing.len;
-            let is_train = outgoing.segment_len.is_some();
-            self.ready.push_back(Ready { slot, len: outgoing.len, is_train });
+            staged += tx_frame.len;
+            let is_train = tx_frame.segment_len.is_some();
+            self.ready.push_back(Ready { slot, len: tx_frame.len, is_train });
         }
         Ok(())
     }

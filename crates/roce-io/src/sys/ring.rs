@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{prefetch::prefetch, socket};
-use crate::virtio;
+use crate::vnet_hdr;
 
 /// Bytes of a block: the kernel allocates each in one piece.
 const BLOCK_LEN: usize = 1 << 20;
@@ -48,7 +48,7 @@ unsafe impl Send for Ring {}
 #[derive(Debug)]
 pub(crate) enum RingFrame<'a> {
     /// Whole, behind its virtio header.
-    Whole { virtio: &'a [u8; virtio::HEADER_LEN], bytes: &'a [u8] },
+    Whole { virtio: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8] },
     /// Longer than its slot, or described by lengths that do not fit the slot.
     Unusable,
 }
@@ -170,7 +170,7 @@ unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
     };
     // The kernel is not trusted with our bounds either.
     let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
-    let virtio = start.checked_sub(virtio::HEADER_LEN).and_then(|at| slot.get(at..start));
+    let virtio = start.checked_sub(vnet_hdr::HEADER_LEN).and_then(|at| slot.get(at..start));
     let bytes = start.checked_add(len).and_then(|end| slot.get(start..end));
     match (virtio.and_then(|virtio| virtio.try_into().ok()), bytes) {
         (Some(virtio), Some(bytes)) if header.tp_len == header.tp_snaplen => {

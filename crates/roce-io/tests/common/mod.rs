@@ -10,7 +10,7 @@ use std::{
 
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_io::{AfPacket, AfPacketConfig, FrameDevice, Outgoing, ReceiveMode};
+use roce_io::{AfPacket, AfPacketConfig, FrameDevice, ReceiveMode, TxFrame};
 use roce_netns::Host;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
@@ -19,7 +19,7 @@ pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) outgoing: Outgoing,
+    pub(crate) tx_frame: TxFrame,
 }
 
 /// A frame that came.
@@ -86,7 +86,7 @@ pub(crate) fn ipv6(to: [u8; 6], payload: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn single(bytes: Vec<u8>) -> Frame {
-    Frame { outgoing: Outgoing::single(bytes.len()), bytes }
+    Frame { tx_frame: TxFrame::single(bytes.len()), bytes }
 }
 
 /// A train: the sum over the pseudo-header is in place of the checksum.
@@ -99,7 +99,7 @@ pub(crate) fn train(mut bytes: Vec<u8>, headers_len: usize, segment_len: usize) 
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     bytes[headers_len - 2..headers_len].copy_from_slice(&(sum as u16).to_be_bytes());
-    Frame { outgoing: Outgoing::train(bytes.len(), headers_len, segment_len), bytes }
+    Frame { tx_frame: TxFrame::train(bytes.len(), headers_len, segment_len), bytes }
 }
 
 /// Offers all frames; returns how many the kernel took.
@@ -112,7 +112,7 @@ pub(crate) fn send(device: &mut dyn FrameDevice, frames: &[Frame]) -> std::io::R
             let frame = frames.next()?;
             offered = true;
             slot[..frame.bytes.len()].copy_from_slice(&frame.bytes);
-            Some(frame.outgoing)
+            Some(frame.tx_frame)
         })?;
     }
     Ok(sent)

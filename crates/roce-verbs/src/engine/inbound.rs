@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use roce_io::Received;
+use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, Unverified, WireError};
 
@@ -21,7 +21,7 @@ pub(super) struct Inbound<'a> {
 }
 
 impl Inbound<'_> {
-    pub(super) fn frame(&mut self, received: Received<'_>) {
+    pub(super) fn frame(&mut self, received: RxFrame<'_>) {
         self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
     }
 

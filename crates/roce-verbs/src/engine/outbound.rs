@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use roce_io::{Limits, Outgoing};
+use roce_io::{DeviceCapabilities, TxFrame};
 use roce_transport::{Endpoint, Instant, TransmitLimits, TransmitQueue};
 
 use crate::frame_sealer::FrameSealer;
@@ -28,14 +28,14 @@ pub(crate) const TO_SELF: TransmitQueue = TransmitQueue(1);
 pub(crate) const TO_LO: TransmitQueue = TransmitQueue(2);
 
 /// A frame for an address of this host.
-pub(super) type LocalFrame = (Vec<u8>, Outgoing);
+pub(super) type LocalFrame = (Vec<u8>, TxFrame);
 
 /// The way of packets from the endpoint to a transmit queue.
 pub(super) struct Outbound<'a> {
     pub(super) now: Instant,
     pub(super) limits: TransmitLimits,
     /// `None` where there is no `lo`.
-    pub(super) lo_limits: Option<Limits>,
+    pub(super) lo_limits: Option<DeviceCapabilities>,
     pub(super) endpoint: &'a mut Endpoint<Watcher>,
     pub(super) memory: &'a mut RegionTable,
     pub(super) sealer: FrameSealer<'a>,
@@ -53,7 +53,7 @@ pub(super) struct Outbound<'a> {
 impl Outbound<'_> {
     /// Writes the next frame for the interface into `slot`, if there is one. Frames for this host
     /// are built there too, and put into their queues.
-    pub(super) fn next_frame(&mut self, slot: &mut [u8]) -> Option<Outgoing> {
+    pub(super) fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
         // Whoever sent one message has nothing more to send.
         let is_over = *self.sent > 0 && !self.endpoint.may_transmit() && !*self.acks_follow;
         while !is_over && *self.sent < TRANSMIT_BUDGET {
@@ -87,9 +87,9 @@ impl Outbound<'_> {
                 continue;
             }
             let outgoing = if transmit.packets > 1 {
-                Outgoing::train(len, start, transmit.segment_len)
+                TxFrame::train(len, start, transmit.segment_len)
             } else {
-                Outgoing::single(len)
+                TxFrame::single(len)
             };
             match entry.via {
                 Via::Interface => return Some(outgoing),
@@ -117,6 +117,6 @@ impl Outbound<'_> {
     }
 }
 
-fn fits(outgoing: Outgoing, limits: Limits) -> bool {
+fn fits(outgoing: TxFrame, limits: DeviceCapabilities) -> bool {
     outgoing.len <= limits.max_frame_len
 }

@@ -1,4 +1,4 @@
-//! `roce_agent INTERFACE [--loss ODDS] [--seed N] [--pcap FILE] [--trains on|off|auto]`
+//! `roce_agent INTERFACE [--loss RATE] [--seed N] [--pcap FILE] [--gso on|off|auto]`
 //!
 //! Does on `roce-verbs` what a test orders, line by line; the counterpart of
 //! `interop/rxe_agent`, with the same orders and answers (`interop/README.md`). Every order is
@@ -14,7 +14,7 @@ use std::error::Error;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
-use roce_verbs::{Device, DeviceConfig, FaultConfig, Odds, Trains};
+use roce_verbs::{Device, DeviceConfig, FaultConfig, FaultRates, GsoMode};
 
 use objects::Objects;
 use words::Words;
@@ -57,20 +57,20 @@ fn open() -> Result<Objects> {
             "--loss" => loss = value.parse()?,
             "--seed" => seed = value.parse()?,
             "--pcap" => config.capture = Some(value.into()),
-            "--trains" => {
-                config.trains = match value.as_str() {
-                    "on" => Trains::On,
-                    "off" => Trains::Off,
-                    _ => Trains::Auto,
+            "--gso" => {
+                config.gso = match value.as_str() {
+                    "on" => GsoMode::On,
+                    "off" => GsoMode::Off,
+                    _ => GsoMode::Auto,
                 }
             }
             _ => return Err(format!("no such option: {option}").into()),
         }
     }
     if loss > 0.0 {
-        let odds = Odds { drop: loss, ..Odds::default() };
+        let rates = FaultRates { drop: loss, ..FaultRates::default() };
         config.faults =
-            Some(FaultConfig { seed, inbound: odds, outbound: odds, ..FaultConfig::default() });
+            Some(FaultConfig { seed, inbound: rates, outbound: rates, ..FaultConfig::default() });
     }
     Objects::on(Device::open(&interface, config)?)
 }

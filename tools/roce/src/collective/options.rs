@@ -14,7 +14,7 @@ use super::trace::Form;
 use super::values::{self, Values};
 use super::{EXAMPLES, knobs};
 use crate::failure::{Failure, Outcome};
-use crate::traffic::{self, Faults, Trains};
+use crate::traffic::{self, Faults, GsoMode};
 use crate::{number, pingpong};
 
 /// What is measured, how, by whom, and how it is shown.
@@ -152,9 +152,9 @@ pub(crate) struct NetOptions {
     /// Write rank 0's packets to a pcapng file, as they are on the wire
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Hand runs of packets to the kernel whole: auto does so where that is known to be cheap
-    #[arg(long, value_enum, default_value_t = Trains::Auto, value_name = "WHEN")]
-    pub(crate) trains: Trains,
+    /// Use UDP segmentation offload; auto: where that is known to be cheap
+    #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
+    pub(crate) gso: GsoMode,
     #[command(flatten)]
     pub(crate) faults: Faults,
 }

@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use roce_dissect::{LinkType, Look, RawFrame, Timestamp};
-use roce_io::{OpenError, Received, Sniffer};
+use roce_io::{OpenError, RxFrame, Sniffer};
 
 use super::{Report, Stop};
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ fn take_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&wanted, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-fn frame<'a>(number: u64, received: &Received<'a>) -> RawFrame<'a> {
+fn frame<'a>(number: u64, received: &RxFrame<'a>) -> RawFrame<'a> {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     RawFrame {
         number,

@@ -5,11 +5,11 @@ use etherparse::{
     ip_number,
 };
 
-use crate::device::{Outgoing, Received};
+use crate::device::{RxFrame, TxFrame};
 
 /// What becomes of a UDP checksum that was left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UdpChecksum {
+pub enum SegmentChecksum {
     /// Zero: none, as RoCEv2 endpoints send.
     Zero,
     /// The right one, as the kernel fills in when it cuts.
@@ -20,27 +20,27 @@ pub enum UdpChecksum {
 /// and the IPv4 header checksum are each packet's own, all else is repeated.
 ///
 /// ```
-/// use roce_io::{Cutter, Received, UdpChecksum};
+/// use roce_io::{Segmenter, RxFrame, SegmentChecksum};
 ///
 /// let not_ip = [0u8; 60];
-/// let frame = Received { bytes: &not_ip, segment_len: None, udp_checksum_partial: false };
-/// let count = Cutter::default().cut(frame, UdpChecksum::Zero, &mut |packet| {
+/// let frame = RxFrame { bytes: &not_ip, segment_len: None, udp_checksum_partial: false };
+/// let count = Segmenter::default().segment(frame, SegmentChecksum::Zero, &mut |packet| {
 ///     assert_eq!(packet, not_ip); // nothing to cut: lent on as it came
 /// });
 /// assert_eq!(count, 1);
 /// ```
 #[derive(Debug, Default)]
-pub struct Cutter {
+pub struct Segmenter {
     packet: Vec<u8>,
 }
 
-impl Cutter {
+impl Segmenter {
     /// Lends each packet of `frame` to `on_packet`, in order; returns how many. A frame that is
     /// neither a train nor wants a checksum, or that is no UDP over IP, is lent as it is.
-    pub fn cut(
+    pub fn segment(
         &mut self,
-        frame: Received<'_>,
-        checksum: UdpChecksum,
+        frame: RxFrame<'_>,
+        checksum: SegmentChecksum,
         on_packet: &mut dyn FnMut(&[u8]),
     ) -> usize {
         let is_whole = frame.segment_len.is_none() && !frame.udp_checksum_partial;
@@ -69,13 +69,13 @@ impl Cutter {
     }
 }
 
-impl<'a> Received<'a> {
+impl<'a> RxFrame<'a> {
     /// The frame as the other side would receive it, had it come over a cable.
-    pub(crate) fn from_outgoing(slot: &'a [u8], outgoing: &Outgoing) -> Option<Self> {
+    pub(crate) fn from_tx(slot: &'a [u8], tx_frame: &TxFrame) -> Option<Self> {
         Some(Self {
-            bytes: slot.get(..outgoing.len)?,
-            segment_len: outgoing.segment_len,
-            udp_checksum_partial: outgoing.segment_len.is_some(),
+            bytes: slot.get(..tx_frame.len)?,
+            segment_len: tx_frame.segment_len,
+            udp_checksum_partial: tx_frame.segment_len.is_some(),
         })
     }
 }
@@ -134,7 +134,7 @@ impl Datagram {
     }
 
     /// Makes `packet`, whose headers are the train's, the train's packet of this number.
-    fn write_headers(&self, packet: &mut [u8], number: u16, checksum: UdpChecksum) {
+    fn write_headers(&self, packet: &mut [u8], number: u16, checksum: SegmentChecksum) {
         let udp_len = (packet.len() - self.udp_at) as u16;
         let (ip, udp) = packet[self.ip_at..].split_at_mut(self.udp_at - self.ip_at);
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
@@ -154,18 +154,18 @@ impl Datagram {
 }
 
 /// Writes the IPv4 header's own checksum; returns the UDP one.
-fn ipv4_checksums(ip: &mut [u8], udp: &[u8], checksum: UdpChecksum) -> Option<u16> {
+fn ipv4_checksums(ip: &mut [u8], udp: &[u8], checksum: SegmentChecksum) -> Option<u16> {
     let header = Ipv4HeaderSlice::from_slice(ip).ok()?.to_header();
     ip[10..12].copy_from_slice(&header.calc_header_checksum().to_be_bytes());
-    if checksum == UdpChecksum::Zero {
+    if checksum == SegmentChecksum::Zero {
         return None;
     }
     let (udp, payload) = udp_parts(udp)?;
     udp.calc_checksum_ipv4_raw(header.source, header.destination, payload).ok()
 }
 
-fn ipv6_checksum(ip: &[u8], udp: &[u8], checksum: UdpChecksum) -> Option<u16> {
-    if checksum == UdpChecksum::Zero {
+fn ipv6_checksum(ip: &[u8], udp: &[u8], checksum: SegmentChecksum) -> Option<u16> {
+    if checksum == SegmentChecksum::Zero {
         return None;
     }
     let ip = Ipv6HeaderSlice::from_slice(ip).ok()?.to_header();
@@ -213,10 +213,11 @@ pub(crate) mod tests {
         frame
     }
 
-    fn cut(frame: &[u8], segment_len: Option<usize>, checksum: UdpChecksum) -> Vec<Vec<u8>> {
-        let frame = Received { bytes: frame, segment_len, udp_checksum_partial: true };
+    fn cut(frame: &[u8], segment_len: Option<usize>, checksum: SegmentChecksum) -> Vec<Vec<u8>> {
+        let frame = RxFrame { bytes: frame, segment_len, udp_checksum_partial: true };
         let mut packets = Vec::new();
-        let count = Cutter::default().cut(frame, checksum, &mut |p| packets.push(p.to_vec()));
+        let count =
+            Segmenter::default().segment(frame, checksum, &mut |p| packets.push(p.to_vec()));
         assert_eq!(count, packets.len());
         packets
     }
@@ -262,7 +263,7 @@ pub(crate) mod tests {
             is_ipv4 in any::<bool>(),
             is_tagged in any::<bool>(),
         ) {
-            let checksum = if completed { UdpChecksum::Completed } else { UdpChecksum::Zero };
+            let checksum = if completed { SegmentChecksum::Completed } else { SegmentChecksum::Zero };
             let mut frame = if is_ipv4 {
                 with_identification(ipv4_frame(4791, &payload), 14, identification)
             } else {
@@ -295,7 +296,7 @@ pub(crate) mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             segment_len in prop::option::of(0usize..40),
         ) {
-            cut(&bytes, segment_len, UdpChecksum::Completed);
+            cut(&bytes, segment_len, SegmentChecksum::Completed);
         }
 
         #[test]
@@ -309,7 +310,7 @@ pub(crate) mod tests {
             };
             frame[at] = value;
             frame.truncate(len);
-            cut(&frame, Some(16), UdpChecksum::Completed);
+            cut(&frame, Some(16), SegmentChecksum::Completed);
         }
     }
 
@@ -317,16 +318,16 @@ pub(crate) mod tests {
     fn a_packet_that_wants_nothing_is_lent_as_it_is() {
         let mut frame = ipv4_frame(4791, &[1; 9]);
         frame.extend([0; 9]); // Ethernet padding
-        let whole = Received { bytes: &frame, segment_len: None, udp_checksum_partial: false };
-        let mut cutter = Cutter::default();
-        cutter.cut(whole, UdpChecksum::Zero, &mut |packet| assert_eq!(packet, frame));
+        let whole = RxFrame { bytes: &frame, segment_len: None, udp_checksum_partial: false };
+        let mut segmenter = Segmenter::default();
+        segmenter.segment(whole, SegmentChecksum::Zero, &mut |packet| assert_eq!(packet, frame));
     }
 
     #[test]
     fn a_partial_checksum_is_completed_where_there_is_no_train() {
         let mut frame = ipv4_frame(4791, &[1; 9]);
         frame[40..42].copy_from_slice(&[0x12, 0x34]);
-        let packets = cut(&frame, None, UdpChecksum::Completed);
+        let packets = cut(&frame, None, SegmentChecksum::Completed);
         verified(&packets[0]);
         assert_ne!(packets[0][40..42], [0, 0]);
     }

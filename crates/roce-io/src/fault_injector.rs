@@ -1,13 +1,13 @@
 //! Loses, doubles, delays, reorders and spoils packets on purpose.
 
-mod lane;
+mod direction;
 
 use std::{fmt, io, os::fd::BorrowedFd, time::Duration, time::Instant};
 
-use self::lane::Lane;
+use self::direction::FaultDirection;
 use crate::{
-    Cutter, Filter, UdpChecksum,
-    device::{Direction, FrameDevice, Limits, Outgoing, Received},
+    Filter, SegmentChecksum, Segmenter,
+    device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame},
     error::DeviceError,
 };
 
@@ -30,7 +30,7 @@ pub enum Fault {
 /// How likely each fault is, each from 0 (never) to 1 (always), thrown for each packet alone.
 /// What lies outside counts as the nearer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Odds {
+pub struct FaultRates {
     /// [`Fault::Drop`].
     pub drop: f64,
     /// [`Fault::Duplicate`].
@@ -61,9 +61,9 @@ pub struct FaultConfig {
     /// Makes the dice repeatable.
     pub seed: u64,
     /// For packets received.
-    pub inbound: Odds,
+    pub inbound: FaultRates,
     /// For packets sent.
-    pub outbound: Odds,
+    pub outbound: FaultRates,
     /// Faults by script, in any order.
     pub script: Vec<ScriptedFault>,
     /// The longest delay by dice. Default 5 ms.
@@ -78,8 +78,8 @@ impl Default for FaultConfig {
     fn default() -> Self {
         Self {
             seed: 0,
-            inbound: Odds::default(),
-            outbound: Odds::default(),
+            inbound: FaultRates::default(),
+            outbound: FaultRates::default(),
             script: Vec::new(),
             max_delay: Duration::from_millis(5),
             max_reorder: 3,
@@ -97,32 +97,32 @@ impl Default for FaultConfig {
 ///
 /// ```
 /// use roce_io::{
-///     Direction, Fault, FaultConfig, Faulty, FrameDevice, MemoryConfig, Outgoing, ScriptedFault,
+///     Direction, Fault, FaultConfig, FaultInjector, FrameDevice, MemoryConfig, TxFrame, ScriptedFault,
 ///     memory_pair,
 /// };
 ///
 /// let (here, mut there) = memory_pair(&MemoryConfig::default());
 /// let lose_first = ScriptedFault { direction: Direction::Out, packet: 0, fault: Fault::Drop };
 /// let config = FaultConfig { script: vec![lose_first], ..FaultConfig::default() };
-/// let mut here = Faulty::new(here, config);
+/// let mut here = FaultInjector::new(here, config);
 /// let mut packets = [[1u8; 60], [2; 60]].into_iter();
 /// here.transmit(&mut |slot| {
 ///     slot[..60].copy_from_slice(&packets.next()?);
-///     Some(Outgoing::single(60))
+///     Some(TxFrame::single(60))
 /// })?;
 /// there.receive(8, &mut |frame| assert_eq!(frame.bytes, [2; 60]))?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct Faulty<D> {
+pub struct FaultInjector<D> {
     inner: D,
-    inbound: Lane,
-    outbound: Lane,
-    cutter: Cutter,
+    inbound: FaultDirection,
+    outbound: FaultDirection,
+    segmenter: Segmenter,
     slot: Vec<u8>,
     clock: Box<dyn FnMut() -> Instant + Send>,
 }
 
-impl<D: FrameDevice> Faulty<D> {
+impl<D: FrameDevice> FaultInjector<D> {
     /// Harms what `inner` carries.
     pub fn new(inner: D, config: FaultConfig) -> Self {
         Self::with_clock(inner, config, Instant::now)
@@ -135,10 +135,10 @@ impl<D: FrameDevice> Faulty<D> {
         clock: impl FnMut() -> Instant + Send + 'static,
     ) -> Self {
         Self {
-            inbound: Lane::new(&config, Direction::In),
-            outbound: Lane::new(&config, Direction::Out),
-            cutter: Cutter::default(),
-            slot: vec![0; inner.limits().max_frame_len],
+            inbound: FaultDirection::new(&config, Direction::In),
+            outbound: FaultDirection::new(&config, Direction::Out),
+            segmenter: Segmenter::default(),
+            slot: vec![0; inner.capabilities().max_frame_len],
             clock: Box::new(clock),
             inner,
         }
@@ -149,7 +149,7 @@ impl<D: FrameDevice> Faulty<D> {
         let mut sent = 0;
         loop {
             let ready = &mut self.outbound;
-            sent += self.inner.transmit(&mut |slot| ready.pop_into(slot).map(Outgoing::single))?;
+            sent += self.inner.transmit(&mut |slot| ready.pop_into(slot).map(TxFrame::single))?;
             if !self.outbound.has_ready() || self.inner.has_unsent() {
                 return Ok(sent);
             }
@@ -157,11 +157,11 @@ impl<D: FrameDevice> Faulty<D> {
     }
 }
 
-impl<D: FrameDevice> FrameDevice for Faulty<D> {
+impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let now = (self.clock)();
         self.outbound.release_due(now);
@@ -170,19 +170,17 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
         }
         self.inbound.release_due(now);
         if !self.inbound.has_ready() {
-            let (lane, cutter) = (&mut self.inbound, &mut self.cutter);
+            let (direction, segmenter) = (&mut self.inbound, &mut self.segmenter);
             self.inner.receive(budget, &mut |frame| {
-                cutter.cut(frame, UdpChecksum::Zero, &mut |packet| lane.admit(packet, now));
+                segmenter.segment(frame, SegmentChecksum::Zero, &mut |packet| {
+                    direction.admit(packet, now)
+                });
             })?;
         }
         let mut count = 0;
         while count < budget {
             let lent = self.inbound.pop_with(&mut |packet| {
-                on_frame(Received {
-                    bytes: packet,
-                    segment_len: None,
-                    udp_checksum_partial: false,
-                });
+                on_frame(RxFrame { bytes: packet, segment_len: None, udp_checksum_partial: false });
             });
             if !lent {
                 break;
@@ -194,19 +192,20 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
 
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         let now = (self.clock)();
         self.outbound.release_due(now);
         let mut sent = self.send_ready()?;
         // As a real device with a full queue: no more is taken before that is gone.
         while !self.outbound.has_ready() {
-            let Some(outgoing) = fill(&mut self.slot) else { break };
-            let Some(frame) = Received::from_outgoing(&self.slot, &outgoing) else {
+            let Some(tx_frame) = fill(&mut self.slot) else { break };
+            let Some(frame) = RxFrame::from_tx(&self.slot, &tx_frame) else {
                 return Err(DeviceError::BadFrame { what: "it is longer than its slot" }.into());
             };
-            let lane = &mut self.outbound;
-            self.cutter.cut(frame, UdpChecksum::Zero, &mut |packet| lane.admit(packet, now));
+            let direction = &mut self.outbound;
+            self.segmenter
+                .segment(frame, SegmentChecksum::Zero, &mut |packet| direction.admit(packet, now));
             sent += self.send_ready()?;
         }
         Ok(sent)
@@ -223,8 +222,8 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
         [self.inbound.next_due(), outbound, self.inner.wake_at()].into_iter().flatten().min()
     }
 
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.inner.capabilities()
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.wait_fds()
@@ -248,13 +247,13 @@ impl<D: FrameDevice> FrameDevice for Faulty<D> {
     }
 }
 
-impl<D: fmt::Debug> fmt::Debug for Faulty<D> {
+impl<D: fmt::Debug> fmt::Debug for FaultInjector<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("FaultInjector").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
-/// In the order of [`Lane::counters`].
+/// In the order of [`FaultDirection::counters`].
 const INBOUND_NAMES: [&str; 5] = [
     "fault_rcvd_dropped",
     "fault_rcvd_duplicated",

@@ -12,29 +12,29 @@ use std::{
 
 use crate::{
     Filter,
-    device::{FrameDevice, Limits, Outgoing, Received},
+    device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
 };
 
 /// A device whose frames and bytes are counted.
 ///
 /// ```
-/// use roce_io::{Counted, FrameDevice, MemoryConfig, Outgoing, memory_pair};
+/// use roce_io::{CountingDevice, FrameDevice, MemoryConfig, TxFrame, memory_pair};
 ///
 /// let (device, _peer) = memory_pair(&MemoryConfig::default());
-/// let mut device = Counted::new(device);
+/// let mut device = CountingDevice::new(device);
 /// let mut lens = [60, 100].into_iter();
-/// device.transmit(&mut |_slot| lens.next().map(Outgoing::single))?;
+/// device.transmit(&mut |_slot| lens.next().map(TxFrame::single))?;
 /// assert!(device.counters().contains(&("device_sent_frames", 2)));
 /// assert!(device.counters().contains(&("device_sent_bytes", 160)));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Counted<D> {
+pub struct CountingDevice<D> {
     inner: D,
     counters: DeviceCounters,
 }
 
-impl<D: FrameDevice> Counted<D> {
+impl<D: FrameDevice> CountingDevice<D> {
     /// Counts what `inner` carries.
     pub fn new(inner: D) -> Self {
         Self { inner, counters: DeviceCounters::default() }
@@ -46,11 +46,11 @@ impl<D: FrameDevice> Counted<D> {
     }
 }
 
-impl<D: FrameDevice> FrameDevice for Counted<D> {
+impl<D: FrameDevice> FrameDevice for CountingDevice<D> {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let counts = &self.counters.0;
         self.inner.receive(budget, &mut |frame| {
@@ -63,20 +63,20 @@ impl<D: FrameDevice> FrameDevice for Counted<D> {
     }
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         let counts = &self.counters.0;
         self.inner.transmit(&mut |slot| {
-            let outgoing = fill(slot)?;
-            counts.sent.add(outgoing.len, outgoing.segment_len.is_some());
-            Some(outgoing)
+            let tx_frame = fill(slot)?;
+            counts.sent.add(tx_frame.len, tx_frame.segment_len.is_some());
+            Some(tx_frame)
         })
     }
     fn has_unsent(&self) -> bool {
         self.inner.has_unsent()
     }
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.inner.capabilities()
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.wait_fds()
@@ -97,7 +97,7 @@ impl<D: FrameDevice> FrameDevice for Counted<D> {
     }
 }
 
-/// What a [`Counted`] device has carried; cheap to clone, read from any thread.
+/// What a [`CountingDevice`] device has carried; cheap to clone, read from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceCounters(Arc<Both>);
 
@@ -153,11 +153,10 @@ mod tests {
     #[test]
     fn both_directions_are_counted_each_for_itself() {
         let (here, there) = memory_pair(&MemoryConfig::default());
-        let (mut here, mut there) = (Counted::new(here), Counted::new(there));
+        let (mut here, mut there) = (CountingDevice::new(here), CountingDevice::new(there));
         let handle = there.device_counters();
         let mut frames =
-            [Outgoing::single(60), Outgoing::train(242, 42, 100), Outgoing::single(100)]
-                .into_iter();
+            [TxFrame::single(60), TxFrame::train(242, 42, 100), TxFrame::single(100)].into_iter();
         here.transmit(&mut |_| frames.next()).unwrap();
         there.receive(8, &mut |_| ()).unwrap();
         let expected = |direction: &str| {

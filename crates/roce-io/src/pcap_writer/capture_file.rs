@@ -162,10 +162,10 @@ pub(super) mod tests {
 
     /// A writer whose bytes can be looked at.
     #[derive(Clone, Default)]
-    pub(in crate::capture) struct Shared(Arc<Mutex<Vec<u8>>>);
+    pub(in crate::pcap_writer) struct Shared(Arc<Mutex<Vec<u8>>>);
 
     impl Shared {
-        pub(in crate::capture) fn bytes(&self) -> Vec<u8> {
+        pub(in crate::pcap_writer) fn bytes(&self) -> Vec<u8> {
             self.0.lock().unwrap().clone()
         }
     }
@@ -180,8 +180,8 @@ pub(super) mod tests {
     }
 
     /// A writer that takes so many bytes and no more.
-    pub(in crate::capture) struct FullDisk {
-        pub(in crate::capture) room: usize,
+    pub(in crate::pcap_writer) struct FullDisk {
+        pub(in crate::pcap_writer) room: usize,
     }
 
     impl Write for FullDisk {

@@ -1,13 +1,13 @@
 //! Records what a device carries, as pcapng.
 
-mod file;
+mod capture_file;
 
 use std::{io, os::fd::BorrowedFd, time::Instant, time::SystemTime};
 
-pub use self::file::CaptureFile;
+pub use self::capture_file::CaptureFile;
 use crate::{
-    Cutter, Filter, UdpChecksum,
-    device::{Direction, FrameDevice, Limits, Outgoing, Received},
+    Filter, SegmentChecksum, Segmenter,
+    device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame},
 };
 
 /// A device whose traffic, both ways, is recorded packet by packet as it would be on a wire:
@@ -17,33 +17,33 @@ use crate::{
 /// ends the recording, not the traffic: [`CaptureFile::flush`] tells.
 ///
 /// ```
-/// use roce_io::{CaptureFile, Captured, FrameDevice, MemoryConfig, Outgoing, memory_pair};
+/// use roce_io::{CaptureFile, PcapWriter, FrameDevice, MemoryConfig, TxFrame, memory_pair};
 ///
 /// let (device, _peer) = memory_pair(&MemoryConfig::default());
 /// let file = CaptureFile::new(Vec::new())?; // or CaptureFile::create("trace.pcapng")?
-/// let mut device = Captured::new(device, &file, "eth0")?;
+/// let mut device = PcapWriter::new(device, &file, "eth0")?;
 /// let mut frames = 2;
 /// device.transmit(&mut |_slot| {
 ///     frames -= 1;
-///     (frames > 0).then_some(Outgoing::single(60))
+///     (frames > 0).then_some(TxFrame::single(60))
 /// })?;
 /// file.flush()?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Captured<D> {
+pub struct PcapWriter<D> {
     inner: D,
     recorder: Recorder,
 }
 
-impl<D: FrameDevice> Captured<D> {
+impl<D: FrameDevice> PcapWriter<D> {
     /// Records what `inner` carries under the name of `interface`.
     ///
     /// # Errors
     /// The operating system's reason when the interface cannot be written down.
     pub fn new(inner: D, file: &CaptureFile, interface: &str) -> io::Result<Self> {
         let interface = file.add_interface(interface)?;
-        let recorder = Recorder { file: file.clone(), interface, cutter: Cutter::default() };
+        let recorder = Recorder { file: file.clone(), interface, segmenter: Segmenter::default() };
         Ok(Self { inner, recorder })
     }
 }
@@ -52,25 +52,25 @@ impl<D: FrameDevice> Captured<D> {
 struct Recorder {
     file: CaptureFile,
     interface: u32,
-    cutter: Cutter,
+    segmenter: Segmenter,
 }
 
 impl Recorder {
-    fn record(&mut self, direction: Direction, frame: Received<'_>) {
+    fn record(&mut self, direction: Direction, frame: RxFrame<'_>) {
         let since_1970 =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (file, interface) = (&self.file, self.interface);
-        self.cutter.cut(frame, UdpChecksum::Completed, &mut |packet| {
+        self.segmenter.segment(frame, SegmentChecksum::Completed, &mut |packet| {
             file.record(interface, direction, since_1970, packet);
         });
     }
 }
 
-impl<D: FrameDevice> FrameDevice for Captured<D> {
+impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
     fn receive(
         &mut self,
         budget: usize,
-        on_frame: &mut dyn FnMut(Received<'_>),
+        on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize> {
         let recorder = &mut self.recorder;
         let received = self.inner.receive(budget, &mut |frame| {
@@ -86,23 +86,23 @@ impl<D: FrameDevice> FrameDevice for Captured<D> {
 
     fn transmit(
         &mut self,
-        fill: &mut dyn FnMut(&mut [u8]) -> Option<Outgoing>,
+        fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         let recorder = &mut self.recorder;
         self.inner.transmit(&mut |slot| {
-            let outgoing = fill(slot)?;
-            if let Some(frame) = Received::from_outgoing(slot, &outgoing) {
+            let tx_frame = fill(slot)?;
+            if let Some(frame) = RxFrame::from_tx(slot, &tx_frame) {
                 recorder.record(Direction::Out, frame);
             }
-            Some(outgoing)
+            Some(tx_frame)
         })
     }
 
     fn has_unsent(&self) -> bool {
         self.inner.has_unsent()
     }
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.inner.capabilities()
     }
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
         self.inner.wait_fds()
@@ -135,9 +135,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        MemoryConfig,
-        cutter::tests::{ipv4_frame, verified},
-        memory_pair,
+        MemoryConfig, memory_pair,
+        segmenter::tests::{ipv4_frame, verified},
     };
 
     const IN: u32 = 1;
@@ -183,17 +182,17 @@ mod tests {
         let train = ipv4_frame(4791, &[9; 250]);
         let single = ipv4_frame(4791, &[8; 60]);
         let (here, there) = memory_pair(&MemoryConfig::default());
-        let mut here = Captured::new(here, file, "here").unwrap();
-        let mut there = Captured::new(there, file, "there").unwrap();
+        let mut here = PcapWriter::new(here, file, "here").unwrap();
+        let mut there = PcapWriter::new(there, file, "there").unwrap();
         let mut frames = [
-            (train.clone(), Outgoing::train(train.len(), 42, 100)),
-            (single.clone(), Outgoing::single(single.len())),
+            (train.clone(), TxFrame::train(train.len(), 42, 100)),
+            (single.clone(), TxFrame::single(single.len())),
         ]
         .into_iter();
         here.transmit(&mut |slot| {
-            let (frame, outgoing) = frames.next()?;
+            let (frame, tx_frame) = frames.next()?;
             slot[..frame.len()].copy_from_slice(&frame);
-            Some(outgoing)
+            Some(tx_frame)
         })
         .unwrap();
         assert_eq!(there.receive(8, &mut |_| ()).unwrap(), 2);
@@ -202,7 +201,7 @@ mod tests {
 
     #[test]
     fn both_directions_are_recorded_as_packets_under_their_interfaces() {
-        let written = file::tests::Shared::default();
+        let written = capture_file::tests::Shared::default();
         let file = CaptureFile::new(written.clone()).unwrap();
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let [train, single] = traffic(&file);
@@ -236,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_stops_the_recording_and_not_the_traffic() {
-        let file = CaptureFile::new(file::tests::FullDisk { room: 200 }).unwrap();
+        let file = CaptureFile::new(capture_file::tests::FullDisk { room: 200 }).unwrap();
         let [_, _] = traffic(&file);
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);

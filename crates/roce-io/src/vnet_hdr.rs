@@ -1,7 +1,7 @@
 //! The virtio header in front of each frame: it says that a frame is a train.
 
 use crate::{
-    device::{Limits, Outgoing},
+    device::{DeviceCapabilities, TxFrame},
     error::DeviceError,
 };
 
@@ -14,14 +14,14 @@ pub(crate) const MAX_FRAME_LEN: usize = 65_535;
 
 /// The header of a frame to send that has passed [`check`]. A frame that holds one packet alone is no train to the kernel,
 /// whatever it was called; its checksum still wants completing.
-pub(crate) fn outgoing_header(outgoing: &Outgoing) -> [u8; HEADER_LEN] {
-    let Some(segment_len) = outgoing.segment_len else { return [0; HEADER_LEN] };
-    let is_train = outgoing.len - outgoing.headers_len > segment_len;
+pub(crate) fn tx_header(tx_frame: &TxFrame) -> [u8; HEADER_LEN] {
+    let Some(segment_len) = tx_frame.segment_len else { return [0; HEADER_LEN] };
+    let is_train = tx_frame.len - tx_frame.headers_len > segment_len;
     let (kind, size) = if is_train { (GSO_UDP_L4, segment_len as u16) } else { (GSO_NONE, 0) };
     let [hdr_len, size, start, offset] = [
-        outgoing.headers_len as u16,
+        tx_frame.headers_len as u16,
         size,
-        (outgoing.headers_len - UDP_LEN) as u16,
+        (tx_frame.headers_len - UDP_LEN) as u16,
         UDP_CHECKSUM_AT,
     ]
     .map(u16::to_ne_bytes);
@@ -35,14 +35,14 @@ pub(crate) fn outgoing_header(outgoing: &Outgoing) -> [u8; HEADER_LEN] {
 
 /// What the header of a received frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incoming {
+pub(crate) struct RxHeader {
     /// UDP payload bytes of each packet of a train.
     pub(crate) segment_len: Option<usize>,
     /// The UDP checksum is not complete.
     pub(crate) checksum_partial: bool,
 }
 
-impl Incoming {
+impl RxHeader {
     /// `None`: the frame is a train of a kind that we do not know.
     pub(crate) fn parse(header: &[u8; HEADER_LEN]) -> Option<Self> {
         let [flags, kind, _, _, size_0, size_1, ..] = *header;
@@ -60,12 +60,12 @@ impl Incoming {
 /// Holds a frame to what the device carries; returns its bytes.
 pub(crate) fn check<'a>(
     slot: &'a [u8],
-    outgoing: &Outgoing,
-    limits: &Limits,
+    tx_frame: &TxFrame,
+    capabilities: &DeviceCapabilities,
     name: &str,
 ) -> Result<&'a [u8], DeviceError> {
     let bad = |what| Err(DeviceError::BadFrame { what });
-    let Outgoing { len, segment_len, headers_len } = *outgoing;
+    let TxFrame { len, segment_len, headers_len } = *tx_frame;
     let Some(frame) = slot.get(..len) else { return bad("it is longer than its slot") };
     let Some(ip_at) = ip_offset(frame) else { return bad("it has no whole Ethernet header") };
     let packet_len = match segment_len {
@@ -76,14 +76,14 @@ pub(crate) fn check<'a>(
         }
         Some(segment_len) => {
             let payload = len - headers_len;
-            if payload.div_ceil(segment_len) > limits.max_train_packets.max(1) {
+            if payload.div_ceil(segment_len) > capabilities.max_train_packets.max(1) {
                 return bad("more packets than a train may hold on this interface");
             }
             headers_len - ip_at + segment_len.min(payload)
         }
     };
-    if packet_len > limits.mtu {
-        let (name, mtu) = (name.to_owned(), limits.mtu);
+    if packet_len > capabilities.mtu {
+        let (name, mtu) = (name.to_owned(), capabilities.mtu);
         return Err(DeviceError::SegmentTooLong { name, packet_len, mtu });
     }
     Ok(frame)
@@ -116,71 +116,80 @@ const GSO_UDP_L4: u8 = 5;
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { mtu: 1500, max_frame_len: 65_535, max_train_packets: 64 };
+    const CAPABILITIES: DeviceCapabilities =
+        DeviceCapabilities { mtu: 1500, max_frame_len: 65_535, max_train_packets: 64 };
 
     #[test]
     fn a_train_names_its_checksum_and_its_segments() {
-        let header = outgoing_header(&Outgoing::train(42 + 3 * 1040, 42, 1040));
+        let header = tx_header(&TxFrame::train(42 + 3 * 1040, 42, 1040));
         let fields = [42u16, 1040, 34, 6].map(u16::to_ne_bytes).concat();
         assert_eq!((&header[..2], &header[2..]), (&[1u8, 5][..], &fields[..]));
     }
 
     #[test]
     fn a_train_of_one_is_a_packet_whose_checksum_wants_completing() {
-        let header = outgoing_header(&Outgoing::train(42 + 1040, 42, 1040));
+        let header = tx_header(&TxFrame::train(42 + 1040, 42, 1040));
         assert_eq!(
-            Incoming::parse(&header),
-            Some(Incoming { segment_len: None, checksum_partial: true })
+            RxHeader::parse(&header),
+            Some(RxHeader { segment_len: None, checksum_partial: true })
         );
     }
 
     #[test]
     fn a_single_packet_is_sent_untouched() {
-        assert_eq!(outgoing_header(&Outgoing::single(60)), [0; HEADER_LEN]);
+        assert_eq!(tx_header(&TxFrame::single(60)), [0; HEADER_LEN]);
     }
 
     #[test]
     fn what_is_sent_as_a_train_is_understood_as_one() {
-        let header = outgoing_header(&Outgoing::train(9000, 62, 1040));
+        let header = tx_header(&TxFrame::train(9000, 62, 1040));
         assert_eq!(
-            Incoming::parse(&header),
-            Some(Incoming { segment_len: Some(1040), checksum_partial: true })
+            RxHeader::parse(&header),
+            Some(RxHeader { segment_len: Some(1040), checksum_partial: true })
         );
     }
 
     #[test]
     fn a_train_of_an_unknown_kind_or_of_nothing_is_refused() {
-        assert_eq!(Incoming::parse(&[1, 1, 0, 0, 5, 5, 0, 0, 0, 0]), None);
-        assert_eq!(Incoming::parse(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(RxHeader::parse(&[1, 1, 0, 0, 5, 5, 0, 0, 0, 0]), None);
+        assert_eq!(RxHeader::parse(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
     #[test]
     fn a_segment_is_held_to_the_mtu_to_the_byte() {
         let slot = vec![0; 20_000];
-        let train = |segment_len| Outgoing::train(42 + 4 * segment_len, 42, segment_len);
-        assert!(check(&slot, &train(1472), &LIMITS, "eth0").is_ok());
+        let train = |segment_len| TxFrame::train(42 + 4 * segment_len, 42, segment_len);
+        assert!(check(&slot, &train(1472), &CAPABILITIES, "eth0").is_ok());
         assert_eq!(
-            check(&slot, &train(1473), &LIMITS, "eth0"),
+            check(&slot, &train(1473), &CAPABILITIES, "eth0"),
             Err(DeviceError::SegmentTooLong { name: "eth0".into(), packet_len: 1501, mtu: 1500 })
         );
-        assert!(check(&slot, &Outgoing::single(1514), &LIMITS, "eth0").is_ok());
-        assert!(check(&slot, &Outgoing::single(1515), &LIMITS, "eth0").is_err());
+        assert!(check(&slot, &TxFrame::single(1514), &CAPABILITIES, "eth0").is_ok());
+        assert!(check(&slot, &TxFrame::single(1515), &CAPABILITIES, "eth0").is_err());
     }
 
     #[test]
     fn a_vlan_tag_does_not_count_against_the_mtu() {
         let mut slot = vec![0; 20_000];
         slot[12..14].copy_from_slice(&[0x81, 0x00]);
-        assert!(check(&slot, &Outgoing::train(46 + 2 * 1472, 46, 1472), &LIMITS, "eth0").is_ok());
-        assert!(check(&slot, &Outgoing::train(46 + 2 * 1473, 46, 1473), &LIMITS, "eth0").is_err());
-        assert!(check(&slot, &Outgoing::single(1518), &LIMITS, "eth0").is_ok());
+        assert!(
+            check(&slot, &TxFrame::train(46 + 2 * 1472, 46, 1472), &CAPABILITIES, "eth0").is_ok()
+        );
+        assert!(
+            check(&slot, &TxFrame::train(46 + 2 * 1473, 46, 1473), &CAPABILITIES, "eth0").is_err()
+        );
+        assert!(check(&slot, &TxFrame::single(1518), &CAPABILITIES, "eth0").is_ok());
     }
 
     #[test]
     fn a_train_holds_no_more_packets_than_the_device_takes() {
         let slot = vec![0; 20_000];
-        assert!(check(&slot, &Outgoing::train(42 + 64 * 100, 42, 100), &LIMITS, "eth0").is_ok());
-        assert!(check(&slot, &Outgoing::train(43 + 64 * 100, 42, 100), &LIMITS, "eth0").is_err());
+        assert!(
+            check(&slot, &TxFrame::train(42 + 64 * 100, 42, 100), &CAPABILITIES, "eth0").is_ok()
+        );
+        assert!(
+            check(&slot, &TxFrame::train(43 + 64 * 100, 42, 100), &CAPABILITIES, "eth0").is_err()
+        );
     }
 
     #[test]
@@ -189,9 +198,9 @@ mod tests {
         for len in 0..=slot.len() + 1 {
             for headers_len in 0..=slot.len() + 1 {
                 for segment_len in [None, Some(0), Some(1), Some(usize::MAX)] {
-                    let outgoing = Outgoing { len, segment_len, headers_len };
-                    if check(&slot, &outgoing, &LIMITS, "eth0").is_ok() {
-                        outgoing_header(&outgoing);
+                    let tx_frame = TxFrame { len, segment_len, headers_len };
+                    if check(&slot, &tx_frame, &CAPABILITIES, "eth0").is_ok() {
+                        tx_header(&tx_frame);
                     }
                 }
             }

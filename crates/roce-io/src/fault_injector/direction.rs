@@ -7,7 +7,7 @@ use std::{
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
-use super::{Fault, FaultConfig, Odds};
+use super::{Fault, FaultConfig, FaultRates};
 use crate::device::Direction;
 
 /// The longest time for which a packet is held: clocks count further than now plus this.
@@ -15,8 +15,8 @@ const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
 
 /// Packets come in by [`admit`](Self::admit) and leave through the ready queue, in order but for
 /// the faults.
-pub(super) struct Lane {
-    odds: Odds,
+pub(super) struct FaultDirection {
+    rates: FaultRates,
     script: HashMap<u64, Vec<Fault>>,
     max_delay: Duration,
     max_reorder: u32,
@@ -39,9 +39,9 @@ struct Held {
     behind: Option<u64>,
 }
 
-impl Lane {
+impl FaultDirection {
     pub(super) fn new(config: &FaultConfig, direction: Direction) -> Self {
-        let (odds, lane) = match direction {
+        let (rates, stream) = match direction {
             Direction::In => (config.inbound, 0),
             Direction::Out => (config.outbound, 1),
         };
@@ -50,13 +50,13 @@ impl Lane {
             script.entry(line.packet).or_default().push(line.fault);
         }
         Self {
-            odds,
+            rates,
             script,
             max_delay: config.max_delay,
             max_reorder: config.max_reorder.max(1),
             reorder_hold: config.reorder_hold,
             // Each direction has its own dice: traffic one way does not change the other's fate.
-            dice: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(lane)),
+            dice: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(stream)),
             admitted: 0,
             ready: VecDeque::new(),
             held: Vec::new(),
@@ -117,9 +117,9 @@ impl Lane {
 
     /// The dice fall in the same order for every packet, so that a seed repeats a run.
     fn throw(&mut self) -> Vec<Fault> {
-        let Odds { drop, duplicate, delay, reorder, corrupt } = self.odds;
-        let [drop, duplicate, delay, reorder, corrupt] =
-            [drop, duplicate, delay, reorder, corrupt].map(|odds| self.dice.random::<f64>() < odds);
+        let FaultRates { drop, duplicate, delay, reorder, corrupt } = self.rates;
+        let [drop, duplicate, delay, reorder, corrupt] = [drop, duplicate, delay, reorder, corrupt]
+            .map(|rates| self.dice.random::<f64>() < rates);
         let mut faults = Vec::new();
         if drop {
             faults.push(Fault::Drop);

@@ -1,6 +1,6 @@
 //! Keeps the kernel from answering for a UDP port that a packet socket serves.
 
-mod occupant;
+mod owner;
 
 use std::{
     io,
@@ -13,29 +13,29 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::{ROCE_UDP_PORT, error::PortError, filter, sys};
 
 /// Holds a UDP port for IPv4 and IPv6, and reads nothing from it, so that the kernel does not
-/// answer *port unreachable* to packets that a packet socket receives. Several holders, of one
+/// answer *port unreachable* to packets that a packet socket receives. Several reservations, of one
 /// user or of many, share one port. The port is free again when the last is dropped.
 ///
 /// ```
-/// use roce_io::{PortHolder, PortHolderConfig};
+/// use roce_io::{PortReservation, PortReservationConfig};
 ///
 /// # let free = std::net::UdpSocket::bind("0.0.0.0:0")?.local_addr()?.port();
-/// # let config = PortHolderConfig { port: free, ..PortHolderConfig::default() };
+/// # let config = PortReservationConfig { port: free, ..PortReservationConfig::default() };
 /// # /*
-/// let config = PortHolderConfig::default(); // RoCE's port
+/// let config = PortReservationConfig::default(); // RoCE's port
 /// # */
-/// let holder = PortHolder::bind(&config)?;
-/// let another = PortHolder::bind(&config)?;
+/// let reservation = PortReservation::bind(&config)?;
+/// let another = PortReservation::bind(&config)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct PortHolder {
+pub struct PortReservation {
     _sockets: Vec<Socket>,
 }
 
 /// Which port to hold, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortHolderConfig {
+pub struct PortReservationConfig {
     /// The UDP port.
     pub port: u16,
     /// Take whole trains, so that the kernel does not cut each one just to drop its packets: that
@@ -44,18 +44,18 @@ pub struct PortHolderConfig {
     pub whole_trains: bool,
 }
 
-impl Default for PortHolderConfig {
+impl Default for PortReservationConfig {
     fn default() -> Self {
         Self { port: ROCE_UDP_PORT, whole_trains: true }
     }
 }
 
-impl PortHolder {
+impl PortReservation {
     /// Holds the port in this thread's network namespace.
     ///
     /// # Errors
     /// [`PortError::KernelRxe`] or [`PortError::OtherProgram`] when the port is taken.
-    pub fn bind(config: &PortHolderConfig) -> Result<Self, PortError> {
+    pub fn bind(config: &PortReservationConfig) -> Result<Self, PortError> {
         let port = config.port;
         let mut sockets = Vec::new();
         for address in [
@@ -66,7 +66,7 @@ impl PortHolder {
                 Ok(socket) => sockets.push(socket),
                 Err((_, error)) if address.is_ipv6() && is_without_ipv6(&error) => {}
                 Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse => {
-                    return Err(occupant::explain(port));
+                    return Err(owner::explain(port));
                 }
                 Err((step, source)) => return Err(PortError::Os { port, step, source }),
             }
@@ -107,17 +107,18 @@ mod tests {
 
     use super::*;
 
-    fn free_port() -> PortHolderConfig {
+    fn free_port() -> PortReservationConfig {
         let port = UdpSocket::bind("0.0.0.0:0").unwrap().local_addr().unwrap().port();
-        PortHolderConfig { port, ..PortHolderConfig::default() }
+        PortReservationConfig { port, ..PortReservationConfig::default() }
     }
 
     #[test]
     fn several_holders_share_a_port_and_leave_it_free() {
         let config = free_port();
-        let holders = [PortHolder::bind(&config).unwrap(), PortHolder::bind(&config).unwrap()];
+        let reservations =
+            [PortReservation::bind(&config).unwrap(), PortReservation::bind(&config).unwrap()];
         assert!(UdpSocket::bind(("0.0.0.0", config.port)).is_err());
-        drop(holders);
+        drop(reservations);
         // A program that another test starts has our sockets for as long as it takes to start.
         let deadline = Instant::now() + Duration::from_secs(10);
         while let Err(error) = UdpSocket::bind(("0.0.0.0", config.port)) {
@@ -131,7 +132,7 @@ mod tests {
         for address in ["0.0.0.0:0", "127.0.0.1:0", "[::1]:0"] {
             let Ok(program) = UdpSocket::bind(address) else { continue };
             let port = program.local_addr().unwrap().port();
-            let error = PortHolder::bind(&PortHolderConfig { port, whole_trains: false });
+            let error = PortReservation::bind(&PortReservationConfig { port, whole_trains: false });
             let Err(PortError::OtherProgram { owner: Some(owner), .. }) = error else {
                 panic!("{error:?}");
             };
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn a_held_port_is_neither_answered_for_nor_queued() {
         let config = free_port();
-        let _holder = PortHolder::bind(&config).unwrap();
+        let _reservation = PortReservation::bind(&config).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(("127.0.0.1", config.port)).unwrap();
         // An ICMP answer comes before `send` on lo returns, and the next call reports it.
@@ -151,7 +152,7 @@ mod tests {
         }
         sender.set_nonblocking(true).unwrap();
         assert_eq!(sender.recv(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let held = occupant::entries_of(Path::new("/"), config.port);
+        let held = owner::entries_of(Path::new("/"), config.port);
         assert!(!held.is_empty() && held.iter().all(|entry| entry.waiting == 0), "{held:?}");
     }
 }

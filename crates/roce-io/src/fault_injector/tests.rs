@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{MemoryConfig, MemoryDevice, cutter::tests::ipv4_frame, memory_pair};
+use crate::{MemoryConfig, MemoryDevice, memory_pair, segmenter::tests::ipv4_frame};
 
 /// A clock that stands still until it is told.
 #[derive(Clone)]
@@ -22,11 +22,11 @@ impl Clock {
 }
 
 /// A faulty end, the plain end it is joined to, and the faulty end's clock.
-fn faulty(config: FaultConfig) -> (Faulty<MemoryDevice>, MemoryDevice, Clock) {
+fn faulty(config: FaultConfig) -> (FaultInjector<MemoryDevice>, MemoryDevice, Clock) {
     let (here, there) = memory_pair(&MemoryConfig::default());
     let clock = Clock::new();
     let its = clock.clone();
-    (Faulty::with_clock(here, config, move || its.now()), there, clock)
+    (FaultInjector::with_clock(here, config, move || its.now()), there, clock)
 }
 
 fn out(packet: u64, fault: Fault) -> ScriptedFault {
@@ -45,7 +45,7 @@ fn send(device: &mut impl FrameDevice, numbers: impl IntoIterator<Item = u32>) {
             .transmit(&mut |slot| {
                 slot[..60].fill(0);
                 slot[56..60].copy_from_slice(&numbers.next()?.to_be_bytes());
-                Some(Outgoing::single(60))
+                Some(TxFrame::single(60))
             })
             .unwrap();
     }
@@ -70,7 +70,7 @@ fn without_faults_nothing_changes_but_that_trains_are_cut() {
     let mut fill = |slot: &mut [u8]| {
         let train = once.take()?;
         slot[..train.len()].copy_from_slice(train);
-        Some(Outgoing::train(train.len(), 42, 100))
+        Some(TxFrame::train(train.len(), 42, 100))
     };
     here.transmit(&mut fill).unwrap();
     let lens: Vec<_> = receive(&mut there).iter().map(Vec::len).collect();
@@ -79,7 +79,7 @@ fn without_faults_nothing_changes_but_that_trains_are_cut() {
     let mut fill = |slot: &mut [u8]| {
         let train = once.take()?;
         slot[..train.len()].copy_from_slice(train);
-        Some(Outgoing::train(train.len(), 42, 100))
+        Some(TxFrame::train(train.len(), 42, 100))
     };
     there.transmit(&mut fill).unwrap();
     let lens: Vec<_> = receive(&mut here).iter().map(Vec::len).collect();
@@ -94,7 +94,7 @@ fn each_packet_of_a_train_has_its_own_fate() {
     here.transmit(&mut |slot| {
         let train = once.take()?;
         slot[..train.len()].copy_from_slice(train);
-        Some(Outgoing::train(train.len(), 42, 100))
+        Some(TxFrame::train(train.len(), 42, 100))
     })
     .unwrap();
     let lens: Vec<_> = receive(&mut there).iter().map(Vec::len).collect();
@@ -196,7 +196,7 @@ fn a_packet_that_waits_for_its_receivers_budget_wakes_it_at_once() {
         .transmit(&mut |slot| {
             let train = once.take()?;
             slot[..train.len()].copy_from_slice(train);
-            Some(Outgoing::train(train.len(), 42, 100))
+            Some(TxFrame::train(train.len(), 42, 100))
         })
         .unwrap();
     assert_eq!(here.receive(1, &mut |_| ()).unwrap(), 1);
@@ -208,9 +208,10 @@ fn a_packet_that_waits_for_its_receivers_budget_wakes_it_at_once() {
 #[test]
 fn a_seed_repeats_a_run_and_another_seed_does_not() {
     let run = |seed| {
-        let odds = Odds { drop: 0.2, duplicate: 0.2, reorder: 0.2, corrupt: 0.2, delay: 0.0 };
+        let rates =
+            FaultRates { drop: 0.2, duplicate: 0.2, reorder: 0.2, corrupt: 0.2, delay: 0.0 };
         let (mut here, mut there, _) =
-            faulty(FaultConfig { seed, outbound: odds, ..FaultConfig::default() });
+            faulty(FaultConfig { seed, outbound: rates, ..FaultConfig::default() });
         send(&mut here, 0..500);
         receive(&mut there)
     };
@@ -220,8 +221,8 @@ fn a_seed_repeats_a_run_and_another_seed_does_not() {
 
 #[test]
 fn the_dice_are_fair() {
-    let odds = Odds { drop: 0.1, ..Odds::default() };
-    let (mut here, mut there, _) = faulty(FaultConfig { outbound: odds, ..Default::default() });
+    let rates = FaultRates { drop: 0.1, ..FaultRates::default() };
+    let (mut here, mut there, _) = faulty(FaultConfig { outbound: rates, ..Default::default() });
     let mut arrived = 0;
     for batch in 0..20 {
         send(&mut here, batch * 500..(batch + 1) * 500);
@@ -235,7 +236,7 @@ fn the_dice_are_fair() {
 #[test]
 fn odds_beyond_certainty_are_certainty_and_nonsense_is_never() {
     for (drop, arrive) in [(1.0, 0), (7.0, 0), (-1.0, 9), (f64::NAN, 9)] {
-        let outbound = Odds { drop, ..Odds::default() };
+        let outbound = FaultRates { drop, ..FaultRates::default() };
         let (mut here, mut there, _) = faulty(FaultConfig { outbound, ..Default::default() });
         send(&mut here, 0..9);
         assert_eq!(numbers(&mut there).len(), arrive, "{drop}");
@@ -252,9 +253,9 @@ proptest! {
         reorder in 0.0..1.0f64,
         count in 1u32..200,
     ) {
-        let odds = Odds { duplicate, delay, reorder, ..Odds::default() };
+        let rates = FaultRates { duplicate, delay, reorder, ..FaultRates::default() };
         let (mut here, mut there, clock) =
-            faulty(FaultConfig { seed, inbound: odds, ..FaultConfig::default() });
+            faulty(FaultConfig { seed, inbound: rates, ..FaultConfig::default() });
         send(&mut there, 0..count);
         let mut seen = numbers(&mut here);
         for _ in 0..1000 {
