@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_sim::{Misfortune, NodeId, Time};
+use roce_sim::{Impairment, NodeId, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
@@ -30,7 +30,7 @@ pub struct Host {
     /// The engine may have more to send once the link is free.
     pub(crate) may_have_more: bool,
     /// The twin of what the network was told about frames from here.
-    pub(crate) fates: Misfortune,
+    pub(crate) fates: Impairment,
 }
 
 impl Host {
@@ -53,7 +53,7 @@ impl Host {
             identification: 0,
             busy_until: Time::START,
             may_have_more: false,
-            fates: Misfortune::default(),
+            fates: Impairment::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_sim::{Fate, LinkConfig, LinkId, Misfortune, Network, Time};
+use roce_sim::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
 use roce_transport::{
     Data, Endpoint, EndpointConfig, Instant, PostError, RecvWork, SendOperation, SendWork,
     TransmitLimits,
@@ -176,13 +176,13 @@ impl World {
         self.timeline
     }
 
-    /// What befalls the frames that `host` sends from now on.
+    /// What hits the frames that `host` sends from now on.
     ///
     /// # Panics
     /// When there is no such host.
-    pub fn set_misfortune(&mut self, host: usize, misfortune: Misfortune) {
-        self.hosts[host].fates = misfortune.clone();
-        self.network.set_misfortune(self.links[host], self.hosts[host].node, misfortune);
+    pub fn set_impairment(&mut self, host: usize, impairment: Impairment) {
+        self.hosts[host].fates = impairment.clone();
+        self.network.set_impairment(self.links[host], self.hosts[host].node, impairment);
     }
 
     /// Posts a request; what it makes the engine send leaves at once.

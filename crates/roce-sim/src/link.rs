@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::{Misfortune, Time};
+use crate::{Impairment, Time};
 
 /// What a link is made of; both directions alike.
 ///
@@ -46,18 +46,18 @@ impl Default for LinkConfig {
     }
 }
 
-/// One direction: who is still leaving, and what misfortune waits.
+/// One direction: its impairment, and when its queued frames leave.
 #[derive(Debug)]
 pub(crate) struct Direction {
     pub(crate) config: LinkConfig,
-    pub(crate) misfortune: Misfortune,
+    pub(crate) impairment: Impairment,
     /// When each queued frame will have left; oldest first.
     departures: VecDeque<Time>,
 }
 
 impl Direction {
     pub(crate) fn new(config: LinkConfig) -> Self {
-        Self { config, misfortune: Misfortune::default(), departures: VecDeque::new() }
+        Self { config, impairment: Impairment::default(), departures: VecDeque::new() }
     }
 
     /// When a frame handed over `now` arrives at the other end; `None` when the queue is full.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 use crate::link::Direction;
-use crate::{Fate, LinkConfig, Misfortune, Time};
+use crate::{Fate, Impairment, LinkConfig, Time};
 
 /// A host or a switch of one [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,13 +20,13 @@ pub struct LinkId(usize);
 pub struct Arrival {
     /// When its last bit came in.
     pub at: Time,
-    /// The frame, as misfortune left it.
+    /// The frame, after impairment.
     pub bytes: Bytes,
 }
 
 /// What became of the frames, over all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct NetworkStats {
     /// Frames handed to [`Network::send`].
     pub sent: u64,
     /// Frames put into a host's inbox.
@@ -48,7 +48,7 @@ pub struct Tally {
 /// A network and its clock.
 ///
 /// Events at the same instant happen in the order in which they were caused, so frames on one
-/// link never overtake each other unless misfortune says so.
+/// link never overtake each other unless impairment delays one.
 ///
 /// # Example: three hosts and a switch
 /// A switch forwards by the frame's first six bytes, from a table that the test writes; an
@@ -78,7 +78,7 @@ pub struct Network {
     /// Frames on their way, by arrival and then by cause: who left first arrives first.
     flights: BTreeMap<(Time, u64), Flight>,
     causes: u64,
-    tally: Tally,
+    stats: NetworkStats,
 }
 
 #[derive(Debug)]
@@ -155,8 +155,8 @@ impl Network {
     ///
     /// # Panics
     /// When `from` is not an end of `link`.
-    pub fn set_misfortune(&mut self, link: LinkId, from: NodeId, misfortune: Misfortune) {
-        self.direction(link, from).misfortune = misfortune;
+    pub fn set_impairment(&mut self, link: LinkId, from: NodeId, impairment: Impairment) {
+        self.direction(link, from).impairment = impairment;
     }
 
     /// Hands a frame to a host's link, now. The network shares the bytes with the caller and
@@ -166,10 +166,10 @@ impl Network {
     /// When `host` is no host of this network.
     pub fn send(&mut self, host: NodeId, bytes: impl Into<Bytes>) {
         assert!(matches!(self.nodes[host.0].role, Role::Host { .. }), "only hosts send");
-        self.tally.sent += 1;
+        self.stats.sent += 1;
         match self.nodes[host.0].links.first() {
             Some(&link) => self.launch(link, host, bytes.into()),
-            None => self.tally.unlinked += 1,
+            None => self.stats.unlinked += 1,
         }
     }
 
@@ -215,8 +215,8 @@ impl Network {
     }
 
     /// What became of the frames so far.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn stats(&self) -> NetworkStats {
+        self.stats
     }
 
     fn add(&mut self, role: Role) -> NodeId {
@@ -230,7 +230,7 @@ impl Network {
         &mut link.directions[end.expect("`from` is an end of the link")]
     }
 
-    /// One frame enters one direction of one link: misfortune, queue, rate, latency.
+    /// One frame enters one direction of one link: impairment, queue, rate, latency.
     fn launch(&mut self, link: LinkId, from: NodeId, mut bytes: Bytes) {
         let now = self.now();
         let to = {
@@ -238,24 +238,24 @@ impl Network {
             if from == a { b } else { a }
         };
         let direction = self.direction(link, from);
-        let fate = direction.misfortune.next_fate(bytes.len());
+        let fate = direction.impairment.next_fate(bytes.len());
         if fate == Fate::Drop {
-            self.tally.dropped += 1;
+            self.stats.dropped += 1;
             return;
         }
         let Some(mut at) = direction.admit(now, bytes.len()) else {
-            self.tally.overflowed += 1;
+            self.stats.overflowed += 1;
             return;
         };
         match fate {
             Fate::Pass | Fate::Drop => {}
             Fate::Delay(lag) => {
-                self.tally.delayed += 1;
+                self.stats.delayed += 1;
                 at = at + lag;
             }
             Fate::Corrupt { bit } => {
                 if !bytes.is_empty() {
-                    self.tally.corrupted += 1;
+                    self.stats.corrupted += 1;
                     let bit = bit % (bytes.len() * 8);
                     let mut corrupted = BytesMut::from(bytes);
                     corrupted[bit / 8] ^= 0x80 >> (bit % 8);
@@ -263,7 +263,7 @@ impl Network {
                 }
             }
             Fate::Duplicate(lag) => {
-                self.tally.duplicated += 1;
+                self.stats.duplicated += 1;
                 let copy = Flight { link, to, bytes: bytes.clone() };
                 self.depart(at, Flight { link, to, bytes });
                 self.depart(at + lag, copy);
@@ -284,14 +284,14 @@ impl Network {
         let node = &mut self.nodes[to.0];
         match &mut node.role {
             Role::Host { inbox } => {
-                self.tally.delivered += 1;
+                self.stats.delivered += 1;
                 inbox.push_back(Arrival { at, bytes });
             }
             Role::Switch { routes } => {
                 let out = bytes.first_chunk::<6>().and_then(|address| routes.get(address));
                 match out.copied() {
                     // Back where it came from: a real switch filters that too.
-                    Some(out) if out == link => self.tally.unlinked += 1,
+                    Some(out) if out == link => self.stats.unlinked += 1,
                     Some(out) => self.launch(out, to, bytes),
                     None => {
                         let others: Vec<_> =
@@ -309,7 +309,7 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Chances;
+    use crate::ImpairmentRates;
     use std::time::Duration;
 
     fn pair(config: LinkConfig) -> (Network, NodeId, NodeId, LinkId) {
@@ -352,7 +352,7 @@ mod tests {
             Fate::Corrupt { bit: 9 },
             Fate::Pass,
         ];
-        network.set_misfortune(link, a, Misfortune::scripted(script));
+        network.set_impairment(link, a, Impairment::scripted(script));
         for i in 0..5 {
             network.send(a, vec![i, 0]);
         }
@@ -360,22 +360,22 @@ mod tests {
         assert_eq!(first_bytes(&arrivals), [1, 3, 4, 1, 2]);
         assert_eq!(arrivals[1].bytes[..], [3, 0b0100_0000]);
         assert_eq!(arrivals[4].at, Time::from_nanos(11_000));
-        let expected = Tally {
+        let expected = NetworkStats {
             sent: 5,
             delivered: 5,
             dropped: 1,
             duplicated: 1,
             delayed: 1,
             corrupted: 1,
-            ..Tally::default()
+            ..NetworkStats::default()
         };
-        assert_eq!(network.tally(), expected);
+        assert_eq!(network.stats(), expected);
     }
 
     #[test]
     fn misfortune_in_one_direction_leaves_the_other_alone() {
         let (mut network, a, b, link) = pair(LinkConfig::default());
-        network.set_misfortune(link, a, Misfortune::scripted([Fate::Drop]));
+        network.set_impairment(link, a, Impairment::scripted([Fate::Drop]));
         network.send(a, vec![1]);
         network.send(b, vec![2]);
         assert_eq!(first_bytes(&run(&mut network, a)), [2]);
@@ -384,16 +384,16 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_run_byte_for_byte() {
-        let chances = Chances {
+        let rates = ImpairmentRates {
             drop: 0.1,
             duplicate: 0.1,
             delay: 0.2,
             corrupt: 0.1,
-            longest_delay: Duration::from_micros(50),
+            max_delay: Duration::from_micros(50),
         };
         let run_seed = |seed| {
             let (mut network, a, b, link) = pair(LinkConfig::default());
-            network.set_misfortune(link, a, Misfortune::by_chance(seed, chances));
+            network.set_impairment(link, a, Impairment::random(seed, rates));
             for i in 0..200 {
                 network.send(a, vec![i; 40]);
             }
@@ -411,7 +411,7 @@ mod tests {
             network.send(a, vec![i]);
         }
         assert_eq!(first_bytes(&run(&mut network, b)), [0, 1, 2]);
-        assert_eq!(network.tally().overflowed, 2);
+        assert_eq!(network.stats().overflowed, 2);
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
         network.set_route(switch, [7; 6], link);
         network.send(host, vec![7; 6]);
         assert_eq!(run(&mut network, host), []);
-        assert_eq!(network.tally().unlinked, 1);
+        assert_eq!(network.stats().unlinked, 1);
     }
 
     #[test]
@@ -457,6 +457,6 @@ mod tests {
         let mut network = Network::new();
         let alone = network.add_host();
         network.send(alone, vec![1]);
-        assert_eq!((network.next_event(), network.tally().unlinked), (None, 1));
+        assert_eq!((network.next_event(), network.stats().unlinked), (None, 1));
     }
 }

@@ -1,7 +1,7 @@
 //! An application that calls anything at any time: refused or done, never a panic.
 
 use proptest::prelude::*;
-use roce_sim::{Chances, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWork};
 use roce_wire::{PathMtu, Psn, RnrTimer};
 
@@ -91,8 +91,8 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
         let options =
             Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
-        let lossy = Chances { drop: 0.05, duplicate: 0.05, ..Chances::default() };
-        world.set_misfortune(0, Misfortune::by_chance(seed, lossy));
+        let lossy = ImpairmentRates { drop: 0.05, duplicate: 0.05, ..ImpairmentRates::default() };
+        world.set_impairment(0, Impairment::random(seed, lossy));
         let regions =
             [0, 1].map(|node: usize| world.nodes[node].memory.register(PD, 2000, Rights::ALL, 9));
         // Work taken since the queue pair was last made or reset: it must end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Chances, LinkConfig, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{Options, connect};
@@ -77,15 +77,15 @@ fn long_messages_arrive_through_random_loss() {
         for kind in [Kind::Send, Kind::Write, Kind::Read] {
             let mut world = World::new(2, narrow(128));
             let ends = connect(&mut world, [0, 1], OPTIONS);
-            let chances = Chances {
+            let rates = ImpairmentRates {
                 drop: 0.01,
                 duplicate: 0.01,
                 delay: 0.05,
                 corrupt: 0.005,
-                longest_delay: Duration::from_micros(100),
+                max_delay: Duration::from_micros(100),
             };
-            world.set_misfortune(0, Misfortune::by_chance(seed, chances));
-            world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+            world.set_impairment(0, Impairment::random(seed, rates));
+            world.set_impairment(1, Impairment::random(!seed, rates));
             let there = Exchange::post(&mut world, ends, kind, 300_001, 3);
             let back = Exchange::post(&mut world, [ends[1], ends[0]], kind, 300_001, 3);
             world.run_until(|world| there.is_done(world) && back.is_done(world));

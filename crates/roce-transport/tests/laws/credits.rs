@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 use roce_transport::EndpointConfig;
 use roce_wire::{Credits, Syndrome, opcode};
 
@@ -67,7 +67,7 @@ fn a_sender_runs_at_most_one_message_ahead_of_its_credits_and_goes_on_when_there
 #[test]
 fn a_message_that_is_sent_twice_uses_one_credit() {
     let (mut world, ends, rest) = told(WorldConfig::default(), 10);
-    world.set_misfortune(0, Misfortune::scripted([Fate::Drop]));
+    world.set_impairment(0, Impairment::scripted([Fate::Drop]));
     for i in 0..5 {
         rest.post_send(&mut world, i);
     }

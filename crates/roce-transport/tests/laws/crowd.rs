@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, LinkConfig, Misfortune};
+use roce_sim::{Fate, Impairment, LinkConfig};
 use roce_transport::{CompletionStatus, Instant, PeerConfig};
 use roce_wire::{PathMtu, Psn, Reth};
 
@@ -70,7 +70,7 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
         exchanges.iter().for_each(|it| it.check(&world));
         let (took, ideal) = (world.now().as_nanos(), all as u64 * NANOS_EACH);
         assert!(took < ideal * 5 / 4, "{kind:?}: {took} of {ideal} ns\n{}", world.report());
-        assert_eq!(world.network.tally().overflowed, 0, "{kind:?}\n{}", world.report());
+        assert_eq!(world.network.stats().overflowed, 0, "{kind:?}\n{}", world.report());
     }
 }
 
@@ -81,7 +81,7 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let crowd = crowd(&mut world, (1, 3), OPTIONS, (Kind::Write, 1));
     let requests = |world: &World| -> Vec<_> {
         let sent = world.nodes[0].sent.iter().map(|it| it.headers().bth);
@@ -107,7 +107,7 @@ fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let ends = connect(&mut world, [0, 1], OPTIONS);
     let fills = Exchange::prepare(&mut world, ends, Kind::Write, 8, 8);
     fills.post_sends(&mut world);
@@ -134,7 +134,7 @@ fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     let newcomer = |world: &mut World| {
         let ends = connect(world, [0, 1], OPTIONS);
         Exchange::prepare(world, ends, Kind::Write, 8, 1).post_send(world, 0);
@@ -156,7 +156,7 @@ fn a_gate_that_is_shut_and_keeps_nobody_waiting_asks_for_no_time() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     // As long as it is there, so is the gate.
     let _idle = connect(&mut world, [0, 1], OPTIONS);
     let ends = connect(&mut world, [0, 1], OPTIONS);
@@ -185,7 +185,7 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
 #[test]
 fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
     let mut world = World::new(3, slow(128));
-    world.set_misfortune(2, Misfortune::scripted(vec![Fate::Drop; 1_000_000]));
+    world.set_impairment(2, Impairment::scripted(vec![Fate::Drop; 1_000_000]));
     let options = Options { ack_timeout: 13, retry_count: 3, ..OPTIONS };
     let to_dead = crowd(&mut world, (2, 200), options, (Kind::Write, 1));
     let began = world.now();
@@ -208,7 +208,7 @@ fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
 fn frames_that_nobody_will_ever_answer_hold_nobody_up() {
     // Those who sent first have no timer, and all that they sent is lost.
     let mut world = World::new(2, slow(128));
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 96]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 96]));
     let never = Options { ack_timeout: 0, ..OPTIONS };
     let lost = crowd(&mut world, (1, 48), never, (Kind::Write, 1));
     let began = world.now();

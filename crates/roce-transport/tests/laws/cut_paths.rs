@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Chances, LinkConfig, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{Options, connect};
@@ -30,12 +30,12 @@ fn send(world: &mut World, options: Options) -> (u64, u64) {
         .into_iter()
         .map(|ends| Exchange::prepare(world, ends, Kind::Write, LEN, COUNT))
         .collect();
-    let (began, before) = (world.now(), world.network.tally().overflowed);
+    let (began, before) = (world.now(), world.network.stats().overflowed);
     exchanges.iter().for_each(|it| it.post_sends(world));
     world.run_until(|world| exchanges.iter().all(|it| it.is_done(world)));
     exchanges.iter().for_each(|it| it.check(world));
     let took = world.now().saturating_since(began).as_nanos() as u64;
-    (world.network.tally().overflowed - before, took)
+    (world.network.stats().overflowed - before, took)
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn trains_that_arrive_whole_are_not_taken_for_cut() {
     assert_eq!(lost, 0, "{took}\n{}", world.report());
     assert!(took < IDEAL * 5 / 4, "{took} of {IDEAL} ns\n{}", world.report());
     // Frames that are lost whole do not show that they were cut.
-    let chances = Chances { drop: 0.02, ..Chances::default() };
-    world.set_misfortune(0, Misfortune::by_chance(7, chances));
+    let rates = ImpairmentRates { drop: 0.02, ..ImpairmentRates::default() };
+    world.set_impairment(0, Impairment::random(7, rates));
     send(&mut world, options);
-    world.set_misfortune(0, Misfortune::scripted([]));
-    let sent = |world: &World| (world.counter(0, "sent_pkts"), world.network.tally().sent);
+    world.set_impairment(0, Impairment::scripted([]));
+    let sent = |world: &World| (world.counter(0, "sent_pkts"), world.network.stats().sent);
     let before = sent(&world);
     send(&mut world, options);
     let after = sent(&world);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, LinkConfig, Misfortune};
+use roce_sim::{Fate, Impairment, LinkConfig};
 use roce_transport::{Capacities, QpState, SendWork};
 
 use crate::common::connection::{End, Options, RECV_CQ, connect};
@@ -99,7 +99,7 @@ fn what_is_lost_is_found_though_nobody_waits_and_nothing_follows() {
     let (mut world, ends) = pair(256);
     let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 2);
     exchange.post_receives(&mut world);
-    world.set_misfortune(0, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    world.set_impairment(0, Impairment::scripted([Fate::Pass, Fate::Drop]));
     for i in 0..2 {
         ends[0].post_send(&mut world, lazy(&exchange, i));
         world.run_for(Duration::from_micros(2));
@@ -184,7 +184,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_follow_that_ask_for_no_answer() 
             let work = SendWork { signaled: true, ..first.send_work(0) };
             ends[0].post_send(&mut world, work);
             world.run_until(|world| first.is_done(world));
-            world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 100_000]));
+            world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100_000]));
             let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 256);
             let began = world.now();
             for i in 0..256 {
@@ -230,7 +230,7 @@ const SOON: Duration = Duration::from_micros(250);
 fn an_answer_that_was_asked_for_is_missed_in_time_however_many_follow_that_ask_for_none() {
     let (mut world, ends) = measured();
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
-    world.set_misfortune(1, Misfortune::scripted([Fate::Drop]));
+    world.set_impairment(1, Impairment::scripted([Fate::Drop]));
     let (began, before) = (world.now(), ends[0].sent(&world).len());
     ends[0].post_send(&mut world, SendWork { signaled: true, ..exchange.send_work(0) });
     let mut i = 1;
@@ -251,7 +251,7 @@ fn the_last_of_a_flow_is_missed_one_wait_after_it_was_sent() {
         let before = world.counter(1, "rcvd_pkts") as usize;
         for i in 0..count {
             let fate = if i + 1 == count { Fate::Drop } else { Fate::Pass };
-            world.set_misfortune(0, Misfortune::scripted([fate]));
+            world.set_impairment(0, Impairment::scripted([fate]));
             ends[0].post_send(&mut world, lazy(&exchange, i));
             if i + 1 < count {
                 world.run_for(PACE);
@@ -277,7 +277,7 @@ fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
             world.run_for(PACE);
             count += 1;
         }
-        world.set_misfortune(0, Misfortune::scripted([Fate::Drop]));
+        world.set_impairment(0, Impairment::scripted([Fate::Drop]));
         let work = SendWork { signaled: true, ..exchange.send_work(count) };
         let (began, before) = (world.now(), ends[0].sent(&world).len());
         ends[0].post_send(&mut world, work);

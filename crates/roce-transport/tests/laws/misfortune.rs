@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_sim::{Chances, LinkConfig, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates, LinkConfig};
 use roce_wire::{PathMtu, Psn, Syndrome};
 
 use crate::common::connection::{Options, connect};
@@ -15,7 +15,7 @@ use crate::common::world::{Sent, World, WorldConfig};
 #[derive(Clone, Debug)]
 struct Scenario {
     seed: u64,
-    chances: Chances,
+    rates: ImpairmentRates,
     link: LinkConfig,
     path_mtu: PathMtu,
     max_packets: usize,
@@ -28,16 +28,16 @@ struct Scenario {
 
 /// Never so bad that an honest sender may give up: what comes later than the retransmission
 /// timer is as good as lost, and eight losses in a row must not happen.
-fn chances() -> impl Strategy<Value = Chances> {
+fn rates() -> impl Strategy<Value = ImpairmentRates> {
     (0..4u32, 0..8u32, 0..20u32, 0..4u32, 0..200u64).prop_map(|(drop, twice, late, bad, root)| {
-        let longest_delay = Duration::from_micros(root * root);
-        let late = if longest_delay < TIMER { late } else { late / 4 };
-        Chances {
+        let max_delay = Duration::from_micros(root * root);
+        let late = if max_delay < TIMER { late } else { late / 4 };
+        ImpairmentRates {
             drop: f64::from(drop) / 100.0,
             duplicate: f64::from(twice) / 100.0,
             delay: f64::from(late) / 100.0,
             corrupt: f64::from(bad) / 100.0,
-            longest_delay,
+            max_delay,
         }
     })
 }
@@ -61,11 +61,11 @@ fn scenario() -> impl Strategy<Value = Scenario> {
     let mtu = prop::sample::select(vec![PathMtu::B256, PathMtu::B512, PathMtu::B1024]);
     let driving =
         (prop::sample::select(vec![1, 2, 3, 7, 64]), any::<bool>(), 1..20usize, any::<bool>());
-    (any::<u64>(), chances(), link(), mtu, driving, traffic).prop_map(
-        |(seed, chances, link, path_mtu, (max_packets, whole_trains, batch, eager), traffic)| {
+    (any::<u64>(), rates(), link(), mtu, driving, traffic).prop_map(
+        |(seed, rates, link, path_mtu, (max_packets, whole_trains, batch, eager), traffic)| {
             Scenario {
                 seed,
-                chances,
+                rates,
                 link,
                 path_mtu,
                 max_packets,
@@ -87,15 +87,15 @@ fn refusal(packet: &Sent) -> Option<(Psn, Syndrome)> {
 }
 
 fn run(scenario: Scenario) {
-    let Scenario { seed, chances, link, path_mtu, max_packets, whole_trains, batch, eager, .. } =
+    let Scenario { seed, rates, link, path_mtu, max_packets, whole_trains, batch, eager, .. } =
         scenario;
     let config =
         WorldConfig { link, max_packets, whole_trains, batch, eager, ..WorldConfig::default() };
     let mut world = World::new(2, config);
     let options = Options { path_mtu, ack_timeout: 12, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    world.set_misfortune(0, Misfortune::by_chance(seed, chances));
-    world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+    world.set_impairment(0, Impairment::random(seed, rates));
+    world.set_impairment(1, Impairment::random(!seed, rates));
     world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
     let mut exchanges = vec![];
     for (forward, kind, len, count) in scenario.traffic {

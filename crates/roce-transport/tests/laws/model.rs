@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_sim::{Chances, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates};
 use roce_transport::{Data, RemoteSpan, ScatterList, SendOperation, SendWork, Sge};
 
 use crate::common::connection::{End, Options, PD, connect};
@@ -249,20 +249,20 @@ fn cut(region: Region, start: usize, len: usize, pieces: usize) -> Vec<Sge> {
 
 #[test]
 fn random_operations_both_ways_do_what_the_naive_model_says() {
-    let chances = (0..4u32, 0..4u32, 0..10u32).prop_map(|(drop, twice, late)| Chances {
+    let rates = (0..4u32, 0..4u32, 0..10u32).prop_map(|(drop, twice, late)| ImpairmentRates {
         drop: f64::from(drop) / 100.0,
         duplicate: f64::from(twice) / 100.0,
         delay: f64::from(late) / 100.0,
         corrupt: 0.0,
-        longest_delay: Duration::from_micros(300),
+        max_delay: Duration::from_micros(300),
     });
-    let strategy = (any::<u64>(), chances, prop::collection::vec(step(), 1..40));
-    for_each_case(6000, strategy, |(seed, chances, steps)| {
+    let strategy = (any::<u64>(), rates, prop::collection::vec(step(), 1..40));
+    for_each_case(6000, strategy, |(seed, rates, steps)| {
         let mut world = World::pair();
         let options = Options { signal_all: false, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
-        world.set_misfortune(0, Misfortune::by_chance(seed, chances));
-        world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+        world.set_impairment(0, Impairment::random(seed, rates));
+        world.set_impairment(1, Impairment::random(!seed, rates));
         let mut directions = [
             Direction::new(&mut world, ends[0], ends[1]),
             Direction::new(&mut world, ends[1], ends[0]),

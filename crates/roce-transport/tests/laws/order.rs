@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, LinkConfig, Misfortune};
+use roce_sim::{Fate, Impairment, LinkConfig};
 use roce_transport::{
     AsyncEvent, CompletionStatus, CqHandle, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
     SendOperation, SendWork,
@@ -203,7 +203,7 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;
     let ends = connect(&mut world, [0, 1], Options::default());
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 120]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 120]));
     let begun = Exchange::post(&mut world, ends, Kind::Write, 40 * 256, 3);
     assert_eq!(world.nodes[0].sent.len(), 120);
     // The timer fires; the window is smaller now, and not all of it leaves again at once.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_sim::{Chances, Misfortune};
+use roce_sim::{Impairment, ImpairmentRates};
 use roce_transport::{
     CompletionStatus, Instant, PeerConfig, QpState, RecvWork, SendOperation, SendWork, WindowConfig,
 };
@@ -141,10 +141,11 @@ impl Run {
         };
         let mut world = World::new(2, config);
         let ends = (0..QUEUE_PAIRS).map(|_| connect(&mut world, [0, 1], setup.options)).collect();
-        let chances = Chances { drop: f64::from(setup.loss) / 100.0, ..Chances::default() };
+        let rates =
+            ImpairmentRates { drop: f64::from(setup.loss) / 100.0, ..ImpairmentRates::default() };
         for node in 0..2 {
             let seed = setup.seed ^ node as u64;
-            world.set_misfortune(node, Misfortune::by_chance(seed, chances));
+            world.set_impairment(node, Impairment::random(seed, rates));
         }
         let regions =
             [0, 1].map(|node: usize| world.nodes[node].memory.register(PD, 2000, Rights::ALL, 9));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Psn, RnrTimer, opcode};
 
@@ -26,7 +26,7 @@ fn scripted_with(
     world.nodes[0].keep_sent = true;
     let options = Options { ack_timeout: 14, ..options }; // 67 ms
     let ends = connect(&mut world, [0, 1], options);
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 1000]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
     (world, ends, exchange)
 }
@@ -185,9 +185,9 @@ fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
     for kind in Kind::ALL {
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], Options::default());
-        let twice = || Misfortune::scripted(vec![Fate::Duplicate(Duration::from_micros(3)); 500]);
-        world.set_misfortune(0, twice());
-        world.set_misfortune(1, twice());
+        let twice = || Impairment::scripted(vec![Fate::Duplicate(Duration::from_micros(3)); 500]);
+        world.set_impairment(0, twice());
+        world.set_impairment(1, twice());
         let exchange = Exchange::post(&mut world, ends, kind, 1000, 5);
         world.settle();
         exchange.check(&world);

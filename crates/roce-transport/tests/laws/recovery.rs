@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Chances, Fate, LinkConfig, Misfortune};
+use roce_sim::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::PathMtu;
 
@@ -43,7 +43,7 @@ fn send_through(kind: Kind, from: usize, fates: Vec<Fate>, options: Options) -> 
     let mut world = world();
     let ends = connect_and_measure(&mut world, options);
     let (started, resent) = (world.now(), ends[0].counter(&world, "resent_pkts"));
-    world.set_misfortune(from, Misfortune::scripted(fates));
+    world.set_impairment(from, Impairment::scripted(fates));
     let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
     world.run_until(|world| exchange.is_done(world));
     let took = world.now().saturating_since(started);
@@ -111,8 +111,8 @@ fn a_nak_that_is_lost_is_made_up_for_within_a_few_round_trips() {
             let mut world = world();
             let ends = connect_and_measure(&mut world, PATIENT);
             let started = world.now();
-            world.set_misfortune(0, Misfortune::scripted(fates));
-            world.set_misfortune(1, Misfortune::scripted(drops(1)));
+            world.set_impairment(0, Impairment::scripted(fates));
+            world.set_impairment(1, Impairment::scripted(drops(1)));
             let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
             world.run_until(|world| exchange.is_done(world));
             let took = world.now().saturating_since(started);
@@ -139,7 +139,7 @@ fn silence_is_met_with_few_packets() {
         let mut world = world();
         let ends = connect_and_measure(&mut world, Options { retry_count: 0, ..PATIENT });
         let before = ends[0].counter(&world, "resent_pkts");
-        world.set_misfortune(1, Misfortune::scripted(drops(100_000)));
+        world.set_impairment(1, Impairment::scripted(drops(100_000)));
         Exchange::post(&mut world, ends, kind, 20_000, 1);
         let started = world.now();
         world.settle();
@@ -161,7 +161,7 @@ fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_lif
     let ends = connect_and_measure(&mut world, PATIENT);
     world.nodes[0].keep_sent = true;
     // All of the message, and the question that follows.
-    world.set_misfortune(0, Misfortune::scripted(drops(11)));
+    world.set_impairment(0, Impairment::scripted(drops(11)));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
@@ -173,7 +173,7 @@ fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_lif
 fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
-    world.set_misfortune(0, Misfortune::scripted(drops(1000)));
+    world.set_impairment(0, Impairment::scripted(drops(1000)));
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 8, 40);
     exchange.post_send(&mut world, 0);
     world.run_until(|world| world.counter(0, "quiet_retry") == 1);
@@ -188,7 +188,7 @@ fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
 fn a_loss_that_only_silence_told_of_halves_the_window_too() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
-    world.set_misfortune(0, Misfortune::scripted(drops(101)));
+    world.set_impairment(0, Impairment::scripted(drops(101)));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 100 * 256, 1);
     world.run_until(|world| exchange.is_done(world));
     world.nodes[0].keep_sent = true;
@@ -204,7 +204,7 @@ fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
     let mut world = world();
     let options = Options { retry_count: 3, ack_timeout: 12, ..Options::DEFAULT }; // 17 ms
     let ends = connect_and_measure(&mut world, options);
-    world.set_misfortune(0, Misfortune::scripted(drops(1_000_000)));
+    world.set_impairment(0, Impairment::scripted(drops(1_000_000)));
     Exchange::post(&mut world, ends, Kind::Write, LEN, 1);
     let stuck = crate::common::connection::FIRST_PSN + 4;
     let stuck = roce_wire::Psn::new(stuck & 0xff_ffff).unwrap();
@@ -236,7 +236,7 @@ fn what_was_sent_before_a_peer_fell_silent_for_a_while_is_not_all_sent_again() {
         let ends = connect_and_measure(&mut world, PATIENT);
         // One message after the other, when it has time again.
         let late = (0..100).map(|i| Fate::Delay(Duration::from_micros(3000 + 20 * i)));
-        world.set_misfortune(1, Misfortune::scripted(late));
+        world.set_impairment(1, Impairment::scripted(late));
         let exchange = Exchange::post(&mut world, ends, kind, 5 * 256, 20);
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
@@ -252,7 +252,7 @@ fn a_peer_that_has_become_slow_is_soon_believed() {
             let mut world = world();
             let ends = connect_and_measure(&mut world, PATIENT);
             let late = vec![Fate::Delay(Duration::from_micros(late)); 10_000];
-            world.set_misfortune(1, Misfortune::scripted(late));
+            world.set_impairment(1, Impairment::scripted(late));
             for _ in 0..100 {
                 let exchange = Exchange::post(&mut world, ends, kind, LEN, 1);
                 world.run_until(|world| exchange.is_done(world));
@@ -272,14 +272,14 @@ fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
         queue_frames: usize::MAX,
     };
     let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
-    let chances = Chances { drop: 0.01, ..Chances::default() };
+    let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         let time = |seed: Option<u64>| {
             let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
             let ends = connect(&mut world, [0, 1], options);
             if let Some(seed) = seed {
-                world.set_misfortune(0, Misfortune::by_chance(seed, chances));
-                world.set_misfortune(1, Misfortune::by_chance(!seed, chances));
+                world.set_impairment(0, Impairment::random(seed, rates));
+                world.set_impairment(1, Impairment::random(!seed, rates));
             }
             let exchange = Exchange::post(&mut world, ends, kind, 1 << 20, 4);
             world.run_until(|world| exchange.is_done(world));

@@ -1,6 +1,6 @@
 //! Responses that no honest peer sends: they complete nothing that was not done.
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{KnownOpcode, NakCode, Psn, Syndrome, opcode};
 
@@ -15,7 +15,7 @@ fn waiting(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) 
     world.nodes[0].keep_sent = true;
     let options = Options { ack_timeout: 20, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    world.set_misfortune(0, Misfortune::scripted(vec![Fate::Drop; 1000]));
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
     let exchange = Exchange::post(&mut world, ends, kind, len, count);
     (world, ends, exchange)
 }
@@ -230,7 +230,7 @@ fn an_ack_behind_an_unanswered_read_does_not_complete_the_read() {
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(1), forge::ACK));
     assert_eq!(ends[0].sent(&world), [], "{}", world.report());
     // It shows that the response was lost, so the READ is asked for again.
-    world.set_misfortune(0, Misfortune::default());
+    world.set_impairment(0, Impairment::default());
     world.run_until(|world| behind.is_done(world));
     let statuses: Vec<_> = ends[0].sent(&world).iter().map(|it| it.status).collect();
     assert_eq!(statuses, [CompletionStatus::Success; 2]);

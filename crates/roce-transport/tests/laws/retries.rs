@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 
 use crate::common::connection::{Options, connect};
@@ -11,7 +11,7 @@ use crate::common::world::World;
 
 /// Everything that a node sends from now on is lost.
 fn silence(world: &mut World, node: usize) {
-    world.set_misfortune(node, Misfortune::scripted(vec![Fate::Drop; 100_000]));
+    world.set_impairment(node, Impairment::scripted(vec![Fate::Drop; 100_000]));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn progress_gives_the_retries_back() {
         let options = Options { retry_count: 2, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
         let alternating = || (0..40).map(|i| if i % 2 == 0 { Fate::Drop } else { Fate::Pass });
-        world.set_misfortune(0, Misfortune::scripted(alternating()));
+        world.set_impairment(0, Impairment::scripted(alternating()));
         let mut exchanges = vec![];
         for _ in 0..20 {
             let exchange = Exchange::post(&mut world, ends, kind, 100, 1);
@@ -116,7 +116,7 @@ fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_tim
     let mut world = World::pair();
     let options = Options { ack_timeout: 20, ..Options::default() }; // over four seconds
     let ends = connect(&mut world, [0, 1], options);
-    world.set_misfortune(0, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    world.set_impairment(0, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 5000, 1);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
@@ -130,7 +130,7 @@ fn a_lost_response_with_others_behind_it_is_asked_for_again_without_waiting_for_
     let mut world = World::pair();
     let options = Options { ack_timeout: 20, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    world.set_misfortune(1, Misfortune::scripted([Fate::Pass, Fate::Drop]));
+    world.set_impairment(1, Impairment::scripted([Fate::Pass, Fate::Drop]));
     let exchange = Exchange::post(&mut world, ends, Kind::Read, 5000, 1);
     world.run_until(|world| exchange.is_done(world));
     exchange.check(&world);
@@ -143,7 +143,7 @@ fn a_lost_answer_with_an_acknowledgement_behind_it_is_asked_for_again_without_th
         let mut world = World::pair();
         let options = Options { ack_timeout: 20, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
-        world.set_misfortune(1, Misfortune::scripted([Fate::Drop]));
+        world.set_impairment(1, Impairment::scripted([Fate::Drop]));
         let lost = Exchange::post(&mut world, ends, kind, 100, 1);
         let behind = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
         world.run_until(|world| lost.is_done(world) && behind.is_done(world));

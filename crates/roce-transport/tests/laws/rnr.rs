@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState, SendOperation, SendWork};
 use roce_wire::{RnrTimer, Syndrome};
 
@@ -134,7 +134,7 @@ fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     let options = Options { rnr_retry: 1, min_rnr_timer: 14, ..Options::default() }; // 1.28 ms
     let ends = connect(&mut world, [0, 1], options);
     let copy = Fate::Duplicate(Duration::from_micros(500));
-    world.set_misfortune(1, Misfortune::scripted([copy]));
+    world.set_impairment(1, Impairment::scripted([copy]));
     let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
     exchange.post_sends(&mut world);
     world.run_for(Duration::from_millis(1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Misfortune};
+use roce_sim::{Fate, Impairment};
 
 use crate::common::connection::{Options, connect};
 use crate::common::exchange::{Exchange, Kind};
@@ -25,8 +25,8 @@ fn script(number: usize, len: u32) -> Vec<Fate> {
 fn run(kind: Kind, requests: Vec<Fate>, responses: Vec<Fate>) {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
-    world.set_misfortune(0, Misfortune::scripted(requests));
-    world.set_misfortune(1, Misfortune::scripted(responses));
+    world.set_impairment(0, Impairment::scripted(requests));
+    world.set_impairment(1, Impairment::scripted(responses));
     let exchange = Exchange::post(&mut world, ends, kind, 257, 2);
     world.run_until(|world| exchange.is_done(world));
     world.settle();

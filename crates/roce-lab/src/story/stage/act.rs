@@ -1,6 +1,6 @@
 //! What a script does: posting, breaking, changing states.
 
-use roce_sim::{Chances, Fate, Misfortune};
+use roce_sim::{Fate, Impairment, ImpairmentRates};
 use roce_transport::{QpState, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
 
 use super::{Stage, attributes_in_words, out_of_range};
@@ -64,13 +64,16 @@ impl Stage {
             }
             Action::Unplug { host } => {
                 let place = self.host(host)?;
-                let gone = Misfortune::by_chance(0, Chances { drop: 1.0, ..Chances::default() });
-                self.world.set_misfortune(place, gone);
+                let gone = Impairment::random(
+                    0,
+                    ImpairmentRates { drop: 1.0, ..ImpairmentRates::default() },
+                );
+                self.world.set_impairment(place, gone);
                 self.world.stage(place, "(the cable from here is unplugged)");
             }
             Action::Plug { host } => {
                 let place = self.host(host)?;
-                self.world.set_misfortune(place, Misfortune::default());
+                self.world.set_impairment(place, Impairment::default());
                 self.world.stage(place, "(the cable is plugged in again)");
             }
             Action::Deregister { region } => {
@@ -114,7 +117,7 @@ impl Stage {
         Ok(RemoteSpan { address, key: key.unwrap_or(region.key) })
     }
 
-    /// Adds to what befalls the frames that leave a host from now on.
+    /// Adds to what hits the frames that leave a host from now on.
     fn plan(
         &mut self,
         from: &str,
@@ -131,7 +134,7 @@ impl Stage {
         }
         let script = (1..=last).map(|frame| plan.get(&frame).copied().unwrap_or(Fate::Pass));
         let script: Vec<_> = script.collect();
-        self.world.set_misfortune(host, Misfortune::scripted(script));
+        self.world.set_impairment(host, Impairment::scripted(script));
         self.world.stage(host, what);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roce_sim::{LinkConfig, LinkId, Misfortune, Network, NodeId, Time};
+use roce_sim::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
 use roce_transport::{
     AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PathHandle,
     TransmitLimits,
@@ -182,9 +182,9 @@ impl World {
         self.tags
     }
 
-    /// What befalls the frames that `node` sends from now on.
-    pub(crate) fn set_misfortune(&mut self, node: usize, misfortune: Misfortune) {
-        self.network.set_misfortune(self.links[node], self.nodes[node].host, misfortune);
+    /// What hits the frames that `node` sends from now on.
+    pub(crate) fn set_impairment(&mut self, node: usize, misfortune: Impairment) {
+        self.network.set_impairment(self.links[node], self.nodes[node].host, misfortune);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -313,7 +313,7 @@ impl World {
     /// Everything that one wants to see when a test fails.
     pub(crate) fn report(&self) -> String {
         use std::fmt::Write;
-        let mut text = format!("at {:?}, {:?}", self.now(), self.network.tally());
+        let mut text = format!("at {:?}, {:?}", self.now(), self.network.stats());
         for (i, node) in self.nodes.iter().enumerate() {
             let counters: Vec<_> =
                 node.endpoint.counters().iter().filter(|(_, count)| *count > 0).collect();

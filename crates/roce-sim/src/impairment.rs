@@ -1,0 +1,162 @@
+//! Impairment of one direction of a link: scripted for the first frames, random for the rest.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::SplitMix64;
+
+/// What happens to one frame in one direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives as sent.
+    Pass,
+    /// It never arrives.
+    Drop,
+    /// It arrives, and a copy of it that much later.
+    Duplicate(Duration),
+    /// It arrives that much later than it should; frames behind it are not held up.
+    Delay(Duration),
+    /// It arrives with this one bit flipped (counted from the first byte's most significant bit,
+    /// modulo the frame's length).
+    Corrupt {
+        /// Which bit.
+        bit: usize,
+    },
+}
+
+/// Probabilities of the fates. A frame meets at most one, so their sum is at most 1; the rest
+/// passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ImpairmentRates {
+    /// Probability of [`Fate::Drop`], 0.0 to 1.0.
+    pub drop: f64,
+    /// Probability of [`Fate::Duplicate`], 0.0 to 1.0.
+    pub duplicate: f64,
+    /// Probability of [`Fate::Delay`], 0.0 to 1.0.
+    pub delay: f64,
+    /// Probability of [`Fate::Corrupt`], 0.0 to 1.0; the bit is uniform over the frame.
+    pub corrupt: f64,
+    /// Upper bound of a delay and of the lag of a copy; both are uniform from zero.
+    pub max_delay: Duration,
+}
+
+/// The fates of all frames in one direction of a link.
+///
+/// A script for the first frames, then random fates. By default every frame passes.
+///
+/// ```
+/// use roce_sim::{Fate, Impairment, ImpairmentRates};
+///
+/// let lossy = ImpairmentRates { drop: 0.5, ..ImpairmentRates::default() };
+/// let mut fates = Impairment::scripted([Fate::Pass, Fate::Drop]).then_random(7, lossy);
+/// assert_eq!(fates.next_fate(100), Fate::Pass);
+/// assert_eq!(fates.next_fate(100), Fate::Drop);
+/// let lost = (0..1000).filter(|_| fates.next_fate(100) == Fate::Drop).count();
+/// assert!((400..600).contains(&lost));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Impairment {
+    script: VecDeque<Fate>,
+    random: Option<(SplitMix64, ImpairmentRates)>,
+}
+
+impl Impairment {
+    /// Gives the first frames `fates`, one each; later frames pass.
+    pub fn scripted(fates: impl IntoIterator<Item = Fate>) -> Self {
+        Self { script: fates.into_iter().collect(), random: None }
+    }
+
+    /// Draws the fate of every frame from the generator of `seed`.
+    pub fn random(seed: u64, rates: ImpairmentRates) -> Self {
+        Self::default().then_random(seed, rates)
+    }
+
+    /// Draws the fates after the script from the generator of `seed`.
+    #[must_use]
+    pub fn then_random(self, seed: u64, rates: ImpairmentRates) -> Self {
+        Self { random: Some((SplitMix64::new(seed), rates)), ..self }
+    }
+
+    /// Returns the fate of the next frame, which is `len` bytes long.
+    pub fn next_fate(&mut self, len: usize) -> Fate {
+        if let Some(fate) = self.script.pop_front() {
+            return fate;
+        }
+        let Some((rng, rates)) = &mut self.random else { return Fate::Pass };
+        let mut draw = rng.fraction();
+        let mut hits = |rate: f64| {
+            let hit = draw < rate;
+            draw -= rate;
+            hit
+        };
+        if hits(rates.drop) {
+            return Fate::Drop;
+        }
+        if hits(rates.duplicate) {
+            return Fate::Duplicate(up_to(rng, rates.max_delay));
+        }
+        if hits(rates.delay) {
+            return Fate::Delay(up_to(rng, rates.max_delay));
+        }
+        if hits(rates.corrupt) {
+            return Fate::Corrupt { bit: rng.below(len as u64 * 8) as usize };
+        }
+        Fate::Pass
+    }
+}
+
+fn up_to(rng: &mut SplitMix64, max: Duration) -> Duration {
+    let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(rng.below(nanos.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fates_occur_at_their_rates() {
+        let rates = ImpairmentRates {
+            drop: 0.1,
+            duplicate: 0.2,
+            delay: 0.3,
+            corrupt: 0.15,
+            max_delay: Duration::from_micros(9),
+        };
+        let mut fates = Impairment::random(3, rates);
+        let mut seen = [0u32; 5];
+        for _ in 0..20_000 {
+            match fates.next_fate(64) {
+                Fate::Pass => seen[0] += 1,
+                Fate::Drop => seen[1] += 1,
+                Fate::Duplicate(lag) => {
+                    assert!(lag <= rates.max_delay);
+                    seen[2] += 1;
+                }
+                Fate::Delay(lag) => {
+                    assert!(lag <= rates.max_delay);
+                    seen[3] += 1;
+                }
+                Fate::Corrupt { bit } => {
+                    assert!(bit < 64 * 8);
+                    seen[4] += 1;
+                }
+            }
+        }
+        for (count, rate) in seen.into_iter().zip([0.25, 0.1, 0.2, 0.3, 0.15]) {
+            let share = f64::from(count) / 20_000.0;
+            assert!((share - rate).abs() < 0.02, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_fates() {
+        let rates = ImpairmentRates { drop: 0.3, delay: 0.3, ..ImpairmentRates::default() };
+        let run = |seed| {
+            let mut fates = Impairment::random(seed, rates);
+            (0..100).map(|_| fates.next_fate(10)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(5), run(5));
+        assert_ne!(run(5), run(6));
+    }
+}
