@@ -28,13 +28,13 @@ use crate::{
 
 /// An interface opened through an `AF_PACKET` socket.
 ///
-/// It sees what the interface receives for this host and its [`Filter`] lets in, not what it
-/// sends, and leaves the interface's settings alone. Several may share an interface: each
+/// It receives the frames for this host that its [`Filter`] accepts, not those the interface sends,
+/// and does not change the interface's settings. Several devices may share an interface: each
 /// receives every frame.
 ///
-/// On `lo` every frame sent comes in once to every packet socket there, the sender's own as well:
-/// let the [`Filter`] part them. Give it two MAC addresses of zeros, or any others to keep the
-/// kernel's own IP stack from looking at it.
+/// On `lo` every packet socket receives each sent frame once, the sender's own socket included: use
+/// the [`Filter`] to separate them. With MAC addresses of zeros the kernel's IP stack receives the
+/// frame, too; with any others it does not.
 ///
 /// ```no_run
 /// use roce_io::{AfPacket, AfPacketConfig, FrameDevice};
@@ -73,21 +73,21 @@ impl AfPacket {
             }
             Err(error) => return Err(failed("opening a packet socket")(error)),
         };
-        // Until it is bound the socket receives nothing, so nothing passes by the filter. The
-        // virtio header must be there before the ring, which leaves room for it.
+        // The socket receives nothing until it is bound, so no frame bypasses the filter. Virtio
+        // headers must be enabled before the ring, whose slots then have space for them.
         let packet =
             |name, value| sys::socket::set_int(socket.as_fd(), libc::SOL_PACKET, name, value);
-        packet(libc::PACKET_VNET_HDR, 1).map_err(failed("asking for virtio headers"))?;
-        packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring what is sent"))?;
+        packet(libc::PACKET_VNET_HDR, 1).map_err(failed("enabling virtio headers"))?;
+        packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring sent frames"))?;
         if config.qdisc_bypass {
-            packet(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("passing by the qdisc"))?;
+            packet(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("bypassing the qdisc"))?;
         }
         set_buffer_lens(&socket, config).map_err(failed("setting buffer sizes"))?;
         socket
             .attach_filter(&config.filter.program(interface.flags.loopback))
             .map_err(failed("attaching the packet filter"))?;
         let receiver = Receiver::new(socket.as_fd(), config.receive)
-            .map_err(failed("making the receive ring"))?;
+            .map_err(failed("creating the receive ring"))?;
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
@@ -111,12 +111,12 @@ impl AfPacket {
         })
     }
 
-    /// The interface as it was when the device was opened.
+    /// Returns the interface as it was when the device was opened.
     pub fn interface(&self) -> &InterfaceInfo {
         &self.interface
     }
 
-    /// Says what an error of the kernel's means.
+    /// Turns the kernel's error into a [`DeviceError`] where there is one.
     fn explain(&self, error: io::Error) -> io::Error {
         let name = self.interface.name.clone();
         match error.raw_os_error() {
@@ -139,8 +139,8 @@ impl FrameDevice for AfPacket {
             return Ok(received);
         }
         // An interface that goes down leaves an error on the socket, which makes every wait
-        // return at once until it is read. Reading it costs a system call, which a spinning
-        // receiver of a ring must not pay each time.
+        // return at once until it is read. Reading it costs a system call, too much for every
+        // empty poll of a ring.
         self.idle_receives = self.idle_receives.wrapping_add(1);
         if self.idle_receives.is_multiple_of(IDLE_RECEIVES_PER_ERROR_CHECK)
             && let Some(error) = self.socket.take_error()?
@@ -166,8 +166,8 @@ impl FrameDevice for AfPacket {
         let sent = match sent {
             Ok(sent) => sent,
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                // The MTU was lowered, and `set_mtu` has not been called yet. The kernel answers
-                // this one question without a lock.
+                // The MTU was lowered, and `set_mtu` has not been called yet. The kernel reads the
+                // MTU without a lock.
                 let (packet_len, name) = (self.capabilities.mtu, self.interface.name.clone());
                 let mtu = sys::interface::mtu(self.socket.as_fd(), &name);
                 self.capabilities.mtu = mtu.map_err(|error| self.explain(error))? as usize;
@@ -204,7 +204,7 @@ impl FrameDevice for AfPacket {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        // The kernel starts from 0 each time it is asked.
+        // The kernel resets its count with each query.
         if let Ok((_, dropped)) = sys::socket::packet_statistics(self.socket.as_fd()) {
             self.kernel_dropped.set(self.kernel_dropped.get() + u64::from(dropped));
         }
@@ -217,7 +217,7 @@ impl FrameDevice for AfPacket {
     }
 }
 
-/// A sleeper that wakes for an error finds it after this many attempts to receive.
+/// Empty receives from one check of the socket for an error to the next.
 const IDLE_RECEIVES_PER_ERROR_CHECK: u32 = 512;
 
 fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
@@ -239,7 +239,7 @@ fn find_interface(name: &str) -> Result<InterfaceInfo, OpenError> {
     Ok(found.clone())
 }
 
-/// Large buffers where they are allowed, else what the system's limit leaves.
+/// Sets the buffer sizes, past the system's limits where the process may.
 fn set_buffer_lens(socket: &Socket, config: &AfPacketConfig) -> io::Result<()> {
     let force = |name, len: usize| {
         let len = i32::try_from(len).unwrap_or(i32::MAX);

@@ -1,4 +1,4 @@
-//! Counts what a device carries.
+//! Counts frames and bytes.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use crate::{
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
 };
 
-/// A device whose frames and bytes are counted.
+/// A device around a device that counts frames and bytes.
 ///
 /// ```
 /// use roce_io::{CountingDevice, FrameDevice, MemoryConfig, TxFrame, memory_pair};
@@ -35,12 +35,12 @@ pub struct CountingDevice<D> {
 }
 
 impl<D: FrameDevice> CountingDevice<D> {
-    /// Counts what `inner` carries.
+    /// Wraps `inner`.
     pub fn new(inner: D) -> Self {
         Self { inner, counters: DeviceCounters::default() }
     }
 
-    /// The counters: a handle that stays valid wherever the device goes.
+    /// Returns a handle to the counters.
     pub fn device_counters(&self) -> DeviceCounters {
         self.counters.clone()
     }
@@ -97,12 +97,12 @@ impl<D: FrameDevice> FrameDevice for CountingDevice<D> {
     }
 }
 
-/// What a [`CountingDevice`] device has carried; cheap to clone, read from any thread.
+/// Counters of a [`CountingDevice`]; cheap to clone, readable from any thread.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceCounters(Arc<Both>);
 
 impl DeviceCounters {
-    /// Names and values. A train counts as one frame.
+    /// Returns names and values. A train counts as one frame.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Both { received, sent } = &*self.0;
@@ -132,9 +132,8 @@ struct OneWay {
 }
 
 impl OneWay {
-    /// Only the device that owns the counters counts, and it is borrowed mutably while it does. So
-    /// these need not be read-modify-write instructions, of which six for each small message and
-    /// its answer would cost 50 ns.
+    /// The device that owns the counters is their only writer, so no atomic read-modify-write is
+    /// needed: six of them for each small message and its response would cost 50 ns.
     fn add(&self, bytes: usize, train: bool) {
         let add = |counter: &AtomicU64, more: u64| {
             counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
@@ -151,7 +150,7 @@ mod tests {
     use crate::{MemoryConfig, memory_pair};
 
     #[test]
-    fn both_directions_are_counted_each_for_itself() {
+    fn each_direction_has_its_own_counters() {
         let (here, there) = memory_pair(&MemoryConfig::default());
         let (mut here, mut there) = (CountingDevice::new(here), CountingDevice::new(there));
         let handle = there.device_counters();

@@ -1,17 +1,17 @@
-//! A network interface that carries whole Ethernet frames.
+//! The interface between this crate's devices and their callers.
 
 use std::{fmt, io, os::fd::BorrowedFd, time::Instant};
 
 use crate::Filter;
 
-/// A network interface that carries whole Ethernet frames. It knows no RoCE.
+/// A network interface that carries whole Ethernet frames.
 ///
-/// Nothing here blocks. Before a thread sleeps on [`wait_fds`](Self::wait_fds) it calls
+/// No method blocks. Before a thread sleeps on [`wait_fds`](Self::wait_fds) it calls
 /// [`receive`](Self::receive) until that returns 0, and sleeps no longer than
 /// [`wake_at`](Self::wake_at) says.
 pub trait FrameDevice: Send {
     /// Lends each waiting frame, at most `budget` of them, to `on_frame`; returns how many.
-    /// 0 means that nothing waits (or `budget` is 0).
+    /// 0 means that no frame waits, or that `budget` is 0.
     ///
     /// # Errors
     /// [`DeviceError::InterfaceDown`](crate::DeviceError::InterfaceDown) once each time the
@@ -23,64 +23,64 @@ pub trait FrameDevice: Send {
         on_frame: &mut dyn FnMut(RxFrame<'_>),
     ) -> io::Result<usize>;
 
-    /// Whether [`receive`](Self::receive) may find something: a look that costs next to nothing,
-    /// for those who spin. True where only `receive` can tell.
+    /// Returns false if [`receive`](Self::receive) would find no frame. Costs a few instructions,
+    /// for callers that spin; a device that cannot tell so cheaply returns true.
     fn may_receive(&self) -> bool {
         true
     }
 
-    /// Lends free transmit slots to `fill`, each [`DeviceCapabilities::max_frame_len`] bytes long, until
-    /// `fill` returns `None`, no slot is free, or as much is in them as is worth handing over at
-    /// once; then hands the batch to the kernel. Returns how many frames the kernel took, those
-    /// left from earlier calls among them.
+    /// Lends free transmit slots to `fill`, each
+    /// [`max_frame_len`](DeviceCapabilities::max_frame_len) bytes long, until `fill` returns `None`,
+    /// no slot is free, or a batch is full; then hands the batch to the kernel. Returns how many frames the kernel took, including those
+    /// left from earlier calls.
     ///
     /// A full kernel queue is no error: frames keep their slots and go first next time; then
-    /// [`has_unsent`](Self::has_unsent) is true. No file descriptor tells when the queue has
-    /// room again: call again at [`wake_at`](Self::wake_at). A call before that does nothing.
-    /// Frames do not wait for ever: a device drops those that its interface cannot take in a
-    /// bounded time, and counts them. From then on `has_unsent` is false, and what is filled in
-    /// is dropped as long as the interface takes nothing.
+    /// [`has_unsent`](Self::has_unsent) is true. No file descriptor reports when the queue has
+    /// space again: call again at [`wake_at`](Self::wake_at). A call before that does nothing.
+    /// A device drops and counts frames that its interface does not take within a bounded time.
+    /// From then on `has_unsent` is false, and further frames are dropped until the interface takes
+    /// one.
     ///
     /// # Errors
     /// [`DeviceError::SegmentTooLong`](crate::DeviceError::SegmentTooLong) or
-    /// [`DeviceError::BadFrame`](crate::DeviceError::BadFrame) when `fill` wrote what may not be
-    /// sent: that frame is discarded and counted, those before it are sent all the same.
+    /// [`DeviceError::BadFrame`](crate::DeviceError::BadFrame) if `fill` wrote a frame
+    /// that may not be sent: it is discarded and counted, the frames before it are sent.
     /// [`DeviceError::InterfaceDown`](crate::DeviceError::InterfaceDown) or
-    /// [`DeviceError::InterfaceGone`](crate::DeviceError::InterfaceGone): every frame in a slot
-    /// is discarded, since it would be stale when the interface returns.
+    /// [`DeviceError::InterfaceGone`](crate::DeviceError::InterfaceGone): all frames in
+    /// slots are discarded, as they would be stale when the interface returns.
     fn transmit(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>)
     -> io::Result<usize>;
 
-    /// Whether frames wait in slots because the kernel's queue was full.
+    /// Returns true if frames wait in slots because the kernel's queue was full.
     fn has_unsent(&self) -> bool;
 
-    /// What a frame may be.
+    /// Returns the limits on frames.
     fn capabilities(&self) -> DeviceCapabilities;
 
-    /// Readable when [`receive`](Self::receive) has work.
+    /// Returns descriptors that are readable when [`receive`](Self::receive) has work.
     fn wait_fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// When [`receive`](Self::receive) and [`transmit`](Self::transmit) are to be called again
-    /// even though no descriptor is readable: frames are held back until then, or wait for room in
-    /// the kernel's queue. In the past: at once. Never `None` while
+    /// Returns when to call [`receive`](Self::receive) and [`transmit`](Self::transmit) again even
+    /// though no descriptor is readable: frames are held back until then, or wait for space in the
+    /// kernel's queue. A time in the past means at once. Never `None` while
     /// [`has_unsent`](Self::has_unsent).
     fn wake_at(&self) -> Option<Instant> {
         None
     }
 
-    /// Changes which frames [`receive`](Self::receive) sees. Devices without a filter ignore it.
+    /// Changes which frames [`receive`](Self::receive) lends. Devices without a filter ignore it.
     ///
     /// # Errors
-    /// The kernel's reason; the filter before stays in force.
+    /// The kernel's error; the previous filter stays in force.
     fn set_filter(&mut self, _filter: &Filter) -> io::Result<()> {
         Ok(())
     }
 
-    /// Sets [`DeviceCapabilities::mtu`] to the interface's MTU of now, in bytes. The caller learns of the
-    /// change, so that the device need not ask the kernel.
+    /// Sets [`DeviceCapabilities::mtu`] to the interface's current MTU in bytes. The
+    /// caller monitors the interface, so the device does not query the kernel.
     fn set_mtu(&mut self, _mtu: usize) {}
 
-    /// Counters by stable names, the innermost device's first.
+    /// Returns counters by stable names, the innermost device's first.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
@@ -129,13 +129,12 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
 /// A frame that arrived, lent for the duration of one call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RxFrame<'a> {
-    /// The frame from the destination MAC address on, without the frame check sequence.
+    /// The frame from its destination MAC address, without the frame check sequence.
     pub bytes: &'a [u8],
-    /// For a train, the UDP payload bytes of each packet but the last, never 0.
-    /// `None`: one packet.
+    /// UDP payload bytes of each packet of a train but the last, never 0. `None`: one packet.
     pub segment_len: Option<usize>,
-    /// The UDP checksum field holds only the sum over the pseudo-header (or nothing yet), since
-    /// sender and receiver share a kernel: the frame never met a wire, do not verify it.
+    /// True if the UDP checksum field is zero or holds only the sum over the pseudo-header: sender
+    /// and receiver share a kernel, so there is no checksum to verify.
     pub udp_checksum_partial: bool,
 }
 
@@ -149,41 +148,41 @@ impl fmt::Debug for RxFrame<'_> {
     }
 }
 
-/// What was written into a transmit slot.
+/// A frame written into a transmit slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxFrame {
-    /// Bytes of the frame, from the destination MAC address on.
+    /// Bytes of the frame, from its destination MAC address.
     pub len: usize,
-    /// For a train, the UDP payload bytes of each packet but the last. The UDP checksum field
-    /// must then hold the folded sum over the pseudo-header of the whole train, *not*
-    /// complemented: the kernel completes it when it cuts. `None`: one packet, sent untouched.
+    /// UDP payload bytes of each packet of a train but the last. The UDP checksum field must then
+    /// hold the folded sum over the pseudo-header of the whole train, *not* complemented: the kernel
+    /// completes it when it segments the train. `None`: one packet, sent unchanged.
     pub segment_len: Option<usize>,
-    /// Where the UDP payload starts: 42 for IPv4, 62 for IPv6, 4 more for each VLAN tag.
-    /// Looked at for trains alone.
+    /// Offset of the UDP payload: 42 for IPv4, 62 for IPv6, 4 more for each VLAN tag. Used for
+    /// trains only.
     pub headers_len: usize,
 }
 
 impl TxFrame {
-    /// One packet of `len` bytes, sent as it stands.
+    /// Describes one packet of `len` bytes, sent unchanged.
     pub const fn single(len: usize) -> Self {
         Self { len, segment_len: None, headers_len: 0 }
     }
 
-    /// A train of `len` bytes in all, whose UDP payload starts at `headers_len` and is cut every
-    /// `segment_len` bytes.
+    /// Describes a train of `len` bytes whose UDP payload starts at `headers_len` and is segmented
+    /// every `segment_len` bytes.
     pub const fn train(len: usize, headers_len: usize, segment_len: usize) -> Self {
         Self { len, segment_len: Some(segment_len), headers_len }
     }
 }
 
-/// What a device can carry.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceCapabilities {
-    /// The interface's MTU: no IP packet, and no packet of a train, may be longer.
+    /// The interface's MTU in bytes: the maximum length of an IP packet, in a train or not.
     pub mtu: usize,
-    /// Bytes a transmit slot holds: a frame, train or not, may not be longer.
+    /// Bytes of a transmit slot: the maximum length of a frame, train or not.
     pub max_frame_len: usize,
-    /// Packets a train may hold. 1: no trains.
+    /// Maximum number of packets in a train. 1: no trains.
     pub max_train_packets: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, by whose fault, and what to do next.
+//! Errors, each with what to do next.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// No interface of that name here.
-    #[error("there is no interface {name:?} in this network namespace; there is: {}", known.join(", "))]
+    /// There is no interface of that name.
+    #[error("no interface {name:?} in this network namespace; use one of: {}", known.join(", "))]
     NoSuchInterface {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names that exist.
         known: Vec<String>,
@@ -32,36 +32,36 @@ pub enum OpenError {
     #[error(
         "opening a packet socket on {name} needs CAP_NET_RAW: run as root, give it to the program \
          (setcap cap_net_raw+ep PROGRAM), or run inside a user and network namespace of your own \
-         (unshare -Urn), where everybody has it"
+         (unshare -Urn), which grants it"
     )]
     NotPermitted {
         /// The interface.
         name: String,
     },
-    /// The configuration asks for what cannot be.
+    /// The configuration is invalid.
     #[error("{what}")]
     BadConfig {
-        /// What is wrong and what is right.
+        /// The valid range.
         what: &'static str,
     },
-    /// The kernel refused a step.
+    /// A system call failed.
     #[error("{step} on interface {name} failed: {source}")]
     Os {
         /// The interface.
         name: String,
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A device could not carry a frame. Found inside the [`io::Error`] of a device's methods by
-/// [`DeviceError::of`].
+/// A device could not receive or send a frame. [`DeviceError::of`] finds it in the [`io::Error`] of
+/// a device's methods.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The interface was switched off, or was down when sending. It may come back.
+    /// The interface is down; the device works again once it is up.
     #[error("interface {name} is down; bring it up: ip link set {name} up")]
     InterfaceDown {
         /// The interface.
@@ -73,7 +73,7 @@ pub enum DeviceError {
         /// The interface.
         name: String,
     },
-    /// A packet, or a packet of a train, is longer than the interface's MTU.
+    /// An IP packet, in a train or not, exceeds the interface's MTU.
     #[error("an IP packet of {packet_len} bytes exceeds the MTU of {mtu} of interface {name}")]
     SegmentTooLong {
         /// The interface.
@@ -83,7 +83,7 @@ pub enum DeviceError {
         /// The interface's MTU in bytes.
         mtu: usize,
     },
-    /// What was written into a transmit slot is no frame or no train.
+    /// The contents of a transmit slot are not a valid frame or train.
     #[error("the frame cannot be sent: {what}")]
     BadFrame {
         /// What is wrong with it.
@@ -92,7 +92,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// The device's own reason inside an error, if it is one.
+    /// Returns the device error in `error`, if it holds one.
     ///
     /// ```
     /// use roce_io::DeviceError;
@@ -119,11 +119,11 @@ impl From<DeviceError> for io::Error {
     }
 }
 
-/// The UDP port could not be held.
+/// The UDP port could not be reserved.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The kernel's own RoCE stack answers in this network namespace.
+    /// The kernel's RoCE stack serves the port in this network namespace.
     #[error(
         "the kernel's rdma_rxe holds UDP port {port} in this network namespace{}: two RoCE stacks \
          must not answer for one address; remove it first (rdma link delete RXE, or \
@@ -133,10 +133,10 @@ pub enum PortError {
     KernelRxe {
         /// The port.
         port: u16,
-        /// Names of the RDMA devices that look like rxe's, as far as they can be seen.
+        /// Names of the visible RDMA devices that are rxe's.
         devices: Vec<String>,
     },
-    /// Another program holds the port and does not share it.
+    /// Another program has bound the port and does not share it.
     #[error(
         "another program holds UDP port {port} in this network namespace{}: stop it, or use \
          another network namespace",
@@ -145,17 +145,17 @@ pub enum PortError {
     OtherProgram {
         /// The port.
         port: u16,
-        /// Process id and name, where this process may see them.
+        /// Process id and name, if this process may see them.
         owner: Option<String>,
     },
-    /// The kernel refused a step.
+    /// A system call failed.
     #[error("{step} for UDP port {port} failed: {source}")]
     Os {
         /// The port.
         port: u16,
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// The kernel's reason.
+        /// The kernel's error.
         source: io::Error,
     },
 }

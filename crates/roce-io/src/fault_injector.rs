@@ -1,4 +1,4 @@
-//! Loses, doubles, delays, reorders and spoils packets on purpose.
+//! Drops, duplicates, delays, reorders and corrupts packets.
 
 mod direction;
 
@@ -11,24 +11,24 @@ use crate::{
     error::DeviceError,
 };
 
-/// What may happen to a packet.
+/// A fault of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It vanishes.
+    /// It is lost.
     Drop,
-    /// It comes twice.
+    /// It arrives twice.
     Duplicate,
-    /// It comes later by this much; packets behind it overtake it.
+    /// It is delayed by this much; later packets overtake it.
     Delay(Duration),
-    /// It comes after this many packets that followed it (or after
-    /// [`FaultConfig::reorder_hold`] when fewer follow).
+    /// This many later packets overtake it, or as many as follow within
+    /// [`FaultConfig::reorder_hold`].
     Reorder(u32),
-    /// One bit of it, behind the Ethernet header, is turned over.
+    /// One bit after the Ethernet header is flipped.
     Corrupt,
 }
 
-/// How likely each fault is, each from 0 (never) to 1 (always), thrown for each packet alone.
-/// What lies outside counts as the nearer end.
+/// Probability of each fault, 0.0 to 1.0, drawn independently for each packet. Values outside that
+/// range count as the nearer bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultRates {
     /// [`Fault::Drop`].
@@ -43,34 +43,34 @@ pub struct FaultRates {
     pub corrupt: f64,
 }
 
-/// A fault for one packet, named by its place. A packet named in the script meets what the script
-/// says, in its order, and not the dice.
+/// A fault for one packet. A packet named in the script gets the scripted faults, in their order,
+/// and no random ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptedFault {
-    /// Which way the packet goes.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Its number among the packets that way, from 0.
+    /// Number of the packet in that direction, from 0.
     pub packet: u64,
-    /// What happens to it.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What goes wrong, and how often. The default is nothing, ever.
+/// Which faults occur, and how often. The default is none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultConfig {
-    /// Makes the dice repeatable.
+    /// Random seed.
     pub seed: u64,
-    /// For packets received.
+    /// Rates for received packets.
     pub inbound: FaultRates,
-    /// For packets sent.
+    /// Rates for sent packets.
     pub outbound: FaultRates,
-    /// Faults by script, in any order.
+    /// Scripted faults, in any order.
     pub script: Vec<ScriptedFault>,
-    /// The longest delay by dice. Default 5 ms.
+    /// Maximum random delay. Default 5 ms.
     pub max_delay: Duration,
-    /// The most packets that overtake one reordered by dice. Default 3.
+    /// Maximum number of packets that overtake a randomly reordered one. Default 3.
     pub max_reorder: u32,
-    /// How long a reordered packet waits for packets to overtake it. Default 5 ms.
+    /// Time for which a reordered packet is held for packets to overtake it. Default 5 ms.
     pub reorder_hold: Duration,
 }
 
@@ -88,17 +88,17 @@ impl Default for FaultConfig {
     }
 }
 
-/// A device around a device that does harm to packets. Trains are cut first, so each packet of a
-/// train has its own fate; a checksum that was left to the kernel becomes zero, so that harm
-/// meets the ICRC and not the UDP checksum.
+/// A device around a device that injects faults. Trains are segmented first, so each packet of a
+/// train has its own faults. A partial UDP checksum becomes zero, so that the ICRC and not the UDP
+/// checksum detects corruption.
 ///
-/// Packets held back are due at [`FrameDevice::wake_at`]; [`FrameDevice::receive`] moves them,
-/// those on their way out as well.
+/// Held packets are due at [`FrameDevice::wake_at`]; [`FrameDevice::receive`] releases them in both
+/// directions.
 ///
 /// ```
 /// use roce_io::{
-///     Direction, Fault, FaultConfig, FaultInjector, FrameDevice, MemoryConfig, TxFrame, ScriptedFault,
-///     memory_pair,
+///     Direction, Fault, FaultConfig, FaultInjector, FrameDevice, MemoryConfig, ScriptedFault,
+///     TxFrame, memory_pair,
 /// };
 ///
 /// let (here, mut there) = memory_pair(&MemoryConfig::default());
@@ -123,12 +123,12 @@ pub struct FaultInjector<D> {
 }
 
 impl<D: FrameDevice> FaultInjector<D> {
-    /// Harms what `inner` carries.
+    /// Wraps `inner`.
     pub fn new(inner: D, config: FaultConfig) -> Self {
         Self::with_clock(inner, config, Instant::now)
     }
 
-    /// As [`new`](Self::new), with a clock to be asked instead of the system's.
+    /// As [`new`](Self::new), with `clock` instead of the system's.
     pub fn with_clock(
         inner: D,
         config: FaultConfig,
@@ -144,7 +144,7 @@ impl<D: FrameDevice> FaultInjector<D> {
         }
     }
 
-    /// Hands over what is due to go out, as far as the inner device has room.
+    /// Sends the ready packets, as far as the inner device takes them.
     fn send_ready(&mut self) -> io::Result<usize> {
         let mut sent = 0;
         loop {
@@ -197,7 +197,7 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
         let now = (self.clock)();
         self.outbound.release_due(now);
         let mut sent = self.send_ready()?;
-        // As a real device with a full queue: no more is taken before that is gone.
+        // As a real device with a full queue: no frame is taken while packets are ready.
         while !self.outbound.has_ready() {
             let Some(tx_frame) = fill(&mut self.slot) else { break };
             let Some(frame) = RxFrame::from_tx(&self.slot, &tx_frame) else {
@@ -216,7 +216,7 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        // What is ready to leave waits for the inner device as long as that has no room.
+        // While the inner device's queue is full, ready packets wait for that device.
         let is_stuck = self.outbound.has_ready() && self.inner.has_unsent();
         let outbound = self.outbound.next_due().filter(|_| !is_stuck);
         [self.inbound.next_due(), outbound, self.inner.wake_at()].into_iter().flatten().min()

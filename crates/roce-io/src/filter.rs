@@ -1,14 +1,12 @@
-//! Which frames a packet socket lets in, as a classic BPF program.
+//! The packet filter, a classic BPF program.
 
 use socket2::SockFilter;
 
 use crate::ROCE_UDP_PORT;
 
-/// Which frames a device lets in: UDP to one port over IPv4 (no options, no fragments) or IPv6,
-/// for this host, in no VLAN, and to the queue pairs of this process.
-///
-/// A frame that carries a priority tag alone (VLAN 0) is in no VLAN. On `lo` frames for other
-/// hosts come in too: there every frame is this host's own.
+/// The frames that a device receives: UDP to one port over IPv4 (no options, no fragments) or IPv6,
+/// for this host, in no VLAN (a priority tag, VLAN 0, is allowed), and to the queue pairs of this
+/// process. On `lo` the destination MAC address is not checked.
 ///
 /// ```
 /// use roce_io::{Filter, QpnBlocks};
@@ -29,8 +27,7 @@ pub struct Filter {
 pub enum QpnBlocks {
     /// Every queue pair.
     Any,
-    /// These blocks alone, in any order; an empty list lets nothing in. Numbers beyond 0xfff name
-    /// no block and let nothing in.
+    /// Only these blocks, in any order; numbers above 0xfff match no frame.
     Only(Vec<u16>),
 }
 
@@ -41,7 +38,7 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// The program that the kernel runs on each frame.
+    /// Returns the program that the kernel runs on each frame.
     pub(crate) fn program(&self, on_loopback: bool) -> Vec<SockFilter> {
         let mut program = Assembler::default();
         program.refuse_other_vlans();
@@ -64,17 +61,17 @@ impl Filter {
     }
 }
 
-/// A program that lets nothing in.
+/// Returns a program that drops every frame.
 pub(crate) fn drop_all() -> [SockFilter; 1] {
     [SockFilter::new(RET, 0, 0, 0)]
 }
 
-/// Sorted runs of neighbouring blocks, at most [`MAX_RUNS`] of them.
+/// Returns sorted runs of neighbouring blocks, at most [`MAX_RUNS`].
 fn runs(blocks: &[u16]) -> Vec<(u16, u16)> {
     let mut blocks: Vec<u16> = blocks.iter().copied().filter(|&block| block <= 0xfff).collect();
     blocks.sort_unstable();
-    // Letting in too much costs a look at a frame; letting in too little loses it. So where the
-    // list is absurdly scattered, close neighbours become one run.
+    // A frame too many costs little, one too few is lost: in a very scattered list close neighbours
+    // become one run.
     let mut gap = 1;
     loop {
         let mut runs: Vec<(u16, u16)> = Vec::new();
@@ -114,7 +111,7 @@ impl Assembler {
     }
 
     fn refuse_other_vlans(&mut self) {
-        // The tag is looked at only when there is one: its place may hold a stale number.
+        // The tag field is stale if the frame has no tag.
         self.push(LD_WORD, ANCILLARY + VLAN_TAG_PRESENT);
         self.jump(JEQ, 0, 4, 0);
         self.push(LD_WORD, ANCILLARY + VLAN_TAG);
@@ -156,7 +153,7 @@ impl Assembler {
     }
 }
 
-/// Three instructions each: the program keeps within the kernel's 4 096.
+/// At three instructions a run the program stays below the kernel's limit of 4 096.
 const MAX_RUNS: usize = 1024;
 
 const LD_WORD: u16 = 0x20;
@@ -171,7 +168,7 @@ const JGE: u16 = 0x35;
 const JSET: u16 = 0x45;
 const RET: u16 = 0x06;
 
-/// Loads from here on read what the kernel knows of a frame, not its bytes.
+/// Loads from this offset read the kernel's metadata, not the frame.
 const ANCILLARY: u32 = 0xffff_f000;
 const PACKET_TYPE: u32 = 4;
 const VLAN_TAG: u32 = 44;
@@ -189,7 +186,7 @@ mod tests {
     use super::*;
     use crate::segmenter::tests::{ipv4_frame, ipv6_frame};
 
-    /// Whether the kernel's own BPF machine lets `frame` into a socket with this filter.
+    /// Returns true if the kernel's BPF machine passes `frame`.
     fn passes(filter: &Filter, frame: &[u8]) -> bool {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         receiver.set_nonblocking(true).unwrap();
@@ -210,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_passes_over_both_versions_of_ip() {
+    fn our_frames_pass_over_ipv4_and_ipv6() {
         for filter in [Filter::default(), only(&[0x123])] {
             assert!(passes(&filter, &ipv4_frame(4791, &bth(0x123456))));
             assert!(passes(&filter, &ipv6_frame(4791, &bth(0x123456))));
@@ -264,12 +261,12 @@ mod tests {
     }
 
     #[test]
-    fn no_blocks_let_nothing_in() {
+    fn an_empty_list_of_blocks_drops_every_frame() {
         assert!(!passes(&only(&[]), &ipv4_frame(4791, &bth(1))));
     }
 
     #[test]
-    fn the_kernel_takes_the_program_of_every_list_of_blocks() {
+    fn the_kernel_accepts_the_program_of_a_scattered_list_of_blocks() {
         let scattered: Vec<u16> = (0..0x1000).step_by(2).collect();
         let filter = only(&scattered);
         assert!(filter.program(false).len() <= 4096);

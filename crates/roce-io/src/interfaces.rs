@@ -15,7 +15,7 @@ use crate::sys;
 pub struct InterfaceInfo {
     /// Its name, such as `eth0`.
     pub name: String,
-    /// Its number in this network namespace, never 0.
+    /// Its index in this network namespace, never 0.
     pub index: u32,
     /// Its MAC address; zeros on `lo`, `None` where there is none.
     pub mac: Option<[u8; 6]>,
@@ -23,9 +23,9 @@ pub struct InterfaceInfo {
     pub mtu: u32,
     /// Its IP addresses in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,
-    /// What it is and what state it is in.
+    /// State and properties.
     pub flags: InterfaceFlags,
-    /// What is behind it.
+    /// Kind of device.
     pub kind: InterfaceKind,
 }
 
@@ -38,7 +38,7 @@ pub struct InterfaceAddress {
     pub prefix_len: u8,
 }
 
-/// State and nature of an interface.
+/// State and properties of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceFlags {
     /// Switched on by the administrator.
@@ -57,7 +57,7 @@ pub struct InterfaceFlags {
     pub ethernet: bool,
 }
 
-/// What is behind an interface.
+/// Kind of device of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceKind {
     /// The loopback.
@@ -70,14 +70,15 @@ pub enum InterfaceKind {
     Bridge,
     /// A VLAN on another interface.
     Vlan,
-    /// Something else: the driver's name, such as `virtio_net` or `mlx5_core`.
+    /// Any other device, by its driver's name, such as `virtio_net` or `mlx5_core`.
     Driver(String),
-    /// The kernel does not say.
+    /// The kernel does not report a driver.
     Unknown,
 }
 
 impl InterfaceKind {
-    /// Whether a train is known to pass whole, or to be cut in software: trains cost nothing here.
+    /// Returns true if trains are known to pass whole or to be segmented in software, so that they
+    /// cost nothing.
     pub fn segments_in_software(&self) -> bool {
         matches!(self, Self::Loopback | Self::Veth | Self::Tap | Self::Bridge)
     }
@@ -95,8 +96,8 @@ impl InterfaceKind {
     }
 }
 
-/// Lists the interfaces of this thread's network namespace. One that vanishes while it is being
-/// asked is left out.
+/// Lists the interfaces of this thread's network namespace. One that disappears meanwhile is left
+/// out.
 ///
 /// ```
 /// for interface in roce_io::interfaces()? {
@@ -106,9 +107,9 @@ impl InterfaceKind {
 /// ```
 ///
 /// # Errors
-/// The kernel's reason when no socket can be had to ask with.
+/// The kernel's error if it gives no socket for the queries.
 pub fn interfaces() -> io::Result<Vec<InterfaceInfo>> {
-    // Any socket will do: it only says which network namespace is meant.
+    // Any socket will do: it only selects the network namespace.
     let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
     let listed = pnet_datalink::interfaces();
     Ok(listed.into_iter().filter_map(|found| describe(socket.as_fd(), found).ok()).collect())
@@ -118,11 +119,11 @@ fn describe(
     socket: BorrowedFd<'_>,
     found: pnet_datalink::NetworkInterface,
 ) -> io::Result<InterfaceInfo> {
-    use sys::interface as ask;
+    use sys::interface as query;
 
-    let bits = ask::flags(socket, &found.name)?;
+    let bits = query::flags(socket, &found.name)?;
     let has = |bit: i32| bits & bit as u32 != 0;
-    let hardware = ask::hardware_type(socket, &found.name)?;
+    let hardware = query::hardware_type(socket, &found.name)?;
     let flags = InterfaceFlags {
         up: has(libc::IFF_UP),
         running: has(libc::IFF_RUNNING),
@@ -137,8 +138,8 @@ fn describe(
         .iter()
         .map(|network| InterfaceAddress { address: network.ip(), prefix_len: network.prefix() });
     Ok(InterfaceInfo {
-        mtu: ask::mtu(socket, &found.name)?,
-        kind: InterfaceKind::of(flags.loopback, ask::driver(socket, &found.name)),
+        mtu: query::mtu(socket, &found.name)?,
+        kind: InterfaceKind::of(flags.loopback, query::driver(socket, &found.name)),
         addresses: addresses.collect(),
         mac: found.mac.map(|mac| mac.octets()).filter(|_| flags.ethernet),
         index: found.index,

@@ -1,13 +1,14 @@
 //! Ethernet frames to and from an interface.
 //!
-//! This room moves whole Ethernet frames and knows no RoCE beyond the UDP port and the place of
-//! the destination queue pair that its packet filter looks at. A [`FrameDevice`] carries frames;
-//! [`AfPacket`] is the device over a Linux packet socket, [`memory_pair`] makes two devices joined
-//! by memory. Capture, faults and counters are devices around devices: [`PcapWriter`], [`FaultInjector`],
-//! [`CountingDevice`].
+//! This crate moves whole Ethernet frames. Of RoCE it knows the UDP port and the offset of the
+//! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames;
+//! [`AfPacket`] is the device over a Linux packet socket, [`memory_pair`] makes two devices connected
+//! through memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
+//! [`FaultInjector`], [`CountingDevice`].
 //!
-//! One frame may hold a *train*: consecutive UDP datagrams of equal payload length but the last,
-//! under one set of outer headers, that the kernel cuts where the path cannot take it whole.
+//! One frame may hold a *packet train*: UDP datagrams of equal payload length (the last may be
+//! shorter) under one set of outer headers, segmented by the kernel (UDP GSO) where the path does
+//! not carry it whole.
 //!
 //! ```
 //! use roce_io::{FrameDevice, MemoryConfig, TxFrame, memory_pair};
@@ -54,5 +55,5 @@ pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};
 pub use sys::prefetch::prefetch;
 
-/// The UDP port that names RoCEv2.
+/// The UDP destination port of RoCEv2.
 pub const ROCE_UDP_PORT: u16 = 4791;

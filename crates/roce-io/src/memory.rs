@@ -1,4 +1,4 @@
-//! Two devices joined by memory: for tests and demonstrations.
+//! Two devices connected through memory, for tests and examples.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
 
 use crate::device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame};
 
-/// One end of a pair. What one sends the other receives, in order, trains whole.
+/// One device of a pair: each receives what the other sends, in order, trains whole.
 #[derive(Debug)]
 pub struct MemoryDevice {
     capabilities: DeviceCapabilities,
@@ -20,20 +20,20 @@ pub struct MemoryDevice {
     incoming: Arc<Queue>,
     outgoing: Arc<Queue>,
     slot: Vec<u8>,
-    /// Readable while `incoming` may hold frames; its other end belongs to the peer.
+    /// Readable while `incoming` may hold frames; the peer writes to its other end.
     bell: UnixStream,
     peer_bell: UnixStream,
 }
 
-/// What a pair can carry.
+/// Configuration of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
     /// As [`DeviceCapabilities::mtu`]. Default 4300.
     pub mtu: usize,
     /// As [`DeviceCapabilities::max_train_packets`]. Default 64.
     pub max_train_packets: usize,
-    /// Frames that may wait in each direction; more are lost, as in a real receive queue.
-    /// Default 1024.
+    /// Maximum number of frames queued in each direction; further frames are lost, as in a real
+    /// receive queue. Default 1024.
     pub queue_len: usize,
 }
 
@@ -43,10 +43,10 @@ impl Default for MemoryConfig {
     }
 }
 
-/// Makes two devices joined to each other.
+/// Creates two connected devices.
 ///
 /// # Panics
-/// When the process has no file descriptors left for the four that wake sleepers.
+/// If the process has fewer than four file descriptors left.
 pub fn memory_pair(config: &MemoryConfig) -> (MemoryDevice, MemoryDevice) {
     let bell = || {
         let (rings, hears) = UnixStream::pair().expect("a socket pair needs only descriptors");
@@ -102,7 +102,7 @@ impl FrameDevice for MemoryDevice {
             let mut queue = self.outgoing.lock();
             if queue.len() < self.queue_len {
                 if queue.is_empty() {
-                    // A full bell rings already; a closed one has nobody to wake.
+                    // A full bell is readable already; a closed one has no reader.
                     let _ = self.peer_bell.write(&[1]);
                 }
                 queue.push_back(Frame {
@@ -131,7 +131,7 @@ impl MemoryDevice {
         let mut queue = self.incoming.lock();
         let frame = queue.pop_front();
         if queue.is_empty() {
-            // Silence the bell under the lock, so that no ring for a later frame is lost.
+            // Drained under the lock, so that the byte of a later frame is not lost.
             let _ = self.bell.read(&mut [0; 16]);
         }
         frame
@@ -149,7 +149,7 @@ struct Queue(Mutex<VecDeque<Frame>>);
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Frame>> {
-        // A thread that panicked left whole frames behind: the queue is sound.
+        // A thread that panicked left only whole frames in the queue.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_keep_their_order_and_do_not_come_back() {
+    fn frames_keep_their_order_and_do_not_return_to_their_sender() {
         let (mut here, mut there) = memory_pair(&MemoryConfig::default());
         send(&mut here, &[60, 70, 80]).unwrap();
         send(&mut there, &[90]).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_loses_what_comes_last() {
+    fn a_full_queue_loses_the_newest_frames() {
         let config = MemoryConfig { queue_len: 2, ..MemoryConfig::default() };
         let (mut here, mut there) = memory_pair(&config);
         assert_eq!(send(&mut here, &[60, 70, 80]).unwrap(), 3);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_gone_is_a_cable_pulled() {
+    fn frames_to_a_dropped_peer_are_lost() {
         let (mut here, there) = memory_pair(&MemoryConfig::default());
         drop(there);
         assert_eq!(send(&mut here, &[60, 70]).unwrap(), 2);

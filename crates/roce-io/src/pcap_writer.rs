@@ -1,4 +1,4 @@
-//! Records what a device carries, as pcapng.
+//! Writes the packets of a device to a pcapng file.
 
 mod capture_file;
 
@@ -10,14 +10,14 @@ use crate::{
     device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame},
 };
 
-/// A device whose traffic, both ways, is recorded packet by packet as it would be on a wire:
-/// trains are cut and checksums completed.
+/// A device around a device that records the packets of both directions as they would be on a wire:
+/// trains are segmented and checksums completed.
 ///
-/// What is sent is recorded when it is written, before the kernel takes it. A disk that is full
-/// ends the recording, not the traffic: [`CaptureFile::flush`] tells.
+/// Frames to send are recorded when they are written to their slot, before the kernel takes them. A
+/// write error ends the recording, not the traffic; [`CaptureFile::flush`] returns it.
 ///
 /// ```
-/// use roce_io::{CaptureFile, PcapWriter, FrameDevice, MemoryConfig, TxFrame, memory_pair};
+/// use roce_io::{CaptureFile, FrameDevice, MemoryConfig, PcapWriter, TxFrame, memory_pair};
 ///
 /// let (device, _peer) = memory_pair(&MemoryConfig::default());
 /// let file = CaptureFile::new(Vec::new())?; // or CaptureFile::create("trace.pcapng")?
@@ -37,10 +37,10 @@ pub struct PcapWriter<D> {
 }
 
 impl<D: FrameDevice> PcapWriter<D> {
-    /// Records what `inner` carries under the name of `interface`.
+    /// Wraps `inner`; its packets are recorded under the name `interface`.
     ///
     /// # Errors
-    /// The operating system's reason when the interface cannot be written down.
+    /// The file's first write error.
     pub fn new(inner: D, file: &CaptureFile, interface: &str) -> io::Result<Self> {
         let interface = file.add_interface(interface)?;
         let recorder = Recorder { file: file.clone(), interface, segmenter: Segmenter::default() };
@@ -78,7 +78,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
             on_frame(frame);
         })?;
         if received == 0 {
-            // Idle: a good time to let a reader see what there is. Its error is kept.
+            // While idle, for readers of the file. The file keeps the error.
             let _ = recorder.file.flush();
         }
         Ok(received)
@@ -149,7 +149,7 @@ mod tests {
         bytes: Vec<u8>,
     }
 
-    /// The names of the interfaces, each checked to count nanoseconds, and the packets.
+    /// Returns interface names and packets; checks that timestamps are in nanoseconds.
     fn read_back(bytes: &[u8]) -> (Vec<String>, Vec<Recorded>) {
         let mut reader = PcapNgReader::new(bytes).unwrap();
         let (mut names, mut packets) = (Vec::new(), Vec::new());
@@ -177,7 +177,7 @@ mod tests {
         (names, packets)
     }
 
-    /// Two captured ends after a train of three and a single packet went across.
+    /// Sends a train of three packets and a single packet between two recorded devices.
     fn traffic(file: &CaptureFile) -> [Vec<u8>; 2] {
         let train = ipv4_frame(4791, &[9; 250]);
         let single = ipv4_frame(4791, &[8; 60]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_are_recorded_as_packets_under_their_interfaces() {
+    fn packets_of_both_directions_are_recorded_under_their_interface() {
         let written = capture_file::tests::Shared::default();
         let file = CaptureFile::new(written.clone()).unwrap();
         let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_stops_the_recording_and_not_the_traffic() {
+    fn a_full_disk_ends_the_recording_but_not_the_traffic() {
         let file = CaptureFile::new(capture_file::tests::FullDisk { room: 200 }).unwrap();
         let [_, _] = traffic(&file);
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -1,4 +1,4 @@
-//! Cuts a train into the packets that the kernel would put on the wire.
+//! Segments a train into the packets that the kernel would send.
 
 use etherparse::{
     EtherType, IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeader, UdpHeaderSlice, ether_type,
@@ -7,17 +7,17 @@ use etherparse::{
 
 use crate::device::{RxFrame, TxFrame};
 
-/// What becomes of a UDP checksum that was left to the kernel.
+/// The UDP checksum of segmented packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentChecksum {
-    /// Zero: none, as RoCEv2 endpoints send.
+    /// Zero, as RoCEv2 endpoints send.
     Zero,
-    /// The right one, as the kernel fills in when it cuts.
+    /// The complete checksum, as the kernel writes when it segments.
     Completed,
 }
 
-/// Cuts trains as the kernel does: IPv4 identification counts up by one from the train's, lengths
-/// and the IPv4 header checksum are each packet's own, all else is repeated.
+/// Segments trains as the kernel does: the IPv4 identification increments from the train's, lengths
+/// and IPv4 header checksum are each packet's own, all other header fields are copied.
 ///
 /// ```
 /// use roce_io::{Segmenter, RxFrame, SegmentChecksum};
@@ -25,7 +25,7 @@ pub enum SegmentChecksum {
 /// let not_ip = [0u8; 60];
 /// let frame = RxFrame { bytes: &not_ip, segment_len: None, udp_checksum_partial: false };
 /// let count = Segmenter::default().segment(frame, SegmentChecksum::Zero, &mut |packet| {
-///     assert_eq!(packet, not_ip); // nothing to cut: lent on as it came
+///     assert_eq!(packet, not_ip); // lent unchanged
 /// });
 /// assert_eq!(count, 1);
 /// ```
@@ -35,8 +35,8 @@ pub struct Segmenter {
 }
 
 impl Segmenter {
-    /// Lends each packet of `frame` to `on_packet`, in order; returns how many. A frame that is
-    /// neither a train nor wants a checksum, or that is no UDP over IP, is lent as it is.
+    /// Lends each packet of `frame` to `on_packet`, in order; returns how many. A frame that is not
+    /// UDP over IP, or is a single packet with a complete checksum, is lent unchanged.
     pub fn segment(
         &mut self,
         frame: RxFrame<'_>,
@@ -70,7 +70,7 @@ impl Segmenter {
 }
 
 impl<'a> RxFrame<'a> {
-    /// The frame as the other side would receive it, had it come over a cable.
+    /// Returns the frame as the peer would receive it.
     pub(crate) fn from_tx(slot: &'a [u8], tx_frame: &TxFrame) -> Option<Self> {
         Some(Self {
             bytes: slot.get(..tx_frame.len)?,
@@ -80,14 +80,14 @@ impl<'a> RxFrame<'a> {
     }
 }
 
-/// Where the parts of a UDP datagram over IP lie in a frame.
+/// Offsets of the parts of a UDP datagram over IP in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Datagram {
     ip_at: usize,
     is_ipv4: bool,
     udp_at: usize,
     payload_at: usize,
-    /// Where it ends: what follows is Ethernet padding.
+    /// End of the datagram; Ethernet padding may follow.
     end: usize,
 }
 
@@ -133,7 +133,7 @@ impl Datagram {
         })
     }
 
-    /// Makes `packet`, whose headers are the train's, the train's packet of this number.
+    /// Completes the headers of packet `number`; `packet` begins with a copy of the train's.
     fn write_headers(&self, packet: &mut [u8], number: u16, checksum: SegmentChecksum) {
         let udp_len = (packet.len() - self.udp_at) as u16;
         let (ip, udp) = packet[self.ip_at..].split_at_mut(self.udp_at - self.ip_at);
@@ -153,7 +153,7 @@ impl Datagram {
     }
 }
 
-/// Writes the IPv4 header's own checksum; returns the UDP one.
+/// Writes the IPv4 header checksum; returns the UDP checksum.
 fn ipv4_checksums(ip: &mut [u8], udp: &[u8], checksum: SegmentChecksum) -> Option<u16> {
     let header = Ipv4HeaderSlice::from_slice(ip).ok()?.to_header();
     ip[10..12].copy_from_slice(&header.calc_header_checksum().to_be_bytes());
@@ -203,7 +203,7 @@ pub(crate) mod tests {
         frame
     }
 
-    /// The same frame with a VLAN tag in it.
+    /// Inserts a VLAN tag.
     pub(crate) fn tagged(frame: &[u8]) -> Vec<u8> {
         [&frame[..12], &[0x81, 0x00, 0x00, 0x05], &frame[12..]].concat()
     }
@@ -213,7 +213,11 @@ pub(crate) mod tests {
         frame
     }
 
-    fn cut(frame: &[u8], segment_len: Option<usize>, checksum: SegmentChecksum) -> Vec<Vec<u8>> {
+    fn segmented(
+        frame: &[u8],
+        segment_len: Option<usize>,
+        checksum: SegmentChecksum,
+    ) -> Vec<Vec<u8>> {
         let frame = RxFrame { bytes: frame, segment_len, udp_checksum_partial: true };
         let mut packets = Vec::new();
         let count =
@@ -222,7 +226,7 @@ pub(crate) mod tests {
         packets
     }
 
-    /// Its UDP payload and IPv4 identification, once every length and checksum was verified.
+    /// Verifies every length and checksum; returns the UDP payload and the IPv4 identification.
     pub(crate) fn verified(packet: &[u8]) -> (Vec<u8>, Option<u16>) {
         let sliced = SlicedPacket::from_ethernet(packet).unwrap();
         let Some(TransportSlice::Udp(udp)) = sliced.transport else { panic!("no UDP") };
@@ -255,7 +259,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn a_cut_train_is_whole_again_when_its_packets_are_put_together(
+        fn the_packets_of_a_segmented_train_join_to_its_payload(
             payload in prop::collection::vec(any::<u8>(), 1..5000),
             segment_len in 1usize..1500,
             identification in any::<u16>(),
@@ -273,7 +277,7 @@ pub(crate) mod tests {
                 frame = tagged(&frame);
             }
             let headers = frame.len() - payload.len();
-            let packets = cut(&frame, Some(segment_len), checksum);
+            let packets = segmented(&frame, Some(segment_len), checksum);
             let mut together = Vec::new();
             for (number, packet) in packets.iter().enumerate() {
                 let (part, found) = verified(packet);
@@ -292,15 +296,15 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn no_frame_makes_the_cutter_panic(
+        fn no_frame_makes_the_segmenter_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             segment_len in prop::option::of(0usize..40),
         ) {
-            cut(&bytes, segment_len, SegmentChecksum::Completed);
+            segmented(&bytes, segment_len, SegmentChecksum::Completed);
         }
 
         #[test]
-        fn no_spoilt_train_makes_the_cutter_panic(
+        fn no_corrupted_train_makes_the_segmenter_panic(
             at in 12usize..60, value in any::<u8>(), len in 0usize..200, is_ipv4 in any::<bool>(),
         ) {
             let mut frame = if is_ipv4 {
@@ -310,12 +314,12 @@ pub(crate) mod tests {
             };
             frame[at] = value;
             frame.truncate(len);
-            cut(&frame, Some(16), SegmentChecksum::Completed);
+            segmented(&frame, Some(16), SegmentChecksum::Completed);
         }
     }
 
     #[test]
-    fn a_packet_that_wants_nothing_is_lent_as_it_is() {
+    fn a_complete_packet_is_lent_unchanged() {
         let mut frame = ipv4_frame(4791, &[1; 9]);
         frame.extend([0; 9]); // Ethernet padding
         let whole = RxFrame { bytes: &frame, segment_len: None, udp_checksum_partial: false };
@@ -324,10 +328,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_partial_checksum_is_completed_where_there_is_no_train() {
+    fn a_partial_checksum_of_a_single_packet_is_completed() {
         let mut frame = ipv4_frame(4791, &[1; 9]);
         frame[40..42].copy_from_slice(&[0x12, 0x34]);
-        let packets = cut(&frame, None, SegmentChecksum::Completed);
+        let packets = segmented(&frame, None, SegmentChecksum::Completed);
         verified(&packets[0]);
         assert_ne!(packets[0][40..42], [0, 0]);
     }

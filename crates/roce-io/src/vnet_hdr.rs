@@ -12,8 +12,8 @@ pub(crate) const HEADER_LEN: usize = 10;
 /// IP packet cannot name a length beyond 65 535.
 pub(crate) const MAX_FRAME_LEN: usize = 65_535;
 
-/// The header of a frame to send that has passed [`check`]. A frame that holds one packet alone is no train to the kernel,
-/// whatever it was called; its checksum still wants completing.
+/// Returns the header of a frame that has passed [`check`]. The kernel takes a train of one packet
+/// as a single packet whose checksum it completes.
 pub(crate) fn tx_header(tx_frame: &TxFrame) -> [u8; HEADER_LEN] {
     let Some(segment_len) = tx_frame.segment_len else { return [0; HEADER_LEN] };
     let is_train = tx_frame.len - tx_frame.headers_len > segment_len;

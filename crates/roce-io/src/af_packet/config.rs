@@ -1,10 +1,10 @@
-//! How to open an interface.
+//! The configuration of a device over a packet socket.
 
 use std::{io, net::UdpSocket, os::fd::AsFd};
 
 use crate::{Filter, error::OpenError, sys};
 
-/// How to open an interface. [`AfPacketConfig::new`] gives what suits most.
+/// Configuration of an [`AfPacket`](crate::AfPacket).
 ///
 /// ```
 /// use roce_io::{AfPacketConfig, GsoMode};
@@ -16,29 +16,29 @@ use crate::{Filter, error::OpenError, sys};
 pub struct AfPacketConfig {
     /// The interface's name.
     pub interface: String,
-    /// How frames come in.
+    /// How frames are received.
     pub receive: ReceiveMode,
     /// Frames that may wait for the kernel, 1..=64. Default 8: more costs cache and gains nothing.
     pub transmit_slots: usize,
-    /// Pass by the interface's queueing discipline. Default true. Where the kernel has to cut
-    /// trains (a tap, a card) the device takes this back with the first train, since only the
-    /// queueing discipline's path cuts.
+    /// Bypass the interface's queueing discipline. Default true. On an interface that does not
+    /// take trains whole (a tap, a card) the device ends the bypass at the first train: the kernel
+    /// segments only on the path through the queueing discipline.
     pub qdisc_bypass: bool,
-    /// Whether to send trains. Default [`GsoMode::Auto`].
+    /// When to send trains. Default [`GsoMode::Auto`].
     pub gso: GsoMode,
-    /// Packets a train may hold, 1..=64, or more where [`probe_max_segments`] found more.
+    /// Maximum number of packets in a train, 1 to [`probe_max_segments`]. Default 64.
     pub max_train_packets: usize,
-    /// Which frames to let in.
+    /// Frames to receive.
     pub filter: Filter,
-    /// Bytes of socket receive buffer to ask for ([`ReceiveMode::Mmsg`] alone uses it). What the
-    /// system's limit cuts off is cut off in silence. Default 64 MiB.
+    /// Bytes of socket receive buffer to request, for [`ReceiveMode::Mmsg`]. The system's limit
+    /// silently reduces it. Default 64 MiB.
     pub receive_buffer_len: usize,
-    /// Bytes of socket send buffer to ask for. Default 4 MiB.
+    /// Bytes of socket send buffer to request. Default 4 MiB.
     pub send_buffer_len: usize,
 }
 
 impl AfPacketConfig {
-    /// The defaults, for one interface.
+    /// Returns the defaults for an interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -74,18 +74,18 @@ impl AfPacketConfig {
     }
 }
 
-/// How frames come in.
+/// How frames are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveMode {
-    /// A ring shared with the kernel: lowest latency, highest throughput, and no need for a
-    /// privileged buffer size.
+    /// A ring shared with the kernel: lowest latency, highest throughput, and needs no privileged
+    /// buffer size.
     Ring {
         /// Frames the ring holds, 1..=4096, rounded up to a multiple of 15. Each takes 68 KiB.
         slots: usize,
     },
-    /// `recvmmsg` into as many buffers of 64 KiB.
+    /// `recvmmsg` into `batch` buffers of 64 KiB.
     Mmsg {
-        /// Frames taken in one system call, 1..=64.
+        /// Frames received in one system call, 1..=64.
         batch: usize,
     },
 }
@@ -96,26 +96,26 @@ impl Default for ReceiveMode {
     }
 }
 
-/// Whether to send trains. Trains that arrive are always understood.
+/// When to send trains by UDP segmentation offload. Received trains are always understood.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GsoMode {
-    /// Always: where the device cannot take one the kernel cuts it.
+    /// Always; the kernel segments trains that the interface does not take whole.
     On,
     /// Never.
     Off,
-    /// Where the device is known to segment in software: veth, tap, bridge, `lo`.
+    /// On interfaces known to segment in software: veth, tap, bridge, `lo`.
     #[default]
     Auto,
 }
 
-/// The most packets that this kernel takes in one train: 64 on older kernels, 128 on newer ones.
-/// 64 when it cannot be found out, such as while `lo` is down.
+/// Returns the maximum number of packets that this kernel takes in one train: 64 on older kernels,
+/// 128 on newer ones, 64 if the probe fails, for example while `lo` is down.
 pub fn probe_max_segments() -> usize {
     if takes_segments(128).unwrap_or(false) { 128 } else { 64 }
 }
 
-/// Whether a UDP socket can send itself so many segments of one byte at once: the kernel holds
-/// UDP and packet sockets to one limit.
+/// Returns true if a UDP socket can send itself `count` segments of one byte at once: the kernel
+/// has one limit for UDP and packet sockets.
 fn takes_segments(count: usize) -> io::Result<bool> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     sys::socket::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 1)?;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_cannot_be_is_refused() {
+    fn an_invalid_configuration_is_refused() {
         let fine = AfPacketConfig::new("lo");
         assert!(fine.check().is_ok());
         for bad in [

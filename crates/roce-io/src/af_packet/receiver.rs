@@ -1,4 +1,4 @@
-//! How frames come in: from the ring, or by many a system call.
+//! Receives frames from the ring, or in batches by `recvmmsg`.
 
 use std::{io, os::fd::BorrowedFd};
 
@@ -54,8 +54,8 @@ impl Receiver {
                     usize::from(ring.take(|frame| *unusable += lend_ring(frame, on_frame)))
                 }
                 Source::Mmsg { buffers, arrivals } => {
-                    let room = buffers.len().min(budget - count);
-                    let taken = receive_now(socket, &mut buffers[..room], arrivals)?;
+                    let len = buffers.len().min(budget - count);
+                    let taken = receive_now(socket, &mut buffers[..len], arrivals)?;
                     for (buffer, arrival) in buffers.iter().zip(&arrivals[..taken]) {
                         self.unusable += lend_buffer(buffer, *arrival, on_frame);
                     }
@@ -79,23 +79,23 @@ impl Receiver {
         }
     }
 
-    /// Frames that could not be lent on: cut short, or trains of an unknown kind.
+    /// Returns the number of frames that were truncated, or trains of an unknown kind.
     pub(super) fn unusable(&self) -> u64 {
         self.unusable
     }
 }
 
-/// The three below lend a frame on, or return 1 for one that is unusable.
+/// Lends the frame and returns 0, or returns 1 if it is unusable, as the two below.
 fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match frame {
-        RingFrame::Whole { virtio, bytes } => lend(virtio, bytes, on_frame),
+        RingFrame::Whole { vnet_hdr, bytes } => lend(vnet_hdr, bytes, on_frame),
         RingFrame::Unusable => 1,
     }
 }
 
 fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match buffer[..arrival.len].split_first_chunk() {
-        Some((virtio, bytes)) if !arrival.truncated => lend(virtio, bytes, on_frame),
+        Some((header, bytes)) if !arrival.truncated => lend(header, bytes, on_frame),
         _ => 1,
     }
 }
@@ -123,5 +123,5 @@ fn receive_now(
     }
 }
 
-/// The longest IP packet, its Ethernet header with two VLAN tags, and the virtio header.
+/// The vnet header, an Ethernet header with two VLAN tags, and the longest IP packet.
 const BUFFER_LEN: usize = HEADER_LEN + 65_535 + 22;

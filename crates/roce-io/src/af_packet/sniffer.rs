@@ -1,4 +1,4 @@
-//! Everything that an interface carries, for those who only look.
+//! Receives every frame that an interface carries.
 
 use std::{
     io,
@@ -10,9 +10,9 @@ use socket2::{Domain, Socket, Type};
 use super::{config::ReceiveMode, find_interface, receiver::Receiver};
 use crate::{device::RxFrame, error::OpenError, sys};
 
-/// Looks at every frame that comes to an interface or leaves by it, of whatever protocol, and
-/// sends nothing. The interface's settings stay as they are: what it drops because it is for
-/// another host is not seen.
+/// A receiver of every frame that an interface receives or sends, of any protocol. It sends nothing
+/// and does not make the interface promiscuous: frames for other hosts that the interface drops are
+/// not seen.
 ///
 /// ```no_run
 /// use roce_io::Sniffer;
@@ -44,13 +44,13 @@ impl Sniffer {
         };
         let packet =
             |name, value| sys::socket::set_int(socket.as_fd(), libc::SOL_PACKET, name, value);
-        packet(libc::PACKET_VNET_HDR, 1).map_err(failed("asking for virtio headers"))?;
+        packet(libc::PACKET_VNET_HDR, 1).map_err(failed("enabling virtio headers"))?;
         if interface.flags.loopback {
-            // What is sent there comes in again.
-            packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring what is sent"))?;
+            // `lo` delivers each sent frame as a received one, too.
+            packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring sent frames"))?;
         }
         let receiver = Receiver::new(socket.as_fd(), ReceiveMode::default())
-            .map_err(failed("making the receive ring"))?;
+            .map_err(failed("creating the receive ring"))?;
         socket
             .bind(&sys::socket::packet_address(interface.index))
             .map_err(failed("binding the packet socket"))?;
@@ -58,10 +58,10 @@ impl Sniffer {
     }
 
     /// Lends each waiting frame, at most `budget` of them, to `on_frame`; returns how many. Never
-    /// blocks: 0 means that nothing waits.
+    /// blocks: 0 means that no frame waits.
     ///
     /// # Errors
-    /// The kernel's reason, such as an interface that went down.
+    /// The kernel's error, such as that the interface went down.
     pub fn receive(
         &mut self,
         budget: usize,
@@ -76,7 +76,7 @@ impl Sniffer {
         Ok(received)
     }
 
-    /// Readable when [`receive`](Self::receive) has work.
+    /// Returns a descriptor that is readable when [`receive`](Self::receive) has work.
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -1,25 +1,23 @@
 //! What becomes of frames that the kernel does not take.
 //!
 //! A full transmit queue is back-pressure: frames keep their slots, and are offered again after
-//! pauses that double up to [`MAX_PAUSE`]. That ends when the kernel takes a frame, and in two more
-//! ways: the interface has no carrier, or the kernel has taken nothing for [`MAX_STALL`]. From
-//! then on a frame that is refused is dropped at once, and no time is spent on offering it again,
-//! until the kernel takes one.
+//! pauses that double up to [`MAX_PAUSE`]. That ends when the kernel takes a frame, when the
+//! interface has no carrier, or when the kernel has taken no frame for [`MAX_STALL`]. In the last
+//! two cases refused frames are dropped at once until the kernel takes one.
 
 use std::time::{Duration, Instant};
 
-/// For how long the kernel may take no frame at all before frames are dropped.
+/// Time without any accepted frame after which frames are dropped.
 ///
-/// A queue that drains, however slowly, makes room earlier: a train of 64 KiB is on a wire of
-/// 10 Mbit/s for 52 ms, and the longest pause that Ethernet's flow control asks for at 1 Gbit/s
-/// is 34 ms. The retries of a connection with the usual ACK timeout (67 ms, 7 retries) last five
-/// times as long, so a queue that stalls for a while longer costs retransmissions and no
-/// connection.
+/// A queue that drains, however slowly, takes a frame sooner: a train of 64 KiB needs 52 ms at
+/// 10 Mbit/s, and the longest pause of Ethernet's flow control at 1 Gbit/s is 34 ms. The retries of
+/// a connection with the default ACK timeout (67 ms, 7 retries) last five times as long, so a
+/// longer stall costs retransmissions but no connection.
 pub(super) const MAX_STALL: Duration = Duration::from_millis(100);
 
 /// The pause after the first refusal.
 const MIN_PAUSE: Duration = Duration::from_micros(50);
-/// The longest pause between two attempts: a transmit queue of 1000 frames is not empty before.
+/// The longest pause between two attempts: a transmit queue of 1000 frames needs longer to drain.
 const MAX_PAUSE: Duration = Duration::from_millis(1);
 
 /// The time since the kernel last took a frame, while it refuses them.
@@ -30,30 +28,30 @@ pub(super) struct Stall {
 
 #[derive(Clone, Copy, Debug)]
 struct Refused {
-    /// When frames are dropped at the latest.
+    /// When frames are dropped if the kernel takes none.
     gives_up_at: Instant,
     next_attempt: Instant,
     pause: Duration,
 }
 
-/// What to do with frames that were refused.
+/// What to do with refused frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// They keep their slots.
     Keep,
-    /// They are dropped, since the interface has no carrier.
+    /// They are dropped: the interface has no carrier.
     DropWithoutCarrier,
-    /// They are dropped, since the kernel has taken none for too long.
+    /// They are dropped: the kernel has taken none for [`MAX_STALL`].
     DropStalled,
 }
 
 impl Stall {
-    /// The kernel took a frame.
+    /// Notes that the kernel took a frame.
     pub(super) fn on_taken(&mut self) {
         self.refused = None;
     }
 
-    /// The kernel refused a frame for want of room.
+    /// Notes that the kernel refused a frame because a queue is full.
     pub(super) fn on_refused(&mut self, now: Instant, has_carrier: bool) -> Verdict {
         let before = self.refused.unwrap_or(Refused {
             gives_up_at: now + MAX_STALL,
@@ -61,7 +59,7 @@ impl Stall {
             pause: MIN_PAUSE / 2,
         });
         if !has_carrier {
-            // Should the carrier be back before the next attempt, a full queue is one again.
+            // If the carrier returns, a full queue is back-pressure again.
             self.refused = None;
             return Verdict::DropWithoutCarrier;
         }
@@ -70,7 +68,7 @@ impl Stall {
         if now < before.gives_up_at { Verdict::Keep } else { Verdict::DropStalled }
     }
 
-    /// When frames that were kept are to be offered again.
+    /// Returns when to offer kept frames again.
     pub(super) fn next_attempt(&self) -> Option<Instant> {
         self.refused.map(|refused| refused.next_attempt)
     }
@@ -82,8 +80,8 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    /// Offers a frame whenever it is time, until `end` or until it is dropped; returns the verdict
-    /// and after how many attempts it came.
+    /// Offers a frame whenever it is due, until `end` or until it is dropped; returns the verdict
+    /// and the number of attempts.
     fn offer_until(stall: &mut Stall, start: Instant, end: Instant) -> (Verdict, u32) {
         let (mut now, mut attempts) = (start, 0);
         loop {
@@ -103,7 +101,7 @@ mod tests {
         assert_eq!(verdict, Verdict::Keep);
         let (verdict, attempts) = offer_until(&mut stall, start + MAX_STALL, start + 2 * MAX_STALL);
         assert_eq!((verdict, attempts), (Verdict::DropStalled, 1));
-        // All that follow are dropped at once.
+        // Later frames are dropped at once.
         let later = start + 10 * MAX_STALL;
         assert_eq!(stall.on_refused(later, true), Verdict::DropStalled);
         stall.on_taken();
@@ -122,11 +120,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_queue_is_asked_ever_more_rarely() {
+    fn attempts_at_a_stalled_queue_back_off() {
         let (start, mut stall) = (Instant::now(), Stall::default());
         let (_, attempts) = offer_until(&mut stall, start, start + 2 * MAX_STALL);
         assert!((90..=110).contains(&attempts), "{attempts} attempts in {MAX_STALL:?}");
-        // A queue that is full for a moment is asked soon.
+        // The first retry comes soon.
         let mut stall = Stall::default();
         stall.on_refused(start, true);
         assert_eq!(stall.next_attempt(), Some(start + MIN_PAUSE));

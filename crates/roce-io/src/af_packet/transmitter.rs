@@ -1,5 +1,5 @@
-//! How frames go out: slots that are filled, handed over in batches, and kept while the kernel
-//! has no room, within the bounds of [`Stall`].
+//! Sends frames: slots are filled, handed to the kernel in batches, and kept while its queues are
+//! full, within the bounds of [`Stall`].
 
 use std::{collections::VecDeque, io, os::fd::BorrowedFd, time::Instant};
 
@@ -15,11 +15,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Transmitter {
     slots: Vec<Vec<u8>>,
-    /// Used last, used first again: its cache lines are still warm.
+    /// A stack: the slot freed last is reused first, while its cache lines are warm.
     free: Vec<usize>,
-    /// In the order of sending.
+    /// In sending order.
     ready: VecDeque<Ready>,
-    /// The socket passes by the queueing discipline.
+    /// The socket bypasses the queueing discipline.
     bypass: bool,
     stall: Stall,
     counts: Counts,
@@ -55,8 +55,8 @@ impl Transmitter {
         }
     }
 
-    /// Lends free slots to `fill` until it returns `None`, none is free, or what it wrote may not
-    /// be sent.
+    /// Lends free slots to `fill` until it returns `None`, none is free, the batch is full, or the
+    /// frame may not be sent.
     pub(super) fn fill(
         &mut self,
         capabilities: &DeviceCapabilities,
@@ -64,7 +64,7 @@ impl Transmitter {
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> Result<(), DeviceError> {
         let mut staged = 0;
-        while let Some(&slot) = self.free.last().filter(|_| staged < STAGED_LEN) {
+        while let Some(&slot) = self.free.last().filter(|_| staged < MAX_BATCH_LEN) {
             let buffer = &mut self.slots[slot];
             let Some(tx_frame) = fill(&mut buffer[FRAME_AT..]) else { break };
             if let Err(error) =
@@ -86,8 +86,8 @@ impl Transmitter {
         Ok(())
     }
 
-    /// Hands over what is ready; returns how many frames the kernel took. `clock` is asked only
-    /// where the kernel refuses a frame.
+    /// Hands the ready frames to the kernel; returns how many it took. Reads the clock only if the
+    /// kernel refuses a frame.
     pub(super) fn flush(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -99,18 +99,18 @@ impl Transmitter {
             match self.send(socket, self.ready.len()) {
                 Ok(count) => sent += count,
                 Err(error) => match error.raw_os_error() {
-                    // EAGAIN: the socket's buffer is full; ENOBUFS: the device's queue is, or its
-                    // carrier is not there yet.
+                    // EAGAIN: the socket's buffer is full; ENOBUFS: the interface's queue is full,
+                    // or it has no carrier yet.
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
                         if self.send_train_without_bypass(socket, interface) {
                             sent += 1;
                             continue;
                         }
                         self.counts.queue_full += 1;
-                        self.judge_refused(socket, interface, clock());
+                        self.on_queue_full(socket, interface, clock());
                         break;
                     }
-                    // It may be the echo of a time when the interface was down.
+                    // It may be a pending error from when the interface was down.
                     Some(libc::ENETDOWN) if !down_before => down_before = true,
                     code @ Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
                         self.drop_ready(|counts| match code {
@@ -119,7 +119,7 @@ impl Transmitter {
                         });
                         return Err(error);
                     }
-                    // The first frame is at fault: those behind it are not.
+                    // The kernel refuses the first frame only.
                     code => {
                         match code {
                             Some(libc::EMSGSIZE) => self.counts.too_long += 1,
@@ -138,7 +138,7 @@ impl Transmitter {
         !self.ready.is_empty()
     }
 
-    /// When frames that the kernel refused are to be offered again, if there are any.
+    /// Returns when to offer refused frames again.
     pub(super) fn next_attempt(&self) -> Option<Instant> {
         self.stall.next_attempt().filter(|_| self.has_unsent())
     }
@@ -156,9 +156,9 @@ impl Transmitter {
         ]
     }
 
-    /// Keeps the frames that the kernel refused for want of room, or drops them.
-    fn judge_refused(&mut self, socket: BorrowedFd<'_>, interface: &str, now: Instant) {
-        // Where the kernel cannot be asked, the time limit alone decides.
+    /// Keeps or drops the frames that the kernel refused because a queue is full.
+    fn on_queue_full(&mut self, socket: BorrowedFd<'_>, interface: &str, now: Instant) {
+        // If the query fails, the time limit alone decides.
         let has_carrier = sys::interface::is_running(socket, interface).unwrap_or(true);
         match self.stall.on_refused(now, has_carrier) {
             Verdict::Keep => {}
@@ -167,22 +167,23 @@ impl Transmitter {
         }
     }
 
-    /// Drops all frames that wait, under one counter.
+    /// Drops all ready frames, under one counter.
     fn drop_ready(&mut self, counter: impl Fn(&mut Counts) -> &mut u64) {
         *counter(&mut self.counts) += self.ready.len() as u64;
         self.release(self.ready.len());
     }
 
-    /// Where the device cannot take a train whole (a tap, for one) the kernel cuts it on the way
-    /// through the queueing discipline alone; past that it calls the train a full queue. If that
-    /// was it, the first train goes out here and all that follows takes the longer way for good.
+    /// Sends the first train through the queueing discipline if the bypass may be why it was
+    /// refused, and ends the bypass if that succeeds. On an interface that does not take trains
+    /// whole (such as a tap) the kernel segments only there; with the bypass it reports a full
+    /// queue.
     fn send_train_without_bypass(&mut self, socket: BorrowedFd<'_>, interface: &str) -> bool {
         let set_bypass = |on: bool| {
             let name = libc::PACKET_QDISC_BYPASS;
             sys::socket::set_int(socket, libc::SOL_PACKET, name, on.into()).is_ok()
         };
-        // Without a carrier the longer way would take every frame and drop it. The second
-        // question takes the kernel's lock on all interfaces, and is asked only if need be.
+        // Without a carrier the queueing discipline would accept every frame and drop it. The
+        // second query takes the kernel's lock on all interfaces, so it comes last.
         let has_carrier = || {
             sys::interface::is_running(socket, interface).unwrap_or(true)
                 && sys::interface::has_carrier(socket, interface).unwrap_or(true)
@@ -196,7 +197,7 @@ impl Transmitter {
         is_sent
     }
 
-    /// Hands over at least one of the first `count` frames, or says why not.
+    /// Hands at least one of the first `count` frames to the kernel, or returns its error.
     fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
         let mut frames = self
             .ready
@@ -217,11 +218,10 @@ impl Transmitter {
     }
 }
 
-/// Bytes in slots from which on no more are filled before the kernel gets them: two trains. More
-/// save no time worth naming, and let the receiver wait for the first and then hurry for the rest:
-/// two namespaces, path MTU 1024, READs of 1 MiB went at 25 Gbit/s with eight trains at once and
-/// at 36 with two.
-const STAGED_LEN: usize = 96 << 10;
+/// Bytes of a full batch: two trains. Larger batches save little and make the receiver idle, then
+/// fall behind: between two namespaces, at path MTU 1024, READs of 1 MiB ran at 25 Gbit/s with
+/// eight trains a batch and at 36 Gbit/s with two.
+const MAX_BATCH_LEN: usize = 96 << 10;
 
-/// Where a frame starts in its slot: aligned, with the virtio header straight before it.
+/// Offset of the frame in its slot: aligned, with the virtio header directly before it.
 const FRAME_AT: usize = 16;

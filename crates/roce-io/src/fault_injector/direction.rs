@@ -1,4 +1,4 @@
-//! One direction of a faulty device: packets in, fates decided, packets out.
+//! One direction of a fault injector.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use super::{Fault, FaultConfig, FaultRates};
 use crate::device::Direction;
 
-/// The longest time for which a packet is held: clocks count further than now plus this.
+/// Maximum time for which a packet is held; `Instant` can represent now plus this.
 const MAX_HOLD: Duration = Duration::from_secs(24 * 3600);
 
-/// Packets come in by [`admit`](Self::admit) and leave through the ready queue, in order but for
+/// Packets enter by [`admit`](Self::admit) and leave through the ready queue, in order except for
 /// the faults.
 pub(super) struct FaultDirection {
     rates: FaultRates,
@@ -21,21 +21,21 @@ pub(super) struct FaultDirection {
     max_delay: Duration,
     max_reorder: u32,
     reorder_hold: Duration,
-    dice: StdRng,
+    rng: StdRng,
     admitted: u64,
     ready: VecDeque<Vec<u8>>,
     held: Vec<Held>,
-    /// Buffers to use again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     counts: [u64; 5],
-    /// The latest time that was told.
+    /// Time of the last call.
     now: Option<Instant>,
 }
 
 struct Held {
     packet: Vec<u8>,
     due: Instant,
-    /// Due as soon as so many packets were admitted.
+    /// Due once this many packets were admitted.
     behind: Option<u64>,
 }
 
@@ -55,8 +55,8 @@ impl FaultDirection {
             max_delay: config.max_delay,
             max_reorder: config.max_reorder.max(1),
             reorder_hold: config.reorder_hold,
-            // Each direction has its own dice: traffic one way does not change the other's fate.
-            dice: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(stream)),
+            // A generator for each direction: traffic in one does not change the other's faults.
+            rng: StdRng::seed_from_u64(config.seed.wrapping_mul(2).wrapping_add(stream)),
             admitted: 0,
             ready: VecDeque::new(),
             held: Vec::new(),
@@ -66,24 +66,24 @@ impl FaultDirection {
         }
     }
 
-    /// Decides the fate of the next packet.
+    /// Takes the next packet and applies its faults.
     pub(super) fn admit(&mut self, packet: &[u8], now: Instant) {
         self.now = Some(now);
-        let faults = self.script.remove(&self.admitted).unwrap_or_else(|| self.throw());
+        let faults = self.script.remove(&self.admitted).unwrap_or_else(|| self.draw());
         self.admitted += 1;
-        self.suffer(packet, &faults, now);
-        // Whoever is overtaken by this packet comes behind it.
+        self.apply(packet, &faults, now);
+        // Packets that this one was the last to overtake follow it.
         let admitted = self.admitted;
         self.release(|held| held.behind.is_some_and(|behind| behind <= admitted));
     }
 
-    /// Lets go of packets whose time has come.
+    /// Releases packets whose hold has expired.
     pub(super) fn release_due(&mut self, now: Instant) {
         self.now = Some(now);
         self.release(|held| held.due <= now);
     }
 
-    /// When a held packet is due, or at once when one is ready.
+    /// Returns when the next held packet is due; at once if a packet is ready.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if self.has_ready() { self.now } else { self.held.iter().map(|held| held.due).min() }
     }
@@ -92,7 +92,7 @@ impl FaultDirection {
         !self.ready.is_empty()
     }
 
-    /// Lends the next packet that is ready; false: none is.
+    /// Lends the next ready packet; returns false if there is none.
     pub(super) fn pop_with(&mut self, on_packet: &mut dyn FnMut(&[u8])) -> bool {
         let Some(packet) = self.ready.pop_front() else { return false };
         on_packet(&packet);
@@ -100,7 +100,7 @@ impl FaultDirection {
         true
     }
 
-    /// Copies the next packet that is ready to the start of `slot`; returns its length.
+    /// Copies the next ready packet to the start of `slot`; returns its length.
     pub(super) fn pop_into(&mut self, slot: &mut [u8]) -> Option<usize> {
         let mut len = 0;
         self.pop_with(&mut |packet| {
@@ -110,16 +110,16 @@ impl FaultDirection {
         .then_some(len)
     }
 
-    /// Packets dropped, duplicated, delayed, reordered, corrupted.
+    /// Returns the numbers of packets dropped, duplicated, delayed, reordered, corrupted.
     pub(super) fn counters(&self) -> [u64; 5] {
         self.counts
     }
 
-    /// The dice fall in the same order for every packet, so that a seed repeats a run.
-    fn throw(&mut self) -> Vec<Fault> {
+    /// Draws in the same order for every packet, so that a seed repeats a run.
+    fn draw(&mut self) -> Vec<Fault> {
         let FaultRates { drop, duplicate, delay, reorder, corrupt } = self.rates;
-        let [drop, duplicate, delay, reorder, corrupt] = [drop, duplicate, delay, reorder, corrupt]
-            .map(|rates| self.dice.random::<f64>() < rates);
+        let [drop, duplicate, delay, reorder, corrupt] =
+            [drop, duplicate, delay, reorder, corrupt].map(|rate| self.rng.random::<f64>() < rate);
         let mut faults = Vec::new();
         if drop {
             faults.push(Fault::Drop);
@@ -131,15 +131,15 @@ impl FaultDirection {
             faults.push(Fault::Duplicate);
         }
         if delay {
-            faults.push(Fault::Delay(self.max_delay.mul_f64(self.dice.random())));
+            faults.push(Fault::Delay(self.max_delay.mul_f64(self.rng.random())));
         }
         if reorder {
-            faults.push(Fault::Reorder(self.dice.random_range(1..=self.max_reorder)));
+            faults.push(Fault::Reorder(self.rng.random_range(1..=self.max_reorder)));
         }
         faults
     }
 
-    fn suffer(&mut self, packet: &[u8], faults: &[Fault], now: Instant) {
+    fn apply(&mut self, packet: &[u8], faults: &[Fault], now: Instant) {
         let mut packet = self.copy(packet);
         let mut hold: Option<(Instant, Option<u64>)> = None;
         let mut twin = None;
@@ -151,7 +151,7 @@ impl FaultDirection {
                     self.spare.extend(twin);
                     return;
                 }
-                Fault::Corrupt => self.turn_a_bit(&mut packet),
+                Fault::Corrupt => self.flip_a_bit(&mut packet),
                 Fault::Duplicate => twin = Some(self.copy(&packet)),
                 Fault::Delay(by) => hold = Some((now + by.min(MAX_HOLD), None)),
                 Fault::Reorder(behind) => {
@@ -160,7 +160,7 @@ impl FaultDirection {
                 }
             }
         }
-        // Of two, one stays in its place: that is what a duplicate in a network looks like.
+        // One of the two stays in its place, as in a network.
         self.ready.extend(twin);
         match hold {
             None => self.ready.push_back(packet),
@@ -172,9 +172,9 @@ impl FaultDirection {
         }
     }
 
-    fn turn_a_bit(&mut self, packet: &mut [u8]) {
+    fn flip_a_bit(&mut self, packet: &mut [u8]) {
         if packet.len() > ETHERNET_LEN {
-            let bit = self.dice.random_range(ETHERNET_LEN * 8..packet.len() * 8);
+            let bit = self.rng.random_range(ETHERNET_LEN * 8..packet.len() * 8);
             packet[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -207,5 +207,5 @@ fn index(fault: &Fault) -> usize {
 }
 
 const ETHERNET_LEN: usize = 14;
-/// Packets held back at most; beyond, the oldest is let go early.
+/// Maximum number of held packets; beyond it the oldest is released early.
 const MAX_HELD: usize = 4096;

@@ -1,4 +1,4 @@
-//! A pcapng file that several devices may write to.
+//! The pcapng file.
 
 use std::{
     borrow::Cow,
@@ -23,26 +23,26 @@ use pcap_file::{
 
 use crate::device::Direction;
 
-/// A pcapng file that several devices may write to, each as an interface of its own. Cheap to
-/// clone: every clone is the same file.
+/// A pcapng file that several devices may write to, each as an interface of its own. Clones share
+/// the file.
 #[derive(Clone)]
 pub struct CaptureFile {
     state: Arc<Mutex<State>>,
 }
 
 impl CaptureFile {
-    /// Creates the file, replacing one that is there.
+    /// Creates the file, replacing an existing one.
     ///
     /// # Errors
-    /// The operating system's reason.
+    /// The operating system's error.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::new(File::create(path)?)
     }
 
-    /// Writes to something other than a file, such as a pipe to Wireshark.
+    /// Writes to any writer, such as a pipe to Wireshark.
     ///
     /// # Errors
-    /// The writer's reason.
+    /// The writer's error.
     pub fn new(writer: impl Write + Send + 'static) -> io::Result<Self> {
         let writer: Writer = BufWriter::with_capacity(BUFFER_LEN, Box::new(writer));
         let writer = PcapNgWriter::new(writer).map_err(reason)?;
@@ -50,10 +50,10 @@ impl CaptureFile {
         Ok(Self { state: Arc::new(Mutex::new(state)) })
     }
 
-    /// Pushes out what is buffered.
+    /// Writes out buffered packets.
     ///
     /// # Errors
-    /// The first error of any write since the file was created: nothing was recorded after it.
+    /// The first write error since the file was created; nothing was recorded after it.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.lock();
         if state.dirty && state.broken.is_none() {
@@ -61,12 +61,12 @@ impl CaptureFile {
             let result = state.writer.get_mut().flush();
             state.keep(result);
         }
-        state.verdict()
+        state.result()
     }
 
     pub(super) fn add_interface(&self, name: &str) -> io::Result<u32> {
         let mut state = self.lock();
-        state.verdict()?;
+        state.result()?;
         let mut block = InterfaceDescriptionBlock::new(DataLink::ETHERNET, SNAPLEN);
         block.options = vec![
             InterfaceDescriptionOption::IfName(Cow::Owned(name.to_owned())),
@@ -74,7 +74,7 @@ impl CaptureFile {
         ];
         let result = state.writer.write_pcapng_block(block).map(drop).map_err(reason);
         state.keep(result);
-        state.verdict()?;
+        state.result()?;
         state.interfaces += 1;
         Ok(state.interfaces - 1)
     }
@@ -106,7 +106,7 @@ impl CaptureFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked while writing left half a block at worst, as a full disk would.
+        // A thread that panicked while writing left at worst half a block, as a full disk does.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    fn verdict(&self) -> io::Result<()> {
+    fn result(&self) -> io::Result<()> {
         match &self.broken {
             None => Ok(()),
             Some((kind, text)) => Err(io::Error::new(*kind, text.clone())),
@@ -148,9 +148,9 @@ fn reason(error: PcapError) -> io::Error {
     }
 }
 
-/// Longest packet that may be recorded: what Wireshark takes.
+/// Maximum packet length, as Wireshark has it.
 const SNAPLEN: u32 = 262_144;
-/// 10 to the minus this many seconds.
+/// Timestamp resolution: 10⁻⁹ s.
 const NANOSECONDS: u8 = 9;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
@@ -160,7 +160,7 @@ const BUFFER_LEN: usize = 256 << 10;
 pub(super) mod tests {
     use super::*;
 
-    /// A writer whose bytes can be looked at.
+    /// A writer whose bytes a test can read.
     #[derive(Clone, Default)]
     pub(in crate::pcap_writer) struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -179,7 +179,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A writer that takes so many bytes and no more.
+    /// A writer that takes `room` more bytes.
     pub(in crate::pcap_writer) struct FullDisk {
         pub(in crate::pcap_writer) room: usize,
     }

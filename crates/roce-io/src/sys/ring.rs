@@ -48,7 +48,7 @@ unsafe impl Send for Ring {}
 #[derive(Debug)]
 pub(crate) enum RingFrame<'a> {
     /// Whole, behind its virtio header.
-    Whole { virtio: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8] },
+    Whole { vnet_hdr: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8] },
     /// Longer than its slot, or described by lengths that do not fit the slot.
     Unusable,
 }
@@ -170,11 +170,11 @@ unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
     };
     // The kernel is not trusted with our bounds either.
     let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
-    let virtio = start.checked_sub(vnet_hdr::HEADER_LEN).and_then(|at| slot.get(at..start));
+    let vnet_hdr = start.checked_sub(vnet_hdr::HEADER_LEN).and_then(|at| slot.get(at..start));
     let bytes = start.checked_add(len).and_then(|end| slot.get(start..end));
-    match (virtio.and_then(|virtio| virtio.try_into().ok()), bytes) {
-        (Some(virtio), Some(bytes)) if header.tp_len == header.tp_snaplen => {
-            RingFrame::Whole { virtio, bytes }
+    match (vnet_hdr.and_then(|bytes| bytes.try_into().ok()), bytes) {
+        (Some(vnet_hdr), Some(bytes)) if header.tp_len == header.tp_snaplen => {
+            RingFrame::Whole { vnet_hdr, bytes }
         }
         _ => RingFrame::Unusable,
     }
