@@ -116,7 +116,7 @@ const FILES: Rules = &[
         &[
             "crates/roce-io/src/sys/ring.rs",
             "crates/roce-verbs/src/wait_policy.rs",
-            "crates/roce-verbs/src/core/blocking.rs",
+            "crates/roce-verbs/src/driver/blocking.rs",
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.
             "bench/src/raw/pingpong.rs",

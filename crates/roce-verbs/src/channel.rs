@@ -11,7 +11,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::Notify;
 
 use crate::completion_queue::{CompletionQueue, Inner as QueueInner};
-use crate::core::Core;
+use crate::driver::Driver;
 use crate::error::Error;
 
 /// A place where completion queues report; as `ibv_comp_channel`.
@@ -40,7 +40,7 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
     shared: Arc<Shared>,
-    core: Arc<Core>,
+    driver: Arc<Driver>,
 }
 
 /// The part that completion queues hold on to.
@@ -83,7 +83,7 @@ impl Shared {
 
     /// The driver thread has reported: unless a caller is in `wait`, the next report is not
     /// expected to find one either.
-    pub(crate) fn note_unattended(&self) {
+    pub(crate) fn on_unattended_notify(&self) {
         if self.waiters.load(Ordering::Relaxed) == 0 {
             self.is_waited_on.store(false, Ordering::Relaxed);
         }
@@ -112,9 +112,9 @@ impl Shared {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new(core: Arc<Core>) -> Result<Self, Error> {
+    pub(crate) fn new(driver: Arc<Driver>) -> Result<Self, Error> {
         let shared = Arc::new(Shared::new().map_err(io::Error::from)?);
-        Ok(Self { shared, core })
+        Ok(Self { shared, driver })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -124,7 +124,7 @@ impl CompletionChannel {
     /// The next queue that reported, if one has; never waits.
     pub fn poll(&self) -> Option<CompletionQueue> {
         let inner = self.shared.take()?;
-        Some(CompletionQueue::from_parts(inner, Arc::clone(&self.core)))
+        Some(CompletionQueue::from_parts(inner, Arc::clone(&self.driver)))
     }
 
     /// Sleeps until an armed queue reports, and returns it; `None` after `timeout`.
@@ -137,7 +137,7 @@ impl CompletionChannel {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
         let _waiter = Waiter::on(&self.shared);
         let mut found = None;
-        self.core.drive_until(deadline, self.as_fd(), || {
+        self.driver.drive_until(deadline, self.as_fd(), || {
             found = self.poll();
             found.is_some()
         })?;
@@ -158,18 +158,18 @@ impl CompletionChannel {
         timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
-        let mut cores: Vec<&Core> = Vec::with_capacity(channels.len());
+        let mut drivers: Vec<&Driver> = Vec::with_capacity(channels.len());
         for channel in channels {
             // Two channels may belong to one device, which is driven once.
-            if !cores.iter().any(|core| std::ptr::eq(*core, &*channel.core)) {
-                cores.push(&channel.core);
+            if !drivers.iter().any(|driver| std::ptr::eq(*driver, &*channel.driver)) {
+                drivers.push(&channel.driver);
             }
         }
         let _waiters: Vec<_> = channels.iter().map(|channel| Waiter::on(&channel.shared)).collect();
         let mut fds: Vec<_> = channels.iter().map(|channel| channel.as_fd()).collect();
         fds.push(beside);
         let reported = |channel: &&Self| !channel.shared.is_empty();
-        Core::drive_all_until(&cores, deadline, &fds, |beside_is_readable| {
+        Driver::drive_all_until(&drivers, deadline, &fds, |beside_is_readable| {
             beside_is_readable || channels.iter().any(reported)
         })
     }
@@ -180,7 +180,7 @@ impl CompletionChannel {
     /// # Errors
     /// [`Error::Forked`] in a child process.
     pub async fn wait_async(&self) -> Result<CompletionQueue, Error> {
-        self.core.check_alive()?;
+        self.driver.check_alive()?;
         loop {
             if let Some(queue) = self.poll() {
                 return Ok(queue);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roce_transport::{Completion, CompletionStatus, CqHandle, Instant};
 
 use crate::channel::{self, CompletionChannel};
-use crate::core::{Core, RECENT};
+use crate::driver::{Driver, INLINE_RECENT};
 use crate::error::Error;
 
 /// A queue of completions; as `ibv_cq`.
@@ -31,7 +31,7 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     inner: Arc<Inner>,
-    core: Arc<Core>,
+    driver: Arc<Driver>,
 }
 
 /// What the engine fills and the application empties.
@@ -55,11 +55,11 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// It lies in the queue.
-    Quietly,
+    Queued,
     /// It lies in the queue, and the channel has a report.
-    AndReported,
+    Notified,
     /// There is no room for it.
-    NoRoom,
+    Full,
 }
 
 /// What the next completion must be to be reported on the channel.
@@ -80,27 +80,27 @@ impl Inner {
         {
             let mut entries = self.entries();
             if entries.len() >= self.capacity {
-                return Pushed::NoRoom;
+                return Pushed::Full;
             }
             entries.push_back(completion);
             self.waiting.store(entries.len(), Ordering::Release);
         }
         let least = if counts { armed::SOLICITED } else { armed::NEXT };
-        if self.report_if_armed(least, now) { Pushed::AndReported } else { Pushed::Quietly }
+        if self.notify_if_armed(least, now) { Pushed::Notified } else { Pushed::Queued }
     }
 
     /// Whether a completion for `handle` may be handed to who polls this queue, without lying in it
     /// first: it is for this queue, would be the oldest there, and nobody asked for a report of it.
     /// To be asked under the engine's lock, under which alone completions are added. Who asks for
     /// one meanwhile asks for the next: this one is as good as polled.
-    pub(crate) fn passes_on(&self, handle: CqHandle) -> bool {
+    pub(crate) fn can_bypass_queue(&self, handle: CqHandle) -> bool {
         // Without a channel arming does nothing, and nothing disarms either.
         let is_awaited = self.channel.is_some() && self.armed.load(Ordering::Acquire) != armed::NOT;
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
     /// Reports on the channel if armed for at least `least`, and disarms; returns whether it did.
-    fn report_if_armed(&self, least: u8, now: Instant) -> bool {
+    fn notify_if_armed(&self, least: u8, now: Instant) -> bool {
         let Some(channel) = &self.channel else { return false };
         let fires = self
             .armed
@@ -121,7 +121,7 @@ impl Inner {
         // An arming for more is not narrowed by one for less.
         self.armed.fetch_max(state, Ordering::SeqCst);
         if !self.entries().is_empty() {
-            self.report_if_armed(armed::NOT + 1, now);
+            self.notify_if_armed(armed::NOT + 1, now);
         }
     }
 
@@ -147,18 +147,18 @@ impl Inner {
         if channel.is_waited_on() || event == Instant::default() {
             return false;
         }
-        if is_armed { polled < event + RECENT } else { now < event + RECENT }
+        if is_armed { polled < event + INLINE_RECENT } else { now < event + INLINE_RECENT }
     }
 
     /// When it last reported, or was armed.
-    pub(crate) fn reported_at(&self) -> Instant {
+    pub(crate) fn notified_at(&self) -> Instant {
         Instant::from_nanos(self.event_at.load(Ordering::Relaxed))
     }
 
     /// The driver thread has reported on the channel.
-    pub(crate) fn note_unattended(&self) {
+    pub(crate) fn on_unattended_notify(&self) {
         if let Some(channel) = &self.channel {
-            channel.note_unattended();
+            channel.on_unattended_notify();
         }
     }
 
@@ -184,7 +184,7 @@ impl Inner {
     }
 
     /// Forgets the completions of a queue pair that was destroyed.
-    pub(crate) fn forget(&self, qpn: roce_wire::Qpn) {
+    pub(crate) fn remove_qp(&self, qpn: roce_wire::Qpn) {
         let mut entries = self.entries();
         entries.retain(|completion| completion.qpn != qpn);
         self.waiting.store(entries.len(), Ordering::Release);
@@ -193,7 +193,7 @@ impl Inner {
 
 impl CompletionQueue {
     pub(crate) fn new(
-        core: Arc<Core>,
+        driver: Arc<Driver>,
         handle: CqHandle,
         capacity: usize,
         channel: Option<&CompletionChannel>,
@@ -210,21 +210,21 @@ impl CompletionQueue {
             this: Weak::clone(this),
         });
         if inner.channel.is_some() {
-            core.add_reporting(&inner);
+            driver.add_notifying(&inner);
         }
-        Self { inner, core }
+        Self { inner, driver }
     }
 
-    pub(crate) fn from_parts(inner: Arc<Inner>, core: Arc<Core>) -> Self {
-        Self { inner, core }
+    pub(crate) fn from_parts(inner: Arc<Inner>, driver: Arc<Driver>) -> Self {
+        Self { inner, driver }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    pub(crate) fn belongs_to(&self, core: &Arc<Core>) -> bool {
-        Arc::ptr_eq(&self.core, core)
+    pub(crate) fn belongs_to(&self, driver: &Arc<Driver>) -> bool {
+        Arc::ptr_eq(&self.driver, driver)
     }
 
     pub(crate) fn handle(&self) -> CqHandle {
@@ -252,17 +252,17 @@ impl CompletionQueue {
         let before = into.len();
         self.inner.take(into, max);
         if into.len() == before && max > 0 {
-            let driven = self.core.drive_inline(Some(&self.inner));
+            let driven = self.driver.drive_inline(Some(&self.inner));
             into.extend(driven.completion);
-            if driven.worked {
+            if driven.did_work {
                 self.inner.take(into, max - (into.len() - before));
             }
         } else {
             // That is a round too, as far as posts are concerned.
-            self.core.send_held_posts();
+            self.driver.send_held_posts();
         }
-        let watcher = &self.core.opened().watcher;
-        into[before..].iter().for_each(|completion| watcher.polled(completion));
+        let observer = &self.driver.device().observer;
+        into[before..].iter().for_each(|completion| observer.polled(completion));
         into.len() - before
     }
 
@@ -270,17 +270,17 @@ impl CompletionQueue {
     pub fn poll_one(&self) -> Option<Completion> {
         let mut completion = self.inner.pop();
         if completion.is_none() {
-            let driven = self.core.drive_inline(Some(&self.inner));
+            let driven = self.driver.drive_inline(Some(&self.inner));
             completion = driven.completion;
-            if completion.is_none() && driven.worked {
+            if completion.is_none() && driven.did_work {
                 completion = self.inner.pop();
             }
         } else {
             // That is a round too, as far as posts are concerned.
-            self.core.send_held_posts();
+            self.driver.send_held_posts();
         }
         let completion = completion?;
-        self.core.opened().watcher.polled(&completion);
+        self.driver.device().observer.polled(&completion);
         Some(completion)
     }
 
@@ -299,10 +299,10 @@ impl CompletionQueue {
     /// does nothing.
     pub fn arm(&self, solicited_only: bool) {
         // The caller is about to sleep.
-        self.core.send_held_posts();
+        self.driver.send_held_posts();
         if self.inner.channel.is_some() {
             let state = if solicited_only { armed::SOLICITED } else { armed::NEXT };
-            self.core.arm(&self.inner, |now| self.inner.arm(state, now));
+            self.driver.arm(&self.inner, |now| self.inner.arm(state, now));
         }
     }
 
@@ -379,24 +379,24 @@ mod tests {
     #[test]
     fn a_completion_is_passed_on_to_its_own_queue_and_past_none_that_is_older() {
         let queue = queue(1);
-        assert!(queue.passes_on(CqHandle(1)));
-        assert!(!queue.passes_on(CqHandle(2)), "it is for another queue");
-        assert_eq!(queue.push(completion(7), Instant::from_nanos(1)), Pushed::Quietly);
-        assert!(!queue.passes_on(CqHandle(1)), "an older one waits");
+        assert!(queue.can_bypass_queue(CqHandle(1)));
+        assert!(!queue.can_bypass_queue(CqHandle(2)), "it is for another queue");
+        assert_eq!(queue.push(completion(7), Instant::from_nanos(1)), Pushed::Queued);
+        assert!(!queue.can_bypass_queue(CqHandle(1)), "an older one waits");
         assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
-        assert!(queue.passes_on(CqHandle(1)));
+        assert!(queue.can_bypass_queue(CqHandle(1)));
         queue.armed.store(armed::NEXT, Ordering::Release);
-        assert!(queue.passes_on(CqHandle(1)), "there is no channel to report it");
+        assert!(queue.can_bypass_queue(CqHandle(1)), "there is no channel to report it");
     }
 
     #[test]
     fn a_completion_that_a_channel_is_to_report_is_never_passed_on() {
         let channel = Some(Arc::new(channel::Shared::new().unwrap()));
         let queue = Inner { channel, ..queue(1) };
-        assert!(queue.passes_on(CqHandle(1)), "nobody asked for a report");
+        assert!(queue.can_bypass_queue(CqHandle(1)), "nobody asked for a report");
         for asked_for in [armed::SOLICITED, armed::NEXT] {
             queue.armed.store(asked_for, Ordering::Release);
-            assert!(!queue.passes_on(CqHandle(1)));
+            assert!(!queue.can_bypass_queue(CqHandle(1)));
         }
     }
 
@@ -419,9 +419,9 @@ mod tests {
         for now in [10, 1_000, 1_000_000] {
             assert!(queue.relies_on_thread(micros(now)), "armed, {now}");
         }
-        assert_eq!(queue.push(completion(1), micros(2_000_000)), Pushed::AndReported);
-        channel.note_unattended();
-        let recent = RECENT.as_micros() as u64;
+        assert_eq!(queue.push(completion(1), micros(2_000_000)), Pushed::Notified);
+        channel.on_unattended_notify();
+        let recent = INLINE_RECENT.as_micros() as u64;
         assert!(queue.relies_on_thread(micros(2_000_000 + recent - 1)), "it may arm again");
         assert!(!queue.relies_on_thread(micros(2_000_000 + recent)));
     }
@@ -430,7 +430,7 @@ mod tests {
     fn a_caller_that_goes_on_polling_after_it_has_armed_does_not_rely_on_the_thread() {
         let (queue, _channel) = queue_with_channel();
         queue.arm(armed::NEXT, micros(10));
-        let later = micros(10) + RECENT;
+        let later = micros(10) + INLINE_RECENT;
         queue.note_polled(later);
         assert!(!queue.relies_on_thread(later));
         queue.arm(armed::NEXT, later);
@@ -444,15 +444,15 @@ mod tests {
         {
             let _waiter = channel::Waiter::on(&channel);
             assert!(!queue.relies_on_thread(micros(11)), "it is in wait");
-            assert_eq!(queue.push(completion(1), micros(12)), Pushed::AndReported);
-            channel.note_unattended();
+            assert_eq!(queue.push(completion(1), micros(12)), Pushed::Notified);
+            channel.on_unattended_notify();
         }
         assert!(queue.pop().is_some());
         queue.arm(armed::NEXT, micros(13));
         assert!(!queue.relies_on_thread(micros(13)), "it is expected to wait again");
         // It sleeps on the descriptor this time: the report finds no caller in wait.
-        assert_eq!(queue.push(completion(2), micros(5_000)), Pushed::AndReported);
-        channel.note_unattended();
+        assert_eq!(queue.push(completion(2), micros(5_000)), Pushed::Notified);
+        channel.on_unattended_notify();
         assert!(queue.pop().is_some());
         queue.arm(armed::NEXT, micros(5_001));
         assert!(queue.relies_on_thread(micros(5_001)));

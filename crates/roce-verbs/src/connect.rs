@@ -77,7 +77,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::NoSuchGid`], [`Error::NoAddress`], [`Error::Forked`].
     pub fn dest(&self, gid_index: Option<u8>) -> Result<QpDest, Error> {
-        let gid = crate::device::usable_gid(&self.core, gid_index)?.gid;
+        let gid = crate::device::usable_gid(&self.driver, gid_index)?.gid;
         Ok(QpDest { qpn: self.number(), psn: self.first_psn(), gid })
     }
 
@@ -136,16 +136,16 @@ impl QueuePair {
         gid: Gid,
         options: &ConnectOptions,
     ) -> Result<(), Error> {
-        let row = crate::device::usable_gid(&self.core, options.gid_index)?;
+        let row = crate::device::usable_gid(&self.driver, options.gid_index)?;
         let vector = AddressVector {
             traffic_class: options.traffic_class,
             hop_limit: options.hop_limit,
             ..AddressVector::new(row.index, gid)
         };
-        let path = resolve(&self.core, &vector)?;
-        let path_mtu = match options.path_mtu.or_else(|| self.core.port().active_mtu()) {
+        let path = resolve(&self.driver, &vector)?;
+        let path_mtu = match options.path_mtu.or_else(|| self.driver.port().active_mtu()) {
             Some(mtu) => mtu,
-            None => return Err(Error::path_mtu_too_large(PathMtu::B256, self.core.port())),
+            None => return Err(Error::path_mtu_too_large(PathMtu::B256, self.driver.port())),
         };
         let attributes = QpAttributes {
             state: Some(QpState::ReadyToReceive),

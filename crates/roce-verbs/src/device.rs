@@ -18,18 +18,18 @@ use roce_wire::OuterHeaders;
 
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
-use crate::core::Core;
+use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::exit;
 use crate::fork::PerProcess;
 use crate::gid::GidEntry;
-use crate::path::{AddressVector, Entry, Path};
+use crate::path::{AddressVector, Path, PathEntry};
 use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::thread_placement::ThreadPlacement;
-use crate::trace::{Trace, Watcher};
+use crate::trace::{Trace, TraceObserver};
 
 /// The most completions that a queue may hold.
 const MAX_CQE: usize = 1 << 22;
@@ -117,25 +117,25 @@ impl Default for DeviceConfig {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Device {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
 }
 
 /// What a device has besides its engine; lives as long as that.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct DeviceState {
     config: DeviceConfig,
     events: Arc<EventQueue>,
     capture: Option<CaptureFile>,
     next_handle: AtomicU32,
-    pub(crate) watcher: Watcher,
+    pub(crate) observer: TraceObserver,
     _port_holder: PortReservation,
 }
 
 /// What names an engine in this process: network namespace and interface.
-type EngineName = (u64, u32);
+type EngineKey = (u64, u32);
 
 /// The devices open in this process. A child after `fork` has opened none.
-static OPEN: PerProcess<Mutex<HashMap<EngineName, Weak<Core>>>> = PerProcess::new();
+static OPEN_DEVICES: PerProcess<Mutex<HashMap<EngineKey, Weak<Driver>>>> = PerProcess::new();
 
 impl Device {
     /// The interfaces of this network namespace that can carry RoCE: Ethernet, with a MAC.
@@ -162,36 +162,36 @@ impl Device {
     /// [`Error::ThreadPlacement`] when its thread may not run where the configuration says.
     pub fn open(interface: &str, config: DeviceConfig) -> Result<Self, Error> {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
-        let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = OPEN_DEVICES.get().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|_, device| device.strong_count() > 0);
         let found = interfaces()?.into_iter().find(|candidate| candidate.name == interface);
         let name = found.map(|found| (namespace, found.index));
-        if let Some(core) = name.and_then(|name| open.get(&name)?.upgrade()) {
-            if core.opened().config != config {
+        if let Some(driver) = name.and_then(|name| open.get(&name)?.upgrade()) {
+            if driver.device().config != config {
                 return Err(Error::OpenedDifferently { interface: interface.to_owned() });
             }
-            return Ok(Self { core });
+            return Ok(Self { driver });
         }
-        let core = Arc::new(open_core(interface, config)?);
+        let driver = Arc::new(open_driver(interface, config)?);
         exit::send_held_at_exit();
         if let Some(name) = name {
-            open.insert(name, Arc::downgrade(&core));
+            open.insert(name, Arc::downgrade(&driver));
         }
-        Ok(Self { core })
+        Ok(Self { driver })
     }
 
-    fn core(&self) -> &Arc<Core> {
-        &self.core
+    fn driver(&self) -> &Arc<Driver> {
+        &self.driver
     }
 
     /// A number that no other object of this device has.
     fn next_handle(&self) -> u32 {
-        self.core.opened().next_handle.fetch_add(1, Ordering::Relaxed)
+        self.driver.device().next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The interface's name.
     pub fn interface(&self) -> &str {
-        self.core().port().name()
+        self.driver().port().name()
     }
 
     /// The port as it is now.
@@ -199,8 +199,8 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn port(&self) -> Result<PortAttributes, Error> {
-        let rows = self.core().engine()?.gids.rows().len();
-        Ok(self.core().port().attributes(rows))
+        let rows = self.driver().engine()?.gids.rows().len();
+        Ok(self.driver().port().attributes(rows))
     }
 
     /// The GID table as it is now.
@@ -208,7 +208,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn gid_table(&self) -> Result<Vec<GidEntry>, Error> {
-        Ok(self.core().engine()?.gids.rows().to_vec())
+        Ok(self.driver().engine()?.gids.rows().to_vec())
     }
 
     /// The row that is used where nobody chose one: the first IPv4 address, else the
@@ -217,7 +217,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn default_gid_index(&self) -> Result<Option<u8>, Error> {
-        Ok(self.core().engine()?.gids.default_index())
+        Ok(self.driver().engine()?.gids.default_index())
     }
 
     /// Makes a protection domain.
@@ -225,8 +225,8 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
-        self.core().check_alive()?;
-        Ok(ProtectionDomain::new(Arc::clone(self.core()), PdHandle(self.next_handle())))
+        self.driver().check_alive()?;
+        Ok(ProtectionDomain::new(Arc::clone(self.driver()), PdHandle(self.next_handle())))
     }
 
     /// Makes a completion queue for `capacity` completions that reports on `channel`.
@@ -242,8 +242,8 @@ impl Device {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
         let handle = CqHandle(self.next_handle());
-        let queue = CompletionQueue::new(Arc::clone(self.core()), handle, capacity, channel);
-        let mut engine = self.core().engine()?;
+        let queue = CompletionQueue::new(Arc::clone(self.driver()), handle, capacity, channel);
+        let mut engine = self.driver().engine()?;
         // Queues that nobody holds any more go when new ones come.
         engine.queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         engine.queues.insert(handle, Arc::clone(queue.inner()));
@@ -255,8 +255,8 @@ impl Device {
     /// # Errors
     /// [`Error::System`] when the system has no descriptor left; [`Error::Forked`].
     pub fn create_completion_channel(&self) -> Result<CompletionChannel, Error> {
-        self.core().check_alive()?;
-        CompletionChannel::new(Arc::clone(self.core()))
+        self.driver().check_alive()?;
+        CompletionChannel::new(Arc::clone(self.driver()))
     }
 
     /// Finds the way to a peer: the route and the neighbour that the kernel would use for a UDP
@@ -269,18 +269,18 @@ impl Device {
     /// # Errors
     /// [`Error::Route`], [`Error::NoSuchGid`], [`Error::FamiliesDiffer`].
     pub fn resolve(&self, vector: &AddressVector) -> Result<Path, Error> {
-        resolve(self.core(), vector)
+        resolve(self.driver(), vector)
     }
 
     /// The next asynchronous event, if there is one.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
-        self.core().drive_inline(None);
-        self.core.opened().events.take()
+        self.driver().drive_inline(None);
+        self.driver.device().events.take()
     }
 
     /// A descriptor that is readable while asynchronous events wait.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.core.opened().events.as_fd()
+        self.driver.device().events.as_fd()
     }
 
     /// All counters by name: those of the transport under rxe's names, then what was
@@ -289,7 +289,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
-        let engine = self.core().engine()?;
+        let engine = self.driver().engine()?;
         let mut all: Vec<_> = engine.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", engine.doorbells.coalesced()));
         all.extend(engine.drops.iter().map(|(name, count)| (*name, *count)));
@@ -310,16 +310,16 @@ impl Device {
     /// # Errors
     /// [`Error::System`]: the first error of any write to the file.
     pub fn flush_capture(&self) -> Result<(), Error> {
-        Ok(self.core.opened().capture.as_ref().map_or(Ok(()), CaptureFile::flush)?)
+        Ok(self.driver.device().capture.as_ref().map_or(Ok(()), CaptureFile::flush)?)
     }
 }
 
 /// Sends what the devices of this process hold, and waits at most `limit` for their locks. For the
 /// process's end: what it looks at is not closed afterwards.
-pub(crate) fn send_held(limit: Duration) {
-    let Some(open) = OPEN.existing() else { return };
+pub(crate) fn flush_held(limit: Duration) {
+    let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
-    let cores: Vec<_> = loop {
+    let drivers: Vec<_> = loop {
         match open.try_lock() {
             Ok(open) => break open.values().filter_map(Weak::upgrade).collect(),
             Err(TryLockError::Poisoned(open)) => {
@@ -329,15 +329,15 @@ pub(crate) fn send_held(limit: Duration) {
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     };
-    for core in cores {
-        core.send_held(deadline);
+    for driver in drivers {
+        driver.flush_held(deadline);
         // Another thread may have dropped all other references meanwhile; the process closes it.
-        std::mem::forget(core);
+        std::mem::forget(driver);
     }
 }
 
 /// Opens everything that a device needs.
-fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
+fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let capture = config.capture.as_ref().map(CaptureFile::create).transpose()?;
     // Nothing is let in before the first queue pair says what is ours.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
@@ -368,7 +368,7 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
         },
     };
     let events = Arc::new(EventQueue::new()?);
-    let watcher = Watcher::new(config.trace.clone());
+    let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig::default();
     if !whole_trains {
         // Every packet is a frame of its own, and the peer may be a card, which has no ring that
@@ -376,18 +376,18 @@ fn open_core(interface: &str, config: DeviceConfig) -> Result<Core, Error> {
         behaviour.peer.initial_frames = behaviour.window.initial_packets;
         behaviour.peer.max_frames = behaviour.window.max_packets;
     }
-    let endpoint = Endpoint::with_observer(behaviour, watcher.clone());
+    let endpoint = Endpoint::with_observer(behaviour, observer.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
     let (port, spin, placement) = (Port::of(&found), config.spin, config.thread);
-    let opened = Opened {
+    let device = DeviceState {
         config,
         events,
         capture,
         next_handle: AtomicU32::new(1),
-        watcher,
+        observer,
         _port_holder: port_reservation,
     };
-    Core::new(engine, port, opened, spin, placement)
+    Driver::new(engine, port, device, spin, placement)
 }
 
 /// Puts around a device what the configuration asks for. The capture is innermost: it
@@ -409,9 +409,9 @@ fn decorate(
 }
 
 /// The row with this number, or the default one, if its address can be used.
-pub(crate) fn usable_gid(core: &Core, index: Option<u8>) -> Result<GidEntry, Error> {
-    let interface = || core.port().name().to_owned();
-    let engine = core.engine()?;
+pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry, Error> {
+    let interface = || driver.port().name().to_owned();
+    let engine = driver.engine()?;
     let index = match index.or_else(|| engine.gids.default_index()) {
         Some(index) => index,
         None => return Err(Error::NoAddress { interface: interface() }),
@@ -420,8 +420,8 @@ pub(crate) fn usable_gid(core: &Core, index: Option<u8>) -> Result<GidEntry, Err
 }
 
 /// See [`Device::resolve`].
-pub(crate) fn resolve(core: &Arc<Core>, vector: &AddressVector) -> Result<Path, Error> {
-    let row = usable_gid(core, Some(vector.gid_index))?;
+pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Path, Error> {
+    let row = usable_gid(driver, Some(vector.gid_index))?;
     let (own, peer) = (row.gid.ip(), vector.destination.ip());
     if own.is_ipv4() != peer.is_ipv4() {
         return Err(Error::FamiliesDiffer { index: row.index, own, peer });
@@ -432,9 +432,9 @@ pub(crate) fn resolve(core: &Arc<Core>, vector: &AddressVector) -> Result<Path, 
         flow_label: vector.flow_label,
         ..OuterHeaders::new(own, peer)
     };
-    let entry = Entry::new(outer);
+    let entry = PathEntry::new(outer);
     let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
-    let handle = core.resolve(entry)?;
+    let handle = driver.resolve(entry)?;
     let attributes = roce_transport::PathAttributes { handle, local: own, remote: peer };
-    Ok(Path::new(Arc::clone(core), attributes))
+    Ok(Path::new(Arc::clone(driver), attributes))
 }

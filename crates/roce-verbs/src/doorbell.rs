@@ -11,7 +11,7 @@ use roce_wire::Qpn;
 /// Longest gap between two posts of a caller that does nothing else in between.
 const MAX_GAP: Duration = Duration::from_nanos(1000);
 /// Longest time from a caller's last post to its next round that counts as prompt.
-const MAX_AWAY: Duration = Duration::from_micros(20);
+const MAX_PROMPT: Duration = Duration::from_micros(20);
 /// Requests held at most.
 const MAX_REQUESTS: u32 = 64;
 /// Bytes of held requests at which they leave: a train of 15 packets of 4 KiB.
@@ -238,7 +238,7 @@ impl DoorbellCoalescing {
     /// The driver thread's round begins at `now`: it proves that callers were away too long, but
     /// not that they were prompt.
     pub(crate) fn on_driver_round(&mut self, now: Instant) {
-        if self.awaits_round && now.saturating_since(self.returned_at) > MAX_AWAY {
+        if self.awaits_round && now.saturating_since(self.returned_at) > MAX_PROMPT {
             if self.is_holding() {
                 self.burst = 0;
             }
@@ -250,7 +250,7 @@ impl DoorbellCoalescing {
     /// A caller polled, and nothing was looked at but whether a frame is there. Only between
     /// [`is_in_run`](Self::is_in_run)s.
     #[inline]
-    pub(crate) fn on_glance(&mut self) {
+    pub(crate) fn on_quick_poll(&mut self) {
         self.awaits_round = false;
     }
 
@@ -276,7 +276,7 @@ impl DoorbellCoalescing {
         self.awaits_round = false;
         self.since_receive = 0;
         let consecutive = std::mem::take(&mut self.consecutive);
-        if now.saturating_since(self.returned_at) <= MAX_AWAY {
+        if now.saturating_since(self.returned_at) <= MAX_PROMPT {
             if consecutive >= DEFAULT_THRESHOLD {
                 self.trust += 1;
                 if self.trust >= MAX_TRUST {
@@ -323,7 +323,7 @@ impl Held {
     pub(crate) fn check(&self, now: Instant) -> Check {
         let age = now.saturating_since(self.at);
         if self.is_holding {
-            return if age > MAX_AWAY { Check::Send } else { Check::Again(self.interval) };
+            return if age > MAX_PROMPT { Check::Send } else { Check::Again(self.interval) };
         }
         // The caller that has just sent what was held is likely to hold more: the thread stays
         // near, since a wake-up would cost the caller more than a check.
@@ -333,6 +333,6 @@ impl Held {
     /// When the driver thread is to check at the latest; `None` if nothing is held.
     pub(crate) fn next_check(&self) -> Option<Instant> {
         // A check that found the latest post may have been so much later than the post.
-        self.is_holding.then(|| self.at + MAX_AWAY + self.interval)
+        self.is_holding.then(|| self.at + MAX_PROMPT + self.interval)
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct EventQueue {
 }
 
 /// A program that never looks must not fill the memory.
-const MOST: usize = 1024;
+const MAX_EVENTS: usize = 1024;
 
 impl EventQueue {
     pub(crate) fn new() -> io::Result<Self> {
@@ -27,7 +27,7 @@ impl EventQueue {
 
     pub(crate) fn push(&self, event: AsyncEvent) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() == MOST {
+        if events.len() == MAX_EVENTS {
             events.pop_front();
         } else {
             // One on the semaphore for each event in the list.

@@ -46,7 +46,7 @@ pub struct QpDest {
 const MESSAGE_LEN: usize = "0000:000000:000000:00000000000000000000000000000000".len() + 1;
 
 /// How long a peer that has connected may take to say its line.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the two ends did not learn of each other.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ impl FromStr for QpDest {
 pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, ExchangeError> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     send(&mut stream, mine)?;
     let theirs = receive(&mut stream)?;
     stream.write_all(b"done\0")?;
@@ -117,7 +117,7 @@ where
 {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     let theirs = receive(&mut stream)?;
     let mine = prepare(&theirs).map_err(|e| ExchangeError::Local(e.into()))?;
     send(&mut stream, &mine)?;

@@ -25,5 +25,5 @@ pub(crate) fn send_held_at_exit() {
 
 extern "C" fn at_exit() {
     // A panic must not end a process that ends already. The runtime prints it.
-    let _outcome = std::panic::catch_unwind(|| device::send_held(MAX_WAIT));
+    let _outcome = std::panic::catch_unwind(|| device::flush_held(MAX_WAIT));
 }

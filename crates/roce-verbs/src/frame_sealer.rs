@@ -3,14 +3,14 @@
 use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
-use crate::engine::{TO_LO, TO_SELF, TO_WIRE};
-use crate::lease::QpnLease;
-use crate::path::{Entry, PathTable, Via};
+use crate::engine::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
+use crate::path::{PathEntry, PathTable, Via};
+use crate::qpn_allocator::QpnAllocator;
 
 /// Seals the packets of one frame while they are written, then the frame.
 pub(crate) struct FrameSealer<'a> {
     paths: &'a PathTable,
-    lease: &'a QpnLease,
+    qpns: &'a QpnAllocator,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
     /// Of the last train; the next one often goes the same way.
@@ -19,7 +19,7 @@ pub(crate) struct FrameSealer<'a> {
 }
 
 struct Begun<'a> {
-    entry: &'a Entry,
+    entry: &'a PathEntry,
     source_port: u16,
     is_bad: bool,
 }
@@ -27,15 +27,15 @@ struct Begun<'a> {
 impl<'a> FrameSealer<'a> {
     pub(crate) fn new(
         paths: &'a PathTable,
-        lease: &'a QpnLease,
+        qpns: &'a QpnAllocator,
         identification: &'a mut u16,
         sealing: &'a mut Option<Sealing>,
     ) -> Self {
-        Self { paths, lease, identification, sealing, begun: None }
+        Self { paths, qpns, identification, sealing, begun: None }
     }
 
     /// Where the packets of the last train go, once they are written; `None`: nowhere.
-    pub(crate) fn way(&self) -> Option<&'a Entry> {
+    pub(crate) fn path_entry(&self) -> Option<&'a PathEntry> {
         self.begun.as_ref().map(|begun| begun.entry)
     }
 
@@ -74,10 +74,10 @@ impl PacketSealer for FrameSealer<'_> {
 
     fn transmit_queue(&self, dest_qpn: Qpn, path: PathHandle) -> Option<TransmitQueue> {
         match self.paths.find(path)?.via {
-            Via::Interface => Some(TO_WIRE),
-            Via::ThisHost if self.lease.owns(dest_qpn) => Some(TO_SELF),
-            Via::ThisHost => Some(TO_LO),
-            Via::Nowhere => None,
+            Via::Interface => Some(WIRE_QUEUE),
+            Via::ThisHost if self.qpns.owns(dest_qpn) => Some(LOOPBACK_QUEUE),
+            Via::ThisHost => Some(LO_QUEUE),
+            Via::NoRoute => None,
         }
     }
 

@@ -38,7 +38,7 @@ impl fmt::Display for GidType {
 pub(crate) struct GidTable(Vec<GidEntry>);
 
 /// More than this many addresses of one interface are not listed: an index is a byte.
-const MOST: usize = 255;
+const MAX_ROWS: usize = 255;
 
 impl GidTable {
     /// Row 0 is the link-local address that follows from the MAC, then come the
@@ -48,7 +48,7 @@ impl GidTable {
         let mut gids = vec![(link_local, addresses.iter().any(|ip| Gid::from(*ip) == link_local))];
         for ip in addresses {
             let gid = Gid::from(*ip);
-            if gids.iter().all(|(other, _)| *other != gid) && gids.len() < MOST {
+            if gids.iter().all(|(other, _)| *other != gid) && gids.len() < MAX_ROWS {
                 gids.push((gid, true));
             }
         }
@@ -83,7 +83,7 @@ impl GidTable {
             let entry = GidEntry { index: index as u8, ..*new };
             match next.get_mut(index) {
                 Some(row) => *row = entry,
-                None if index < MOST => next.push(entry),
+                None if index < MAX_ROWS => next.push(entry),
                 None => {}
             }
         }

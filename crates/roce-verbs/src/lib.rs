@@ -39,13 +39,12 @@
 
 #![deny(unsafe_code)]
 
-mod ack_hold;
 mod channel;
 mod completion_queue;
 mod connect;
-mod core;
 mod device;
 mod doorbell;
+mod driver;
 mod engine;
 mod error;
 mod events;
@@ -61,9 +60,7 @@ pub mod fuzzing;
 mod fork;
 mod frame_sealer;
 mod gid;
-mod glances;
 mod interface_kernel;
-mod lease;
 mod memory;
 mod memory_region;
 mod netlink;
@@ -76,6 +73,7 @@ mod thread_placement;
 #[allow(unsafe_code)]
 pub mod probes;
 mod protection_domain;
+mod qpn_allocator;
 mod queue_pair;
 // The only place that touches registered memory through a pointer.
 #[allow(unsafe_code)]

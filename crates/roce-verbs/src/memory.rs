@@ -13,11 +13,11 @@ use crate::region::Mapping;
 
 /// All regions registered with one device.
 #[derive(Debug, Default)]
-pub(crate) struct RegionTable {
+pub(crate) struct MrTable {
     regions: Vec<Option<Region>>,
     /// Places of regions that are gone.
     free: Vec<usize>,
-    places: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
+    slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
     /// What was looked up last: most packets are for the region of the one before.
     last: Cell<Option<(u32, usize)>>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Registration {
 /// A permission that was checked; good for the call that it was made in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
-    place: usize,
+    slot: usize,
     offset: usize,
 }
 
@@ -70,7 +70,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-impl RegionTable {
+impl MrTable {
     /// Enters a region and returns its key, which serves as local and as remote key.
     ///
     /// Keys are random so that what a dead process left in flight hits nothing.
@@ -79,27 +79,27 @@ impl RegionTable {
         let key = loop {
             let key = random.random::<u32>();
             // Zero reads as "no key" in many a program's eyes.
-            if key != 0 && !self.places.contains_key(&key) {
+            if key != 0 && !self.slots.contains_key(&key) {
                 break key;
             }
         };
         let Registration { pd, access, iova, invalidatable } = how;
         let region = Region { mapping, pd, access, iova, invalidatable, invalidated: false };
-        let place = self.free.pop().unwrap_or(self.regions.len());
-        match self.regions.get_mut(place) {
+        let slot = self.free.pop().unwrap_or(self.regions.len());
+        match self.regions.get_mut(slot) {
             Some(free) => *free = Some(region),
             None => self.regions.push(Some(region)),
         }
-        self.places.insert(key, place);
+        self.slots.insert(key, slot);
         key
     }
 
     /// Removes a region: from here on its key names nothing.
     pub(crate) fn remove(&mut self, key: u32) {
-        if let Some(place) = self.places.remove(&key) {
+        if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
-            self.regions[place] = None;
-            self.free.push(place);
+            self.regions[slot] = None;
+            self.free.push(slot);
         }
     }
 
@@ -109,25 +109,25 @@ impl RegionTable {
     }
 
     fn find(&self, key: u32) -> Option<(usize, &Region)> {
-        let place = match self.last.get() {
-            Some((last, place)) if last == key => place,
+        let slot = match self.last.get() {
+            Some((last, slot)) if last == key => slot,
             _ => {
-                let place = *self.places.get(&key)?;
-                self.last.set(Some((key, place)));
-                place
+                let slot = *self.slots.get(&key)?;
+                self.last.set(Some((key, slot)));
+                slot
             }
         };
-        Some((place, self.regions.get(place)?.as_ref()?))
+        Some((slot, self.regions.get(slot)?.as_ref()?))
     }
 
     fn mapping(&self, grant: Grant) -> &Mapping {
-        let region = self.regions.get(grant.place).and_then(Option::as_ref);
+        let region = self.regions.get(grant.slot).and_then(Option::as_ref);
         &region.expect("a grant is used in the call that it was made in").mapping
     }
 }
 
 /// The right that a kind of access needs.
-fn needed(access: Access) -> AccessFlags {
+fn required_flags(access: Access) -> AccessFlags {
     match access {
         Access::LocalRead => AccessFlags::empty(),
         Access::LocalWrite => AccessFlags::LOCAL_WRITE,
@@ -137,7 +137,7 @@ fn needed(access: Access) -> AccessFlags {
     }
 }
 
-impl Memory for RegionTable {
+impl Memory for MrTable {
     type Grant = Grant;
 
     fn check(
@@ -148,14 +148,14 @@ impl Memory for RegionTable {
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let (place, region) = self.find(key).ok_or(MemoryFault::UnknownKey)?;
+        let (slot, region) = self.find(key).ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
         if region.pd != pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !region.access.contains(needed(access)) {
+        if !region.access.contains(required_flags(access)) {
             return Err(MemoryFault::NoPermission);
         }
         let offset = address.checked_sub(region.iova).ok_or(MemoryFault::OutOfBounds)?;
@@ -169,7 +169,7 @@ impl Memory for RegionTable {
         if access == Access::RemoteAtomic && !region.mapping.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
-        Ok(Grant { place, offset })
+        Ok(Grant { slot, offset })
     }
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
@@ -190,8 +190,8 @@ impl Memory for RegionTable {
     }
 
     fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
-        let place = *self.places.get(&key).ok_or(MemoryFault::UnknownKey)?;
-        let region = self.regions[place].as_mut().ok_or(MemoryFault::UnknownKey)?;
+        let slot = *self.slots.get(&key).ok_or(MemoryFault::UnknownKey)?;
+        let region = self.regions[slot].as_mut().ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
@@ -212,7 +212,7 @@ mod tests {
 
     const PD: PdHandle = PdHandle(1);
 
-    fn register(table: &mut RegionTable, len: usize) -> u32 {
+    fn register(table: &mut MrTable, len: usize) -> u32 {
         let mapping = Arc::new(Mapping::allocate(len, false).unwrap());
         let access = AccessFlags::all();
         table.insert(mapping, Registration { pd: PD, access, iova: 0, invalidatable: true })
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_key_that_is_gone_opens_nothing_though_its_place_is_used_again() {
-        let mut table = RegionTable::default();
+        let mut table = MrTable::default();
         let keys = [64, 128].map(|len| register(&mut table, len));
-        let opens = |table: &RegionTable, key, len| {
+        let opens = |table: &MrTable, key, len| {
             table.check(PD, key, 0, len, Access::RemoteWrite).map(|_| ())
         };
         assert_eq!(opens(&table, keys[0], 64), Ok(()));
@@ -239,12 +239,12 @@ mod tests {
 
     #[test]
     fn an_atomic_is_refused_where_an_aligned_address_names_memory_that_is_not_aligned() {
-        let mut table = RegionTable::default();
+        let mut table = MrTable::default();
         let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
         let access = AccessFlags::all();
         let how = Registration { pd: PD, access, iova: 0x1001, invalidatable: false };
         let key = table.insert(mapping, how);
-        let check = |table: &RegionTable, address, access| table.check(PD, key, address, 8, access);
+        let check = |table: &MrTable, address, access| table.check(PD, key, address, 8, access);
         let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
         assert_eq!(refused, Err(MemoryFault::Misaligned));
         let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_key_opens_its_region_to_its_own_domain_alone_and_for_what_is_allowed_alone() {
-        let mut table = RegionTable::default();
-        let register = |table: &mut RegionTable, access| {
+        let mut table = MrTable::default();
+        let register = |table: &mut MrTable, access| {
             let mapping = Arc::new(Mapping::allocate(64, false).unwrap());
             let how = Registration { pd: PD, access, iova: 0x1000, invalidatable: false };
             table.insert(mapping, how)
@@ -270,14 +270,14 @@ mod tests {
             Access::RemoteWrite,
             Access::RemoteAtomic,
         ] {
-            let key = register(&mut table, needed(access));
+            let key = register(&mut table, required_flags(access));
             let opens = |pd, address, len| table.check(pd, key, address, len, access).map(|_| ());
             assert_eq!(opens(PD, 0x1000, 64), Ok(()), "{access:?}");
             assert_eq!(opens(PdHandle(2), 0x1000, 1), Err(MemoryFault::WrongDomain));
             for (address, len) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0, 8)] {
                 assert_eq!(opens(PD, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
             }
-            let rest = register(&mut table, AccessFlags::all() - needed(access));
+            let rest = register(&mut table, AccessFlags::all() - required_flags(access));
             let refused = table.check(PD, rest, 0x1000, 1, access).map(|_| ());
             // One's own bytes may always be read.
             let expected = match access {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roce_transport::Sge;
 
-use crate::core::Core;
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::region::Mapping;
 pub use crate::region::Pages;
@@ -47,15 +47,15 @@ pub struct MemoryRegion(Arc<Registered>);
 
 #[derive(Debug)]
 struct Registered {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
     mapping: Arc<Mapping>,
     key: u32,
     iova: u64,
 }
 
 impl MemoryRegion {
-    pub(crate) fn new(core: Arc<Core>, mapping: Arc<Mapping>, key: u32, iova: u64) -> Self {
-        Self(Arc::new(Registered { core, mapping, key, iova }))
+    pub(crate) fn new(driver: Arc<Driver>, mapping: Arc<Mapping>, key: u32, iova: u64) -> Self {
+        Self(Arc::new(Registered { driver, mapping, key, iova }))
     }
 
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
@@ -95,7 +95,7 @@ impl MemoryRegion {
 
     /// Whether the key still opens the region: a peer may have invalidated it.
     pub fn is_valid(&self) -> bool {
-        self.0.core.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
+        self.0.driver.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
     }
 
     /// A range of the region as work requests name it.
@@ -185,7 +185,7 @@ impl MemoryRegion {
 impl Drop for Registered {
     fn drop(&mut self) {
         // Under the engine's lock: when this returns no thread is inside the region.
-        if let Ok(mut engine) = self.core.engine() {
+        if let Ok(mut engine) = self.driver.engine() {
             engine.memory.remove(self.key);
         }
     }

@@ -3,7 +3,7 @@
 //! The device does not speak ARP or neighbour discovery: it asks the kernel, which does. So
 //! gateways, policy rules and static entries hold for RDMA as they hold for UDP.
 
-pub(crate) mod news;
+pub(crate) mod notifications;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -29,7 +29,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 use roce_wire::{MacAddr, ROCE_V2_PORT};
 
-use crate::core::assert_engine_unlocked;
+use crate::driver::assert_engine_unlocked;
 
 /// Why no way to a peer was found.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -171,7 +171,7 @@ impl Netlink {
             RouteAttribute::Dport(ROCE_V2_PORT),
         ];
         question.attributes.extend(interface.map(RouteAttribute::Oif));
-        Ok(match self.ask_one(RouteNetlinkMessage::GetRoute(question))? {
+        Ok(match self.request_one(RouteNetlinkMessage::GetRoute(question))? {
             Some(RouteNetlinkMessage::NewRoute(route)) => route_of(&route, flow.destination),
             _ => None,
         })
@@ -180,7 +180,7 @@ impl Netlink {
     /// Returns the entry for an address on an interface's link.
     pub(crate) fn neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<Neighbour> {
         let question = neighbour_message(interface, address);
-        Ok(match self.ask_one(RouteNetlinkMessage::GetNeighbour(question))? {
+        Ok(match self.request_one(RouteNetlinkMessage::GetNeighbour(question))? {
             Some(RouteNetlinkMessage::NewNeighbour(entry)) => neighbour_of(&entry),
             _ => Neighbour::Unknown,
         })
@@ -239,7 +239,7 @@ impl Netlink {
     }
 
     /// Sends a question and returns its one answer, `None` where the kernel refuses.
-    fn ask_one(
+    fn request_one(
         &mut self,
         question: RouteNetlinkMessage,
     ) -> io::Result<Option<RouteNetlinkMessage>> {
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn a_question_under_the_engines_lock_is_refused() {
-        let asked = crate::core::while_engine_is_locked(|| {
+        let asked = crate::driver::while_engine_is_locked(|| {
             std::panic::catch_unwind(|| Netlink::open().unwrap().link(1).map(|_| ()))
         });
         assert!(asked.is_err());

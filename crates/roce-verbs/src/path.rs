@@ -7,7 +7,7 @@ use std::sync::Arc;
 use roce_transport::{PathAttributes, PathHandle};
 use roce_wire::{Gid, MacAddr, OuterHeaders, SealError, Sealer};
 
-use crate::core::Core;
+use crate::driver::Driver;
 use crate::netlink::Flow;
 use crate::resolver::NextHop;
 
@@ -48,22 +48,22 @@ impl AddressVector {
 /// Made by [`Device::resolve`](crate::Device::resolve). Cheap to clone; a queue pair that uses it
 /// keeps it alive. It follows the kernel's routes and neighbours as long as it lives.
 #[derive(Clone, Debug)]
-pub struct Path(Arc<Owned>);
+pub struct Path(Arc<Inner>);
 
 #[derive(Debug)]
-struct Owned {
-    core: Arc<Core>,
+struct Inner {
+    driver: Arc<Driver>,
     attributes: PathAttributes,
 }
 
 impl Path {
     /// Takes over the use that the table counts for a new entry.
-    pub(crate) fn new(core: Arc<Core>, attributes: PathAttributes) -> Self {
-        Self(Arc::new(Owned { core, attributes }))
+    pub(crate) fn new(driver: Arc<Driver>, attributes: PathAttributes) -> Self {
+        Self(Arc::new(Inner { driver, attributes }))
     }
 
-    pub(crate) fn belongs_to(&self, core: &Arc<Core>) -> bool {
-        Arc::ptr_eq(&self.0.core, core)
+    pub(crate) fn belongs_to(&self, driver: &Arc<Driver>) -> bool {
+        Arc::ptr_eq(&self.0.driver, driver)
     }
 
     /// What goes into [`QpAttributes::path`](crate::QpAttributes::path). It names the path as long
@@ -83,9 +83,9 @@ impl Path {
     }
 }
 
-impl Drop for Owned {
+impl Drop for Inner {
     fn drop(&mut self) {
-        self.core.release_path(self.attributes.handle);
+        self.driver.release_path(self.attributes.handle);
     }
 }
 
@@ -97,12 +97,12 @@ pub(crate) enum Via {
     /// To an address of this host: over `lo`, or back into this engine.
     ThisHost,
     /// Nowhere: the kernel has no route.
-    Nowhere,
+    NoRoute,
 }
 
 /// What the driver needs to send a packet along a path.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct PathEntry {
     outer: OuterHeaders,
     pub(crate) sealer: Sealer,
     pub(crate) via: Via,
@@ -110,7 +110,7 @@ pub(crate) struct Entry {
     flow: Arc<Flow>,
 }
 
-impl Entry {
+impl PathEntry {
     /// A path without a next hop.
     ///
     /// # Errors
@@ -118,14 +118,14 @@ impl Entry {
     pub(crate) fn new(outer: OuterHeaders) -> Result<Self, SealError> {
         let OuterHeaders { source, destination, traffic_class, .. } = outer;
         let flow = Arc::new(Flow { source, destination, traffic_class });
-        Ok(Self { sealer: Sealer::new(&outer)?, outer, via: Via::Nowhere, flow })
+        Ok(Self { sealer: Sealer::new(&outer)?, outer, via: Via::NoRoute, flow })
     }
 
     pub(crate) fn flow(&self) -> Flow {
         *self.flow
     }
 
-    pub(crate) fn followed_by(self, flow: Arc<Flow>) -> Self {
+    pub(crate) fn with_flow(self, flow: Arc<Flow>) -> Self {
         Self { flow, ..self }
     }
 
@@ -134,10 +134,10 @@ impl Entry {
     pub(crate) fn with_next_hop(self, hop: Option<NextHop>, own: MacAddr) -> Self {
         const ZEROS: MacAddr = MacAddr([0; 6]);
         let (via, source, destination) = match hop {
-            Some(NextHop::Station(station)) => (Via::Interface, own, station),
+            Some(NextHop::Neighbour(station)) => (Via::Interface, own, station),
             // The kernel's own IP stack does not look at such frames on `lo`.
             Some(NextHop::ThisHost) => (Via::ThisHost, ZEROS, ZEROS),
-            None => (Via::Nowhere, ZEROS, ZEROS),
+            None => (Via::NoRoute, ZEROS, ZEROS),
         };
         let sealer = self.sealer.with_source_mac(source).with_destination_mac(destination);
         Self { sealer, via, ..self }
@@ -163,12 +163,12 @@ struct Slot {
     handle: PathHandle,
     /// The path object, and the queue pairs that use it.
     users: usize,
-    entry: Option<Entry>,
+    entry: Option<PathEntry>,
 }
 
 impl PathTable {
     /// Adds a path with one user.
-    pub(crate) fn insert(&mut self, entry: Entry) -> PathHandle {
+    pub(crate) fn insert(&mut self, entry: PathEntry) -> PathHandle {
         let entry = Some(entry);
         match self.free.pop() {
             Some(index) => {
@@ -185,13 +185,13 @@ impl PathTable {
         }
     }
 
-    pub(crate) fn find(&self, handle: PathHandle) -> Option<&Entry> {
+    pub(crate) fn find(&self, handle: PathHandle) -> Option<&PathEntry> {
         let slot = self.slots.get(index_of(handle))?;
         slot.entry.as_ref().filter(|_| slot.handle == handle)
     }
 
     /// Returns whether these attributes are those of a path in the table.
-    pub(crate) fn names(&self, path: &PathAttributes) -> bool {
+    pub(crate) fn contains(&self, path: &PathAttributes) -> bool {
         self.find(path.handle).is_some_and(|entry| {
             (entry.outer.source, entry.outer.destination) == (path.local, path.remote)
         })
@@ -216,7 +216,7 @@ impl PathTable {
     }
 
     /// Sends what belongs to these flows to other next hops from now on.
-    pub(crate) fn redirect(&mut self, hops: &HashMap<Flow, Option<NextHop>>, own: MacAddr) {
+    pub(crate) fn set_next_hops(&mut self, hops: &HashMap<Flow, Option<NextHop>>, own: MacAddr) {
         if hops.is_empty() {
             return;
         }
@@ -258,23 +258,23 @@ mod tests {
         PathAttributes { handle, local: address(1), remote: address(last) }
     }
 
-    fn entry(last: u8) -> Entry {
+    fn entry(last: u8) -> PathEntry {
         let PathAttributes { local, remote, .. } = attributes(last, PathHandle(0));
-        Entry::new(OuterHeaders::new(local, remote)).unwrap()
+        PathEntry::new(OuterHeaders::new(local, remote)).unwrap()
     }
 
     #[test]
     fn a_handle_names_nothing_once_its_path_is_gone() {
         let mut table = PathTable::default();
         let old = table.insert(entry(2));
-        assert!(table.names(&attributes(2, old)));
+        assert!(table.contains(&attributes(2, old)));
         table.release(old);
         let new = table.insert(entry(2));
-        assert!(table.names(&attributes(2, new)));
-        assert!(!table.names(&attributes(2, old)) && table.find(old).is_none());
+        assert!(table.contains(&attributes(2, new)));
+        assert!(!table.contains(&attributes(2, old)) && table.find(old).is_none());
         // A use of the old handle does not touch the new path.
         table.release(old);
-        assert!(table.names(&attributes(2, new)));
+        assert!(table.contains(&attributes(2, new)));
     }
 
     #[test]
@@ -283,15 +283,15 @@ mod tests {
         let handle = table.insert(entry(2));
         table.retain(handle);
         table.release(handle);
-        assert!(table.names(&attributes(2, handle)));
+        assert!(table.contains(&attributes(2, handle)));
         table.release(handle);
-        assert!(!table.names(&attributes(2, handle)));
+        assert!(!table.contains(&attributes(2, handle)));
     }
 
     #[test]
     fn a_handle_names_one_peer_only() {
         let mut table = PathTable::default();
         let handle = table.insert(entry(2));
-        assert!(!table.names(&attributes(3, handle)));
+        assert!(!table.contains(&attributes(3, handle)));
     }
 }

@@ -52,11 +52,11 @@ pub enum PortState {
 pub(crate) struct Port {
     name: String,
     index: u32,
-    now: Mutex<Changing>,
+    current: Mutex<Snapshot>,
 }
 
 #[derive(Clone, Debug)]
-struct Changing {
+struct Snapshot {
     mac: MacAddr,
     mtu: u32,
     state: PortState,
@@ -65,7 +65,7 @@ struct Changing {
     addresses: Vec<IpAddr>,
 }
 
-impl Changing {
+impl Snapshot {
     fn of(interface: &InterfaceInfo) -> Self {
         Self {
             mac: mac_of(interface),
@@ -106,7 +106,7 @@ impl Port {
         Self {
             name: interface.name.clone(),
             index: interface.index,
-            now: Mutex::new(Changing::of(interface)),
+            current: Mutex::new(Snapshot::of(interface)),
         }
     }
 
@@ -119,19 +119,19 @@ impl Port {
     }
 
     pub(crate) fn mac(&self) -> MacAddr {
-        self.with_now(|now| now.mac)
+        self.with_current(|now| now.mac)
     }
 
     pub(crate) fn active_mtu(&self) -> Option<PathMtu> {
-        self.with_now(|now| PathMtu::for_netdev_mtu(now.mtu))
+        self.with_current(|now| PathMtu::for_netdev_mtu(now.mtu))
     }
 
     pub(crate) fn attributes(&self, gid_table_len: usize) -> PortAttributes {
-        self.with_now(|now| now.attributes(gid_table_len))
+        self.with_current(|now| now.attributes(gid_table_len))
     }
 
-    fn with_now<T>(&self, work: impl FnOnce(&mut Changing) -> T) -> T {
-        work(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_current<T>(&self, work: impl FnOnce(&mut Snapshot) -> T) -> T {
+        work(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Stores what the kernel has said of the interface (`Some(None)`: it is gone) and of its
@@ -142,7 +142,7 @@ impl Port {
         link: Option<Option<Link>>,
         addresses: Option<&[IpAddr]>,
     ) {
-        let (before, next) = self.with_now(|now| {
+        let (before, next) = self.with_current(|now| {
             let before = now.clone();
             if let Some(addresses) = addresses {
                 now.addresses = addresses.to_vec();
@@ -196,7 +196,7 @@ fn addresses_of(interface: &InterfaceInfo) -> Vec<IpAddr> {
 
 /// The port that an interface would show, were it opened.
 pub(crate) fn attributes_of(interface: &InterfaceInfo, gid_table_len: usize) -> PortAttributes {
-    Changing::of(interface).attributes(gid_table_len)
+    Snapshot::of(interface).attributes(gid_table_len)
 }
 
 /// The GID table that an interface has now.

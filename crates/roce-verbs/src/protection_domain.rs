@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roce_transport::{AccessFlags, PdHandle};
 
 use crate::completion_queue::CompletionQueue;
-use crate::core::Core;
+use crate::driver::Driver;
 use crate::error::Error;
 use crate::memory::Registration;
 use crate::memory_region::{MemoryRegion, RegisterOptions};
@@ -28,13 +28,13 @@ use crate::region::Mapping;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
     handle: PdHandle,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(core: Arc<Core>, handle: PdHandle) -> Self {
-        Self { core, handle }
+    pub(crate) fn new(driver: Arc<Driver>, handle: PdHandle) -> Self {
+        Self { driver, handle }
     }
 
     /// Allocates `len` zeroed bytes, page-aligned, and registers them.
@@ -58,7 +58,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, Error> {
         let mapping = Mapping::allocate(len, options.huge_pages)
             .map_err(|source| Error::Register { address: 0, len, source })?;
-        self.enter(Arc::new(mapping), access, options)
+        self.register_mapping(Arc::new(mapping), access, options)
     }
 
     /// Registers memory that the caller owns; as `ibv_reg_mr`.
@@ -85,7 +85,7 @@ impl ProtectionDomain {
         // SAFETY: the caller's promise is the one that `borrow` asks for.
         let mapping = unsafe { Mapping::borrow(address, len, writable) }
             .map_err(|source| Error::Register { address: address as u64, len, source })?;
-        self.enter(Arc::new(mapping), access, options)
+        self.register_mapping(Arc::new(mapping), access, options)
     }
 
     /// Registers the memory of `region` once more: with this domain, which may belong to
@@ -108,10 +108,10 @@ impl ProtectionDomain {
             let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
             return Err(Error::Register { address: region.address(), len: region.len(), source });
         }
-        self.enter(Arc::clone(region.mapping()), access, RegisterOptions::default())
+        self.register_mapping(Arc::clone(region.mapping()), access, RegisterOptions::default())
     }
 
-    fn enter(
+    fn register_mapping(
         &self,
         mapping: Arc<Mapping>,
         access: AccessFlags,
@@ -127,8 +127,8 @@ impl ProtectionDomain {
             iova: options.iova.unwrap_or(mapping.address()),
             invalidatable: options.invalidatable,
         };
-        let key = self.core.engine()?.memory.insert(Arc::clone(&mapping), registration);
-        Ok(MemoryRegion::new(Arc::clone(&self.core), mapping, key, registration.iova))
+        let key = self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration);
+        Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
     }
 
     /// Starts to describe a queue pair that reports sends to one queue and receives to
@@ -138,6 +138,6 @@ impl ProtectionDomain {
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
     ) -> QueuePairBuilder {
-        QueuePairBuilder::new(Arc::clone(&self.core), self.handle, send_cq, recv_cq)
+        QueuePairBuilder::new(Arc::clone(&self.driver), self.handle, send_cq, recv_cq)
     }
 }

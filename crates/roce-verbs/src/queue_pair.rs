@@ -9,8 +9,8 @@ use roce_transport::{
 use roce_wire::{Psn, Qpn};
 
 use crate::completion_queue::CompletionQueue;
-use crate::core::{Core, QueuePairRunCell};
 use crate::doorbell::Posted;
+use crate::driver::{Driver, QueuePairRunCell};
 use crate::engine::Engine;
 use crate::error::{BadWork, Error, WorkError};
 use crate::first_psn::FirstPsn;
@@ -24,7 +24,7 @@ use crate::path::Path;
 /// completed then never completes.
 #[derive(Debug)]
 pub struct QueuePair {
-    pub(crate) core: Arc<Core>,
+    pub(crate) driver: Arc<Driver>,
     number: Qpn,
     first_psn: Mutex<FirstPsn>,
     queues: [CompletionQueue; 2],
@@ -50,7 +50,7 @@ pub struct QueuePair {
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct QueuePairBuilder {
-    core: Arc<Core>,
+    driver: Arc<Driver>,
     pd: PdHandle,
     queues: [CompletionQueue; 2],
     capacities: Capacities,
@@ -60,13 +60,13 @@ pub struct QueuePairBuilder {
 
 impl QueuePairBuilder {
     pub(crate) fn new(
-        core: Arc<Core>,
+        driver: Arc<Driver>,
         pd: PdHandle,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
     ) -> Self {
         Self {
-            core,
+            driver,
             pd,
             queues: [send_cq.clone(), recv_cq.clone()],
             capacities: Capacities::default(),
@@ -130,12 +130,12 @@ impl QueuePairBuilder {
     /// [`Error::System`] when no queue pair number can be had; [`Error::Forked`].
     pub fn build(self) -> Result<QueuePair, Error> {
         let [send_cq, recv_cq] = &self.queues;
-        if !self.queues.iter().all(|queue| queue.belongs_to(&self.core)) {
+        if !self.queues.iter().all(|queue| queue.belongs_to(&self.driver)) {
             return Err(Error::OtherDevice);
         }
         let number = {
-            let mut engine = self.core.engine()?;
-            let leased = engine.lease.take()?;
+            let mut engine = self.driver.engine()?;
+            let allocated = engine.qpns.alloc()?;
             let init = QpInit {
                 pd: self.pd,
                 send_cq: send_cq.handle(),
@@ -144,22 +144,22 @@ impl QueuePairBuilder {
                 signal_all: self.signal_all,
                 service: Service::Rc,
             };
-            let made = engine.endpoint.create_qp(leased.qpn, init).map_err(Error::from);
-            let filtered = match leased.new_block {
+            let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
+            let filtered = match allocated.new_block {
                 true => engine.update_filters().map_err(Error::from),
                 false => Ok(()),
             };
             if let Err(error) = made.and(filtered) {
-                engine.endpoint.destroy_qp(leased.qpn);
-                engine.lease.give_back(leased.qpn);
+                engine.endpoint.destroy_qp(allocated.qpn);
+                engine.qpns.free(allocated.qpn);
                 return Err(error);
             }
-            leased.qpn
+            allocated.qpn
         };
         let first_psn = Mutex::new(FirstPsn::new(self.first_psn));
         let path = Mutex::new(None);
         let run = QueuePairRunCell::default();
-        Ok(QueuePair { core: self.core, number, first_psn, queues: self.queues, path, run })
+        Ok(QueuePair { driver: self.driver, number, first_psn, queues: self.queues, path, run })
     }
 }
 
@@ -201,12 +201,12 @@ impl QueuePair {
     /// then.
     pub fn modify(&self, attributes: &QpAttributes) -> Result<(), Error> {
         if let Some(asked) = attributes.path_mtu
-            && self.core.port().active_mtu().is_none_or(|most| asked > most)
+            && self.driver.port().active_mtu().is_none_or(|most| asked > most)
         {
-            return Err(Error::path_mtu_too_large(asked, self.core.port()));
+            return Err(Error::path_mtu_too_large(asked, self.driver.port()));
         }
-        self.core.with_engine(|engine, now| {
-            if attributes.path.is_some_and(|path| !engine.paths.names(&path)) {
+        self.driver.with_engine(|engine, now| {
+            if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
                 return Err(Error::NoSuchPath);
             }
             engine.endpoint.modify_qp(now, self.number, attributes)?;
@@ -220,7 +220,7 @@ impl QueuePair {
             Ok(())
         })??;
         if attributes.state == Some(QpState::Reset) {
-            self.queues.iter().for_each(|queue| queue.inner().forget(self.number));
+            self.queues.iter().for_each(|queue| queue.inner().remove_qp(self.number));
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl QueuePair {
     /// # Errors
     /// As [`modify`](Self::modify); [`Error::OtherDevice`] where another device made the path.
     pub fn modify_with_path(&self, attributes: &QpAttributes, path: &Path) -> Result<(), Error> {
-        if !path.belongs_to(&self.core) {
+        if !path.belongs_to(&self.driver) {
             return Err(Error::OtherDevice);
         }
         let attributes = QpAttributes { path: Some(path.attributes()), ..*attributes };
@@ -250,7 +250,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Forked`].
     pub fn query(&self) -> Result<QpInfo, Error> {
-        let engine = self.core.engine()?;
+        let engine = self.driver.engine()?;
         Ok(engine.endpoint.query_qp(self.number).expect("the queue pair lives as long as self"))
     }
 
@@ -271,8 +271,8 @@ impl QueuePair {
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
         // Lent, and in a loop: else the requests would be moved a few times more.
         let mut work = work.into_iter().enumerate();
-        let posted = self.core.post_send(&self.run, |engine, now| {
-            engine.note_send();
+        let posted = self.driver.post_send(&self.run, |engine, now| {
+            engine.on_send();
             let (mut requests, mut bytes, mut result) = (0, 0, Ok(()));
             for (index, work) in work.by_ref() {
                 let len = work.data.len();
@@ -294,7 +294,7 @@ impl QueuePair {
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWork>) -> Result<(), BadWork> {
-        let posted = self.core.post_receives(|engine, now| {
+        let posted = self.driver.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
@@ -309,13 +309,13 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end.
-        let _forked = self.core.end(|engine| {
+        let _forked = self.driver.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
-            engine.lease.give_back(self.number);
+            engine.qpns.free(self.number);
         });
         let path = self.path.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = path {
-            self.core.release_path(path);
+            self.driver.release_path(path);
         }
     }
 }

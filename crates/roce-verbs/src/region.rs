@@ -244,7 +244,7 @@ impl Mapping {
 
     /// As [`read`](Self::read), and the CRC of what was read where one pass can make both.
     pub(crate) fn read_summed(&self, offset: usize, into: &mut [u8]) -> Option<PayloadCrc> {
-        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_there()) else {
+        let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_supported()) else {
             self.read(offset, into);
             return None;
         };
@@ -348,7 +348,7 @@ mod tests {
             }
         }
         // Each path MTU at each offset, or none at all.
-        assert_eq!(served, if copy_crc::is_there() { 5 * 6 } else { 0 });
+        assert_eq!(served, if copy_crc::is_supported() { 5 * 6 } else { 0 });
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!   an entry. It drops all entries of an interface whose MAC address changes; to be asked again
 //!   is also how the peers learn the new one.
 
-mod following;
+mod tracked_flow;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use roce_transport::Instant;
 use roce_wire::MacAddr;
 
-use self::following::{Examination, Following};
+use self::tracked_flow::{LookupContext, TrackedFlow};
 use crate::netlink::{Flow, Neighbour, RouteError};
 
 /// How packets of a flow leave this host.
@@ -29,7 +29,7 @@ pub(crate) enum NextHop {
     /// The destination is this host's own: the packets never reach a wire.
     ThisHost,
     /// Over the interface, to the station with this MAC address.
-    Station(MacAddr),
+    Neighbour(MacAddr),
 }
 
 /// The kernel's route for a flow over the interface.
@@ -60,7 +60,7 @@ pub(crate) type Outcome = Result<NextHop, RouteError>;
 pub(crate) struct Resolver {
     /// The interface's name, for errors.
     interface: String,
-    flows: HashMap<Flow, Following>,
+    flows: HashMap<Flow, TrackedFlow>,
     /// Flows that are no longer used are forgotten when there are so many in all.
     next_sweep: usize,
 }
@@ -86,12 +86,12 @@ impl Resolver {
             self.forget_unused();
             self.next_sweep = MIN_SWEEP.max(2 * self.flows.len());
         }
-        let following = self.flows.entry(flow).or_default();
-        let (handle, is_in_use) = following.use_flow(flow);
-        let hop = following.hop();
-        let mut it = Examination { flow: &flow, interface: &self.interface, now, kernel };
-        let outcome = following.look_up(&mut it);
-        if is_in_use && following.hop() != hop {
+        let tracked_flow = self.flows.entry(flow).or_default();
+        let (handle, is_in_use) = tracked_flow.acquire(flow);
+        let hop = tracked_flow.hop();
+        let mut it = LookupContext { flow: &flow, interface: &self.interface, now, kernel };
+        let outcome = tracked_flow.look_up(&mut it);
+        if is_in_use && tracked_flow.hop() != hop {
             // The other users of the flow are told, too.
             outcomes.extend(outcome.map(|outcome| (flow, outcome)));
             return (handle, None);
@@ -108,8 +108,8 @@ impl Resolver {
         kernel: &mut dyn Kernel,
         outcomes: &mut HashMap<Flow, Outcome>,
     ) {
-        let is_meant = |following: &Following| following.is_via(neighbours);
-        self.examine_all(now, kernel, outcomes, is_meant, Following::examine_next_hop);
+        let is_meant = |tracked_flow: &TrackedFlow| tracked_flow.is_via(neighbours);
+        self.examine_all(now, kernel, outcomes, is_meant, TrackedFlow::examine_next_hop);
     }
 
     /// Examines all flows: routes, rules or addresses changed.
@@ -119,7 +119,7 @@ impl Resolver {
         kernel: &mut dyn Kernel,
         outcomes: &mut HashMap<Flow, Outcome>,
     ) {
-        self.examine_all(now, kernel, outcomes, |_| true, Following::examine);
+        self.examine_all(now, kernel, outcomes, |_| true, TrackedFlow::examine);
     }
 
     /// Ends the searches whose time is over, and begins those whose rest is.
@@ -129,17 +129,18 @@ impl Resolver {
         kernel: &mut dyn Kernel,
         outcomes: &mut HashMap<Flow, Outcome>,
     ) {
-        let is_due = |following: &Following| following.timeout().is_some_and(|at| at <= now);
-        self.examine_all(now, kernel, outcomes, is_due, Following::on_timeout);
+        let is_due =
+            |tracked_flow: &TrackedFlow| tracked_flow.timeout().is_some_and(|at| at <= now);
+        self.examine_all(now, kernel, outcomes, is_due, TrackedFlow::on_timeout);
     }
 
     /// Returns when [`on_timeout`](Self::on_timeout) has work.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.flows.values().filter_map(Following::timeout).min()
+        self.flows.values().filter_map(TrackedFlow::timeout).min()
     }
 
     fn forget_unused(&mut self) {
-        self.flows.retain(|_, following| following.is_used());
+        self.flows.retain(|_, tracked_flow| tracked_flow.is_used());
     }
 
     /// Examines those flows in use that are meant, and keeps the outcomes that tell something new.
@@ -148,18 +149,18 @@ impl Resolver {
         now: Instant,
         kernel: &mut dyn Kernel,
         outcomes: &mut HashMap<Flow, Outcome>,
-        is_meant: impl Fn(&Following) -> bool,
-        examine: impl Fn(&mut Following, &mut Examination<'_>) -> Option<Outcome>,
+        is_meant: impl Fn(&TrackedFlow) -> bool,
+        examine: impl Fn(&mut TrackedFlow, &mut LookupContext<'_>) -> Option<Outcome>,
     ) {
         self.forget_unused();
-        for (flow, following) in &mut self.flows {
-            if !is_meant(following) {
+        for (flow, tracked_flow) in &mut self.flows {
+            if !is_meant(tracked_flow) {
                 continue;
             }
-            let (hop, was_searching) = (following.hop(), following.is_searching());
-            let mut it = Examination { flow, interface: &self.interface, now, kernel };
-            if let Some(outcome) = examine(following, &mut it)
-                && (was_searching || following.hop() != hop)
+            let (hop, was_in_progress) = (tracked_flow.hop(), tracked_flow.is_in_progress());
+            let mut it = LookupContext { flow, interface: &self.interface, now, kernel };
+            if let Some(outcome) = examine(tracked_flow, &mut it)
+                && (was_in_progress || tracked_flow.hop() != hop)
             {
                 outcomes.insert(*flow, outcome);
             }

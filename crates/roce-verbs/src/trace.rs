@@ -1,7 +1,7 @@
 //! What happened on a device, and when: a bounded queue of stamped events.
 
 mod event;
-mod watcher;
+mod observer;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use roce_wire::Qpn;
 
 pub use event::{TraceEvent, TraceKind, TraceValue};
-pub(crate) use watcher::Watcher;
+pub(crate) use observer::TraceObserver;
 
 /// Collects what devices do, with time stamps, until somebody takes it.
 ///

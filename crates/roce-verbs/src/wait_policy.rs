@@ -132,24 +132,24 @@ impl WaitPolicy {
         self.polls = if self.is_contended() { 0 } else { MAX_POLLS_PER_YIELD };
     }
 
-    /// Returns how long a thread that can sleep spins after its last work, at most `longest`.
+    /// Returns how long a thread that can sleep spins after its last work, at most `max`.
     ///
     /// A sleep costs some 10 µs on the way down and up, and the sender that ends it pays for part
     /// of that. Where sleeps turn out to be shorter than the longest spin, spinning would have
     /// been better. Where they are long, a short spin is all that the next packet is worth. On a
     /// contended processor spinning only uses up the time slice.
-    pub(crate) fn spin(&self, longest: Duration) -> Duration {
+    pub(crate) fn spin(&self, max: Duration) -> Duration {
         match (self.is_contended(), self.is_sleep_short) {
             (true, _) => Duration::ZERO,
-            (false, true) => longest,
-            (false, false) => longest / SHORT_SPIN_DIVISOR,
+            (false, true) => max,
+            (false, false) => max / SHORT_SPIN_DIVISOR,
         }
     }
 
-    /// Notes a sleep of a thread that spins at most `longest` before it sleeps.
-    pub(crate) fn on_slept(&mut self, lasted: Duration, longest: Duration) {
+    /// Notes a sleep of a thread that spins at most `max` before it sleeps.
+    pub(crate) fn on_slept(&mut self, lasted: Duration, max: Duration) {
         self.blocking_waits = self.blocking_waits.saturating_sub(1);
-        self.is_sleep_short = lasted < longest;
+        self.is_sleep_short = lasted < max;
     }
 }
 
@@ -230,8 +230,8 @@ mod tests {
             let _wait = self.poll();
         }
 
-        fn poll_until(&mut self, wanted: Wait, most: u32) -> u32 {
-            (1..=most).find(|_| self.poll() == wanted).expect("it comes")
+        fn poll_until(&mut self, wanted: Wait, max: u32) -> u32 {
+            (1..=max).find(|_| self.poll() == wanted).expect("it comes")
         }
     }
 
@@ -312,24 +312,24 @@ mod tests {
 
     #[test]
     fn a_thread_that_can_sleep_spins_longer_while_its_sleeps_are_short() {
-        let longest = Duration::from_micros(200);
+        let max = Duration::from_micros(200);
         let mut policy = WaitPolicy::new();
-        assert_eq!(policy.spin(longest), longest / SHORT_SPIN_DIVISOR);
-        policy.on_slept(Duration::from_micros(60), longest);
-        assert_eq!(policy.spin(longest), longest);
-        policy.on_slept(Duration::from_millis(1), longest);
-        assert_eq!(policy.spin(longest), longest / SHORT_SPIN_DIVISOR);
+        assert_eq!(policy.spin(max), max / SHORT_SPIN_DIVISOR);
+        policy.on_slept(Duration::from_micros(60), max);
+        assert_eq!(policy.spin(max), max);
+        policy.on_slept(Duration::from_millis(1), max);
+        assert_eq!(policy.spin(max), max / SHORT_SPIN_DIVISOR);
     }
 
     #[test]
     fn a_thread_that_can_sleep_spins_on_a_contended_processor_only_to_try_a_yield() {
-        let longest = Duration::from_micros(200);
+        let max = Duration::from_micros(200);
         let mut policy = WaitPolicy::new();
         policy.on_yielded(SLICE);
         for _ in 0..MIN_BLOCKING_WAITS {
-            assert_eq!(policy.spin(longest), Duration::ZERO);
-            policy.on_slept(Duration::from_micros(60), longest);
+            assert_eq!(policy.spin(max), Duration::ZERO);
+            policy.on_slept(Duration::from_micros(60), max);
         }
-        assert_eq!(policy.spin(longest), longest);
+        assert_eq!(policy.spin(max), max);
     }
 }

@@ -226,7 +226,7 @@ fn nothing_is_held_longer_than_the_bound_if_the_driver_thread_is_on_time() {
         (40_000, Duration::ZERO, CHECK_LONG, 2),
     ];
     for (longest_burst, min_pause, interval, seeds) in scripts {
-        let bound = filling + MAX_AWAY + interval;
+        let bound = filling + MAX_PROMPT + interval;
         let longest = (0..seeds).map(|seed| {
             let longest = longest_hold(seed, longest_burst, min_pause);
             assert!(longest <= bound, "seed {seed}: held for {longest:?}, bound {bound:?}");
@@ -236,8 +236,8 @@ fn nothing_is_held_longer_than_the_bound_if_the_driver_thread_is_on_time() {
         println!("bursts of up to {longest_burst} posts: {longest:?} of {bound:?}");
         assert!(longest > interval / 2, "the scripts never come near the bound: {longest:?}");
     }
-    assert!(filling + MAX_AWAY + CHECK_SHORT < Duration::from_micros(200));
-    assert!(filling + MAX_AWAY + CHECK_LONG < Duration::from_millis(1));
+    assert!(filling + MAX_PROMPT + CHECK_SHORT < Duration::from_micros(200));
+    assert!(filling + MAX_PROMPT + CHECK_LONG < Duration::from_millis(1));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn the_driver_thread_checks_seldom_only_in_long_bursts_of_callers_that_stay() {
     // So does a caller that goes away, however shortly.
     long(&mut device);
     device.burst(10);
-    device.pass(CHECK_LONG + MAX_AWAY);
+    device.pass(CHECK_LONG + MAX_PROMPT);
     assert!(device.waiting.is_empty());
     assert_eq!(device.doorbells.check_interval(), CHECK_SHORT);
 }
@@ -384,7 +384,7 @@ fn a_caller_that_loses_its_processor_after_one_run_in_ten_has_its_posts_held() {
     for run in 0..1000 {
         held = device.burst(100);
         if run % 10 == 0 {
-            device.pass(2 * MAX_AWAY);
+            device.pass(2 * MAX_PROMPT);
         }
         device.poll();
     }

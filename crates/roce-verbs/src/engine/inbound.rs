@@ -8,14 +8,14 @@ use roce_transport::{Endpoint, Instant};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, Unverified, WireError};
 
 use crate::gid::GidTable;
-use crate::memory::RegionTable;
-use crate::trace::Watcher;
+use crate::memory::MrTable;
+use crate::trace::TraceObserver;
 
 /// The way of a frame from a device to the endpoint.
 pub(super) struct Inbound<'a> {
     pub(super) now: Instant,
-    pub(super) endpoint: &'a mut Endpoint<Watcher>,
-    pub(super) memory: &'a mut RegionTable,
+    pub(super) endpoint: &'a mut Endpoint<TraceObserver>,
+    pub(super) memory: &'a mut MrTable,
     pub(super) gids: &'a GidTable,
     pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
 }

@@ -6,26 +6,26 @@ use roce_io::{DeviceCapabilities, TxFrame};
 use roce_transport::{Endpoint, Instant, TransmitLimits, TransmitQueue};
 
 use crate::frame_sealer::FrameSealer;
-use crate::lease::QpnLease;
-use crate::memory::RegionTable;
+use crate::memory::MrTable;
 use crate::path::Via;
-use crate::trace::Watcher;
+use crate::qpn_allocator::QpnAllocator;
+use crate::trace::TraceObserver;
 
 /// Frames sent in one round.
 pub(super) const TRANSMIT_BUDGET: usize = 32;
 /// Frames for this engine, and frames for other processes of this host, that may wait to be
 /// delivered.
-pub(super) const LOCAL_QUEUE: usize = 16;
+pub(super) const MAX_LOCAL_FRAMES: usize = 16;
 /// The largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
-const MOST_HEADROOM: usize = 66;
+const MAX_HEADROOM: usize = 66;
 
 /// The slots of the interface. Each of the three queues may be full, and then stops the queue
 /// pairs whose packets leave through it, but none of the others.
-pub(crate) const TO_WIRE: TransmitQueue = TransmitQueue(0);
+pub(crate) const WIRE_QUEUE: TransmitQueue = TransmitQueue(0);
 /// Frames from this engine to itself.
-pub(crate) const TO_SELF: TransmitQueue = TransmitQueue(1);
+pub(crate) const LOOPBACK_QUEUE: TransmitQueue = TransmitQueue(1);
 /// Frames for other processes of this host.
-pub(crate) const TO_LO: TransmitQueue = TransmitQueue(2);
+pub(crate) const LO_QUEUE: TransmitQueue = TransmitQueue(2);
 
 /// A frame for an address of this host.
 pub(super) type LocalFrame = (Vec<u8>, TxFrame);
@@ -36,16 +36,16 @@ pub(super) struct Outbound<'a> {
     pub(super) limits: TransmitLimits,
     /// `None` where there is no `lo`.
     pub(super) lo_limits: Option<DeviceCapabilities>,
-    pub(super) endpoint: &'a mut Endpoint<Watcher>,
-    pub(super) memory: &'a mut RegionTable,
+    pub(super) endpoint: &'a mut Endpoint<TraceObserver>,
+    pub(super) memory: &'a mut MrTable,
     pub(super) sealer: FrameSealer<'a>,
-    pub(super) lease: &'a QpnLease,
+    pub(super) qpns: &'a QpnAllocator,
     pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
-    pub(super) to_self: &'a mut VecDeque<LocalFrame>,
-    pub(super) to_lo: &'a mut VecDeque<LocalFrame>,
+    pub(super) loopback_queue: &'a mut VecDeque<LocalFrame>,
+    pub(super) lo_queue: &'a mut VecDeque<LocalFrame>,
     /// Where the last frame's transport header began: the best guess for the next one.
     pub(super) headroom: &'a mut usize,
-    pub(super) acks_follow: &'a mut bool,
+    pub(super) acks_after_send: &'a mut bool,
     /// Frames of this round.
     pub(super) sent: &'a mut usize,
 }
@@ -55,21 +55,21 @@ impl Outbound<'_> {
     /// are built there too, and put into their queues.
     pub(super) fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
         // Whoever sent one message has nothing more to send.
-        let is_over = *self.sent > 0 && !self.endpoint.may_transmit() && !*self.acks_follow;
+        let is_over = *self.sent > 0 && !self.endpoint.may_transmit() && !*self.acks_after_send;
         while !is_over && *self.sent < TRANSMIT_BUDGET {
             let guess = *self.headroom;
             // Should the guess be wrong, the longest train has room behind longer headers, too.
-            let end = (slot.len() + guess).saturating_sub(MOST_HEADROOM).min(slot.len());
+            let end = (slot.len() + guess).saturating_sub(MAX_HEADROOM).min(slot.len());
             let buf = &mut slot[guess..end];
             let (now, limits, sealer) = (self.now, self.limits, &mut self.sealer);
             let next = self.endpoint.poll_transmit_sealed(now, self.memory, limits, buf, sealer);
-            if next.is_none() && std::mem::take(self.acks_follow) {
+            if next.is_none() && std::mem::take(self.acks_after_send) {
                 self.endpoint.hold_acks(false);
                 continue;
             }
             let transmit = next?;
             *self.sent += 1;
-            let Some(entry) = sealer.way() else {
+            let Some(entry) = sealer.path_entry() else {
                 // The queue pair keeps its path alive, so this cannot be; a packet without a way
                 // is lost, and the protocol recovers from loss.
                 self.drop_for("drop_no_path");
@@ -93,20 +93,20 @@ impl Outbound<'_> {
             };
             match entry.via {
                 Via::Interface => return Some(outgoing),
-                Via::ThisHost if self.lease.owns(transmit.dest_qpn) => {
-                    self.to_self.push_back((frame.to_vec(), outgoing));
-                    if self.to_self.len() >= LOCAL_QUEUE {
-                        self.endpoint.suspend_transmit(TO_SELF);
+                Via::ThisHost if self.qpns.owns(transmit.dest_qpn) => {
+                    self.loopback_queue.push_back((frame.to_vec(), outgoing));
+                    if self.loopback_queue.len() >= MAX_LOCAL_FRAMES {
+                        self.endpoint.suspend_transmit(LOOPBACK_QUEUE);
                     }
                 }
                 Via::ThisHost if self.lo_limits.is_some_and(|limits| fits(outgoing, limits)) => {
-                    self.to_lo.push_back((frame.to_vec(), outgoing));
-                    if self.to_lo.len() >= LOCAL_QUEUE {
-                        self.endpoint.suspend_transmit(TO_LO);
+                    self.lo_queue.push_back((frame.to_vec(), outgoing));
+                    if self.lo_queue.len() >= MAX_LOCAL_FRAMES {
+                        self.endpoint.suspend_transmit(LO_QUEUE);
                     }
                 }
                 Via::ThisHost => self.drop_for("drop_no_loopback_interface"),
-                Via::Nowhere => self.drop_for("drop_no_route"),
+                Via::NoRoute => self.drop_for("drop_no_route"),
             }
         }
         None

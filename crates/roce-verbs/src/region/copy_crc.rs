@@ -5,10 +5,10 @@
 //! through 64 MiB 53 instead of 66. As before, what is summed is what is sent, whatever the
 //! application stores meanwhile.
 
-#[cfg(not(target_arch = "x86_64"))]
-pub(super) use elsewhere::{is_there, relaxed};
 #[cfg(target_arch = "x86_64")]
-pub(super) use wide::{is_there, relaxed};
+pub(super) use avx512::{is_supported, relaxed};
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use fallback::{is_supported, relaxed};
 
 /// For processors with carry-less multiplication in vectors of 64 bytes.
 ///
@@ -17,7 +17,7 @@ pub(super) use wide::{is_there, relaxed};
 /// x^n modulo the CRC's polynomial, half by half, which leaves 128 bits again. So a block of 256
 /// bytes is folded over the next one until one is left, and its parts over each other.
 #[cfg(target_arch = "x86_64")]
-mod wide {
+mod avx512 {
     use core::arch::x86_64::{
         __m128i, __m512i, _mm_and_si128, _mm_clmulepi64_si128, _mm_extract_epi32, _mm_set_epi64x,
         _mm_srli_si128, _mm_xor_si128, _mm512_castsi512_si128, _mm512_clmulepi64_epi128,
@@ -25,7 +25,7 @@ mod wide {
     };
 
     /// Whether this machine can run [`relaxed`].
-    pub(crate) fn is_there() -> bool {
+    pub(crate) fn is_supported() -> bool {
         std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("vpclmulqdq")
             && std::arch::is_x86_feature_detected!("pclmulqdq")
@@ -38,7 +38,7 @@ mod wide {
     /// What comes next in the region is hinted at as in [`relaxed`](super::super::copy::relaxed).
     ///
     /// # Safety
-    /// [`is_there`], and `len` is a multiple of 256, and at least that. `len` bytes can be read at `from` and written at `to`, and
+    /// [`is_supported`], and `len` is a multiple of 256, and at least that. `len` bytes can be read at `from` and written at `to`, and
     /// the two do not overlap. Whoever else touches those at `from` does so atomically (rule 3 of
     /// the module above), and nobody else touches those at `to`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.1")]
@@ -190,14 +190,14 @@ mod wide {
 
 /// Other processors copy, and leave the sum to who seals.
 #[cfg(not(target_arch = "x86_64"))]
-mod elsewhere {
-    pub(crate) fn is_there() -> bool {
+mod fallback {
+    pub(crate) fn is_supported() -> bool {
         false
     }
 
     /// # Safety
-    /// Never called, as [`is_there`] says.
+    /// Never called, as [`is_supported`] says.
     pub(crate) unsafe fn relaxed(_: *const u8, _: *mut u8, _: usize) -> u32 {
-        unreachable!("`is_there` says no")
+        unreachable!("`is_supported` says no")
     }
 }

@@ -1,4 +1,4 @@
-use super::following::{MAX_SEARCH, REST};
+use super::tracked_flow::{MAX_RESOLUTION, RETRY_INTERVAL};
 use super::*;
 use std::time::Duration;
 
@@ -102,12 +102,12 @@ impl Rig {
     }
 }
 
-fn is_silent(outcome: &Option<Outcome>) -> bool {
+fn is_no_neighbour(outcome: &Option<Outcome>) -> bool {
     matches!(outcome, Some(Err(RouteError::NoNeighbour { .. })))
 }
 
 fn is_found(outcome: &Option<Outcome>, mac: MacAddr) -> bool {
-    matches!(outcome, Some(Ok(NextHop::Station(found))) if *found == mac)
+    matches!(outcome, Some(Ok(NextHop::Neighbour(found))) if *found == mac)
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_neighbour_that_fails_fails_the_resolution_at_once() {
     let (_used, outcome) = rig.look_up(flow(2));
     assert!(outcome.is_none());
     rig.neighbour(flow(2).destination, Neighbour::Failed);
-    assert!(is_silent(&rig.outcome(flow(2))));
+    assert!(is_no_neighbour(&rig.outcome(flow(2))));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn an_entry_that_failed_earlier_does_not_fail_the_resolution() {
 fn a_kernel_that_gives_up_as_soon_as_it_is_told_fails_the_resolution() {
     let mut rig = Rig::new();
     rig.kernel.after_solicitation = Some(Neighbour::Failed);
-    assert!(is_silent(&rig.look_up(flow(2)).1));
+    assert!(is_no_neighbour(&rig.look_up(flow(2)).1));
 }
 
 #[test]
@@ -170,11 +170,11 @@ fn a_search_without_an_end_ends_at_its_deadline() {
     rig.kernel.after_solicitation = None;
     let (_used, outcome) = rig.look_up(flow(2));
     assert!(outcome.is_none());
-    assert_eq!(rig.resolver.poll_timeout(), Some(rig.now + MAX_SEARCH));
-    rig.pass(MAX_SEARCH - Duration::from_nanos(1));
+    assert_eq!(rig.resolver.poll_timeout(), Some(rig.now + MAX_RESOLUTION));
+    rig.pass(MAX_RESOLUTION - Duration::from_nanos(1));
     assert!(rig.outcome(flow(2)).is_none());
     rig.pass(Duration::from_nanos(1));
-    assert!(is_silent(&rig.outcome(flow(2))));
+    assert!(is_no_neighbour(&rig.outcome(flow(2))));
 }
 
 #[test]
@@ -224,13 +224,13 @@ fn the_entry_of_a_next_hop_in_use_is_kept_alive() {
     assert_eq!(rig.kernel.solicited, [flow(2).destination]);
     // It does not answer: after a rest it is solicited again.
     rig.neighbour(flow(2).destination, Neighbour::Failed);
-    assert!(is_silent(&rig.outcome(flow(2))));
+    assert!(is_no_neighbour(&rig.outcome(flow(2))));
     rig.neighbour(flow(2).destination, Neighbour::Unknown);
     assert_eq!(rig.kernel.solicited.len(), 1);
-    rig.pass(REST);
+    rig.pass(RETRY_INTERVAL);
     assert_eq!(rig.kernel.solicited.len(), 2);
     drop(used);
-    rig.pass(MAX_SEARCH);
+    rig.pass(MAX_RESOLUTION);
     assert_eq!(rig.resolver.poll_timeout(), None, "a flow without users is forgotten");
 }
 
@@ -239,7 +239,7 @@ fn a_caller_does_not_wait_for_the_rest_of_an_earlier_search() {
     let mut rig = Rig::new();
     let (_used, _) = rig.look_up(flow(2));
     rig.neighbour(flow(2).destination, Neighbour::Failed);
-    assert!(is_silent(&rig.outcome(flow(2))));
+    assert!(is_no_neighbour(&rig.outcome(flow(2))));
     rig.kernel.after_solicitation = Some(valid(MAC));
     let (_also_used, outcome) = rig.look_up(flow(2));
     assert!(outcome.is_none() && is_found(&rig.outcome(flow(2)), MAC));

@@ -7,16 +7,16 @@ use roce_transport::Instant;
 use crate::doorbell::Check;
 
 /// How long after an inline round the driver thread expects another one.
-pub(crate) const RECENT: Duration = Duration::from_micros(300);
+pub(crate) const INLINE_RECENT: Duration = Duration::from_micros(300);
 /// How long the driver thread leaves the engine to an application that polls.
-pub(super) const AWAY: Duration = Duration::from_millis(1);
+pub(super) const MIN_RECHECK: Duration = Duration::from_millis(1);
 /// The longest such time: it doubles as long as the application polls on. A look costs some 10 µs
 /// of the core that the application polls on: with a look every millisecond, a small message in a
 /// hundred waited that long.
-pub(super) const MAX_AWAY: Duration = Duration::from_millis(4);
+pub(super) const MAX_RECHECK: Duration = Duration::from_millis(4);
 /// The longest that the driver thread leaves the engine to a caller in `wait`, which sleeps on the
 /// same descriptors and wakes it at the end.
-const MAX_AWAY_FROM_WAIT: Duration = Duration::from_millis(100);
+const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 
 /// What the driver thread sees when it decides.
 #[derive(Clone, Copy, Debug)]
@@ -43,48 +43,48 @@ pub(super) enum Decision {
     /// It drives the engine, and sleeps on the devices' descriptors when there is no work.
     Drive,
     /// The application drives: the thread sleeps for so long, and frames do not wake it.
-    StayAway(Duration),
+    Sleep(Duration),
 }
 
 /// The driver thread's memory from one decision to the next.
 #[derive(Debug)]
-pub(super) struct DriverThread {
+pub(super) struct DriverThreadPolicy {
     /// How long it stays away if the application polls.
-    away: Duration,
+    recheck: Duration,
 }
 
-impl Default for DriverThread {
+impl Default for DriverThreadPolicy {
     fn default() -> Self {
-        Self { away: AWAY }
+        Self { recheck: MIN_RECHECK }
     }
 }
 
-impl DriverThread {
+impl DriverThreadPolicy {
     pub(super) fn decide(&mut self, seen: &Situation) -> Decision {
-        let this_time = std::mem::replace(&mut self.away, AWAY);
+        let this_time = std::mem::replace(&mut self.recheck, MIN_RECHECK);
         if seen.is_relied_on {
             return Decision::Drive;
         }
         match seen.held {
             Check::Nothing => {}
             Check::Send => return Decision::Drive,
-            Check::Again(interval) => return Decision::StayAway(interval),
+            Check::Again(interval) => return Decision::Sleep(interval),
         }
         if seen.is_waited_on {
             // The caller may sleep since before another thread set a timer or left a backlog.
-            let left = seen.next_timer.map(|at| (at + AWAY).saturating_since(seen.now));
+            let left = seen.next_timer.map(|at| (at + MIN_RECHECK).saturating_since(seen.now));
             return match left {
                 _ if seen.has_backlog => Decision::Drive,
                 Some(Duration::ZERO) => Decision::Drive,
-                left => Decision::StayAway(left.unwrap_or(Duration::MAX).min(MAX_AWAY_FROM_WAIT)),
+                left => Decision::Sleep(left.unwrap_or(Duration::MAX).min(MAX_RECHECK_IN_WAIT)),
             };
         }
-        let is_polled = |last| seen.now.saturating_since(last) < RECENT;
+        let is_polled = |last| seen.now.saturating_since(last) < INLINE_RECENT;
         if !seen.last_inline.is_some_and(is_polled) {
             return Decision::Drive;
         }
-        self.away = (2 * this_time).min(MAX_AWAY);
-        Decision::StayAway(this_time)
+        self.recheck = (2 * this_time).min(MAX_RECHECK);
+        Decision::Sleep(this_time)
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
 
     /// A driver thread in virtual time, beside an application that does what a script says.
     struct Script {
-        thread: DriverThread,
+        thread: DriverThreadPolicy,
         seen: Situation,
     }
 
@@ -113,7 +113,7 @@ mod tests {
                 has_backlog: false,
                 next_timer: None,
             };
-            Self { thread: DriverThread::default(), seen }
+            Self { thread: DriverThreadPolicy::default(), seen }
         }
 
         /// The decision at `now`, of an application whose last poll was at `polled`.
@@ -130,7 +130,7 @@ mod tests {
             loop {
                 match self.decide(now, now.min(last_poll)) {
                     Decision::Drive => return now,
-                    Decision::StayAway(limit) => now = now + limit,
+                    Decision::Sleep(limit) => now = now + limit,
                 }
             }
         }
@@ -146,7 +146,7 @@ mod tests {
             worst = worst.max(drive.saturating_since(at(last_poll)));
         }
         assert!(worst <= bound, "{worst:?}");
-        assert!(worst > MAX_AWAY, "the script never reaches the longest sleep: {worst:?}");
+        assert!(worst > MAX_RECHECK, "the script never reaches the longest sleep: {worst:?}");
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
             script.seen.is_relied_on = true;
             assert_eq!(script.decide(at(100), at(99)), Decision::Drive);
             script.seen.is_relied_on = false;
-            assert!(matches!(script.decide(at(101), at(99)), Decision::StayAway(_)));
+            assert!(matches!(script.decide(at(101), at(99)), Decision::Sleep(_)));
         }
     }
 
@@ -168,11 +168,11 @@ mod tests {
             script.seen.is_waited_on = is_waited_on;
             let soon = Duration::from_micros(100);
             script.seen.held = Check::Again(soon);
-            assert_eq!(script.decide(at(100), at(99)), Decision::StayAway(soon));
+            assert_eq!(script.decide(at(100), at(99)), Decision::Sleep(soon));
             script.seen.held = Check::Send;
             assert_eq!(script.decide(at(200), at(199)), Decision::Drive);
             script.seen.held = Check::Nothing;
-            assert!(matches!(script.decide(at(300), at(299)), Decision::StayAway(_)));
+            assert!(matches!(script.decide(at(300), at(299)), Decision::Sleep(_)));
         }
     }
 
@@ -180,10 +180,10 @@ mod tests {
     fn beside_a_caller_in_wait_the_thread_drives_what_that_one_may_not_know_of() {
         let mut script = Script::new();
         script.seen.is_waited_on = true;
-        assert_eq!(script.decide(at(0), at(0)), Decision::StayAway(MAX_AWAY_FROM_WAIT));
+        assert_eq!(script.decide(at(0), at(0)), Decision::Sleep(MAX_RECHECK_IN_WAIT));
         script.seen.next_timer = Some(at(10_000));
-        let until_late = Duration::from_millis(10) + AWAY;
-        assert_eq!(script.decide(at(0), at(0)), Decision::StayAway(until_late));
+        let until_late = Duration::from_millis(10) + MIN_RECHECK;
+        assert_eq!(script.decide(at(0), at(0)), Decision::Sleep(until_late));
         assert_eq!(script.decide(at(11_000), at(0)), Decision::Drive);
         script.seen.next_timer = None;
         script.seen.has_backlog = true;
@@ -195,9 +195,9 @@ mod tests {
         let mut script = Script::new();
         let mut away = |now, polled| script.decide(at(now), at(polled));
         for millis in [1, 2, 4, 4] {
-            assert_eq!(away(1000, 999), Decision::StayAway(Duration::from_millis(millis)));
+            assert_eq!(away(1000, 999), Decision::Sleep(Duration::from_millis(millis)));
         }
         assert_eq!(away(2000, 999), Decision::Drive);
-        assert_eq!(away(3000, 2999), Decision::StayAway(AWAY));
+        assert_eq!(away(3000, 2999), Decision::Sleep(MIN_RECHECK));
     }
 }

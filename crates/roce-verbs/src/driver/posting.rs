@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 use super::sleep::ThreadSleep;
-use super::{Core, Shared};
+use super::{Driver, Shared};
 use crate::doorbell::{CallerRun, Check, Doorbell, DoorbellCoalescing, Held, Posted, QueuePairRun};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -102,7 +102,7 @@ impl HeldPosts {
     }
 }
 
-impl Core {
+impl Driver {
     /// Posts to a send queue, and sends what can leave or holds it, see
     /// [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing). What has arrived is for the
     /// next poll.
@@ -113,7 +113,7 @@ impl Core {
     ) -> Result<T, Error> {
         let shared = &*self.shared;
         let mut engine = self.engine()?;
-        let before = engine.latest();
+        let before = engine.last_now();
         let (result, posted) = work(&mut engine, before);
         let device = std::ptr::from_ref(shared).addr();
         let mut caller = match RUN.get() {
@@ -127,7 +127,7 @@ impl Core {
             queue_pair.store(run);
             match doorbell {
                 Doorbell::Hold => {
-                    engine.note_time(now);
+                    engine.set_now(now);
                     RUN.set((device, caller));
                     shared.note_held(now, engine.doorbells.check_interval());
                     return Ok(result);
@@ -146,10 +146,10 @@ impl Core {
         }
         // Behind the message nobody waits for it: that is worth 20 ns of half a round trip.
         let now = shared.now();
-        engine.note_time(now);
+        engine.set_now(now);
         engine.doorbells.on_returned(now, &mut caller);
         RUN.set((device, caller));
-        shared.nudge(&engine);
+        shared.wake_thread_if_late(&engine);
         if DoorbellCoalescing::is_long_run(run) && engine.endpoint.has_unsent(posted.queue_pair) {
             // The caller does not poll, so no ACK would open the window.
             engine.full_round(now);
@@ -173,7 +173,7 @@ impl Core {
             let (mut engine, now) = self.shared.lock_now();
             engine.doorbells.on_round(now);
             engine.posted_round(now);
-            self.shared.nudge(&engine);
+            self.shared.wake_thread_if_late(&engine);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The loop body: frames in, the endpoint driven, frames out.
 //!
 //! Everything that one device and process shares stands behind one lock, and whoever
-//! holds the lock drives: see [`Core`](crate::core::Core). A round is bounded, so that
+//! holds the lock drives: see [`Driver`](crate::driver::Driver). A round is bounded, so that
 //! nobody holds the lock for long:
 //!
 //! 1. take at most [`RECEIVE_BUDGET`] frames; every packet of every frame is parsed, its
@@ -11,8 +11,10 @@
 //!    it, once for each queue pair;
 //! 4. hand out completions and events.
 
+mod delayed_ack;
 mod inbound;
 mod outbound;
+mod quick_poll;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -23,36 +25,37 @@ use roce_io::FrameDevice;
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant, TransmitLimits};
 use roce_wire::Sealing;
 
+use self::delayed_ack::DelayedAck;
 use self::inbound::{Inbound, note_device_error};
-use self::outbound::{LOCAL_QUEUE, LocalFrame, Outbound, TRANSMIT_BUDGET};
-pub(crate) use self::outbound::{TO_LO, TO_SELF, TO_WIRE};
-use crate::ack_hold::AckHold;
+pub(crate) use self::outbound::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
+use self::outbound::{LocalFrame, MAX_LOCAL_FRAMES, Outbound, TRANSMIT_BUDGET};
+pub(crate) use self::quick_poll::QuickPoll;
+use self::quick_poll::QuickPollBudget;
 use crate::completion_queue::{self, Pushed};
 use crate::doorbell::DoorbellCoalescing;
 use crate::events::EventQueue;
 use crate::frame_sealer::FrameSealer;
 use crate::gid::GidTable;
-use crate::glances::Glances;
-use crate::lease::QpnLease;
-use crate::memory::{KeyHasher, RegionTable};
+use crate::memory::{KeyHasher, MrTable};
 use crate::path::PathTable;
-use crate::trace::Watcher;
+use crate::qpn_allocator::QpnAllocator;
+use crate::trace::TraceObserver;
 
 /// Frames taken in one round from one device: a round of full trains takes some 100 µs.
 const RECEIVE_BUDGET: usize = 32;
 /// Frames in one round up to which it looks as if the application had waited for them.
-const FEW_FRAMES: usize = 4;
+const MAX_AWAITED_FRAMES: usize = 4;
 /// Rounds in a row that leave out `lo` while frames come over the wire.
-const ROUNDS_WITHOUT_LO: u32 = 7;
+const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
 /// The smallest set of outer headers: Ethernet, IPv4, UDP.
-const LEAST_HEADROOM: usize = 42;
+const MIN_HEADROOM: usize = 42;
 
 /// Everything behind the lock.
 pub(crate) struct Engine {
-    pub(crate) endpoint: Endpoint<Watcher>,
-    pub(crate) memory: RegionTable,
+    pub(crate) endpoint: Endpoint<TraceObserver>,
+    pub(crate) memory: MrTable,
     pub(crate) paths: PathTable,
-    pub(crate) lease: QpnLease,
+    pub(crate) qpns: QpnAllocator,
     pub(crate) gids: GidTable,
     pub(crate) queues:
         HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
@@ -63,9 +66,9 @@ pub(crate) struct Engine {
     /// `lo`, for other processes of this host; absent where it cannot be opened.
     pub(crate) lo: Option<Box<dyn FrameDevice>>,
     /// Frames from this engine to itself.
-    to_self: VecDeque<LocalFrame>,
+    loopback_queue: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
-    to_lo: VecDeque<LocalFrame>,
+    lo_queue: VecDeque<LocalFrame>,
     /// Where frames for this host are built while the interface has no room.
     scratch: Vec<u8>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
@@ -74,26 +77,15 @@ pub(crate) struct Engine {
     sealing: Option<Sealing>,
     /// Where the last frame's transport header began: the best guess for the next one.
     headroom: usize,
-    ack_hold: AckHold,
+    delayed_ack: DelayedAck,
     /// Acknowledgements that are held leave behind what leaves next, in the same batch.
-    acks_follow: bool,
-    glances: Glances,
+    acks_after_send: bool,
+    quick_polls: QuickPollBudget,
     pub(crate) doorbells: DoorbellCoalescing,
     /// When it was driven last.
-    latest: Instant,
+    last_now: Instant,
     /// Rounds since `lo` was looked at.
     rounds_without_lo: u32,
-}
-
-/// What a glance finds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Glance {
-    /// A whole round is due anyway.
-    NotNow,
-    /// There is nothing to do.
-    Nothing,
-    /// A round has work. The time has been read so lately that it serves for this round too.
-    Something { latest: Instant },
 }
 
 /// What a round did.
@@ -104,21 +96,21 @@ pub(crate) struct Round {
     /// Frames sent.
     pub(crate) sent: usize,
     /// Completions and events handed out.
-    pub(crate) reported: usize,
+    pub(crate) delivered: usize,
     /// A channel has a report.
     pub(crate) notified: bool,
 }
 
 impl Round {
     /// Whether anything happened: then another round is likely to find work too.
-    pub(crate) fn worked(self) -> bool {
-        self.received + self.sent + self.reported > 0
+    pub(crate) fn did_work(self) -> bool {
+        self.received + self.sent + self.delivered > 0
     }
 }
 
 impl Engine {
     pub(crate) fn new(
-        endpoint: Endpoint<Watcher>,
+        endpoint: Endpoint<TraceObserver>,
         wire: Box<dyn FrameDevice>,
         lo: Option<Box<dyn FrameDevice>>,
         gids: GidTable,
@@ -126,26 +118,26 @@ impl Engine {
     ) -> Self {
         Self {
             endpoint,
-            memory: RegionTable::default(),
+            memory: MrTable::default(),
             paths: PathTable::default(),
-            lease: QpnLease::default(),
+            qpns: QpnAllocator::default(),
             gids,
             queues: HashMap::default(),
             events,
             drops: BTreeMap::new(),
             wire,
             lo,
-            to_self: VecDeque::new(),
-            to_lo: VecDeque::new(),
+            loopback_queue: VecDeque::new(),
+            lo_queue: VecDeque::new(),
             scratch: Vec::new(),
             identification: rand::random(),
             sealing: None,
-            headroom: LEAST_HEADROOM,
-            ack_hold: AckHold::default(),
-            acks_follow: false,
-            glances: Glances::default(),
+            headroom: MIN_HEADROOM,
+            delayed_ack: DelayedAck::default(),
+            acks_after_send: false,
+            quick_polls: QuickPollBudget::default(),
             doorbells: DoorbellCoalescing::default(),
-            latest: Instant::default(),
+            last_now: Instant::default(),
             rounds_without_lo: 0,
         }
     }
@@ -158,40 +150,40 @@ impl Engine {
 
     /// The same, as part of a post: it tells nothing of when its caller comes back.
     pub(crate) fn full_round(&mut self, now: Instant) -> Round {
-        self.ack_hold.on_release();
-        self.acks_follow = false;
+        self.delayed_ack.on_flush();
+        self.acks_after_send = false;
         self.endpoint.hold_acks(false);
-        let received = self.take_in(now);
-        self.send_out(now, received)
+        let received = self.receive_batch(now);
+        self.transmit_batch(now, received)
     }
 
     /// The last round before the polling thread blocks: what waits for its next poll leaves now.
     pub(crate) fn round_before_block(&mut self, now: Instant) -> Round {
         // After a block the time of this round is too old for another.
-        self.glances = Glances::default();
+        self.quick_polls = QuickPollBudget::default();
         self.round(now)
     }
 
-    /// A glance, where this poll may be one; see [`Glances`].
+    /// A glance, where this poll may be one; see [`QuickPollBudget`].
     #[inline]
-    pub(crate) fn glance(&mut self) -> Glance {
-        if self.doorbells.is_in_run() || !self.glances.take() {
-            return Glance::NotNow;
+    pub(crate) fn quick_poll(&mut self) -> QuickPoll {
+        if self.doorbells.is_in_run() || !self.quick_polls.take() {
+            return QuickPoll::FullRoundDue;
         }
         if self.wire.may_receive()
             || self.lo.as_ref().is_some_and(|lo| lo.may_receive())
             || self.endpoint.may_transmit()
             || self.has_backlog()
         {
-            return Glance::Something { latest: self.latest };
+            return QuickPoll::Ready { last_now: self.last_now };
         }
-        self.ack_hold.on_glance();
-        self.doorbells.on_glance();
-        Glance::Nothing
+        self.delayed_ack.on_quick_poll();
+        self.doorbells.on_quick_poll();
+        QuickPoll::Idle
     }
 
     /// A round for an application that polls: the acknowledgement of what it has been waiting for
-    /// may wait a little, see [`AckHold`].
+    /// may wait a little, see [`DelayedAck`].
     ///
     /// Of the completions for the queue that is polled the first is returned, if it need not lie
     /// there: two locks less on the way of a message that somebody waits for.
@@ -200,76 +192,76 @@ impl Engine {
         now: Instant,
         poller: Option<&completion_queue::Inner>,
     ) -> (Round, Option<Completion>) {
-        self.glances.on_round(now);
+        self.quick_polls.on_round(now);
         self.doorbells.on_round(now);
-        if std::mem::take(&mut self.acks_follow) {
+        if std::mem::take(&mut self.acks_after_send) {
             // There was no room for them behind the answer.
             self.endpoint.hold_acks(false);
         }
         let due = self.endpoint.acks_due();
-        let received = self.take_in(now);
+        let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_due() != due;
         // More than it can have waited for comes from a peer that wants to get rid of its data.
-        let holds = received <= FEW_FRAMES && self.ack_hold.on_poll(now, has_arrived);
+        let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, has_arrived);
         if !holds {
-            self.ack_hold.on_release();
+            self.delayed_ack.on_flush();
         }
         self.endpoint.hold_acks(holds);
         if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
             // It is back at once, most likely with an answer, which comes first.
-            let (round, completion) = self.report_to(poller, now);
+            let (round, completion) = self.deliver_to_poller(poller, now);
             return (Round { received, ..round }, completion);
         }
-        self.send_out_and_report_to(poller, now, received)
+        self.transmit_batch_and_deliver(poller, now, received)
     }
 
     /// The part of a round that what was posted needs: a message that leaves now does not wait for
     /// packets to be taken in.
     pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
-        self.note_time(now);
-        self.send_out(now, 0)
+        self.set_now(now);
+        self.transmit_batch(now, 0)
     }
 
     /// Sends what is held, as far as one round can. Returns true if something is left.
-    pub(crate) fn send_held(&mut self, now: Instant) -> bool {
-        self.note_time(now);
-        self.ack_hold.on_release();
-        self.acks_follow = false;
+    pub(crate) fn flush_held(&mut self, now: Instant) -> bool {
+        self.set_now(now);
+        self.delayed_ack.on_flush();
+        self.acks_after_send = false;
         self.endpoint.hold_acks(false);
         let is_holding = self.doorbells.is_holding();
-        self.send_out(now, 0);
+        self.transmit_batch(now, 0);
         if is_holding && self.is_unfinished() {
             // Held posts of many queue pairs are more frames than one round sends.
-            self.send_out(now, 0);
+            self.transmit_batch(now, 0);
         }
         self.is_unfinished()
     }
 
     /// The application sends something; a receive that it posts is no answer to the peer.
-    pub(crate) fn note_send(&mut self) {
-        self.acks_follow |= self.ack_hold.on_send();
+    pub(crate) fn on_send(&mut self) {
+        self.acks_after_send |= self.delayed_ack.on_send();
     }
 
     /// When it was driven last, or before.
-    pub(crate) fn latest(&self) -> Instant {
-        self.latest
+    pub(crate) fn last_now(&self) -> Instant {
+        self.last_now
     }
 
     /// What is done next begins at `now`, or a little later.
     ///
     /// The time is read under the lock that guards the engine: it never goes backwards.
-    pub(crate) fn note_time(&mut self, now: Instant) {
-        debug_assert!(now >= self.latest, "time went back from {:?} to {now:?}", self.latest);
-        self.latest = now;
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        debug_assert!(now >= self.last_now, "time went back from {:?} to {now:?}", self.last_now);
+        self.last_now = now;
     }
 
     /// When ACKs that are held should have left, if any are.
     pub(crate) fn held_acks_due(&self) -> Option<Instant> {
-        if self.acks_follow { Some(self.latest) } else { self.ack_hold.due() }
+        if self.acks_after_send { Some(self.last_now) } else { self.delayed_ack.due() }
     }
 
-    fn take_in(&mut self, now: Instant) -> usize {
-        self.note_time(now);
+    fn receive_batch(&mut self, now: Instant) -> usize {
+        self.set_now(now);
         let received = self.receive(now);
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
@@ -277,11 +269,11 @@ impl Engine {
         received
     }
 
-    fn send_out(&mut self, now: Instant, received: usize) -> Round {
-        self.send_out_and_report_to(None, now, received).0
+    fn transmit_batch(&mut self, now: Instant, received: usize) -> Round {
+        self.transmit_batch_and_deliver(None, now, received).0
     }
 
-    fn send_out_and_report_to(
+    fn transmit_batch_and_deliver(
         &mut self,
         poller: Option<&completion_queue::Inner>,
         now: Instant,
@@ -290,7 +282,7 @@ impl Engine {
         self.doorbells.on_transmit();
         let has_work = self.endpoint.may_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
-        let (round, completion) = self.report_to(poller, now);
+        let (round, completion) = self.deliver_to_poller(poller, now);
         (Round { received, sent, ..round }, completion)
     }
 
@@ -306,19 +298,19 @@ impl Engine {
         let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
         received += inbound.frames_of("wire", from_wire);
         // What came over the wire is waited for now, more likely than anything on `lo`.
-        let looks_at_lo = received == 0 || self.rounds_without_lo >= ROUNDS_WITHOUT_LO;
+        let looks_at_lo = received == 0 || self.rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
         self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
         if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
             let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
             received += inbound.frames_of("lo", from_lo);
         }
         for _ in 0..RECEIVE_BUDGET {
-            let Some((bytes, outgoing)) = self.to_self.pop_front() else { break };
+            let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
             inbound.parse(&bytes, outgoing.segment_len, true);
             received += 1;
         }
-        if self.to_self.len() < LOCAL_QUEUE {
-            self.endpoint.resume_transmit(TO_SELF);
+        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
+            self.endpoint.resume_transmit(LOOPBACK_QUEUE);
         }
         received
     }
@@ -328,12 +320,16 @@ impl Engine {
         loop {
             let before = sent;
             self.transmit_round(now, &mut sent);
-            let had_frames_for_lo = !self.to_lo.is_empty();
+            let had_frames_for_lo = !self.lo_queue.is_empty();
             self.transmit_to_lo();
             // Only what goes to other processes of this host leaves more behind than the budget
             // says. What goes to this engine is taken in by the next round.
             let is_over = !had_frames_for_lo || !self.endpoint.may_transmit();
-            if sent == before || sent >= TRANSMIT_BUDGET || is_over || !self.to_self.is_empty() {
+            if sent == before
+                || sent >= TRANSMIT_BUDGET
+                || is_over
+                || !self.loopback_queue.is_empty()
+            {
                 return sent;
             }
         }
@@ -352,26 +348,26 @@ impl Engine {
             memory: &mut self.memory,
             sealer: FrameSealer::new(
                 &self.paths,
-                &self.lease,
+                &self.qpns,
                 &mut self.identification,
                 &mut self.sealing,
             ),
-            lease: &self.lease,
+            qpns: &self.qpns,
             drops: &mut self.drops,
-            to_self: &mut self.to_self,
-            to_lo: &mut self.to_lo,
+            loopback_queue: &mut self.loopback_queue,
+            lo_queue: &mut self.lo_queue,
             headroom: &mut self.headroom,
-            acks_follow: &mut self.acks_follow,
+            acks_after_send: &mut self.acks_after_send,
             sent,
         };
         let was_full = wire.has_unsent();
         let mut result = wire.transmit(&mut |slot| outbound.next_frame(slot));
         if was_full && !wire.has_unsent() {
-            outbound.endpoint.resume_transmit(TO_WIRE);
+            outbound.endpoint.resume_transmit(WIRE_QUEUE);
             result = result.and(wire.transmit(&mut |slot| outbound.next_frame(slot)));
         }
         if wire.has_unsent() {
-            outbound.endpoint.suspend_transmit(TO_WIRE);
+            outbound.endpoint.suspend_transmit(WIRE_QUEUE);
             scratch.resize(wire.capabilities().max_frame_len, 0);
             while outbound.next_frame(scratch).is_some() {
                 // A frame whose path was changed to the interface meanwhile: it is lost, and the
@@ -386,17 +382,17 @@ impl Engine {
 
     fn transmit_to_lo(&mut self) {
         let Some(lo) = &mut self.lo else { return };
-        if self.to_lo.is_empty() && !lo.has_unsent() {
+        if self.lo_queue.is_empty() && !lo.has_unsent() {
             return;
         }
-        let to_lo = &mut self.to_lo;
+        let lo_queue = &mut self.lo_queue;
         let result = lo.transmit(&mut |slot| {
-            let (frame, outgoing) = to_lo.pop_front()?;
+            let (frame, outgoing) = lo_queue.pop_front()?;
             slot[..frame.len()].copy_from_slice(&frame);
             Some(outgoing)
         });
-        if self.to_lo.len() < LOCAL_QUEUE {
-            self.endpoint.resume_transmit(TO_LO);
+        if self.lo_queue.len() < MAX_LOCAL_FRAMES {
+            self.endpoint.resume_transmit(LO_QUEUE);
         }
         if let Err(error) = result {
             note_device_error(&mut self.drops, "lo_transmit_error", &error);
@@ -404,35 +400,35 @@ impl Engine {
     }
 
     /// Hands completions and events to whom they belong.
-    pub(crate) fn report(&mut self, now: Instant) {
-        self.report_to(None, now);
+    pub(crate) fn deliver(&mut self, now: Instant) {
+        self.deliver_to_poller(None, now);
     }
 
     /// The same, and returns the first completion for the queue of who polls, if it may.
-    fn report_to(
+    fn deliver_to_poller(
         &mut self,
         poller: Option<&completion_queue::Inner>,
         now: Instant,
     ) -> (Round, Option<Completion>) {
-        let (mut round, mut passed_on) = (Round::default(), None);
+        let (mut round, mut bypassed) = (Round::default(), None);
         while let Some((handle, completion)) = self.endpoint.poll_completion() {
-            round.reported += 1;
-            if passed_on.is_none() && poller.is_some_and(|queue| queue.passes_on(handle)) {
-                passed_on = Some(completion);
+            round.delivered += 1;
+            if bypassed.is_none() && poller.is_some_and(|queue| queue.can_bypass_queue(handle)) {
+                bypassed = Some(completion);
                 continue;
             }
             let Some(queue) = self.queues.get(&handle) else { continue };
             match queue.push(completion, now) {
-                Pushed::Quietly => {}
-                Pushed::AndReported => round.notified = true,
-                Pushed::NoRoom => self.endpoint.handle_cq_overflow(now, handle),
+                Pushed::Queued => {}
+                Pushed::Notified => round.notified = true,
+                Pushed::Full => self.endpoint.handle_cq_overflow(now, handle),
             }
         }
         while let Some(event) = self.endpoint.poll_event() {
-            round.reported += 1;
+            round.delivered += 1;
             self.events.push(event);
         }
-        (round, passed_on)
+        (round, bypassed)
     }
 
     /// Whether something waits that no descriptor tells of.
@@ -442,17 +438,17 @@ impl Engine {
     }
 
     fn has_local_backlog(&self) -> bool {
-        !self.to_self.is_empty() || !self.to_lo.is_empty()
+        !self.loopback_queue.is_empty() || !self.lo_queue.is_empty()
     }
 
     /// Whether another round has work now of which neither a descriptor nor a timer tells. Frames
-    /// that an interface has no room for are no such work; see [`device_wake`](Self::device_wake).
+    /// that an interface has no room for are no such work; see [`device_timeout`](Self::device_timeout).
     pub(crate) fn is_unfinished(&self) -> bool {
         self.endpoint.may_transmit() || self.has_local_backlog()
     }
 
     /// When the devices are to be called although no descriptor is readable.
-    pub(crate) fn device_wake(&self) -> Option<std::time::Instant> {
+    pub(crate) fn device_timeout(&self) -> Option<std::time::Instant> {
         let lo = self.lo.as_ref().and_then(|lo| lo.wake_at());
         self.wire.wake_at().into_iter().chain(lo).min()
     }
@@ -461,7 +457,7 @@ impl Engine {
     pub(crate) fn update_filters(&mut self) -> io::Result<()> {
         let filter = roce_io::Filter {
             udp_port: roce_wire::ROCE_V2_PORT,
-            qpn_blocks: roce_io::QpnBlocks::Only(self.lease.blocks()),
+            qpn_blocks: roce_io::QpnBlocks::Only(self.qpns.blocks()),
         };
         self.wire.set_filter(&filter)?;
         self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))

@@ -12,7 +12,7 @@ use crate::wait_policy::{self, Wait};
 const MAX_BLOCK: Duration = Duration::from_micros(500);
 /// Time that a polling thread leaves to a thread that holds the engine's lock. With the timer
 /// slack of the kernel it is some 100 µs.
-const LOCK_NAP: Duration = Duration::from_micros(50);
+const LOCK_HOLDER_SLEEP: Duration = Duration::from_micros(50);
 
 thread_local! {
     /// Devices that the calling thread has polled in vain since it last blocked.
@@ -77,13 +77,13 @@ impl Shared {
             return None;
         };
         let now = self.now();
-        if engine.round_before_block(now).worked() {
+        if engine.round_before_block(now).did_work() {
             return None;
         }
         let wake_at = self.wake_at(&engine, now);
         let limit = wake_at.map_or(MAX_BLOCK, |at| at.saturating_since(now).min(MAX_BLOCK));
         // The device's thread stays away as long as this one is about to come back.
-        self.note_inline(now + limit);
+        self.record_inline_poll(now + limit);
         Some(limit)
     }
 }
@@ -94,7 +94,7 @@ impl Shared {
 /// ever: the holder releases it between two rounds only for a moment.
 pub(super) fn wait_for_lock_holder() {
     if wait_policy::with_current(|policy| policy.is_contended()) {
-        std::thread::sleep(LOCK_NAP);
+        std::thread::sleep(LOCK_HOLDER_SLEEP);
     } else {
         wait_policy::yield_now(std::time::Instant::now());
     }

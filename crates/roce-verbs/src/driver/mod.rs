@@ -4,7 +4,7 @@
 //! The thread that holds the engine's lock drives. The application drives inline where it calls
 //! anyway: no other thread has to wake up between a packet and its completion. The driver thread,
 //! one for each device, drives whenever the application may not: it stays away only while the last
-//! inline round is less than [`RECENT`] ago or a caller is in `wait`, and never
+//! inline round is less than [`INLINE_RECENT`] ago or a caller is in `wait`, and never
 //! while a caller may sleep on the descriptor of a completion channel. So every packet, timer and
 //! ACK is looked after whatever the application calls or omits; how soon depends on what the
 //! application did last:
@@ -21,7 +21,7 @@
 //! Which queues may be slept on follows from when each was armed, reported and polled, and from
 //! whether the last report found a caller in `wait`
 //! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
-//! does about it is computed in `decision.rs`, and done in `thread.rs`.
+//! does about it is computed in `thread_policy.rs`, and done in `thread.rs`.
 //!
 //! A thread that finds no work polls again, yields or blocks as its [`WaitPolicy`] says. A polling
 //! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
@@ -35,12 +35,12 @@
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
-mod decision;
 mod engine_lock;
 mod monitor;
 mod posting;
 mod sleep;
 mod thread;
+mod thread_policy;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,8 +50,6 @@ use std::time::Duration;
 
 use roce_transport::{Completion, Instant, PathHandle};
 
-pub(crate) use self::decision::RECENT;
-use self::decision::{AWAY, MAX_AWAY};
 pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
 #[cfg(test)]
 pub(crate) use self::engine_lock::while_held as while_engine_is_locked;
@@ -60,35 +58,37 @@ use self::monitor::Monitor;
 use self::posting::HeldPosts;
 pub(crate) use self::posting::QueuePairRunCell;
 use self::sleep::{ThreadSleep, sleep};
+pub(crate) use self::thread_policy::INLINE_RECENT;
+use self::thread_policy::{MAX_RECHECK, MIN_RECHECK};
 use crate::completion_queue;
-use crate::device::Opened;
-use crate::engine::{Engine, Glance};
+use crate::device::DeviceState;
+use crate::engine::{Engine, QuickPoll};
 use crate::error::Error;
 use crate::fork;
-use crate::path::Entry;
+use crate::path::PathEntry;
 use crate::port::Port;
 use crate::thread_placement::ThreadPlacement;
 use crate::wait_policy;
 
 /// How long to sleep while frames for this host wait, of which no descriptor tells.
-const BACKLOG_NAP: Duration = Duration::from_micros(50);
+const BACKLOG_RETRY: Duration = Duration::from_micros(50);
 /// How long a device that closes, or a process that exits, tries to send what is left.
 const MAX_FLUSH: Duration = Duration::from_millis(5);
 
 /// A device's engine and all that is needed to drive it; what every object holds on to.
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct Driver {
     shared: Arc<Shared>,
-    opened: Opened,
+    device: DeviceState,
     thread: Option<JoinHandle<()>>,
     monitor: Monitor,
 }
 
 /// What became of driving inline.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Driven {
+pub(crate) struct PollOutcome {
     /// There was work.
-    pub(crate) worked: bool,
+    pub(crate) did_work: bool,
     /// What the queue that was polled would hold now: older than anything that it does hold.
     pub(crate) completion: Option<Completion>,
 }
@@ -106,21 +106,21 @@ struct Shared {
     /// When someone last drove inline, in nanoseconds since `epoch`.
     inline_at: AtomicU64,
     /// How many threads are in `drive_until`.
-    drivers: AtomicUsize,
+    waiters: AtomicUsize,
     /// The driver thread's.
     sleep: ThreadSleep,
     /// The queues that report on a channel.
-    reporting: Mutex<Vec<Weak<completion_queue::Inner>>>,
+    notifying: Mutex<Vec<Weak<completion_queue::Inner>>>,
     /// How long a thread that can sleep spins first, at most.
-    longest_spin: Duration,
+    max_spin: Duration,
     held_posts: HeldPosts,
 }
 
-impl Core {
+impl Driver {
     pub(crate) fn new(
         engine: Engine,
         port: Port,
-        opened: Opened,
+        device: DeviceState,
         spin: Duration,
         placement: ThreadPlacement,
     ) -> Result<Self, Error> {
@@ -139,10 +139,10 @@ impl Core {
             device_fds,
             stopping: AtomicBool::new(false),
             inline_at: AtomicU64::new(0),
-            drivers: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
             sleep: ThreadSleep::new()?,
-            reporting: Mutex::default(),
-            longest_spin: spin,
+            notifying: Mutex::default(),
+            max_spin: spin,
             held_posts: HeldPosts::default(),
         };
         let shared = Arc::new(shared);
@@ -152,7 +152,7 @@ impl Core {
         let its = Arc::clone(&shared);
         let (tell, placed) = mpsc::channel();
         let thread = thread.spawn(move || {
-            let outcome = thread::become_a_background_thread(placement);
+            let outcome = thread::set_up_background_thread(placement);
             let runs = outcome.is_ok();
             let _told = tell.send(outcome);
             if runs {
@@ -161,11 +161,11 @@ impl Core {
         })?;
         // It says so before anything else; if it cannot even do that, it has panicked.
         placed.recv().unwrap_or(Ok(()))?;
-        Ok(Self { shared, opened, thread: Some(thread), monitor })
+        Ok(Self { shared, device, thread: Some(thread), monitor })
     }
 
-    pub(crate) fn opened(&self) -> &Opened {
-        &self.opened
+    pub(crate) fn device(&self) -> &DeviceState {
+        &self.device
     }
 
     pub(crate) fn port(&self) -> &Port {
@@ -193,11 +193,11 @@ impl Core {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
         posting::end_run();
-        engine.send_held(now);
+        engine.flush_held(now);
         let result = work(&mut engine, now);
-        self.shared.note_inline(now);
+        self.shared.record_inline_poll(now);
         engine.round(now);
-        self.shared.nudge(&engine);
+        self.shared.wake_thread_if_late(&engine);
         Ok(result)
     }
 
@@ -208,47 +208,47 @@ impl Core {
         work: impl FnOnce(&mut Engine, Instant) -> T,
     ) -> Result<T, Error> {
         let mut engine = self.engine()?;
-        let now = engine.latest();
+        let now = engine.last_now();
         let result = work(&mut engine, now);
-        engine.report(now);
+        engine.deliver(now);
         Ok(result)
     }
 
     /// Drives one round if nobody else is. `poller` is the empty completion queue because of which.
-    pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> Driven {
+    pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> PollOutcome {
         let shared = &self.shared;
         if !shared.generation.is_current() {
-            return Driven::default();
+            return PollOutcome::default();
         }
         posting::end_run();
         let Some(mut engine) = shared.engine.try_lock() else {
             // Another thread drives right now: what it finds is found for this one too.
-            shared.note_inline(shared.now());
+            shared.record_inline_poll(shared.now());
             self.send_held_posts();
             blocking::wait_for_lock_holder();
-            return Driven { worked: true, completion: None };
+            return PollOutcome { did_work: true, completion: None };
         };
-        let now = match engine.glance() {
-            Glance::Nothing => {
+        let now = match engine.quick_poll() {
+            QuickPoll::Idle => {
                 drop(engine);
                 shared.after_empty_poll();
-                return Driven::default();
+                return PollOutcome::default();
             }
-            Glance::Something { latest } => latest,
-            Glance::NotNow => shared.now(),
+            QuickPoll::Ready { last_now } => last_now,
+            QuickPoll::FullRoundDue => shared.now(),
         };
-        shared.note_inline(now);
+        shared.record_inline_poll(now);
         if let Some(queue) = poller {
             queue.note_polled(now);
         }
         let (round, completion) = engine.polled_round(now, poller);
-        shared.nudge(&engine);
+        shared.wake_thread_if_late(&engine);
         drop(engine);
-        let worked = round.worked();
-        if !worked {
+        let did_work = round.did_work();
+        if !did_work {
             shared.after_empty_poll();
         }
-        Driven { worked, completion }
+        PollOutcome { did_work, completion }
     }
 
     /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;
@@ -265,15 +265,16 @@ impl Core {
     /// As [`drive_until`](Self::drive_until), over several devices at once. `done` is told
     /// whether the last of `fds` was readable after a sleep.
     pub(crate) fn drive_all_until(
-        cores: &[&Self],
+        drivers: &[&Self],
         deadline: Option<std::time::Instant>,
         fds: &[BorrowedFd<'_>],
         mut done: impl FnMut(bool) -> bool,
     ) -> Result<(), Error> {
-        cores.iter().try_for_each(|core| core.check_alive())?;
-        let _driving: Vec<_> = cores.iter().map(|core| Driving::begin(&core.shared)).collect();
-        let longest_spin = cores.iter().map(|core| core.shared.longest_spin).max();
-        let longest_spin = longest_spin.unwrap_or_default();
+        drivers.iter().try_for_each(|driver| driver.check_alive())?;
+        let _guards: Vec<_> =
+            drivers.iter().map(|driver| WaitGuard::begin(&driver.shared)).collect();
+        let max_spin = drivers.iter().map(|driver| driver.shared.max_spin).max();
+        let max_spin = max_spin.unwrap_or_default();
         let mut last_work = std::time::Instant::now();
         let mut last_is_readable = false;
         loop {
@@ -284,40 +285,40 @@ impl Core {
             if deadline.is_some_and(|at| now >= at) {
                 return Ok(());
             }
-            let mut worked = false;
+            let mut did_work = false;
             let mut limit = deadline.map(|at| at.saturating_duration_since(now));
-            for shared in cores.iter().map(|core| &core.shared) {
+            for shared in drivers.iter().map(|driver| &driver.shared) {
                 let (mut engine, now) = shared.lock_now();
-                worked |= engine.round(now).worked();
-                shared.nudge(&engine);
+                did_work |= engine.round(now).did_work();
+                shared.wake_thread_if_late(&engine);
                 if let Some(at) = shared.wake_at(&engine, now) {
                     let wait = at.saturating_since(now);
                     limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
                 }
             }
-            if worked {
+            if did_work {
                 last_work = now;
                 continue;
             }
-            let spin = wait_policy::with_current(|policy| policy.spin(longest_spin));
+            let spin = wait_policy::with_current(|policy| policy.spin(max_spin));
             if now.duration_since(last_work) < spin {
                 wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }
-            let devices = cores.iter().flat_map(|core| &core.shared.device_fds);
+            let devices = drivers.iter().flat_map(|driver| &driver.shared.device_fds);
             let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
             let readable = sleep(&all, limit)?;
             let lasted = now.elapsed();
-            wait_policy::with_current(|policy| policy.on_slept(lasted, longest_spin));
+            wait_policy::with_current(|policy| policy.on_slept(lasted, max_spin));
             last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
         }
     }
 
     /// Makes a queue known that reports on a channel.
-    pub(crate) fn add_reporting(&self, queue: &Arc<completion_queue::Inner>) {
-        let mut reporting = self.shared.reporting();
-        reporting.retain(|queue| queue.strong_count() > 0);
-        reporting.push(Arc::downgrade(queue));
+    pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
+        let mut notifying = self.shared.notifying();
+        notifying.retain(|queue| queue.strong_count() > 0);
+        notifying.push(Arc::downgrade(queue));
     }
 
     /// Arms a queue with `arm`, which is told the time: from now on its caller may sleep on the
@@ -337,21 +338,21 @@ impl Core {
     pub(crate) fn end<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
-        engine.send_held(now);
+        engine.flush_held(now);
         let result = work(&mut engine);
-        engine.send_held(now);
-        self.shared.nudge(&engine);
+        engine.flush_held(now);
+        self.shared.wake_thread_if_late(&engine);
         Ok(result)
     }
 
     /// Sends what is held, and all else that can leave, at most until `deadline`. Never waits for
     /// the lock beyond that.
-    pub(crate) fn send_held(&self, deadline: std::time::Instant) {
+    pub(crate) fn flush_held(&self, deadline: std::time::Instant) {
         let shared = &self.shared;
         let mut give_up_at = deadline;
         while shared.generation.is_current() {
             if let Some(mut engine) = shared.engine.try_lock() {
-                if !engine.send_held(shared.now()) {
+                if !engine.flush_held(shared.now()) {
                     return;
                 }
                 // What is left now waits for the interface, which may have no carrier.
@@ -372,13 +373,13 @@ impl Core {
 
     /// Finds the next hop of a path and enters the path into the table, with one user. Waits for
     /// the kernel's answer, at most some four seconds, without the engine's lock.
-    pub(crate) fn resolve(&self, entry: Entry) -> Result<PathHandle, Error> {
+    pub(crate) fn resolve(&self, entry: PathEntry) -> Result<PathHandle, Error> {
         self.check_alive()?;
         Ok(self.monitor.resolve(entry)?)
     }
 }
 
-impl Drop for Core {
+impl Drop for Driver {
     fn drop(&mut self) {
         // In a child after fork the thread does not exist, and the eventfd is the parent's.
         if !self.shared.generation.is_current() {
@@ -390,7 +391,7 @@ impl Drop for Core {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
         }
-        self.send_held(std::time::Instant::now() + MAX_FLUSH);
+        self.flush_held(std::time::Instant::now() + MAX_FLUSH);
     }
 }
 
@@ -411,11 +412,11 @@ impl Shared {
         self.engine.lock()
     }
 
-    fn reporting(&self) -> MutexGuard<'_, Vec<Weak<completion_queue::Inner>>> {
-        self.reporting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn notifying(&self) -> MutexGuard<'_, Vec<Weak<completion_queue::Inner>>> {
+        self.notifying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_inline(&self, now: Instant) {
+    fn record_inline_poll(&self, now: Instant) {
         self.inline_at.store(now.as_nanos(), Ordering::Relaxed);
     }
 
@@ -429,53 +430,53 @@ impl Shared {
     /// Wakes the driver thread if it sleeps far beyond the next timer or a backlog: an application
     /// that posts need not poll. A little beyond is left as it is: an application that drives
     /// inline sees to both, and a wake-up for each request would cost more than the request.
-    fn nudge(&self, engine: &Engine) {
+    fn wake_thread_if_late(&self, engine: &Engine) {
         self.held_posts.note_round(engine);
-        let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_AWAY);
+        let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_RECHECK);
         // Asked first, since mostly it is awake, or will be soon.
-        if is_missed(engine.latest()) && self.next_work(engine).is_some_and(is_missed) {
+        if is_missed(engine.last_now()) && self.next_work(engine).is_some_and(is_missed) {
             self.sleep.wake();
         }
     }
 
     /// When the engine wants to be driven again, work or not.
     fn wake_at(&self, engine: &Engine, now: Instant) -> Option<Instant> {
-        let left = engine.is_unfinished().then(|| now + BACKLOG_NAP);
+        let left = engine.is_unfinished().then(|| now + BACKLOG_RETRY);
         left.into_iter().chain(self.next_timer(engine)).min()
     }
 
     /// When there is work of which no descriptor tells: what is left, and the next timer.
     fn next_work(&self, engine: &Engine) -> Option<Instant> {
-        self.wake_at(engine, engine.latest())
+        self.wake_at(engine, engine.last_now())
     }
 
     /// The next timer of the endpoint or of a device, or the end of the time for which ACKs are
     /// held.
     fn next_timer(&self, engine: &Engine) -> Option<Instant> {
-        let of_devices = engine.device_wake().map(|at| self.instant_of(at));
+        let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
         let timers = [engine.endpoint.poll_timeout(), engine.held_acks_due(), of_devices];
         timers.into_iter().flatten().min()
     }
 }
 
 /// Says for its lifetime that a thread drives, and tells the device's thread at the end.
-struct Driving<'a>(&'a Shared);
+struct WaitGuard<'a>(&'a Shared);
 
-impl<'a> Driving<'a> {
+impl<'a> WaitGuard<'a> {
     fn begin(shared: &'a Shared) -> Self {
-        shared.drivers.fetch_add(1, Ordering::SeqCst);
+        shared.waiters.fetch_add(1, Ordering::SeqCst);
         Self(shared)
     }
 }
 
-impl Drop for Driving<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let now = self.0.now();
-        self.0.note_inline(now);
-        let last = self.0.drivers.fetch_sub(1, Ordering::SeqCst) == 1;
+        self.0.record_inline_poll(now);
+        let last = self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
         // Near enough it wakes by itself: a program that waits in a loop must not pay
         // for a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
-        if last && self.0.sleep.lasts_beyond(now + AWAY * 2) {
+        if last && self.0.sleep.lasts_beyond(now + MIN_RECHECK * 2) {
             self.0.sleep.wake();
         }
     }

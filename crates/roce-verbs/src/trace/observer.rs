@@ -10,11 +10,11 @@ use crate::probes;
 
 /// The engine's observer: fires the probes, and feeds the trace if there is one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watcher {
+pub(crate) struct TraceObserver {
     trace: Option<Trace>,
 }
 
-impl Watcher {
+impl TraceObserver {
     pub(crate) fn new(trace: Option<Trace>) -> Self {
         Self { trace }
     }
@@ -41,7 +41,7 @@ impl Watcher {
 // What fires a probe is never inlined: each probe is then at one place alone, which every
 // tool can watch. And it is always linked, or a note would be left that names no place:
 // the linker drops functions that nobody calls, but not what notes say of them.
-impl Observer for Watcher {
+impl Observer for TraceObserver {
     fn packet_dropped(&mut self, _at: Instant, qpn: Qpn, psn: Psn, why: &'static str) {
         self.note(qpn, || TraceKind::Dropped { psn, why });
     }
@@ -126,26 +126,26 @@ impl Observer for Watcher {
 /// Sees to it that every probe is in every program.
 #[used]
 static PROBES: Probes = Probes {
-    polled: Watcher::polled,
-    posted_send: <Watcher as Observer>::posted_send,
-    posted_recv: <Watcher as Observer>::posted_recv,
-    state_changed: <Watcher as Observer>::state_changed,
-    went_back: <Watcher as Observer>::went_back,
-    naks: [<Watcher as Observer>::nak_sent, <Watcher as Observer>::nak_received],
-    rnr_sent: <Watcher as Observer>::rnr_sent,
-    rnr_received: <Watcher as Observer>::rnr_received,
+    polled: TraceObserver::polled,
+    posted_send: <TraceObserver as Observer>::posted_send,
+    posted_recv: <TraceObserver as Observer>::posted_recv,
+    state_changed: <TraceObserver as Observer>::state_changed,
+    went_back: <TraceObserver as Observer>::went_back,
+    naks: [<TraceObserver as Observer>::nak_sent, <TraceObserver as Observer>::nak_received],
+    rnr_sent: <TraceObserver as Observer>::rnr_sent,
+    rnr_received: <TraceObserver as Observer>::rnr_received,
 };
 
-type OnNak = fn(&mut Watcher, Instant, Qpn, Psn, NakCode);
+type OnNak = fn(&mut TraceObserver, Instant, Qpn, Psn, NakCode);
 
 #[allow(dead_code, reason = "nobody reads it; it is there to be pointed from")]
 struct Probes {
-    polled: fn(&Watcher, &Completion),
-    posted_send: fn(&mut Watcher, Instant, Qpn, u64, CompletionOperation, u64),
-    posted_recv: fn(&mut Watcher, Instant, Qpn, u64),
-    state_changed: fn(&mut Watcher, Instant, Qpn, QpState, QpState),
-    went_back: fn(&mut Watcher, Instant, Qpn, Psn, GoBack),
+    polled: fn(&TraceObserver, &Completion),
+    posted_send: fn(&mut TraceObserver, Instant, Qpn, u64, CompletionOperation, u64),
+    posted_recv: fn(&mut TraceObserver, Instant, Qpn, u64),
+    state_changed: fn(&mut TraceObserver, Instant, Qpn, QpState, QpState),
+    went_back: fn(&mut TraceObserver, Instant, Qpn, Psn, GoBack),
     naks: [OnNak; 2],
-    rnr_sent: fn(&mut Watcher, Instant, Qpn, Psn),
-    rnr_received: fn(&mut Watcher, Instant, Qpn, Psn, RnrTimer),
+    rnr_sent: fn(&mut TraceObserver, Instant, Qpn, Psn),
+    rnr_received: fn(&mut TraceObserver, Instant, Qpn, Psn, RnrTimer),
 }

@@ -21,7 +21,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(3600);
 /// sequentially consistent accesses at least one of the two sees the other.
 #[derive(Debug)]
 pub(super) struct ThreadSleep {
-    /// 0 while it is awake; else the nanosecond in which the sleep ends, with [`WATCHES`] as the
+    /// 0 while it is awake; else the nanosecond in which the sleep ends, with [`WATCHES_DEVICES`] as the
     /// lowest bit.
     state: AtomicU64,
     wake: EventFd,
@@ -29,7 +29,7 @@ pub(super) struct ThreadSleep {
 
 const AWAKE: u64 = 0;
 /// The devices' descriptors end the sleep too.
-const WATCHES: u64 = 1;
+const WATCHES_DEVICES: u64 = 1;
 
 impl ThreadSleep {
     pub(super) fn new() -> io::Result<Self> {
@@ -40,7 +40,7 @@ impl ThreadSleep {
 
     /// The driver thread is about to sleep until `until`.
     pub(super) fn begin(&self, until: Instant, watches_devices: bool) {
-        let nanos = until.as_nanos() & !WATCHES;
+        let nanos = until.as_nanos() & !WATCHES_DEVICES;
         self.state.store(nanos | u64::from(watches_devices), Ordering::SeqCst);
     }
 
@@ -52,13 +52,13 @@ impl ThreadSleep {
 
     /// Returns true if the driver thread sleeps beyond `at`.
     pub(super) fn lasts_beyond(&self, at: Instant) -> bool {
-        self.state.load(Ordering::SeqCst) & !WATCHES > at.as_nanos()
+        self.state.load(Ordering::SeqCst) & !WATCHES_DEVICES > at.as_nanos()
     }
 
     /// Returns true if the driver thread sleeps and a frame would not wake it.
     pub(super) fn ignores_devices(&self) -> bool {
         let state = self.state.load(Ordering::SeqCst);
-        state != AWAKE && state & WATCHES == 0
+        state != AWAKE && state & WATCHES_DEVICES == 0
     }
 
     /// Ends the sleep; once is enough until the thread has woken.

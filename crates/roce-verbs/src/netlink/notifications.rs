@@ -13,12 +13,12 @@ use super::{MAX_DATAGRAM, messages, parse};
 
 /// A netlink socket that listens to the kernel's notifications.
 #[derive(Debug)]
-pub(crate) struct NewsSocket(Socket);
+pub(crate) struct NotificationSocket(Socket);
 
 /// What changed around one interface. It names the things, not their new state: the kernel is
 /// asked for that, so a notification that is late or lost leaves nothing wrong behind.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct Changes {
     /// The interface itself.
     pub(crate) link: bool,
     /// Its addresses.
@@ -29,9 +29,9 @@ pub(crate) struct News {
     pub(crate) neighbours: BTreeSet<IpAddr>,
 }
 
-impl News {
+impl Changes {
     /// Everything may have changed.
-    pub(crate) fn of_everything() -> Self {
+    pub(crate) fn all() -> Self {
         Self { link: true, addresses: true, routes: true, neighbours: BTreeSet::new() }
     }
 
@@ -59,7 +59,7 @@ const MAX_DATAGRAMS: usize = 4096;
 /// behind the netlink header of 16 bytes, and 4 bytes of each one's own.
 const INTERFACE_AT: usize = 20;
 
-impl NewsSocket {
+impl NotificationSocket {
     /// Listens from now on, in this thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
@@ -73,41 +73,43 @@ impl NewsSocket {
     }
 
     /// Returns what the kernel has told since the last call, as far as it concerns an interface.
-    pub(crate) fn read(&self, interface: u32) -> News {
-        let mut news = News::default();
+    pub(crate) fn read(&self, interface: u32) -> Changes {
+        let mut changes = Changes::default();
         let mut buffer = Vec::with_capacity(MAX_DATAGRAM);
         for _ in 0..MAX_DATAGRAMS {
             buffer.clear();
             match self.0.recv(&mut buffer, 0) {
-                Ok(_) => messages(&buffer).for_each(|message| note(&mut news, interface, &message)),
+                Ok(_) => {
+                    messages(&buffer).for_each(|message| note(&mut changes, interface, &message))
+                }
                 // The kernel dropped some.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    news = News::of_everything();
+                    changes = Changes::all();
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        news
+        changes
     }
 }
 
-fn note(news: &mut News, interface: u32, message: &super::NetlinkBuffer<&[u8]>) {
+fn note(changes: &mut Changes, interface: u32, message: &super::NetlinkBuffer<&[u8]>) {
     let bytes = message.clone().into_inner();
     let number = bytes.get(INTERFACE_AT..).and_then(super::u32_at);
     let is_ours = number == Some(interface);
     match message.message_type() {
-        libc::RTM_NEWLINK | libc::RTM_DELLINK => news.link |= is_ours,
-        libc::RTM_NEWADDR | libc::RTM_DELADDR => news.addresses |= is_ours,
+        libc::RTM_NEWLINK | libc::RTM_DELLINK => changes.link |= is_ours,
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => changes.addresses |= is_ours,
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH if is_ours => match parse(message) {
             Some(
                 RouteNetlinkMessage::NewNeighbour(entry) | RouteNetlinkMessage::DelNeighbour(entry),
-            ) => news.neighbours.extend(address_of(&entry)),
-            _ => news.routes = true,
+            ) => changes.neighbours.extend(address_of(&entry)),
+            _ => changes.routes = true,
         },
         libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => {}
         // A route, a rule, or a next hop.
-        _ => news.routes = true,
+        _ => changes.routes = true,
     }
 }
 
@@ -119,7 +121,7 @@ fn address_of(entry: &NeighbourMessage) -> Option<IpAddr> {
     })
 }
 
-impl AsFd for NewsSocket {
+impl AsFd for NotificationSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

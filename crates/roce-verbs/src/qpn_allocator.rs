@@ -21,7 +21,7 @@ const BLOCKS: u16 = 1 << (24 - BLOCK_BITS);
 
 /// The blocks that this process holds, and which of their numbers are in use.
 #[derive(Debug, Default)]
-pub(crate) struct QpnLease {
+pub(crate) struct QpnAllocator {
     blocks: Vec<Block>,
     used: HashSet<Qpn>,
 }
@@ -38,32 +38,32 @@ struct Block {
 
 /// What came of a request for a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Leased {
+pub(crate) struct Allocated {
     pub(crate) qpn: Qpn,
     /// A further block was claimed for it: the packet filter has to learn of it.
     pub(crate) new_block: bool,
 }
 
-impl QpnLease {
+impl QpnAllocator {
     /// Hands out a number that nobody else in this network namespace uses.
     ///
     /// # Errors
     /// When all blocks are taken, or the system refuses an abstract unix socket.
-    pub(crate) fn take(&mut self) -> io::Result<Leased> {
+    pub(crate) fn alloc(&mut self) -> io::Result<Allocated> {
         let used = &self.used;
         if let Some(qpn) = self.blocks.iter_mut().find_map(|block| block.next_free(used)) {
             self.used.insert(qpn);
-            return Ok(Leased { qpn, new_block: false });
+            return Ok(Allocated { qpn, new_block: false });
         }
         let mut block = Block::claim()?;
         let qpn = block.next_free(&self.used).expect("a fresh block has free numbers");
         self.blocks.push(block);
         self.used.insert(qpn);
-        Ok(Leased { qpn, new_block: true })
+        Ok(Allocated { qpn, new_block: true })
     }
 
     /// Takes a number back.
-    pub(crate) fn give_back(&mut self, qpn: Qpn) {
+    pub(crate) fn free(&mut self, qpn: Qpn) {
         self.used.remove(&qpn);
     }
 
@@ -124,28 +124,28 @@ mod tests {
 
     #[test]
     fn two_processes_never_hold_the_same_block() {
-        let (mut a, mut b) = (QpnLease::default(), QpnLease::default());
+        let (mut a, mut b) = (QpnAllocator::default(), QpnAllocator::default());
         for _ in 0..20 {
-            let (x, y) = (a.take().unwrap().qpn, b.take().unwrap().qpn);
+            let (x, y) = (a.alloc().unwrap().qpn, b.alloc().unwrap().qpn);
             assert!(a.owns(x) && !a.owns(y) && b.owns(y) && !b.owns(x));
         }
     }
 
     #[test]
     fn a_number_given_back_is_not_handed_out_again_at_once() {
-        let mut lease = QpnLease::default();
-        let first = lease.take().unwrap().qpn;
-        lease.give_back(first);
+        let mut qpns = QpnAllocator::default();
+        let first = qpns.alloc().unwrap().qpn;
+        qpns.free(first);
         for _ in 0..1000 {
-            let next = lease.take().unwrap().qpn;
+            let next = qpns.alloc().unwrap().qpn;
             assert_ne!(next, first);
         }
     }
 
     #[test]
     fn when_a_block_is_full_another_is_claimed_and_said_so() {
-        let mut lease = QpnLease::default();
-        let new_blocks = (0..5000).filter(|_| lease.take().unwrap().new_block).count();
-        assert_eq!((new_blocks, lease.blocks().len()), (2, 2));
+        let mut qpns = QpnAllocator::default();
+        let new_blocks = (0..5000).filter(|_| qpns.alloc().unwrap().new_block).count();
+        assert_eq!((new_blocks, qpns.blocks().len()), (2, 2));
     }
 }

@@ -16,20 +16,20 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Instant, PathHandle};
 
-use super::thread::become_a_background_thread;
+use super::thread::set_up_background_thread;
 use super::{Shared, sleep};
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;
-use crate::netlink::news::{News, NewsSocket};
+use crate::netlink::notifications::{Changes, NotificationSocket};
 use crate::netlink::{Flow, RouteError};
-use crate::path::Entry;
+use crate::path::PathEntry;
 use crate::resolver::{NextHop, Outcome, Resolver};
 use crate::thread_placement::ThreadPlacement;
 
 /// How long to collect news of routes, addresses and the interface before the next look at them: a
 /// routing daemon changes thousands of routes in a row.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long to wait after the kernel has refused a question about the interface.
 const ERROR_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(super) struct Monitor {
 #[derive(Debug)]
 struct Request {
     /// The path without its next hop.
-    entry: Entry,
+    entry: PathEntry,
     reply: mpsc::SyncSender<Result<PathHandle, RouteError>>,
 }
 
@@ -56,7 +56,7 @@ struct Request {
 struct Worker {
     shared: Arc<Shared>,
     kernel: InterfaceKernel,
-    socket: NewsSocket,
+    socket: NotificationSocket,
     inbox: mpsc::Receiver<Request>,
     wake: Arc<EventFd>,
     resolver: Resolver,
@@ -65,9 +65,9 @@ struct Worker {
     /// Next hops that changed and are not stored yet.
     outcomes: HashMap<Flow, Outcome>,
     /// What changed and has not been asked about yet.
-    news: News,
+    changes: Changes,
     /// The earliest time of the next look at interface and routes.
-    next_look: Instant,
+    next_refresh: Instant,
 }
 
 impl Monitor {
@@ -82,19 +82,19 @@ impl Monitor {
             shared: Arc::clone(shared),
             kernel: InterfaceKernel::open(port.index(), port.name())
                 .map_err(RouteError::from_kernel)?,
-            socket: NewsSocket::open().map_err(RouteError::from_kernel)?,
+            socket: NotificationSocket::open().map_err(RouteError::from_kernel)?,
             inbox,
             wake: Arc::clone(&wake),
             resolver: Resolver::new(port.name()),
             waiting: HashMap::new(),
             outcomes: HashMap::new(),
             // The interface was looked at before the socket was there to tell of changes.
-            news: News::of_everything(),
-            next_look: Instant::default(),
+            changes: Changes::all(),
+            next_refresh: Instant::default(),
         };
         let thread = std::thread::Builder::new().name(format!("roce-m {}", port.name()));
         let thread = thread.spawn(move || {
-            if let Err(error) = become_a_background_thread(ThreadPlacement::default()) {
+            if let Err(error) = set_up_background_thread(ThreadPlacement::default()) {
                 tracing::warn!(%error, "the monitor thread runs where its creator was bound to");
             }
             worker.run();
@@ -105,7 +105,7 @@ impl Monitor {
 
     /// Resolves the next hop of a path and enters the path into the table. Waits until the kernel
     /// has found the next hop or given up, at most some four seconds.
-    pub(super) fn resolve(&self, entry: Entry) -> Result<PathHandle, RouteError> {
+    pub(super) fn resolve(&self, entry: PathEntry) -> Result<PathHandle, RouteError> {
         let ended = || RouteError::from_kernel(io::Error::other("the monitor thread has ended"));
         let (reply, answer) = mpsc::sync_channel(1);
         let inbox = self.inbox.as_ref().ok_or_else(ended)?;
@@ -141,27 +141,27 @@ impl Worker {
                     Err(mpsc::TryRecvError::Disconnected) => return,
                 }
             }
-            self.news.merge(self.socket.read(self.shared.port.index()));
+            self.changes.merge(self.socket.read(self.shared.port.index()));
             let now = self.shared.now();
-            let neighbours = std::mem::take(&mut self.news.neighbours);
+            let neighbours = std::mem::take(&mut self.changes.neighbours);
             if !neighbours.is_empty() {
                 let Self { resolver, kernel, outcomes, .. } = &mut self;
                 resolver.on_neighbours(&neighbours, now, kernel, outcomes);
             }
-            if self.news.any() && self.next_look <= now {
-                let pause = if self.look(now) { LOOK_INTERVAL } else { ERROR_INTERVAL };
-                self.next_look = self.shared.now() + pause;
+            if self.changes.any() && self.next_refresh <= now {
+                let pause = if self.refresh(now) { REFRESH_INTERVAL } else { ERROR_INTERVAL };
+                self.next_refresh = self.shared.now() + pause;
             }
             self.resolver.on_timeout(self.shared.now(), &mut self.kernel, &mut self.outcomes);
             self.store_outcomes();
-            self.doze();
+            self.sleep_until_event();
         }
     }
 
     /// Sleeps until there is news, a request, or a timer expires.
-    fn doze(&self) {
-        let look = self.news.any().then_some(self.next_look);
-        let at = look.into_iter().chain(self.resolver.poll_timeout()).min();
+    fn sleep_until_event(&self) {
+        let refresh = self.changes.any().then_some(self.next_refresh);
+        let at = refresh.into_iter().chain(self.resolver.poll_timeout()).min();
         let limit = at.map(|at| at.saturating_since(self.shared.now()));
         if let Err(error) = sleep(&[self.wake.as_fd(), self.socket.as_fd()], limit) {
             tracing::error!(%error, "the monitor thread cannot sleep");
@@ -172,19 +172,19 @@ impl Worker {
         let (now, flow) = (self.shared.now(), request.entry.flow());
         let Self { resolver, kernel, outcomes, .. } = self;
         let (handle, outcome) = resolver.look_up(flow, now, kernel, outcomes);
-        let request = Request { entry: request.entry.followed_by(handle), ..request };
+        let request = Request { entry: request.entry.with_flow(handle), ..request };
         match outcome {
-            Some(outcome) => self.answer(request, outcome),
+            Some(outcome) => self.reply(request, outcome),
             None => self.waiting.entry(flow).or_default().push(request),
         }
     }
 
     /// Asks about what changed: the interface, its addresses, the routes. Returns whether the
     /// kernel has answered.
-    fn look(&mut self, now: Instant) -> bool {
-        let news = std::mem::take(&mut self.news);
-        let link = news.link.then(|| self.kernel.link()).transpose();
-        let addresses = news.addresses.then(|| self.kernel.addresses()).transpose();
+    fn refresh(&mut self, now: Instant) -> bool {
+        let changes = std::mem::take(&mut self.changes);
+        let link = changes.link.then(|| self.kernel.link()).transpose();
+        let addresses = changes.addresses.then(|| self.kernel.addresses()).transpose();
         let is_answered = match (link, addresses) {
             (Ok(link), Ok(addresses)) => {
                 self.shared.port.store(&mut self.shared.lock(), link, addresses.as_deref());
@@ -193,7 +193,7 @@ impl Worker {
             (Err(error), _) | (_, Err(error)) => {
                 let interface = self.shared.port.name();
                 tracing::warn!(%error, interface, "the interface cannot be asked about");
-                (self.news.link, self.news.addresses) = (news.link, news.addresses);
+                (self.changes.link, self.changes.addresses) = (changes.link, changes.addresses);
                 false
             }
         };
@@ -218,15 +218,15 @@ impl Worker {
                 Err(_) => None,
             })
             .collect();
-        self.shared.lock().paths.redirect(&hops, self.shared.port.mac());
+        self.shared.lock().paths.set_next_hops(&hops, self.shared.port.mac());
         for (flow, outcome) in outcomes {
             for request in self.waiting.remove(&flow).into_iter().flatten() {
-                self.answer(request, outcome.clone());
+                self.reply(request, outcome.clone());
             }
         }
     }
 
-    fn answer(&self, request: Request, outcome: Outcome) {
+    fn reply(&self, request: Request, outcome: Outcome) {
         let stored = outcome.map(|hop| {
             let entry = request.entry.with_next_hop(Some(hop), self.shared.port.mac());
             self.shared.lock().paths.insert(entry)

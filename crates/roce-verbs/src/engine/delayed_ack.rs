@@ -5,25 +5,25 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 /// The longest time between two polls of a program that does little else.
-const QUICK: Duration = Duration::from_micros(20);
+const MAX_FAST_POLL_GAP: Duration = Duration::from_micros(20);
 /// The longest that an acknowledgement may have been held without anybody being to blame: it is
 /// what interrupts and other programs take of a core now and then.
-const EXCUSED: Duration = Duration::from_micros(200);
+const GRACE: Duration = Duration::from_micros(200);
 /// Polls in a row that make a program one that does nothing else.
-const LEAST_POLLS: u32 = 16;
+const MIN_REQUIRED_POLLS: u32 = 16;
 /// Where that number stops growing: some 60 ms of polling.
-const MOST_POLLS: u32 = 1 << 20;
+const MAX_REQUIRED_POLLS: u32 = 1 << 20;
 /// How long the peer's next message is waited for.
-const PAUSE: Duration = Duration::from_micros(30);
+const MAX_IDLE: Duration = Duration::from_micros(30);
 /// How long an acknowledgement is held in all, until the answer after that: far below what a peer
 /// takes for silence.
-const LONGEST: Duration = Duration::from_micros(120);
+const MAX_DELAY: Duration = Duration::from_micros(120);
 /// Pauses in a row that show that the peer waits: fewer are chance.
-const MOST_PAUSES: u32 = 3;
+const MAX_IDLE_EXPIRIES: u32 = 3;
 /// Exchanges, at least, in which nothing is held beyond our answer after a peer waited for it.
-const LEAST_PENANCE: u32 = 64;
+const MIN_BACKOFF: u32 = 64;
 /// And at most.
-const MOST_PENANCE: u32 = 1 << 16;
+const MAX_BACKOFF: u32 = 1 << 16;
 
 /// Watches how application and peer talk, to tell when an acknowledgement can wait.
 ///
@@ -45,128 +45,128 @@ const MOST_PENANCE: u32 = 1 << 16;
 /// An 8-byte ping-pong between two namespaces took 3.4 µs half a round trip without either, 2.3
 /// with the first, and 1.9 with both.
 #[derive(Debug)]
-pub(crate) struct AckHold {
-    last: Instant,
+pub(crate) struct DelayedAck {
+    last_poll: Instant,
     /// Quick polls in a row.
-    quick: u32,
+    fast_polls: u32,
     /// As many of them it takes.
-    wanted: u32,
+    required_polls: u32,
     /// What is being held, if anything.
-    holding: Option<Holding>,
+    delayed: Option<Delayed>,
     /// How often in a row the peer fell silent.
-    pauses: u32,
+    idle_expiries: u32,
     /// Exchanges left before the second belief is tried again.
-    penance: u32,
+    backoff: u32,
     /// How many there will be next time.
-    next_penance: u32,
+    next_backoff: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Holding {
+struct Delayed {
     since: Instant,
     /// When something last arrived.
     arrival: Instant,
     /// The application has sent something since.
-    is_answered: bool,
+    is_replied: bool,
     /// It has been long: the next answer is the last that is waited for.
     is_last: bool,
 }
 
-impl Default for AckHold {
+impl Default for DelayedAck {
     fn default() -> Self {
         Self {
-            last: Instant::default(),
-            quick: 0,
-            wanted: LEAST_POLLS,
-            holding: None,
-            pauses: 0,
-            penance: 0,
-            next_penance: LEAST_PENANCE,
+            last_poll: Instant::default(),
+            fast_polls: 0,
+            required_polls: MIN_REQUIRED_POLLS,
+            delayed: None,
+            idle_expiries: 0,
+            backoff: 0,
+            next_backoff: MIN_BACKOFF,
         }
     }
 }
 
-impl AckHold {
+impl DelayedAck {
     /// The application polls at `now`, and something to acknowledge that it may have waited for
     /// `has_arrived` or not: are acknowledgements to be held until it polls again?
     pub(crate) fn on_poll(&mut self, now: Instant, has_arrived: bool) -> bool {
         self.note_poll(now);
-        let before = self.holding.take();
-        self.holding = match before {
-            None if has_arrived && self.quick >= self.wanted => {
-                self.penance = self.penance.saturating_sub(1);
-                Some(Holding { since: now, arrival: now, is_answered: false, is_last: false })
+        let before = self.delayed.take();
+        self.delayed = match before {
+            None if has_arrived && self.fast_polls >= self.required_polls => {
+                self.backoff = self.backoff.saturating_sub(1);
+                Some(Delayed { since: now, arrival: now, is_replied: false, is_last: false })
             }
-            Some(it) if it.is_answered && self.penance == 0 => {
+            Some(it) if it.is_replied && self.backoff == 0 => {
                 if has_arrived {
                     // The peer went on without.
-                    self.pauses = 0;
-                    self.next_penance = self.next_penance.saturating_sub(1).max(LEAST_PENANCE);
-                    let is_last = now.saturating_since(it.since) >= LONGEST;
-                    Some(Holding { arrival: now, is_answered: false, is_last, ..it })
-                } else if now.saturating_since(it.arrival) < PAUSE {
+                    self.idle_expiries = 0;
+                    self.next_backoff = self.next_backoff.saturating_sub(1).max(MIN_BACKOFF);
+                    let is_last = now.saturating_since(it.since) >= MAX_DELAY;
+                    Some(Delayed { arrival: now, is_replied: false, is_last, ..it })
+                } else if now.saturating_since(it.arrival) < MAX_IDLE {
                     Some(it)
                 } else {
-                    self.note_pause();
+                    self.note_idle_expiry();
                     None
                 }
             }
             _ => None,
         };
-        self.holding.is_some()
+        self.delayed.is_some()
     }
 
     /// The application sends something. True if what is held is to leave straight behind it.
     pub(crate) fn on_send(&mut self) -> bool {
-        let Some(holding) = &mut self.holding else { return false };
-        holding.is_answered = true;
-        let is_last = holding.is_last;
+        let Some(delayed) = &mut self.delayed else { return false };
+        delayed.is_replied = true;
+        let is_last = delayed.is_last;
         if is_last {
-            self.holding = None;
+            self.delayed = None;
         }
         is_last
     }
 
     /// The application polled, and nothing was looked at but whether a frame is there.
     #[inline]
-    pub(crate) fn on_glance(&mut self) {
-        self.quick = self.quick.saturating_add(1);
+    pub(crate) fn on_quick_poll(&mut self) {
+        self.fast_polls = self.fast_polls.saturating_add(1);
     }
 
     /// When what is held should have left, if the application does not call before.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.holding.map(|holding| holding.since + LONGEST)
+        self.delayed.map(|delayed| delayed.since + MAX_DELAY)
     }
 
     /// Whoever else drives holds nothing.
-    pub(crate) fn on_release(&mut self) {
-        self.holding = None;
+    pub(crate) fn on_flush(&mut self) {
+        self.delayed = None;
     }
 
-    fn note_pause(&mut self) {
-        self.pauses += 1;
-        if self.pauses >= MOST_PAUSES {
-            self.pauses = 0;
-            self.penance = self.next_penance;
-            self.next_penance = (2 * self.next_penance).min(MOST_PENANCE);
+    fn note_idle_expiry(&mut self) {
+        self.idle_expiries += 1;
+        if self.idle_expiries >= MAX_IDLE_EXPIRIES {
+            self.idle_expiries = 0;
+            self.backoff = self.next_backoff;
+            self.next_backoff = (2 * self.next_backoff).min(MAX_BACKOFF);
         }
     }
 
     fn note_poll(&mut self, now: Instant) {
-        let away = now.saturating_since(self.last);
-        self.last = now;
-        if away < QUICK {
-            self.quick = self.quick.saturating_add(1);
-            if self.quick / 64 >= self.wanted {
+        let away = now.saturating_since(self.last_poll);
+        self.last_poll = now;
+        if away < MAX_FAST_POLL_GAP {
+            self.fast_polls = self.fast_polls.saturating_add(1);
+            if self.fast_polls / 64 >= self.required_polls {
                 // It has been at it for so long that what was once no longer counts.
-                self.wanted = (self.wanted / 2).max(LEAST_POLLS);
-                self.quick = self.wanted;
+                self.required_polls = (self.required_polls / 2).max(MIN_REQUIRED_POLLS);
+                self.fast_polls = self.required_polls;
             }
             return;
         }
-        self.quick = 0;
-        if self.holding.is_some() && away > EXCUSED {
-            self.wanted = (self.wanted * 2).min(MOST_POLLS);
+        self.fast_polls = 0;
+        if self.delayed.is_some() && away > GRACE {
+            self.required_polls = (self.required_polls * 2).min(MAX_REQUIRED_POLLS);
         }
     }
 }
@@ -177,18 +177,18 @@ mod tests {
 
     /// A device on which nothing happens but what a test does.
     struct Script {
-        hold: AckHold,
+        delayed_ack: DelayedAck,
         now: Instant,
     }
 
     impl Script {
         fn new() -> Self {
-            Self { hold: AckHold::default(), now: Instant::from_nanos(1_000_000) }
+            Self { delayed_ack: DelayedAck::default(), now: Instant::from_nanos(1_000_000) }
         }
 
-        fn after(&mut self, micros: u64) -> &mut AckHold {
+        fn after(&mut self, micros: u64) -> &mut DelayedAck {
             self.now = self.now + Duration::from_micros(micros);
-            &mut self.hold
+            &mut self.delayed_ack
         }
 
         fn poll(&mut self, has_arrived: bool) -> bool {
@@ -198,9 +198,9 @@ mod tests {
 
         /// Polls every microsecond until an arrival would be held; how many polls that takes.
         fn polls_until_trusted(&mut self) -> u32 {
-            let polls = (1..2 * MOST_POLLS).find(|_| {
+            let polls = (1..2 * MAX_REQUIRED_POLLS).find(|_| {
                 self.poll(false);
-                self.hold.quick >= self.hold.wanted
+                self.delayed_ack.fast_polls >= self.delayed_ack.required_polls
             });
             polls.unwrap_or(u32::MAX)
         }
@@ -230,8 +230,8 @@ mod tests {
         assert!(script.poll(true));
         let since = script.now;
         for _ in 0..100 {
-            let is_released = script.hold.on_send();
-            assert_eq!(is_released, script.now.saturating_since(since) >= LONGEST);
+            let is_released = script.delayed_ack.on_send();
+            assert_eq!(is_released, script.now.saturating_since(since) >= MAX_DELAY);
             if is_released {
                 assert!(!script.poll(false));
                 return;
@@ -247,8 +247,8 @@ mod tests {
         script.polls_until_trusted();
         assert!(script.poll(true));
         let since = script.now;
-        while script.now.saturating_since(since) < LONGEST {
-            assert!(!script.hold.on_send());
+        while script.now.saturating_since(since) < MAX_DELAY {
+            assert!(!script.delayed_ack.on_send());
             assert!(script.poll(true));
         }
         assert!(!script.poll(false));
@@ -261,12 +261,12 @@ mod tests {
         for _ in 0..1000 {
             script.polls_until_trusted();
             assert!(script.poll(true));
-            script.hold.on_send();
+            script.delayed_ack.on_send();
             let polls = (1..=100).find(|_| !script.poll(false)).unwrap();
-            assert!(polls as u128 <= PAUSE.as_micros());
+            assert!(polls as u128 <= MAX_IDLE.as_micros());
             held_up += u32::from(polls > 1);
         }
-        assert!((1..=6 * MOST_PAUSES).contains(&held_up), "{held_up}");
+        assert!((1..=6 * MAX_IDLE_EXPIRIES).contains(&held_up), "{held_up}");
     }
 
     #[test]
@@ -278,10 +278,10 @@ mod tests {
             script.after(10_000);
             assert!(!script.poll(false));
             let polls = script.polls_until_trusted();
-            assert!(polls >= (2 * before).min(MOST_POLLS) - 2, "{before} {polls}");
+            assert!(polls >= (2 * before).min(MAX_REQUIRED_POLLS) - 2, "{before} {polls}");
             before = polls;
         }
-        assert!(before >= MOST_POLLS);
+        assert!(before >= MAX_REQUIRED_POLLS);
     }
 
     #[test]
@@ -294,6 +294,6 @@ mod tests {
             script.poll(false);
         }
         (0..1_000_000).for_each(|_| assert!(!script.poll(false)));
-        assert_eq!(script.hold.wanted, LEAST_POLLS);
+        assert_eq!(script.delayed_ack.required_polls, MIN_REQUIRED_POLLS);
     }
 }

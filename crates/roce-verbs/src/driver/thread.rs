@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use roce_transport::Instant;
 
-use super::decision::{Decision, DriverThread, MAX_AWAY, Situation};
+use super::thread_policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use super::{Shared, sleep};
 use crate::doorbell::Check;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
@@ -17,7 +17,7 @@ impl Shared {
     /// What the driver thread decides by.
     fn situation(&self) -> Situation {
         let last_inline = self.inline_at.load(Ordering::Relaxed);
-        let is_waited_on = self.drivers.load(Ordering::SeqCst) > 0;
+        let is_waited_on = self.waiters.load(Ordering::SeqCst) > 0;
         let engine = is_waited_on.then(|| self.lock());
         let now = self.now();
         Situation {
@@ -42,22 +42,22 @@ impl Shared {
 
     /// Returns true if a caller may sleep on the descriptor of a channel.
     fn is_relied_on(&self, now: Instant) -> bool {
-        let reporting = self.reporting();
-        reporting.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
+        let notifying = self.notifying();
+        notifying.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
     }
 
     /// The driver thread.
     pub(super) fn run(&self) {
         let mut last_work = self.now();
-        let mut policy = DriverThread::default();
+        let mut policy = DriverThreadPolicy::default();
         while !self.stopping.load(Ordering::Acquire) {
             let seen = self.situation();
             if seen.held == Check::Send {
                 // The caller that posted has gone away, and nothing tells that it comes back.
                 self.inline_at.store(0, Ordering::Relaxed);
             }
-            if let Decision::StayAway(limit) = policy.decide(&seen) {
-                self.stay_away(limit, seen.held);
+            if let Decision::Sleep(limit) = policy.decide(&seen) {
+                self.sleep_without_devices(limit, seen.held);
                 continue;
             }
             let (wake_at, now) = {
@@ -69,49 +69,49 @@ impl Shared {
                 drop(engine);
                 if round.notified {
                     // The application goes on now, on this core perhaps.
-                    self.note_reports(now);
-                } else if round.worked() {
+                    self.note_notifications(now);
+                } else if round.did_work() {
                     last_work = now;
                 }
-                if round.worked() {
+                if round.did_work() {
                     continue;
                 }
                 (wake_at, now)
             };
-            let spin = wait_policy::with_current(|policy| policy.spin(self.longest_spin));
+            let spin = wait_policy::with_current(|policy| policy.spin(self.max_spin));
             if now.saturating_since(last_work) < spin {
                 wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }
-            self.watch_devices(wake_at, now);
+            self.sleep_on_devices(wake_at, now);
             let lasted = self.now().saturating_since(now);
-            wait_policy::with_current(|policy| policy.on_slept(lasted, self.longest_spin));
+            wait_policy::with_current(|policy| policy.on_slept(lasted, self.max_spin));
         }
     }
 
     /// Tells the channels on which the driver thread reported at `now`.
-    fn note_reports(&self, now: Instant) {
-        let reporting = self.reporting();
-        let queues = reporting.iter().filter_map(Weak::upgrade);
-        queues.filter(|queue| queue.reported_at() == now).for_each(|it| it.note_unattended());
+    fn note_notifications(&self, now: Instant) {
+        let notifying = self.notifying();
+        let queues = notifying.iter().filter_map(Weak::upgrade);
+        queues.filter(|queue| queue.notified_at() == now).for_each(|it| it.on_unattended_notify());
     }
 
     /// Sleeps while the application drives; frames do not end it.
-    fn stay_away(&self, limit: Duration, held: Check) {
+    fn sleep_without_devices(&self, limit: Duration, held: Check) {
         self.sleep.begin(self.now() + limit, false);
         // What came before other threads could see that this one sleeps. Where posts were held
         // already, `limit` is the time until the next check.
         let mut is_over = self.is_relied_on(self.now());
         is_over |= held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
-        if limit > MAX_AWAY {
+        if limit > MAX_RECHECK {
             // The caller in `wait` may have left, or not know of a backlog.
-            is_over |= self.drivers.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
+            is_over |= self.waiters.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
         }
-        self.doze(is_over, &[], Some(limit));
+        self.sleep_unless(is_over, &[], Some(limit));
     }
 
     /// Sleeps until a frame comes, or until `wake_at`.
-    fn watch_devices(&self, wake_at: Option<Instant>, now: Instant) {
+    fn sleep_on_devices(&self, wake_at: Option<Instant>, now: Instant) {
         let until = wake_at.unwrap_or(Instant::from_nanos(u64::MAX));
         self.sleep.begin(until, true);
         // A timer that was set, or work that was left, before others could see that this thread
@@ -119,11 +119,11 @@ impl Shared {
         let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until)
             || self.held_posts.is_missed(&self.sleep);
         let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
-        self.doze(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
+        self.sleep_unless(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
 
     /// The sleep itself, unless it is over already.
-    fn doze(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
+    fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if !is_over && !self.stopping.load(Ordering::SeqCst) {
             let fds: Vec<_> = fds.iter().copied().chain([self.sleep.as_fd()]).collect();
             if let Err(error) = sleep(&fds, limit) {
@@ -137,7 +137,7 @@ impl Shared {
 /// A thread of ours takes no signals, and runs where the device's configuration says: on any
 /// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank
 /// to one core must not put both on it.
-pub(super) fn become_a_background_thread(
+pub(super) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();

@@ -13,33 +13,33 @@ use crate::netlink::{Flow, Neighbour, RouteError};
 
 /// What is known of one flow.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub(super) struct TrackedFlow {
     users: Weak<Flow>,
     /// The last next hop that was found; `None` before the first, and where there is no route.
     hop: Option<NextHop>,
     /// The station that the route names.
     next_hop: Option<IpAddr>,
-    search: Search,
+    resolution: Resolution,
 }
 
 /// Where the resolution of a next hop stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Search {
+enum Resolution {
     /// There is nothing to wait for.
     #[default]
-    Settled,
+    Idle,
     /// The kernel was told to resolve the next hop.
-    Running {
+    InProgress {
         deadline: Instant,
         /// The kernel is known to have asked since.
         has_begun: bool,
     },
     /// The next hop did not answer; the next search begins then.
-    Resting { until: Instant },
+    Backoff { until: Instant },
 }
 
 /// What an examination of a flow needs.
-pub(super) struct Examination<'a> {
+pub(super) struct LookupContext<'a> {
     pub(super) flow: &'a Flow,
     /// The interface's name.
     pub(super) interface: &'a str,
@@ -49,13 +49,13 @@ pub(super) struct Examination<'a> {
 
 /// How long the kernel is given to resolve a neighbour. By default it asks three times, a second
 /// apart, and reports the failure then.
-pub(super) const MAX_SEARCH: Duration = Duration::from_secs(4);
+pub(super) const MAX_RESOLUTION: Duration = Duration::from_secs(4);
 /// How long the next hop of a path in use is left alone after it did not answer.
-pub(super) const REST: Duration = Duration::from_secs(5);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-impl Following {
+impl TrackedFlow {
     /// Returns a handle that keeps the flow in use, and whether it was in use before.
-    pub(super) fn use_flow(&mut self, flow: Flow) -> (Arc<Flow>, bool) {
+    pub(super) fn acquire(&mut self, flow: Flow) -> (Arc<Flow>, bool) {
         if let Some(handle) = self.users.upgrade() {
             return (handle, true);
         }
@@ -76,23 +76,25 @@ impl Following {
         self.next_hop.is_some_and(|next_hop| neighbours.contains(&next_hop))
     }
 
-    pub(super) fn is_searching(&self) -> bool {
-        matches!(self.search, Search::Running { .. })
+    pub(super) fn is_in_progress(&self) -> bool {
+        matches!(self.resolution, Resolution::InProgress { .. })
     }
 
     /// When [`on_timeout`](Self::on_timeout) has work.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        match self.search {
-            Search::Settled => None,
-            Search::Running { deadline: at, .. } | Search::Resting { until: at } => Some(at),
+        match self.resolution {
+            Resolution::Idle => None,
+            Resolution::InProgress { deadline: at, .. } | Resolution::Backoff { until: at } => {
+                Some(at)
+            }
         }
     }
 
     /// Examines the flow for a caller who waits: a search that rests begins again.
-    pub(super) fn look_up(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
-        self.end_rest();
+    pub(super) fn look_up(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
+        self.end_backoff();
         let outcome = self.examine(it);
-        if let (Some(Ok(NextHop::Station(_))), Some(next_hop)) = (&outcome, self.next_hop)
+        if let (Some(Ok(NextHop::Neighbour(_))), Some(next_hop)) = (&outcome, self.next_hop)
             && let Ok(Neighbour::Valid { is_stale: true, .. }) = it.kernel.neighbour(next_hop)
         {
             // As a packet of the kernel's own would: the entry is used now and verified meanwhile.
@@ -102,11 +104,11 @@ impl Following {
     }
 
     /// Asks for the route and for the neighbour that it names. `None`: the kernel is searching.
-    pub(super) fn examine(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+    pub(super) fn examine(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         match it.kernel.route(it.flow) {
             Ok(Some(InterfaceRoute::Via(next_hop))) => {
                 if self.next_hop != Some(next_hop) {
-                    (self.next_hop, self.search) = (Some(next_hop), Search::Settled);
+                    (self.next_hop, self.resolution) = (Some(next_hop), Resolution::Idle);
                 }
                 self.examine_next_hop(it)
             }
@@ -124,39 +126,41 @@ impl Following {
     }
 
     /// Asks for the neighbour. `None`: the kernel is searching.
-    pub(super) fn examine_next_hop(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+    pub(super) fn examine_next_hop(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         let next_hop = self.next_hop?;
         let neighbour = match it.kernel.neighbour(next_hop) {
             Ok(neighbour) => neighbour,
             Err(error) => return Some(Err(RouteError::from_kernel(error))),
         };
-        match (neighbour, self.search) {
+        match (neighbour, self.resolution) {
             (Neighbour::Valid { mac, .. }, _) => Some(self.found(next_hop, mac)),
-            (Neighbour::Incomplete, Search::Running { deadline, .. }) => self.wait_until(deadline),
-            (Neighbour::Incomplete, _) => self.wait_until(it.now + MAX_SEARCH),
-            (_, Search::Resting { .. }) => None,
-            (Neighbour::Failed, Search::Running { has_begun: true, .. }) => {
+            (Neighbour::Incomplete, Resolution::InProgress { deadline, .. }) => {
+                self.wait_until(deadline)
+            }
+            (Neighbour::Incomplete, _) => self.wait_until(it.now + MAX_RESOLUTION),
+            (_, Resolution::Backoff { .. }) => None,
+            (Neighbour::Failed, Resolution::InProgress { has_begun: true, .. }) => {
                 Some(self.fail(next_hop, it))
             }
             // The entry is older than the search.
-            (Neighbour::Failed, Search::Running { has_begun: false, .. }) => None,
+            (Neighbour::Failed, Resolution::InProgress { has_begun: false, .. }) => None,
             // Another program removed the entry.
-            (Neighbour::Unknown, Search::Running { deadline, .. }) => {
+            (Neighbour::Unknown, Resolution::InProgress { deadline, .. }) => {
                 self.solicit(next_hop, deadline, it)
             }
-            (Neighbour::Failed | Neighbour::Unknown, Search::Settled) => {
-                self.solicit(next_hop, it.now + MAX_SEARCH, it)
+            (Neighbour::Failed | Neighbour::Unknown, Resolution::Idle) => {
+                self.solicit(next_hop, it.now + MAX_RESOLUTION, it)
             }
         }
     }
 
     /// The search's time is over, or its rest is.
-    pub(super) fn on_timeout(&mut self, it: &mut Examination<'_>) -> Option<Outcome> {
+    pub(super) fn on_timeout(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         let next_hop = self.next_hop?;
-        if self.is_searching() {
+        if self.is_in_progress() {
             return Some(self.fail(next_hop, it));
         }
-        self.end_rest();
+        self.end_backoff();
         self.examine_next_hop(it)
     }
 
@@ -164,10 +168,10 @@ impl Following {
         &mut self,
         next_hop: IpAddr,
         deadline: Instant,
-        it: &mut Examination<'_>,
+        it: &mut LookupContext<'_>,
     ) -> Option<Outcome> {
         let has_begun = it.kernel.solicit(it.flow, next_hop);
-        self.search = Search::Running { deadline, has_begun };
+        self.resolution = Resolution::InProgress { deadline, has_begun };
         match it.kernel.neighbour(next_hop) {
             Ok(Neighbour::Valid { mac, .. }) => Some(self.found(next_hop, mac)),
             Ok(Neighbour::Incomplete) => self.wait_until(deadline),
@@ -179,28 +183,28 @@ impl Following {
 
     /// The kernel is asking for the next hop.
     fn wait_until(&mut self, deadline: Instant) -> Option<Outcome> {
-        self.search = Search::Running { deadline, has_begun: true };
+        self.resolution = Resolution::InProgress { deadline, has_begun: true };
         None
     }
 
     fn found(&mut self, next_hop: IpAddr, mac: MacAddr) -> Outcome {
-        let hop = NextHop::Station(mac);
+        let hop = NextHop::Neighbour(mac);
         self.settle(Some(hop), Some(next_hop));
         Ok(hop)
     }
 
     fn settle(&mut self, hop: Option<NextHop>, next_hop: Option<IpAddr>) {
-        (self.hop, self.next_hop, self.search) = (hop, next_hop, Search::Settled);
+        (self.hop, self.next_hop, self.resolution) = (hop, next_hop, Resolution::Idle);
     }
 
-    fn fail(&mut self, next_hop: IpAddr, it: &Examination<'_>) -> Outcome {
-        self.search = Search::Resting { until: it.now + REST };
+    fn fail(&mut self, next_hop: IpAddr, it: &LookupContext<'_>) -> Outcome {
+        self.resolution = Resolution::Backoff { until: it.now + RETRY_INTERVAL };
         Err(RouteError::NoNeighbour { next_hop, interface: it.interface.to_owned() })
     }
 
-    fn end_rest(&mut self) {
-        if matches!(self.search, Search::Resting { .. }) {
-            self.search = Search::Settled;
+    fn end_backoff(&mut self) {
+        if matches!(self.resolution, Resolution::Backoff { .. }) {
+            self.resolution = Resolution::Idle;
         }
     }
 }

@@ -5,10 +5,21 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 /// Glances between two whole rounds.
-const MOST: u32 = 15;
+const MAX_QUICK_POLLS: u32 = 15;
 /// The longest that a poll takes, with what is done between two, of a program that does nothing
 /// else.
-const TIGHT: Duration = Duration::from_nanos(500);
+const MAX_TIGHT_POLL: Duration = Duration::from_nanos(500);
+
+/// The outcome of a quick poll.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum QuickPoll {
+    /// A full round is due.
+    FullRoundDue,
+    /// There is no work.
+    Idle,
+    /// A round has work. `last_now` was read so recently that it serves for this round too.
+    Ready { last_now: Instant },
+}
 
 /// How many polls in a row may be but a glance: is there a frame?
 ///
@@ -17,13 +28,13 @@ const TIGHT: Duration = Duration::from_nanos(500);
 /// that polls in a tight loop loses nothing if that is done with every sixteenth poll. One that
 /// polls now and then gets a whole round each time.
 #[derive(Debug, Default)]
-pub(crate) struct Glances {
+pub(crate) struct QuickPollBudget {
     left: u32,
     allowed: u32,
     last: Instant,
 }
 
-impl Glances {
+impl QuickPollBudget {
     /// Whether this poll may be one.
     pub(crate) fn take(&mut self) -> bool {
         let may = self.left > 0;
@@ -37,9 +48,9 @@ impl Glances {
         if now == self.last {
             return;
         }
-        let is_tight = now.saturating_since(self.last) < TIGHT * (self.allowed + 1);
+        let is_tight = now.saturating_since(self.last) < MAX_TIGHT_POLL * (self.allowed + 1);
         self.last = now;
-        self.allowed = if is_tight { MOST } else { 0 };
+        self.allowed = if is_tight { MAX_QUICK_POLLS } else { 0 };
         self.left = self.allowed;
     }
 }
@@ -50,11 +61,12 @@ mod tests {
 
     /// Polls with so long between two, and counts the whole rounds.
     fn rounds(pause: Duration, polls: u32) -> u32 {
-        let (mut glances, mut now, mut rounds) = (Glances::default(), Instant::default(), 0);
+        let (mut quick_polls, mut now, mut rounds) =
+            (QuickPollBudget::default(), Instant::default(), 0);
         for _ in 0..polls {
             now = now + pause;
-            if !glances.take() {
-                glances.on_round(now);
+            if !quick_polls.take() {
+                quick_polls.on_round(now);
                 rounds += 1;
             }
         }
@@ -63,21 +75,21 @@ mod tests {
 
     #[test]
     fn however_many_glances_find_something_the_clock_is_read_again() {
-        let mut glances = Glances::default();
+        let mut quick_polls = QuickPollBudget::default();
         let now = Instant::from_nanos(1);
-        glances.on_round(now);
+        quick_polls.on_round(now);
         let mut seen = 0;
-        while glances.take() {
-            glances.on_round(now);
+        while quick_polls.take() {
+            quick_polls.on_round(now);
             seen += 1;
-            assert!(seen <= MOST);
+            assert!(seen <= MAX_QUICK_POLLS);
         }
-        assert_eq!(seen, MOST);
+        assert_eq!(seen, MAX_QUICK_POLLS);
     }
 
     #[test]
     fn a_tight_loop_gets_a_whole_round_with_every_sixteenth_poll() {
-        let expected = 1600 / (MOST + 1);
+        let expected = 1600 / (MAX_QUICK_POLLS + 1);
         assert!(rounds(Duration::from_nanos(50), 1600).abs_diff(expected) <= 1);
     }
 
@@ -88,17 +100,17 @@ mod tests {
 
     #[test]
     fn who_becomes_slow_has_no_more_than_one_run_of_glances() {
-        let (mut glances, mut now) = (Glances::default(), Instant::from_nanos(1));
-        glances.on_round(now);
-        assert_eq!(glances.left, MOST);
+        let (mut quick_polls, mut now) = (QuickPollBudget::default(), Instant::from_nanos(1));
+        quick_polls.on_round(now);
+        assert_eq!(quick_polls.left, MAX_QUICK_POLLS);
         let mut glanced = 0;
         for _ in 0..100 {
             now = now + Duration::from_millis(1);
-            match glances.take() {
+            match quick_polls.take() {
                 true => glanced += 1,
-                false => glances.on_round(now),
+                false => quick_polls.on_round(now),
             }
         }
-        assert_eq!(glanced, MOST);
+        assert_eq!(glanced, MAX_QUICK_POLLS);
     }
 }
