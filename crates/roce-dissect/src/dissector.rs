@@ -1,13 +1,13 @@
 //! From frames to packets: one call for each frame, one answer for each packet in it.
 
 use crate::flow::{Connections, Flows};
-use crate::look::{Look, Packets, Seen};
+use crate::frame_analysis::{FrameAnalysis, FrameKind, Packets};
 use crate::outer::RoceFrame;
-use crate::{Content, Finding, Icrc, Options, Packet, RawFrame, TrainPlace};
+use crate::{Finding, Icrc, Options, Packet, PacketKind, RawFrame, TrainPlace};
 
 /// Takes frames in the order of the capture, and tells what is in them.
 ///
-/// That is two steps: a [`Look`] at the frame by itself, then what it means to those before it.
+/// That is two steps: a [`FrameAnalysis`] at the frame by itself, then what it means to those before it.
 /// The first needs no state, so those who have several frames may look at them in several threads
 /// and call [`follow`](Self::follow) in order; [`handle_frame`](Self::handle_frame) does both.
 ///
@@ -20,7 +20,7 @@ use crate::{Content, Finding, Icrc, Options, Packet, RawFrame, TrainPlace};
 /// # let frame = [0u8; 60];
 /// let mut dissector = Dissector::new(Options::default());
 /// dissector.handle_frame(RawFrame::ethernet(1, &frame), |packet| {
-///     println!("{}", packet.words());
+///     println!("{}", packet.summary_line());
 /// });
 /// println!("{} packets", dissector.totals().packets);
 /// ```
@@ -64,34 +64,36 @@ impl Dissector {
     ///
     /// Time O(length of the frame), and O(1) for following the connection.
     pub fn handle_frame(&mut self, frame: RawFrame<'_>, on_packet: impl FnMut(&Packet<'_>)) {
-        self.follow(&Look::at(frame), on_packet);
+        self.follow(&FrameAnalysis::of(frame), on_packet);
     }
 
     /// The second half of [`handle_frame`](Self::handle_frame): what the packets mean to those
     /// before them. Looks come in the order of the capture, wherever they were made.
     ///
     /// Time O(1) for each packet.
-    pub fn follow(&mut self, look: &Look<'_>, mut on_packet: impl FnMut(&Packet<'_>)) {
+    pub fn follow(&mut self, analysis: &FrameAnalysis<'_>, mut on_packet: impl FnMut(&Packet<'_>)) {
         self.totals.frames += 1;
-        match &look.seen {
-            Seen::Roce(roce, Packets::One(icrc)) => {
+        match &analysis.kind {
+            FrameKind::Roce(roce, Packets::One(icrc)) => {
                 let place = (0, roce.len);
-                self.follow_packet(look, roce, place, *icrc, None, &mut on_packet);
+                self.follow_packet(analysis, roce, place, *icrc, None, &mut on_packet);
             }
-            Seen::Roce(roce, Packets::Train { segment_len, icrcs }) => {
+            FrameKind::Roce(roce, Packets::Train { segment_len, icrcs }) => {
                 self.totals.trains += 1;
                 let (count, segment_len) = (icrcs.len() as u16, *segment_len);
                 for (index, icrc) in (0..count).zip(icrcs) {
                     let place = roce.place(segment_len, index);
                     let train = TrainPlace { index, count, segment_len: segment_len as u16 };
-                    self.follow_packet(look, roce, place, *icrc, Some(train), &mut on_packet);
+                    self.follow_packet(analysis, roce, place, *icrc, Some(train), &mut on_packet);
                 }
             }
-            Seen::Pause(pause) => {
+            FrameKind::Pause(pause) => {
                 self.totals.pauses += 1;
-                self.hand_out(look, Content::Pause(*pause), &mut on_packet);
+                self.deliver(analysis, PacketKind::Pause(*pause), &mut on_packet);
             }
-            Seen::Other(other) => self.hand_out(look, Content::Other(*other), &mut on_packet),
+            FrameKind::Other(other) => {
+                self.deliver(analysis, PacketKind::Other(*other), &mut on_packet)
+            }
         }
     }
 
@@ -105,20 +107,21 @@ impl Dissector {
         Connections::new(self.flows.as_ref())
     }
 
-    fn hand_out(
+    fn deliver(
         &mut self,
-        look: &Look<'_>,
-        content: Content<'_>,
+        analysis: &FrameAnalysis<'_>,
+        kind: PacketKind<'_>,
         on_packet: &mut impl FnMut(&Packet<'_>),
     ) {
-        let packet = Packet { frame: look.frame, content, findings: &look.findings, track: None };
+        let packet =
+            Packet { frame: analysis.frame, kind, findings: &analysis.findings, flow: None };
         self.totals.problems += u64::from(packet.has_problem());
         on_packet(&packet);
     }
 
     fn follow_packet(
         &mut self,
-        look: &Look<'_>,
+        analysis: &FrameAnalysis<'_>,
         outer: &RoceFrame<'_>,
         place: (usize, usize),
         icrc: Icrc,
@@ -126,13 +129,13 @@ impl Dissector {
         on_packet: &mut impl FnMut(&Packet<'_>),
     ) {
         self.findings.clear();
-        self.findings.extend_from_slice(&look.findings);
+        self.findings.extend_from_slice(&analysis.findings);
         let roce = outer.read(place, icrc, train, &mut self.findings);
         // Put together once, and completed in place: it is large.
-        let content = Content::Roce(roce);
-        let mut packet = Packet { frame: look.frame, content, findings: &[], track: None };
-        if let (Content::Roce(roce), Some(flows)) = (&packet.content, &mut self.flows) {
-            packet.track = flows.follow(&look.frame, roce, &mut self.findings);
+        let kind = PacketKind::Roce(roce);
+        let mut packet = Packet { frame: analysis.frame, kind, findings: &[], flow: None };
+        if let (PacketKind::Roce(roce), Some(flows)) = (&packet.kind, &mut self.flows) {
+            packet.flow = flows.follow(&analysis.frame, roce, &mut self.findings);
         }
         packet.findings = &self.findings;
         self.totals.packets += 1;

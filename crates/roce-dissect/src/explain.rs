@@ -2,7 +2,9 @@
 
 use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
 
-use crate::{Before, Checksum, Content, Finding, Icrc, Packet, Roce, Severity, Short};
+use crate::{
+    Checksum, DisplayDuration, Finding, FlowState, Icrc, Packet, PacketKind, Roce, Severity,
+};
 
 /// What a receiver would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,7 +17,7 @@ pub enum Action {
     /// Refuse it with a NAK.
     Nak,
     /// Answer it again without doing it again.
-    AnswerAgain,
+    Repeat,
     /// Nothing: it is not for RoCE.
     Ignore,
 }
@@ -38,9 +40,9 @@ impl Packet<'_> {
     /// keys of its memory, it says what cannot be known. Allocates: not for the fast path.
     pub fn explain(&self) -> Explanation {
         let mut reasons = Reasons::default();
-        let (action, verdict) = match &self.content {
-            Content::Roce(roce) => explain_roce(self, roce, &mut reasons),
-            Content::Pause(pause) => {
+        let (action, verdict) = match &self.kind {
+            PacketKind::Roce(roce) => explain_roce(self, roce, &mut reasons),
+            PacketKind::Pause(pause) => {
                 let verdict = match pause.pauses() {
                     true => "The neighbour on this link stops sending for that long.",
                     false => "The neighbour on this link may send again.",
@@ -48,7 +50,7 @@ impl Packet<'_> {
                 reasons.say("It is a frame between two neighbours on a link, and goes no further.");
                 (Action::Ignore, verdict.to_owned())
             }
-            Content::Other(other) => {
+            PacketKind::Other(other) => {
                 (Action::Ignore, format!("No RoCE receiver sees it: it is {other}."))
             }
         };
@@ -77,7 +79,7 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         return verdict(Action::Drop, "It is dropped in silence, and only counted.");
     };
     let info = headers.bth.opcode.info();
-    let before = packet.track.map(|track| track.before).unwrap_or_default();
+    let state = packet.flow.map(|flow| flow.state).unwrap_or_default();
     match info.service {
         Service::Cnp => {
             reasons
@@ -85,8 +87,8 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
             verdict(Action::Accept, "The queue pair sends more slowly from now on.")
         }
         Service::Ud => explain_datagram(&headers, reasons),
-        _ if info.is_request() => explain_request(&headers, roce, &before, reasons),
-        _ => explain_answer(&headers, &before, reasons),
+        _ if info.is_request() => explain_request(&headers, roce, &state, reasons),
+        _ => explain_response(&headers, &state, reasons),
     }
 }
 
@@ -164,13 +166,13 @@ fn explain_datagram(headers: &Headers, reasons: &mut Reasons) -> Verdict {
 fn explain_request(
     headers: &Headers,
     roce: &Roce<'_>,
-    before: &Before,
+    state: &FlowState,
     reasons: &mut Reasons,
 ) -> Verdict {
     let bth = &headers.bth;
     let info = bth.opcode.info();
     let is_reliable = info.service == Service::Rc;
-    match before.expected {
+    match state.expected {
         None => reasons.say(format!(
             "PSN {}: what came before is not known; taken to be the one that is expected.",
             bth.psn
@@ -178,7 +180,7 @@ fn explain_request(
         Some(expected) => {
             let distance = bth.psn.distance_from(expected);
             if distance > 0 && is_reliable {
-                return explain_gap(bth.psn, expected, distance, before.gap_told, reasons);
+                return explain_gap(bth.psn, expected, distance, state.gap_reported, reasons);
             }
             if distance > 0 {
                 reasons.say(format!(
@@ -196,10 +198,10 @@ fn explain_request(
             }
         }
     }
-    if let Some(refused) = check_sequence(info, before, is_reliable, reasons) {
+    if let Some(refused) = check_opcode(info, state, is_reliable, reasons) {
         return refused;
     }
-    if let Some(refused) = check_lengths(headers, roce, before, is_reliable, reasons) {
+    if let Some(refused) = check_lengths(headers, roce, state, is_reliable, reasons) {
         return refused;
     }
     accept_request(headers, roce, reasons)
@@ -209,11 +211,11 @@ fn explain_gap(
     psn: Psn,
     expected: Psn,
     missing: i32,
-    gap_told: bool,
+    gap_reported: bool,
     reasons: &mut Reasons,
 ) -> Verdict {
     reasons.say(format!("PSN {psn}: {expected} is expected, so {missing} packets are missing."));
-    if gap_told {
+    if gap_reported {
         reasons.say("The gap was told already, and is told once only.");
         return verdict(Action::Drop, format!("It is dropped in silence until {expected} comes."));
     }
@@ -234,17 +236,17 @@ fn explain_duplicate(psn: Psn, expected: Psn, info: OpcodeInfo, reasons: &mut Re
         }
         _ => "It is not done again; everything up to now is acknowledged again.",
     };
-    verdict(Action::AnswerAgain, text)
+    verdict(Action::Repeat, text)
 }
 
-fn check_sequence(
+fn check_opcode(
     info: OpcodeInfo,
-    before: &Before,
+    state: &FlowState,
     is_reliable: bool,
     reasons: &mut Reasons,
 ) -> Option<Verdict> {
-    let open = before.open.and_then(Opcode::info);
-    if before.expected.is_none() || (open.is_none() && !info.position.is_first()) {
+    let open = state.open.and_then(Opcode::info);
+    if state.expected.is_none() || (open.is_none() && !info.position.is_first()) {
         reasons.say("Opcode: the message's beginning was not seen.");
         return None;
     }
@@ -272,12 +274,12 @@ fn invalid_request(is_reliable: bool) -> Verdict {
 fn check_lengths(
     headers: &Headers,
     roce: &Roce<'_>,
-    before: &Before,
+    state: &FlowState,
     is_reliable: bool,
     reasons: &mut Reasons,
 ) -> Option<Verdict> {
     let info = headers.bth.opcode.info();
-    let (len, mtu) = (roce.payload_len, before.mtu.map(usize::from));
+    let (len, mtu) = (roce.payload_len, state.mtu.map(usize::from));
     if !info.carries_payload() {
         return None;
     }
@@ -336,9 +338,9 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     verdict(Action::Accept, format!("{done}{completes}{acknowledged}."))
 }
 
-fn explain_answer(headers: &Headers, before: &Before, reasons: &mut Reasons) -> Verdict {
+fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons) -> Verdict {
     let psn = headers.bth.psn;
-    let (Some(unacknowledged), Some(sent)) = (before.unacknowledged, before.sent) else {
+    let (Some(unacknowledged), Some(sent)) = (state.unacknowledged, state.sent) else {
         reasons.say("The requests that it answers were not seen.");
         return verdict(Action::Accept, "The requester takes it, if it has asked for it.");
     };
@@ -358,7 +360,7 @@ fn explain_answer(headers: &Headers, before: &Before, reasons: &mut Reasons) -> 
             Action::Accept,
             format!(
                 "The requester waits {} and sends again from {psn} on; what is before is done.",
-                Short(timer.duration())
+                DisplayDuration(timer.duration())
             ),
         ),
         Some(Syndrome::Nak(NakCode::PsnSequence)) => {

@@ -58,7 +58,7 @@ pub enum Finding {
         expected: u32,
     },
     /// The ICRC could not be checked.
-    IcrcUnchecked(Unchecked),
+    IcrcUnchecked(IcrcSkipped),
     /// Reserved bits that are not zero: receivers take no notice.
     ReservedBits {
         /// Where.
@@ -176,7 +176,7 @@ pub enum Finding {
 
 /// Why an ICRC could not be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unchecked {
+pub enum IcrcSkipped {
     /// Some of the packet is not in the capture.
     Truncated,
     /// The ICRC is not defined over IPv4 options.
@@ -306,7 +306,7 @@ impl fmt::Display for Finding {
             Self::Retransmission => f.write_str("retransmission"),
             Self::Nak(code) => write!(f, "NAK: {code}"),
             Self::Rnr(timer) => {
-                write!(f, "receiver not ready, wait {}", Short(timer.duration()))
+                write!(f, "receiver not ready, wait {}", DisplayDuration(timer.duration()))
             }
             Self::ReservedSyndrome(byte) => write!(f, "reserved syndrome {byte:#04x}"),
             Self::GhostAck { ahead } => {
@@ -319,7 +319,7 @@ impl fmt::Display for Finding {
                 write!(f, "counts {msn} messages, expected {first} to {last}")
             }
             Self::Unrequested => f.write_str("answers no request seen"),
-            Self::Stall(long) => write!(f, "after a stall of {}", Short(long)),
+            Self::Stall(long) => write!(f, "after a stall of {}", DisplayDuration(long)),
             Self::CongestionMarked => f.write_str("ECN: congestion met"),
             Self::CongestionNotified => f.write_str("slow down"),
             Self::MessageLost => f.write_str("message lost"),
@@ -331,10 +331,10 @@ impl fmt::Display for Finding {
                     1 => f.write_str("acks 1 packet")?,
                     many => write!(f, "acks {many} packets")?,
                 }
-                after.map_or(Ok(()), |after| write!(f, " after {}", Short(after)))
+                after.map_or(Ok(()), |after| write!(f, " after {}", DisplayDuration(after)))
             }
             Self::Answers { request, after } => {
-                write!(f, "answers #{request} after {}", Short(after))
+                write!(f, "answers #{request} after {}", DisplayDuration(after))
             }
             Self::Joined => f.write_str("first seen"),
         }
@@ -363,10 +363,10 @@ fn message_end(
         return Ok(());
     }
     let bits_per_second = bytes as f64 * 8.0 / took.as_secs_f64();
-    write!(f, ", {}, {}", Short(took), Rate(bits_per_second))
+    write!(f, ", {}, {}", DisplayDuration(took), DisplayRate(bits_per_second))
 }
 
-impl fmt::Display for Unchecked {
+impl fmt::Display for IcrcSkipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Truncated => "the packet is not all here",
@@ -380,15 +380,15 @@ impl fmt::Display for Unchecked {
 /// A duration with three digits that matter: `12.3 µs`.
 ///
 /// ```
-/// use roce_dissect::Short;
+/// use roce_dissect::DisplayDuration;
 /// use std::time::Duration;
-/// assert_eq!(Short(Duration::from_nanos(12_345)).to_string(), "12.3 µs");
-/// assert_eq!(Short(Duration::from_millis(1500)).to_string(), "1.50 s");
+/// assert_eq!(DisplayDuration(Duration::from_nanos(12_345)).to_string(), "12.3 µs");
+/// assert_eq!(DisplayDuration(Duration::from_millis(1500)).to_string(), "1.50 s");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short(pub Duration);
+pub struct DisplayDuration(pub Duration);
 
-impl fmt::Display for Short {
+impl fmt::Display for DisplayDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.as_nanos() as f64;
         let (value, unit) = match nanos {
@@ -404,12 +404,12 @@ impl fmt::Display for Short {
 /// Bits per second: `6.19 Gb/s`.
 ///
 /// ```
-/// assert_eq!(roce_dissect::Rate(6.19e9).to_string(), "6.19 Gb/s");
+/// assert_eq!(roce_dissect::DisplayRate(6.19e9).to_string(), "6.19 Gb/s");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate(pub f64);
+pub struct DisplayRate(pub f64);
 
-impl fmt::Display for Rate {
+impl fmt::Display for DisplayRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
             rate if rate < 999.5e3 => (rate / 1e3, "kb/s"),

@@ -67,7 +67,7 @@ pub enum Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dissection {
     /// One line: what it is and what matters in it.
-    pub words: String,
+    pub summary: String,
     /// Outermost first.
     pub layers: Vec<Layer>,
     /// What was found wrong, or worth knowing.

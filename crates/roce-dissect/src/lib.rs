@@ -43,32 +43,34 @@ mod explain;
 mod finding;
 mod flow;
 mod frame;
+mod frame_analysis;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod layer;
 mod link;
-mod look;
 mod options;
 mod outer;
 mod packet;
 mod pause;
 mod segment;
+mod summary;
 mod time;
 mod tree;
-mod words;
 
 pub use capture::{Batch, Capture, CaptureError, Damage, DamageKind, Event, NotACapture};
 pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
-pub use finding::{Finding, Rate, Severity, Short, Unchecked};
-pub use flow::{Before, Connection, Connections, DirectionCounts, End, RoundTrips, Track};
+pub use finding::{DisplayDuration, DisplayRate, Finding, IcrcSkipped, Severity};
+pub use flow::{
+    Connection, Connections, DirectionCounts, FlowContext, FlowEnd, FlowState, RoundTrips,
+};
 pub use frame::{LinkType, RawFrame};
+pub use frame_analysis::FrameAnalysis;
 pub use layer::{Dissection, Field, Layer, Value};
-pub use look::Look;
 pub use options::Options;
 pub use packet::{
-    Checksum, Content, Icrc, Offsets, Other, Packet, Pause, PauseKind, Roce, RoceVersion,
+    Checksum, Icrc, Offsets, Other, Packet, PacketKind, Pause, PauseKind, Roce, RoceVersion,
     TrainPlace,
 };
+pub use summary::{Management, PacketSummary};
 pub use time::Timestamp;
-pub use words::{Management, What};

@@ -12,7 +12,7 @@ use etherparse::{
 use roce_wire::{GRH_LEN, Grh, Layer, LenError, ROCE_V1_ETHER_TYPE, ROCE_V2_PORT, WireError};
 
 use crate::link::{self, Link};
-use crate::{Checksum, Finding, LinkType, Other, Pause, RawFrame, RoceVersion, Unchecked, pause};
+use crate::{Checksum, Finding, IcrcSkipped, LinkType, Other, Pause, RawFrame, RoceVersion, pause};
 
 /// A frame's outer headers.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct RoceFrame<'a> {
     pub(crate) ip: &'a [u8],
     pub(crate) udp: Option<&'a [u8; 8]>,
     /// Why no ICRC is defined here.
-    pub(crate) no_icrc: Option<Unchecked>,
+    pub(crate) no_icrc: Option<IcrcSkipped>,
     /// From the first BTH to the end of the last ICRC, as far as it was captured.
     pub(crate) bytes: &'a [u8],
     /// Bytes of that on the wire.
@@ -61,7 +61,7 @@ struct Network {
     /// Of the header alone, as the ICRC covers it.
     base_len: usize,
     fragment: Fragment,
-    no_icrc: Option<Unchecked>,
+    no_icrc: Option<IcrcSkipped>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Network {
             len,
             base_len: header_len,
             fragment,
-            no_icrc: (header.ihl() != 5).then_some(Unchecked::Ipv4Options),
+            no_icrc: (header.ihl() != 5).then_some(IcrcSkipped::Ipv4Options),
         })
     }
 
@@ -210,7 +210,7 @@ impl Network {
             };
             self.protocol = next.0;
             self.header_len += len;
-            self.no_icrc = Some(Unchecked::Ipv6Extensions);
+            self.no_icrc = Some(IcrcSkipped::Ipv6Extensions);
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl Network {
         let mut no_icrc = self.no_icrc;
         if self.fragment == Fragment::First {
             findings.push(Finding::Fragment);
-            no_icrc = Some(Unchecked::Fragment);
+            no_icrc = Some(IcrcSkipped::Fragment);
         } else if datagram_len != ip_leaves {
             let (udp, ip) = (udp_len as u32, ip_leaves as u32);
             findings.push(Finding::UdpLength { udp, ip });

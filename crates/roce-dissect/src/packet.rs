@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use roce_wire::{BthView, Ecn, Headers, KnownOpcode, MacAddr, Opcode, Psn, Qpn};
 
-use crate::{Finding, RawFrame, Severity, Unchecked, flow::Track};
+use crate::{Finding, FlowContext, IcrcSkipped, RawFrame, Severity};
 
 /// One packet: a frame, or one of the packets of a train in a frame.
 #[derive(Clone, Copy, Debug)]
@@ -14,18 +14,18 @@ pub struct Packet<'a> {
     /// The frame that it came in.
     pub frame: RawFrame<'a>,
     /// What it is.
-    pub content: Content<'a>,
+    pub kind: PacketKind<'a>,
     /// What was found about it, in the order in which it was found.
     pub findings: &'a [Finding],
     /// Which connection it belongs to, and what was known of that before it came; `None` unless
     /// connections are followed.
-    pub track: Option<Track>,
+    pub flow: Option<FlowContext>,
 }
 
 /// What a packet is.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are the large one, and none is kept
-pub enum Content<'a> {
+pub enum PacketKind<'a> {
     /// A RoCE packet.
     Roce(Roce<'a>),
     /// A pause frame of Ethernet.
@@ -112,7 +112,7 @@ pub enum Icrc {
         expected: u32,
     },
     /// It could not be checked.
-    Unchecked(Unchecked),
+    Unchecked(IcrcSkipped),
 }
 
 /// What became of checking an IP or UDP checksum.
@@ -210,8 +210,8 @@ pub enum Other {
 impl<'a> Packet<'a> {
     /// The RoCE packet, if it is one.
     pub const fn roce(&self) -> Option<&Roce<'a>> {
-        match &self.content {
-            Content::Roce(roce) => Some(roce),
+        match &self.kind {
+            PacketKind::Roce(roce) => Some(roce),
             _ => None,
         }
     }

@@ -8,10 +8,10 @@
 use roce_wire::{BTH_LEN, BthView, ICRC_LEN, KnownOpcode};
 
 use crate::outer::RoceFrame;
-use crate::{Icrc, RoceVersion, Unchecked};
+use crate::{Icrc, IcrcSkipped, RoceVersion};
 
 /// No single packet is longer: headers, 4096 bytes and an ICRC.
-pub(crate) const LONGEST_PACKET: usize = 40 + 4096 + ICRC_LEN;
+pub(crate) const MAX_PACKET_LEN: usize = 40 + 4096 + ICRC_LEN;
 
 impl<'a> RoceFrame<'a> {
     /// The ICRC of the packet at `start` with `len` bytes on the wire, the `index`-th of a train.
@@ -21,11 +21,11 @@ impl<'a> RoceFrame<'a> {
         }
         let packet = self.bytes.get(start..start + len);
         let Some((packet, carried)) = packet.and_then(|packet| packet.split_last_chunk()) else {
-            return Icrc::Unchecked(Unchecked::Truncated);
+            return Icrc::Unchecked(IcrcSkipped::Truncated);
         };
         let carried = u32::from_le_bytes(*carried);
         let Some(expected) = self.expected_icrc(packet, index) else {
-            return Icrc::Unchecked(Unchecked::Truncated);
+            return Icrc::Unchecked(IcrcSkipped::Truncated);
         };
         // Packets gathered from a sender that does not count share one identification.
         let gathered = || index > 0 && self.expected_icrc(packet, 0) == Some(carried);
@@ -53,10 +53,10 @@ impl<'a> RoceFrame<'a> {
         if self.version == RoceVersion::V1 {
             return None;
         }
-        let longest = LONGEST_PACKET.min(self.len.saturating_sub(SHORTEST_PACKET));
+        let longest = MAX_PACKET_LEN.min(self.len.saturating_sub(MIN_PACKET_LEN));
         let mut trials = 0;
         let mut looks_right = None;
-        for len in (SHORTEST_PACKET..=longest).step_by(4) {
+        for len in (MIN_PACKET_LEN..=longest).step_by(4) {
             let Some(next) = self.bytes.get(len..).and_then(|rest| BthView::split(rest).ok())
             else {
                 break;
@@ -101,7 +101,7 @@ fn same_pair(first: BthView<'_>, next: BthView<'_>) -> bool {
 }
 
 /// A BTH and an ICRC.
-const SHORTEST_PACKET: usize = BTH_LEN + ICRC_LEN;
+const MIN_PACKET_LEN: usize = BTH_LEN + ICRC_LEN;
 
 /// Lengths that are tried in earnest: the payload of an attacker may hold BTHs without end.
 const MAX_TRIALS: u32 = 32;

@@ -212,14 +212,14 @@ fn a_snaplen_leaves_the_headers_readable_and_the_icrc_unchecked() {
 fn other_protocols_are_named() {
     let mut arp = vec![0xff; 60];
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
-    assert_eq!(alone(&arp).words, "ARP");
+    assert_eq!(alone(&arp).summary, "ARP");
     let mut tcp = sample(opcode::RC_SEND_ONLY, Ip::V4);
     tcp[23] = 6;
-    assert_eq!(alone(&tcp).words, "10.9.0.2 > 10.9.0.1 TCP");
+    assert_eq!(alone(&tcp).summary, "10.9.0.2 > 10.9.0.1 TCP");
     let mut dns = sample(opcode::RC_SEND_ONLY, Ip::V6);
     dns[56..58].copy_from_slice(&[0, 53]);
-    assert_eq!(alone(&dns).words, "fd00:9::2 > fd00:9::1 UDP 53823 > 53");
-    assert_eq!(alone_on(LinkType::Other(105), &dns).words, "link type 105 is not read");
+    assert_eq!(alone(&dns).summary, "fd00:9::2 > fd00:9::1 UDP 53823 > 53");
+    assert_eq!(alone_on(LinkType::Other(105), &dns).summary, "link type 105 is not read");
 }
 
 #[test]
@@ -229,15 +229,15 @@ fn a_fragment_is_said_to_be_one() {
     assert!(names(&first).contains(&"fragment"));
     let mut later = sample(opcode::RC_SEND_ONLY, Ip::V4);
     later[21] = 9;
-    assert_eq!(alone(&later).words, "10.9.0.2 > 10.9.0.1 IP fragment");
+    assert_eq!(alone(&later).summary, "10.9.0.2 > 10.9.0.1 IP fragment");
 }
 
 #[test]
 fn pause_frames_say_what_they_ask() {
-    assert_eq!(alone(&pause(7)).words, "pause 7 quanta");
-    assert_eq!(alone(&pause(0)).words, "pause ends");
-    assert_eq!(alone(&pfc()).words, "PFC priority 3 pauses 65535 quanta priority 4 goes on");
-    assert_eq!(alone(&tagged(pause(7), 1)).words, "pause 7 quanta");
+    assert_eq!(alone(&pause(7)).summary, "pause 7 quanta");
+    assert_eq!(alone(&pause(0)).summary, "pause ends");
+    assert_eq!(alone(&pfc()).summary, "PFC priority 3 pauses 65535 quanta priority 4 goes on");
+    assert_eq!(alone(&tagged(pause(7), 1)).summary, "pause 7 quanta");
     assert_eq!(names(&pfc()[..20]), ["drop_short_ethernet"]);
     let mut reserved = pfc();
     reserved[16] = 1;
@@ -265,13 +265,13 @@ fn what_a_receiver_does_follows_from_what_it_has_seen() {
     let cases = [
         (send(1), Action::Accept, "4 bytes go to a posted receive"),
         (send(2), Action::Accept, "acknowledged at once"),
-        (send(1), Action::AnswerAgain, "acknowledged again"),
+        (send(1), Action::Repeat, "acknowledged again"),
         (send(5), Action::Nak, "NAK PSN sequence error for 0x000003"),
         (send(6), Action::Drop, "until 0x000003 comes"),
         (middle, Action::Accept, "bytes go to a posted receive"),
         (answer(nak(3, NakCode::PsnSequence)), Action::Accept, "sends again from 0x000003"),
         (read(3), Action::Accept, "read and sent back"),
-        (read(3), Action::AnswerAgain, "read again"),
+        (read(3), Action::Repeat, "read again"),
         (answer(rnr(3)), Action::Accept, "waits 640 µs"),
         (answer(ack(200)), Action::Drop, "never sent"),
         (ud, Action::Accept, "next posted receive"),

@@ -44,7 +44,7 @@ fn an_answer_that_counts_otherwise_is_found_once_and_learnt_from() {
     let frames = [send(1), ack_of(1, 7), send(2), ack_of(2, 7), send(3), ack_of(3, 8)];
     assert_eq!(wrong(&frames), [(3, Finding::MessageCount { msn: 7, first: 8, last: 8 })]);
     let seen = follow(&frames);
-    assert!(seen[3].words.ends_with("! counts 7 messages, expected 8"), "{}", seen[3].words);
+    assert!(seen[3].summary.ends_with("! counts 7 messages, expected 8"), "{}", seen[3].summary);
 }
 
 #[test]

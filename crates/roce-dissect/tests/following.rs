@@ -104,7 +104,7 @@ fn a_nak_says_what_the_receiver_expects_even_if_the_capture_saw_it_pass() {
 fn an_rnr_nak_says_how_long_to_wait_and_what_comes_again() {
     let frames = [send(1), tell(rnr(1), &[]), send(1), tell(ack(1), &[])];
     assert_eq!(found(&frames), vec![vec![], vec!["rnr"], vec!["retransmission"], vec![]]);
-    assert!(follow(&frames)[1].words.contains("wait 640 µs"));
+    assert!(follow(&frames)[1].summary.contains("wait 640 µs"));
     let [connection] = connections(&frames)[..] else { panic!() };
     assert_eq!(connection.backward.rnrs, 1);
 }
@@ -118,7 +118,7 @@ fn every_cause_of_a_nak_is_told() {
     ];
     for (code, words) in causes {
         let seen = follow(&[send(1), tell(nak(1, code), &[])]);
-        assert!(seen[1].words.contains(words), "{}", seen[1].words);
+        assert!(seen[1].summary.contains(words), "{}", seen[1].summary);
     }
 }
 
@@ -199,7 +199,7 @@ fn a_message_of_several_packets_ends_with_its_size_its_time_and_its_rate() {
     };
     assert_eq!((operation, bytes, packets), (Operation::Write, 516, 3));
     assert_eq!(took.as_micros(), 2);
-    assert!(seen[2].words.contains("WRITE of 516 bytes in 3 packets, 2.00 µs, 2.06 Gb/s"));
+    assert!(seen[2].summary.contains("WRITE of 516 bytes in 3 packets, 2.00 µs, 2.06 Gb/s"));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_read_is_joined_with_its_answer_and_takes_as_many_psns() {
         [Finding::Joined, Finding::Answers { request: 1, .. }]
             | [Finding::Answers { request: 1, .. }]
     ));
-    assert!(seen[3].words.contains("READ of 600 bytes in 3 packets"), "{}", seen[3].words);
+    assert!(seen[3].summary.contains("READ of 600 bytes in 3 packets"), "{}", seen[3].summary);
     let [connection] = connections(&frames)[..] else { panic!() };
     assert_eq!(connection.backward.good_bytes, 600);
 }
@@ -327,8 +327,8 @@ fn connection_management_tells_both_queue_pairs_and_where_their_sequences_begin(
         send(101),
     ];
     let seen = follow(&frames);
-    assert!(seen[0].words.contains("CM REQ id 0x194b7b0b"), "{}", seen[0].words);
-    assert!(seen[0].words.contains("its qp 0x000011 first psn 0x0001f4 mtu 256"));
+    assert!(seen[0].summary.contains("CM REQ id 0x194b7b0b"), "{}", seen[0].summary);
+    assert!(seen[0].summary.contains("its qp 0x000011 first psn 0x0001f4 mtu 256"));
     assert_eq!(trouble(&seen)[2], ["gap"], "0x64 was to be the first");
     let all = connections(&frames);
     let pair = all.iter().find(|connection| connection.a.qp == Qpn::new(REQUESTER)).unwrap();
@@ -361,7 +361,7 @@ fn connections_beyond_the_limit_are_read_and_not_followed() {
         headers.bth.dest_qp = Qpn::new(qp).unwrap();
         let bytes = ask(headers, b"ping");
         dissector.handle_frame(RawFrame::ethernet(1, &bytes), |packet| {
-            tracked += usize::from(packet.track.is_some());
+            tracked += usize::from(packet.flow.is_some());
         });
     }
     assert_eq!((tracked, dissector.connections().count()), (2, 2));
@@ -381,8 +381,8 @@ fn a_train_is_followed_packet_by_packet_and_said_to_be_one() {
     );
     let seen = follow(std::slice::from_ref(&whole));
     assert_eq!(trouble(&seen), vec![[""; 0]; 4]);
-    assert!(seen[0].words.contains("(1 of 4 in a train)"), "{}", seen[0].words);
-    assert!(seen[3].words.contains("SEND of 775 bytes in 4 packets"), "{}", seen[3].words);
+    assert!(seen[0].summary.contains("(1 of 4 in a train)"), "{}", seen[0].summary);
+    assert!(seen[3].summary.contains("SEND of 775 bytes in 4 packets"), "{}", seen[3].summary);
 
     // One damaged packet leaves the others right, the first one too.
     for damaged in 0..4 {

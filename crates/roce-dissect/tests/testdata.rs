@@ -42,14 +42,14 @@ fn every_recorded_packet_is_right_and_belongs_to_a_conversation_without_trouble(
         for_each_packet(&path, |packet| {
             packets += 1;
             let roce = packet.roce().expect("it is RoCE");
-            assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.words());
-            assert_eq!(roce.udp_checksum, Checksum::None, "{}", packet.words());
+            assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.summary_line());
+            assert_eq!(roce.udp_checksum, Checksum::None, "{}", packet.summary_line());
             // rxe's timer sends again now and then what was never lost.
             let is_fine = |finding: &Finding| {
                 finding.severity() == Severity::Info
                     || matches!(finding, Finding::Duplicate { .. } | Finding::Stall(_))
             };
-            assert!(packet.findings.iter().all(is_fine), "{}", packet.words());
+            assert!(packet.findings.iter().all(is_fine), "{}", packet.summary_line());
         });
     }
     assert!(packets > 450, "{packets}");
@@ -98,7 +98,7 @@ fn connections_were_recorded_from_their_request_to_their_end_and_to_a_refusal() 
             // Both kinds of request say once more who asks whom.
             let asks = matches!(kind, Some(&("CM REQ" | "CM SIDR REQ")));
             let addresses = layer("CM addresses");
-            assert_eq!(addresses.is_some(), asks, "{}", packet.words());
+            assert_eq!(addresses.is_some(), asks, "{}", packet.summary_line());
             if let Some(addresses) = addresses {
                 let value = |name| addresses.field(name).unwrap().value.clone();
                 assert_eq!(value("source"), Value::Address(roce.source));
@@ -119,7 +119,7 @@ fn every_opcode_was_generated_over_both_versions_of_ip_and_as_roce_v1() {
     for path in files("generated").iter().filter(|path| !path.ends_with("damage.pcap")) {
         for_each_packet(path, |packet| {
             if let Some(roce) = packet.roce() {
-                assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.words());
+                assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.summary_line());
                 let version = roce.version == RoceVersion::V2;
                 seen.insert((version, roce.source.is_ipv4(), roce.opcode().unwrap().0));
             }
@@ -147,7 +147,7 @@ fn every_damaged_packet_has_a_finding_or_was_damaged_where_a_router_may_change_i
         let is_free = at < 12;
         let is_other = packet.roce().is_none();
         let is_seen = packet.findings.iter().any(|f| f.severity() > Severity::Info);
-        assert!(is_free || is_other || is_seen, "byte {at}: {}", packet.words());
+        assert!(is_free || is_other || is_seen, "byte {at}: {}", packet.summary_line());
         at += 1;
     });
     assert_eq!(at, sample(roce_wire::opcode::RC_SEND_ONLY, Ip::V4).len());

@@ -121,7 +121,7 @@ fn tshark_agrees_on_every_field_of_every_packet() {
         let row = &rows[frame as usize - 1];
         for ((name, ours), theirs) in FIELDS.iter().zip(row) {
             let theirs = number(name, theirs);
-            assert_eq!(ours(roce), theirs, "{name}, frame {frame} of them all: {}", roce.what());
+            assert_eq!(ours(roce), theirs, "{name}, frame {frame} of them all: {}", roce.summary());
             compared += usize::from(theirs.is_some());
         }
     });

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use roce_dissect::{Finding, LinkType, Severity, Unchecked};
+use roce_dissect::{Finding, IcrcSkipped, LinkType, Severity};
 use roce_wire::{KnownOpcode, opcode};
 
 /// The same IP packet behind another link header.
@@ -28,7 +28,7 @@ fn every_link_leads_to_the_same_packet() {
         let ethernet = alone(&frame);
         for link in [LinkType::LinuxCooked, LinkType::LinuxCooked2, LinkType::RawIp] {
             let seen = alone_on(link, &relinked(link, &frame));
-            assert_eq!(seen.words, ethernet.words, "{link}");
+            assert_eq!(seen.summary, ethernet.summary, "{link}");
             let names = |d: &roce_dissect::Dissection| {
                 d.layers
                     .iter()
@@ -65,9 +65,9 @@ fn ipv4_options_are_read_past_and_leave_the_icrc_unchecked() {
     sum = (sum & 0xffff) + (sum >> 16);
     frame[24..26].copy_from_slice(&(!(sum as u16)).to_be_bytes());
     let seen = alone(&frame);
-    assert_eq!(seen.findings, [Finding::IcrcUnchecked(Unchecked::Ipv4Options)]);
+    assert_eq!(seen.findings, [Finding::IcrcUnchecked(IcrcSkipped::Ipv4Options)]);
     assert!(seen.layers.iter().any(|layer| layer.name == "IPv4 options"));
-    assert!(seen.words.contains("RC SEND Only"));
+    assert!(seen.summary.contains("RC SEND Only"));
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn ipv6_extension_headers_are_read_past_and_leave_the_icrc_unchecked() {
     let two = [[60, 0, 1, 4, 0, 0, 0, 0], hop_by_hop].concat();
     for frame in [with(0, &hop_by_hop), with(0, &two)] {
         let seen = alone(&frame);
-        assert_eq!(seen.findings, [Finding::IcrcUnchecked(Unchecked::Ipv6Extensions)]);
-        assert!(seen.words.contains("RC SEND Only"), "{}", seen.words);
+        assert_eq!(seen.findings, [Finding::IcrcUnchecked(IcrcSkipped::Ipv6Extensions)]);
+        assert!(seen.summary.contains("RC SEND Only"), "{}", seen.summary);
     }
     // A fragment header of the first fragment, and of a later one.
     let first = alone(&with(44, &[17, 0, 0, 1, 0, 0, 0, 7]));
     assert!(first.findings.contains(&Finding::Fragment));
-    assert!(alone(&with(44, &[17, 0, 1, 0, 0, 0, 0, 7])).words.contains("IP fragment"));
+    assert!(alone(&with(44, &[17, 0, 1, 0, 0, 0, 0, 7])).summary.contains("IP fragment"));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn no_byte_of_a_right_frame_can_be_changed_so_that_reading_it_panics() {
 
 fn hostile(bytes: &[u8]) {
     run(&[bytes.to_vec()], |packet| {
-        let _ = packet.words();
+        let _ = packet.summary_line();
         let layers = packet.layers();
         assert!(layers.iter().all(|layer| layer.range.end <= bytes.len()));
         assert!(!packet.explain().verdict.is_empty());
@@ -209,7 +209,7 @@ proptest::proptest! {
             frame
         }).collect();
         run(&frames, |packet| {
-            let _ = (packet.words(), packet.explain());
+            let _ = (packet.summary_line(), packet.explain());
         }).connections().for_each(|connection| {
             assert!(connection.forward.packets > 0 || connection.backward.packets > 0);
         });
@@ -220,7 +220,7 @@ fn alone_or_many(link: LinkType, bytes: &[u8]) -> usize {
     let raw = roce_dissect::RawFrame { link, ..roce_dissect::RawFrame::ethernet(1, bytes) };
     let mut seen = 0;
     roce_dissect::Dissector::new(Default::default()).handle_frame(raw, |packet| {
-        let _ = (packet.layers(), packet.words(), packet.explain());
+        let _ = (packet.layers(), packet.summary_line(), packet.explain());
         seen += 1;
     });
     seen

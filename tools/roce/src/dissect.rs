@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{Capture, CaptureError, Damage, Dissector, Look, Packet, Timestamp};
+use roce_dissect::{Capture, CaptureError, Damage, Dissector, FrameAnalysis, Packet, Timestamp};
 
 use self::filter::Filter;
 use self::line::Line;
@@ -171,7 +171,7 @@ fn from_reader(
         let piece = piece.map_err(told)?;
         for sight in &piece.sights {
             match sight {
-                Sight::Frame(look) => report.frame(look)?,
+                Sight::Frame(analysis) => report.frame(analysis)?,
                 Sight::Damage(damage) => report.damage(damage),
             }
         }
@@ -209,12 +209,12 @@ impl<'o> Report<'o> {
     }
 
     /// Takes the next frame of the capture.
-    fn frame(&mut self, look: &Look<'_>) -> Result<(), Stop> {
-        let frame = look.frame();
+    fn frame(&mut self, analysis: &FrameAnalysis<'_>) -> Result<(), Stop> {
+        let frame = analysis.frame();
         let began = *self.began.get_or_insert(frame.time);
         let (options, line, text) = (self.options, &mut self.line, &mut self.text);
         let (paint, explained) = (self.paint, &mut self.explained);
-        self.dissector.follow(look, |packet| {
+        self.dissector.follow(analysis, |packet| {
             if options.summary {
                 return;
             }

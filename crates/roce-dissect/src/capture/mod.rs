@@ -189,7 +189,7 @@ impl<R: Read> Capture<R> {
     /// The reader's reason, with nothing in the batch.
     ///
     /// ```
-    /// use roce_dissect::{Batch, Capture, Dissector, Event, Look, Options};
+    /// use roce_dissect::{Batch, Capture, Dissector, Event, FrameAnalysis, Options};
     /// # let file = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 12], &[1, 0, 0, 0]].concat();
     ///
     /// let mut capture = Capture::open(&file[..])?;
@@ -197,13 +197,13 @@ impl<R: Read> Capture<R> {
     /// let mut batch = Batch::new();
     /// while capture.next_batch(&mut batch)? {
     ///     // This may be done in several threads, each with a batch of its own …
-    ///     let looks: Vec<Look<'_>> = batch.events().filter_map(|event| match event {
-    ///         Event::Frame(frame) => Some(Look::at(frame)),
+    ///     let analyses: Vec<FrameAnalysis<'_>> = batch.events().filter_map(|event| match event {
+    ///         Event::Frame(frame) => Some(FrameAnalysis::of(frame)),
     ///         Event::Damage(_) => None,
     ///     }).collect();
     ///     // … and this is done in the order of the batches.
-    ///     for look in &looks {
-    ///         dissector.follow(look, |packet| println!("{}", packet.words()));
+    ///     for analysis in &analyses {
+    ///         dissector.follow(analysis, |packet| println!("{}", packet.summary_line()));
     ///     }
     /// }
     /// # Ok::<(), roce_dissect::CaptureError>(())

@@ -14,14 +14,14 @@ use crate::{Finding, Timestamp};
 /// capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Its number, the one in [`Track::connection`](crate::Track::connection).
+    /// Its number, the one in [`FlowContext::connection`](crate::FlowContext::connection).
     pub number: u32,
     /// What kind of connection; `None` where nothing but congestion notifications was seen.
     pub service: Option<Service>,
     /// Who sent the first packet.
-    pub a: End,
+    pub a: FlowEnd,
     /// Whom it was sent to.
-    pub b: End,
+    pub b: FlowEnd,
     /// From `a` to `b`.
     pub forward: DirectionCounts,
     /// From `b` to `a`.
@@ -36,7 +36,7 @@ pub struct Connection {
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct FlowEnd {
     /// Its address; for RoCEv1 its GID as an address.
     pub address: IpAddr,
     /// Its queue pair, once it was learnt.
@@ -110,11 +110,11 @@ impl Flows {
         Connection {
             number,
             service: directions().find_map(|direction| direction.service),
-            a: End {
+            a: FlowEnd {
                 address: forward.key.source,
                 qp: backward.map(|backward| backward.key.qp).or(forward.source_qp),
             },
-            b: End { address: forward.key.destination, qp: Some(forward.key.qp) },
+            b: FlowEnd { address: forward.key.destination, qp: Some(forward.key.qp) },
             forward: forward.counts,
             backward: backward.map(|backward| backward.counts).unwrap_or_default(),
             mtu: directions().find_map(|direction| direction.requests.mtu),

@@ -88,7 +88,7 @@ impl Direction {
         let counts = &mut self.counts;
         counts.packets += 1;
         // Of a train, each packet but the first would have had these headers too.
-        let headers = roce.offsets.bth.min(LONGEST_OUTER);
+        let headers = roce.offsets.bth.min(MAX_OUTER_LEN);
         counts.wire_bytes += match roce.train {
             None => u64::from(frame.original_len),
             Some(_) => (roce.offsets.end - roce.offsets.bth + headers) as u64,
@@ -126,7 +126,7 @@ impl Direction {
     }
 
     /// An answer in this direction, to requests in the other.
-    pub(crate) fn handle_answer(
+    pub(crate) fn handle_response(
         &mut self,
         requests: &mut Requests,
         frame: &RawFrame<'_>,
@@ -158,11 +158,11 @@ impl Direction {
         }
         let asked = match headers.bth.opcode.info().operation {
             Operation::ReadResponse => {
-                let new = requests.read_answer(frame, roce, headers, findings);
+                let new = requests.read_response(frame, roce, headers, findings);
                 self.counts.good_bytes += new.unwrap_or(0);
                 new.is_some()
             }
-            Operation::AtomicAck => requests.atomic_answer(headers, time, findings),
+            Operation::AtomicAck => requests.atomic_response(headers, time, findings),
             _ => {
                 requests.acknowledge(headers, time, findings);
                 true
@@ -209,4 +209,4 @@ impl DirectionCounts {
 }
 
 /// Ethernet, two VLAN tags, IPv6 and UDP: in a train the BTH of a later packet stands further back.
-const LONGEST_OUTER: usize = 14 + 8 + 40 + 8;
+const MAX_OUTER_LEN: usize = 14 + 8 + 40 + 8;

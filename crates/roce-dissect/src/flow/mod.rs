@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use roce_wire::{Opcode, Psn, Qpn, Service};
 
-pub use self::connection::{Connection, Connections, End, RoundTrips};
+pub use self::connection::{Connection, Connections, FlowEnd, RoundTrips};
 pub use self::direction::DirectionCounts;
 
 use self::connection::Slot;
@@ -27,7 +27,7 @@ use crate::{Finding, Options, RawFrame, Roce, Severity};
 
 /// Which connection a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Track {
+pub struct FlowContext {
     /// The connection's [`number`](crate::Connection::number).
     pub connection: u32,
     /// Does it go the way of the connection's first packet?
@@ -35,19 +35,19 @@ pub struct Track {
     /// The sender's own queue pair, once it was learnt.
     pub source_qp: Option<Qpn>,
     /// What was known before the packet came.
-    pub before: Before,
+    pub state: FlowState,
 }
 
 /// What was known before a packet came: for a request of its receiver, for an answer of the
 /// requests that it may answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Before {
+pub struct FlowState {
     /// The PSN that the receiver of requests expects next.
     pub expected: Option<Psn>,
     /// The opcode of the last packet of a message that is not complete.
     pub open: Option<Opcode>,
     /// The receiver of requests has already told that something is missing.
-    pub gap_told: bool,
+    pub gap_reported: bool,
     /// The oldest PSN that is not acknowledged.
     pub unacknowledged: Option<Psn>,
     /// The PSN behind the last that was sent.
@@ -88,32 +88,32 @@ impl Flows {
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
         findings: &mut Vec<Finding>,
-    ) -> Option<Track> {
+    ) -> Option<FlowContext> {
         let qp = roce.dest_qp()?;
         let key = Key { source: roce.source, destination: roce.destination, qp };
         let index = self.direction(key)?;
         // What its receiver drops changes nothing but the counts.
         let is_sound = findings.iter().all(|finding| finding.severity() < Severity::Problem);
         let headers = roce.headers.as_ref().filter(|_| is_sound);
-        let is_answer = headers.is_some_and(|headers| headers.bth.opcode.info().is_response());
-        if is_answer && self.directions[index as usize].partner.is_none() {
+        let is_response = headers.is_some_and(|headers| headers.bth.opcode.info().is_response());
+        if is_response && self.directions[index as usize].partner.is_none() {
             self.find_partner(index, roce.psn()?, roce.source_port);
         }
         self.note_time(index, frame.time, findings);
         self.directions[index as usize].count(frame, roce, findings);
         let Some(headers) = headers else {
-            let before = self.before(index, false);
-            return Some(self.track(index, before));
+            let state = self.state(index, false);
+            return Some(self.context(index, state));
         };
         let info = headers.bth.opcode.info();
         if info.service == Service::Cnp {
             self.directions[index as usize].counts.cnps += 1;
             findings.push(Finding::CongestionNotified);
-            return Some(self.track(index, Before::default()));
+            return Some(self.context(index, FlowState::default()));
         }
         self.directions[index as usize].service = Some(info.service);
         if info.is_request() {
-            let before = self.before(index, false);
+            let state = self.state(index, false);
             if is_management(roce) {
                 self.learn(roce);
             }
@@ -122,14 +122,14 @@ impl Flows {
             if info.service == Service::Rc {
                 self.list(index);
             }
-            return Some(self.track(index, before));
+            return Some(self.context(index, state));
         }
-        let before = self.before(index, true);
-        self.answer(index, frame, roce, headers, findings);
-        Some(self.track(index, before))
+        let state = self.state(index, true);
+        self.handle_response(index, frame, roce, headers, findings);
+        Some(self.context(index, state))
     }
 
-    fn answer(
+    fn handle_response(
         &mut self,
         index: u32,
         frame: &RawFrame<'_>,
@@ -141,14 +141,14 @@ impl Flows {
             let both = self.directions.get_disjoint_mut([index as usize, partner as usize]);
             if let Ok([direction, partner]) = both {
                 let requests = &mut partner.requests;
-                direction.handle_answer(requests, frame, roce, headers, findings);
+                direction.handle_response(requests, frame, roce, headers, findings);
             }
             return;
         }
         // Nothing is known of what it answers: only what it says itself holds.
         let from = findings.len();
         let direction = &mut self.directions[index as usize];
-        direction.handle_answer(&mut Requests::default(), frame, roce, headers, findings);
+        direction.handle_response(&mut Requests::default(), frame, roce, headers, findings);
         let holds = |finding: &Finding| {
             matches!(finding, Finding::Nak(_) | Finding::Rnr(_) | Finding::ReservedSyndrome(_))
         };
@@ -185,33 +185,33 @@ impl Flows {
         index
     }
 
-    fn before(&self, index: u32, is_answer: bool) -> Before {
+    fn state(&self, index: u32, is_response: bool) -> FlowState {
         let direction = &self.directions[index as usize];
-        let of = match (is_answer, direction.partner) {
+        let of = match (is_response, direction.partner) {
             (false, _) => direction,
             (true, Some(partner)) => &self.directions[partner as usize],
-            (true, None) => return Before::default(),
+            (true, None) => return FlowState::default(),
         };
         let requests = &of.requests;
         let known = requests.is_known();
-        Before {
+        FlowState {
             expected: requests.expected(),
             open: requests.open_opcode(),
-            gap_told: requests.gap_told(),
+            gap_reported: requests.gap_reported(),
             unacknowledged: known.then_some(requests.unacked),
             sent: known.then_some(requests.sent),
             mtu: requests.mtu,
         }
     }
 
-    fn track(&self, index: u32, before: Before) -> Track {
+    fn context(&self, index: u32, state: FlowState) -> FlowContext {
         let direction = &self.directions[index as usize];
         let partner = direction.partner.map(|partner| self.directions[partner as usize].key.qp);
-        Track {
+        FlowContext {
             connection: direction.connection,
             forward: direction.forward,
             source_qp: partner.or(direction.source_qp),
-            before,
+            state,
         }
     }
 }

@@ -22,12 +22,12 @@ pub(super) struct Pairing {
     /// Directions with requests and without a partner, by who sends to whom.
     listed: HashMap<(IpAddr, IpAddr), Vec<u32>>,
     /// Connection requests without a reply.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<CmRequest>,
 }
 
 /// A connection request.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct CmRequest {
     source: IpAddr,
     destination: IpAddr,
     id: u32,
@@ -54,9 +54,9 @@ impl Flows {
         let Some(listed) = self.pairing.listed.get(&(key.destination, key.source)) else { return };
         let mut found = None;
         let mut is_unique = true;
-        for &candidate in listed.iter().rev().take(MOST_CANDIDATES) {
+        for &candidate in listed.iter().rev().take(MAX_CANDIDATES) {
             let direction = &self.directions[candidate as usize];
-            if candidate == index || !direction.requests.may_answer(psn) {
+            if candidate == index || !direction.requests.may_match_response(psn) {
                 continue;
             }
             let same_port = direction.source_port == port;
@@ -115,10 +115,10 @@ impl Flows {
         let Some(message) = CmMessage::parse(roce.payload) else { return };
         let (Some(qpn), Some(starting_psn)) = (message.qpn, message.starting_psn) else { return };
         if message.is_request() {
-            if self.pairing.asked.len() == MOST_ASKED {
+            if self.pairing.asked.len() == MAX_CM_REQUESTS {
                 self.pairing.asked.pop_front();
             }
-            self.pairing.asked.push_back(Asked {
+            self.pairing.asked.push_back(CmRequest {
                 source: roce.source,
                 destination: roce.destination,
                 id: message.local_id,
@@ -127,7 +127,7 @@ impl Flows {
                 mtu: message.mtu,
             });
         } else if message.is_reply() {
-            let is_it = |asked: &Asked| {
+            let is_it = |asked: &CmRequest| {
                 asked.id == message.remote_id
                     && (asked.source, asked.destination) == (roce.destination, roce.source)
             };
@@ -148,7 +148,7 @@ impl Flows {
 }
 
 /// Directions that are looked at for one answer: the latest.
-const MOST_CANDIDATES: usize = 256;
+const MAX_CANDIDATES: usize = 256;
 
 /// Connection requests that are remembered while they wait for a reply.
-const MOST_ASKED: usize = 1024;
+const MAX_CM_REQUESTS: usize = 1024;

@@ -89,7 +89,7 @@ fn events_of(reader: impl Read, and_dissect: bool) -> Vec<String> {
 /// Everything that can be asked about a packet.
 fn look_at(packet: &Packet<'_>) {
     let dissection = packet.dissection();
-    assert!(!dissection.words.is_empty());
+    assert!(!dissection.summary.is_empty());
     for layer in &dissection.layers {
         assert!(layer.range.start <= layer.range.end, "{layer:?}");
         for field in &layer.fields {
@@ -108,7 +108,7 @@ fn look_at(packet: &Packet<'_>) {
     assert!(!explanation.verdict.is_empty());
     explanation.reasons.iter().for_each(|reason| assert!(!reason.is_empty()));
     if let Some(roce) = packet.roce() {
-        show(&roce.what());
+        show(&roce.summary());
         assert!(roce.payload.len() <= roce.payload_len);
         assert!(roce.range(&packet.frame).end <= packet.frame.bytes.len());
     }

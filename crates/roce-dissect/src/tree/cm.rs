@@ -224,7 +224,7 @@ const ADDRESSES_V6: &[Spec] = &[
 /// The unit is 4.096 µs, doubled so many times.
 fn timeout(value: u64) -> Cow<'static, str> {
     let nanos = 4096u64 << (value & 0x1f);
-    crate::Short(std::time::Duration::from_nanos(nanos)).to_string().into()
+    crate::DisplayDuration(std::time::Duration::from_nanos(nanos)).to_string().into()
 }
 
 fn mtu(value: u64) -> Cow<'static, str> {

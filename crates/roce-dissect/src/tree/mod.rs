@@ -8,7 +8,7 @@ mod transport;
 
 pub(crate) use self::mad::{CmMessage, is_management};
 
-use crate::{Content, Dissection, Layer, Other, Packet, RoceVersion};
+use crate::{Dissection, Layer, Other, Packet, PacketKind, RoceVersion};
 
 impl Packet<'_> {
     /// Every layer with every field and its bytes, outermost first.
@@ -18,25 +18,29 @@ impl Packet<'_> {
     pub fn layers(&self) -> Vec<Layer> {
         let mut layers = Vec::new();
         let Some(link) = outer::link(self, &mut layers) else { return layers };
-        match &self.content {
-            Content::Roce(roce) if roce.version == RoceVersion::V1 => {
+        match &self.kind {
+            PacketKind::Roce(roce) if roce.version == RoceVersion::V1 => {
                 layers.push(outer::grh(self.frame.bytes, roce.offsets.ip));
                 transport::layers(self, roce, &mut layers);
             }
-            Content::Roce(roce) => {
+            PacketKind::Roce(roce) => {
                 outer::ip(self, &link, roce.offsets.udp, &mut layers);
                 layers.push(outer::udp(self.frame.bytes, roce.offsets.udp, roce.udp_checksum));
                 transport::layers(self, roce, &mut layers);
             }
-            Content::Pause(pause) => layers.push(outer::pause(self.frame.bytes, pause)),
-            Content::Other(Other::Link(_) | Other::EtherType(_)) => {}
-            Content::Other(_) => outer::ip(self, &link, link.len, &mut layers),
+            PacketKind::Pause(pause) => layers.push(outer::pause(self.frame.bytes, pause)),
+            PacketKind::Other(Other::Link(_) | Other::EtherType(_)) => {}
+            PacketKind::Other(_) => outer::ip(self, &link, link.len, &mut layers),
         }
         layers
     }
 
     /// Words, layers and findings together, to be kept after the packet is gone.
     pub fn dissection(&self) -> Dissection {
-        Dissection { words: self.words(), layers: self.layers(), findings: self.findings.to_vec() }
+        Dissection {
+            summary: self.summary_line(),
+            layers: self.layers(),
+            findings: self.findings.to_vec(),
+        }
     }
 }

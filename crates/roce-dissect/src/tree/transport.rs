@@ -6,7 +6,7 @@ use roce_wire::{BTH_LEN, Ext, ICRC_LEN, KnownOpcode, Opcode, RnrTimer, Syndrome}
 
 use super::mad;
 use super::spec::{Kind, Spec, bits, bytes, layer};
-use crate::{Icrc, Layer, Packet, Roce, Short};
+use crate::{DisplayDuration, Icrc, Layer, Packet, Roce};
 
 /// BTH, extension headers, payload, pad and ICRC.
 pub(super) fn layers(packet: &Packet<'_>, roce: &Roce<'_>, layers: &mut Vec<Layer>) {
@@ -163,7 +163,8 @@ fn syndrome(value: u64) -> Cow<'static, str> {
             None => "ACK, receives are not counted".into(),
         },
         Syndrome::RnrNak { timer } => {
-            format!("RNR NAK, ask again after {}", Short(RnrTimer::duration(timer))).into()
+            format!("RNR NAK, ask again after {}", DisplayDuration(RnrTimer::duration(timer)))
+                .into()
         }
         Syndrome::Nak(code) => format!("NAK, {code}").into(),
         Syndrome::Reserved(_) => "reserved".into(),

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::IpAddr;
 
 use roce_dissect::{
-    Capture, CaptureError, Content, Dissector, Event, Finding, NotACapture, Options, Packet,
+    Capture, CaptureError, Dissector, Event, Finding, NotACapture, Options, Packet, PacketKind,
     Severity,
 };
 use roce_transport::Instant;
@@ -105,7 +105,7 @@ impl Taker {
     }
 
     fn take(&mut self, packet: &Packet<'_>) {
-        let Content::Roce(roce) = &packet.content else { return };
+        let PacketKind::Roce(roce) = &packet.kind else { return };
         if self.columns.len() >= self.max_packets {
             self.left_out += 1;
             return;
@@ -116,7 +116,7 @@ impl Taker {
             Some(headers) => Label::of(headers, roce.payload_len),
             None => Label {
                 class: PacketClass::Other,
-                name: roce.what().to_string(),
+                name: roce.summary().to_string(),
                 psn: None,
                 dest_qp: None,
                 facts: Vec::new(),

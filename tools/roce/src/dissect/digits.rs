@@ -53,7 +53,7 @@ pub(super) fn put_time(text: &mut Vec<u8>, time: Timestamp, began: Timestamp) {
     text.extend_from_slice(&digits);
 }
 
-/// As [`roce_dissect::Short`] writes it.
+/// As [`roce_dissect::DisplayDuration`] writes it.
 pub(super) fn put_duration(text: &mut Vec<u8>, duration: Duration) {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let (unit_nanos, unit) = match nanos {
@@ -124,7 +124,7 @@ mod tests {
             .chain([1_234_567, 64_000_000, 999_499_999, 999_500_000, 4_294_967_296]);
         for nanos in cases {
             let duration = Duration::from_nanos(nanos);
-            let expected = roce_dissect::Short(duration).to_string();
+            let expected = roce_dissect::DisplayDuration(duration).to_string();
             assert_eq!(text(|text| put_duration(text, duration)), expected, "{nanos}");
         }
     }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
-use roce_dissect::{Connection, Content, Packet, Roce};
+use roce_dissect::{Connection, Packet, PacketKind, Roce};
 use roce_wire::{KnownOpcode, Opcode, Psn, Qpn};
 
 use crate::number;
@@ -52,13 +52,13 @@ impl Filter {
     pub(super) fn takes(&self, packet: &Packet<'_>) -> bool {
         match self.only {
             Some(Only::Problems) if !packet.has_problem() => return false,
-            Some(Only::Roce) if matches!(packet.content, Content::Other(_)) => return false,
+            Some(Only::Roce) if matches!(packet.kind, PacketKind::Other(_)) => return false,
             _ => {}
         }
-        match &packet.content {
-            Content::Roce(roce) => self.takes_roce(packet, roce),
-            Content::Pause(_) => !self.is_narrow() && self.host.is_empty(),
-            Content::Other(other) => {
+        match &packet.kind {
+            PacketKind::Roce(roce) => self.takes_roce(packet, roce),
+            PacketKind::Pause(_) => !self.is_narrow() && self.host.is_empty(),
+            PacketKind::Other(other) => {
                 let is_host = |(source, destination)| {
                     self.host.iter().any(|host| *host == source || *host == destination)
                 };
@@ -83,7 +83,7 @@ impl Filter {
     }
 
     fn takes_roce(&self, packet: &Packet<'_>, roce: &Roce<'_>) -> bool {
-        let source_qp = packet.track.and_then(|track| track.source_qp);
+        let source_qp = packet.flow.and_then(|flow| flow.source_qp);
         let has_qp = |qp: &Qpn| roce.dest_qp() == Some(*qp) || source_qp == Some(*qp);
         let has_opcode =
             |wanted: &Opcodes| roce.opcode().is_some_and(|opcode| wanted.0.contains(&opcode));

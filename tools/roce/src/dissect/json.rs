@@ -1,8 +1,8 @@
 //! JSON: one object a line. The names are stable; `docs/dissect.md` lists them.
 
 use roce_dissect::{
-    Checksum, Connection, Content, Damage, DirectionCounts, Finding, Icrc, Layer, LinkType, Other,
-    Packet, PauseKind, Roce, RoceVersion, Severity,
+    Checksum, Connection, Damage, DirectionCounts, Finding, Icrc, Layer, LinkType, Other, Packet,
+    PacketKind, PauseKind, Roce, RoceVersion, Severity,
 };
 use roce_wire::{Headers, Syndrome};
 use serde_json::{Map, Value, json};
@@ -20,9 +20,9 @@ pub(super) fn write_packet(packet: &Packet<'_>, with_layers: bool, text: &mut Ve
     put(&mut object, "link", link_name(frame.link));
     put(&mut object, "length", frame.original_len);
     put(&mut object, "captured", frame.bytes.len());
-    match &packet.content {
-        Content::Roce(roce) => put_roce(&mut object, packet, roce),
-        Content::Pause(pause) => {
+    match &packet.kind {
+        PacketKind::Roce(roce) => put_roce(&mut object, packet, roce),
+        PacketKind::Pause(pause) => {
             put(&mut object, "kind", "pause");
             put_some(&mut object, "source_mac", pause.source.map(|mac| mac.to_string()));
             let value = match pause.kind {
@@ -34,7 +34,7 @@ pub(super) fn write_packet(packet: &Packet<'_>, with_layers: bool, text: &mut Ve
             };
             put(&mut object, "pause", value);
         }
-        Content::Other(other) => put_other(&mut object, other),
+        PacketKind::Other(other) => put_other(&mut object, other),
     }
     if !packet.findings.is_empty() {
         let findings: Vec<Value> = packet.findings.iter().map(finding).collect();
@@ -61,7 +61,7 @@ pub(super) fn write_damage(damage: &Damage, text: &mut Vec<u8>) {
 /// A line for each connection.
 pub(super) fn write_connections(connections: impl Iterator<Item = Connection>, text: &mut Vec<u8>) {
     for connection in connections {
-        let end = |end: &roce_dissect::End| json!({ "address": end.address, "qp": end.qp.map(|qp| qp.get()) });
+        let end = |end: &roce_dissect::FlowEnd| json!({ "address": end.address, "qp": end.qp.map(|qp| qp.get()) });
         let trips = connection.round_trips.map(|trips| {
             json!({
                 "count": trips.count,
@@ -140,10 +140,10 @@ fn put_roce(object: &mut Object, packet: &Packet<'_>, roce: &Roce<'_>) {
         put(object, "payload_length", roce.payload_len);
     }
     put_some(object, "management", roce.management().map(|message| message.to_string()));
-    if let Some(track) = packet.track {
-        put(object, "connection", track.connection);
-        put(object, "forward", track.forward);
-        put_some(object, "source_qp", track.source_qp.map(|qp| qp.get()));
+    if let Some(flow) = packet.flow {
+        put(object, "connection", flow.connection);
+        put(object, "forward", flow.forward);
+        put_some(object, "source_qp", flow.source_qp.map(|qp| qp.get()));
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::IpAddr;
 
 use roce_dissect::{
-    Content, Damage, Finding, Other, Packet, Roce, RoceVersion, Severity, Timestamp,
+    Damage, Finding, Other, Packet, PacketKind, Roce, RoceVersion, Severity, Timestamp,
 };
 use roce_wire::{Ecn, Ext, Headers, KnownOpcode, Service, Syndrome};
 
@@ -42,16 +42,16 @@ impl Line {
         put_time(text, packet.frame.time, began);
         self.paint.end(text);
         text.push(b' ');
-        match &packet.content {
-            Content::Roce(roce) => self.write_roce(roce, text),
-            Content::Pause(pause) => {
+        match &packet.kind {
+            PacketKind::Roce(roce) => self.write_roce(roce, text),
+            PacketKind::Pause(pause) => {
                 if let Some(source) = pause.source {
                     put_fmt(text, format_args!("{source} "));
                 }
                 let tint = if pause.pauses() { Tint::Notice } else { Tint::Special };
                 self.tinted(tint, text, |text| put_fmt(text, format_args!("{pause}")));
             }
-            Content::Other(other) => self.write_other(other, text),
+            PacketKind::Other(other) => self.write_other(other, text),
         }
         self.write_findings(packet.findings, text);
         text.push(b'\n');

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use roce_dissect::{LinkType, Look, RawFrame, Timestamp};
+use roce_dissect::{FrameAnalysis, LinkType, RawFrame, Timestamp};
 use roce_io::{OpenError, RxFrame, Sniffer};
 
 use super::{Report, Stop};
@@ -29,7 +29,7 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
         let received = sniffer.receive(budget, &mut |received| {
             frames += 1;
             if stop.is_none() {
-                stop = report.frame(&Look::at(frame(frames, &received))).err();
+                stop = report.frame(&FrameAnalysis::of(frame(frames, &received))).err();
             }
         });
         let received = received.map_err(|error| told(name, error))?;

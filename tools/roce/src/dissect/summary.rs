@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_dissect::{Connection, End, Rate, Short, Totals};
+use roce_dissect::{Connection, DisplayDuration, DisplayRate, FlowEnd, Totals};
 use roce_wire::Service;
 
 use super::line::put_fmt;
@@ -71,12 +71,14 @@ fn row(connection: &Connection) -> [String; COLUMNS] {
     };
     let goodput = match lasted.is_zero() {
         true => "-".to_owned(),
-        false => Rate(good as f64 * 8.0 / lasted.as_secs_f64()).to_string(),
+        false => DisplayRate(good as f64 * 8.0 / lasted.as_secs_f64()).to_string(),
     };
     let again = 100.0 * both(|counts| counts.retransmitted) as f64 / packets.max(1) as f64;
     let trips = connection.round_trips;
     let trip = |of: fn(&roce_dissect::RoundTrips) -> Duration| {
-        trips.as_ref().map_or_else(|| "-".to_owned(), |trips| Short(of(trips)).to_string())
+        trips
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), |trips| DisplayDuration(of(trips)).to_string())
     };
     [
         end(&connection.a),
@@ -96,11 +98,11 @@ fn row(connection: &Connection) -> [String; COLUMNS] {
         both(|counts| counts.rnrs).to_string(),
         both(|counts| counts.ecn_marks).to_string(),
         both(|counts| counts.cnps).to_string(),
-        Short(connection.longest_stall).to_string(),
+        DisplayDuration(connection.longest_stall).to_string(),
     ]
 }
 
-fn end(end: &End) -> String {
+fn end(end: &FlowEnd) -> String {
     match end.qp {
         Some(qp) => format!("{} {qp}", end.address),
         None => format!("{} ?", end.address),

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use roce_dissect::{Batch, Capture, Damage, Event, Look};
+use roce_dissect::{Batch, Capture, Damage, Event, FrameAnalysis};
 
 /// A piece of a capture.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Piece<'a> {
 #[allow(clippy::large_enum_variant)] // nearly all are the large one
 pub(super) enum Sight<'a> {
     /// A frame that was looked at.
-    Frame(Look<'a>),
+    Frame(FrameAnalysis<'a>),
     /// A part of the file that makes no sense.
     Damage(Damage),
 }
@@ -106,7 +106,7 @@ fn work<E>(
 impl<'a> Sight<'a> {
     fn of(event: Event<'a>) -> Self {
         match event {
-            Event::Frame(frame) => Self::Frame(Look::at(frame)),
+            Event::Frame(frame) => Self::Frame(FrameAnalysis::of(frame)),
             Event::Damage(damage) => Self::Damage(damage),
         }
     }
@@ -171,7 +171,7 @@ mod tests {
 
     fn numbers(piece: &Piece<'_>) -> Vec<u64> {
         let number = |sight: &Sight<'_>| match sight {
-            Sight::Frame(look) => look.frame().number,
+            Sight::Frame(analysis) => analysis.frame().number,
             Sight::Damage(_) => 0,
         };
         piece.sights.iter().map(number).collect()

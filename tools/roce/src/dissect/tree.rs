@@ -43,7 +43,7 @@ pub(super) fn write_explanation(explanation: &Explanation, paint: Paint, text: &
     }
     let tint = match explanation.action {
         Action::Accept => Tint::Answer,
-        Action::AnswerAgain | Action::Ignore => Tint::Notice,
+        Action::Repeat | Action::Ignore => Tint::Notice,
         _ => Tint::Problem,
     };
     text.extend_from_slice(b"        => ");

@@ -1,9 +1,9 @@
 //! The requests that one queue pair sends to another, and what became of them.
 
-mod answers;
 mod count;
 mod message;
 mod pending;
+mod responses;
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ pub(crate) struct Requests {
     /// The oldest PSN that is not acknowledged.
     pub(crate) unacked: Psn,
     /// A gap was seen, or the receiver said so: it will not say so again.
-    gap_told: bool,
+    gap_reported: bool,
     open: Open,
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) round_trips: Option<Histogram>,
@@ -67,8 +67,8 @@ impl Requests {
         self.open.opcode()
     }
 
-    pub(crate) const fn gap_told(&self) -> bool {
-        self.gap_told
+    pub(crate) const fn gap_reported(&self) -> bool {
+        self.gap_reported
     }
 
     /// Has any request been seen?
@@ -89,7 +89,7 @@ impl Requests {
     }
 
     /// Could `psn` be that of an answer to something outstanding?
-    pub(crate) fn may_answer(&self, psn: Psn) -> bool {
+    pub(crate) fn may_match_response(&self, psn: Psn) -> bool {
         self.is_known() && psn.distance_from(self.unacked) >= 0 && psn.distance_from(self.sent) < 0
     }
 
@@ -161,7 +161,7 @@ impl Requests {
             Expected::Psn(expected) => {
                 // So far away is another life of the same queue pair number.
                 let distance = psn.distance_from(expected).unsigned_abs();
-                if distance > FARTHEST {
+                if distance > MAX_GAP {
                     findings.push(Finding::Joined);
                     self.restart(psn);
                 }
@@ -173,7 +173,7 @@ impl Requests {
         self.expected = Expected::Psn(psn);
         (self.sent, self.unacked) = (psn, psn);
         self.open = Open::Unknown;
-        self.gap_told = false;
+        self.gap_reported = false;
         self.pending.clear();
         self.count = MessageCount::default();
     }
@@ -187,11 +187,11 @@ impl Requests {
     }
 
     fn note_gap(&mut self, expected: Psn, missing: u32, findings: &mut Vec<Finding>) {
-        findings.push(match self.gap_told {
+        findings.push(match self.gap_reported {
             false => Finding::Gap { expected, missing },
             true => Finding::BehindGap { expected },
         });
-        self.gap_told = true;
+        self.gap_reported = true;
     }
 
     /// An unreliable connection goes on behind a gap, and loses the message that had one.
@@ -201,7 +201,7 @@ impl Requests {
         }
         self.open = if info.position.is_first() { Open::None } else { Open::Unknown };
         self.expected = Expected::Psn(psn);
-        self.gap_told = false;
+        self.gap_reported = false;
     }
 
     /// The receiver takes it: it is what was expected.
@@ -214,7 +214,7 @@ impl Requests {
     ) -> u64 {
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
         let info = opcode.info();
-        self.gap_told = false;
+        self.gap_reported = false;
         let before = self.open_opcode();
         let in_sequence = match self.open {
             Open::Unknown => true,
@@ -258,7 +258,7 @@ impl Requests {
 
     fn note_pending(&mut self, frame: &RawFrame<'_>, headers: &Headers, packets: Option<u32>) {
         let Some(kind) = Kind::of(headers) else { return };
-        if self.pending.len() == MOST_PENDING {
+        if self.pending.len() == MAX_PENDING {
             self.pending.pop_front();
         }
         let first = headers.bth.psn;
@@ -283,7 +283,7 @@ impl Requests {
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
         );
         if answered_anew {
-            self.pending.retain(|pending| pending.first != psn || !pending.is_answered_by_data());
+            self.pending.retain(|pending| pending.first != psn || !pending.has_data_response());
             let span = self.span(headers);
             self.note_pending(frame, headers, span);
             if let Some(last) = self.pending.back_mut() {
@@ -299,7 +299,7 @@ fn later(a: Psn, b: Psn) -> Psn {
 }
 
 /// Requests that are remembered while they wait for an answer.
-const MOST_PENDING: usize = 128;
+const MAX_PENDING: usize = 128;
 
 /// A jump further than this is no gap: no window is that large.
-const FARTHEST: u32 = 1 << 18;
+const MAX_GAP: u32 = 1 << 18;

@@ -57,7 +57,7 @@ impl Pending {
         psn.distance_from(self.first) >= 0 && psn.distance_from(self.last()) <= 0
     }
 
-    pub(super) const fn is_answered_by_data(&self) -> bool {
+    pub(super) const fn has_data_response(&self) -> bool {
         !matches!(self.kind, Kind::Acknowledge)
     }
 

@@ -43,7 +43,7 @@ impl Requests {
             && psn.distance_from(expected) >= 0
         {
             self.expected = Expected::Psn(psn.advanced_by(1));
-            self.gap_told = false;
+            self.gap_reported = false;
             self.open = Open::Unknown;
             self.forget_count();
         }
@@ -66,7 +66,7 @@ impl Requests {
             self.open = Open::Unknown;
             self.forget_count();
         }
-        self.gap_told = true;
+        self.gap_reported = true;
     }
 
     /// Everything up to `psn` is done.
@@ -74,7 +74,7 @@ impl Requests {
         self.unacked = later(self.unacked, psn.advanced_by(1));
         let mut done = Retired::default();
         self.pending.retain(|pending| {
-            let retired = psn.distance_from(pending.last()) >= 0 && !pending.is_answered_by_data();
+            let retired = psn.distance_from(pending.last()) >= 0 && !pending.has_data_response();
             if retired && pending.last() == psn {
                 done.messages = pending.messages;
                 if pending.clean {
@@ -93,13 +93,13 @@ impl Requests {
     /// that were seen, if that is known, and has not seen more.
     fn check_count(&mut self, headers: &Headers, least: Option<u32>, findings: &mut Vec<Finding>) {
         // Behind a gap, the responder may have what the capture has not.
-        if let (Some(aeth), false) = (headers.aeth, self.gap_told) {
+        if let (Some(aeth), false) = (headers.aeth, self.gap_reported) {
             self.count.check(aeth.msn, least.unwrap_or(0), findings);
         }
     }
 
     /// An answer to an atomic; true where it was asked for.
-    pub(crate) fn atomic_answer(
+    pub(crate) fn atomic_response(
         &mut self,
         headers: &Headers,
         time: Timestamp,
@@ -126,7 +126,7 @@ impl Requests {
 
     /// A packet of an answer to a READ; the bytes that are new, or `None` where it was not asked
     /// for.
-    pub(crate) fn read_answer(
+    pub(crate) fn read_response(
         &mut self,
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
@@ -147,13 +147,13 @@ impl Requests {
             findings.push(Finding::Duplicate { behind: distance.unsigned_abs() });
             return Some(0);
         }
-        let first_answer = *responses == 0;
+        let first_response = *responses == 0;
         *responses += 1;
         *bytes += roce.payload_len as u64;
         *next = psn.advanced_by(1);
         let (bytes, len, responses) = (*bytes, u64::from(*len), *responses);
         self.pending[at] = pending;
-        if first_answer {
+        if first_response {
             self.answered(&pending, frame.time, findings);
         }
         self.retire(psn, frame.time);

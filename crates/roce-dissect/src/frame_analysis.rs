@@ -3,8 +3,8 @@
 use roce_wire::{BthView, Ext, Headers, ICRC_LEN, KnownOpcode};
 
 use crate::outer::{Outer, RoceFrame};
-use crate::segment::LONGEST_PACKET;
-use crate::{Finding, Icrc, Offsets, Other, Pause, RawFrame, Roce, TrainPlace, Unchecked};
+use crate::segment::MAX_PACKET_LEN;
+use crate::{Finding, Icrc, IcrcSkipped, Offsets, Other, Pause, RawFrame, Roce, TrainPlace};
 
 /// What can be said of a frame without those before it: how it is wrapped, which packets are in
 /// it, and whether their checksums are right. That is most of the work on a frame, and needs no
@@ -12,23 +12,23 @@ use crate::{Finding, Icrc, Offsets, Other, Pause, RawFrame, Roce, TrainPlace, Un
 /// [`Dissector::follow`](crate::Dissector::follow) does the rest.
 ///
 /// ```
-/// use roce_dissect::{Dissector, Look, Options, RawFrame};
+/// use roce_dissect::{Dissector, FrameAnalysis, Options, RawFrame};
 ///
 /// let frames = [[0u8; 60], [1u8; 60]];
-/// let looks = std::thread::scope(|scope| {
+/// let analyses = std::thread::scope(|scope| {
 ///     let at = |i: usize| RawFrame::ethernet(i as u64 + 1, &frames[i]);
-///     [0, 1].map(|i| scope.spawn(move || Look::at(at(i)))).map(|thread| thread.join().unwrap())
+///     [0, 1].map(|i| scope.spawn(move || FrameAnalysis::of(at(i)))).map(|thread| thread.join().unwrap())
 /// });
 /// let mut dissector = Dissector::new(Options::default());
-/// for look in &looks {
-///     dissector.follow(look, |packet| assert!(packet.roce().is_none()));
+/// for analysis in &analyses {
+///     dissector.follow(analysis, |packet| assert!(packet.roce().is_none()));
 /// }
 /// assert_eq!(dissector.totals().frames, 2);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Look<'a> {
+pub struct FrameAnalysis<'a> {
     pub(crate) frame: RawFrame<'a>,
-    pub(crate) seen: Seen<'a>,
+    pub(crate) kind: FrameKind<'a>,
     /// They hold for each packet in the frame.
     pub(crate) findings: Vec<Finding>,
 }
@@ -36,7 +36,7 @@ pub struct Look<'a> {
 /// What a frame turned out to be.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are the large one
-pub(crate) enum Seen<'a> {
+pub(crate) enum FrameKind<'a> {
     Roce(RoceFrame<'a>, Packets),
     Pause(Pause),
     Other(Other),
@@ -54,22 +54,22 @@ pub(crate) enum Packets {
     },
 }
 
-impl<'a> Look<'a> {
+impl<'a> FrameAnalysis<'a> {
     /// Looks at a frame.
     ///
     /// Time O(length of the frame). A frame that is not right as one packet is tried as a train,
     /// which costs a bounded number of ICRCs.
-    pub fn at(frame: RawFrame<'a>) -> Self {
+    pub fn of(frame: RawFrame<'a>) -> Self {
         let mut findings = Vec::new();
-        let seen = match Outer::parse(&frame, &mut findings) {
+        let kind = match Outer::parse(&frame, &mut findings) {
             Outer::Roce(roce) => {
                 let packets = roce.packets(frame.segment_len);
-                Seen::Roce(roce, packets)
+                FrameKind::Roce(roce, packets)
             }
-            Outer::Pause(pause) => Seen::Pause(pause),
-            Outer::Other(other) => Seen::Other(other),
+            Outer::Pause(pause) => FrameKind::Pause(pause),
+            Outer::Other(other) => FrameKind::Other(other),
         };
-        Self { frame, seen, findings }
+        Self { frame, kind, findings }
     }
 
     /// The frame that was looked at.
@@ -102,12 +102,12 @@ impl<'a> RoceFrame<'a> {
     /// The verdict on the ICRC where the frame is one packet, or the length of the packets in it
     /// where it is a train.
     fn as_one(&self) -> Result<Icrc, usize> {
-        let may_be_one = self.len <= LONGEST_PACKET;
+        let may_be_one = self.len <= MAX_PACKET_LEN;
         if may_be_one {
             let icrc = self.check_icrc(0, self.len, 0);
             let doubtful = match icrc {
                 Icrc::Right => false,
-                Icrc::Wrong { .. } | Icrc::Unchecked(Unchecked::Truncated) => true,
+                Icrc::Wrong { .. } | Icrc::Unchecked(IcrcSkipped::Truncated) => true,
                 Icrc::Unchecked(_) => false,
             };
             return match doubtful.then(|| self.segment_len()).flatten() {

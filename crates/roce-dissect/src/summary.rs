@@ -5,24 +5,24 @@ use std::fmt::{self, Write};
 use roce_wire::{BthView, Headers};
 
 use crate::tree::{CmMessage, is_management};
-use crate::{Content, Other, Packet, Roce, Severity};
+use crate::{Other, Packet, PacketKind, Roce, Severity};
 
 impl Packet<'_> {
     /// One line: who to whom, what, and what was found. For people; allocates.
-    pub fn words(&self) -> String {
+    pub fn summary_line(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = self.write_words(&mut text);
+        let _ = self.write_summary_line(&mut text);
         text
     }
 
-    fn write_words(&self, f: &mut String) -> fmt::Result {
-        match &self.content {
-            Content::Roce(roce) => {
-                write!(f, "{} > {} {}", roce.source, roce.destination, roce.what())?;
+    fn write_summary_line(&self, f: &mut String) -> fmt::Result {
+        match &self.kind {
+            PacketKind::Roce(roce) => {
+                write!(f, "{} > {} {}", roce.source, roce.destination, roce.summary())?;
             }
-            Content::Pause(pause) => write!(f, "{pause}")?,
-            Content::Other(other) => {
+            PacketKind::Pause(pause) => write!(f, "{pause}")?,
+            PacketKind::Other(other) => {
                 if let Some((source, destination)) = other.addresses() {
                     write!(f, "{source} > {destination} ")?;
                 }
@@ -42,8 +42,8 @@ impl Packet<'_> {
 
 impl Roce<'_> {
     /// Opcode, queue pair, PSN and the facts that matter, as text.
-    pub fn what(&self) -> What<'_> {
-        What(self)
+    pub fn summary(&self) -> PacketSummary<'_> {
+        PacketSummary(self)
     }
 
     /// What a management datagram says, if this is one: its `Display` is meant for people, and
@@ -66,11 +66,11 @@ impl fmt::Display for Management {
     }
 }
 
-/// A RoCE packet's opcode, queue pair, PSN and facts; made by [`Roce::what`].
+/// A RoCE packet's opcode, queue pair, PSN and facts; made by [`Roce::summary`].
 #[derive(Clone, Copy, Debug)]
-pub struct What<'a>(&'a Roce<'a>);
+pub struct PacketSummary<'a>(&'a Roce<'a>);
 
-impl fmt::Display for What<'_> {
+impl fmt::Display for PacketSummary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0.headers, self.0.bth) {
             (Some(headers), _) => write!(f, "{headers}")?,
