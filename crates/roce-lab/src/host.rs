@@ -7,8 +7,8 @@ use roce_sim::{Impairment, NodeId, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
+use crate::event_recorder::EventRecorder;
 use crate::memory::Regions;
-use crate::recorder::Recorder;
 
 /// One host: a real engine, its registered memory and its place in the network.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Host {
     pub name: String,
     /// All memory that it has registered.
     pub memory: Regions,
-    pub(crate) endpoint: Endpoint<Recorder>,
+    pub(crate) endpoint: Endpoint<EventRecorder>,
     /// Every queue pair that was made on it.
     pub(crate) queue_pairs: Vec<Qpn>,
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
@@ -38,7 +38,7 @@ impl Host {
         place: usize,
         name: String,
         node: NodeId,
-        endpoint: Endpoint<Recorder>,
+        endpoint: Endpoint<EventRecorder>,
     ) -> Self {
         let [.., high, low] = (place as u32 + 1).to_be_bytes();
         Self {

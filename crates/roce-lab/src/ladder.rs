@@ -6,10 +6,11 @@ mod page;
 
 use roce_transport::Instant;
 
-use crate::story::{Label, Story};
+use crate::packet_label::PacketLabel;
+use crate::run::LessonRun;
 
 pub use capture::CaptureLadderError;
-pub use columns::Rung;
+pub use columns::LadderRow;
 pub use page::PageError;
 
 use columns::Columns;
@@ -19,10 +20,10 @@ use columns::Columns;
 /// What is alike in many packets is kept once, so that a hundred thousand of them fit a page.
 ///
 /// ```
-/// use roce_lab::{Ladder, Lesson, Story};
+/// use roce_lab::{Ladder, Lesson, LessonRun};
 ///
-/// let story = Story::play(&Lesson::find("lost-packet").unwrap()).unwrap();
-/// let page = Ladder::of_story(&story).to_html().unwrap();
+/// let run = LessonRun::simulate(&Lesson::find("lost-packet").unwrap()).unwrap();
+/// let page = Ladder::of_lesson(&run).to_html().unwrap();
 /// assert!(page.starts_with("<!doctype html>"));
 /// assert!(!page.contains("http://") && !page.contains("https://"));
 /// ```
@@ -33,7 +34,7 @@ pub struct Ladder {
     pub(crate) hosts: Vec<String>,
     pub(crate) columns: Columns,
     pub(crate) remarks: Vec<Remark>,
-    pub(crate) moments: Vec<Narration>,
+    pub(crate) sections: Vec<Narration>,
     pub(crate) question: Option<(String, String)>,
     pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
     /// Packets that were not taken in because there were too many.
@@ -63,16 +64,16 @@ pub(crate) struct Narration {
 
 impl Ladder {
     /// The ladder of a lesson, with its narration.
-    pub fn of_story(story: &Story) -> Self {
-        let lesson = &story.lesson;
-        let timeline = &story.timeline;
+    pub fn of_lesson(run: &LessonRun) -> Self {
+        let lesson = &run.lesson;
+        let timeline = &run.timeline;
         let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
         let mut columns = Columns::new(columns::kept_for(timeline.packets.len(), total));
         for packet in &timeline.packets {
-            let label = Label::of_frame(&packet.frame);
-            let layers = crate::layers::of_frame(&packet.frame);
+            let label = PacketLabel::of_frame(&packet.frame);
+            let layers = crate::packet_layers::of_frame(&packet.frame);
             columns.push(
-                &Rung {
+                &LadderRow {
                     from: packet.from,
                     to: packet.to,
                     sent: packet.sent,
@@ -98,7 +99,7 @@ impl Ladder {
             while timeline.packets.get(after_packets).is_some_and(left) {
                 after_packets += 1;
             }
-            if !story.is_hidden(&event.kind) {
+            if !run.is_hidden(&event.kind) {
                 remarks.push(Remark {
                     at: event.at,
                     host: event.host,
@@ -109,13 +110,14 @@ impl Ladder {
             }
         }
         places.push(remarks.len());
-        let narration = |(told, moment): (&crate::story::Told, &crate::lesson::Moment)| Narration {
-            say: moment.say.trim().to_owned(),
-            then: moment.then.trim().to_owned(),
-            packets: [told.packets.start, told.packets.end],
-            remarks: [places[told.events.start], places[told.events.end]],
-            shown: told.shown.iter().map(|it| (it.title.clone(), it.lines.clone())).collect(),
-        };
+        let narration =
+            |(told, section): (&crate::run::SectionRun, &crate::lesson::Section)| Narration {
+                say: section.say.trim().to_owned(),
+                then: section.then.trim().to_owned(),
+                packets: [told.packets.start, told.packets.end],
+                remarks: [places[told.events.start], places[told.events.end]],
+                shown: told.shown.iter().map(|it| (it.title.clone(), it.lines.clone())).collect(),
+            };
         let question = &lesson.question;
         Self {
             title: format!("Lesson {}: {}", lesson.number, lesson.title),
@@ -123,9 +125,9 @@ impl Ladder {
             hosts: lesson.world.hosts.clone(),
             columns,
             remarks,
-            moments: story.moments.iter().zip(&lesson.moment).map(narration).collect(),
+            sections: run.sections.iter().zip(&lesson.section).map(narration).collect(),
             question: Some((question.ask.trim().to_owned(), question.answer.trim().to_owned())),
-            chunks: story.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
+            chunks: run.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
             left_out: 0,
         }
     }

@@ -47,7 +47,7 @@ pub struct Lesson {
     #[serde(default)]
     pub hide: Vec<String>,
     /// What happens, in order.
-    pub moment: Vec<Moment>,
+    pub section: Vec<Section>,
     /// What one should be able to answer now.
     pub question: Question,
 }
@@ -131,7 +131,7 @@ pub struct RingData {
 /// A stretch of time: words, what the script does, how long to watch, words again.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Moment {
+pub struct Section {
     /// Said before anything happens.
     #[serde(default)]
     pub say: String,
@@ -143,7 +143,7 @@ pub struct Moment {
     pub until: Until,
     /// Shown when the watching is over.
     #[serde(default)]
-    pub show: Vec<Show>,
+    pub show: Vec<Inspect>,
     /// Said at the end.
     #[serde(default)]
     pub then: String,
@@ -252,7 +252,7 @@ pub enum StateName {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[allow(missing_docs)]
-pub enum Show {
+pub enum Inspect {
     /// A packet's layers; the first packet of the lesson is 1.
     Layers(usize),
     /// The first bytes of a region as text.
@@ -285,10 +285,10 @@ pub enum LessonError {
     #[error("not a lesson: {0}")]
     Syntax(#[from] toml::de::Error),
     /// The script names something that is not there.
-    #[error("moment {moment}: there is no {what} called {name:?}; name one of the lesson's own")]
+    #[error("section {section}: there is no {what} called {name:?}; name one of the lesson's own")]
     Unknown {
         /// Which moment, from 1; 0 is before the first.
-        moment: usize,
+        section: usize,
         /// Host, region, counter, …
         what: &'static str,
         /// The name.
@@ -303,18 +303,18 @@ pub enum LessonError {
         value: String,
     },
     /// What the script waits for does not happen.
-    #[error("moment {moment}: {what} never happens; wait for something else")]
+    #[error("section {section}: {what} never happens; wait for something else")]
     NeverHappens {
         /// Which moment, from 1.
-        moment: usize,
+        section: usize,
         /// What was waited for.
         what: String,
     },
     /// The engine refuses what the script does.
-    #[error("moment {moment}: {why}")]
+    #[error("section {section}: {why}")]
     Refused {
         /// Which moment, from 1.
-        moment: usize,
+        section: usize,
         /// What the engine says.
         why: String,
     },

@@ -7,28 +7,30 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod event_recorder;
 mod host;
 mod ladder;
-mod layers;
 mod lesson;
 mod memory;
-mod recorder;
+mod packet_label;
+mod packet_layers;
 mod ring;
+mod run;
 mod scale;
-mod story;
 mod timeline;
 mod world;
 
 pub use connection::{Connection, ConnectionOptions, RECV_CQ, SEND_CQ};
 pub use host::Host;
-pub use ladder::{CaptureLadderError, Ladder, PageError, Rung};
+pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
-    Action, ConnectionData, Lesson, LessonError, Moment, Question, Rate, RegionData, Right,
-    RingData, Show, Span, StateName, Until, WorldData,
+    Action, ConnectionData, Inspect, Lesson, LessonError, Question, Rate, RegionData, Right,
+    RingData, Section, Span, StateName, Until, WorldData,
 };
 pub use memory::{Grant, PD, Region, Regions};
+pub use packet_label::{PacketClass, PacketLabel};
 pub use ring::{Ring, RingError, RingOptions};
+pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{PlotError, Scale, ScaleResult, plot};
-pub use story::{ChunkState, Label, PacketClass, Shown, Story, TextOptions, Told};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};
 pub use world::{End, WIRE_OVERHEAD, World, WorldConfig};

@@ -198,7 +198,7 @@ impl Ring {
             match action {
                 Action::Write { side, lane, id, step, from, to, immediate, .. } => {
                     let chunk = chunk_sent(rank, step, world.hosts().len());
-                    world.tell(rank, || format!("step {step}: sends chunk {chunk}"));
+                    world.record_program(rank, || format!("step {step}: sends chunk {chunk}"));
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
                             let staging = this.remote_staging[lane as usize][side as usize];
@@ -242,7 +242,7 @@ impl Ring {
                     let size = world.hosts().len();
                     let chunk = chunk_sent((rank + size - 1) % size, step, size);
                     let verb = if (step as usize) < size - 1 { "adds" } else { "has" };
-                    world.tell(rank, || format!("step {step}: {verb} chunk {chunk}"));
+                    world.record_program(rank, || format!("step {step}: {verb} chunk {chunk}"));
                 }
             }
         }

@@ -121,7 +121,7 @@ pub enum EventKind {
         what: String,
     },
     /// The script did something to the world.
-    Staged {
+    Scripted {
         what: String,
     },
 }
@@ -155,7 +155,7 @@ impl EventKind {
             Self::Acknowledged { .. } | Self::WindowResized { .. } => "minor",
             Self::Async(_) => "state",
             Self::Program { .. } => "program",
-            Self::Staged { .. } => "staged",
+            Self::Scripted { .. } => "scripted",
         }
     }
 }
@@ -204,7 +204,7 @@ impl fmt::Display for EventKind {
                 AsyncEvent::CqError { .. } => "event: a completion queue overflowed",
                 other => return write!(f, "event: {other:?}"),
             }),
-            Self::Program { what } | Self::Staged { what } => f.write_str(what),
+            Self::Program { what } | Self::Scripted { what } => f.write_str(what),
         }
     }
 }

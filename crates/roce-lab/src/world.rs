@@ -11,8 +11,8 @@ use roce_transport::{
 };
 use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, UdpChecksum, seal};
 
+use crate::event_recorder::EventRecorder;
 use crate::host::Host;
-use crate::recorder::Recorder;
 use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
 
 /// How a [`World`] is built.
@@ -115,7 +115,7 @@ impl World {
             .iter()
             .enumerate()
             .map(|(place, name)| {
-                let recorder = Recorder::new(config.keep_timeline);
+                let recorder = EventRecorder::new(config.keep_timeline);
                 let endpoint = Endpoint::with_observer(config.endpoint.clone(), recorder);
                 Host::new(place, name.as_ref().to_owned(), network.add_host(), endpoint)
             })
@@ -194,13 +194,13 @@ impl World {
         let host = &mut self.hosts[end.host];
         let kind = self.config.keep_timeline.then(|| EventKind::Posted {
             work_id: work.work_id,
-            what: in_words(&work.operation, &work.data),
+            what: describe(&work.operation, &work.data),
         });
         // First what is posted, then what that leads to.
-        host.endpoint.observer_mut().note_if(now, end.qpn, kind);
+        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
         let posted = host.endpoint.post_send(now, end.qpn, work);
         if posted.is_err() {
-            host.endpoint.observer_mut().forget();
+            host.endpoint.observer_mut().discard_last();
         }
         self.drain(end.host);
         posted
@@ -217,18 +217,18 @@ impl World {
             work_id: work.work_id,
             what: format!("a receive of {} bytes", work.scatter.total_len()),
         });
-        host.endpoint.observer_mut().note_if(now, end.qpn, kind);
+        host.endpoint.observer_mut().record_if(now, end.qpn, kind);
         let posted = host.endpoint.post_recv(now, end.qpn, work);
         if posted.is_err() {
-            host.endpoint.observer_mut().forget();
+            host.endpoint.observer_mut().discard_last();
         }
         self.drain(end.host);
         posted
     }
 
     /// Writes a remark of the script's into the timeline.
-    pub fn stage(&mut self, host: usize, what: impl Into<String>) {
-        let (at, kind) = (self.now(), EventKind::Staged { what: what.into() });
+    pub fn record_script(&mut self, host: usize, what: impl Into<String>) {
+        let (at, kind) = (self.now(), EventKind::Scripted { what: what.into() });
         if self.config.keep_timeline {
             self.timeline.events.push(Event { at, host, qpn: None, kind });
         }
@@ -236,7 +236,7 @@ impl World {
 
     /// Writes into the timeline what the program on a host did; the words are made only when a
     /// timeline is kept.
-    pub(crate) fn tell(&mut self, host: usize, what: impl FnOnce() -> String) {
+    pub(crate) fn record_program(&mut self, host: usize, what: impl FnOnce() -> String) {
         if self.config.keep_timeline {
             let (at, kind) = (self.now(), EventKind::Program { what: what() });
             self.timeline.events.push(Event { at, host, qpn: None, kind });
@@ -247,7 +247,7 @@ impl World {
     pub(crate) fn with_engine<T>(
         &mut self,
         host: usize,
-        call: impl FnOnce(&mut Endpoint<Recorder>, Instant) -> T,
+        call: impl FnOnce(&mut Endpoint<EventRecorder>, Instant) -> T,
     ) -> T {
         let now = self.now();
         let result = call(&mut self.hosts[host].endpoint, now);
@@ -446,7 +446,7 @@ impl World {
     }
 }
 
-fn in_words(operation: &SendOperation, data: &Data) -> String {
+fn describe(operation: &SendOperation, data: &Data) -> String {
     let len = data.len();
     let at = |remote: &roce_transport::RemoteSpan| {
         format!("at {:#x} under key {:#x}", remote.address, remote.key)

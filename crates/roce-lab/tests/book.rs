@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use roce_lab::{Lesson, Story, TextOptions};
+use roce_lab::{Lesson, LessonRun, TextOptions};
 
 fn book() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src")
@@ -13,7 +13,7 @@ fn the_book_shows_what_the_lessons_print() {
     for lesson in Lesson::all() {
         let path = book().join(format!("output/{:02}_{}.txt", lesson.number, lesson.name));
         let shown = std::fs::read_to_string(&path).unwrap_or_default();
-        let printed = Story::play(&lesson).unwrap().text(&TextOptions::default());
+        let printed = LessonRun::simulate(&lesson).unwrap().text(&TextOptions::default());
         let hint = "run `cargo run -p roce-lab --example book`";
         assert!(shown == printed, "{} is not what the lesson prints; {hint}", path.display());
     }

@@ -1,16 +1,16 @@
 //! Ladders from captures: what was lost and sent again is seen, and nothing else is believed.
 
-use roce_lab::{CaptureLadderError, Ladder, Lesson, Story};
+use roce_lab::{CaptureLadderError, Ladder, Lesson, LessonRun};
 
 /// What a capture at a lesson's network would hold: every packet as it left, but the lost.
-fn capture(story: &Story) -> Vec<u8> {
+fn capture(run: &LessonRun) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend(0xa1b2_3c4d_u32.to_le_bytes()); // pcap, nanoseconds
     file.extend([2, 0, 4, 0]);
     file.extend([0; 8]);
     file.extend(65_535u32.to_le_bytes());
     file.extend(1u32.to_le_bytes());
-    for packet in story.timeline.packets.iter().filter(|packet| !packet.lost) {
+    for packet in run.timeline.packets.iter().filter(|packet| !packet.lost) {
         let (nanos, len) = (packet.sent.as_nanos(), packet.frame.len() as u32);
         let seconds = (nanos / 1_000_000_000) as u32;
         let rest = (nanos % 1_000_000_000) as u32;
@@ -20,8 +20,8 @@ fn capture(story: &Story) -> Vec<u8> {
     file
 }
 
-fn lesson(name: &str) -> Story {
-    Story::play(&Lesson::find(name).expect("a lesson")).expect("it plays")
+fn lesson(name: &str) -> LessonRun {
+    LessonRun::simulate(&Lesson::find(name).expect("a lesson")).expect("it plays")
 }
 
 fn page_data(ladder: &Ladder) -> serde_json::Value {
@@ -33,9 +33,9 @@ fn page_data(ladder: &Ladder) -> serde_json::Value {
 
 #[test]
 fn a_captured_loss_shows_what_is_missing_and_what_is_sent_again() {
-    let story = lesson("lost-packet");
-    let ladder = Ladder::of_capture(&capture(&story)[..], "lost.pcap", 1000).unwrap();
-    assert_eq!(ladder.len(), story.timeline.packets.len() - 1);
+    let run = lesson("lost-packet");
+    let ladder = Ladder::of_capture(&capture(&run)[..], "lost.pcap", 1000).unwrap();
+    assert_eq!(ladder.len(), run.timeline.packets.len() - 1);
     let data = page_data(&ladder);
     let hosts = data["hosts"].as_array().unwrap();
     assert_eq!(hosts, &["10.9.0.1", "10.9.0.2"]);
@@ -53,7 +53,7 @@ fn a_captured_loss_shows_what_is_missing_and_what_is_sent_again() {
 #[test]
 fn a_page_holds_no_end_of_script_and_no_address_of_anything() {
     for name in ["lost-packet", "ring"] {
-        let page = Ladder::of_story(&lesson(name)).to_html().unwrap();
+        let page = Ladder::of_lesson(&lesson(name)).to_html().unwrap();
         assert_eq!(page.matches("</script>").count(), 2, "{name}");
         for address in ["http:", "https:", "src=", "url(", "@import"] {
             let allowed = if address == "http:" { 1 } else { 0 }; // the name of SVG
@@ -64,9 +64,9 @@ fn a_page_holds_no_end_of_script_and_no_address_of_anything() {
 
 #[test]
 fn a_name_cannot_break_out_of_its_page() {
-    let story = lesson("one-packet");
+    let run = lesson("one-packet");
     let name = "</script><script>alert(1)</script><!--";
-    let page = Ladder::of_capture(&capture(&story)[..], name, 10).unwrap().to_html().unwrap();
+    let page = Ladder::of_capture(&capture(&run)[..], name, 10).unwrap().to_html().unwrap();
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(!page.contains("<script>alert"));
 }

@@ -1,12 +1,12 @@
 //! Every lesson tells what it promises: its text as a snapshot, and what the words claim.
 
-use roce_lab::{EventKind, Label, Lesson, PacketClass, PacketRecord, Story, TextOptions};
+use roce_lab::{EventKind, Lesson, LessonRun, PacketClass, PacketLabel, PacketRecord, TextOptions};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{Frame, Headers};
 
-fn play(name: &str) -> Story {
+fn play(name: &str) -> LessonRun {
     let lesson = Lesson::find(name).unwrap_or_else(|| panic!("there is a lesson {name}"));
-    Story::play(&lesson).unwrap_or_else(|why| panic!("{name}: {why}"))
+    LessonRun::simulate(&lesson).unwrap_or_else(|why| panic!("{name}: {why}"))
 }
 
 fn headers(packet: &PacketRecord) -> Headers {
@@ -15,17 +15,17 @@ fn headers(packet: &PacketRecord) -> Headers {
     *packet.headers()
 }
 
-fn label(packet: &PacketRecord) -> Label {
-    Label::of_frame(&packet.frame)
+fn label(packet: &PacketRecord) -> PacketLabel {
+    PacketLabel::of_frame(&packet.frame)
 }
 
-fn psns(story: &Story, wanted: impl Fn(&PacketRecord) -> bool) -> Vec<u32> {
-    let packets = story.timeline.packets.iter().filter(|packet| wanted(packet));
+fn psns(run: &LessonRun, wanted: impl Fn(&PacketRecord) -> bool) -> Vec<u32> {
+    let packets = run.timeline.packets.iter().filter(|packet| wanted(packet));
     packets.map(|packet| headers(packet).bth.psn.get()).collect()
 }
 
-fn statuses(story: &Story, host: usize) -> Vec<(u64, CompletionStatus)> {
-    let events = story.timeline.events.iter().filter(|event| event.host == host);
+fn statuses(run: &LessonRun, host: usize) -> Vec<(u64, CompletionStatus)> {
+    let events = run.timeline.events.iter().filter(|event| event.host == host);
     let completed = events.filter_map(|event| match &event.kind {
         EventKind::Completed(completion) => Some((completion.work_id, completion.status)),
         _ => None,
@@ -33,9 +33,9 @@ fn statuses(story: &Story, host: usize) -> Vec<(u64, CompletionStatus)> {
     completed.collect()
 }
 
-fn shown(story: &Story, moment: usize, title: &str) -> String {
-    let shown = story.moments[moment - 1].shown.iter().find(|it| it.title.contains(title));
-    shown.unwrap_or_else(|| panic!("moment {moment} shows {title}")).lines.join("\n")
+fn shown(run: &LessonRun, section: usize, title: &str) -> String {
+    let shown = run.sections[section - 1].shown.iter().find(|it| it.title.contains(title));
+    shown.unwrap_or_else(|| panic!("section {section} shows {title}")).lines.join("\n")
 }
 
 const ALICE: usize = 0;
@@ -44,9 +44,10 @@ const BOB: usize = 1;
 #[test]
 fn every_lesson_reads_as_it_did() {
     for lesson in Lesson::all() {
-        let story = Story::play(&lesson).unwrap_or_else(|why| panic!("{}: {why}", lesson.name));
+        let run =
+            LessonRun::simulate(&lesson).unwrap_or_else(|why| panic!("{}: {why}", lesson.name));
         let name = format!("{:02}_{}", lesson.number, lesson.name);
-        insta::assert_snapshot!(name, story.text(&TextOptions::default()));
+        insta::assert_snapshot!(name, run.text(&TextOptions::default()));
     }
 }
 
@@ -70,18 +71,18 @@ fn the_same_lesson_is_the_same_story_every_time() {
 
 #[test]
 fn one_packet_has_seventy_bytes_with_one_of_pad() {
-    let story = play("one-packet");
-    let [send, ack] = &story.timeline.packets[..] else { panic!("two packets") };
+    let run = play("one-packet");
+    let [send, ack] = &run.timeline.packets[..] else { panic!("two packets") };
     assert_eq!((send.frame.len(), headers(send).bth.pad.bytes()), (70, 1));
     assert_eq!(label(ack).class, PacketClass::Ack);
-    assert!(shown(&story, 2, "inbox").starts_with("Hello, Bob!"));
+    assert!(shown(&run, 2, "inbox").starts_with("Hello, Bob!"));
 }
 
 #[test]
 fn queue_pairs_go_through_their_states_and_rtr_can_receive() {
-    let story = play("queue-pairs");
+    let run = play("queue-pairs");
     let states = |host| {
-        let events = story.timeline.events.iter().filter(move |event| event.host == host);
+        let events = run.timeline.events.iter().filter(move |event| event.host == host);
         let states = events.filter_map(|event| match event.kind {
             EventKind::StateChanged { to, .. } => Some(to),
             _ => None,
@@ -90,121 +91,121 @@ fn queue_pairs_go_through_their_states_and_rtr_can_receive() {
     };
     let way = [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend];
     assert_eq!((states(ALICE), states(BOB)), (way.to_vec(), way.to_vec()));
-    let received = statuses(&story, BOB);
+    let received = statuses(&run, BOB);
     assert_eq!(received, [(1, CompletionStatus::Success)]);
-    assert!(shown(&story, 4, "queue pair").contains("state RTR"));
+    assert!(shown(&run, 4, "queue pair").contains("state RTR"));
 }
 
 #[test]
 fn an_acknowledgement_speaks_for_all_packets_before_it() {
-    let story = play("acknowledgements");
-    let first = &story.moments[0];
-    let of_first = &story.timeline.packets[first.packets.clone()];
+    let run = play("acknowledgements");
+    let first = &run.sections[0];
+    let of_first = &run.timeline.packets[first.packets.clone()];
     let acks: Vec<_> = of_first.iter().filter(|it| label(it).class == PacketClass::Ack).collect();
     assert_eq!((of_first.len(), acks.len()), (5, 1));
     assert_eq!(headers(acks[0]).bth.psn.get(), 103);
-    assert_eq!(statuses(&story, ALICE).len(), 3);
+    assert_eq!(statuses(&run, ALICE).len(), 3);
 }
 
 #[test]
 fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
-    let story = play("lost-packet");
-    assert_eq!(psns(&story, |packet| packet.lost), [102]);
-    assert_eq!(psns(&story, |packet| label(packet).class == PacketClass::Nak), [102]);
-    assert_eq!(psns(&story, |packet| packet.again), [102, 103, 104, 105]);
+    let run = play("lost-packet");
+    assert_eq!(psns(&run, |packet| packet.lost), [102]);
+    assert_eq!(psns(&run, |packet| label(packet).class == PacketClass::Nak), [102]);
+    assert_eq!(psns(&run, |packet| packet.again), [102, 103, 104, 105]);
     let went_back = |event: &roce_lab::Event| matches!(event.kind, EventKind::WentBack { to, .. } if to.get() == 102);
-    assert_eq!(story.timeline.events.iter().filter(|event| went_back(event)).count(), 1);
-    assert_eq!(statuses(&story, ALICE), [(1, CompletionStatus::Success)]);
+    assert_eq!(run.timeline.events.iter().filter(|event| went_back(event)).count(), 1);
+    assert_eq!(statuses(&run, ALICE), [(1, CompletionStatus::Success)]);
 }
 
 #[test]
 fn after_a_lost_ack_the_message_comes_twice_and_is_delivered_once() {
-    let story = play("lost-ack");
-    assert_eq!(psns(&story, |packet| packet.lost && packet.from == BOB), [100]);
-    assert_eq!(psns(&story, |packet| packet.from == ALICE), [100, 100]);
-    assert_eq!(statuses(&story, BOB), [(1, CompletionStatus::Success)]);
-    assert_eq!(statuses(&story, ALICE), [(3, CompletionStatus::Success)]);
-    assert_eq!(shown(&story, 2, "counters"), "rdma_recvs 1\nduplicate_request 1");
-    assert!(shown(&story, 2, "queue pair").contains("1 receives posted"));
+    let run = play("lost-ack");
+    assert_eq!(psns(&run, |packet| packet.lost && packet.from == BOB), [100]);
+    assert_eq!(psns(&run, |packet| packet.from == ALICE), [100, 100]);
+    assert_eq!(statuses(&run, BOB), [(1, CompletionStatus::Success)]);
+    assert_eq!(statuses(&run, ALICE), [(3, CompletionStatus::Success)]);
+    assert_eq!(shown(&run, 2, "counters"), "rdma_recvs 1\nduplicate_request 1");
+    assert!(shown(&run, 2, "queue pair").contains("1 receives posted"));
 }
 
 #[test]
 fn silence_ends_in_an_error_and_flushes_what_was_posted_behind() {
-    let story = play("timeouts");
-    assert!(story.timeline.packets.iter().all(|packet| packet.lost));
+    let run = play("timeouts");
+    assert!(run.timeline.packets.iter().all(|packet| packet.lost));
     let flushed = CompletionStatus::WorkRequestFlushed;
     let expected = [(1, CompletionStatus::RetryExceeded), (2, flushed), (3, flushed)];
-    assert_eq!(statuses(&story, ALICE), expected);
-    assert!(shown(&story, 1, "queue pair").contains("state ERR"));
+    assert_eq!(statuses(&run, ALICE), expected);
+    assert!(shown(&run, 1, "queue pair").contains("state ERR"));
 }
 
 #[test]
 fn a_message_without_a_receive_waits_as_long_as_it_is_told() {
-    let story = play("not-ready");
-    assert_eq!(psns(&story, |packet| label(packet).name == "RNR NAK"), [100]);
-    let [first, nak, second, _] = &story.timeline.packets[..] else { panic!("four packets") };
+    let run = play("not-ready");
+    assert_eq!(psns(&run, |packet| label(packet).name == "RNR NAK"), [100]);
+    let [first, nak, second, _] = &run.timeline.packets[..] else { panic!("four packets") };
     let wait = second.sent.saturating_since(nak.arrivals[0]);
     assert_eq!(wait, std::time::Duration::from_micros(1280));
     assert_eq!(headers(first).bth.psn, headers(second).bth.psn);
-    assert!(shown(&story, 2, "inbox").starts_with("You forgot something."));
+    assert!(shown(&run, 2, "inbox").starts_with("You forgot something."));
 }
 
 #[test]
 fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
-    let story = play("read");
-    let first = &story.timeline.packets[story.moments[0].packets.clone()];
-    let answers = first.iter().filter(|packet| label(packet).class == PacketClass::Answer);
+    let run = play("read");
+    let first = &run.timeline.packets[run.sections[0].packets.clone()];
+    let answers = first.iter().filter(|packet| label(packet).class == PacketClass::Response);
     let answers: Vec<_> = answers.map(|packet| headers(packet).bth.psn.get()).collect();
     assert_eq!(answers, [100, 101, 102]);
-    assert_eq!(psns(&story, |packet| label(packet).name == "WRITE Only"), [103]);
-    assert_eq!(psns(&story, |packet| packet.lost), [105]);
-    let asked = |packet: &PacketRecord| label(packet).class == PacketClass::Ask;
-    assert_eq!(psns(&story, asked), [100, 104, 105], "again from the first missing packet");
-    let lens = story.timeline.packets.iter().filter(|packet| asked(packet));
+    assert_eq!(psns(&run, |packet| label(packet).name == "WRITE Only"), [103]);
+    assert_eq!(psns(&run, |packet| packet.lost), [105]);
+    let asked = |packet: &PacketRecord| label(packet).class == PacketClass::Request;
+    assert_eq!(psns(&run, asked), [100, 104, 105], "again from the first missing packet");
+    let lens = run.timeline.packets.iter().filter(|packet| asked(packet));
     let lens: Vec<_> = lens.filter_map(|packet| headers(packet).reth).map(|it| it.len).collect();
     assert_eq!(lens, [3072, 3072, 2048]);
 }
 
 #[test]
 fn an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() {
-    let story = play("atomics");
-    let answers = story.timeline.packets.iter().filter_map(|packet| {
+    let run = play("atomics");
+    let answers = run.timeline.packets.iter().filter_map(|packet| {
         let headers = headers(packet);
         Some((headers.bth.psn.get(), headers.atomic_ack?.original, packet.lost))
     });
     let answers: Vec<_> = answers.collect();
     assert_eq!(answers, [(100, 41, false), (101, 42, true), (101, 42, false), (102, 43, false)]);
-    assert_eq!(shown(&story, 2, "counter\""), "43");
-    assert_eq!(shown(&story, 3, "counter\""), "43", "the comparison failed");
+    assert_eq!(shown(&run, 2, "counter\""), "43");
+    assert_eq!(shown(&run, 3, "counter\""), "43", "the comparison failed");
 }
 
 #[test]
 fn a_packet_without_right_touches_nothing_and_breaks_the_connection() {
-    let story = play("keys");
-    let nak = story.timeline.packets.iter().find(|it| label(it).class == PacketClass::Nak);
+    let run = play("keys");
+    let nak = run.timeline.packets.iter().find(|it| label(it).class == PacketClass::Nak);
     assert_eq!(label(nak.expect("a NAK")).name, "NAK remote access error");
-    assert_eq!(shown(&story, 2, "wall"), "Alice was here");
+    assert_eq!(shown(&run, 2, "wall"), "Alice was here");
     let expected = [(1, CompletionStatus::Success), (2, CompletionStatus::RemoteAccessError)];
-    assert_eq!(statuses(&story, ALICE), expected);
-    assert!(shown(&story, 2, "alice's queue pair").contains("state ERR"));
-    assert!(shown(&story, 2, "bob's queue pair").contains("state ERR"));
+    assert_eq!(statuses(&run, ALICE), expected);
+    assert!(shown(&run, 2, "alice's queue pair").contains("state ERR"));
+    assert!(shown(&run, 2, "bob's queue pair").contains("state ERR"));
 }
 
 #[test]
 fn a_large_write_is_one_post_6144_packets_and_one_completion() {
-    let story = play("one-write");
-    let data = psns(&story, |packet| packet.from == ALICE);
+    let run = play("one-write");
+    let data = psns(&run, |packet| packet.from == ALICE);
     assert_eq!(data.len(), 6144);
     assert!(data.windows(2).all(|pair| pair[1] == (pair[0] + 1) % (1 << 24)), "none again");
     assert!(data.contains(&0), "the circle closes on the way");
-    assert_eq!(statuses(&story, ALICE), [(1, CompletionStatus::Success)]);
-    assert!(statuses(&story, BOB).is_empty(), "its program is told nothing");
+    assert_eq!(statuses(&run, ALICE), [(1, CompletionStatus::Success)]);
+    assert!(statuses(&run, BOB).is_empty(), "its program is told nothing");
 }
 
 #[test]
 fn chunks_go_round_the_ring_until_every_rank_has_all_sums() {
-    let story = play("ring");
-    let after = |moment: usize| shown(&story, moment, "chunk by chunk");
+    let run = play("ring");
+    let after = |section: usize| shown(&run, section, "chunk by chunk");
     let rows = |text: String| -> Vec<Vec<String>> {
         let lines = text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let words = |line: &String| line.split_whitespace().skip(2).map(str::to_owned).collect();
@@ -218,8 +219,8 @@ fn chunks_go_round_the_ring_until_every_rank_has_all_sums() {
         }
     }
     assert!(rows(after(6)).iter().flatten().all(|sum| sum == "1111"));
-    assert!(story.chunks.iter().all(|state| state.value > 0.0));
-    assert!(story.timeline.packets.iter().all(|packet| !packet.lost && !packet.again));
+    assert!(run.chunks.iter().all(|state| state.value > 0.0));
+    assert!(run.timeline.packets.iter().all(|packet| !packet.lost && !packet.again));
 }
 
 #[test]
@@ -229,20 +230,20 @@ fn a_lesson_that_is_wrong_is_refused_with_the_place() {
             "number = 1\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n{extra}\n\
              [question]\nask = \"x\"\nanswer = \"x\"\n"
         );
-        Lesson::parse(&text).and_then(|lesson| Story::play(&lesson)).map(|_| ())
+        Lesson::parse(&text).and_then(|lesson| LessonRun::simulate(&lesson)).map(|_| ())
     };
     let told = |extra: &str| lesson(extra).expect_err(extra).to_string();
     insta::assert_snapshot!(
         "wrong_lessons",
         [
-            told("[[moment]]\ndo = [{ lose = { from = \"carol\", frames = [1] } }]"),
-            told("[[moment]]\ndo = [{ lose = { from = \"alice\", frames = [0] } }]"),
-            told("[[moment]]\nuntil = { event = \"a miracle\" }"),
-            told("[[moment]]\nshow = [{ layers = 1 }]"),
-            told("[[moment]]\ndo = [{ start-ring = {} }]"),
-            told("[connection]\npath-mtu = 1500\n[[moment]]"),
-            told("[world]\ndelay = \"soon\"\n[[moment]]"),
-            told("[world]\nhosts = [\"alone\"]\n[[moment]]"),
+            told("[[section]]\ndo = [{ lose = { from = \"carol\", frames = [1] } }]"),
+            told("[[section]]\ndo = [{ lose = { from = \"alice\", frames = [0] } }]"),
+            told("[[section]]\nuntil = { event = \"a miracle\" }"),
+            told("[[section]]\nshow = [{ layers = 1 }]"),
+            told("[[section]]\ndo = [{ start-ring = {} }]"),
+            told("[connection]\npath-mtu = 1500\n[[section]]"),
+            told("[world]\ndelay = \"soon\"\n[[section]]"),
+            told("[world]\nhosts = [\"alone\"]\n[[section]]"),
         ]
         .join("\n---\n")
     );
@@ -253,24 +254,24 @@ fn what_a_script_does_to_frames_happens_to_them() {
     let text = "number = 99\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n\
         [[region]]\nhost = \"alice\"\nname = \"a\"\nbytes = 64\n\
         [[region]]\nhost = \"bob\"\nname = \"b\"\nbytes = 64\n\
-        [[moment]]\ndo = [\n\
+        [[section]]\ndo = [\n\
         { damage = { from = \"alice\", frame = 1, bit = 500 } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
-        [[moment]]\ndo = [\n\
+        [[section]]\ndo = [\n\
         { copy = { from = \"alice\", frame = 1, lag = \"1us\" } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
-        [[moment]]\ndo = [\n\
+        [[section]]\ndo = [\n\
         { delay = { from = \"alice\", frame = 1, by = \"3us\" } },\n\
         { write = { from = \"alice\", region = \"a\", bytes = 32, to = \"b\" } }]\n\
         [question]\nask = \"x\"\nanswer = \"x\"\n";
-    let story = Story::play(&Lesson::parse(text).unwrap()).unwrap();
-    let of = |moment: usize| &story.timeline.packets[story.moments[moment].packets.clone()];
+    let run = LessonRun::simulate(&Lesson::parse(text).unwrap()).unwrap();
+    let of = |section: usize| &run.timeline.packets[run.sections[section].packets.clone()];
     assert!(of(0)[0].damaged && of(0)[1].again, "a wrong ICRC is as good as a loss");
     let refused = |event: &roce_lab::Event| matches!(event.kind, EventKind::FrameRefused { .. });
-    assert_eq!(story.timeline.events.iter().filter(|event| refused(event)).count(), 1);
+    assert_eq!(run.timeline.events.iter().filter(|event| refused(event)).count(), 1);
     assert_eq!(of(1)[0].arrivals.len(), 2, "it comes twice");
     let late = &of(2)[0];
     let took = late.arrivals[0].saturating_since(late.sent);
     assert_eq!(took, std::time::Duration::from_micros(5));
-    assert_eq!(statuses(&story, ALICE).len(), 3);
+    assert_eq!(statuses(&run, ALICE).len(), 3);
 }

@@ -3,13 +3,13 @@
 mod common;
 
 use common::Browser;
-use roce_lab::{Ladder, Lesson, Story};
+use roce_lab::{Ladder, Lesson, LessonRun};
 use roce_wire::{Bth, Headers, OuterHeaders, Psn, Qpn, UdpChecksum, opcode, seal};
 
-fn page(name: &str) -> (Story, String) {
-    let story = Story::play(&Lesson::find(name).expect("a lesson")).expect("it plays");
-    let page = Ladder::of_story(&story).to_html().expect("a page");
-    (story, page)
+fn page(name: &str) -> (LessonRun, String) {
+    let run = LessonRun::simulate(&Lesson::find(name).expect("a lesson")).expect("it plays");
+    let page = Ladder::of_lesson(&run).to_html().expect("a page");
+    (run, page)
 }
 
 /// A capture of a WRITE as long as asked for; every hundredth packet is missing.
@@ -40,13 +40,13 @@ fn long_capture(packets: u32) -> Vec<u8> {
 fn every_lesson_opens_without_a_complaint_and_with_its_packets() {
     let mut browser = Browser::start("lessons");
     for lesson in Lesson::all() {
-        let (story, page) = page(&lesson.name);
+        let (run, page) = page(&lesson.name);
         browser.open(&page);
         assert_eq!(browser.complaints, Vec::<String>::new(), "{}", lesson.name);
         assert!(browser.text("h1").contains(&lesson.title));
-        if !story.timeline.packets.is_empty() {
+        if !run.timeline.packets.is_empty() {
             browser.press("End");
-            let last = format!("[data-packet='{}']", story.timeline.packets.len());
+            let last = format!("[data-packet='{}']", run.timeline.packets.len());
             assert_eq!(browser.count(&last), 1, "{}", lesson.name);
             browser.press("Home");
             assert_eq!(browser.count("[data-packet='1']"), 1, "{}", lesson.name);
@@ -146,7 +146,7 @@ fn the_chunks_of_the_ring_follow_the_packets() {
 #[ignore = "tier 1: chromium"]
 fn no_packets_words_on_the_ring_hide_anothers() {
     let mut browser = Browser::start("words");
-    let (story, page) = page("ring");
+    let (run, page) = page("ring");
     browser.open(&page);
     // Points along the middle of each packet's words, and which are closer than half a line.
     let hidden = "(() => {
@@ -171,7 +171,7 @@ fn no_packets_words_on_the_ring_hide_anothers() {
         }));
         return `${all.length}: ${hidden.join(', ')}`;
     })()";
-    assert_eq!(browser.eval(hidden), format!("{}: ", story.timeline.packets.len()));
+    assert_eq!(browser.eval(hidden), format!("{}: ", run.timeline.packets.len()));
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use roce_lab::{Lesson, Story, TextOptions};
+use roce_lab::{Lesson, LessonRun, TextOptions};
 
 use crate::failure::{Failure, Outcome};
 
@@ -48,9 +48,9 @@ pub(crate) fn run(options: &Options) -> Outcome {
         eprint!("roce: there is no lesson {name:?}. There are:\n\n{list}");
         return Err(Failure::AlreadyTold(2));
     };
-    let story = Story::play(&lesson)?;
+    let run = LessonRun::simulate(&lesson)?;
     if let Some(path) = &options.html {
-        let page = roce_lab::Ladder::of_story(&story).to_html()?;
+        let page = roce_lab::Ladder::of_lesson(&run).to_html()?;
         let failed = |why| Failure::of(format!("cannot write {}", path.display()), why);
         return std::fs::write(path, page).map_err(failed);
     }
@@ -63,22 +63,22 @@ pub(crate) fn run(options: &Options) -> Outcome {
         colour: has_colour,
     };
     if options.step && is_terminal && io::stdin().is_terminal() {
-        return step_through(&story, &options_of_text);
+        return step_through(&run, &options_of_text);
     }
-    print(&story.text(&options_of_text))
+    print(&run.text(&options_of_text))
 }
 
 /// Prints the lesson piece by piece, with a pause before each.
-fn step_through(story: &Story, options: &TextOptions) -> Outcome {
-    print(&story.title(options))?;
-    for place in 0..story.moments.len() {
+fn step_through(run: &LessonRun, options: &TextOptions) -> Outcome {
+    print(&run.title(options))?;
+    for place in 0..run.sections.len() {
         pause("Enter goes on")?;
-        print(&story.moment(place, options))?;
+        print(&run.section(place, options))?;
     }
     pause("Enter asks a question")?;
-    print(&story.question(options))?;
+    print(&run.question(options))?;
     pause("Enter answers it")?;
-    print(&story.answer(options))
+    print(&run.answer(options))
 }
 
 fn pause(what: &str) -> Outcome {

@@ -12,8 +12,8 @@ use roce_transport::Instant;
 use thiserror::Error;
 
 use super::Ladder;
-use super::columns::{Columns, Rung, kept_for};
-use crate::story::{Label, PacketClass};
+use super::columns::{Columns, LadderRow, kept_for};
+use crate::packet_label::{PacketClass, PacketLabel};
 
 /// Why a capture became no ladder.
 #[derive(Debug, Error)]
@@ -73,7 +73,7 @@ impl Ladder {
             hosts: taker.hosts.iter().map(ToString::to_string).collect(),
             columns: taker.columns,
             remarks: Vec::new(),
-            moments: Vec::new(),
+            sections: Vec::new(),
             question: None,
             chunks: Vec::new(),
             left_out: taker.left_out,
@@ -113,8 +113,8 @@ impl Taker {
         let (from, to) = (self.place(roce.source), self.place(roce.destination));
         let start = *self.start.get_or_insert(packet.frame.time.0);
         let mut label = match &roce.headers {
-            Some(headers) => Label::of(headers, roce.payload_len),
-            None => Label {
+            Some(headers) => PacketLabel::of(headers, roce.payload_len),
+            None => PacketLabel {
                 class: PacketClass::Other,
                 name: roce.summary().to_string(),
                 psn: None,
@@ -135,7 +135,7 @@ impl Taker {
             it.severity() >= Severity::Notice || matches!(it, Finding::MessageEnd { .. })
         });
         let findings: Vec<_> = findings.map(ToString::to_string).collect();
-        let rung = Rung {
+        let row = LadderRow {
             from,
             to,
             sent: Instant::from_nanos(packet.frame.time.0.saturating_sub(start)),
@@ -147,7 +147,7 @@ impl Taker {
             findings: findings.join("; "),
             len: packet.frame.original_len as usize,
         };
-        self.columns.push(&rung, &packet.layers(), packet.frame.bytes);
+        self.columns.push(&row, &packet.layers(), packet.frame.bytes);
     }
 
     /// The place of a host; one that comes when there are too many shares the last.

@@ -8,11 +8,11 @@ use roce_dissect::Layer;
 use roce_transport::Instant;
 use serde::Serialize;
 
-use crate::story::{Label, PacketClass};
+use crate::packet_label::{PacketClass, PacketLabel};
 
 /// A packet on a ladder.
 #[derive(Clone, Debug)]
-pub struct Rung {
+pub struct LadderRow {
     /// Place of the host that sent it.
     pub from: usize,
     /// Place of the host that it was sent to.
@@ -28,7 +28,7 @@ pub struct Rung {
     /// It was sent before.
     pub again: bool,
     /// What stands on the arrow.
-    pub label: Label,
+    pub label: PacketLabel,
     /// What was found about it, in words.
     pub findings: String,
     /// Bytes of its frame.
@@ -89,8 +89,8 @@ type ShapeLayer = (u32, u32, u32, Vec<(u32, u32, u32)>);
 /// Classes in the order in which a page knows them.
 pub(crate) const CLASSES: [PacketClass; 6] = [
     PacketClass::Data,
-    PacketClass::Ask,
-    PacketClass::Answer,
+    PacketClass::Request,
+    PacketClass::Response,
     PacketClass::Ack,
     PacketClass::Nak,
     PacketClass::Other,
@@ -105,28 +105,28 @@ impl Columns {
         self.from.len()
     }
 
-    pub(crate) fn push(&mut self, rung: &Rung, layers: &[Layer], frame: &[u8]) {
+    pub(crate) fn push(&mut self, row: &LadderRow, layers: &[Layer], frame: &[u8]) {
         let place = self.len();
-        let sent = rung.sent.as_nanos();
+        let sent = row.sent.as_nanos();
         let took = |at: &Instant| at.as_nanos().saturating_sub(sent);
-        self.from.push(rung.from as u32);
-        self.to.push(rung.to as u32);
+        self.from.push(row.from as u32);
+        self.to.push(row.to as u32);
         self.sent.push(sent);
-        self.took.push(rung.arrivals.first().map_or(-1, |at| took(at) as i64));
-        self.copies.extend(rung.arrivals.iter().skip(1).map(|at| (place, took(at))));
-        let flags = [(rung.lost, 1), (rung.damaged, 2), (rung.again, 4)];
+        self.took.push(row.arrivals.first().map_or(-1, |at| took(at) as i64));
+        self.copies.extend(row.arrivals.iter().skip(1).map(|at| (place, took(at))));
+        let flags = [(row.lost, 1), (row.damaged, 2), (row.again, 4)];
         self.flags.push(flags.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum());
-        let class = CLASSES.iter().position(|class| *class == rung.label.class);
+        let class = CLASSES.iter().position(|class| *class == row.label.class);
         self.class.push(class.unwrap_or(CLASSES.len() - 1) as u8);
-        let name = self.intern(&rung.label.name);
+        let name = self.intern(&row.label.name);
         self.name.push(name);
-        self.psn.push(rung.label.psn.map_or(-1, i64::from));
-        self.qp.push(rung.label.dest_qp.map_or(-1, i64::from));
-        let facts = self.intern(&rung.label.facts.join(", "));
+        self.psn.push(row.label.psn.map_or(-1, i64::from));
+        self.qp.push(row.label.dest_qp.map_or(-1, i64::from));
+        let facts = self.intern(&row.label.facts.join(", "));
         self.facts.push(facts);
-        let findings = self.intern(&rung.findings);
+        let findings = self.intern(&row.findings);
         self.findings.push(findings);
-        self.len.push(rung.len as u32);
+        self.len.push(row.len as u32);
         self.push_layers(layers);
         let kept = &frame[..frame.len().min(self.kept)];
         self.bytes.push(STANDARD_NO_PAD.encode(kept));

@@ -20,7 +20,7 @@ struct Data<'a> {
     classes: Vec<&'static str>,
     packets: &'a Columns,
     remarks: Remarks<'a>,
-    moments: Vec<Moment<'a>>,
+    sections: Vec<Section<'a>>,
     question: Option<&'a (String, String)>,
     chunks: Vec<(u64, usize, usize, f32)>,
     left_out: u64,
@@ -36,7 +36,7 @@ struct Remarks<'a> {
 }
 
 #[derive(Serialize)]
-struct Moment<'a> {
+struct Section<'a> {
     say: &'a str,
     then: &'a str,
     packets: [usize; 2],
@@ -44,7 +44,7 @@ struct Moment<'a> {
     shown: &'a [(String, Vec<String>)],
 }
 
-impl<'a> From<&'a Narration> for Moment<'a> {
+impl<'a> From<&'a Narration> for Section<'a> {
     fn from(narration: &'a Narration) -> Self {
         let Narration { say, then, packets, remarks, shown } = narration;
         Self { say, then, packets: *packets, remarks: *remarks, shown }
@@ -72,7 +72,7 @@ impl Ladder {
             classes: CLASSES.iter().map(|class| class.name()).collect(),
             packets: &self.columns,
             remarks,
-            moments: self.moments.iter().map(Moment::from).collect(),
+            sections: self.sections.iter().map(Section::from).collect(),
             question: self.question.as_ref(),
             chunks: self.chunks.iter().map(|it| (it.0.as_nanos(), it.1, it.2, it.3)).collect(),
             left_out: self.left_out,

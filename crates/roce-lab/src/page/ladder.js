@@ -16,21 +16,21 @@ const wordsShare = new Float64Array(COUNT);
 /// The narration, made once; their heights are measured, and they are placed by the layout.
 const cards = [];
 function buildCards() {
-  const add = (kind, moment, className, fill) => {
+  const add = (kind, section, className, fill) => {
     const card = element("div", "card " + className);
     fill(card);
     canvas.append(card);
-    cards.push({ kind, moment, element: card, height: 0 });
+    cards.push({ kind, section, element: card, height: 0 });
   };
   const prose = (card, text) => {
     for (const paragraph of text.split("\n\n")) card.append(element("p", "", paragraph.replace(/\s+/g, " ")));
   };
-  data.moments.forEach((moment, m) => {
-    if (moment.say) add("say", m, "say", (card) => prose(card, moment.say));
-    for (const [title, lines] of moment.shown) {
+  data.sections.forEach((section, m) => {
+    if (section.say) add("say", m, "say", (card) => prose(card, section.say));
+    for (const [title, lines] of section.shown) {
       add("shown", m, "shown", (card) => card.append(element("h3", "", title), element("pre", "", lines.join("\n"))));
     }
-    if (moment.then) add("then", m, "then", (card) => prose(card, moment.then));
+    if (section.then) add("then", m, "then", (card) => prose(card, section.then));
   });
   if (data.question) {
     add("question", -1, "question", (card) => {

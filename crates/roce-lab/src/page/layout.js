@@ -54,14 +54,14 @@ function computeLayout(cards, room) {
   layout.breaks.length = 0;
   layout.passes.length = 0;
   layout.marks.length = 0;
-  const moments = data.moments.length ? data.moments
+  const sections = data.sections.length ? data.sections
     : [{ packets: [0, COUNT], remarks: [0, R.at.length] }];
   const all = rowsOf([0, COUNT], [0, R.at.length]);
   const silence = longSilence(all);
   let y = TOP, last = -1, card = 0;
   const times = [], ys = []; // rows in order, to place arrivals between
-  const place = (kind, moment) => {
-    while (card < cards.length && cards[card].kind === kind && cards[card].moment === moment) {
+  const place = (kind, section) => {
+    while (card < cards.length && cards[card].kind === kind && cards[card].section === section) {
       const it = cards[card++], top = y;
       y += 14;
       it.element.style.top = y + "px";
@@ -71,9 +71,9 @@ function computeLayout(cards, room) {
       else layout.breaks.push([top, y]);
     }
   };
-  moments.forEach((moment, m) => {
+  sections.forEach((section, m) => {
     place("say", m);
-    const rows = rowsOf(moment.packets, moment.remarks);
+    const rows = rowsOf(section.packets, section.remarks);
     for (let first = 0; first < rows.length;) {
       const t = rows[first].t;
       if (last >= 0 && t - last > silence) {

@@ -7,12 +7,12 @@ use crate::timeline::EventKind;
 
 /// An observer that keeps what it is told until the world takes it.
 #[derive(Debug, Default)]
-pub(crate) struct Recorder {
+pub(crate) struct EventRecorder {
     is_on: bool,
     events: Vec<(Instant, Option<Qpn>, EventKind)>,
 }
 
-impl Recorder {
+impl EventRecorder {
     pub(crate) fn new(is_on: bool) -> Self {
         Self { is_on, events: Vec::new() }
     }
@@ -21,56 +21,56 @@ impl Recorder {
         self.events.drain(..)
     }
 
-    pub(crate) fn note_if(&mut self, at: Instant, qpn: Qpn, kind: Option<EventKind>) {
+    pub(crate) fn record_if(&mut self, at: Instant, qpn: Qpn, kind: Option<EventKind>) {
         if let Some(kind) = kind {
-            self.note(at, qpn, kind);
+            self.record(at, qpn, kind);
         }
     }
 
     /// Takes back what was noted last and nobody took.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn discard_last(&mut self) {
         self.events.pop();
     }
 
-    pub(crate) fn note(&mut self, at: Instant, qpn: Qpn, kind: EventKind) {
+    pub(crate) fn record(&mut self, at: Instant, qpn: Qpn, kind: EventKind) {
         if self.is_on {
             self.events.push((at, Some(qpn), kind));
         }
     }
 }
 
-impl Observer for Recorder {
+impl Observer for EventRecorder {
     fn packet_dropped(&mut self, at: Instant, qpn: Qpn, psn: Psn, why: &'static str) {
-        self.note(at, qpn, EventKind::Dropped { psn, why });
+        self.record(at, qpn, EventKind::Dropped { psn, why });
     }
     fn request_refused(&mut self, at: Instant, qpn: Qpn, psn: Psn, why: &RequestFault) {
-        self.note(at, qpn, EventKind::Refused { psn, why: *why });
+        self.record(at, qpn, EventKind::Refused { psn, why: *why });
     }
     fn nak_sent(&mut self, at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
-        self.note(at, qpn, EventKind::NakSent { psn, code });
+        self.record(at, qpn, EventKind::NakSent { psn, code });
     }
     fn nak_received(&mut self, at: Instant, qpn: Qpn, psn: Psn, code: NakCode) {
-        self.note(at, qpn, EventKind::NakReceived { psn, code });
+        self.record(at, qpn, EventKind::NakReceived { psn, code });
     }
     fn rnr_sent(&mut self, at: Instant, qpn: Qpn, psn: Psn) {
-        self.note(at, qpn, EventKind::RnrSent { psn });
+        self.record(at, qpn, EventKind::RnrSent { psn });
     }
     fn rnr_received(&mut self, at: Instant, qpn: Qpn, psn: Psn, timer: RnrTimer) {
-        self.note(at, qpn, EventKind::RnrReceived { psn, timer });
+        self.record(at, qpn, EventKind::RnrReceived { psn, timer });
     }
     fn went_back(&mut self, at: Instant, qpn: Qpn, to: Psn, why: GoBack) {
-        self.note(at, qpn, EventKind::WentBack { to, why });
+        self.record(at, qpn, EventKind::WentBack { to, why });
     }
     fn acknowledged(&mut self, at: Instant, qpn: Qpn, up_to: Psn) {
-        self.note(at, qpn, EventKind::Acknowledged { up_to });
+        self.record(at, qpn, EventKind::Acknowledged { up_to });
     }
     fn window_resized(&mut self, at: Instant, qpn: Qpn, packets: u32) {
-        self.note(at, qpn, EventKind::WindowResized { packets });
+        self.record(at, qpn, EventKind::WindowResized { packets });
     }
     fn state_changed(&mut self, at: Instant, qpn: Qpn, from: QpState, to: QpState) {
-        self.note(at, qpn, EventKind::StateChanged { from, to });
+        self.record(at, qpn, EventKind::StateChanged { from, to });
     }
     fn completed(&mut self, at: Instant, completion: &Completion) {
-        self.note(at, completion.qpn, EventKind::Completed(*completion));
+        self.record(at, completion.qpn, EventKind::Completed(*completion));
     }
 }

@@ -37,15 +37,15 @@ pub(crate) fn lines(frame: &[u8]) -> Vec<String> {
 /// The first bytes as hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for (place, byte) in bytes.iter().take(LONGEST).enumerate() {
+    for (place, byte) in bytes.iter().take(MAX_HEX_BYTES).enumerate() {
         let gap = if place == 0 { "" } else { " " };
         let _ = write!(text, "{gap}{byte:02x}");
     }
-    if bytes.len() > LONGEST {
+    if bytes.len() > MAX_HEX_BYTES {
         text.push_str(" …");
     }
     text
 }
 
 /// Bytes that fit behind a field.
-const LONGEST: usize = 8;
+const MAX_HEX_BYTES: usize = 8;

@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 
-use super::{Stage, attributes_in_words};
-use crate::lesson::{LessonError, Show};
-use crate::story::Shown;
+use super::{Runner, attributes_in_words};
+use crate::lesson::{Inspect, LessonError};
+use crate::run::Inspection;
 
-impl Stage {
-    pub(super) fn show(&self, show: &Show) -> Result<Shown, LessonError> {
-        Ok(match show {
-            Show::Layers(number) => {
+impl Runner {
+    pub(super) fn inspect(&self, inspect: &Inspect) -> Result<Inspection, LessonError> {
+        Ok(match inspect {
+            Inspect::Layers(number) => {
                 let packets = &self.world.timeline().packets;
                 let record = number.checked_sub(1).and_then(|place| packets.get(place));
                 let record =
                     record.ok_or_else(|| self.unknown("packet of number", &number.to_string()))?;
-                Shown {
+                Inspection {
                     title: format!("packet {number}, layer by layer"),
-                    lines: crate::layers::lines(&record.frame),
+                    lines: crate::packet_layers::lines(&record.frame),
                 }
             }
-            Show::Text { region, bytes } => {
+            Inspect::Text { region, bytes } => {
                 let (host, span) = self.region(region)?;
                 let held = self.world.hosts()[host].memory.bytes(span);
                 let held = &held[..held.len().min(*bytes)];
@@ -31,17 +31,17 @@ impl Stage {
                     })
                     .collect();
                 let name = &self.world.hosts()[host].name;
-                Shown { title: format!("{name}'s memory, {region:?}"), lines: vec![text] }
+                Inspection { title: format!("{name}'s memory, {region:?}"), lines: vec![text] }
             }
-            Show::Number { region } => {
+            Inspect::Number { region } => {
                 let (host, span) = self.region(region)?;
                 let held = self.world.hosts()[host].memory.bytes(span);
                 let word = held.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
                 let name = &self.world.hosts()[host].name;
                 let title = format!("{name}'s memory, {region:?}, as a number");
-                Shown { title, lines: vec![word.to_string()] }
+                Inspection { title, lines: vec![word.to_string()] }
             }
-            Show::QueuePair { host } => {
+            Inspect::QueuePair { host } => {
                 let (end, _) = self.end(host)?;
                 let info = self.world.hosts()[end.host].endpoint.query_qp(end.qpn);
                 let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
@@ -49,9 +49,9 @@ impl Stage {
                 lines.extend(attributes_in_words(&info.attributes));
                 lines.push(format!("{} requests outstanding", info.sends_outstanding));
                 lines.push(format!("{} receives posted", info.receives_posted));
-                Shown { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
+                Inspection { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
-            Show::Counters { host, names } => {
+            Inspect::Counters { host, names } => {
                 let place = self.host(host)?;
                 let all: HashMap<_, _> = self.world.hosts()[place].counters().iter().collect();
                 let line = |name: &String| match all.get(name.as_str()) {
@@ -59,9 +59,9 @@ impl Stage {
                     None => Err(self.unknown("counter", name)),
                 };
                 let lines = names.iter().map(line).collect::<Result<_, _>>()?;
-                Shown { title: format!("{host}'s counters"), lines }
+                Inspection { title: format!("{host}'s counters"), lines }
             }
-            Show::Chunks {} => {
+            Inspect::Chunks {} => {
                 let hosts = self.world.hosts();
                 let width = hosts.len().max(4);
                 let names = (0..hosts.len()).map(|chunk| format!("  chunk {chunk:<width$}"));
@@ -74,7 +74,7 @@ impl Stage {
                     let line = format!("{:8}{}", host.name, values.collect::<String>());
                     lines.push(line.trim_end().to_owned());
                 }
-                Shown { title: "what every rank has, chunk by chunk".to_owned(), lines }
+                Inspection { title: "what every rank has, chunk by chunk".to_owned(), lines }
             }
         })
     }

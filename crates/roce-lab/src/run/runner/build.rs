@@ -6,14 +6,14 @@ use roce_ring::{DataType, Operation, ReduceOp, Settings};
 use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
 use roce_wire::{PathMtu, RnrTimer};
 
-use super::{Stage, out_of_range, place_of};
+use super::{Runner, out_of_range, place_of};
 use crate::connection::{Connection, ConnectionOptions};
 use crate::lesson::{ConnectionData, Lesson, LessonError, RegionData, Right, RingData, WorldData};
 use crate::memory::Region;
 use crate::ring::{Ring, RingOptions};
 use crate::world::{World, WorldConfig};
 
-impl Stage {
+impl Runner {
     pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {
         let WorldData { hosts, delay, rate, window } = &lesson.world;
         if !(2..=64).contains(&hosts.len()) {
@@ -53,10 +53,10 @@ impl Stage {
         }
         let plans = vec![HashMap::new(); hosts.len()];
         let chunks = Vec::new();
-        let mut stage =
-            Self { world, connection, ring, elements, chunks, regions, work: 0, plans, moment: 0 };
-        stage.look_at_chunks();
-        Ok(stage)
+        let mut runner =
+            Self { world, connection, ring, elements, chunks, regions, work: 0, plans, section: 0 };
+        runner.record_chunks();
+        Ok(runner)
     }
 }
 
@@ -66,7 +66,7 @@ fn build_ring(
     data: &RingData,
     connection: ConnectionOptions,
 ) -> Result<Ring, LessonError> {
-    let refused = |why: crate::RingError| LessonError::Refused { moment: 0, why: why.to_string() };
+    let refused = |why: crate::RingError| LessonError::Refused { section: 0, why: why.to_string() };
     if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
         return Err(out_of_range("the number of elements", data.elements));
     }

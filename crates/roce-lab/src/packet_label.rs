@@ -4,7 +4,7 @@ use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Syndrome};
 
 /// A packet in a few words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
+pub struct PacketLabel {
     /// What kind of packet it is to someone who looks at a ladder.
     pub class: PacketClass,
     /// The operation and the place in its message: `WRITE First`.
@@ -24,9 +24,9 @@ pub enum PacketClass {
     /// SEND or WRITE.
     Data,
     /// READ request or atomic.
-    Ask,
+    Request,
     /// What a READ or an atomic brings.
-    Answer,
+    Response,
     Ack,
     /// NAK or RNR NAK.
     Nak,
@@ -39,8 +39,8 @@ impl PacketClass {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
-            Self::Ask => "ask",
-            Self::Answer => "answer",
+            Self::Request => "request",
+            Self::Response => "response",
             Self::Ack => "ack",
             Self::Nak => "nak",
             Self::Other => "other",
@@ -48,7 +48,7 @@ impl PacketClass {
     }
 }
 
-impl Label {
+impl PacketLabel {
     /// Reads a frame that carries one packet, from the Ethernet header on.
     pub fn of_frame(frame: &[u8]) -> Self {
         let headers = Frame::parse(frame).ok().and_then(|frame| {
@@ -74,9 +74,9 @@ impl Label {
         let mut class = match info.operation {
             Operation::Send | Operation::Write => PacketClass::Data,
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd => {
-                PacketClass::Ask
+                PacketClass::Request
             }
-            Operation::ReadResponse | Operation::AtomicAck => PacketClass::Answer,
+            Operation::ReadResponse | Operation::AtomicAck => PacketClass::Response,
             Operation::Acknowledge => PacketClass::Ack,
             Operation::Cnp => PacketClass::Other,
         };

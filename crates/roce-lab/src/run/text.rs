@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use roce_transport::Instant;
 
-use super::{Label, PacketClass, Shown, Story, Told};
+use super::{Inspection, LessonRun, SectionRun};
+use crate::packet_label::{PacketClass, PacketLabel};
 use crate::timeline::{Event, EventKind, PacketRecord};
 
 /// How a story is printed.
@@ -28,13 +29,13 @@ impl Default for TextOptions {
     }
 }
 
-impl Story {
+impl LessonRun {
     /// All of it: title, moments, question and answer.
     pub fn text(&self, options: &TextOptions) -> String {
         let mut text = self.title(options);
-        for place in 0..self.moments.len() {
+        for place in 0..self.sections.len() {
             text += "\n";
-            text += &self.moment(place, options);
+            text += &self.section(place, options);
         }
         text + "\n" + &self.question(options) + "\n" + &self.answer(options)
     }
@@ -42,9 +43,9 @@ impl Story {
     /// The head: what it is about, and who takes part.
     pub fn title(&self, options: &TextOptions) -> String {
         let lesson = &self.lesson;
-        let paint = Paint(options.colour);
+        let style = Style(options.colour);
         let line = format!("Lesson {}: {}", lesson.number, lesson.title);
-        let mut text = format!("{}\n", paint.bold(&line));
+        let mut text = format!("{}\n", style.bold(&line));
         text += &fold(&lesson.summary, 0);
         let world = &lesson.world;
         let rate = world.rate.map_or_else(String::new, |rate| format!(", {rate}"));
@@ -58,20 +59,20 @@ impl Story {
     ///
     /// # Panics
     /// When there is no such moment.
-    pub fn moment(&self, place: usize, options: &TextOptions) -> String {
-        let told = &self.moments[place];
-        let words = &self.lesson.moment[place];
+    pub fn section(&self, place: usize, options: &TextOptions) -> String {
+        let section = &self.sections[place];
+        let words = &self.lesson.section[place];
         let mut text = fold(&words.say, 0);
-        let ladder = self.ladder(told, options);
+        let ladder = self.ladder(section, options);
         if !ladder.is_empty() {
             if !text.is_empty() {
                 text += "\n";
             }
             text += &ladder;
         }
-        for shown in &told.shown {
+        for shown in &section.shown {
             text += "\n";
-            text += &show(shown, options);
+            text += &inspection_text(shown, options);
         }
         if !words.then.is_empty() {
             if !text.is_empty() {
@@ -84,18 +85,18 @@ impl Story {
 
     /// The question.
     pub fn question(&self, options: &TextOptions) -> String {
-        let paint = Paint(options.colour);
-        format!("{}\n{}", paint.bold("Question"), fold(&self.lesson.question.ask, 2))
+        let style = Style(options.colour);
+        format!("{}\n{}", style.bold("Question"), fold(&self.lesson.question.ask, 2))
     }
 
     /// The answer.
     pub fn answer(&self, options: &TextOptions) -> String {
-        let paint = Paint(options.colour);
-        format!("{}\n{}", paint.bold("Answer"), fold(&self.lesson.question.answer, 2))
+        let style = Style(options.colour);
+        format!("{}\n{}", style.bold("Answer"), fold(&self.lesson.question.answer, 2))
     }
 
-    fn ladder(&self, told: &Told, options: &TextOptions) -> String {
-        let mut rows = self.rows(told);
+    fn ladder(&self, section: &SectionRun, options: &TextOptions) -> String {
+        let mut rows = self.rows(section);
         if !options.all_lines {
             rows.retain(|row| match *row {
                 Row::Packet(_) => true,
@@ -106,17 +107,17 @@ impl Story {
         if rows.is_empty() {
             return text;
         }
-        let pen = Pen { story: self, options, paint: Paint(options.colour) };
-        pen.head(&mut text);
+        let writer = LadderWriter { run: self, options, style: Style(options.colour) };
+        writer.head(&mut text);
         let hidden = if options.all_lines { 0..0 } else { self.hidden(&rows, options) };
         for (place, row) in rows.iter().enumerate() {
             if place == hidden.start && !hidden.is_empty() {
-                pen.gap(&mut text, &rows[hidden.clone()]);
+                writer.gap(&mut text, &rows[hidden.clone()]);
             }
             if hidden.contains(&place) {
                 continue;
             }
-            pen.row(&mut text, *row);
+            writer.row(&mut text, *row);
         }
         text
     }
@@ -127,13 +128,13 @@ impl Story {
     }
 
     /// Packets and events of a moment in the order in which they happened.
-    fn rows(&self, told: &Told) -> Vec<Row> {
+    fn rows(&self, section: &SectionRun) -> Vec<Row> {
         let timeline = &self.timeline;
-        let packets = told.packets.clone().map(|place| {
+        let packets = section.packets.clone().map(|place| {
             let packet = &timeline.packets[place];
             ((packet.sent, 2 * packet.events_before), Row::Packet(place))
         });
-        let events = told
+        let events = section
             .events
             .clone()
             .map(|place| ((timeline.events[place].at, 2 * place + 1), Row::Event(place)));
@@ -144,7 +145,7 @@ impl Story {
 
     /// Which rows of a long stretch are left out: ordinary ones in the middle.
     fn hidden(&self, rows: &[Row], options: &TextOptions) -> Range<usize> {
-        if rows.len() <= LONGEST {
+        if rows.len() <= MAX_ROWS {
             return 0..0;
         }
         let is_remarkable = |row: &Row| match *row {
@@ -158,15 +159,15 @@ impl Story {
             ),
         };
         // The longest run of ordinary rows that leaves the ends alone.
-        let (mut best, mut start) = (0..0, HEAD);
-        for (place, row) in rows.iter().enumerate().take(rows.len() - TAIL).skip(HEAD) {
+        let (mut best, mut start) = (0..0, HEAD_ROWS);
+        for (place, row) in rows.iter().enumerate().take(rows.len() - TAIL_ROWS).skip(HEAD_ROWS) {
             if is_remarkable(row) {
                 start = place + 1;
             } else if place + 1 - start > best.len() {
                 best = start..place + 1;
             }
         }
-        if best.len() < LEAST_HIDDEN { 0..0 } else { best }
+        if best.len() < MIN_HIDDEN_ROWS { 0..0 } else { best }
     }
 }
 
@@ -184,24 +185,24 @@ enum Row {
 }
 
 /// Draws rows.
-struct Pen<'a> {
-    story: &'a Story,
+struct LadderWriter<'a> {
+    run: &'a LessonRun,
     options: &'a TextOptions,
-    paint: Paint,
+    style: Style,
 }
 
 /// Rows that are printed before a long stretch is shortened.
-const LONGEST: usize = 48;
-const HEAD: usize = 14;
-const TAIL: usize = 10;
-const LEAST_HIDDEN: usize = 8;
+const MAX_ROWS: usize = 48;
+const HEAD_ROWS: usize = 14;
+const TAIL_ROWS: usize = 10;
+const MIN_HIDDEN_ROWS: usize = 8;
 /// Columns between the two life lines.
 const BETWEEN: usize = 62;
 
-impl Pen<'_> {
+impl LadderWriter<'_> {
     /// Two hosts stand at either side; more are named on every line.
     fn names(&self) -> Option<[&str; 2]> {
-        match &self.story.lesson.world.hosts[..] {
+        match &self.run.lesson.world.hosts[..] {
             [a, b] => Some([a, b]),
             _ => None,
         }
@@ -211,26 +212,26 @@ impl Pen<'_> {
         if let Some([left, right]) = self.names() {
             let gap = (BETWEEN + 2).saturating_sub(left.chars().count());
             let names = format!("{left}{right:>gap$}");
-            let _ = writeln!(text, "{:>11}  {}", "", self.paint.bold(&names));
+            let _ = writeln!(text, "{:>11}  {}", "", self.style.bold(&names));
         }
     }
 
     fn row(&self, text: &mut String, row: Row) {
         match row {
             Row::Packet(place) => {
-                let packet = &self.story.timeline.packets[place];
+                let packet = &self.run.timeline.packets[place];
                 match self.names() {
                     Some(_) => self.packet(text, place, packet),
                     None => self.packet_of_many(text, place, packet),
                 }
                 if self.options.shows_layers(place) {
-                    let lines = crate::layers::lines(&packet.frame);
+                    let lines = crate::packet_layers::lines(&packet.frame);
                     let title = format!("packet {}, layer by layer", place + 1);
-                    text.push_str(&show(&Shown { title, lines }, self.options));
+                    text.push_str(&inspection_text(&Inspection { title, lines }, self.options));
                 }
             }
             Row::Event(place) => {
-                let event = &self.story.timeline.events[place];
+                let event = &self.run.timeline.events[place];
                 match self.names() {
                     Some(_) => self.event(text, event),
                     None => self.event_of_many(text, event),
@@ -240,7 +241,7 @@ impl Pen<'_> {
     }
 
     fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
-        let label = Label::of_frame(&packet.frame);
+        let label = PacketLabel::of_frame(&packet.frame);
         let again = if packet.again { "again: " } else { "" };
         let words = format!(" #{} {again}{} ", place + 1, label.line());
         let to_right = packet.from == 0;
@@ -256,14 +257,14 @@ impl Pen<'_> {
             text,
             "{:>11}  {}  {}",
             time(packet.sent),
-            self.paint.packet(label.class, packet, &arrow),
+            self.style.packet(label.class, packet, &arrow),
             fate(packet)
         );
     }
 
     fn event(&self, text: &mut String, event: &Event) {
         let words = event.kind.to_string();
-        let is_staged = matches!(event.kind, EventKind::Staged { .. });
+        let is_staged = matches!(event.kind, EventKind::Scripted { .. });
         let mark = if is_staged { ' ' } else { '•' };
         for (place, line) in wrap(&words, BETWEEN - 4).into_iter().enumerate() {
             let (at, mark) = match place {
@@ -274,13 +275,13 @@ impl Pen<'_> {
                 0 => format!("│ {mark} {line:<width$}│", width = BETWEEN - 3),
                 _ => format!("│{line:>width$} {mark} │", width = BETWEEN - 3),
             };
-            let _ = writeln!(text, "{at:>11}  {}", self.paint.event(&event.kind, &line));
+            let _ = writeln!(text, "{at:>11}  {}", self.style.event(&event.kind, &line));
         }
     }
 
     fn packet_of_many(&self, text: &mut String, place: usize, packet: &PacketRecord) {
-        let hosts = &self.story.lesson.world.hosts;
-        let label = Label::of_frame(&packet.frame);
+        let hosts = &self.run.lesson.world.hosts;
+        let label = PacketLabel::of_frame(&packet.frame);
         let again = if packet.again { "again: " } else { "" };
         let arrow = if packet.lost { "─╳ " } else { "──▶" };
         let words = format!(
@@ -290,27 +291,27 @@ impl Pen<'_> {
             place + 1,
             label.line()
         );
-        let words = self.paint.packet(label.class, packet, &format!("{words:<72}"));
+        let words = self.style.packet(label.class, packet, &format!("{words:<72}"));
         let _ = writeln!(text, "{:>11}  {words}  {}", time(packet.sent), fate(packet));
     }
 
     fn event_of_many(&self, text: &mut String, event: &Event) {
-        let host = &self.story.lesson.world.hosts[event.host];
+        let host = &self.run.lesson.world.hosts[event.host];
         let line = format!("{host:>8}  •  {}", event.kind);
-        let _ = writeln!(text, "{:>11}  {}", time(event.at), self.paint.event(&event.kind, &line));
+        let _ = writeln!(text, "{:>11}  {}", time(event.at), self.style.event(&event.kind, &line));
     }
 
     /// Says what was left out.
     fn gap(&self, text: &mut String, rows: &[Row]) {
-        let mut packets = vec![0usize; self.story.lesson.world.hosts.len()];
+        let mut packets = vec![0usize; self.run.lesson.world.hosts.len()];
         let mut events = 0;
         for row in rows {
             match row {
-                Row::Packet(place) => packets[self.story.timeline.packets[*place].from] += 1,
+                Row::Packet(place) => packets[self.run.timeline.packets[*place].from] += 1,
                 Row::Event(_) => events += 1,
             }
         }
-        let hosts = &self.story.lesson.world.hosts;
+        let hosts = &self.run.lesson.world.hosts;
         let mut parts: Vec<String> = packets
             .iter()
             .zip(hosts)
@@ -321,7 +322,7 @@ impl Pen<'_> {
             parts.push(counted(events, "event"));
         }
         let words = format!("⋮  {} more of the kind; --all prints them", parts.join(", "));
-        let _ = writeln!(text, "{:>11}  {}", "", self.paint.faint(&words));
+        let _ = writeln!(text, "{:>11}  {}", "", self.style.faint(&words));
     }
 }
 
@@ -350,9 +351,9 @@ fn time(at: Instant) -> String {
     format!("{}.{:03} µs", nanos / 1000, nanos % 1000)
 }
 
-fn show(shown: &Shown, options: &TextOptions) -> String {
-    let paint = Paint(options.colour);
-    let mut text = format!("  {}\n", paint.bold(&shown.title));
+fn inspection_text(shown: &Inspection, options: &TextOptions) -> String {
+    let style = Style(options.colour);
+    let mut text = format!("  {}\n", style.bold(&shown.title));
     for line in &shown.lines {
         let _ = writeln!(text, "    {line}");
     }
@@ -395,9 +396,9 @@ fn wrap(words: &str, width: usize) -> Vec<String> {
 
 /// Colours, or none.
 #[derive(Clone, Copy)]
-struct Paint(bool);
+struct Style(bool);
 
-impl Paint {
+impl Style {
     fn with(self, code: &str, words: &str) -> String {
         if self.0 { format!("\x1b[{code}m{words}\x1b[0m") } else { words.to_owned() }
     }
@@ -416,8 +417,8 @@ impl Paint {
             PacketClass::Nak => "31",
             _ if packet.again => "33",
             PacketClass::Data => "36",
-            PacketClass::Ask => "34",
-            PacketClass::Answer => "35",
+            PacketClass::Request => "34",
+            PacketClass::Response => "35",
             PacketClass::Ack => "32",
             PacketClass::Other => "0",
         };
@@ -427,7 +428,7 @@ impl Paint {
     fn event(self, kind: &EventKind, words: &str) -> String {
         match kind {
             EventKind::Completed(_) => self.bold(words),
-            EventKind::Staged { .. } => self.faint(words),
+            EventKind::Scripted { .. } => self.faint(words),
             EventKind::Refused { .. } | EventKind::NakSent { .. } | EventKind::WentBack { .. } => {
                 self.with("33", words)
             }

@@ -1,7 +1,6 @@
 //! A lesson that has happened: what was said, and what was seen in between.
 
-mod label;
-mod stage;
+mod runner;
 mod text;
 
 use std::ops::Range;
@@ -11,35 +10,34 @@ use roce_transport::Instant;
 use crate::lesson::{Lesson, LessonError};
 use crate::timeline::Timeline;
 
-pub use label::{Label, PacketClass};
 pub use text::TextOptions;
 
 /// A lesson that has happened.
 ///
 /// ```
-/// use roce_lab::{Lesson, Story, TextOptions};
+/// use roce_lab::{Lesson, LessonRun, TextOptions};
 ///
 /// let lesson = Lesson::find("lost-packet").unwrap();
-/// let story = Story::play(&lesson).unwrap();
-/// assert!(story.timeline.packets.iter().any(|packet| packet.lost));
-/// let text = story.text(&TextOptions::default());
+/// let run = LessonRun::simulate(&lesson).unwrap();
+/// assert!(run.timeline.packets.iter().any(|packet| packet.lost));
+/// let text = run.text(&TextOptions::default());
 /// assert!(text.contains("goes back to PSN"));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Story {
+pub struct LessonRun {
     /// What was played.
     pub lesson: Lesson,
     /// All that happened.
     pub timeline: Timeline,
     /// The moments in order.
-    pub moments: Vec<Told>,
+    pub sections: Vec<SectionRun>,
     /// For a ring: what the ranks had in their chunks, whenever that changed.
     pub chunks: Vec<ChunkState>,
 }
 
 /// One moment, as it went.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct SectionRun {
     /// Which packets of the timeline left in it.
     pub packets: Range<usize>,
     /// Which events of the timeline are of it.
@@ -47,12 +45,12 @@ pub struct Told {
     /// When it was over.
     pub end: Instant,
     /// What was shown at its end.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<Inspection>,
 }
 
 /// Something shown at the end of a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct Inspection {
     /// What it is.
     pub title: String,
     /// The thing itself.
@@ -72,12 +70,12 @@ pub struct ChunkState {
     pub value: f32,
 }
 
-impl Story {
+impl LessonRun {
     /// Plays a lesson in virtual time. The same lesson gives the same story, bit for bit.
     ///
     /// # Errors
     /// The lesson's script is wrong.
-    pub fn play(lesson: &Lesson) -> Result<Self, LessonError> {
-        stage::play(lesson)
+    pub fn simulate(lesson: &Lesson) -> Result<Self, LessonError> {
+        runner::simulate(lesson)
     }
 }

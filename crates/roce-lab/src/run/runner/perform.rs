@@ -3,11 +3,11 @@
 use roce_sim::{Fate, Impairment, ImpairmentRates};
 use roce_transport::{QpState, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
 
-use super::{Stage, attributes_in_words, out_of_range};
+use super::{Runner, attributes_in_words, out_of_range};
 use crate::lesson::{Action, LessonError, StateName};
 
-impl Stage {
-    pub(super) fn act(&mut self, action: &Action) -> Result<(), LessonError> {
+impl Runner {
+    pub(super) fn perform(&mut self, action: &Action) -> Result<(), LessonError> {
         match action {
             Action::Modify { host, to } => self.modify(host, *to)?,
             Action::Receive { host, region, bytes, count } => {
@@ -69,22 +69,23 @@ impl Stage {
                     ImpairmentRates { drop: 1.0, ..ImpairmentRates::default() },
                 );
                 self.world.set_impairment(place, gone);
-                self.world.stage(place, "(the cable from here is unplugged)");
+                self.world.record_script(place, "(the cable from here is unplugged)");
             }
             Action::Plug { host } => {
                 let place = self.host(host)?;
                 self.world.set_impairment(place, Impairment::default());
-                self.world.stage(place, "(the cable is plugged in again)");
+                self.world.record_script(place, "(the cable is plugged in again)");
             }
             Action::Deregister { region } => {
                 let (host, span) = self.region(region)?;
                 self.world.host_mut(host).memory.deregister(span);
-                self.world.stage(host, format!("deregisters {region}: key {:#x}", span.key));
+                self.world
+                    .record_script(host, format!("deregisters {region}: key {:#x}", span.key));
             }
             Action::StartRing {} => {
-                let Self { world, ring, moment, .. } = self;
+                let Self { world, ring, section, .. } = self;
                 let refused = |why: &dyn ToString| LessonError::Refused {
-                    moment: *moment,
+                    section: *section,
                     why: why.to_string(),
                 };
                 let ring = ring.as_mut().ok_or_else(|| refused(&"the lesson has no ring"))?;
@@ -129,13 +130,13 @@ impl Stage {
         plan.clear();
         plan.extend(fates);
         let last = plan.keys().copied().max().unwrap_or(0);
-        if plan.contains_key(&0) || last > MAX_PLAN {
+        if plan.contains_key(&0) || last > MAX_PLANNED_FRAME {
             return Err(out_of_range("a frame", format!("{:?}; the first is 1", plan.keys())));
         }
         let script = (1..=last).map(|frame| plan.get(&frame).copied().unwrap_or(Fate::Pass));
         let script: Vec<_> = script.collect();
         self.world.set_impairment(host, Impairment::scripted(script));
-        self.world.stage(host, what);
+        self.world.record_script(host, what);
         Ok(())
     }
 
@@ -147,13 +148,16 @@ impl Stage {
             StateName::Rtr => QpState::ReadyToReceive,
             StateName::Rts => QpState::ReadyToSend,
         };
-        let told = connection
+        let attributes = connection
             .bring(&mut self.world, side, state)
-            .map_err(|why| LessonError::Refused { moment: self.moment, why: why.to_string() })?;
-        self.world.stage(end.host, format!("told {}", attributes_in_words(&told).join(", ")));
+            .map_err(|why| LessonError::Refused { section: self.section, why: why.to_string() })?;
+        self.world.record_script(
+            end.host,
+            format!("told {}", attributes_in_words(&attributes).join(", ")),
+        );
         Ok(())
     }
 }
 
 /// Frames that a script may plan ahead.
-const MAX_PLAN: usize = 100_000;
+const MAX_PLANNED_FRAME: usize = 100_000;

@@ -1,15 +1,15 @@
 //! Playing a lesson: its script against a world.
 
-mod act;
 mod build;
-mod show;
+mod inspect;
+mod perform;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use roce_sim::Fate;
 
-use super::{ChunkState, Story, Told};
+use super::{ChunkState, LessonRun, SectionRun};
 use crate::connection::Connection;
 use crate::lesson::{Lesson, LessonError, Until};
 use crate::memory::Region;
@@ -17,35 +17,36 @@ use crate::ring::Ring;
 use crate::world::{End, World};
 
 /// Plays the whole lesson.
-pub(super) fn play(lesson: &Lesson) -> Result<Story, LessonError> {
-    let mut stage = Stage::build(lesson)?;
-    let mut moments = Vec::new();
-    for (place, moment) in lesson.moment.iter().enumerate() {
-        stage.moment = place + 1;
-        let (packets, events) = stage.mark();
-        for action in &moment.actions {
-            stage.act(action)?;
+pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
+    let mut runner = Runner::build(lesson)?;
+    let mut sections = Vec::new();
+    for (place, section) in lesson.section.iter().enumerate() {
+        runner.section = place + 1;
+        let (packets, events) = runner.timeline_len();
+        for action in &section.actions {
+            runner.perform(action)?;
         }
-        stage.watch(&moment.until)?;
-        let shown = moment.show.iter().map(|show| stage.show(show)).collect::<Result<_, _>>()?;
-        let (packets_end, events_end) = stage.mark();
-        moments.push(Told {
+        runner.run_until(&section.until)?;
+        let shown =
+            section.show.iter().map(|inspect| runner.inspect(inspect)).collect::<Result<_, _>>()?;
+        let (packets_end, events_end) = runner.timeline_len();
+        sections.push(SectionRun {
             packets: packets..packets_end,
             events: events..events_end,
-            end: stage.world.now(),
+            end: runner.world.now(),
             shown,
         });
     }
-    Ok(Story {
+    Ok(LessonRun {
         lesson: lesson.clone(),
-        timeline: stage.world.into_timeline(),
-        moments,
-        chunks: stage.chunks,
+        timeline: runner.world.into_timeline(),
+        sections,
+        chunks: runner.chunks,
     })
 }
 
 /// A world with the names that the script uses.
-struct Stage {
+struct Runner {
     world: World,
     connection: Option<Connection>,
     ring: Option<Ring>,
@@ -58,25 +59,25 @@ struct Stage {
     /// Fates that the script has planned for the frames of each host, by their place.
     plans: Vec<HashMap<usize, Fate>>,
     /// Which moment it is, for error messages.
-    moment: usize,
+    section: usize,
 }
 
 /// More steps than any lesson takes.
 const MAX_STEPS: usize = 1_000_000;
 
-impl Stage {
+impl Runner {
     /// How far the timeline has come.
-    fn mark(&self) -> (usize, usize) {
+    fn timeline_len(&self) -> (usize, usize) {
         let timeline = self.world.timeline();
         (timeline.packets.len(), timeline.events.len())
     }
 
     fn unknown(&self, what: &'static str, name: &str) -> LessonError {
-        LessonError::Unknown { moment: self.moment, what, name: name.to_owned() }
+        LessonError::Unknown { section: self.section, what, name: name.to_owned() }
     }
 
     fn refused(&self, why: impl ToString) -> LessonError {
-        LessonError::Refused { moment: self.moment, why: why.to_string() }
+        LessonError::Refused { section: self.section, why: why.to_string() }
     }
 
     fn region(&self, name: &str) -> Result<(usize, Region), LessonError> {
@@ -84,7 +85,7 @@ impl Stage {
     }
 
     fn host(&self, name: &str) -> Result<usize, LessonError> {
-        place_of(&self.world, name, self.moment)
+        place_of(&self.world, name, self.section)
     }
 
     /// The end of the connection on this host, and which side that is.
@@ -103,8 +104,8 @@ impl Stage {
         self.work
     }
 
-    fn watch(&mut self, until: &Until) -> Result<(), LessonError> {
-        let (sent, events) = self.mark();
+    fn run_until(&mut self, until: &Until) -> Result<(), LessonError> {
+        let (sent, events) = self.timeline_len();
         if let Some(span) = until.time {
             let end = self.world.now() + span.duration();
             self.world.run_until(end);
@@ -129,10 +130,10 @@ impl Stage {
                 return Ok(());
             }
             if !self.step()? {
-                return Err(self.never(until.to_string()));
+                return Err(self.never_happens(until.to_string()));
             }
         }
-        Err(self.never("rest".to_owned()))
+        Err(self.never_happens("rest".to_owned()))
     }
 
     /// Goes on by one step; false when nothing more will happen.
@@ -141,11 +142,11 @@ impl Stage {
         if let Some(ring) = &mut self.ring {
             let turned = ring.progress(&mut self.world);
             let refused = |why: crate::RingError| LessonError::Refused {
-                moment: self.moment,
+                section: self.section,
                 why: why.to_string(),
             };
             turned.map_err(refused)?;
-            self.look_at_chunks();
+            self.record_chunks();
         }
         Ok(went_on)
     }
@@ -172,7 +173,7 @@ impl Stage {
     }
 
     /// Notes which chunks have changed.
-    fn look_at_chunks(&mut self) {
+    fn record_chunks(&mut self) {
         if self.ring.is_none() {
             return;
         }
@@ -188,8 +189,8 @@ impl Stage {
         }
     }
 
-    fn never(&self, what: String) -> LessonError {
-        LessonError::NeverHappens { moment: self.moment, what }
+    fn never_happens(&self, what: String) -> LessonError {
+        LessonError::NeverHappens { section: self.section, what }
     }
 
     /// Packets that have arrived or are lost.
@@ -199,9 +200,9 @@ impl Stage {
     }
 }
 
-fn place_of(world: &World, name: &str, moment: usize) -> Result<usize, LessonError> {
+fn place_of(world: &World, name: &str, section: usize) -> Result<usize, LessonError> {
     world.hosts().iter().position(|host| host.name == name).ok_or_else(|| LessonError::Unknown {
-        moment,
+        section,
         what: "host",
         name: name.to_owned(),
     })
@@ -211,34 +212,34 @@ fn out_of_range(what: &'static str, value: impl ToString) -> LessonError {
     LessonError::OutOfRange { what, value: value.to_string() }
 }
 
-fn attributes_in_words(told: &roce_transport::QpAttributes) -> Vec<String> {
+fn attributes_in_words(attributes: &roce_transport::QpAttributes) -> Vec<String> {
     let mut words = Vec::new();
-    if told.access.is_some() {
+    if attributes.access.is_some() {
         words.push("what the peer may do".to_owned());
     }
-    if let Some(path) = told.path {
+    if let Some(path) = attributes.path {
         words.push(format!("the peer's address {}", path.remote));
     }
-    if let Some(qpn) = told.dest_qpn {
+    if let Some(qpn) = attributes.dest_qpn {
         words.push(format!("its queue pair {:#x}", qpn.get()));
     }
-    if let Some(psn) = told.rq_psn {
+    if let Some(psn) = attributes.rq_psn {
         words.push(format!("expected PSN {}", psn.get()));
     }
-    if let Some(mtu) = told.path_mtu {
+    if let Some(mtu) = attributes.path_mtu {
         words.push(format!("path MTU {mtu}"));
     }
-    if let Some(timer) = told.min_rnr_timer {
+    if let Some(timer) = attributes.min_rnr_timer {
         words.push(format!("RNR wait {:?}", timer.duration()));
     }
-    if let Some(psn) = told.sq_psn {
+    if let Some(psn) = attributes.sq_psn {
         words.push(format!("first PSN {}", psn.get()));
     }
-    if let Some(timeout) = told.ack_timeout {
+    if let Some(timeout) = attributes.ack_timeout {
         let wait = timeout.duration().unwrap_or(Duration::MAX);
         words.push(format!("ACK timeout {wait:?}"));
     }
-    if let Some(count) = told.retry_count {
+    if let Some(count) = attributes.retry_count {
         words.push(format!("{count} retries"));
     }
     words
