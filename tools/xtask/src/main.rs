@@ -13,6 +13,7 @@ mod interop;
 mod layers;
 mod machine;
 mod namespace;
+mod picture;
 mod rxe;
 mod soak;
 mod stages;
@@ -74,6 +75,8 @@ enum Chore {
     },
     /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
     Cost,
+    /// Run the command that README.md shows, and draw its output into docs/allreduce.svg.
+    Picture,
     /// Run each fuzz target for a while.
     Fuzz(fuzz::Options),
     /// Run a program inside a user namespace of its own where that is needed to be root.
@@ -95,6 +98,7 @@ fn main() -> ExitCode {
         Chore::Profile { arguments } => bench::profile(&arguments),
         Chore::Soak { arguments } => soak::run(&arguments),
         Chore::Cost => cost::run(),
+        Chore::Picture => picture::run(),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::InNamespace { command } => namespace::exec(&command),
     };

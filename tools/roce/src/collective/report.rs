@@ -332,6 +332,14 @@ mod tests {
     }
 
     #[test]
+    fn the_picture_in_the_readme_has_the_columns_of_the_table() {
+        let picture = include_str!("../../../../docs/allreduce.svg");
+        for line in COLUMNS.lines() {
+            assert!(picture.contains(line), "run `cargo xtask picture`: {line} is not in it");
+        }
+    }
+
+    #[test]
     fn wrong_elements_fail_and_unchecked_ones_are_not_claimed_to_be_right() {
         let text = printed(Style::Table, &job(), Some(5));
         assert!(text.contains("# Out of bounds values : 30 FAILED\n"), "{text}");
