@@ -41,7 +41,7 @@ struct Arguments {
     /// Measure nothing: make table and plots again from the results in the output folder
     #[arg(long, requires = "output", conflicts_with_all = ["only", "list"])]
     render: bool,
-    /// Put the table into README.md as well, between its markers
+    /// Put a summary into README.md as well, between its markers
     #[arg(long)]
     readme: bool,
     /// Where our programs are [default: beside this one]
@@ -97,7 +97,9 @@ fn run(arguments: &Arguments) -> Outcome {
     if arguments.readme {
         let readme = root().join("README.md");
         let page = fs::read_to_string(&readme)?;
-        let page = report::put_between_markers(&page, &report::short_table(&report))
+        let table = folder.join("table.md");
+        let table = table.strip_prefix(root()).unwrap_or(&table).display().to_string();
+        let page = report::put_between_markers(&page, &report::summary(&report, &table))
             .ok_or("README.md has no <!-- bench --> with a <!-- /bench --> behind it")?;
         fs::write(&readme, page)?;
     }

@@ -7,8 +7,7 @@ use super::{Figure, Judged, Report, RowResult, Summary, Target, Verdict};
 
 /// The table as Markdown, with what must be known to read it.
 pub fn table(report: &Report) -> String {
-    let mut text =
-        format!("{}\n\n{}\n{}\n\n", heading(report), lines(report, false), score(report));
+    let mut text = format!("{}\n\n{}\n{}\n\n", heading(report), lines(report), score(report));
     for note in notes(report) {
         // A String takes everything.
         let _ = writeln!(text, "- {note}");
@@ -16,16 +15,11 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// The lines of which something is wanted: what a first page has room for.
-pub fn short_table(report: &Report) -> String {
-    format!("{}\n\n{}\n{}\n", heading(report), lines(report, true), score(report))
-}
-
-fn lines(report: &Report, only_wanted: bool) -> String {
+fn lines(report: &Report) -> String {
     let mut text = HEAD.to_owned();
     for row in &report.rows {
         let mut last = String::new();
-        for target in row.targets.iter().filter(|it| !only_wanted || it.bound.is_some()) {
+        for target in &row.targets {
             let what = what(row, target);
             // Said once, not in every line.
             text += &line(row, target, if what == last { "" } else { &what });
@@ -112,7 +106,7 @@ fn amount(figure: Figure, summary: Summary) -> String {
 }
 
 /// How many targets were met.
-fn score(report: &Report) -> String {
+pub(super) fn score(report: &Report) -> String {
     let verdicts = report.rows.iter().flat_map(|row| {
         let wanted = row.targets.iter().filter(|target| target.bound.is_some());
         wanted.map(|target| target.judge(row).verdict)
@@ -187,16 +181,6 @@ mod tests {
             assert!(text.contains(line), "{line}\nis not in\n{text}");
         }
         assert!(!text.contains("parts of different runs"), "{text}");
-    }
-
-    #[test]
-    fn the_short_table_has_what_is_wanted_and_no_more() {
-        let mut report = example::report();
-        report.rows[0].targets.push(Target::alone("roce", Figure::Gbits));
-        let (long, short) = (table(&report), short_table(&report));
-        let count = |text: &str| text.lines().filter(|line| line.starts_with('|')).count();
-        assert_eq!((count(&long), count(&short)), (2 + 4, 2 + 3), "{short}");
-        assert!(short.contains("1 targets met") && !short.contains("\n- "), "{short}");
     }
 
     #[test]

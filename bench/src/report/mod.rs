@@ -23,17 +23,17 @@ mod json;
 mod machine;
 mod markdown;
 mod plot;
-mod readme;
 mod statistics;
+mod summary;
 mod target;
 
 pub use figure::{Figure, Figures};
 pub use json::{read_json, write_json};
 pub use machine::{About, Commit, Machine, date_and_time};
-pub use markdown::{short_table, table};
+pub use markdown::table;
 pub use plot::{Axis, Chart, Line, charts};
-pub use readme::put_between_markers;
 pub use statistics::Summary;
+pub use summary::{put_between_markers, summary};
 pub use target::{Bound, Judged, Target, Verdict};
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,165 @@
+//! The rows that README.md shows, between two comments of that page.
+
+use super::figure::three_digits;
+use super::markdown::score;
+use super::{Figure, Report, Summary, Target, Verdict};
+
+/// A line of the summary: a title, a row, a contestant of it, and the program beside it.
+struct Line {
+    title: &'static str,
+    row: &'static str,
+    ours: &'static str,
+    figure: Figure,
+    beside: &'static str,
+}
+
+const LINES: [Line; 7] = [
+    Line {
+        title: "1 MiB WRITE",
+        row: "write-4300",
+        ours: "roce",
+        figure: Figure::Gbits,
+        beside: "cubic",
+    },
+    Line {
+        title: "8 B half round trip",
+        row: "latency",
+        ours: "write",
+        figure: Figure::MicrosMedian,
+        beside: "tcp-spin",
+    },
+    Line {
+        title: "8 B messages, one by one",
+        row: "rate",
+        ours: "single",
+        figure: Figure::PerSecond,
+        beside: "tcp",
+    },
+    Line {
+        title: "8 B messages, in lists of 64",
+        row: "rate",
+        ours: "deep",
+        figure: Figure::PerSecond,
+        beside: "tcp",
+    },
+    Line {
+        title: "allreduce of 4 B, 3 ranks",
+        row: "allreduce-one-float",
+        ours: "roce",
+        figure: Figure::MicrosMean,
+        beside: "openmpi",
+    },
+    Line {
+        title: "allreduce of 64 MiB, 3 ranks",
+        row: "allreduce-64m-3",
+        ours: "roce",
+        figure: Figure::BusGbytes,
+        beside: "openmpi",
+    },
+    Line {
+        title: "1 MiB WRITE, 1 % of packets lost",
+        row: "loss-packets-1",
+        ours: "roce",
+        figure: Figure::Gbits,
+        beside: "cubic",
+    },
+];
+
+/// Returns a few lines of the report as Markdown, with a link to `table`.
+///
+/// Each line counts all targets of its contestant and figure, those beside other programs too.
+/// A row that the report does not have is left out.
+pub fn summary(report: &Report, table: &str) -> String {
+    let lines: String = LINES.iter().filter_map(|line| line.render(report)).collect();
+    let (about, score) = (&report.about, score(report));
+    format!(
+        "| | ours | TCP | ratio | targets met |\n|---|---|---|---|---|\n{lines}\n\
+         Measured {} on {} cores of {}, {}. [Full table]({table}): {score}",
+        about.date, about.machine.cores, about.machine.processor, about.machine.kernel,
+    )
+}
+
+impl Line {
+    fn render(&self, report: &Report) -> Option<String> {
+        let row = report.rows.iter().find(|row| row.name == self.row)?;
+        let judged = Target::beside(self.ours, self.figure, self.beside).judge(row);
+        let amount = |summary: Option<Summary>| {
+            summary.map(|summary| self.figure.with_unit(summary.median)).unwrap_or_default()
+        };
+        let ratio = judged.ratio.map(|ratio| three_digits(ratio.median));
+        let verdicts = row
+            .targets
+            .iter()
+            .filter(|target| target.ours == self.ours && target.figure == self.figure)
+            .map(|target| target.judge(row).verdict);
+        let (met, missed) = verdicts.fold((0, 0), |(met, missed), verdict| match verdict {
+            Verdict::Met => (met + 1, missed),
+            Verdict::NotMet => (met, missed + 1),
+            Verdict::Reported | Verdict::NotJudged(_) => (met, missed),
+        });
+        Some(format!(
+            "| {} | {} | {} | **{}** | {met} of {} |\n",
+            self.title,
+            amount(judged.ours),
+            amount(judged.theirs),
+            ratio.unwrap_or_default(),
+            met + missed,
+        ))
+    }
+}
+
+/// Returns `page` with `text` between its markers; `None` if the page has not both, in order.
+///
+/// ```
+/// use roce_bench::report::put_between_markers;
+/// let page = "# Speed\n<!-- bench -->\nold\n<!-- /bench -->\nmore\n";
+/// let page = put_between_markers(page, "new\n").unwrap();
+/// assert_eq!(page, "# Speed\n<!-- bench -->\nnew\n<!-- /bench -->\nmore\n");
+/// ```
+pub fn put_between_markers(page: &str, text: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", text.trim_end()))
+}
+
+const BEGIN: &str = "<!-- bench -->";
+const END: &str = "<!-- /bench -->";
+
+#[cfg(test)]
+mod tests {
+    use super::super::example;
+    use super::*;
+
+    #[test]
+    fn a_line_has_medians_their_ratio_and_the_targets_met() {
+        let text = summary(&example::report(), "table.md");
+        let line = "| 1 MiB WRITE | 45.0 Gbit/s | 36.0 Gbit/s | **1.25** | 1 of 1 |\n\nMeasured ";
+        assert!(text.contains(line), "{text}");
+        assert!(
+            text.ends_with("[Full table](table.md): 1 targets met, 0 not met, 2 not measured.")
+        );
+        assert!(!text.contains("allreduce"), "{text}");
+    }
+
+    #[test]
+    fn a_target_that_was_missed_is_counted() {
+        let mut report = example::report();
+        let missed = Target::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
+        report.rows[0].targets.push(missed);
+        assert!(summary(&report, "table.md").contains("| **1.25** | 1 of 2 |"));
+    }
+
+    #[test]
+    fn a_page_without_both_markers_is_left_alone() {
+        for page in ["", "<!-- bench -->", "<!-- /bench -->\n<!-- bench -->"] {
+            assert_eq!(put_between_markers(page, "text"), None);
+        }
+    }
+
+    #[test]
+    fn putting_the_same_twice_changes_nothing() {
+        let page = put_between_markers("a<!-- bench --><!-- /bench -->b", "text\n\n").unwrap();
+        assert_eq!(page, "a<!-- bench -->\ntext\n<!-- /bench -->b");
+        assert_eq!(put_between_markers(&page, "text").as_ref(), Some(&page));
+    }
+}
