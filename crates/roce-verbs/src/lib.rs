@@ -105,3 +105,8 @@ pub use roce_transport::{
     QpState, RecvWork, RemoteSpan, RequestFault, SendOperation, SendWork, Sge,
 };
 pub use roce_wire::{Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
+
+/// The example of README.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
