@@ -2,7 +2,7 @@
 
 use roce_collectives::{Buffer, BufferSlice, Collective, Error, Group, GroupConfig, Operation};
 use roce_netns::{Host, IpNet, Link, Switch, VirtualNetwork};
-use roce_ring::pattern;
+use roce_ring::test_data;
 
 /// Where rank 0 listens.
 pub const ROOT: &str = "10.7.0.1:29500";
@@ -170,7 +170,7 @@ impl Exercise {
             buffer.write(0, &vec![GUARD_BYTE; buffer.len() as usize]).expect("inside");
         }
         let mut bytes = vec![0; self.input.len() as usize];
-        pattern::fill(self.operation.data_type, self.operation.op, rank, 0, &mut bytes);
+        test_data::fill(self.operation.data_type, self.operation.op, rank, 0, &mut bytes);
         self.input.buffer().write(self.input.offset(), &bytes).expect("inside");
     }
 
@@ -191,7 +191,7 @@ impl Exercise {
         });
         let broken = guards.filter(|byte| *byte != GUARD_BYTE).count() as u64;
         let output = contents(self.output.buffer(), self.output.offset(), self.output.len());
-        broken + pattern::wrong_elements(&self.operation, rank, size, 0, &output)
+        broken + test_data::wrong_elements(&self.operation, rank, size, 0, &output)
     }
 
     /// The bytes of the output.

@@ -65,9 +65,12 @@ fn two_interfaces_share_the_work() {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn any_number_of_slots_of_any_size_will_do() {
-    for (slots, slot_bytes, small_limit) in [(1, 4096, 0), (2, 1000, 4096), (5, 1 << 20, 100)] {
+    for (slots, slot_bytes, small_message_max) in [(1, 4096, 0), (2, 1000, 4096), (5, 1 << 20, 100)]
+    {
         Ranks::new(3).grouped(
-            |config| *config = GroupConfig { slots, slot_bytes, small_limit, ..config.clone() },
+            |config| {
+                *config = GroupConfig { slots, slot_bytes, small_message_max, ..config.clone() }
+            },
             check_group,
         );
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_ring::{Geometry, GeometryError, Settings};
+use roce_ring::{Geometry, GeometryError, RingConfig};
 use roce_verbs::{DeviceConfig, PathMtu};
 
 /// How a rank joins a group.
@@ -15,7 +15,7 @@ use roce_verbs::{DeviceConfig, PathMtu};
 ///     qps_per_connection: 2,
 ///     ..GroupConfig::new(1, 3, "10.0.0.1:29500")
 /// };
-/// assert_eq!(config.settings().lanes, 4);
+/// assert_eq!(config.ring_config().lanes, 4);
 /// ```
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
@@ -39,7 +39,7 @@ pub struct GroupConfig {
     /// Bytes of a staging slot. All ranks alike.
     pub slot_bytes: u32,
     /// Up to how many bytes an operation goes the small way. All ranks alike.
-    pub small_limit: u32,
+    pub small_message_max: u32,
     /// Wait for an acknowledgement: 4.096 µs · 2^n. By default 0.27 s: with 7 retries a
     /// neighbour is given up after two seconds of silence. Losses are found much earlier.
     pub ack_timeout: u8,
@@ -69,7 +69,8 @@ pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 impl GroupConfig {
     /// The defaults for `rank` of `size` that meet at `root`.
     pub fn new(rank: u32, size: u32, root: impl Into<String>) -> Self {
-        let Settings { slots, slot_bytes, small_limit, split, lanes } = Settings::for_ranks(size);
+        let RingConfig { slots, slot_bytes, small_message_max, split, lanes } =
+            RingConfig::for_ranks(size);
         Self {
             rank,
             size,
@@ -80,7 +81,7 @@ impl GroupConfig {
             split,
             slots,
             slot_bytes,
-            small_limit,
+            small_message_max,
             ack_timeout: 16,
             retry_count: 7,
             traffic_class: 0,
@@ -94,13 +95,13 @@ impl GroupConfig {
     }
 
     /// The settings of the ring that follow.
-    pub fn settings(&self) -> Settings {
+    pub fn ring_config(&self) -> RingConfig {
         let rails = u32::try_from(self.interfaces.len().max(1)).unwrap_or(u32::MAX);
-        Settings {
+        RingConfig {
             lanes: rails.saturating_mul(self.qps_per_connection),
             slots: self.slots,
             slot_bytes: self.slot_bytes,
-            small_limit: self.small_limit,
+            small_message_max: self.small_message_max,
             split: self.split,
         }
     }
@@ -110,6 +111,6 @@ impl GroupConfig {
     /// # Errors
     /// Names what is out of its range.
     pub fn geometry(&self) -> Result<Geometry, GeometryError> {
-        Geometry::new(self.rank, self.size, self.settings())
+        Geometry::new(self.rank, self.size, self.ring_config())
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use roce_ring::{
-    Action, Fault, Geometry, Immediate, Machine, Place, Places, Remote, Side, Violation,
-    WindowRecord, Workspace,
+    Action, Geometry, Immediate, Machine, MachineError, MemoryKind, RankMemory, Remote, Side,
+    Violation, WindowRecord, Workspace,
 };
 use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan, probes,
@@ -46,11 +46,11 @@ impl From<Violation> for Trouble {
     }
 }
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Self {
+impl From<MachineError> for Trouble {
+    fn from(fault: MachineError) -> Self {
         match fault {
-            Fault::Peer(violation) => Self::Violation(violation),
-            Fault::Caller(misuse) => Self::Other(misuse.into()),
+            MachineError::Peer(violation) => Self::Violation(violation),
+            MachineError::Caller(error) => Self::Other(error.into()),
         }
     }
 }
@@ -199,11 +199,11 @@ impl Driver {
                     }
                     Remote::Window { address, key, .. } => RemoteSpan { address, key },
                 };
-                let place = match from.place {
-                    Place::Input => input,
-                    Place::Output => output,
-                    Place::Scratch => &self.scratch_whole,
-                    Place::Slot { .. } => {
+                let buffer = match from.memory {
+                    MemoryKind::Input => input,
+                    MemoryKind::Output => output,
+                    MemoryKind::Scratch => &self.scratch_whole,
+                    MemoryKind::Slot { .. } => {
                         let what = "a slot cannot be sent from";
                         return Err(Error::Internal(what.into()).into());
                     }
@@ -218,15 +218,15 @@ impl Driver {
                 let payload = match to {
                     _ if len <= Lane::INLINE as u64 => {
                         let bytes = &mut self.copy[..len as usize];
-                        place.read(from.offset, bytes)?;
+                        buffer.read(from.offset, bytes)?;
                         Payload::Inline(bytes)
                     }
                     Remote::Slot { index, .. } if len <= lane.copied(side) => {
                         let bytes = &mut self.copy[..len as usize];
-                        place.read(from.offset, bytes)?;
+                        buffer.read(from.offset, bytes)?;
                         Payload::Copied { slot: index, bytes }
                     }
-                    _ => Payload::Memory(place.sge(lane.rail, from.offset, len)?),
+                    _ => Payload::Memory(buffer.sge(lane.rail, from.offset, len)?),
                 };
                 let is_copied = !matches!(payload, Payload::Memory(_));
                 lane.send(side, id, remote, immediate, payload)?;
@@ -389,23 +389,25 @@ impl Memory<'_> {
     }
 }
 
-impl Places for Memory<'_> {
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-        let result = match place {
-            Place::Input => self.input.read(offset, into),
-            Place::Output => self.output.read(offset, into),
-            Place::Scratch => self.scratch.read(offset, into),
-            Place::Slot { side, lane, index } => self.read_slot((side, lane, index), offset, into),
+impl RankMemory for Memory<'_> {
+    fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
+        let result = match memory {
+            MemoryKind::Input => self.input.read(offset, into),
+            MemoryKind::Output => self.output.read(offset, into),
+            MemoryKind::Scratch => self.scratch.read(offset, into),
+            MemoryKind::Slot { side, lane, index } => {
+                self.read_slot((side, lane, index), offset, into)
+            }
         };
         self.note(result);
     }
 
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        let result = match place {
-            Place::Input => self.input.write(offset, bytes),
-            Place::Output => self.output.write(offset, bytes),
-            Place::Scratch => self.scratch.write(offset, bytes),
-            Place::Slot { .. } => Err(Error::Internal("slots are not written here".into())),
+    fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
+        let result = match memory {
+            MemoryKind::Input => self.input.write(offset, bytes),
+            MemoryKind::Output => self.output.write(offset, bytes),
+            MemoryKind::Scratch => self.scratch.write(offset, bytes),
+            MemoryKind::Slot { .. } => Err(Error::Internal("slots are not written here".into())),
         };
         self.note(result);
     }

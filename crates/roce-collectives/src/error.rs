@@ -2,7 +2,7 @@
 
 use std::io;
 
-use roce_ring::{GeometryError, LineError, Misuse, OperationError, Violation};
+use roce_ring::{GeometryError, LineError, OperationError, UsageError, Violation};
 use roce_verbs::CompletionStatus;
 
 /// Why a group could not be joined, or an operation not be finished.
@@ -154,10 +154,10 @@ pub enum BufferError {
     },
 }
 
-impl From<Misuse> for Error {
-    fn from(misuse: Misuse) -> Self {
-        match misuse {
-            Misuse::Operation(error) => Self::Operation(error),
+impl From<UsageError> for Error {
+    fn from(error: UsageError) -> Self {
+        match error {
+            UsageError::Operation(error) => Self::Operation(error),
             other => Self::Internal(other.to_string()),
         }
     }

@@ -1,6 +1,6 @@
 //! The first line that a rank says, and whether two of them fit together.
 
-use roce_ring::{Line, LineError, Settings};
+use roce_ring::{Line, LineError, RingConfig};
 
 use crate::config::GroupConfig;
 
@@ -9,7 +9,7 @@ const VERSION: u64 = 2;
 
 /// The first line of the rank that `config` describes.
 pub(crate) fn of(config: &GroupConfig) -> Line {
-    let Settings { lanes, slots, slot_bytes, small_limit, split } = config.settings();
+    let RingConfig { lanes, slots, slot_bytes, small_message_max, split } = config.ring_config();
     let host = nix::unistd::gethostname().unwrap_or_default();
     let line = Line::new("HELLO")
         .with("version", VERSION)
@@ -20,7 +20,7 @@ pub(crate) fn of(config: &GroupConfig) -> Line {
         .with("ring.lanes", lanes)
         .with("ring.slots", slots)
         .with("ring.slot_bytes", slot_bytes)
-        .with("ring.small_limit", small_limit)
+        .with("ring.small_limit", small_message_max)
         .with("ring.split", u8::from(split));
     config.job.iter().fold(line, |line, (key, value)| line.with(&format!("job.{key}"), value))
 }

@@ -50,6 +50,6 @@ pub use group::Group;
 pub use hub::Hub;
 pub use launch::{Launch, LaunchError, Launcher};
 pub use report::Report;
-pub use roce_ring::{Collective, DataType, Geometry, Operation, ReduceOp, Settings};
+pub use roce_ring::{Collective, DataType, Geometry, Operation, ReduceOp, RingConfig};
 pub use steps::StepRecord;
 pub use timeline::Moment;

@@ -3,7 +3,7 @@
 mod error;
 mod rank;
 
-use roce_ring::{Action, Geometry, Operation, Remote, Settings, Side, WindowRecord, Workspace};
+use roce_ring::{Action, Geometry, Operation, Remote, RingConfig, Side, WindowRecord, Workspace};
 use roce_transport::{Instant, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
 
 use crate::connection::{Connection, ConnectionOptions, RECV_CQ};
@@ -18,7 +18,7 @@ use rank::{Buffers, Rank};
 #[derive(Clone, Copy, Debug)]
 pub struct RingOptions {
     /// Lanes, slots and limits.
-    pub settings: Settings,
+    pub ring_config: RingConfig,
     /// Of every queue pair; PSNs and queue depth are the ring's own.
     pub connection: ConnectionOptions,
     /// Compute on real bytes. Otherwise buffers keep nothing and computations are left out:
@@ -34,7 +34,7 @@ impl Default for RingOptions {
             ack_timeout: roce_transport::AckTimeout::new(14).expect("below 32"),
             ..ConnectionOptions::default()
         };
-        Self { settings: Settings::default(), connection, keep_data: true }
+        Self { ring_config: RingConfig::default(), connection, keep_data: true }
     }
 }
 
@@ -66,7 +66,7 @@ impl Ring {
         assert!(size > 1, "a ring has two ranks at least");
         let mut ranks = Vec::with_capacity(size);
         for rank in 0..size {
-            let geometry = Geometry::new(rank as u32, size as u32, options.settings)?;
+            let geometry = Geometry::new(rank as u32, size as u32, options.ring_config)?;
             ranks.push(Rank::new(world, rank, geometry, &operation, &options)?);
         }
         let mut ring = Self { ranks, operation, options, workspace: Workspace::new() };
@@ -81,7 +81,7 @@ impl Ring {
     pub fn start(&mut self, world: &mut World) -> Result<(), RingError> {
         for rank in 0..self.ranks.len() {
             let started = self.ranks[rank].machine.start(&self.operation, true);
-            started.map_err(|why| RingError::Misuse { rank, why })?;
+            started.map_err(|why| RingError::UsageError { rank, why })?;
         }
         (0..self.ranks.len()).try_for_each(|rank| self.act(world, rank))
     }
@@ -104,7 +104,7 @@ impl Ring {
                     this.receive(world, rank, &completion)
                 } else {
                     let sent = this.machine.handle_sent(completion.work_id);
-                    sent.map_err(|why| RingError::Misuse { rank, why })
+                    sent.map_err(|why| RingError::UsageError { rank, why })
                 };
                 taken?;
             }

@@ -4,7 +4,7 @@ mod plot;
 
 use std::time::Duration;
 
-use roce_ring::{DataType, Operation, ReduceOp, Settings, pattern};
+use roce_ring::{DataType, Operation, ReduceOp, RingConfig, test_data};
 use roce_sim::LinkConfig;
 use roce_wire::PathMtu;
 
@@ -34,7 +34,7 @@ pub struct Scale {
     /// From the last bit out of a link to the last bit in at its other end.
     pub delay: Duration,
     /// Lanes, slots and limits of the ring.
-    pub settings: Settings,
+    pub ring_config: RingConfig,
     /// Largest payload of a packet.
     pub path_mtu: PathMtu,
     /// Reduce real data and look at the result. Takes memory for all ranks; see
@@ -50,7 +50,7 @@ impl Default for Scale {
             bytes: 1 << 20,
             bits_per_sec: 100_000_000_000,
             delay: Duration::from_micros(1),
-            settings: Settings::default(),
+            ring_config: RingConfig::default(),
             path_mtu: PathMtu::B4096,
             keep_data: true,
         }
@@ -76,8 +76,8 @@ pub struct ScaleResult {
 impl Scale {
     /// Bytes of registered memory that all ranks take together when data are kept.
     pub const fn memory(&self) -> u64 {
-        let staging = self.settings.slots as u64 * self.settings.slot_bytes as u64;
-        let lanes = self.settings.lanes as u64;
+        let staging = self.ring_config.slots as u64 * self.ring_config.slot_bytes as u64;
+        let lanes = self.ring_config.lanes as u64;
         self.ranks as u64 * (self.bytes + (lanes + 1) * staging)
     }
 
@@ -117,7 +117,7 @@ impl Scale {
         let (data_type, op) = (DataType::F32, ReduceOp::Sum);
         let operation = Operation::all_reduce(data_type, op, self.bytes / 4);
         let mut options = RingOptions {
-            settings: self.settings,
+            ring_config: self.ring_config,
             keep_data: self.keep_data,
             ..RingOptions::default()
         };
@@ -127,7 +127,7 @@ impl Scale {
             for rank in 0..self.ranks {
                 let buffer = ring.buffer(rank);
                 let bytes = world.host_mut(rank).memory.bytes_mut(buffer);
-                pattern::fill(data_type, op, rank as u32, 0, bytes);
+                test_data::fill(data_type, op, rank as u32, 0, bytes);
             }
         }
         let start = world.now();
@@ -138,7 +138,7 @@ impl Scale {
         let wrong = self.keep_data.then(|| {
             let wrong = |rank: usize| {
                 let bytes = world.hosts()[rank].memory.bytes(ring.buffer(rank));
-                pattern::wrong_elements(&operation, rank as u32, size, 0, bytes)
+                test_data::wrong_elements(&operation, rank as u32, size, 0, bytes)
             };
             (0..self.ranks).map(wrong).sum()
         });

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use roce_ring::{DataType, ReduceOp, kernel, pattern};
+use roce_ring::{DataType, ReduceOp, kernel, test_data};
 
 const BLOCK: usize = 16 << 10;
 const RUNS: usize = 20;
@@ -22,14 +22,14 @@ fn main() {
         print!("{data_type:>10}");
         let (mut left, mut right) = (vec![0; BLOCK], vec![0; BLOCK]);
         for op in ReduceOp::ALL {
-            pattern::fill(data_type, op, 0, 0, &mut left);
-            pattern::fill(data_type, op, 8, 0, &mut right);
+            test_data::fill(data_type, op, 0, 0, &mut left);
+            test_data::fill(data_type, op, 8, 0, &mut right);
             print!(
                 "{:>8.1}",
                 best(|| kernel::reduce(data_type, op, black_box(&mut left), black_box(&right)))
             );
         }
-        pattern::fill(data_type, ReduceOp::Sum, 0, 0, &mut left);
+        test_data::fill(data_type, ReduceOp::Sum, 0, 0, &mut left);
         println!("{:>8.1}", best(|| kernel::divide(data_type, black_box(&mut left), black_box(3))));
     }
 }

@@ -1,6 +1,6 @@
 //! What a machine asks its driver to do.
 
-use crate::{Compute, Side, Span};
+use crate::{Compute, MemorySpan, Side};
 
 /// What to do next. Drivers do it in the order in which it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Action {
         /// The piece of the step's chunk.
         piece: u64,
         /// Which bytes; may be none.
-        from: Span,
+        from: MemorySpan,
         /// Where to.
         to: Remote,
         /// The immediate.

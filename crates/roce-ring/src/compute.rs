@@ -1,6 +1,6 @@
 //! Computations on a rank's memory, in blocks that stay in the first-level cache.
 
-use crate::{DataType, Place, ReduceOp, Span, kernel};
+use crate::{DataType, MemoryKind, MemorySpan, ReduceOp, kernel};
 
 /// One computation that the driver carries out, start to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +23,18 @@ pub enum Work {
     /// `into` = `from`.
     Copy {
         /// What is copied.
-        from: Span,
+        from: MemorySpan,
         /// Where to.
-        into: Span,
+        into: MemorySpan,
     },
     /// `into` = `left` ∘ `right`, then divided.
     Reduce {
         /// The left operand.
-        left: Span,
+        left: MemorySpan,
         /// The right operand.
-        right: Span,
+        right: MemorySpan,
         /// Where the result goes: may be one of them.
-        into: Span,
+        into: MemorySpan,
         /// By how much to divide, if at all.
         divide_by: Option<u32>,
     },
@@ -58,12 +58,12 @@ impl Work {
 ///
 /// Offsets and lengths are those of a plan: they lie inside buffers as large as
 /// [`buffer_bytes`](crate::Operation::buffer_bytes) and [`Geometry`](crate::Geometry) say.
-pub trait Places {
+pub trait RankMemory {
     /// Copies bytes of `place`, from `offset` on, into `into`.
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]);
+    fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]);
 
     /// Copies `bytes` into `place`, from `offset` on.
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]);
+    fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]);
 }
 
 /// The blocks that computations use; made once, so that computing allocates nothing.
@@ -81,26 +81,26 @@ impl Workspace {
     }
 
     /// Carries out `compute` on `places`.
-    pub fn execute(&mut self, compute: &Compute, places: &mut impl Places) {
+    pub fn execute(&mut self, compute: &Compute, memory: &mut impl RankMemory) {
         let Compute { data_type, op, work, .. } = *compute;
         match work {
             Work::Copy { from, into } => {
                 for (at, len) in blocks(into.len) {
                     let block = &mut self.left[..len];
-                    places.read(from.place, from.offset + at, block);
-                    places.write(into.place, into.offset + at, block);
+                    memory.read(from.memory, from.offset + at, block);
+                    memory.write(into.memory, into.offset + at, block);
                 }
             }
             Work::Reduce { left, right, into, divide_by } => {
                 for (at, len) in blocks(into.len) {
                     let (first, second) = (&mut self.left[..len], &mut self.right[..len]);
-                    places.read(left.place, left.offset + at, first);
-                    places.read(right.place, right.offset + at, second);
+                    memory.read(left.memory, left.offset + at, first);
+                    memory.read(right.memory, right.offset + at, second);
                     kernel::reduce(data_type, op, first, second);
                     if let Some(by) = divide_by {
                         kernel::divide(data_type, first, by);
                     }
-                    places.write(into.place, into.offset + at, first);
+                    memory.write(into.memory, into.offset + at, first);
                 }
             }
         }

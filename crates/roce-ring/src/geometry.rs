@@ -4,7 +4,7 @@ use crate::Side;
 
 /// What all ranks of a ring must have agreed upon: the `ring.*` keys of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Settings {
+pub struct RingConfig {
     /// Queue pairs per neighbour, over all interfaces together: 1 to 64.
     pub lanes: u32,
     /// Staging slots per lane: 1 to 1024.
@@ -12,12 +12,12 @@ pub struct Settings {
     /// Bytes per slot: 8 to 16 MiB; when split, at least 8 for each lane.
     pub slot_bytes: u32,
     /// Up to how many bytes an operation goes the small way; never more than `slot_bytes`.
-    pub small_limit: u32,
+    pub small_message_max: u32,
     /// Whether pieces are cut `lanes` times smaller.
     pub split: bool,
 }
 
-impl Default for Settings {
+impl Default for RingConfig {
     /// One lane of 16 slots of 128 KiB; small up to 32 KiB. With three ranks on two processors,
     /// who must wait for each other's turns, 8 slots give an eighth less for large sums.
     ///
@@ -26,11 +26,17 @@ impl Default for Settings {
     /// number of ranks. Over veth it halves the time of 8 and 16 KiB with two and three ranks, and
     /// takes a third off 32 KiB; with infinitely fast hosts at 100 Gbit/s it wins up to 16 KiB.
     fn default() -> Self {
-        Self { lanes: 1, slots: 16, slot_bytes: 128 << 10, small_limit: 32 << 10, split: false }
+        Self {
+            lanes: 1,
+            slots: 16,
+            slot_bytes: 128 << 10,
+            small_message_max: 32 << 10,
+            split: false,
+        }
     }
 }
 
-impl Settings {
+impl RingConfig {
     /// The defaults for a ring of `size` ranks: small up to 64 KiB where there are few.
     ///
     /// The messages that follow each other carry `size` − 1 vectors in the small way, and less than
@@ -38,14 +44,14 @@ impl Settings {
     /// longer. With two to four, over veth it takes a quarter off 64 KiB and nothing off 128 KiB.
     ///
     /// ```
-    /// use roce_ring::Settings;
+    /// use roce_ring::RingConfig;
     ///
-    /// assert_eq!(Settings::for_ranks(1000), Settings::default());
-    /// assert_eq!(Settings::for_ranks(3).small_limit, 64 << 10);
+    /// assert_eq!(RingConfig::for_ranks(1000), RingConfig::default());
+    /// assert_eq!(RingConfig::for_ranks(3).small_message_max, 64 << 10);
     /// ```
     pub fn for_ranks(size: u32) -> Self {
         let usual = Self::default();
-        if size <= FEW_RANKS { Self { small_limit: 64 << 10, ..usual } } else { usual }
+        if size <= FEW_RANKS { Self { small_message_max: 64 << 10, ..usual } } else { usual }
     }
 }
 
@@ -55,18 +61,18 @@ const FEW_RANKS: u32 = 4;
 /// A rank's place in a ring of known settings.
 ///
 /// ```
-/// use roce_ring::{Geometry, Settings};
+/// use roce_ring::{Geometry, RingConfig};
 ///
-/// let ring = Geometry::new(2, 3, Settings::default()).unwrap();
+/// let ring = Geometry::new(2, 3, RingConfig::default()).unwrap();
 /// assert_eq!((ring.previous(), ring.next()), (1, 0));
 /// assert_eq!(ring.staging_bytes(), 2 << 20); // per lane
-/// assert!(Geometry::new(3, 3, Settings::default()).is_err());
+/// assert!(Geometry::new(3, 3, RingConfig::default()).is_err());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     rank: u32,
     size: u32,
-    settings: Settings,
+    config: RingConfig,
 }
 
 impl Geometry {
@@ -74,19 +80,19 @@ impl Geometry {
     ///
     /// # Errors
     /// [`GeometryError`] names what is out of range.
-    pub fn new(rank: u32, size: u32, settings: Settings) -> Result<Self, GeometryError> {
-        let Settings { lanes, slots, slot_bytes, split, .. } = settings;
-        let least = if split { 8 * lanes.clamp(1, MAX_LANES) } else { 8 };
-        let inside = |what, value, least, most| match value {
-            value if (least..=most).contains(&value) => Ok(()),
-            value => Err(GeometryError::OutOfRange { what, value, least, most }),
+    pub fn new(rank: u32, size: u32, config: RingConfig) -> Result<Self, GeometryError> {
+        let RingConfig { lanes, slots, slot_bytes, split, .. } = config;
+        let min = if split { 8 * lanes.clamp(1, MAX_LANES) } else { 8 };
+        let inside = |what, value, min, max| match value {
+            value if (min..=max).contains(&value) => Ok(()),
+            value => Err(GeometryError::OutOfRange { what, value, min, max }),
         };
         inside("size", size, 1, MAX_SIZE)?;
         inside("rank", rank, 0, size - 1)?;
         inside("lanes", lanes, 1, MAX_LANES)?;
         inside("slots", slots, 1, MAX_SLOTS)?;
-        inside("slot_bytes", slot_bytes, least, MAX_SLOT_BYTES)?;
-        Ok(Self { rank, size, settings })
+        inside("slot_bytes", slot_bytes, min, MAX_SLOT_BYTES)?;
+        Ok(Self { rank, size, config })
     }
 
     /// Our rank.
@@ -100,18 +106,18 @@ impl Geometry {
     }
 
     /// What was agreed upon.
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
+    pub const fn config(&self) -> &RingConfig {
+        &self.config
     }
 
     /// How many lanes there are.
     pub const fn lanes(&self) -> u32 {
-        self.settings.lanes
+        self.config.lanes
     }
 
     /// How many slots a lane has.
     pub const fn slots(&self) -> u32 {
-        self.settings.slots
+        self.config.slots
     }
 
     /// The rank that we send to.
@@ -126,21 +132,21 @@ impl Geometry {
 
     /// Bytes of staging that each lane needs for the previous rank: its slots.
     pub const fn staging_bytes(&self) -> u64 {
-        self.settings.slots as u64 * self.settings.slot_bytes as u64
+        self.config.slots as u64 * self.config.slot_bytes as u64
     }
 
     /// Bytes of staging that each lane needs for the next rank: slots too, but only messages of
     /// the small way come from there.
     pub const fn back_staging_bytes(&self) -> u64 {
-        self.settings.slots as u64 * self.slot_pitch(Side::Next)
+        self.config.slots as u64 * self.slot_pitch(Side::Next)
     }
 
     /// From one slot that this neighbour writes to the next one, in bytes.
     pub const fn slot_pitch(&self, writer: Side) -> u64 {
         match writer {
-            Side::Previous => self.settings.slot_bytes as u64,
-            Side::Next if self.small_limit() < 8 => 8,
-            Side::Next => self.small_limit(),
+            Side::Previous => self.config.slot_bytes as u64,
+            Side::Next if self.small_message_max() < 8 => 8,
+            Side::Next => self.small_message_max(),
         }
     }
 
@@ -150,14 +156,14 @@ impl Geometry {
     }
 
     /// Up to how many bytes an operation goes the small way.
-    pub const fn small_limit(&self) -> u64 {
-        let Settings { small_limit, slot_bytes, .. } = self.settings;
-        if small_limit < slot_bytes { small_limit as u64 } else { slot_bytes as u64 }
+    pub const fn small_message_max(&self) -> u64 {
+        let RingConfig { small_message_max, slot_bytes, .. } = self.config;
+        if small_message_max < slot_bytes { small_message_max as u64 } else { slot_bytes as u64 }
     }
 
     /// How many receives to arm on each queue pair: for data, and for credits and windows.
     pub const fn receives(&self) -> u32 {
-        2 * self.settings.slots + 2
+        2 * self.config.slots + 2
     }
 
     /// How many sends the machine ever has uncompleted on a queue pair: its send queue must hold
@@ -168,17 +174,17 @@ impl Geometry {
 
     /// How many of them carry data.
     pub(crate) const fn data_sends(&self) -> u32 {
-        4 * self.settings.slots
+        4 * self.config.slots
     }
 
     /// And how many are credits and windows.
     pub(crate) const fn answer_sends(&self) -> u32 {
-        4 * self.settings.slots + 2
+        4 * self.config.slots + 2
     }
 
     /// Elements of `element` bytes per message at most.
     pub(crate) fn max_piece(&self, element: usize) -> u64 {
-        let Settings { lanes, slot_bytes, split, .. } = self.settings;
+        let RingConfig { lanes, slot_bytes, split, .. } = self.config;
         let bytes = if split { slot_bytes / lanes } else { slot_bytes };
         u64::from(bytes) / element as u64
     }
@@ -198,16 +204,16 @@ impl Geometry {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// A number is out of its range.
-    #[error("{what} is {value}, but must be {least} to {most}")]
+    #[error("{what} is {value}, but must be {min} to {max}")]
     OutOfRange {
         /// Which number.
         what: &'static str,
         /// What it is.
         value: u32,
         /// The least that is allowed.
-        least: u32,
+        min: u32,
         /// The most that is allowed.
-        most: u32,
+        max: u32,
     },
 }
 
@@ -222,22 +228,22 @@ mod tests {
 
     #[test]
     fn every_setting_has_its_range() {
-        let good = Settings::default();
+        let good = RingConfig::default();
         let bad = [
             (0, 0, good),
             (0, 65537, good),
             (5, 5, good),
-            (0, 2, Settings { lanes: 0, ..good }),
-            (0, 2, Settings { lanes: u32::MAX, split: true, ..good }),
-            (0, 2, Settings { slots: 1025, ..good }),
-            (0, 2, Settings { slot_bytes: 7, ..good }),
-            (0, 2, Settings { slot_bytes: 31, lanes: 4, split: true, ..good }),
-            (0, 2, Settings { slot_bytes: u32::MAX, ..good }),
+            (0, 2, RingConfig { lanes: 0, ..good }),
+            (0, 2, RingConfig { lanes: u32::MAX, split: true, ..good }),
+            (0, 2, RingConfig { slots: 1025, ..good }),
+            (0, 2, RingConfig { slot_bytes: 7, ..good }),
+            (0, 2, RingConfig { slot_bytes: 31, lanes: 4, split: true, ..good }),
+            (0, 2, RingConfig { slot_bytes: u32::MAX, ..good }),
         ];
-        for (rank, size, settings) in bad {
-            assert!(Geometry::new(rank, size, settings).is_err(), "{rank} {size} {settings:?}");
+        for (rank, size, config) in bad {
+            assert!(Geometry::new(rank, size, config).is_err(), "{rank} {size} {config:?}");
         }
-        let split = Settings { slot_bytes: 32, lanes: 4, split: true, ..good };
+        let split = RingConfig { slot_bytes: 32, lanes: 4, split: true, ..good };
         assert_eq!(Geometry::new(0, 2, split).unwrap().max_piece(8), 1);
     }
 }

@@ -3,47 +3,47 @@
 /// What an immediate says.
 ///
 /// ```
-/// use roce_ring::{Immediate, Label};
+/// use roce_ring::{Immediate, OpTag};
 ///
-/// let label = Label { number: 1, signature: 0x31f4 };
-/// assert_eq!(Immediate::Slot(label).to_bits(), 0x0001_31f4);
+/// let tag = OpTag { number: 1, signature: 0x31f4 };
+/// assert_eq!(Immediate::Slot(tag).to_bits(), 0x0001_31f4);
 /// assert_eq!(Immediate::from_bits(0x8000_0002), Immediate::Credit { consumed: 2 });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Immediate {
     /// Data of an operation, in a slot.
-    Slot(Label),
+    Slot(OpTag),
     /// Data of an operation, in place in the output.
-    Window(Label),
+    Window(OpTag),
     /// How many DATA messages of the lane were consumed since the beginning, mod 2^30.
     Credit {
         /// That number.
         consumed: u32,
     },
     /// The window record for an operation was written.
-    Announce(Label),
+    Announce(OpTag),
 }
 
 impl Immediate {
     /// Reads an immediate; every value means something.
     pub const fn from_bits(bits: u32) -> Self {
-        let label =
-            Label { number: (bits >> 16) as u16 & Label::NUMBER_MASK, signature: bits as u16 };
+        let tag =
+            OpTag { number: (bits >> 16) as u16 & OpTag::NUMBER_MASK, signature: bits as u16 };
         match bits >> 30 {
-            0 => Self::Slot(label),
-            1 => Self::Window(label),
+            0 => Self::Slot(tag),
+            1 => Self::Window(tag),
             2 => Self::Credit { consumed: bits & Self::CREDIT_MASK },
-            _ => Self::Announce(label),
+            _ => Self::Announce(tag),
         }
     }
 
     /// Writes an immediate. The highest byte goes first on the wire.
     pub const fn to_bits(self) -> u32 {
         match self {
-            Self::Slot(label) => label.to_bits(),
-            Self::Window(label) => 1 << 30 | label.to_bits(),
+            Self::Slot(tag) => tag.to_bits(),
+            Self::Window(tag) => 1 << 30 | tag.to_bits(),
             Self::Credit { consumed } => 2 << 30 | consumed & Self::CREDIT_MASK,
-            Self::Announce(label) => 3 << 30 | label.to_bits(),
+            Self::Announce(tag) => 3 << 30 | tag.to_bits(),
         }
     }
 
@@ -57,14 +57,14 @@ impl Immediate {
 
 /// Which operation a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Label {
+pub struct OpTag {
     /// The operation's number mod 2^14.
     pub number: u16,
     /// The operation's [`signature`](crate::Operation::signature).
     pub signature: u16,
 }
 
-impl Label {
+impl OpTag {
     pub(crate) const NUMBER_MASK: u16 = (1 << 14) - 1;
 
     const fn to_bits(self) -> u32 {

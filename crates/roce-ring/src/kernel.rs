@@ -3,7 +3,7 @@
 //! Blocks are bytes: they need no alignment, and their elements are little-endian. Integers
 //! wrap around. Half and bfloat16 are computed in single precision and rounded to nearest even
 //! after every operation; so an error of at most half a unit in the last place comes in each
-//! time, and what that adds up to over a ring is said in [`crate::pattern`]. The loops have no
+//! time, and what that adds up to over a ring is said in [`crate::test_data`]. The loops have no
 //! branch and compile to vector instructions.
 //!
 //! ```

@@ -6,7 +6,7 @@
 //!
 //! - A [`Machine`] is one rank: hand it what arrives, do what it asks.
 //! - A [`Plan`] is the list of one rank's messages in one operation.
-//! - A [`Workspace`] carries out computations on a rank's memory ([`Places`]) with the
+//! - A [`Workspace`] carries out computations on a rank's memory ([`RankMemory`]) with the
 //!   [`kernel`]s.
 //! - A [`Line`] is what ranks and hub say to each other before there are queue pairs.
 //!
@@ -19,30 +19,30 @@
 //! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: [Vec<u8>; 2] }
 //!
 //! impl Memory {
-//!     fn bytes(&mut self, place: Place, offset: u64, len: usize) -> &mut [u8] {
-//!         let (whole, start) = match place {
-//!             Place::Input | Place::Output => (&mut self.vector, 0),
-//!             Place::Scratch => (&mut self.scratch, 0),
+//!     fn bytes(&mut self, memory: MemoryKind, offset: u64, len: usize) -> &mut [u8] {
+//!         let (whole, start) = match memory {
+//!             MemoryKind::Input | MemoryKind::Output => (&mut self.vector, 0),
+//!             MemoryKind::Scratch => (&mut self.scratch, 0),
 //!             // So short an operation uses the first one only.
-//!             Place::Slot { side, .. } => (&mut self.staging[side as usize], 0),
+//!             MemoryKind::Slot { side, .. } => (&mut self.staging[side as usize], 0),
 //!         };
 //!         &mut whole[start + offset as usize..][..len]
 //!     }
 //! }
 //!
-//! impl Places for Memory {
-//!     fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-//!         into.copy_from_slice(self.bytes(place, offset, into.len()));
+//! impl RankMemory for Memory {
+//!     fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
+//!         into.copy_from_slice(self.bytes(memory, offset, into.len()));
 //!     }
-//!     fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-//!         self.bytes(place, offset, bytes.len()).copy_from_slice(bytes);
+//!     fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
+//!         self.bytes(memory, offset, bytes.len()).copy_from_slice(bytes);
 //!     }
 //! }
 //!
 //! let mut workspace = Workspace::new();
 //! let mut ranks: Vec<(Machine, Memory)> = (0..2)
 //!     .map(|rank| {
-//!         let geometry = Geometry::new(rank, 2, Settings::default()).unwrap();
+//!         let geometry = Geometry::new(rank, 2, RingConfig::default()).unwrap();
 //!         let memory = Memory {
 //!             vector: (rank as f32 + 1.0).to_le_bytes().to_vec(),
 //!             scratch: vec![0; geometry.scratch_bytes() as usize],
@@ -62,7 +62,7 @@
 //!         let (machine, memory) = &mut ranks[rank];
 //!         match machine.poll_action().unwrap() {
 //!             Some(Action::Write { side, lane, id, from, to: Remote::Slot { .. }, immediate, .. }) => {
-//!                 let bytes = memory.bytes(from.place, from.offset, from.len as usize).to_vec();
+//!                 let bytes = memory.bytes(from.memory, from.offset, from.len as usize).to_vec();
 //!                 machine.handle_sent(id).unwrap();
 //!                 let (neighbour, memory) = &mut ranks[1 - rank];
 //!                 let (side, len) = (side.opposite(), bytes.len() as u32);
@@ -92,25 +92,25 @@ mod geometry;
 mod immediate;
 pub mod kernel;
 mod machine;
+mod memory;
 mod operation;
-pub mod pattern;
 mod plan;
 mod reduce_op;
-mod span;
+pub mod test_data;
 mod violation;
 mod window;
 
 pub use action::{Action, Remote};
 pub use bootstrap::{Line, LineError};
 pub use collective::{Collective, UnknownCollective};
-pub use compute::{Compute, Places, Work, Workspace};
+pub use compute::{Compute, RankMemory, Work, Workspace};
 pub use data_type::{DataType, UnknownDataType};
-pub use geometry::{Geometry, GeometryError, Settings};
-pub use immediate::{Immediate, Label};
+pub use geometry::{Geometry, GeometryError, RingConfig};
+pub use immediate::{Immediate, OpTag};
 pub use machine::Machine;
+pub use memory::{MemoryKind, MemorySpan};
 pub use operation::{Operation, OperationError};
-pub use plan::{Plan, Receive, Receives, Send, Sends, Target, Then, WindowLanes};
+pub use plan::{OnReceive, Plan, Receive, Receives, Send, Sends, Target, WindowLanes};
 pub use reduce_op::{ReduceOp, UnknownReduceOp};
-pub use span::{Place, Span};
-pub use violation::{Breach, Fault, Misuse, Side, Violation};
+pub use violation::{MachineError, Side, UsageError, Violation, ViolationKind};
 pub use window::WindowRecord;

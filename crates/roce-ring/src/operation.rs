@@ -159,14 +159,14 @@ pub enum OperationError {
     },
     /// More messages than one operation may have.
     #[error(
-        "a rank would have to receive {messages} messages, more than {most}; use larger slots, or \
+        "a rank would have to receive {messages} messages, more than {max}; use larger slots, or \
          several operations"
     )]
     TooManyMessages {
         /// How many there would be.
         messages: u64,
         /// How many there may be.
-        most: u64,
+        max: u64,
     },
 }
 

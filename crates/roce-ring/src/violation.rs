@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Immediate, Label, OperationError};
+use crate::{Immediate, OpTag, OperationError};
 
 /// A neighbour's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,19 +34,19 @@ impl fmt::Display for Side {
 
 /// A neighbour broke the protocol. The group cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {side} rank broke the ring protocol on lane {lane}: {breach}")]
+#[error("the {side} rank broke the ring protocol on lane {lane}: {kind}")]
 pub struct Violation {
     /// Which neighbour.
     pub side: Side,
     /// On which lane.
     pub lane: u32,
     /// What it did.
-    pub breach: Breach,
+    pub kind: ViolationKind,
 }
 
 /// How a neighbour broke the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Breach {
+pub enum ViolationKind {
     /// It is in another operation than we are.
     #[error(
         "its message belongs to operation {found}, ours is operation {expected} (mod 16384); do \
@@ -116,9 +116,9 @@ pub enum Breach {
     },
 }
 
-impl Breach {
+impl ViolationKind {
     /// The breach, if any, in a message labelled `found` where `expected` is right.
-    pub(crate) fn of_label(expected: Label, found: Label) -> Option<Self> {
+    pub(crate) fn of_tag(expected: OpTag, found: OpTag) -> Option<Self> {
         if found.number != expected.number {
             Some(Self::WrongNumber { expected: expected.number, found: found.number })
         } else if found.signature != expected.signature {
@@ -133,7 +133,7 @@ impl Breach {
 
 /// The caller used the machine wrongly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misuse {
+pub enum UsageError {
     /// An operation is under way.
     #[error("an operation is under way; finish it before starting the next")]
     Busy,
@@ -155,11 +155,11 @@ pub enum Misuse {
 
 /// Whose fault it is that the machine cannot take what it was handed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum MachineError {
     /// A neighbour's.
     #[error(transparent)]
     Peer(#[from] Violation),
     /// The caller's.
     #[error(transparent)]
-    Caller(#[from] Misuse),
+    Caller(#[from] UsageError),
 }

@@ -306,7 +306,10 @@ fn config(
         split: knobs.split,
         slots: net.slots,
         slot_bytes: net.slot_bytes,
-        small_limit: net.small_limit.unwrap_or(usual.small_limit).min(net.slot_bytes),
+        small_message_max: net
+            .small_message_max
+            .unwrap_or(usual.small_message_max)
+            .min(net.slot_bytes),
         ack_timeout: knobs.ack_timeout.unwrap_or(usual.ack_timeout),
         retry_count: knobs.retry_count.unwrap_or(usual.retry_count),
         traffic_class: knobs.traffic_class.unwrap_or(usual.traffic_class),

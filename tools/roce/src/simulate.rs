@@ -121,8 +121,8 @@ fn scale(options: &Options, ranks: usize, bytes: u64) -> Scale {
         delay: options.delay.duration(),
         ..Scale::default()
     };
-    scale.settings.slots = options.slots;
-    scale.settings.slot_bytes = options.slot_bytes;
+    scale.ring_config.slots = options.slots;
+    scale.ring_config.slot_bytes = options.slot_bytes;
     scale.keep_data = scale.memory() <= options.memory;
     scale
 }

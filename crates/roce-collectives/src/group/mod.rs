@@ -164,7 +164,7 @@ impl Group {
     }
 
     /// Bytes of registered memory: the buffers that live, and a fixed amount besides, which
-    /// is `lanes · (slots · (slot_bytes + small_limit) + 24)` of staging for both neighbours
+    /// is `lanes · (slots · (slot_bytes + small_message_max) + 24)` of staging for both neighbours
     /// together, `lanes · slots` copies of short messages to each of them (up to 16 KiB and never
     /// more than a slot holds), and [`Geometry::scratch_bytes`] for intermediate results.
     pub fn registered_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Why a ring does not turn.
 
-use roce_ring::{GeometryError, Misuse, OperationError, Violation};
+use roce_ring::{GeometryError, OperationError, UsageError, Violation};
 use roce_transport::PostError;
 use thiserror::Error;
 
@@ -22,11 +22,11 @@ pub enum RingError {
     },
     /// The machine was used wrongly: a mistake of the lab's.
     #[error("rank {rank}: {why}")]
-    Misuse {
+    UsageError {
         /// Which rank.
         rank: usize,
         /// What.
-        why: Misuse,
+        why: UsageError,
     },
     /// A neighbour broke the protocol.
     #[error("rank {rank}: {why}")]

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use roce_ring::{Fault, Geometry, Machine, Operation, Place, Places, Side, Span, WindowRecord};
+use roce_ring::{
+    Geometry, Machine, MachineError, MemoryKind, MemorySpan, Operation, RankMemory, Side,
+    WindowRecord,
+};
 use roce_transport::{AccessFlags, Instant, ScatterList};
 use roce_wire::Qpn;
 
@@ -103,28 +106,28 @@ impl Rank {
         let len = completion.byte_len;
         let handled = self.machine.handle_message(side, lane, immediate, len, read);
         handled.map_err(|fault| match fault {
-            Fault::Peer(why) => RingError::Violation { rank, why },
-            Fault::Caller(why) => RingError::Misuse { rank, why },
+            MachineError::Peer(why) => RingError::Violation { rank, why },
+            MachineError::Caller(why) => RingError::UsageError { rank, why },
         })
     }
 
     /// Which registered bytes a place begins with, and how far its part is from there.
-    pub(super) fn region(&self, place: Place) -> (Region, u64) {
-        match place {
-            Place::Input | Place::Output => (self.buffer, 0),
-            Place::Scratch => (self.scratch, 0),
-            Place::Slot { side, lane, index } => {
+    pub(super) fn region(&self, memory: MemoryKind) -> (Region, u64) {
+        match memory {
+            MemoryKind::Input | MemoryKind::Output => (self.buffer, 0),
+            MemoryKind::Scratch => (self.scratch, 0),
+            MemoryKind::Slot { side, lane, index } => {
                 let start = u64::from(index) * self.machine.geometry().slot_pitch(side);
                 (self.staging[lane as usize][side as usize], start)
             }
         }
     }
 
-    pub(super) fn pieces(&self, span: Span) -> ScatterList {
+    pub(super) fn pieces(&self, span: MemorySpan) -> ScatterList {
         if span.len == 0 {
             return ScatterList::default();
         }
-        let (region, start) = self.region(span.place);
+        let (region, start) = self.region(span.memory);
         // A piece is never longer than a slot.
         ScatterList::from([region.piece(start + span.offset, span.len as u32)])
     }
@@ -136,15 +139,15 @@ pub(super) struct Buffers<'a> {
     pub(super) rank: &'a Rank,
 }
 
-impl Places for Buffers<'_> {
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-        let (region, start) = self.rank.region(place);
+impl RankMemory for Buffers<'_> {
+    fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
+        let (region, start) = self.rank.region(memory);
         let bytes = self.host.memory.bytes(region);
         into.copy_from_slice(&bytes[(start + offset) as usize..][..into.len()]);
     }
 
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        let (region, start) = self.rank.region(place);
+    fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
+        let (region, start) = self.rank.region(memory);
         let into = self.host.memory.bytes_mut(region);
         into[(start + offset) as usize..][..bytes.len()].copy_from_slice(bytes);
     }

@@ -1,6 +1,6 @@
 //! The memory of a rank: as large as an operation needs, and not a byte more.
 
-use crate::{Collective, Geometry, Operation, Place, Places, Side, Span};
+use crate::{Collective, Geometry, MemoryKind, MemorySpan, Operation, RankMemory, Side};
 
 /// The buffers of one operation.
 pub(super) struct Buffers {
@@ -20,17 +20,12 @@ const MOST: u64 = 64 << 10;
 impl Buffers {
     pub(super) fn new(geometry: &Geometry, operation: &Operation, in_place: bool) -> Self {
         let (input, output) = operation.buffer_bytes(geometry).expect("it was started");
-        let settings = geometry.settings();
+        let config = geometry.config();
         let [previous, next] = [Side::Previous, Side::Next].map(|side| geometry.slot_pitch(side));
         let lens = [input, output, geometry.scratch_bytes(), previous, next];
-        let mut buffers = Self {
-            lens,
-            slots: settings.slots,
-            lanes: settings.lanes,
-            bytes: vec![],
-            starts: [0; 5],
-        };
-        let lanes = u64::from(settings.lanes);
+        let mut buffers =
+            Self { lens, slots: config.slots, lanes: config.lanes, bytes: vec![], starts: [0; 5] };
+        let lanes = u64::from(config.lanes);
         let staging = geometry.staging_bytes() * lanes;
         let whole = [input, output, lens[2], staging, geometry.back_staging_bytes() * lanes]
             .iter()
@@ -59,12 +54,12 @@ impl Buffers {
     }
 
     /// Fails unless the span lies inside its place.
-    pub(super) fn assert_inside(&self, span: Span) {
-        let len = match span.place {
-            Place::Input => self.lens[0],
-            Place::Output => self.lens[1],
-            Place::Scratch => self.lens[2],
-            Place::Slot { side, lane, index } => {
+    pub(super) fn assert_inside(&self, span: MemorySpan) {
+        let len = match span.memory {
+            MemoryKind::Input => self.lens[0],
+            MemoryKind::Output => self.lens[1],
+            MemoryKind::Scratch => self.lens[2],
+            MemoryKind::Slot { side, lane, index } => {
                 assert!(lane < self.lanes && index < self.slots, "{span:?}");
                 self.lens[3 + side as usize]
             }
@@ -73,13 +68,13 @@ impl Buffers {
         assert!(end <= len, "{span:?} leaves its {len} bytes");
     }
 
-    fn at(&self, place: Place, offset: u64, len: usize) -> core::ops::Range<usize> {
-        self.assert_inside(Span::new(place, offset, len as u64));
-        let start = match place {
-            Place::Input => self.starts[0],
-            Place::Output => self.starts[1],
-            Place::Scratch => self.starts[2],
-            Place::Slot { side, lane, index } => {
+    fn at(&self, memory: MemoryKind, offset: u64, len: usize) -> core::ops::Range<usize> {
+        self.assert_inside(MemorySpan::new(memory, offset, len as u64));
+        let start = match memory {
+            MemoryKind::Input => self.starts[0],
+            MemoryKind::Output => self.starts[1],
+            MemoryKind::Scratch => self.starts[2],
+            MemoryKind::Slot { side, lane, index } => {
                 let slots = 3 + side as usize;
                 let number = (lane * self.slots + index) as usize;
                 self.starts[slots] + number * self.lens[slots] as usize
@@ -90,13 +85,13 @@ impl Buffers {
     }
 }
 
-impl Places for Buffers {
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.bytes[self.at(place, offset, into.len())]);
+impl RankMemory for Buffers {
+    fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.bytes[self.at(memory, offset, into.len())]);
     }
 
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        let at = self.at(place, offset, bytes.len());
+    fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
+        let at = self.at(memory, offset, bytes.len());
         self.bytes[at].copy_from_slice(bytes);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Geometry, Immediate, Label, Operation, Plan, Receives, Side, Target, WindowRecord};
+use crate::{Geometry, Immediate, OpTag, Operation, Plan, Receives, Side, Target, WindowRecord};
 
 /// A message that arrives.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Message {
 pub(super) struct Neighbours {
     pub(super) lanes: Vec<LaneState>,
     slots: u64,
-    label: Label,
+    tag: OpTag,
     receives: Option<Receives>,
     next: Option<Message>,
     output_bytes: u64,
@@ -63,7 +63,7 @@ impl Neighbours {
         Self {
             lanes: (0..geometry.lanes()).map(|_| LaneState::default()).collect(),
             slots: geometry.slots().into(),
-            label: Label { number: 0, signature: 0 },
+            tag: OpTag { number: 0, signature: 0 },
             receives: None,
             next: None,
             output_bytes: 0,
@@ -74,7 +74,7 @@ impl Neighbours {
     /// The rank and its neighbours start operation `number`.
     pub(super) fn start(&mut self, geometry: &Geometry, operation: &Operation, number: u64) {
         let plan = Plan::new(operation, geometry).expect("it was started");
-        self.label = Label { number: (number & 0x3fff) as u16, signature: operation.signature() };
+        self.tag = OpTag { number: (number & 0x3fff) as u16, signature: operation.signature() };
         self.receives = Some(plan.receives());
         self.output_bytes = operation.buffer_bytes(geometry).expect("it was started").1;
         for lane in &mut self.lanes {
@@ -112,8 +112,8 @@ impl Neighbours {
             side: receive.side,
             lane: receive.lane,
             immediate: match receive.to {
-                Target::Slot => Immediate::Slot(self.label),
-                Target::Window { .. } => Immediate::Window(self.label),
+                Target::Slot => Immediate::Slot(self.tag),
+                Target::Window { .. } => Immediate::Window(self.tag),
             }
             .to_bits(),
             len: receive.len.try_into().expect("no longer than a slot"),
@@ -139,7 +139,7 @@ impl Neighbours {
             return None;
         }
         let record = WindowRecord { address: 0x1000, length: self.output_bytes, key: 7 };
-        let immediate = Immediate::Announce(self.label).to_bits();
+        let immediate = Immediate::Announce(self.tag).to_bits();
         let (side, len) = (Side::Next, WindowRecord::LEN as u32);
         Some((Message { side, lane, immediate, len }, record))
     }

@@ -6,8 +6,8 @@ use super::buffers::Buffers;
 use super::neighbours::{Message, Neighbours};
 use super::script::Script;
 use crate::{
-    Action, Collective, DataType, Fault, Geometry, Immediate, Machine, Misuse, Operation, ReduceOp,
-    Remote, Settings, Side, WindowRecord, Work, Workspace,
+    Action, Collective, DataType, Geometry, Immediate, Machine, MachineError, Operation, ReduceOp,
+    Remote, RingConfig, Side, UsageError, WindowRecord, Work, Workspace,
 };
 
 /// The rank, and all that is known of it from outside.
@@ -59,14 +59,14 @@ impl<'a> Rank<'a> {
     pub(super) fn new(mut script: Script<'a>) -> Option<Self> {
         let size = script.pick(&SIZES);
         let flags = script.byte();
-        let settings = Settings {
+        let config = RingConfig {
             lanes: script.pick(&[1, 2, 3, 64, 0]),
             slots: script.pick(&[1, 2, 4, 8, 1024, 0]),
             slot_bytes: script.pick(&[8, 16, 64, 20, 4096, 16 << 20, 7]),
-            small_limit: script.pick(&[0, 16, 4096, u32::MAX]),
+            small_message_max: script.pick(&[0, 16, 4096, u32::MAX]),
             split: flags & 1 != 0,
         };
-        let geometry = Geometry::new(u32::from(flags >> 1) % size, size, settings).ok()?;
+        let geometry = Geometry::new(u32::from(flags >> 1) % size, size, config).ok()?;
         Some(Self {
             script,
             geometry,
@@ -133,7 +133,7 @@ impl<'a> Rank<'a> {
                     .any(|flow| flow.posted.contains(&id));
                 if !is_ours {
                     let done = self.call(|machine| machine.handle_sent(id));
-                    assert_eq!(done, Err(Misuse::UnknownId(id)));
+                    assert_eq!(done, Err(UsageError::UnknownId(id)));
                 }
             }
             _ => {}
@@ -193,9 +193,9 @@ impl<'a> Rank<'a> {
                 self.buffers = Some(Buffers::new(&self.geometry, &operation, in_place));
                 self.neighbours.start(&self.geometry, &operation, number);
             }
-            Err(Misuse::Busy) => assert!(was_busy),
-            Err(Misuse::Over(_)) => assert!(self.is_over),
-            Err(Misuse::Operation(_)) => assert!(!was_busy),
+            Err(UsageError::Busy) => assert!(was_busy),
+            Err(UsageError::Over(_)) => assert!(self.is_over),
+            Err(UsageError::Operation(_)) => assert!(!was_busy),
             Err(other) => panic!("{other}"),
         }
     }
@@ -237,16 +237,16 @@ impl<'a> Rank<'a> {
         self.judge(done);
     }
 
-    fn judge(&mut self, done: Result<(), Fault>) {
+    fn judge(&mut self, done: Result<(), MachineError>) {
         match done {
             Ok(()) => assert!(!self.is_over),
-            Err(Fault::Peer(violation)) => {
+            Err(MachineError::Peer(violation)) => {
                 assert!(self.is_spoilt, "an honest neighbour is blamed: {violation}");
                 assert!(!violation.to_string().is_empty());
                 self.is_over = true;
             }
-            Err(Fault::Caller(misuse)) => {
-                assert!(matches!(misuse, Misuse::UnknownLane(_)) && self.is_spoilt, "{misuse}");
+            Err(MachineError::Caller(error)) => {
+                assert!(matches!(error, UsageError::UnknownLane(_)) && self.is_spoilt, "{error}");
             }
         }
     }
@@ -279,16 +279,16 @@ impl<'a> Rank<'a> {
 
     fn act(&mut self, action: &Action) {
         let geometry = self.geometry;
-        let settings = geometry.settings();
+        let config = geometry.config();
         match *action {
             Action::Write { side, lane, id, from, to, .. } => {
                 self.buffers.as_ref().expect("an operation").assert_inside(from);
-                assert!(from.len <= settings.slot_bytes.into());
+                assert!(from.len <= config.slot_bytes.into());
                 let state = &mut self.neighbours.lanes[lane as usize];
                 let flow = &mut state.flows[side as usize];
                 match to {
                     Remote::Slot { index, offset } => {
-                        assert_eq!(u64::from(index), flow.sent % u64::from(settings.slots));
+                        assert_eq!(u64::from(index), flow.sent % u64::from(config.slots));
                         let pitch = geometry.slot_pitch(side.opposite());
                         assert_eq!(offset, u64::from(index) * pitch);
                         assert!(from.len <= pitch);
@@ -302,7 +302,7 @@ impl<'a> Rank<'a> {
                 }
                 flow.sent += 1;
                 let beyond = flow.sent - flow.reported;
-                assert!(self.is_spoilt || beyond <= settings.slots.into(), "beyond its credit");
+                assert!(self.is_spoilt || beyond <= config.slots.into(), "beyond its credit");
                 flow.posted.push_back(id);
                 assert!(flow.posted.len() <= geometry.sends() as usize);
             }
@@ -324,7 +324,7 @@ impl<'a> Rank<'a> {
                 assert!(state.posted.len() <= geometry.sends() as usize);
             }
             Action::Rearm { lane, .. } | Action::Received { lane, .. } => {
-                assert!(lane < settings.lanes)
+                assert!(lane < config.lanes)
             }
             Action::Compute(compute) => {
                 let buffers = self.buffers.as_mut().expect("an operation");

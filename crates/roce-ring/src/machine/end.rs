@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::id::Queue;
-use crate::{Breach, Geometry, Immediate};
+use crate::{Geometry, Immediate, ViolationKind};
 
 /// The queue pair to one neighbour.
 #[derive(Debug)]
@@ -75,23 +75,23 @@ impl End {
 
     /// Data. Whether it is the right one is looked at when its turn comes: it may belong to an
     /// operation that is not begun here.
-    pub(super) fn arrive(&mut self, immediate: Immediate, len: u32) -> Result<(), Breach> {
+    pub(super) fn arrive(&mut self, immediate: Immediate, len: u32) -> Result<(), ViolationKind> {
         // The neighbour may have finished the operation that is under way here.
         let known = self.credited.max(self.consumed_before);
         if self.consumed + self.arrivals.len() as u64 == known + self.slots {
-            return Err(Breach::BeyondCredit { slots: self.slots as u32 });
+            return Err(ViolationKind::BeyondCredit { slots: self.slots as u32 });
         }
         self.arrivals.push_back((immediate, len));
         Ok(())
     }
 
     /// A credit. It may be older than what is known by now, but not older than another one.
-    pub(super) fn credit(&mut self, consumed: u32) -> Result<(), Breach> {
+    pub(super) fn credit(&mut self, consumed: u32) -> Result<(), ViolationKind> {
         let mask = u64::from(Immediate::CREDIT_MASK);
         let (said, sent) = (self.said, self.data.posted);
         let unsaid = sent.wrapping_sub(u64::from(consumed)) & mask;
         if unsaid >= sent - said {
-            return Err(Breach::WrongCredit { consumed, reported: said, sent });
+            return Err(ViolationKind::WrongCredit { consumed, reported: said, sent });
         }
         self.said = sent - unsaid;
         self.reported = self.reported.max(self.said);

@@ -2,7 +2,7 @@
 
 use super::end::End;
 use super::id;
-use crate::{Action, Breach, Geometry, Immediate, Label, Side, WindowRecord};
+use crate::{Action, Geometry, Immediate, OpTag, Side, ViolationKind, WindowRecord};
 
 /// One lane: a queue pair to the next rank and one to the previous rank.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub(super) struct Lane {
     next: End,
     previous: End,
     /// The window announced last, until the operation that it is for uses it.
-    announced: Option<(Label, WindowRecord)>,
+    announced: Option<(OpTag, WindowRecord)>,
     /// The window of the operation under way.
     window: Option<WindowRecord>,
 }
@@ -50,7 +50,7 @@ impl Lane {
         immediate: Immediate,
         len: u32,
         record: impl FnOnce() -> WindowRecord,
-    ) -> Result<bool, Breach> {
+    ) -> Result<bool, ViolationKind> {
         let expected = match immediate {
             Immediate::Slot(_) => return self.end(side).arrive(immediate, len).map(|()| false),
             Immediate::Window(_) if side == Side::Previous => {
@@ -58,18 +58,18 @@ impl Lane {
             }
             Immediate::Credit { .. } => 0,
             Immediate::Announce(_) if side == Side::Next => WindowRecord::LEN as u64,
-            found => return Err(Breach::WrongKind { found }),
+            found => return Err(ViolationKind::WrongKind { found }),
         };
         if u64::from(len) != expected {
-            return Err(Breach::WrongLength { expected, found: u64::from(len) });
+            return Err(ViolationKind::WrongLength { expected, found: u64::from(len) });
         }
         match immediate {
             Immediate::Credit { consumed } => self.end(side).credit(consumed)?,
             Immediate::Announce(_) if self.announced.is_some() => {
-                return Err(Breach::WindowTwice);
+                return Err(ViolationKind::WindowTwice);
             }
-            Immediate::Announce(label) => self.announced = Some((label, record())),
-            found => return Err(Breach::WrongKind { found }),
+            Immediate::Announce(tag) => self.announced = Some((tag, record())),
+            found => return Err(ViolationKind::WrongKind { found }),
         }
         Ok(true)
     }
@@ -82,19 +82,19 @@ impl Lane {
     /// The window of the operation under way, if it was announced already.
     pub(super) fn window(
         &mut self,
-        label: Label,
+        tag: OpTag,
         output_bytes: u64,
-    ) -> Result<Option<WindowRecord>, Breach> {
+    ) -> Result<Option<WindowRecord>, ViolationKind> {
         if self.window.is_none()
             && let Some((found, record)) = self.announced.take()
         {
-            if let Some(breach) = Breach::of_label(label, found) {
-                return Err(breach);
+            if let Some(kind) = ViolationKind::of_tag(tag, found) {
+                return Err(kind);
             }
             let WindowRecord { address, length, .. } = record;
             if length < output_bytes || address.checked_add(length).is_none() {
                 let (expected, found) = (output_bytes, length);
-                return Err(Breach::WindowTooShort { address, expected, found });
+                return Err(ViolationKind::WindowTooShort { address, expected, found });
             }
             self.window = Some(record);
         }

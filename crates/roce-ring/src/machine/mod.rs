@@ -8,8 +8,8 @@ mod run;
 use std::collections::VecDeque;
 
 use crate::{
-    Action, Breach, Fault, Geometry, Immediate, Label, Misuse, Operation, Plan, Side, Violation,
-    WindowRecord,
+    Action, Geometry, Immediate, MachineError, OpTag, Operation, Plan, Side, UsageError, Violation,
+    ViolationKind, WindowRecord,
 };
 use lane::Lane;
 use run::Run;
@@ -21,9 +21,9 @@ use run::Run;
 /// allocated while operations run. Whatever a neighbour sends, the worst is a [`Violation`].
 ///
 /// ```
-/// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, Settings, Side};
+/// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, RingConfig, Side};
 ///
-/// let mut rank = Machine::new(Geometry::new(0, 3, Settings::default()).unwrap());
+/// let mut rank = Machine::new(Geometry::new(0, 3, RingConfig::default()).unwrap());
 /// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
 /// rank.start(&sum, true).unwrap();
 ///
@@ -95,25 +95,25 @@ impl Machine {
     /// the others they are the same.
     ///
     /// # Errors
-    /// [`Misuse`] when one is under way, or there can be no such operation. It does not count
+    /// [`UsageError`] when one is under way, or there can be no such operation. It does not count
     /// then.
-    pub fn start(&mut self, operation: &Operation, in_place: bool) -> Result<u64, Misuse> {
+    pub fn start(&mut self, operation: &Operation, in_place: bool) -> Result<u64, UsageError> {
         if let Some(violation) = &self.violation {
-            return Err(Misuse::Over(violation.clone()));
+            return Err(UsageError::Over(violation.clone()));
         }
         if self.run.is_some() {
-            return Err(Misuse::Busy);
+            return Err(UsageError::Busy);
         }
         let number = self.number;
-        let counted = (number & u64::from(Label::NUMBER_MASK)) as u16;
+        let counted = (number & u64::from(OpTag::NUMBER_MASK)) as u16;
         let run = match &self.last {
             Some(last) if last.operation == *operation && last.in_place == in_place => {
                 last.run.again(counted)
             }
             _ => {
                 let plan = Plan::new(operation, &self.geometry)?;
-                let label = Label { number: counted, signature: operation.signature() };
-                let run = Run::new(plan, label, in_place);
+                let tag = OpTag { number: counted, signature: operation.signature() };
+                let run = Run::new(plan, tag, in_place);
                 self.last = Some(Start { operation: *operation, in_place, run: run.clone() });
                 run
             }
@@ -137,7 +137,7 @@ impl Machine {
         immediate: u32,
         len: u32,
         record: impl FnOnce() -> WindowRecord,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), MachineError> {
         let immediate = Immediate::from_bits(immediate);
         if immediate.is_data() {
             self.came_last = side;
@@ -149,7 +149,7 @@ impl Machine {
                 }
                 Ok(())
             }
-            Err(breach) => Err(self.fail(side, lane, breach).into()),
+            Err(kind) => Err(self.fail(side, lane, kind).into()),
         }
     }
 
@@ -157,10 +157,10 @@ impl Machine {
     /// completed with success. (When it has not, the neighbour is gone: give the group up.)
     ///
     /// # Errors
-    /// [`Misuse::UnknownId`].
-    pub fn handle_sent(&mut self, id: u64) -> Result<(), Misuse> {
+    /// [`UsageError::UnknownId`].
+    pub fn handle_sent(&mut self, id: u64) -> Result<(), UsageError> {
         let (side, lane, number) = id::split(id);
-        let unknown = Misuse::UnknownId(id);
+        let unknown = UsageError::UnknownId(id);
         let Some(lane) = self.lanes.get_mut(lane as usize) else { return Err(unknown) };
         if lane.end(side).complete(number) { Ok(()) } else { Err(unknown) }
     }
@@ -171,14 +171,14 @@ impl Machine {
     /// For short messages: an operation is then over without an acknowledgement for each.
     ///
     /// # Errors
-    /// [`Misuse::UnknownId`] when it is not what was asked for last on its queue pair.
-    pub fn handle_copied(&mut self, id: u64) -> Result<(), Misuse> {
+    /// [`UsageError::UnknownId`] when it is not what was asked for last on its queue pair.
+    pub fn handle_copied(&mut self, id: u64) -> Result<(), UsageError> {
         let (side, lane, number) = id::split(id);
         let lane = self.lanes.get_mut(lane as usize);
         if lane.is_some_and(|lane| lane.end(side).copied(number)) {
             Ok(())
         } else {
-            Err(Misuse::UnknownId(id))
+            Err(UsageError::UnknownId(id))
         }
     }
 
@@ -211,7 +211,7 @@ impl Machine {
                 Ok(None)
             }
             Ok(action) => Ok(action),
-            Err((side, lane, breach)) => Err(self.fail(side, lane, breach)),
+            Err((side, lane, kind)) => Err(self.fail(side, lane, kind)),
         }
     }
 
@@ -225,15 +225,15 @@ impl Machine {
         self.run.as_ref().map_or(0, Run::received)
     }
 
-    fn lane(&mut self, lane: u32) -> Result<&mut Lane, Fault> {
+    fn lane(&mut self, lane: u32) -> Result<&mut Lane, MachineError> {
         if let Some(violation) = &self.violation {
             return Err(violation.clone().into());
         }
-        self.lanes.get_mut(lane as usize).ok_or(Fault::Caller(Misuse::UnknownLane(lane)))
+        self.lanes.get_mut(lane as usize).ok_or(MachineError::Caller(UsageError::UnknownLane(lane)))
     }
 
-    fn fail(&mut self, side: Side, lane: u32, breach: Breach) -> Violation {
-        let violation = Violation { side, lane, breach };
+    fn fail(&mut self, side: Side, lane: u32, kind: ViolationKind) -> Violation {
+        let violation = Violation { side, lane, kind };
         self.violation = Some(violation.clone());
         violation
     }

@@ -6,15 +6,15 @@ use super::id;
 use super::lane::Lane;
 use crate::plan::{Receives, Sends, WindowLanes};
 use crate::{
-    Action, Breach, Compute, Geometry, Immediate, Label, Place, Plan, Receive, Remote, Send, Side,
-    Span, Target, Then, Work,
+    Action, Compute, Geometry, Immediate, MemoryKind, MemorySpan, OnReceive, OpTag, Plan, Receive,
+    Remote, Send, Side, Target, ViolationKind, Work,
 };
 
 /// What one operation has done and has still to do.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     plan: Plan,
-    label: Label,
+    tag: OpTag,
     output_bytes: u64,
     sends: Sends,
     send: Option<Send>,
@@ -26,15 +26,15 @@ pub(super) struct Run {
     /// The next of them.
     announce: Option<u32>,
     /// What is left to copy from input to output.
-    copy: Option<(Span, Span)>,
+    copy: Option<(MemorySpan, MemorySpan)>,
     in_place: bool,
 }
 
 /// A breach, and whose on which lane.
-pub(super) type Broken = (Side, u32, Breach);
+pub(super) type Broken = (Side, u32, ViolationKind);
 
 impl Run {
-    pub(super) fn new(plan: Plan, label: Label, in_place: bool) -> Self {
+    pub(super) fn new(plan: Plan, tag: OpTag, in_place: bool) -> Self {
         let (mut sends, mut receives) = (plan.sends(), plan.receives());
         let mut windows = plan.window_lanes();
         let copy = match plan.local_copy() {
@@ -42,7 +42,7 @@ impl Run {
             _ => None,
         };
         Self {
-            label,
+            tag,
             output_bytes: plan.output_bytes(),
             send: sends.next(),
             sends,
@@ -59,8 +59,8 @@ impl Run {
 
     /// The same operation, as it is now, with another number.
     pub(super) fn again(&self, number: u16) -> Self {
-        let label = Label { number, ..self.label };
-        Self { label, ..self.clone() }
+        let tag = OpTag { number, ..self.tag };
+        Self { tag, ..self.clone() }
     }
 
     /// What to do next. What unblocks a neighbour comes before what takes long here.
@@ -111,7 +111,7 @@ impl Run {
         Some(Action::Announce {
             lane: number,
             id: id::join(Side::Previous, number, end.post_answer()),
-            immediate: Immediate::Announce(self.label).to_bits(),
+            immediate: Immediate::Announce(self.tag).to_bits(),
             length: self.output_bytes,
         })
     }
@@ -143,17 +143,17 @@ impl Run {
                 let index = end.slot_sent();
                 // We are at the other side of the neighbour.
                 let offset = u64::from(index) * geometry.slot_pitch(send.side.opposite());
-                (Remote::Slot { index, offset }, Immediate::Slot(self.label))
+                (Remote::Slot { index, offset }, Immediate::Slot(self.tag))
             }
             Target::Window { offset } => {
                 // Collectives that write to windows have equally long outputs everywhere.
                 let window = lane
-                    .window(self.label, self.output_bytes)
-                    .map_err(|breach| (Side::Next, send.lane, breach))?;
+                    .window(self.tag, self.output_bytes)
+                    .map_err(|kind| (Side::Next, send.lane, kind))?;
                 let Some(window) = window else { return Ok(None) };
                 // Inside: the window is as long as the result, and does not wrap around.
                 let address = window.address + offset;
-                (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.label))
+                (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.tag))
             }
         };
         let id = id::join(send.side, send.lane, lane.end(send.side).post_data());
@@ -180,8 +180,8 @@ impl Run {
         let (side, number) = (receive.side, receive.lane);
         let arrived = lanes[number as usize].end(side).arrived();
         let Some((immediate, len)) = arrived else { return Ok(None) };
-        if let Some(breach) = self.breach(&receive, immediate, len) {
-            return Err((side, number, breach));
+        if let Some(kind) = self.check(&receive, immediate, len) {
+            return Err((side, number, kind));
         }
         if let Some((side, send)) = receive.after_sent
             && self.overwrites(&receive)
@@ -192,11 +192,11 @@ impl Run {
             }
         }
         let index = lanes[number as usize].end(side).consume();
-        let slot = Span::new(Place::Slot { side, lane: number, index }, 0, len);
+        let slot = MemorySpan::new(MemoryKind::Slot { side, lane: number, index }, 0, len);
         let work = match receive.then {
-            Then::Nothing => None,
-            Then::Copy { into } => Some(Work::Copy { from: slot, into }),
-            Then::Reduce { own, own_is_left, into, divide_by } => {
+            OnReceive::Nothing => None,
+            OnReceive::Copy { into } => Some(Work::Copy { from: slot, into }),
+            OnReceive::Reduce { own, own_is_left, into, divide_by } => {
                 let (left, right) = if own_is_left { (own, slot) } else { (slot, own) };
                 Some(Work::Reduce { left, right, into, divide_by })
             }
@@ -212,23 +212,25 @@ impl Run {
 
     /// Whether what this message brings goes where an earlier one may still be read from.
     fn overwrites(&self, receive: &Receive) -> bool {
-        let (Then::Copy { into } | Then::Reduce { into, .. }) = receive.then else { return false };
+        let (OnReceive::Copy { into } | OnReceive::Reduce { into, .. }) = receive.then else {
+            return false;
+        };
         // The output is the input only in place.
-        into.place == Place::Scratch || self.in_place
+        into.memory == MemoryKind::Scratch || self.in_place
     }
 
-    fn breach(&self, receive: &Receive, immediate: Immediate, len: u64) -> Option<Breach> {
-        let (kind_fits, label) = match (immediate, receive.to) {
-            (Immediate::Slot(label), to) => (to == Target::Slot, label),
-            (Immediate::Window(label), to) => (to != Target::Slot, label),
-            (found, _) => return Some(Breach::WrongKind { found }),
+    fn check(&self, receive: &Receive, immediate: Immediate, len: u64) -> Option<ViolationKind> {
+        let (kind_fits, tag) = match (immediate, receive.to) {
+            (Immediate::Slot(tag), to) => (to == Target::Slot, tag),
+            (Immediate::Window(tag), to) => (to != Target::Slot, tag),
+            (found, _) => return Some(ViolationKind::WrongKind { found }),
         };
-        if let Some(breach) = Breach::of_label(self.label, label) {
-            Some(breach)
+        if let Some(kind) = ViolationKind::of_tag(self.tag, tag) {
+            Some(kind)
         } else if !kind_fits {
-            Some(Breach::WrongKind { found: immediate })
+            Some(ViolationKind::WrongKind { found: immediate })
         } else if len != receive.len {
-            Some(Breach::WrongLength { expected: receive.len, found: len })
+            Some(ViolationKind::WrongLength { expected: receive.len, found: len })
         } else {
             None
         }
@@ -238,11 +240,16 @@ impl Run {
     /// do not wait.
     fn poll_copy(&mut self) -> Option<Action> {
         let (from, into) = self.copy?;
-        let slot = u64::from(self.plan.geometry().settings().slot_bytes);
+        let slot = u64::from(self.plan.geometry().config().slot_bytes);
         let len = from.len.min(slot & !7); // whole elements of any type
-        let rest = |span: Span| Span { offset: span.offset + len, len: span.len - len, ..span };
+        let rest = |span: MemorySpan| MemorySpan {
+            offset: span.offset + len,
+            len: span.len - len,
+            ..span
+        };
         self.copy = (from.len > len).then(|| (rest(from), rest(into)));
-        let work = Work::Copy { from: Span { len, ..from }, into: Span { len, ..into } };
+        let work =
+            Work::Copy { from: MemorySpan { len, ..from }, into: MemorySpan { len, ..into } };
         Some(self.compute(0, 0, work))
     }
 

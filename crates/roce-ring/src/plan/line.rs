@@ -7,8 +7,8 @@
 //! there can be, and size − 1 of them one behind the other.
 
 use super::shape::Shape;
-use super::{Plan, Receive, Send, Target, Then};
-use crate::{Place, Side, Span};
+use super::{OnReceive, Plan, Receive, Send, Target};
+use crate::{MemoryKind, MemorySpan, Side};
 
 /// Where a rank stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +30,18 @@ impl Plan {
         let (side, from, after) = match (self.stand(), turn) {
             (Stand::Middle, 0 | 1) => {
                 let side = if turn == 0 { first } else { first.opposite() };
-                (side, Place::Output, Some(pieces + piece))
+                (side, MemoryKind::Output, Some(pieces + piece))
             }
             (Stand::Aside { inwards } | Stand::Meeting { inwards }, 0) => {
                 match self.has_outer(inwards) {
-                    true => (inwards, Place::Scratch, Some(piece)),
-                    false => (inwards, Place::Input, None),
+                    true => (inwards, MemoryKind::Scratch, Some(piece)),
+                    false => (inwards, MemoryKind::Input, None),
                 }
             }
             (Stand::Aside { inwards } | Stand::Meeting { inwards }, 1)
                 if self.has_outer(inwards) =>
             {
-                (inwards.opposite(), Place::Output, Some(pieces + piece))
+                (inwards.opposite(), MemoryKind::Output, Some(pieces + piece))
             }
             _ => return None,
         };
@@ -58,7 +58,7 @@ impl Plan {
     pub(super) fn line_receive(&self, index: u64) -> Option<Receive> {
         let pieces = self.line_pieces();
         let (turn, piece) = (index.checked_div(pieces)?, index % pieces);
-        let (stand, into) = (self.stand(), self.line_span(Place::Output, piece));
+        let (stand, into) = (self.stand(), self.line_span(MemoryKind::Output, piece));
         let (side, is_last) = match stand {
             Stand::Middle => ([Side::Previous, Side::Next].get(turn as usize).copied()?, turn == 1),
             Stand::Aside { inwards } | Stand::Meeting { inwards } => {
@@ -74,21 +74,22 @@ impl Plan {
         let (own, after_sent) = match stand {
             Stand::Aside { inwards } | Stand::Meeting { inwards } if is_last => {
                 // In place, the input is overwritten that was sent first.
-                let place = if is_input(inwards) { Place::Input } else { Place::Scratch };
-                (place, is_input(inwards).then_some((inwards, piece)))
+                let memory =
+                    if is_input(inwards) { MemoryKind::Input } else { MemoryKind::Scratch };
+                (memory, is_input(inwards).then_some((inwards, piece)))
             }
-            Stand::Middle if is_last => (Place::Scratch, None),
-            _ => (Place::Input, None),
+            Stand::Middle if is_last => (MemoryKind::Scratch, None),
+            _ => (MemoryKind::Input, None),
         };
         let is_copied = is_last && matches!(stand, Stand::Aside { .. });
         let then = match self.shape {
-            Shape::Barrier => Then::Nothing,
-            _ if is_copied => Then::Copy { into },
-            _ => Then::Reduce {
+            Shape::Barrier => OnReceive::Nothing,
+            _ if is_copied => OnReceive::Copy { into },
+            _ => OnReceive::Reduce {
                 own: self.line_span(own, piece),
                 // The operands stand in the order of the ranks.
                 own_is_left: side == Side::Next,
-                into: if is_last { into } else { self.line_span(Place::Scratch, piece) },
+                into: if is_last { into } else { self.line_span(MemoryKind::Scratch, piece) },
                 divide_by: self.divide_by().filter(|_| is_last),
             },
         };
@@ -132,8 +133,8 @@ impl Plan {
         (piece % u64::from(self.geometry.lanes())) as u32
     }
 
-    fn line_span(&self, place: Place, piece: u64) -> Span {
+    fn line_span(&self, memory: MemoryKind, piece: u64) -> MemorySpan {
         let first = piece * self.max_piece();
-        self.span(place, first, (self.operation.count - first).min(self.max_piece()))
+        self.span(memory, first, (self.operation.count - first).min(self.max_piece()))
     }
 }

@@ -1,6 +1,6 @@
 //! One message of a plan, at its sender and at its receiver.
 
-use crate::{Side, Span};
+use crate::{MemorySpan, Side};
 
 /// A message to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Send {
     /// The lane it travels on.
     pub lane: u32,
     /// What is sent.
-    pub from: Span,
+    pub from: MemorySpan,
     /// Where it goes at the neighbour.
     pub to: Target,
     /// The receive, by index, that must have been consumed before.
@@ -41,7 +41,7 @@ pub struct Receive {
     /// Where it comes to.
     pub to: Target,
     /// What is done with it.
-    pub then: Then,
+    pub then: OnReceive,
     /// Which send to which side, counted from 0 there, must be completed before: it reads what is
     /// overwritten now. Where that is the input, only in place.
     pub after_sent: Option<(Side, u64)>,
@@ -61,22 +61,22 @@ pub enum Target {
 
 /// What is done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum OnReceive {
     /// Nothing: it is in place, or empty.
     Nothing,
     /// It is copied out of its slot.
     Copy {
         /// Where to.
-        into: Span,
+        into: MemorySpan,
     },
     /// It is combined with what the rank has.
     Reduce {
         /// The other operand.
-        own: Span,
+        own: MemorySpan,
         /// Whether that is the left one, and the message the right one.
         own_is_left: bool,
         /// Where the result goes.
-        into: Span,
+        into: MemorySpan,
         /// By how much to divide the result, if at all.
         divide_by: Option<u32>,
     },

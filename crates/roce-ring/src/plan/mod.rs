@@ -8,12 +8,14 @@ mod shape;
 mod walk;
 mod window_lanes;
 
-pub use message::{Receive, Send, Target, Then};
+pub use message::{OnReceive, Receive, Send, Target};
 pub use receives::Receives;
 pub use sends::Sends;
 pub use window_lanes::WindowLanes;
 
-use crate::{Collective, Geometry, Operation, OperationError, Place, ReduceOp, Span, Work};
+use crate::{
+    Collective, Geometry, MemoryKind, MemorySpan, Operation, OperationError, ReduceOp, Work,
+};
 use shape::Shape;
 
 /// All messages of one rank in one operation, computed as they are asked for: a plan takes the
@@ -23,10 +25,10 @@ use shape::Shape;
 /// the other way round.
 ///
 /// ```
-/// use roce_ring::{DataType, Geometry, Operation, Plan, ReduceOp, Settings};
+/// use roce_ring::{DataType, Geometry, Operation, Plan, ReduceOp, RingConfig};
 ///
 /// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 100_000);
-/// let plan = Plan::new(&sum, &Geometry::new(0, 3, Settings::default()).unwrap()).unwrap();
+/// let plan = Plan::new(&sum, &Geometry::new(0, 3, RingConfig::default()).unwrap()).unwrap();
 ///
 /// // Four steps, and each third of the vector takes two slots.
 /// assert_eq!(plan.sends().count(), 8);
@@ -60,7 +62,7 @@ impl Plan {
         let steps = u64::from(plan.steps_received());
         let messages = plan.most_pieces(0).saturating_mul(steps);
         if shape == Shape::Large && messages > MAX_MESSAGES {
-            return Err(OperationError::TooManyMessages { messages, most: MAX_MESSAGES });
+            return Err(OperationError::TooManyMessages { messages, max: MAX_MESSAGES });
         }
         Ok(plan)
     }
@@ -94,8 +96,8 @@ impl Plan {
             _ if self.geometry.size() == 1 => (0, count),
             _ => return None,
         };
-        let into = self.span(Place::Output, first, count);
-        (count > 0).then_some(Work::Copy { from: self.span(Place::Input, 0, count), into })
+        let into = self.span(MemoryKind::Output, first, count);
+        (count > 0).then_some(Work::Copy { from: self.span(MemoryKind::Input, 0, count), into })
     }
 
     /// Whether a rank's result depends on every rank: who has it knows that all have begun, and so
@@ -126,15 +128,15 @@ impl Plan {
     }
 
     /// `count` elements of a place, from element `first` on.
-    fn span(&self, place: Place, first: u64, count: u64) -> Span {
+    fn span(&self, memory: MemoryKind, first: u64, count: u64) -> MemorySpan {
         let element = self.operation.data_type.size() as u64;
-        Span::new(place, first * element, count * element)
+        MemorySpan::new(memory, first * element, count * element)
     }
 
     /// Piece `turn` of the rotation in the scratch.
-    fn rotated(&self, turn: u64, count: u64) -> Span {
+    fn rotated(&self, turn: u64, count: u64) -> MemorySpan {
         let piece = turn % u64::from(self.geometry.slots());
-        self.span(Place::Scratch, piece * self.max_piece(), count)
+        self.span(MemoryKind::Scratch, piece * self.max_piece(), count)
     }
 
     /// Elements of a piece at most.

@@ -2,8 +2,8 @@
 
 use super::shape::Shape;
 use super::walk::{Part, Walk};
-use super::{Plan, Receive, Target, Then};
-use crate::{Place, Side, Span};
+use super::{OnReceive, Plan, Receive, Target};
+use crate::{MemoryKind, MemorySpan, Side};
 
 /// The messages from the neighbours, in their order.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl Receives {
     }
 
     /// The next piece of the scratch's rotation, and the send that used it last.
-    fn keep(&mut self, count: u64) -> (Span, Option<(Side, u64)>) {
+    fn keep(&mut self, count: u64) -> (MemorySpan, Option<(Side, u64)>) {
         let turn = self.kept;
         self.kept += 1;
         let last = turn.checked_sub(u64::from(self.plan.geometry.slots()));
@@ -32,16 +32,17 @@ impl Receives {
         )
     }
 
-    fn then(&mut self, part: &Part) -> (Then, Option<(Side, u64)>) {
+    fn then(&mut self, part: &Part) -> (OnReceive, Option<(Side, u64)>) {
         let plan = self.plan;
         let (first, count) = (part.extent.first, part.extent.count);
-        let own = plan.span(Place::Input, first, count);
-        let in_place = plan.span(Place::Output, first, count);
-        let reduce = |into, divide_by| Then::Reduce { own, own_is_left: false, into, divide_by };
+        let own = plan.span(MemoryKind::Input, first, count);
+        let in_place = plan.span(MemoryKind::Output, first, count);
+        let reduce =
+            |into, divide_by| OnReceive::Reduce { own, own_is_left: false, into, divide_by };
         let last = plan.geometry.size() - 2;
         match plan.shape {
-            Shape::Nothing | Shape::Barrier | Shape::Small => (Then::Nothing, None),
-            Shape::Large if part.step > last => (Then::Nothing, None),
+            Shape::Nothing | Shape::Barrier | Shape::Small => (OnReceive::Nothing, None),
+            Shape::Large if part.step > last => (OnReceive::Nothing, None),
             Shape::Large => {
                 // The chunk is finished here: its owner divides.
                 let divide_by = if part.step == last { plan.divide_by() } else { None };
@@ -49,14 +50,14 @@ impl Receives {
             }
             Shape::Scatter if part.step == last => {
                 let start = u64::from(plan.geometry.rank()) * plan.operation.count;
-                let into = plan.span(Place::Output, first - start, count);
+                let into = plan.span(MemoryKind::Output, first - start, count);
                 (reduce(into, plan.divide_by()), None)
             }
             Shape::Gather { window: true } | Shape::Broadcast { window: true } => {
-                (Then::Nothing, None)
+                (OnReceive::Nothing, None)
             }
             Shape::Gather { window: false } | Shape::Broadcast { window: false } => {
-                (Then::Copy { into: in_place }, None)
+                (OnReceive::Copy { into: in_place }, None)
             }
             Shape::Reduce if plan.geometry.rank() == plan.operation.root => {
                 (reduce(in_place, plan.divide_by()), None)
@@ -80,7 +81,7 @@ impl Iterator for Receives {
             return receive;
         }
         let part = self.walk.next(&plan, plan.steps_received(), Plan::received)?;
-        let in_place = plan.span(Place::Output, part.extent.first, part.extent.count);
+        let in_place = plan.span(MemoryKind::Output, part.extent.first, part.extent.count);
         let (then, after_sent) = self.then(&part);
         let window = match plan.shape {
             Shape::Large => part.step >= plan.geometry.size() - 1,

@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::walk::{Part, Walk};
 use super::{Plan, Send, Target};
-use crate::{Place, Side, Span};
+use crate::{MemoryKind, MemorySpan, Side};
 
 /// The messages to the neighbours, in their order.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Sends {
     }
 
     /// What was reduced here before goes on from the scratch's rotation.
-    fn forward(&mut self, count: u64) -> Span {
+    fn forward(&mut self, count: u64) -> MemorySpan {
         let span = self.plan.rotated(self.forwarded, count);
         self.forwarded += 1;
         span
@@ -69,8 +69,8 @@ impl Iterator for Sends {
         }
         let part = self.walk.next(&plan, plan.steps_sent(), Plan::sent)?;
         let (first, count) = (part.extent.first, part.extent.count);
-        let place = if part.step == 0 { Place::Input } else { Place::Output };
-        let in_place = plan.span(Place::Output, first, count);
+        let memory = if part.step == 0 { MemoryKind::Input } else { MemoryKind::Output };
+        let in_place = plan.span(MemoryKind::Output, first, count);
         let window = Target::Window { offset: in_place.offset };
 
         let mut send = Send {
@@ -79,7 +79,7 @@ impl Iterator for Sends {
             step: part.step,
             piece: part.piece,
             lane: part.lane,
-            from: Span { place, ..in_place },
+            from: MemorySpan { memory, ..in_place },
             to: Target::Slot,
             after: self.before(&part),
         };
@@ -98,7 +98,7 @@ impl Iterator for Sends {
             Shape::Gather { window: large } => {
                 if part.step == 0 {
                     let done = part.piece * plan.max_piece();
-                    send.from = plan.span(Place::Input, done, count);
+                    send.from = plan.span(MemoryKind::Input, done, count);
                 }
                 if large {
                     send.to = window;
@@ -107,7 +107,7 @@ impl Iterator for Sends {
             Shape::Broadcast { window: large } => {
                 send.step = plan.chain_distance();
                 if send.step > 0 {
-                    send.from.place = Place::Output;
+                    send.from.memory = MemoryKind::Output;
                     send.after = Some(part.index);
                 }
                 if large {

@@ -31,7 +31,7 @@ impl Shape {
             return Self::Nothing;
         }
         let large = |ranks: u32| {
-            count * data_type.size() as u64 * u64::from(ranks) > geometry.small_limit()
+            count * data_type.size() as u64 * u64::from(ranks) > geometry.small_message_max()
         };
         match collective {
             Collective::AllReduce if large(1) => Self::Large,

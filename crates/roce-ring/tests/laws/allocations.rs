@@ -1,16 +1,17 @@
 //! Operations allocate nothing.
 
 use roce_ring::{
-    Action, Collective, DataType, Geometry, Machine, Operation, ReduceOp, Settings, Side,
+    Action, Collective, DataType, Geometry, Machine, Operation, ReduceOp, RingConfig, Side,
     WindowRecord,
 };
 
 #[test]
 fn operations_allocate_nothing() {
     let size = 3;
-    let settings = Settings { lanes: 2, slot_bytes: 64, small_limit: 64, ..Settings::default() };
+    let config =
+        RingConfig { lanes: 2, slot_bytes: 64, small_message_max: 64, ..RingConfig::default() };
     let mut ring: Vec<Machine> =
-        (0..size).map(|rank| Machine::new(Geometry::new(rank, size, settings).unwrap())).collect();
+        (0..size).map(|rank| Machine::new(Geometry::new(rank, size, config).unwrap())).collect();
     let mut operations = Vec::new();
     for collective in Collective::ALL {
         for count in [0, 3, 1000] {

@@ -1,7 +1,7 @@
 //! Every collective, for any ring, in any order of events.
 
 use rand::Rng;
-use roce_ring::{Collective, DataType, Operation, ReduceOp, Settings};
+use roce_ring::{Collective, DataType, Operation, ReduceOp, RingConfig};
 
 use crate::repeat::for_each_case;
 use crate::scenario;
@@ -13,7 +13,7 @@ use crate::world::{Job, World};
 #[test]
 fn every_element_holds_every_contribution_once_wherever_it_belongs() {
     for_each_case(400, |random| {
-        let (size, settings) = (scenario::size(random), scenario::settings(random));
+        let (size, config) = (scenario::size(random), scenario::config(random));
         let mut symbols = Symbols::default();
         let jobs: Vec<Job> = (0..random.random_range(1..=4))
             .map(|_| {
@@ -21,7 +21,7 @@ fn every_element_holds_every_contribution_once_wherever_it_belongs() {
                 job(&mut symbols, operation, size, random.random())
             })
             .collect();
-        run(size, settings, &jobs, &mut symbols, random);
+        run(size, config, &jobs, &mut symbols, random);
     });
 }
 
@@ -29,8 +29,12 @@ fn every_element_holds_every_contribution_once_wherever_it_belongs() {
 fn every_collective_works_for_every_size_up_to_64() {
     for_each_case(1, |random| {
         for size in 1..=64 {
-            let settings =
-                Settings { slot_bytes: 64, slots: 3, small_limit: 64, ..Settings::default() };
+            let config = RingConfig {
+                slot_bytes: 64,
+                slots: 3,
+                small_message_max: 64,
+                ..RingConfig::default()
+            };
             let mut symbols = Symbols::default();
             let mut jobs = Vec::new();
             for collective in Collective::ALL {
@@ -40,7 +44,7 @@ fn every_collective_works_for_every_size_up_to_64() {
                     jobs.push(job(&mut symbols, operation, size, count == 1));
                 }
             }
-            run(size, settings, &jobs, &mut symbols, random);
+            run(size, config, &jobs, &mut symbols, random);
         }
     });
 }
@@ -52,24 +56,20 @@ fn job(symbols: &mut Symbols, operation: Operation, size: u32, in_place: bool) -
 
 fn run(
     size: u32,
-    settings: Settings,
+    config: RingConfig,
     jobs: &[Job],
     symbols: &mut Symbols,
     random: &mut rand::rngs::StdRng,
 ) {
     // Shown when the case fails.
     let calls: Vec<_> = jobs.iter().map(|job| (job.operation, job.in_place)).collect();
-    eprintln!("{size} ranks, {settings:?}: {calls:?}");
-    let ranks = World::new(size, settings, jobs, &mut *symbols).run(random).unwrap();
+    eprintln!("{size} ranks, {config:?}: {calls:?}");
+    let ranks = World::new(size, config, jobs, &mut *symbols).run(random).unwrap();
     for (rank, results) in (0..).zip(ranks) {
         for (job, result) in jobs.iter().zip(results) {
             let found: Vec<_> = result.chunks_exact(8).map(|bytes| symbols.decode(bytes)).collect();
             let expected = Symbols::output(&job.operation, rank, size);
-            assert!(
-                found == expected,
-                "{:?} at rank {rank} of {size}, {settings:?}",
-                job.operation
-            );
+            assert!(found == expected, "{:?} at rank {rank} of {size}, {config:?}", job.operation);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rand::Rng;
 use roce_ring::{
-    Collective, DataType, Geometry, Operation, Place, Plan, ReduceOp, Settings, Side, Target,
+    Collective, DataType, Geometry, MemoryKind, Operation, Plan, ReduceOp, RingConfig, Side, Target,
 };
 
 use crate::repeat::for_each_case;
@@ -15,7 +15,7 @@ struct Row {
     side: Side,
     step: u32,
     piece: u64,
-    place: Place,
+    memory: MemoryKind,
     /// The first element's place in the whole vector.
     first: u64,
     count: u64,
@@ -28,13 +28,13 @@ struct Row {
 #[test]
 fn plans_are_what_the_document_says() {
     for_each_case(600, |random| {
-        let (size, settings) = (scenario::size(random).max(2), scenario::settings(random));
+        let (size, config) = (scenario::size(random).max(2), scenario::config(random));
         let data_type = DataType::ALL[random.random_range(0..10)];
         let operation = scenario::operation(random, size, data_type);
         let rank = random.random_range(0..size);
-        let geometry = Geometry::new(rank, size, settings).unwrap();
-        let rows = table(&operation, rank, size, &settings);
-        let received = table(&operation, geometry.previous(), size, &settings);
+        let geometry = Geometry::new(rank, size, config).unwrap();
+        let rows = table(&operation, rank, size, &config);
+        let received = table(&operation, geometry.previous(), size, &config);
         let chain = operation.collective.has_root();
         let in_line = rows.iter().any(|row| row.in_line);
 
@@ -59,14 +59,14 @@ fn plans_are_what_the_document_says() {
                 (
                     (send.index, send.side, send.step),
                     send.lane,
-                    send.from.place,
+                    send.from.memory,
                     send.from.len,
                     send.after
                 ),
                 (
                     (index, row.side, row.step),
-                    (lane % u64::from(settings.lanes)) as u32,
-                    row.place,
+                    (lane % u64::from(config.lanes)) as u32,
+                    row.memory,
                     row.count * element,
                     after
                 ),
@@ -74,7 +74,7 @@ fn plans_are_what_the_document_says() {
             );
             // The scratch is a rank's own affair; what its own block's input is, too.
             let gathers = operation.collective == Collective::AllGather;
-            if row.place == Place::Output || (row.place == Place::Input && !gathers) {
+            if row.memory == MemoryKind::Output || (row.memory == MemoryKind::Input && !gathers) {
                 assert_eq!(send.from.offset, row.first * element);
             }
             let offset = row.first * element;
@@ -86,8 +86,8 @@ fn plans_are_what_the_document_says() {
 
 #[test]
 fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
-    let settings = Settings { small_limit: 60, slot_bytes: 600, ..Settings::default() };
-    let geometry = Geometry::new(1, 3, settings).unwrap();
+    let config = RingConfig { small_message_max: 60, slot_bytes: 600, ..RingConfig::default() };
+    let geometry = Geometry::new(1, 3, config).unwrap();
     let first = |operation: &Operation| Plan::new(operation, &geometry).unwrap().sends().next();
     let windows =
         |operation: &Operation| Plan::new(operation, &geometry).unwrap().window_lanes().count();
@@ -104,28 +104,28 @@ fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
     }
 }
 
-fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Vec<Row> {
+fn table(operation: &Operation, rank: u32, size: u32, config: &RingConfig) -> Vec<Row> {
     let Operation { collective, data_type, root, count, .. } = *operation;
     let element = data_type.size() as u64;
     let (n, r) = (u64::from(size), u64::from(rank));
     let around = |chunk: i64| chunk.rem_euclid(n as i64) as u64;
-    let limit = u64::from(settings.small_limit.min(settings.slot_bytes));
+    let limit = u64::from(config.small_message_max.min(config.slot_bytes));
     let large = count * element > limit;
-    let slot = settings.slot_bytes / if settings.split { settings.lanes } else { 1 };
+    let slot = config.slot_bytes / if config.split { config.lanes } else { 1 };
     let max_piece = u64::from(slot) / element;
 
     let mut rows = Vec::new();
-    let mut step = |pass, step: u32, place, first, count: u64, window| {
+    let mut step = |pass, step: u32, memory, first, count: u64, window| {
         for piece in 0..count.div_ceil(max_piece) {
             let done = piece * max_piece;
             let count = max_piece.min(count - done);
             let (side, in_line, after) = (Side::Next, false, None);
             let first = first + done;
-            let row = Row { pass, side, step, piece, place, first, count, window, in_line, after };
+            let row = Row { pass, side, step, piece, memory, first, count, window, in_line, after };
             rows.push(row);
         }
     };
-    let later = |s: u32, place| if s == 0 { Place::Input } else { place };
+    let later = |s: u32, memory| if s == 0 { MemoryKind::Input } else { memory };
     match collective {
         Collective::AllReduce if large => {
             let (q, x) = (count / n, count % n);
@@ -133,22 +133,22 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
                 let t = i64::from(s) - (i64::from(size) - 1);
                 let c = around(if t < 0 { r as i64 - i64::from(s) } else { r as i64 + 1 - t });
                 let (first, len) = (c * q + c.min(x), q + u64::from(c < x));
-                step(0, s, later(s, Place::Output), first, len, t >= 0);
+                step(0, s, later(s, MemoryKind::Output), first, len, t >= 0);
             }
             // By waves, and by steps within a wave, which is their order already.
-            let depth = u64::from(settings.lanes * settings.slots).div_ceil(2 * (n - 1));
+            let depth = u64::from(config.lanes * config.slots).div_ceil(2 * (n - 1));
             rows.sort_by_key(|row| row.piece + depth * u64::from(row.step));
         }
         Collective::AllReduce => {
             rows = line(rank, size, count, count.div_ceil(max_piece), max_piece)
         }
         Collective::ReduceScatter => {
-            let pass_elements = max_piece * u64::from(settings.slots / 2).max(1);
+            let pass_elements = max_piece * u64::from(config.slots / 2).max(1);
             for (pass, done) in (0..).zip((0..count).step_by(pass_elements as usize)) {
                 for s in 0..size - 1 {
                     let c = around(r as i64 - i64::from(s) - 1);
                     let len = pass_elements.min(count - done);
-                    step(pass, s, later(s, Place::Scratch), c * count + done, len, false);
+                    step(pass, s, later(s, MemoryKind::Scratch), c * count + done, len, false);
                 }
             }
         }
@@ -156,16 +156,16 @@ fn table(operation: &Operation, rank: u32, size: u32, settings: &Settings) -> Ve
             for s in 0..size - 1 {
                 let b = around(r as i64 - i64::from(s));
                 let window = n * count * element > limit;
-                step(0, s, later(s, Place::Output), b * count, count, window);
+                step(0, s, later(s, MemoryKind::Output), b * count, count, window);
             }
         }
         Collective::Broadcast | Collective::Reduce => {
             let reduces = collective == Collective::Reduce;
             let start = i64::from(root) + i64::from(reduces);
             let d = around(r as i64 - start) as u32;
-            let place = later(d, if reduces { Place::Scratch } else { Place::Output });
+            let memory = later(d, if reduces { MemoryKind::Scratch } else { MemoryKind::Output });
             if d < size - 1 {
-                step(0, d, place, 0, count, !reduces && large);
+                step(0, d, memory, 0, count, !reduces && large);
             }
         }
         Collective::Barrier => rows = line(rank, size, 0, 1, max_piece),
@@ -182,22 +182,22 @@ fn line(rank: u32, size: u32, count: u64, pieces: u64, max_piece: u64) -> Vec<Ro
     let is_end = rank == 0 || rank == last;
     let mut ways = Vec::new();
     if 2 * rank == last {
-        ways.push((Side::Next, Place::Output, Some(pieces)));
-        ways.push((Side::Previous, Place::Output, Some(pieces)));
+        ways.push((Side::Next, MemoryKind::Output, Some(pieces)));
+        ways.push((Side::Previous, MemoryKind::Output, Some(pieces)));
     } else if is_end {
-        ways.push((inwards, Place::Input, None));
+        ways.push((inwards, MemoryKind::Input, None));
     } else {
-        ways.push((inwards, Place::Scratch, Some(0)));
-        ways.push((outwards, Place::Output, Some(pieces)));
+        ways.push((inwards, MemoryKind::Scratch, Some(0)));
+        ways.push((outwards, MemoryKind::Output, Some(pieces)));
     }
     let mut rows = Vec::new();
-    for (side, place, after) in ways {
+    for (side, memory, after) in ways {
         let step = if side == Side::Next { rank } else { last - rank };
         rows.extend((0..pieces).map(|piece| {
             let first = piece * max_piece;
             let (count, after) = (max_piece.min(count - first), after.map(|base| base + piece));
             let (pass, window, in_line) = (0, false, true);
-            Row { pass, side, step, piece, place, first, count, window, in_line, after }
+            Row { pass, side, step, piece, memory, first, count, window, in_line, after }
         }));
     }
     rows

@@ -2,8 +2,8 @@
 
 use rand::Rng;
 use roce_ring::{
-    Action, Breach, DataType, Fault, Geometry, Immediate, Label, Machine, Misuse, Operation,
-    ReduceOp, Settings, Side, WindowRecord,
+    Action, DataType, Geometry, Immediate, Machine, MachineError, OpTag, Operation, ReduceOp,
+    RingConfig, Side, UsageError, ViolationKind, WindowRecord,
 };
 
 use crate::repeat::for_each_case;
@@ -13,23 +13,23 @@ use crate::scenario;
 fn whatever_comes_the_machine_takes_it_or_says_why_not() {
     for_each_case(2000, |random| {
         let size = scenario::size(random);
-        let settings = scenario::settings(random);
+        let config = scenario::config(random);
         let mut machine =
-            Machine::new(Geometry::new(random.random_range(0..size), size, settings).unwrap());
+            Machine::new(Geometry::new(random.random_range(0..size), size, config).unwrap());
         let mut ids = vec![0, u64::MAX];
-        let mut labels = vec![Label { number: 0, signature: 0 }];
+        let mut labels = vec![OpTag { number: 0, signature: 0 }];
         for _ in 0..random.random_range(1..200) {
-            let label = labels[random.random_range(0..labels.len())];
+            let tag = labels[random.random_range(0..labels.len())];
             let immediate = match random.random_range(0..6) {
                 0 => random.random(),
-                1 => Immediate::Window(label).to_bits(),
+                1 => Immediate::Window(tag).to_bits(),
                 2 => Immediate::Credit { consumed: random.random_range(0..20) }.to_bits(),
-                3 => Immediate::Announce(label).to_bits(),
-                _ => Immediate::Slot(label).to_bits(),
+                3 => Immediate::Announce(tag).to_bits(),
+                _ => Immediate::Slot(tag).to_bits(),
             };
             let one_too_many = u32::from(random.random_range(0..20) == 0);
-            let lane = random.random_range(0..settings.lanes + one_too_many);
-            let len = [0, 24, 8, settings.slot_bytes, random.random()][random.random_range(0..5)];
+            let lane = random.random_range(0..config.lanes + one_too_many);
+            let len = [0, 24, 8, config.slot_bytes, random.random()][random.random_range(0..5)];
             let record = WindowRecord {
                 address: [0, u64::MAX - 1000, random.random()][random.random_range(0..3)],
                 length: [0, 1 << 20, u64::MAX][random.random_range(0..3)],
@@ -40,7 +40,7 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
                     let operation = scenario::operation(random, size, DataType::U64);
                     if let Ok(number) = machine.start(&operation, random.random()) {
                         let signature = operation.signature();
-                        labels.push(Label { number: number as u16, signature });
+                        labels.push(OpTag { number: number as u16, signature });
                     }
                 }
                 1 | 2 => {
@@ -62,7 +62,7 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
                             Err(violation) => {
                                 assert_eq!(machine.poll_action(), Err(violation.clone()));
                                 let over = machine.start(&Operation::barrier(), false);
-                                assert_eq!(over, Err(Misuse::Over(violation)));
+                                assert_eq!(over, Err(UsageError::Over(violation)));
                                 return;
                             }
                         }
@@ -79,31 +79,31 @@ fn a_rank_that_calls_something_else_is_found_by_the_signature() {
     arrive(&mut machine, slot(0, sum(5).signature()), 4).unwrap();
     let expected = sum(4).signature();
     let found = sum(5).signature();
-    assert_eq!(breach(&mut machine), Breach::WrongSignature { number: 0, expected, found });
+    assert_eq!(kind(&mut machine), ViolationKind::WrongSignature { number: 0, expected, found });
 }
 
 #[test]
 fn a_rank_that_is_an_operation_ahead_is_found_by_the_number() {
     let mut machine = summing(4);
     arrive(&mut machine, slot(1, sum(4).signature()), 16).unwrap();
-    assert_eq!(breach(&mut machine), Breach::WrongNumber { expected: 0, found: 1 });
+    assert_eq!(kind(&mut machine), ViolationKind::WrongNumber { expected: 0, found: 1 });
 }
 
 #[test]
 fn a_message_of_another_length_is_refused() {
     let mut machine = summing(4);
     arrive(&mut machine, slot(0, sum(4).signature()), 12).unwrap();
-    assert_eq!(breach(&mut machine), Breach::WrongLength { expected: 16, found: 12 });
+    assert_eq!(kind(&mut machine), ViolationKind::WrongLength { expected: 16, found: 12 });
 }
 
 #[test]
 fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
     // More than goes the small way: the previous rank sends first.
     let mut machine = summing(100);
-    let found = Immediate::Window(Label { number: 0, signature: sum(100).signature() });
+    let found = Immediate::Window(OpTag { number: 0, signature: sum(100).signature() });
     let none = || unreachable!();
     machine.handle_message(Side::Previous, 0, found.to_bits(), 132, none).unwrap();
-    assert_eq!(breach(&mut machine), Breach::WrongKind { found });
+    assert_eq!(kind(&mut machine), ViolationKind::WrongKind { found });
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn data_beyond_the_credit_is_refused() {
     for _ in 0..16 {
         arrive(&mut machine, slot(0, 0), 16).unwrap();
     }
-    let breach = fault(arrive(&mut machine, slot(0, 0), 16), Side::Next);
-    assert_eq!(breach, Breach::BeyondCredit { slots: 16 });
+    let kind = fault(arrive(&mut machine, slot(0, 0), 16), Side::Next);
+    assert_eq!(kind, ViolationKind::BeyondCredit { slots: 16 });
 }
 
 #[test]
@@ -122,21 +122,20 @@ fn a_credit_for_what_was_never_sent_is_refused_and_so_is_one_for_nothing() {
         let mut machine = summing(4);
         assert!(matches!(machine.poll_action(), Ok(Some(Action::Write { .. }))));
         let immediate = Immediate::Credit { consumed }.to_bits();
-        let breach = fault(arrive(&mut machine, immediate, 0), Side::Next);
-        assert_eq!(breach, Breach::WrongCredit { consumed, reported: 0, sent: 1 });
+        let kind = fault(arrive(&mut machine, immediate, 0), Side::Next);
+        assert_eq!(kind, ViolationKind::WrongCredit { consumed, reported: 0, sent: 1 });
     }
 }
 
 #[test]
 fn messages_on_the_wrong_side_are_refused() {
-    let label = Label { number: 0, signature: 0 };
-    for (side, found, len) in [
-        (Side::Previous, Immediate::Announce(label), 24),
-        (Side::Next, Immediate::Window(label), 16),
-    ] {
+    let tag = OpTag { number: 0, signature: 0 };
+    for (side, found, len) in
+        [(Side::Previous, Immediate::Announce(tag), 24), (Side::Next, Immediate::Window(tag), 16)]
+    {
         let mut machine = machine();
         let outcome = machine.handle_message(side, 0, found.to_bits(), len, || unreachable!());
-        assert_eq!(fault(outcome, side), Breach::WrongKind { found });
+        assert_eq!(fault(outcome, side), ViolationKind::WrongKind { found });
     }
 }
 
@@ -153,16 +152,16 @@ fn a_credit_that_tells_nothing_new_any_more_is_taken_once() {
     }
     let credit = Immediate::Credit { consumed: 1 }.to_bits();
     arrive(&mut machine, credit, 0).unwrap();
-    let breach = fault(arrive(&mut machine, credit, 0), Side::Next);
-    assert_eq!(breach, Breach::WrongCredit { consumed: 1, reported: 1, sent: 2 });
+    let kind = fault(arrive(&mut machine, credit, 0), Side::Next);
+    assert_eq!(kind, ViolationKind::WrongCredit { consumed: 1, reported: 1, sent: 2 });
 }
 
 #[test]
 fn a_second_window_before_the_first_was_used_is_refused() {
     let mut machine = machine();
     announce(&mut machine, &gather(), RECORD).unwrap();
-    let breach = fault(announce(&mut machine, &gather(), RECORD), Side::Next);
-    assert_eq!(breach, Breach::WindowTwice);
+    let kind = fault(announce(&mut machine, &gather(), RECORD), Side::Next);
+    assert_eq!(kind, ViolationKind::WindowTwice);
 }
 
 #[test]
@@ -179,7 +178,7 @@ fn a_window_that_cannot_hold_the_result_is_refused() {
         match found.unwrap() {
             Ok(_) => assert!(good, "{record:?}"),
             Err(violation) => {
-                assert!(!good && matches!(violation.breach, Breach::WindowTooShort { .. }));
+                assert!(!good && matches!(violation.kind, ViolationKind::WindowTooShort { .. }));
             }
         }
     }
@@ -190,18 +189,18 @@ fn a_window_of_another_operation_is_refused() {
     let mut machine = machine();
     machine.start(&gather(), false).unwrap();
     announce(&mut machine, &Operation::all_gather(DataType::U8, 1001), RECORD).unwrap();
-    assert!(matches!(breach(&mut machine), Breach::WrongSignature { .. }));
+    assert!(matches!(kind(&mut machine), ViolationKind::WrongSignature { .. }));
 }
 
 #[test]
 fn the_caller_is_told_what_it_did_wrong() {
     let mut machine = summing(4);
-    assert_eq!(machine.start(&sum(4), false), Err(Misuse::Busy));
+    assert_eq!(machine.start(&sum(4), false), Err(UsageError::Busy));
     let nowhere = machine.handle_message(Side::Next, 1, 0, 0, || unreachable!());
-    assert_eq!(nowhere, Err(Fault::Caller(Misuse::UnknownLane(1))));
-    assert_eq!(machine.handle_sent(0), Err(Misuse::UnknownId(0)));
+    assert_eq!(nowhere, Err(MachineError::Caller(UsageError::UnknownLane(1))));
+    assert_eq!(machine.handle_sent(0), Err(UsageError::UnknownId(0)));
     let stray = Operation::broadcast(DataType::U8, 3, 1);
-    assert!(matches!(self::machine().start(&stray, false), Err(Misuse::Operation(_))));
+    assert!(matches!(self::machine().start(&stray, false), Err(UsageError::Operation(_))));
 }
 
 /// What the caller did wrong does not end the group, and does not count as an operation.
@@ -215,7 +214,10 @@ fn a_refused_start_does_not_count() {
 const RECORD: WindowRecord = WindowRecord { address: 0x1000, length: 3000, key: 1 };
 
 fn machine() -> Machine {
-    Machine::new(Geometry::new(0, 3, Settings { small_limit: 100, ..Settings::default() }).unwrap())
+    Machine::new(
+        Geometry::new(0, 3, RingConfig { small_message_max: 100, ..RingConfig::default() })
+            .unwrap(),
+    )
 }
 
 /// Rank 0 of 3 that has begun to sum `count` floats.
@@ -235,20 +237,20 @@ fn gather() -> Operation {
 }
 
 fn slot(number: u16, signature: u16) -> u32 {
-    Immediate::Slot(Label { number, signature }).to_bits()
+    Immediate::Slot(OpTag { number, signature }).to_bits()
 }
 
 fn announce(
     machine: &mut Machine,
     operation: &Operation,
     record: WindowRecord,
-) -> Result<(), Fault> {
-    let label = Label { number: 0, signature: operation.signature() };
-    machine.handle_message(Side::Next, 0, Immediate::Announce(label).to_bits(), 24, || record)
+) -> Result<(), MachineError> {
+    let tag = OpTag { number: 0, signature: operation.signature() };
+    machine.handle_message(Side::Next, 0, Immediate::Announce(tag).to_bits(), 24, || record)
 }
 
 /// A message from the next rank: in the small way, rank 0 hears from that one alone.
-fn arrive(machine: &mut Machine, immediate: u32, len: u32) -> Result<(), Fault> {
+fn arrive(machine: &mut Machine, immediate: u32, len: u32) -> Result<(), MachineError> {
     machine.handle_message(Side::Next, 0, immediate, len, || unreachable!())
 }
 
@@ -262,20 +264,20 @@ fn drain(machine: &mut Machine) {
 }
 
 /// What the machine finds when it comes to the message.
-fn breach(machine: &mut Machine) -> Breach {
+fn kind(machine: &mut Machine) -> ViolationKind {
     for _ in 0..100 {
         if let Err(violation) = machine.poll_action() {
-            return violation.breach;
+            return violation.kind;
         }
     }
     panic!("nothing was found: {machine:?}");
 }
 
-fn fault(outcome: Result<(), Fault>, side: Side) -> Breach {
+fn fault(outcome: Result<(), MachineError>, side: Side) -> ViolationKind {
     match outcome {
-        Err(Fault::Peer(violation)) => {
+        Err(MachineError::Peer(violation)) => {
             assert_eq!((violation.side, violation.lane), (side, 0));
-            violation.breach
+            violation.kind
         }
         other => panic!("{other:?}"),
     }

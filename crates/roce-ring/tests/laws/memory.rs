@@ -1,6 +1,6 @@
 //! A rank's memory.
 
-use roce_ring::{Collective, Geometry, Operation, Place, Places, Span};
+use roce_ring::{Collective, Geometry, MemoryKind, MemorySpan, Operation, RankMemory};
 
 /// Everything that a rank's messages and computations touch.
 pub(crate) struct Memory {
@@ -68,12 +68,12 @@ impl Memory {
         &self.buffer[self.output_at..end]
     }
 
-    pub(crate) fn bytes(&self, span: Span) -> &[u8] {
-        let (whole, at) = match span.place {
-            Place::Input => (&self.buffer, self.input_at),
-            Place::Output => (&self.buffer, self.output_at),
-            Place::Scratch => (&self.scratch, 0),
-            Place::Slot { side, lane, index } => {
+    pub(crate) fn bytes(&self, span: MemorySpan) -> &[u8] {
+        let (whole, at) = match span.memory {
+            MemoryKind::Input => (&self.buffer, self.input_at),
+            MemoryKind::Output => (&self.buffer, self.output_at),
+            MemoryKind::Scratch => (&self.scratch, 0),
+            MemoryKind::Slot { side, lane, index } => {
                 let at = index as usize * self.geometry.slot_pitch(side) as usize;
                 (&self.staging[side as usize][lane as usize], at)
             }
@@ -81,13 +81,13 @@ impl Memory {
         &whole[at + span.offset as usize..][..span.len as usize]
     }
 
-    pub(crate) fn bytes_mut(&mut self, span: Span) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self, span: MemorySpan) -> &mut [u8] {
         let output = self.output_at..self.output_at + self.output_len;
-        let (whole, at) = match span.place {
-            Place::Input => panic!("the input is not to be written"),
-            Place::Output => (&mut self.buffer[output], 0),
-            Place::Scratch => (&mut self.scratch[..], 0),
-            Place::Slot { side, lane, index } => {
+        let (whole, at) = match span.memory {
+            MemoryKind::Input => panic!("the input is not to be written"),
+            MemoryKind::Output => (&mut self.buffer[output], 0),
+            MemoryKind::Scratch => (&mut self.scratch[..], 0),
+            MemoryKind::Slot { side, lane, index } => {
                 let at = index as usize * self.geometry.slot_pitch(side) as usize;
                 (&mut self.staging[side as usize][lane as usize][..], at)
             }
@@ -96,24 +96,26 @@ impl Memory {
     }
 
     /// Whether two spans have a byte in common.
-    pub(crate) fn overlap(&self, a: Span, b: Span) -> bool {
-        let range = |span: Span| match span.place {
-            Place::Input => (0, 0, self.input_at as u64 + span.offset),
-            Place::Output => (0, 0, self.output_at as u64 + span.offset),
-            Place::Scratch => (1, 0, span.offset),
-            Place::Slot { side, lane, index } => (2 + 2 * lane + side as u32, index, span.offset),
+    pub(crate) fn overlap(&self, a: MemorySpan, b: MemorySpan) -> bool {
+        let range = |span: MemorySpan| match span.memory {
+            MemoryKind::Input => (0, 0, self.input_at as u64 + span.offset),
+            MemoryKind::Output => (0, 0, self.output_at as u64 + span.offset),
+            MemoryKind::Scratch => (1, 0, span.offset),
+            MemoryKind::Slot { side, lane, index } => {
+                (2 + 2 * lane + side as u32, index, span.offset)
+            }
         };
         let ((a0, a1, at_a), (b0, b1, at_b)) = (range(a), range(b));
         (a0, a1) == (b0, b1) && at_a < at_b + b.len && at_b < at_a + a.len
     }
 }
 
-impl Places for Memory {
-    fn read(&mut self, place: Place, offset: u64, into: &mut [u8]) {
-        into.copy_from_slice(self.bytes(Span::new(place, offset, into.len() as u64)));
+impl RankMemory for Memory {
+    fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(self.bytes(MemorySpan::new(memory, offset, into.len() as u64)));
     }
 
-    fn write(&mut self, place: Place, offset: u64, bytes: &[u8]) {
-        self.bytes_mut(Span::new(place, offset, bytes.len() as u64)).copy_from_slice(bytes);
+    fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
+        self.bytes_mut(MemorySpan::new(memory, offset, bytes.len() as u64)).copy_from_slice(bytes);
     }
 }

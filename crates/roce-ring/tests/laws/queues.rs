@@ -1,14 +1,14 @@
 //! What a rank asks for stays within what its queues hold, and it asks for nothing in vain.
 
 use roce_ring::{
-    Action, DataType, Fault, Geometry, Immediate, Label, Machine, Misuse, Operation, ReduceOp,
-    Settings, Side, Work,
+    Action, DataType, Geometry, Immediate, Machine, MachineError, OpTag, Operation, ReduceOp,
+    RingConfig, Side, UsageError, Work,
 };
 
 /// A neighbour's credit may be here long before the completion of what it is for.
 #[test]
 fn sends_that_are_not_completed_never_overflow_the_send_queue() {
-    let (mut machine, label) = summing(2);
+    let (mut machine, tag) = summing(2);
     // All data there is room for: credits and windows have room of their own.
     let most = 4 * machine.geometry().slots();
     let (mut sent, mut first) = (0, None);
@@ -23,12 +23,12 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
         if sent < most {
             let credit = Immediate::Credit { consumed: sent };
             arrive(&mut machine, Side::Next, credit, 0).unwrap();
-            arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
+            arrive(&mut machine, Side::Previous, Immediate::Slot(tag), 8).unwrap();
         }
     }
     assert_eq!(sent, most);
     // What the next one passes on.
-    arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
+    arrive(&mut machine, Side::Previous, Immediate::Slot(tag), 8).unwrap();
     arrive(&mut machine, Side::Next, Immediate::Credit { consumed: sent }, 0).unwrap();
     assert_eq!(writes(&mut machine), 0);
     machine.handle_sent(first.unwrap()).unwrap();
@@ -38,9 +38,9 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
 #[test]
 fn a_credit_comes_when_half_of_the_slots_are_consumed_and_not_before() {
     for (slots, every) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (16, 8)] {
-        let (mut machine, label) = summing(slots);
+        let (mut machine, tag) = summing(slots);
         for consumed in 1..=4 * slots {
-            arrive(&mut machine, Side::Previous, Immediate::Slot(label), 8).unwrap();
+            arrive(&mut machine, Side::Previous, Immediate::Slot(tag), 8).unwrap();
             let is_due = consumed.is_multiple_of(every);
             assert_eq!(credits(&mut machine), is_due.into(), "{consumed} with {slots} slots");
         }
@@ -49,12 +49,12 @@ fn a_credit_comes_when_half_of_the_slots_are_consumed_and_not_before() {
 
 #[test]
 fn answers_that_are_not_completed_never_overflow_the_send_queue() {
-    let (mut machine, label) = summing(2);
+    let (mut machine, tag) = summing(2);
     let most = 4 * machine.geometry().slots() + 2;
     let (mut answers, mut first) = (0, None);
     for _ in 0..100 {
         // The previous rank sends when it has credit, as if every answer had reached it.
-        let data = Immediate::Slot(label);
+        let data = Immediate::Slot(tag);
         if arrive(&mut machine, Side::Previous, data, 8).is_err() {
             break;
         }
@@ -79,7 +79,7 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
 /// Nobody waits for the acknowledgement of what was copied, but for a place in the queue.
 #[test]
 fn what_was_copied_keeps_no_operation_from_its_end() {
-    let mut machine = Machine::new(Geometry::new(0, 2, Settings::default()).unwrap());
+    let mut machine = Machine::new(Geometry::new(0, 2, RingConfig::default()).unwrap());
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
     let most = u64::from(4 * machine.geometry().slots());
     let mut last = 0;
@@ -87,15 +87,15 @@ fn what_was_copied_keeps_no_operation_from_its_end() {
         machine.start(&sum, true).unwrap();
         let Some(Action::Write { id, .. }) = machine.poll_action().unwrap() else {
             assert_eq!(number, most, "the queue is full");
-            assert_eq!(machine.handle_copied(last + 1), Err(Misuse::UnknownId(last + 1)));
+            assert_eq!(machine.handle_copied(last + 1), Err(UsageError::UnknownId(last + 1)));
             machine.handle_sent(last).unwrap();
             assert_eq!(writes(&mut machine), 1);
             return;
         };
         machine.handle_copied(id).unwrap();
         last = id;
-        let label = Label { number: number as u16, signature: sum.signature() };
-        arrive(&mut machine, Side::Next, Immediate::Slot(label), 4).unwrap();
+        let tag = OpTag { number: number as u16, signature: sum.signature() };
+        arrive(&mut machine, Side::Next, Immediate::Slot(tag), 4).unwrap();
         while machine.poll_action().unwrap().is_some() {}
         assert!(machine.is_done(), "operation {number}");
     }
@@ -105,7 +105,7 @@ fn what_was_copied_keeps_no_operation_from_its_end() {
 #[test]
 fn nothing_is_copied_in_place() {
     for (in_place, copies) in [(true, 0), (false, 1)] {
-        let geometry = Geometry::new(1, 3, Settings::default()).unwrap();
+        let geometry = Geometry::new(1, 3, RingConfig::default()).unwrap();
         let mut machine = Machine::new(geometry);
         machine.start(&Operation::all_gather(DataType::F32, 5), in_place).unwrap();
         let found = std::iter::from_fn(|| machine.poll_action().unwrap())
@@ -122,15 +122,15 @@ fn nothing_is_copied_in_place() {
 fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
     let (sum, barrier) =
         (Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1), Operation::barrier());
-    let mut machine = Machine::new(Geometry::new(1, 3, Settings::default()).unwrap());
+    let mut machine = Machine::new(Geometry::new(1, 3, RingConfig::default()).unwrap());
     let runs = [(sum, 4), (sum, 4), (barrier, 0), (barrier, 0), (sum, 4)];
     for (number, (operation, len)) in (0..).zip(runs) {
         machine.start(&operation, false).unwrap();
         let first = if number % 2 == 0 { Side::Previous } else { Side::Next };
-        let label = Label { number, signature: operation.signature() };
+        let tag = OpTag { number, signature: operation.signature() };
         for side in [first, first.opposite()] {
             assert_eq!(writes(&mut machine), 0);
-            arrive(&mut machine, side, Immediate::Slot(label), len).unwrap();
+            arrive(&mut machine, side, Immediate::Slot(tag), len).unwrap();
         }
         let mut answered = vec![];
         while let Some(action) = machine.poll_action().unwrap() {
@@ -146,15 +146,20 @@ fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
 
 /// Rank 0 in a long sum, of messages of one element, and what they are labelled with. Of so many
 /// ranks that long nothing goes to a window.
-fn summing(slots: u32) -> (Machine, Label) {
-    let settings = Settings { slots, slot_bytes: 8, small_limit: 0, ..Settings::default() };
+fn summing(slots: u32) -> (Machine, OpTag) {
+    let config = RingConfig { slots, slot_bytes: 8, small_message_max: 0, ..RingConfig::default() };
     let sum = Operation::all_reduce(DataType::F64, ReduceOp::Sum, 3000);
-    let mut machine = Machine::new(Geometry::new(0, 100, settings).unwrap());
+    let mut machine = Machine::new(Geometry::new(0, 100, config).unwrap());
     machine.start(&sum, false).unwrap();
-    (machine, Label { number: 0, signature: sum.signature() })
+    (machine, OpTag { number: 0, signature: sum.signature() })
 }
 
-fn arrive(machine: &mut Machine, side: Side, immediate: Immediate, len: u32) -> Result<(), Fault> {
+fn arrive(
+    machine: &mut Machine,
+    side: Side,
+    immediate: Immediate,
+    len: u32,
+) -> Result<(), MachineError> {
     machine.handle_message(side, 0, immediate.to_bits(), len, || unreachable!())
 }
 
@@ -176,13 +181,13 @@ fn sums_of_one_element_need_no_credit() {
     for (rank, sides) in
         [(0, vec![Side::Next]), (1, vec![Side::Previous, Side::Next]), (2, vec![Side::Previous])]
     {
-        let mut machine = Machine::new(Geometry::new(rank, 3, Settings::default()).unwrap());
+        let mut machine = Machine::new(Geometry::new(rank, 3, RingConfig::default()).unwrap());
         let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
         for number in 0..100 {
             machine.start(&sum, false).unwrap();
-            let label = Label { number, signature: sum.signature() };
+            let tag = OpTag { number, signature: sum.signature() };
             for side in &sides {
-                arrive(&mut machine, *side, Immediate::Slot(label), 4).unwrap();
+                arrive(&mut machine, *side, Immediate::Slot(tag), 4).unwrap();
             }
             while let Some(action) = machine.poll_action().unwrap() {
                 match action {

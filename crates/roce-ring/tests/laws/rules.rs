@@ -2,8 +2,8 @@
 
 use rand::Rng;
 use roce_ring::{
-    DataType, Geometry, Operation, OperationError, Place, Plan, ReduceOp, Settings, Side, Span,
-    Target, Then,
+    DataType, Geometry, MemoryKind, MemorySpan, OnReceive, Operation, OperationError, Plan,
+    ReduceOp, RingConfig, Side, Target,
 };
 
 use crate::repeat::for_each_case;
@@ -12,12 +12,12 @@ use crate::scenario;
 #[test]
 fn the_nth_send_to_a_side_is_the_nth_receive_from_the_other() {
     for_each_case(300, |random| {
-        let (size, settings) = (scenario::size(random), scenario::settings(random));
+        let (size, config) = (scenario::size(random), scenario::config(random));
         let data_type = DataType::ALL[random.random_range(0..10)];
         let operation = scenario::operation(random, size, data_type);
         for rank in 0..size {
-            let here = Geometry::new(rank, size, settings).unwrap();
-            let there = Geometry::new(here.next(), size, settings).unwrap();
+            let here = Geometry::new(rank, size, config).unwrap();
+            let there = Geometry::new(here.next(), size, config).unwrap();
             let plan = Plan::new(&operation, &here).unwrap();
             let next = Plan::new(&operation, &there).unwrap();
             for (from, to, side) in [(&plan, &next, Side::Next), (&next, &plan, Side::Previous)] {
@@ -31,8 +31,8 @@ fn the_nth_send_to_a_side_is_the_nth_receive_from_the_other() {
                     .filter(|receive| receive.side == side.opposite())
                     .map(|r| (r.step, r.piece, r.lane, r.len, r.to))
                     .collect();
-                assert_eq!(sends, receives, "{operation:?}, rank {rank} of {size}, {settings:?}");
-                let lanes = u64::from(settings.lanes);
+                assert_eq!(sends, receives, "{operation:?}, rank {rank} of {size}, {config:?}");
+                let lanes = u64::from(config.lanes);
                 let in_turn = |(n, send): (u64, &(u32, u64, u32, u64, Target))| {
                     u64::from(send.2) == n % lanes
                 };
@@ -53,30 +53,30 @@ fn the_nth_send_to_a_side_is_the_nth_receive_from_the_other() {
 #[test]
 fn every_span_lies_inside_its_buffer() {
     for_each_case(300, |random| {
-        let (size, settings) = (scenario::size(random), scenario::settings(random));
+        let (size, config) = (scenario::size(random), scenario::config(random));
         let data_type = DataType::ALL[random.random_range(0..10)];
         let operation = scenario::operation(random, size, data_type);
-        let geometry = Geometry::new(random.random_range(0..size), size, settings).unwrap();
+        let geometry = Geometry::new(random.random_range(0..size), size, config).unwrap();
         let plan = Plan::new(&operation, &geometry).unwrap();
         let (input, output) = operation.buffer_bytes(&geometry).unwrap();
-        let inside = |span: Span| {
-            let end = match span.place {
-                Place::Input => input,
-                Place::Output => output,
-                Place::Scratch => geometry.scratch_bytes(),
-                Place::Slot { .. } => unreachable!("a plan names no slots"),
+        let inside = |span: MemorySpan| {
+            let end = match span.memory {
+                MemoryKind::Input => input,
+                MemoryKind::Output => output,
+                MemoryKind::Scratch => geometry.scratch_bytes(),
+                MemoryKind::Slot { .. } => unreachable!("a plan names no slots"),
             };
             assert!(span.offset + span.len <= end, "{span:?} of {operation:?}, {geometry:?}");
         };
         for send in plan.sends() {
             inside(send.from);
-            assert!(send.from.len <= settings.slot_bytes.into());
+            assert!(send.from.len <= config.slot_bytes.into());
         }
         for receive in plan.receives() {
             match receive.then {
-                Then::Nothing => {}
-                Then::Copy { into } => inside(into),
-                Then::Reduce { own, into, .. } => {
+                OnReceive::Nothing => {}
+                OnReceive::Copy { into } => inside(into),
+                OnReceive::Reduce { own, into, .. } => {
                     inside(own);
                     inside(into);
                 }
@@ -89,7 +89,7 @@ fn every_span_lies_inside_its_buffer() {
 #[test]
 fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 100_000);
-    let plan = Plan::new(&sum, &Geometry::new(0, 3, Settings::default()).unwrap()).unwrap();
+    let plan = Plan::new(&sum, &Geometry::new(0, 3, RingConfig::default()).unwrap()).unwrap();
     let rows: Vec<_> = plan
         .sends()
         .map(|send| {
@@ -99,18 +99,18 @@ fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
             };
             let first = send.from.offset / 4;
             let last = first + send.from.len / 4 - 1;
-            (send.step, send.piece, send.from.place, first, last, window, send.after)
+            (send.step, send.piece, send.from.memory, first, last, window, send.after)
         })
         .collect();
     let expected = [
-        (0, 0, Place::Input, 0, 32767, None, None),
-        (0, 1, Place::Input, 32768, 33333, None, None),
-        (1, 0, Place::Output, 66667, 99434, None, Some(0)),
-        (1, 1, Place::Output, 99435, 99999, None, Some(1)),
-        (2, 0, Place::Output, 33334, 66101, Some(133_336), Some(2)),
-        (2, 1, Place::Output, 66102, 66666, Some(264_408), Some(3)),
-        (3, 0, Place::Output, 0, 32767, Some(0), Some(4)),
-        (3, 1, Place::Output, 32768, 33333, Some(131_072), Some(5)),
+        (0, 0, MemoryKind::Input, 0, 32767, None, None),
+        (0, 1, MemoryKind::Input, 32768, 33333, None, None),
+        (1, 0, MemoryKind::Output, 66667, 99434, None, Some(0)),
+        (1, 1, MemoryKind::Output, 99435, 99999, None, Some(1)),
+        (2, 0, MemoryKind::Output, 33334, 66101, Some(133_336), Some(2)),
+        (2, 1, MemoryKind::Output, 66102, 66666, Some(264_408), Some(3)),
+        (3, 0, MemoryKind::Output, 0, 32767, Some(0), Some(4)),
+        (3, 1, MemoryKind::Output, 32768, 33333, Some(131_072), Some(5)),
     ];
     assert_eq!(rows, expected);
 }
@@ -119,8 +119,8 @@ fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
 #[test]
 fn of_three_hundred_thousand_floats_a_piece_goes_on_before_the_last_one_of_its_step_has_come() {
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 300_000);
-    let settings = Settings { slots: 8, ..Settings::default() };
-    let plan = Plan::new(&sum, &Geometry::new(0, 3, settings).unwrap()).unwrap();
+    let config = RingConfig { slots: 8, ..RingConfig::default() };
+    let plan = Plan::new(&sum, &Geometry::new(0, 3, config).unwrap()).unwrap();
     let rows: Vec<_> = plan.sends().map(|send| (send.step, send.piece, send.after)).collect();
     let expected = [
         (0, 0, None),
@@ -149,8 +149,8 @@ fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one
         let (data_type, op) = (DataType::F64, ReduceOp::Avg);
         let count = (1 << 63) / 8 / 1000 - 1;
         let operation = Operation { collective, data_type, op, root: 3, count };
-        let settings = Settings { slot_bytes: 8, slots: 1, ..Settings::default() };
-        let geometry = Geometry::new(2, 1000, settings).unwrap();
+        let config = RingConfig { slot_bytes: 8, slots: 1, ..RingConfig::default() };
+        let geometry = Geometry::new(2, 1000, config).unwrap();
         if collective == roce_ring::Collective::AllReduce {
             // Who has to know the lanes of its windows goes through all messages first.
             let refused = Plan::new(&operation, &geometry).unwrap_err();
@@ -166,9 +166,9 @@ fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one
 
 #[test]
 fn an_all_reduce_has_as_many_messages_as_can_be_gone_through_at_its_start() {
-    let settings = Settings { slot_bytes: 8, slots: 1, ..Settings::default() };
+    let config = RingConfig { slot_bytes: 8, slots: 1, ..RingConfig::default() };
     for size in [2, 3, 1000, 65_536] {
-        let geometry = Geometry::new(size - 1, size, settings).unwrap();
+        let geometry = Geometry::new(size - 1, size, config).unwrap();
         // The most pieces of a chunk, one element each.
         let pieces = (1 << 22) / (2 * (u64::from(size) - 1));
         let count = pieces * u64::from(size);

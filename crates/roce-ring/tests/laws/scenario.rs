@@ -2,18 +2,18 @@
 
 use rand::Rng;
 use rand::rngs::StdRng;
-use roce_ring::{Collective, DataType, Operation, ReduceOp, Settings};
+use roce_ring::{Collective, DataType, Operation, ReduceOp, RingConfig};
 
 /// Settings that make few bytes take many messages.
-pub(crate) fn settings(random: &mut StdRng) -> Settings {
+pub(crate) fn config(random: &mut StdRng) -> RingConfig {
     let lanes = random.random_range(1..=4);
     let split = random.random();
     let least = if split { 8 * lanes } else { 8 };
-    Settings {
+    RingConfig {
         lanes,
         slots: random.random_range(1..=9),
         slot_bytes: least + random.random_range(0..60),
-        small_limit: random.random_range(0..100),
+        small_message_max: random.random_range(0..100),
         split,
     }
 }

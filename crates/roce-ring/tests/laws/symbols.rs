@@ -1,7 +1,7 @@
 //! Arithmetic on symbols: which position of the vector an element is of, and which ranks it
 //! holds contributions of.
 
-use roce_ring::{Collective, Compute, Operation, Span, Work};
+use roce_ring::{Collective, Compute, MemorySpan, Operation, Work};
 
 use crate::memory::Memory;
 use crate::world::Arithmetic;
@@ -63,7 +63,7 @@ impl Symbols {
 
 impl Arithmetic for &mut Symbols {
     fn execute(&mut self, compute: &Compute, memory: &mut Memory) {
-        let bytes = |memory: &Memory, span: Span| memory.bytes(span).to_vec();
+        let bytes = |memory: &Memory, span: MemorySpan| memory.bytes(span).to_vec();
         let (result, into) = match compute.work {
             Work::Copy { from, into } => {
                 let from = bytes(memory, from);

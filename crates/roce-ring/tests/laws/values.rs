@@ -3,7 +3,9 @@
 use half::{bf16, f16};
 use rand::Rng;
 use rand::rngs::StdRng;
-use roce_ring::{Collective, Compute, DataType, Operation, ReduceOp, Settings, Workspace, pattern};
+use roce_ring::{
+    Collective, Compute, DataType, Operation, ReduceOp, RingConfig, Workspace, test_data,
+};
 
 use crate::memory::Memory;
 use crate::repeat::for_each_case;
@@ -23,7 +25,7 @@ impl Arithmetic for Real {
 #[test]
 fn integers_are_exact_and_floats_within_the_stated_bound() {
     for_each_case(20, |random| {
-        let (size, settings) = (random.random_range(1..=9), scenario::settings(random));
+        let (size, config) = (random.random_range(1..=9), scenario::config(random));
         let jobs: Vec<Job> = every_type_and_operator()
             .map(|(data_type, op)| {
                 let mut operation = scenario::operation(random, size, data_type);
@@ -37,7 +39,7 @@ fn integers_are_exact_and_floats_within_the_stated_bound() {
                 job(operation, size, random, |random| number(data_type, op, random))
             })
             .collect();
-        let ranks = World::new(size, settings, &jobs, Real::default()).run(random).unwrap();
+        let ranks = World::new(size, config, &jobs, Real::default()).run(random).unwrap();
         for (rank, results) in (0..).zip(&ranks) {
             for (job, result) in jobs.iter().zip(results) {
                 check(job, rank, size, result);
@@ -49,7 +51,7 @@ fn integers_are_exact_and_floats_within_the_stated_bound() {
 #[test]
 fn all_ranks_end_with_the_same_bits_whatever_the_input() {
     for_each_case(20, |random| {
-        let (size, settings) = (random.random_range(2..=9), scenario::settings(random));
+        let (size, config) = (random.random_range(2..=9), scenario::config(random));
         let jobs: Vec<Job> = every_type_and_operator()
             .map(|(data_type, op)| {
                 let count = random.random_range(1..200);
@@ -58,7 +60,7 @@ fn all_ranks_end_with_the_same_bits_whatever_the_input() {
                 job(operation, size, random, |random| random.random::<u64>().to_le_bytes())
             })
             .collect();
-        let ranks = World::new(size, settings, &jobs, Real::default()).run(random).unwrap();
+        let ranks = World::new(size, config, &jobs, Real::default()).run(random).unwrap();
         assert!(ranks.iter().all(|results| *results == ranks[0]));
     });
 }
@@ -68,8 +70,8 @@ fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
     for_each_case(25, |random| {
         // Beyond eight ranks, products and rounded sums differ.
         let size = [1, 2, 3, 5, 8, 9, 17, 64][random.random_range(0..8)];
-        let settings =
-            Settings { lanes: 2, slot_bytes: 96, small_limit: 40, ..Settings::default() };
+        let config =
+            RingConfig { lanes: 2, slot_bytes: 96, small_message_max: 40, ..RingConfig::default() };
         let mut jobs = Vec::new();
         for (data_type, op) in every_type_and_operator() {
             if size > 10 && random.random_range(0..4) > 0 {
@@ -81,11 +83,11 @@ fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
             let inputs = (0..size).map(|rank| pattern_input(&operation, rank, size)).collect();
             jobs.push(Job { operation, in_place: random.random(), inputs });
         }
-        let ranks = World::new(size, settings, &jobs, Real::default()).run(random).unwrap();
+        let ranks = World::new(size, config, &jobs, Real::default()).run(random).unwrap();
         for (rank, mut results) in (0..).zip(ranks) {
             for (Job { operation, .. }, result) in jobs.iter().zip(&mut results) {
                 let wrong = |first: u64, bytes: &[u8]| {
-                    pattern::wrong_elements(operation, rank, size, first, bytes)
+                    test_data::wrong_elements(operation, rank, size, first, bytes)
                 };
                 assert_eq!(wrong(0, result), 0, "{operation:?} at rank {rank} of {size}");
                 if result.is_empty() {
@@ -110,9 +112,9 @@ fn two_to_the_24_and_three_elements_are_as_exact_as_few() {
     let inputs = (0..3).map(|rank| pattern_input(&sum, rank, 3)).collect();
     let jobs = [Job { operation: sum, in_place: true, inputs }];
     for_each_case(1, |random| {
-        let world = World::new(3, Settings::default(), &jobs, Real::default());
+        let world = World::new(3, RingConfig::default(), &jobs, Real::default());
         for (rank, results) in (0..).zip(world.run(random).unwrap()) {
-            assert_eq!(pattern::wrong_elements(&sum, rank, 3, 0, &results[0]), 0);
+            assert_eq!(test_data::wrong_elements(&sum, rank, 3, 0, &results[0]), 0);
         }
     });
 }
@@ -124,7 +126,7 @@ fn every_type_and_operator() -> impl Iterator<Item = (DataType, ReduceOp)> {
 fn pattern_input(operation: &Operation, rank: u32, size: u32) -> Vec<u8> {
     let count = operation.input_count(rank, size).unwrap() as usize;
     let mut input = vec![0; count * operation.data_type.size()];
-    pattern::fill(operation.data_type, operation.op, rank, 0, &mut input);
+    test_data::fill(operation.data_type, operation.op, rank, 0, &mut input);
     input
 }
 
@@ -196,8 +198,8 @@ fn float_reference(data_type: DataType, op: ReduceOp, size: u32, values: &[f64])
         ReduceOp::Min => (values.iter().copied().fold(f64::MAX, f64::min), 0.0),
     };
     // The reference rounds too, in double.
-    let own = pattern::tolerance(DataType::F64, op, size, magnitude);
-    (value, pattern::tolerance(data_type, op, size, magnitude) + own)
+    let own = test_data::tolerance(DataType::F64, op, size, magnitude);
+    (value, test_data::tolerance(data_type, op, size, magnitude) + own)
 }
 
 fn integer_reference(data_type: DataType, op: ReduceOp, size: u32, values: &[i128]) -> i128 {

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use rand::Rng;
 use rand::rngs::StdRng;
 use roce_ring::{
-    Action, Compute, Geometry, Machine, Operation, Place, Remote, Settings, Side, Span, Violation,
-    WindowRecord, Work,
+    Action, Compute, Geometry, Machine, MemoryKind, MemorySpan, Operation, Remote, RingConfig,
+    Side, Violation, WindowRecord, Work,
 };
 
 use crate::memory::{Memory, UNWRITTEN};
@@ -42,7 +42,7 @@ struct Message {
 enum Kind {
     /// What was copied when it was posted may be overwritten at once.
     Data {
-        from: Span,
+        from: MemorySpan,
         to: Remote,
         posted: Vec<u8>,
         copied: bool,
@@ -106,9 +106,9 @@ fn index(side: Side) -> usize {
 }
 
 impl<'a, A: Arithmetic> World<'a, A> {
-    pub(crate) fn new(size: u32, settings: Settings, jobs: &'a [Job], arithmetic: A) -> Self {
-        let lanes = settings.lanes as usize;
-        let ranks = (0..size).map(|rank| Rank::new(Geometry::new(rank, size, settings).unwrap()));
+    pub(crate) fn new(size: u32, config: RingConfig, jobs: &'a [Job], arithmetic: A) -> Self {
+        let lanes = config.lanes as usize;
+        let ranks = (0..size).map(|rank| Rank::new(Geometry::new(rank, size, config).unwrap()));
         let mut world = Self {
             ranks: ranks.collect(),
             jobs,
@@ -242,11 +242,11 @@ impl<'a, A: Arithmetic> World<'a, A> {
             Remote::Slot { index, .. } => {
                 assert!(!rank.full[1 - side][lane][index as usize], "slot {index} is not consumed");
                 let writer = SIDES[1 - side];
-                Span::new(Place::Slot { side: writer, lane: lane as u32, index }, 0, len)
+                MemorySpan::new(MemoryKind::Slot { side: writer, lane: lane as u32, index }, 0, len)
             }
             Remote::Window { offset, .. } => {
                 assert!(!rank.machine.is_done(), "nobody expects it there");
-                Span::new(Place::Output, offset, len)
+                MemorySpan::new(MemoryKind::Output, offset, len)
             }
         };
         rank.memory.bytes_mut(span).fill(UNWRITTEN);
@@ -280,7 +280,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
                         let pitch = rank.machine.geometry().slot_pitch(writer);
                         assert_eq!(offset, u64::from(index) * pitch);
                         rank.taken[from_side][lane].push_back(Some(index));
-                        (Place::Slot { side: writer, lane: lane as u32, index }, 0)
+                        (MemoryKind::Slot { side: writer, lane: lane as u32, index }, 0)
                     }
                     Remote::Window { address: found, key, offset } => {
                         assert_eq!(found, address(receiver) + offset);
@@ -288,11 +288,13 @@ impl<'a, A: Arithmetic> World<'a, A> {
                         assert!(!rank.machine.is_done());
                         assert_eq!(writer, Side::Previous);
                         rank.taken[from_side][lane].push_back(None);
-                        (Place::Output, offset)
+                        (MemoryKind::Output, offset)
                     }
                 };
                 let len = bytes.len() as u32;
-                rank.memory.bytes_mut(Span::new(place, offset, len.into())).copy_from_slice(&bytes);
+                rank.memory
+                    .bytes_mut(MemorySpan::new(place, offset, len.into()))
+                    .copy_from_slice(&bytes);
                 self.hand_in(receiver, writer, lane, message.immediate, len)
             }
             Kind::Credit => {
@@ -307,8 +309,8 @@ impl<'a, A: Arithmetic> World<'a, A> {
             }
         };
         outcome.map_err(|fault| match fault {
-            roce_ring::Fault::Peer(violation) => violation,
-            roce_ring::Fault::Caller(misuse) => panic!("{misuse}"),
+            roce_ring::MachineError::Peer(violation) => violation,
+            roce_ring::MachineError::Caller(error) => panic!("{error}"),
         })
     }
 
@@ -319,7 +321,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
         lane: usize,
         immediate: u32,
         len: u32,
-    ) -> Result<(), roce_ring::Fault> {
+    ) -> Result<(), roce_ring::MachineError> {
         let Rank { machine, records, .. } = &mut self.ranks[rank];
         let record = || records[lane].take().unwrap();
         machine.handle_message(side, lane as u32, immediate, len, record)
@@ -339,8 +341,10 @@ impl<'a, A: Arithmetic> World<'a, A> {
             rank.answers[at][lane] -= 1;
         } else if let Some(index) = rank.taken[at][lane].pop_front().unwrap() {
             rank.full[at][lane][index as usize] = false;
-            let slot = Place::Slot { side, lane: lane as u32, index };
-            rank.memory.bytes_mut(Span::new(slot, 0, geometry.slot_pitch(side))).fill(UNWRITTEN);
+            let slot = MemoryKind::Slot { side, lane: lane as u32, index };
+            rank.memory
+                .bytes_mut(MemorySpan::new(slot, 0, geometry.slot_pitch(side)))
+                .fill(UNWRITTEN);
         }
         let sender = self.neighbour(number, at);
         let wire = &mut self.ranks[sender].wires[1 - at][lane];

@@ -83,15 +83,15 @@ impl Info {
             return;
         }
         let geometry = group.geometry();
-        let settings = geometry.settings();
+        let config = geometry.config();
         for device in group.devices() {
             self.info(&format!("rail {}", describe(device, gid_index)));
         }
         let rails = group.interfaces().len().max(1);
-        let spread = if settings.split { "every piece over all" } else { "pieces in turn" };
+        let spread = if config.split { "every piece over all" } else { "pieces in turn" };
         self.info(&format!(
             "lanes: {} to each neighbour ({rails} interface(s) x {qps} queue pair(s)), {spread}",
-            settings.lanes
+            config.lanes
         ));
         let size = group.size();
         let ring: Vec<String> = (0..size.min(16)).map(|rank| rank.to_string()).collect();
@@ -105,9 +105,9 @@ impl Info {
         self.info(&format!(
             "up to {} bytes go the small way (whole vectors), more in chunks and pieces of up \
              to {} bytes; {} slots per lane, {} bytes registered",
-            settings.small_limit,
-            settings.slot_bytes,
-            settings.slots,
+            config.small_message_max,
+            config.slot_bytes,
+            config.slots,
             group.registered_bytes()
         ));
     }

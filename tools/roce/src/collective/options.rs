@@ -140,7 +140,7 @@ pub(crate) struct NetOptions {
     pub(crate) slot_bytes: u32,
     /// Up to here whole vectors travel, without chunks [default: 64K for up to 4 ranks, else 32K]
     #[arg(long, value_name = "SIZE", value_parser = number::parse_u32)]
-    pub(crate) small_limit: Option<u32>,
+    pub(crate) small_message_max: Option<u32>,
     /// MTU of the private network's links in bytes; 4176 is the least for path MTU 4096
     #[arg(long, value_name = "BYTES", default_value_t = 4200, requires = "local")]
     #[arg(value_parser = traffic::link_mtu)]

@@ -1,7 +1,7 @@
 //! What ranks contribute, and whether what they end with is right.
 
 use half::{bf16, f16};
-use roce_ring::{Collective, DataType, Operation, ReduceOp, pattern};
+use roce_ring::{Collective, DataType, Operation, ReduceOp, test_data};
 
 use super::job::Case;
 
@@ -27,7 +27,7 @@ impl Values {
     pub(crate) fn fill(self, operation: &Operation, rank: u32, first: u64, bytes: &mut [u8]) {
         let Operation { data_type, op, .. } = *operation;
         match self {
-            Self::Pattern => pattern::fill(data_type, op, rank, first, bytes),
+            Self::Pattern => test_data::fill(data_type, op, rank, first, bytes),
             Self::Rank => {
                 let element = encode(data_type, f64::from(rank) + 1.0);
                 let len = data_type.size();
@@ -48,7 +48,7 @@ impl Values {
     ) -> u64 {
         let operation = &case.operation;
         if self == Self::Pattern {
-            return pattern::wrong_elements(operation, rank, ranks, first, bytes);
+            return test_data::wrong_elements(operation, rank, ranks, first, bytes);
         }
         let Operation { collective, data_type, op, root, count } = *operation;
         if collective == Collective::Reduce && rank != root {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use roce_ring::{DataType, Operation, ReduceOp, Settings};
+use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
 use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
 use roce_wire::{PathMtu, RnrTimer};
 
@@ -72,8 +72,8 @@ fn build_ring(
     }
     // The large way however little there is, so that there are steps to look at.
     // So few slots that credits are seen, too.
-    let settings = Settings { small_limit: 0, slots: 4, ..Settings::default() };
-    let options = RingOptions { settings, connection, keep_data: true };
+    let ring_config = RingConfig { small_message_max: 0, slots: 4, ..RingConfig::default() };
+    let options = RingOptions { ring_config, connection, keep_data: true };
     let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);
     let ring = Ring::build(world, operation, options).map_err(refused)?;
     for rank in 0..world.hosts().len() {

@@ -12,16 +12,16 @@
 //! rounded to single before; u is taken 1.001 times larger for that.
 //!
 //! ```
-//! use roce_ring::{DataType, Operation, ReduceOp, pattern};
+//! use roce_ring::{DataType, Operation, ReduceOp, test_data};
 //!
 //! // Element 0 of two ranks: −6 and −3.
 //! let mut bytes = [0; 4];
-//! pattern::fill(DataType::I32, ReduceOp::Sum, 1, 0, &mut bytes);
+//! test_data::fill(DataType::I32, ReduceOp::Sum, 1, 0, &mut bytes);
 //! assert_eq!(i32::from_le_bytes(bytes), -3);
 //!
 //! let sum = Operation::all_reduce(DataType::I32, ReduceOp::Sum, 1);
-//! assert_eq!(pattern::wrong_elements(&sum, 0, 2, 0, &(-9_i32).to_le_bytes()), 0);
-//! assert_eq!(pattern::wrong_elements(&sum, 0, 2, 0, &(-8_i32).to_le_bytes()), 1);
+//! assert_eq!(test_data::wrong_elements(&sum, 0, 2, 0, &(-9_i32).to_le_bytes()), 0);
+//! assert_eq!(test_data::wrong_elements(&sum, 0, 2, 0, &(-8_i32).to_le_bytes()), 1);
 //! ```
 
 use half::{bf16, f16};

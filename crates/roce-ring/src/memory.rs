@@ -4,7 +4,7 @@ use crate::Side;
 
 /// Memory of a rank that computations and messages use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum MemoryKind {
     /// The caller's input.
     Input,
     /// The caller's output: in place, it overlaps the input.
@@ -25,18 +25,18 @@ pub enum Place {
 
 /// A run of bytes in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Span {
+pub struct MemorySpan {
     /// In which place.
-    pub place: Place,
+    pub memory: MemoryKind,
     /// The first byte's distance from the start of the place.
     pub offset: u64,
     /// How many bytes.
     pub len: u64,
 }
 
-impl Span {
+impl MemorySpan {
     /// `len` bytes of `place` from `offset` on.
-    pub const fn new(place: Place, offset: u64, len: u64) -> Self {
-        Self { place, offset, len }
+    pub const fn new(memory: MemoryKind, offset: u64, len: u64) -> Self {
+        Self { memory, offset, len }
     }
 }
