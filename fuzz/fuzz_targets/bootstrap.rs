@@ -1,16 +1,22 @@
-//! Any bytes as what comes out of band: the lines by which ranks find each other, and the line
+//! Any bytes as what comes out of band: the messages by which ranks find each other, and the line
 //! of the pingpong programs.
 
 #![no_main]
 
-// Files of `roce-verbs`, which as a whole would bring half an operating system with it.
+// Files of `roce-verbs` and `roce-collectives`: the whole crates need an operating system.
 #[allow(dead_code)]
 #[path = "../../crates/roce-verbs/src/exchange.rs"]
 mod exchange;
 #[path = "../../crates/roce-verbs/src/fuzzing.rs"]
 mod fuzzing;
+#[allow(dead_code)]
+#[path = "../../crates/roce-collectives/src/bootstrap/message.rs"]
+mod message;
+#[path = "../../crates/roce-collectives/src/bootstrap/fuzzing.rs"]
+mod message_fuzzing;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    roce_ring::fuzzing::bootstrap(bytes);
+    message_fuzzing::messages(bytes);
+    roce_ring::fuzzing::records(bytes);
     fuzzing::dest(bytes);
 });

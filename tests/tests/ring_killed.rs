@@ -34,7 +34,7 @@ fn work_until_it_fails(config: GroupConfig) -> Error {
             Ok(wrong) => panic!("{wrong} elements are wrong"),
             Err(error) => {
                 let again = exercise.run(&mut group).unwrap_err();
-                assert!(matches!(again, Error::Over(_)), "{again}");
+                assert!(matches!(again, Error::Ended(_)), "{again}");
                 return error;
             }
         }

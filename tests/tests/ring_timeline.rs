@@ -1,6 +1,6 @@
 //! What a group tells about its steps: the ring of three ranks and one float.
 
-use roce_collectives::{DataType, Group, Moment, ReduceOp};
+use roce_collectives::{DataType, Group, ReduceOp, TimelineEvent};
 use roce_tests::ranks::Ranks;
 use roce_verbs::{Trace, TraceKind};
 
@@ -52,20 +52,20 @@ fn the_timeline_shows_states_posts_with_their_steps_and_polls_in_order() {
             group.timeline()
         },
     );
-    for (rank, moments) in all.iter().enumerate() {
-        assert!(moments.is_sorted_by_key(Moment::at));
+    for (rank, events) in all.iter().enumerate() {
+        assert!(events.is_sorted_by_key(TimelineEvent::at));
         let place = |what: &str| {
-            let found = moments.iter().position(|moment| moment.to_string().contains(what));
+            let found = events.iter().position(|event| event.to_string().contains(what));
             found.unwrap_or_else(|| panic!("{what} is not in the timeline"))
         };
         let sent = |step: u32| {
-            let is_it = |moment: &Moment| match moment {
-                Moment::Device { event, step: Some((found, _)) } => {
+            let is_it = |event: &TimelineEvent| match event {
+                TimelineEvent::Device { event, step: Some((found, _)) } => {
                     *found == step && matches!(event.kind, TraceKind::PostSend { .. })
                 }
                 _ => false,
             };
-            moments.iter().position(is_it).unwrap()
+            events.iter().position(is_it).unwrap()
         };
         let start = [
             place("modify_qp RESET->INIT"),

@@ -27,7 +27,7 @@ pub struct BufferSlice {
 
 #[derive(Debug)]
 struct Inner {
-    group: Arc<Ledger>,
+    group: Arc<RegisteredBytes>,
     len: u64,
     storage: Storage,
 }
@@ -42,11 +42,11 @@ enum Storage {
 
 /// Which buffers are a group's own, and how much they are together.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct RegisteredBytes {
     bytes: AtomicU64,
 }
 
-impl Ledger {
+impl RegisteredBytes {
     /// Bytes of all buffers that live.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -55,12 +55,12 @@ impl Ledger {
 
 /// From so many bytes on a buffer lies on huge pages where the system has some: sums of 64 MiB
 /// are then a twelfth faster. Below, rounding up to a huge page would take more than it is worth.
-const LARGE: u64 = 8 << 20;
+const HUGE_PAGE_MIN: u64 = 8 << 20;
 
 impl Buffer {
     /// `len` zeroed bytes, registered with every domain.
     pub(crate) fn new(
-        group: &Arc<Ledger>,
+        group: &Arc<RegisteredBytes>,
         domains: &[&ProtectionDomain],
         len: u64,
     ) -> Result<Self, Error> {
@@ -74,8 +74,10 @@ impl Buffer {
             }
             Some((first, others)) => {
                 let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
-                let options =
-                    RegisterOptions { huge_pages: len >= LARGE, ..RegisterOptions::default() };
+                let options = RegisterOptions {
+                    huge_pages: len >= HUGE_PAGE_MIN,
+                    ..RegisterOptions::default()
+                };
                 let region = first.register_with(bytes, access, options)?;
                 let mut regions = vec![region.clone()];
                 for domain in others {
@@ -181,7 +183,7 @@ impl BufferSlice {
         &self.buffer
     }
 
-    pub(crate) fn belongs_to(&self, group: &Arc<Ledger>) -> bool {
+    pub(crate) fn belongs_to(&self, group: &Arc<RegisteredBytes>) -> bool {
         Arc::ptr_eq(&self.buffer.0.group, group)
     }
 
@@ -248,8 +250,8 @@ mod tests {
 
     #[test]
     fn a_buffer_gives_back_what_was_written_and_nothing_beyond_its_end() {
-        let ledger = Arc::default();
-        let buffer = Buffer::new(&ledger, &[], 100).unwrap();
+        let registered = Arc::default();
+        let buffer = Buffer::new(&registered, &[], 100).unwrap();
         buffer.write(90, &[7; 10]).unwrap();
         let mut seen = [1; 12];
         buffer.read(88, &mut seen).unwrap();
@@ -259,10 +261,10 @@ mod tests {
         assert!(buffer.slice(50..101).is_err());
         let slice = buffer.slice(90..).unwrap();
         assert_eq!((slice.offset(), slice.len()), (90, 10));
-        assert_eq!(ledger.bytes(), 100);
+        assert_eq!(registered.bytes(), 100);
         drop(buffer);
-        assert_eq!(ledger.bytes(), 100, "the slice holds it");
+        assert_eq!(registered.bytes(), 100, "the slice holds it");
         drop(slice);
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(registered.bytes(), 0);
     }
 }

@@ -109,7 +109,7 @@ impl GroupConfig {
     /// This rank's place in that ring.
     ///
     /// # Errors
-    /// Names what is out of its range.
+    /// VariableNames what is out of its range.
     pub fn geometry(&self) -> Result<Geometry, GeometryError> {
         Geometry::new(self.rank, self.size, self.ring_config())
     }

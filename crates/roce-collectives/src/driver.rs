@@ -12,41 +12,41 @@ use roce_verbs::{
     Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan, probes,
 };
 
+use crate::bootstrap::BootstrapClient;
 use crate::buffer::{Buffer, BufferSlice};
-use crate::control::Control;
 use crate::error::Error;
 use crate::lane::{Lane, Payload};
 use crate::rail::Ring;
-use crate::steps::{Clock, Steps};
-use crate::timeline::Log;
+use crate::steps::{Clock, StepRecorder};
+use crate::timeline::TimelineRecorder;
 use crate::waiting::{Next, Waiting};
 
 /// Why an operation cannot go on.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum DriverError {
     /// A neighbour broke the protocol.
     Violation(Violation),
     /// A request did not end well.
-    Broken { lane: u32, side: Side, status: CompletionStatus },
+    RequestFailed { lane: u32, side: Side, status: CompletionStatus },
     /// An interface of ours is down.
     InterfaceDown(String),
     /// Anything else.
     Other(Error),
 }
 
-impl<E: Into<Error>> From<E> for Trouble {
+impl<E: Into<Error>> From<E> for DriverError {
     fn from(error: E) -> Self {
         Self::Other(error.into())
     }
 }
 
-impl From<Violation> for Trouble {
+impl From<Violation> for DriverError {
     fn from(violation: Violation) -> Self {
         Self::Violation(violation)
     }
 }
 
-impl From<MachineError> for Trouble {
+impl From<MachineError> for DriverError {
     fn from(fault: MachineError) -> Self {
         match fault {
             MachineError::Peer(violation) => Self::Violation(violation),
@@ -62,13 +62,13 @@ pub(crate) struct Driver {
     pub(crate) ring: Option<Ring>,
     pub(crate) machine: Machine,
     pub(crate) scratch: Buffer,
-    pub(crate) steps: Steps,
+    pub(crate) steps: StepRecorder,
     pub(crate) clock: Clock,
-    pub(crate) log: Log,
+    pub(crate) timeline: TimelineRecorder,
     scratch_whole: BufferSlice,
     workspace: Workspace,
     /// Where a short message is between the buffer and its copy.
-    copy: Box<[u8]>,
+    copy_buffer: Box<[u8]>,
     completions: Vec<Completion>,
     /// When the messages came that were not consumed yet: see [`arrivals_of`].
     arrivals: Vec<VecDeque<u64>>,
@@ -78,27 +78,27 @@ pub(crate) struct Driver {
     idle_since: Option<Instant>,
     /// How long there was nothing to do before what came last.
     idle_span: Duration,
-    looked_at_ports: Instant,
+    ports_checked_at: Instant,
 }
 
 /// The most completions taken at a time.
-const BATCH: usize = 64;
+const MAX_BATCH: usize = 64;
 /// Bytes of a computation that may delay what is to be posted.
-const SHORT: u64 = 4096;
+const MAX_COMPUTE_BEFORE_POST: u64 = 4096;
 /// How long a rank polls before it sleeps while its polls block: they use little of the processor,
 /// and a completion channel costs more system calls.
 const MIN_BLOCKING_SPIN: Duration = Duration::from_millis(20);
 /// How often a waiting rank looks whether its interfaces are up.
-const LOOK_AT_PORTS: Duration = Duration::from_millis(100);
+const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Driver {
     pub(crate) fn new(
         geometry: Geometry,
         ring: Option<Ring>,
         scratch: Buffer,
-        steps: Steps,
+        steps: StepRecorder,
         clock: Clock,
-        log: Log,
+        timeline: TimelineRecorder,
         spin: Duration,
     ) -> Self {
         let lanes = ring.as_ref().map_or(0, |ring| ring.lanes.len());
@@ -109,16 +109,16 @@ impl Driver {
             scratch,
             steps,
             clock,
-            log,
+            timeline,
             workspace: Workspace::new(),
-            copy: vec![0; Lane::MOST_COPIED].into_boxed_slice(),
-            completions: Vec::with_capacity(BATCH),
+            copy_buffer: vec![0; Lane::MAX_BOUNCE].into_boxed_slice(),
+            completions: Vec::with_capacity(MAX_BATCH),
             arrivals: vec![VecDeque::new(); 2 * lanes],
             spin,
             waiting: Waiting::new(),
             idle_since: None,
             idle_span: Duration::ZERO,
-            looked_at_ports: Instant::now(),
+            ports_checked_at: Instant::now(),
         }
     }
 
@@ -127,31 +127,31 @@ impl Driver {
         &mut self,
         input: &BufferSlice,
         output: &BufferSlice,
-        control: &mut Control,
-    ) -> Result<(), Trouble> {
+        bootstrap: &mut BootstrapClient,
+    ) -> Result<(), DriverError> {
         self.idle_since = None;
         loop {
             while let Some(action) = self.machine.poll_action()? {
-                self.act(action, input, output)?;
+                self.perform(action, input, output)?;
             }
             self.post()?;
             if self.machine.is_done() {
                 return Ok(());
             }
             // Nothing else gives the machine anything to do.
-            self.wait(control)?;
+            self.wait(bootstrap)?;
         }
     }
 
     /// Waits until something has come.
-    fn wait(&mut self, control: &mut Control) -> Result<(), Trouble> {
+    fn wait(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
         if self.waiting.begin() == Next::Yield && !roce_verbs::polls_give_way() {
             let is_timed = self.steps.is_on() || self.waiting.wants_time();
             self.idle_since = is_timed.then(Instant::now);
             self.waiting.give_way(self.idle_since);
         }
-        while !self.collect()? {
-            self.idle(control)?;
+        while !self.poll_completions()? {
+            self.idle(bootstrap)?;
         }
         self.waiting.came(Instant::now);
         if let Some(since) = self.idle_since.take().filter(|_| self.steps.is_on()) {
@@ -161,7 +161,7 @@ impl Driver {
     }
 
     /// Posts the sends that were put off.
-    fn post(&mut self) -> Result<(), Trouble> {
+    fn post(&mut self) -> Result<(), DriverError> {
         let lanes = self.ring.iter_mut().flat_map(|ring| &mut ring.lanes);
         for lane in lanes {
             lane.post()?;
@@ -169,14 +169,14 @@ impl Driver {
         Ok(())
     }
 
-    fn act(
+    fn perform(
         &mut self,
         action: Action,
         input: &BufferSlice,
         output: &BufferSlice,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DriverError> {
         if let Action::Compute(compute) = action {
-            if compute.work.len() > SHORT {
+            if compute.work.len() > MAX_COMPUTE_BEFORE_POST {
                 self.post()?;
             }
             let lanes = self.ring.as_ref().map_or(&[][..], |ring| &ring.lanes);
@@ -211,20 +211,20 @@ impl Driver {
                 if self.steps.is_on() {
                     self.steps.posted(step, self.clock.now());
                 }
-                self.log.posted(lane.queue_pair(side).number(), id, step, piece);
+                self.timeline.posted(lane.queue_pair(side).number(), id, step, piece);
                 let rank = self.machine.geometry().rank();
                 probes::ring_send(rank, self.steps.operation(), step, from.len);
                 let len = from.len;
                 let payload = match to {
                     _ if len <= Lane::INLINE as u64 => {
-                        let bytes = &mut self.copy[..len as usize];
+                        let bytes = &mut self.copy_buffer[..len as usize];
                         buffer.read(from.offset, bytes)?;
                         Payload::Inline(bytes)
                     }
-                    Remote::Slot { index, .. } if len <= lane.copied(side) => {
-                        let bytes = &mut self.copy[..len as usize];
+                    Remote::Slot { index, .. } if len <= lane.max_bounce(side) => {
+                        let bytes = &mut self.copy_buffer[..len as usize];
                         buffer.read(from.offset, bytes)?;
-                        Payload::Copied { slot: index, bytes }
+                        Payload::Bounced { slot: index, bytes }
                     }
                     _ => Payload::Memory(buffer.sge(lane.rail, from.offset, len)?),
                 };
@@ -246,12 +246,12 @@ impl Driver {
             Action::Received { side, lane: number, step, piece, bytes } => {
                 if self.steps.is_on() {
                     let now = self.clock.now();
-                    let queue = self.arrivals.get_mut(arrivals_of(side, number));
+                    let queue = self.arrivals.get_mut(arrivals_index(side, number));
                     let arrived = queue.and_then(VecDeque::pop_front).unwrap_or(now);
                     self.steps.received(step, bytes, arrived, now);
                     self.steps.waited(step, std::mem::take(&mut self.idle_span));
                 }
-                self.log.received(&self.clock, step, piece, number, bytes);
+                self.timeline.received(&self.clock, step, piece, number, bytes);
                 let rank = self.machine.geometry().rank();
                 probes::ring_receive(rank, self.steps.operation(), step, bytes);
                 lane_mut(ring, number)?.rearm(side)?;
@@ -261,18 +261,18 @@ impl Driver {
     }
 
     /// Takes completions; says whether there were any.
-    fn collect(&mut self) -> Result<bool, Trouble> {
+    fn poll_completions(&mut self) -> Result<bool, DriverError> {
         let Some(ring) = &self.ring else { return Ok(false) };
         self.completions.clear();
         for rail in &ring.rails {
-            rail.cq.poll(&mut self.completions, BATCH);
+            rail.cq.poll(&mut self.completions, MAX_BATCH);
         }
         for done in &self.completions {
             let (number, side) = ring
-                .whose(done.qpn)
+                .find(done.qpn)
                 .ok_or_else(|| Error::Internal(format!("nobody has queue pair {:?}", done.qpn)))?;
             if done.status != CompletionStatus::Success {
-                return Err(Trouble::Broken { lane: number, side, status: done.status });
+                return Err(DriverError::RequestFailed { lane: number, side, status: done.status });
             }
             match (done.operation, side) {
                 (CompletionOperation::Write, _) => self.machine.handle_sent(done.work_id)?,
@@ -287,7 +287,7 @@ impl Driver {
                     };
                     let (immediate, len) = (immediate_of(done), done.byte_len);
                     if self.steps.is_on() && Immediate::from_bits(immediate).is_data() {
-                        self.arrivals[arrivals_of(side, number)].push_back(self.clock.now());
+                        self.arrivals[arrivals_index(side, number)].push_back(self.clock.now());
                     }
                     let machine = &mut self.machine;
                     let handled = machine.handle_message(side, number, immediate, len, record);
@@ -302,7 +302,7 @@ impl Driver {
     }
 
     /// Nothing to do: waits a little, then sleeps until something comes.
-    fn idle(&mut self, control: &mut Control) -> Result<(), Trouble> {
+    fn idle(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
         let polls_give_way = roce_verbs::polls_give_way();
@@ -313,25 +313,25 @@ impl Driver {
             }
             return Ok(());
         }
-        control.check()?;
+        bootstrap.check()?;
         let Some(ring) = &self.ring else { return Ok(()) };
-        if now.duration_since(self.looked_at_ports) >= LOOK_AT_PORTS {
-            self.looked_at_ports = now;
+        if now.duration_since(self.ports_checked_at) >= PORT_CHECK_INTERVAL {
+            self.ports_checked_at = now;
             if let Some(interface) = ring.interface_down() {
-                return Err(Trouble::InterfaceDown(interface.to_owned()));
+                return Err(DriverError::InterfaceDown(interface.to_owned()));
             }
         }
-        sleep(ring, control.as_fd())?;
+        sleep(ring, bootstrap.as_fd())?;
         Ok(())
     }
 }
 
 /// Sleeps until a completion comes, or the hub says something, or it is time to look around.
-fn sleep(ring: &Ring, control: BorrowedFd<'_>) -> Result<(), Error> {
+fn sleep(ring: &Ring, bootstrap: BorrowedFd<'_>) -> Result<(), Error> {
     // A queue that holds something already reports at once.
     ring.rails.iter().for_each(|rail| rail.cq.arm(false));
     let channels: Vec<&CompletionChannel> = ring.rails.iter().map(|rail| &rail.channel).collect();
-    CompletionChannel::wait_any(&channels, control, Some(LOOK_AT_PORTS))?;
+    CompletionChannel::wait_any(&channels, bootstrap, Some(PORT_CHECK_INTERVAL))?;
     for channel in channels {
         while channel.poll().is_some() {}
     }
@@ -349,7 +349,7 @@ fn lane_mut(ring: &mut Ring, number: u32) -> Result<&mut Lane, Error> {
 }
 
 /// Which of the queues of arrivals is for messages from this side on this lane.
-fn arrivals_of(side: Side, lane: u32) -> usize {
+fn arrivals_index(side: Side, lane: u32) -> usize {
     2 * lane as usize + usize::from(side == Side::Next)
 }
 
@@ -382,7 +382,7 @@ impl Memory<'_> {
         }
     }
 
-    fn note(&mut self, result: Result<(), Error>) {
+    fn record_failure(&mut self, result: Result<(), Error>) {
         if let Err(error) = result {
             self.failure.get_or_insert(error);
         }
@@ -399,7 +399,7 @@ impl RankMemory for Memory<'_> {
                 self.read_slot((side, lane, index), offset, into)
             }
         };
-        self.note(result);
+        self.record_failure(result);
     }
 
     fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]) {
@@ -409,6 +409,6 @@ impl RankMemory for Memory<'_> {
             MemoryKind::Scratch => self.scratch.write(offset, bytes),
             MemoryKind::Slot { .. } => Err(Error::Internal("slots are not written here".into())),
         };
-        self.note(result);
+        self.record_failure(result);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use roce_ring::{GeometryError, LineError, OperationError, UsageError, Violation};
+use roce_ring::{GeometryError, OperationError, UsageError, Violation};
+
+use crate::bootstrap::MessageError;
 use roce_verbs::CompletionStatus;
 
 /// Why a group could not be joined, or an operation not be finished.
@@ -46,18 +48,18 @@ pub enum Error {
     /// The ranks do not fit together, or some never came.
     #[error("the ranks cannot form a group: {reason}")]
     Refused {
-        /// Names rank, key and values.
+        /// VariableNames rank, key and values.
         reason: String,
     },
     /// Another rank failed; the group is over.
-    #[error("rank {rank} failed: {}", spoken(reason))]
+    #[error("rank {rank} failed: {}", describe(reason))]
     RankFailed {
         /// Which.
         rank: u32,
         /// Why, as far as is known: `gone` when its process ended.
         reason: String,
     },
-    /// A neighbour does not answer, or refuses what is sent to it; the group is over.
+    /// A neighbour does not answer, or refuses problem is sent to it; the group is over.
     #[error(
         "the connection to rank {rank} over {interface} broke: {status}; is that rank's host up, and UDP port 4791 open on the way?"
     )]
@@ -89,18 +91,18 @@ pub enum Error {
     },
     /// The group failed before.
     #[error("the group is over since: {0}")]
-    Over(String),
+    Ended(String),
     /// The hub, or a rank, speaks something else than this version of the bootstrap.
-    #[error("at the bootstrap, {who} said what does not belong there: {what}")]
+    #[error("at the bootstrap, {peer} said what does not belong there: {problem}")]
     Bootstrap {
         /// Who.
-        who: String,
+        peer: String,
         /// What was wrong.
-        what: String,
+        problem: String,
     },
     /// A line of the bootstrap cannot be written or read.
     #[error("bootstrap: {0}")]
-    Line(#[from] LineError),
+    Message(#[from] MessageError),
     /// RDMA.
     #[error(transparent)]
     Verbs(#[from] roce_verbs::Error),
@@ -116,7 +118,7 @@ pub enum Error {
 }
 
 /// The protocol's word for a connection that ended, as a person would say it.
-fn spoken(reason: &str) -> &str {
+fn describe(reason: &str) -> &str {
     if reason == "gone" { "its process is gone" } else { reason }
 }
 

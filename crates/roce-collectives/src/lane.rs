@@ -2,7 +2,7 @@
 //!
 //! For a message of a few bytes, posting, completing and acknowledging cost as much as the
 //! message. So receives are armed many at a time, which takes a few more of them than the
-//! protocol needs; short messages are copied when they are posted, so that nobody waits for
+//! protocol needs; short messages are max_bounce when they are posted, so that nobody waits for
 //! their completion; and of what nobody waits for, one in many is signaled, to keep count of
 //! the send queue, and the rest is acknowledged when it suits.
 //!
@@ -27,22 +27,22 @@ pub(crate) struct Lane {
     pub(crate) record: MemoryRegion,
     /// The previous rank's record.
     pub(crate) previous_record: RemoteSpan,
-    next: End,
-    previous: End,
+    next: LaneQp,
+    previous: LaneQp,
 }
 
 /// A queue pair, and what was put off there.
 #[derive(Debug)]
-struct End {
+struct LaneQp {
     queue_pair: QueuePair,
     /// The neighbour writes data here.
     staging: MemoryRegion,
     /// And we write here.
     remote_staging: RemoteSpan,
     /// Copies of short messages into its slots, a cell for each.
-    outbox: MemoryRegion,
+    bounce_buffer: MemoryRegion,
     /// Bytes of a cell.
-    cell: usize,
+    bounce_slot: usize,
     /// Receives to be armed.
     unarmed: u32,
     /// How many of them are armed at a time.
@@ -52,7 +52,7 @@ struct End {
     /// One in so many is signaled.
     signal_every: u32,
     /// Sends to be posted.
-    unposted: Vec<SendWork>,
+    deferred: Vec<SendWork>,
 }
 
 /// What a message carries.
@@ -61,7 +61,7 @@ pub(crate) enum Payload<'a> {
     /// Bytes to be copied now into the work request: at most [`Lane::INLINE`].
     Inline(&'a [u8]),
     /// Bytes to be copied now into the outbox: at most [`Lane::copied`]. They go to this slot.
-    Copied { slot: u32, bytes: &'a [u8] },
+    Bounced { slot: u32, bytes: &'a [u8] },
     /// Memory that stays as it is until the completion, which is signaled.
     Memory(Sge),
 }
@@ -73,7 +73,7 @@ impl Lane {
     /// The most bytes that are copied into the outbox. Over veth with two ranks that takes a third
     /// off an allreduce of 1 KiB and a quarter off one of 8 and 16 KiB; off one of 32 KiB it takes
     /// nothing.
-    pub(crate) const MOST_COPIED: usize = 16 << 10;
+    pub(crate) const MAX_BOUNCE: usize = 16 << 10;
 
     /// Makes the queue pairs, all receives armed.
     pub(crate) fn open(
@@ -86,25 +86,25 @@ impl Lane {
         Ok(Self {
             rail: number,
             record,
-            previous_record: NOWHERE,
-            next: End::open(rail, geometry, Side::Next, config)?,
-            previous: End::open(rail, geometry, Side::Previous, config)?,
+            previous_record: NO_REMOTE,
+            next: LaneQp::open(rail, geometry, Side::Next, config)?,
+            previous: LaneQp::open(rail, geometry, Side::Previous, config)?,
         })
     }
 
     /// How many completions a lane can have outstanding.
     pub(crate) fn completions(geometry: &Geometry) -> u32 {
-        2 * (End::receives(geometry.receives()) + geometry.sends())
+        2 * (LaneQp::receives(geometry.receives()) + geometry.sends())
     }
 
-    fn end(&self, side: Side) -> &End {
+    fn qp_of(&self, side: Side) -> &LaneQp {
         match side {
             Side::Next => &self.next,
             Side::Previous => &self.previous,
         }
     }
 
-    fn end_mut(&mut self, side: Side) -> &mut End {
+    fn qp_of_mut(&mut self, side: Side) -> &mut LaneQp {
         match side {
             Side::Next => &mut self.next,
             Side::Previous => &mut self.previous,
@@ -112,31 +112,31 @@ impl Lane {
     }
 
     pub(crate) fn queue_pair(&self, side: Side) -> &QueuePair {
-        &self.end(side).queue_pair
+        &self.qp_of(side).queue_pair
     }
 
     /// What a neighbour writes data to.
     pub(crate) fn staging(&self, side: Side) -> &MemoryRegion {
-        &self.end(side).staging
+        &self.qp_of(side).staging
     }
 
     /// What we write data to at a neighbour.
     pub(crate) fn remote_staging(&self, side: Side) -> RemoteSpan {
-        self.end(side).remote_staging
+        self.qp_of(side).remote_staging
     }
 
     pub(crate) fn set_remote_staging(&mut self, side: Side, span: RemoteSpan) {
-        self.end_mut(side).remote_staging = span;
+        self.qp_of_mut(side).remote_staging = span;
     }
 
     /// Up to how many bytes to a slot of this neighbour can be copied into the outbox.
-    pub(crate) fn copied(&self, side: Side) -> u64 {
-        self.end(side).cell as u64
+    pub(crate) fn max_bounce(&self, side: Side) -> u64 {
+        self.qp_of(side).bounce_slot as u64
     }
 
     /// Bytes that neighbours write to, and the outboxes.
     pub(crate) fn registered_bytes(&self) -> u64 {
-        let of = |end: &End| end.staging.len() + end.outbox.len();
+        let of = |qp_of: &LaneQp| qp_of.staging.len() + qp_of.bounce_buffer.len();
         (of(&self.next) + of(&self.previous) + self.record.len()) as u64
     }
 
@@ -149,18 +149,18 @@ impl Lane {
         immediate: u32,
         payload: Payload<'_>,
     ) -> Result<(), Error> {
-        let end = self.end_mut(side);
-        let work = end.work(id, remote, immediate, payload)?;
-        if end.unposted.is_empty() {
-            return Ok(end.queue_pair.post_send([work])?);
+        let qp_of = self.qp_of_mut(side);
+        let work = qp_of.work(id, remote, immediate, payload)?;
+        if qp_of.deferred.is_empty() {
+            return Ok(qp_of.queue_pair.post_send([work])?);
         }
-        end.unposted.push(work);
-        end.post()
+        qp_of.deferred.push(work);
+        qp_of.post()
     }
 
     /// Tells a neighbour what was consumed.
     pub(crate) fn credit(&mut self, side: Side, id: u64, immediate: u32) -> Result<(), Error> {
-        self.end_mut(side).put_off(id, NOWHERE, immediate, &[])
+        self.qp_of_mut(side).defer(id, NO_REMOTE, immediate, &[])
     }
 
     /// Tells the previous rank where to write.
@@ -171,7 +171,7 @@ impl Lane {
         record: &WindowRecord,
     ) -> Result<(), Error> {
         let bytes = record.to_bytes();
-        self.previous.put_off(id, self.previous_record, immediate, &bytes)
+        self.previous.defer(id, self.previous_record, immediate, &bytes)
     }
 
     /// Posts the sends that were put off.
@@ -182,9 +182,9 @@ impl Lane {
 
     /// Arms a receive, now or a little later: there are enough.
     pub(crate) fn rearm(&mut self, side: Side) -> Result<(), Error> {
-        let end = self.end_mut(side);
-        end.unarmed += 1;
-        if end.unarmed == end.batch { end.arm() } else { Ok(()) }
+        let qp_of = self.qp_of_mut(side);
+        qp_of.unarmed += 1;
+        if qp_of.unarmed == qp_of.batch { qp_of.arm() } else { Ok(()) }
     }
 
     /// The window that the next rank announced last.
@@ -197,11 +197,11 @@ impl Lane {
 
 /// What neighbours may do with our memory.
 const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
-const NOWHERE: RemoteSpan = RemoteSpan { address: 0, key: 0 };
+const NO_REMOTE: RemoteSpan = RemoteSpan { address: 0, key: 0 };
 /// After as many frames the engine asks the peer for an acknowledgement anyway.
-const MOST_UNSIGNALED: u32 = 24;
+const MAX_UNSIGNALED: u32 = 24;
 
-impl End {
+impl LaneQp {
     fn open(
         rail: &Rail,
         geometry: &Geometry,
@@ -216,28 +216,30 @@ impl End {
         let bytes = bytes.unwrap_or(usize::MAX);
         // The neighbour's slots are those that it keeps for who stands on its other side.
         let pitch = usize::try_from(geometry.slot_pitch(side.opposite())).unwrap_or(usize::MAX);
-        let cell = pitch.min(Lane::MOST_COPIED);
+        let bounce_slot = pitch.min(Lane::MAX_BOUNCE);
         let armed = Self::receives(receives);
         let builder = rail.pd.queue_pair(&rail.cq, &rail.cq);
         let builder = builder.max_send_wr(sends).max_recv_wr(armed).max_send_sge(1);
         let queue_pair = builder.build()?;
         queue_pair.init(&options(config))?;
-        let mut end = Self {
+        let mut qp_of = Self {
             queue_pair,
             staging: rail.pd.register(bytes, ACCESS)?,
-            remote_staging: NOWHERE,
-            outbox: rail.pd.register(cell * geometry.slots() as usize, AccessFlags::LOCAL_WRITE)?,
-            cell,
+            remote_staging: NO_REMOTE,
+            bounce_buffer: rail
+                .pd
+                .register(bounce_slot * geometry.slots() as usize, AccessFlags::LOCAL_WRITE)?,
+            bounce_slot,
             unarmed: armed,
             batch: receives.div_ceil(2),
             unsignaled: 0,
             // The machine waits when it has sent as many credits, or as much data, as there is room
             // for: long before that, it hears of room.
-            signal_every: (2 * geometry.slots()).min(MOST_UNSIGNALED),
-            unposted: Vec::new(),
+            signal_every: (2 * geometry.slots()).min(MAX_UNSIGNALED),
+            deferred: Vec::new(),
         };
-        end.arm()?;
-        Ok(end)
+        qp_of.arm()?;
+        Ok(qp_of)
     }
 
     /// How many receives are armed where so many are needed. They are armed half of `needed` at a
@@ -255,7 +257,7 @@ impl End {
     }
 
     /// What does not hurry: it is posted together with what else there is.
-    fn put_off(
+    fn defer(
         &mut self,
         id: u64,
         remote: RemoteSpan,
@@ -263,7 +265,7 @@ impl End {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let work = self.work(id, remote, immediate, Payload::Inline(bytes))?;
-        self.unposted.push(work);
+        self.deferred.push(work);
         Ok(())
     }
 
@@ -278,10 +280,10 @@ impl End {
         let operation = SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) };
         let work = match payload {
             Payload::Inline(bytes) => SendWork::inline(id, operation, bytes).lazily(),
-            Payload::Copied { slot, bytes } => {
-                let start = slot as usize * self.cell;
-                self.outbox.write(start, bytes)?;
-                let copy = self.outbox.sge(start..start + bytes.len())?;
+            Payload::Bounced { slot, bytes } => {
+                let start = slot as usize * self.bounce_slot;
+                self.bounce_buffer.write(start, bytes)?;
+                let copy = self.bounce_buffer.sge(start..start + bytes.len())?;
                 SendWork::new(id, operation, [copy]).lazily()
             }
             Payload::Memory(sge) => SendWork::new(id, operation, [sge]).signaled(),
@@ -296,9 +298,9 @@ impl End {
 
     /// Posts the sends that were put off.
     fn post(&mut self) -> Result<(), Error> {
-        if self.unposted.is_empty() {
+        if self.deferred.is_empty() {
             return Ok(());
         }
-        Ok(self.queue_pair.post_send(self.unposted.drain(..))?)
+        Ok(self.queue_pair.post_send(self.deferred.drain(..))?)
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A [`Group`] is one rank of several that call the same operations in the same order:
 //! all-reduce, reduce-scatter, all-gather, broadcast, reduce, barrier. Ranks meet over TCP at
-//! the address of rank 0, whose process holds a [`Hub`]; the data goes over queue pairs to the
+//! the address of rank 0, whose process holds a [`BootstrapServer`]; the data goes over queue pairs to the
 //! two neighbours in the ring. `docs/ring-protocol.md` says what is sent; `roce-ring` decides
-//! it, and this crate does it. A [`Launch`] is what torchrun, `mpirun` and others tell a
+//! it, and this crate does it. A [`LauncherEnv`] is what torchrun, `mpirun` and others tell a
 //! process about its place.
 //!
 //! # A group of one
@@ -25,31 +25,27 @@
 
 #![forbid(unsafe_code)]
 
+mod bootstrap;
 mod buffer;
 mod config;
-mod control;
 mod driver;
 mod error;
 mod group;
-mod hello;
-mod hub;
 mod lane;
-mod lane_lines;
-mod launch;
-mod lines;
+mod launcher_env;
 mod rail;
 mod report;
 mod steps;
 mod timeline;
 mod waiting;
 
+pub use bootstrap::{BootstrapServer, Message, MessageError};
 pub use buffer::{Buffer, BufferSlice};
 pub use config::GroupConfig;
 pub use error::{BufferError, Error};
 pub use group::Group;
-pub use hub::Hub;
-pub use launch::{Launch, LaunchError, Launcher};
+pub use launcher_env::{Launcher, LauncherEnv, LauncherEnvError};
 pub use report::Report;
 pub use roce_ring::{Collective, DataType, Geometry, Operation, ReduceOp, RingConfig};
 pub use steps::StepRecord;
-pub use timeline::Moment;
+pub use timeline::TimelineEvent;

@@ -6,10 +6,10 @@ use roce_verbs::{
     PortState, ProtectionDomain, Qpn, RemoteSpan,
 };
 
+use crate::bootstrap::{LaneEndpoint, LaneOffer, LanePeer};
 use crate::config::GroupConfig;
 use crate::error::Error;
 use crate::lane::Lane;
-use crate::lane_lines::{LaneEnd, LaneOffer, LanePeer};
 
 /// One interface of a rank, with all that its lanes share.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Ring {
     pub(crate) lanes: Vec<Lane>,
     pub(crate) rails: Vec<Rail>,
     /// In the order of their numbers: there are few, and a hash takes longer than the search.
-    by_number: Vec<(Qpn, (u32, Side))>,
+    by_qpn: Vec<(Qpn, (u32, Side))>,
 }
 
 impl Ring {
@@ -38,16 +38,16 @@ impl Ring {
             .iter()
             .map(|interface| Rail::open(interface, config, geometry, per_rail))
             .collect::<Result<_, _>>()?;
-        let mut ring = Self { lanes: Vec::new(), rails, by_number: Vec::new() };
+        let mut ring = Self { lanes: Vec::new(), rails, by_qpn: Vec::new() };
         for number in 0..geometry.lanes() {
             // One lane after the other to another rail: pieces use all of them in turn.
             let rail = number as usize % ring.rails.len();
             let lane = Lane::open(&ring.rails[rail], rail, config, geometry)?;
-            let whose = |side| (lane.queue_pair(side).number(), (number, side));
-            ring.by_number.extend([Side::Next, Side::Previous].map(whose));
+            let find = |side| (lane.queue_pair(side).number(), (number, side));
+            ring.by_qpn.extend([Side::Next, Side::Previous].map(find));
             ring.lanes.push(lane);
         }
-        ring.by_number.sort_unstable_by_key(|&(number, _)| number);
+        ring.by_qpn.sort_unstable_by_key(|&(number, _)| number);
         Ok(ring)
     }
 
@@ -56,18 +56,18 @@ impl Ring {
         let lane = &self.lanes[number as usize];
         let span =
             |memory: &MemoryRegion| RemoteSpan { address: memory.address(), key: memory.rkey() };
-        let end = |side, record: Option<&MemoryRegion>| -> Result<LaneEnd, Error> {
+        let endpoint = |side, record: Option<&MemoryRegion>| -> Result<LaneEndpoint, Error> {
             let dest = lane.queue_pair(side).dest(config.gid_index)?;
             let staging = span(lane.staging(side));
-            Ok(LaneEnd { dest, staging, record: record.map(span) })
+            Ok(LaneEndpoint { dest, staging, record: record.map(span) })
         };
         let rail = &self.rails[lane.rail];
         let most = rail.device.port()?.active_mtu.unwrap_or(PathMtu::B256);
         Ok(LaneOffer {
             lane: number,
             mtu: config.path_mtu.map_or(most, |asked| asked.min(most)),
-            next: end(Side::Next, Some(&lane.record))?,
-            previous: end(Side::Previous, None)?,
+            next: endpoint(Side::Next, Some(&lane.record))?,
+            previous: endpoint(Side::Previous, None)?,
         })
     }
 
@@ -79,21 +79,21 @@ impl Ring {
         config: &GroupConfig,
     ) -> Result<(), Error> {
         let Some(lane) = self.lanes.get_mut(peer.lane as usize) else {
-            let what = format!("lane {} does not exist", peer.lane);
-            return Err(Error::Bootstrap { who: "the hub".into(), what });
+            let problem = format!("lane {} does not exist", peer.lane);
+            return Err(Error::Bootstrap { peer: "the hub".into(), problem });
         };
         let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
-        lane.set_remote_staging(side, peer.end.staging);
-        if let Some(record) = peer.end.record {
+        lane.set_remote_staging(side, peer.endpoint.staging);
+        if let Some(record) = peer.endpoint.record {
             lane.previous_record = record;
         }
-        Ok(lane.queue_pair(side).connect_from_init(&peer.end.dest, &options)?)
+        Ok(lane.queue_pair(side).connect_from_init(&peer.endpoint.dest, &options)?)
     }
 
     /// Whose queue pair this is.
-    pub(crate) fn whose(&self, number: Qpn) -> Option<(u32, Side)> {
-        let found = self.by_number.binary_search_by_key(&number, |&(number, _)| number);
-        found.ok().map(|index| self.by_number[index].1)
+    pub(crate) fn find(&self, number: Qpn) -> Option<(u32, Side)> {
+        let found = self.by_qpn.binary_search_by_key(&number, |&(number, _)| number);
+        found.ok().map(|index| self.by_qpn[index].1)
     }
 
     /// An interface that is down, if there is one.

@@ -1,6 +1,6 @@
 //! What ranks report to rank 0's program.
 
-use roce_ring::Line;
+use crate::bootstrap::Message;
 
 /// A report of one rank: a kind, and fields that mean something to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +14,9 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn from_line(rank: u32, line: &Line) -> Self {
-        let kind = line.value("kind").unwrap_or_default().to_owned();
-        let rest = line.fields().filter(|(key, _)| *key != "kind");
+    pub(crate) fn from_message(rank: u32, message: &Message) -> Self {
+        let kind = message.value("kind").unwrap_or_default().to_owned();
+        let rest = message.fields().filter(|(key, _)| *key != "kind");
         let fields = rest.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         Self { rank, kind, fields }
     }

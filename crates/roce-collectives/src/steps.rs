@@ -8,7 +8,7 @@ use roce_verbs::Trace;
 /// One step of one operation at this rank. All times are nanoseconds since the Unix epoch on
 /// a clock that never goes back; those of a group with a trace are on the trace's clock.
 ///
-/// Steps overlap: the next one sends its first piece as soon as that was received in this.
+/// StepRecorder overlap: the next one sends its first piece as soon as that was received in this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRecord {
     /// The operation's number, counted from 0.
@@ -42,7 +42,7 @@ impl StepRecord {
 
 /// The latest records, and what is known of the operation under way.
 #[derive(Debug)]
-pub(crate) struct Steps {
+pub(crate) struct StepRecorder {
     capacity: usize,
     records: VecDeque<StepRecord>,
     /// Records before this one belong to earlier operations.
@@ -51,7 +51,7 @@ pub(crate) struct Steps {
     begun: u64,
 }
 
-impl Steps {
+impl StepRecorder {
     pub(crate) fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -112,7 +112,7 @@ impl Steps {
         }
     }
 
-    /// The record of a step of the operation under way. Steps come nearly in order, and those
+    /// The record of a step of the operation under way. StepRecorder come nearly in order, and those
     /// long past are kept already.
     fn step(&mut self, step: u32) -> Option<&mut StepRecord> {
         if !self.is_on() {
@@ -135,7 +135,7 @@ impl Steps {
                     bytes: 0,
                 };
                 self.current.insert(index, record);
-                if self.current.len() > MOST_OPEN
+                if self.current.len() > MAX_OPEN
                     && let Some(oldest) = self.current.pop_front()
                 {
                     self.keep(oldest);
@@ -153,8 +153,8 @@ impl Steps {
     }
 }
 
-/// Steps of one operation that are looked up: more than that far apart none are under way.
-const MOST_OPEN: usize = 4096;
+/// StepRecorder of one operation that are looked up: more than that far apart none are under way.
+const MAX_OPEN: usize = 4096;
 
 /// Nanoseconds since the Unix epoch that never go back.
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_step_lasts_from_its_first_post_to_its_last_computation() {
-        let mut steps = Steps::new(10);
+        let mut steps = StepRecorder::new(10);
         steps.begin(7, 90);
         steps.posted(0, 100);
         steps.posted(0, 110);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn only_the_latest_records_are_kept_and_none_when_none_are_asked_for() {
         for (capacity, kept) in [(0, vec![]), (3, vec![(1, 1), (2, 0), (2, 1)])] {
-            let mut steps = Steps::new(capacity);
+            let mut steps = StepRecorder::new(capacity);
             for operation in 0..3 {
                 steps.begin(operation, 0);
                 (0..2).for_each(|step| steps.received(step, 1, 1, 1));
@@ -232,11 +232,11 @@ mod tests {
 
     #[test]
     fn however_many_steps_an_operation_has_few_are_open() {
-        let mut steps = Steps::new(usize::MAX);
+        let mut steps = StepRecorder::new(usize::MAX);
         steps.begin(0, 0);
-        let all = MOST_OPEN as u32 + 100;
+        let all = MAX_OPEN as u32 + 100;
         (0..all).for_each(|step| steps.posted(step, u64::from(step)));
-        assert_eq!(steps.current.len(), MOST_OPEN);
+        assert_eq!(steps.current.len(), MAX_OPEN);
         steps.finish();
         assert!(steps.take().iter().zip(0..).all(|(one, step)| one.step == step));
     }

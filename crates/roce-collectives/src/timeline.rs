@@ -10,7 +10,7 @@ use crate::steps::Clock;
 
 /// Something that happened at a rank. Times are nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimelineEvent {
     /// Of a queue pair.
     Device {
         /// What.
@@ -49,7 +49,7 @@ pub enum Moment {
     },
 }
 
-impl Moment {
+impl TimelineEvent {
     /// When it was.
     pub fn at(&self) -> u64 {
         match self {
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for TimelineEvent {
     /// Seconds with six digits, then what happened, as [`TraceEvent`] writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stamp = |at: u64| format!("{}.{:06}", at / 1_000_000_000, at / 1000 % 1_000_000);
@@ -87,45 +87,45 @@ impl fmt::Display for Moment {
 
 /// This rank's part of the timeline; does nothing without a trace.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct TimelineRecorder {
     trace: Option<Trace>,
-    moments: VecDeque<Moment>,
+    events: VecDeque<TimelineEvent>,
     /// Which step a request belongs to, in the order of posting.
     posted: VecDeque<((Qpn, u64), (u32, u64))>,
 }
 
 /// Moments and requests that are kept: when nobody takes them, the oldest go.
-const MOST: usize = 1 << 17;
+const MAX_EVENTS: usize = 1 << 17;
 /// Requests whose completion may still be to come when the rest is taken.
-const LATE: usize = 4096;
+const MAX_PENDING: usize = 4096;
 
-impl Log {
+impl TimelineRecorder {
     pub(crate) fn new(trace: Option<Trace>) -> Self {
-        Self { trace, moments: VecDeque::new(), posted: VecDeque::new() }
+        Self { trace, events: VecDeque::new(), posted: VecDeque::new() }
     }
 
-    fn keep(&mut self, moment: Moment) {
-        if self.moments.len() >= MOST {
-            self.moments.pop_front();
+    fn keep(&mut self, event_: TimelineEvent) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
         }
-        self.moments.push_back(moment);
+        self.events.push_back(event_);
     }
 
     pub(crate) fn begin(&mut self, clock: &Clock, number: u64, operation: &Operation) {
         if self.trace.is_some() {
-            self.keep(Moment::Began { at: clock.now(), number, operation: *operation });
+            self.keep(TimelineEvent::Began { at: clock.now(), number, operation: *operation });
         }
     }
 
     pub(crate) fn end(&mut self, clock: &Clock, number: u64) {
         if self.trace.is_some() {
-            self.keep(Moment::Ended { at: clock.now(), number });
+            self.keep(TimelineEvent::Ended { at: clock.now(), number });
         }
     }
 
     pub(crate) fn posted(&mut self, qpn: Qpn, work_id: u64, step: u32, piece: u64) {
         if self.trace.is_some() {
-            if self.posted.len() >= MOST {
+            if self.posted.len() >= MAX_EVENTS {
                 self.posted.pop_front();
             }
             self.posted.push_back(((qpn, work_id), (step, piece)));
@@ -134,12 +134,12 @@ impl Log {
 
     pub(crate) fn received(&mut self, clock: &Clock, step: u32, piece: u64, lane: u32, bytes: u64) {
         if self.trace.is_some() {
-            self.keep(Moment::Received { at: clock.now(), step, piece, lane, bytes });
+            self.keep(TimelineEvent::Received { at: clock.now(), step, piece, lane, bytes });
         }
     }
 
     /// Everything so far, in the order of the stamps.
-    pub(crate) fn take(&mut self) -> Vec<Moment> {
+    pub(crate) fn take(&mut self) -> Vec<TimelineEvent> {
         let Some(trace) = &self.trace else { return Vec::new() };
         let steps: HashMap<_, _> = self.posted.iter().copied().collect();
         let annotate = |event: TraceEvent| {
@@ -152,12 +152,12 @@ impl Log {
                 _ => None,
             };
             let step = id.and_then(|id| steps.get(&(event.qpn, id)).copied());
-            Moment::Device { event, step }
+            TimelineEvent::Device { event, step }
         };
-        let mut all: Vec<Moment> = trace.drain().into_iter().map(annotate).collect();
-        all.extend(self.moments.drain(..));
-        all.sort_by_key(Moment::at);
-        let old = self.posted.len().saturating_sub(LATE);
+        let mut all: Vec<TimelineEvent> = trace.drain().into_iter().map(annotate).collect();
+        all.extend(self.events.drain(..));
+        all.sort_by_key(TimelineEvent::at);
+        let old = self.posted.len().saturating_sub(MAX_PENDING);
         self.posted.drain(..old);
         all
     }
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn without_a_trace_nothing_is_kept() {
-        let mut log = Log::new(None);
+        let mut log = TimelineRecorder::new(None);
         let clock = Clock::new(None);
         log.begin(&clock, 0, &Operation::barrier());
         log.posted(Qpn::new(17).unwrap(), 1, 0, 0);
@@ -182,13 +182,13 @@ mod tests {
     fn moments_come_in_order_and_say_what_they_are() {
         let trace = Trace::new(16);
         let clock = Clock::new(Some(&trace));
-        let mut log = Log::new(Some(trace));
+        let mut log = TimelineRecorder::new(Some(trace));
         log.begin(&clock, 3, &Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1));
         log.received(&clock, 1, 0, 0, 4);
         log.end(&clock, 3);
         let all = log.take();
-        assert!(all.is_sorted_by_key(Moment::at));
-        let text: Vec<String> = all.iter().map(Moment::to_string).collect();
+        assert!(all.is_sorted_by_key(TimelineEvent::at));
+        let text: Vec<String> = all.iter().map(TimelineEvent::to_string).collect();
         let after_stamp = |i: usize| text[i].split_once(' ').unwrap().1;
         assert_eq!(after_stamp(0), "begin operation=3 AllReduce type=float op=sum root=0 count=1");
         assert_eq!(after_stamp(1), "received step=1 piece=0 lane=0 bytes=4");

@@ -8,7 +8,6 @@
 //! - A [`Plan`] is the list of one rank's messages in one operation.
 //! - A [`Workspace`] carries out computations on a rank's memory ([`RankMemory`]) with the
 //!   [`kernel`]s.
-//! - A [`Line`] is what ranks and hub say to each other before there are queue pairs.
 //!
 //! Two ranks sum one float. What a driver does with queue pairs is done here by hand:
 //!
@@ -82,7 +81,6 @@
 #![forbid(unsafe_code)]
 
 mod action;
-mod bootstrap;
 mod collective;
 mod compute;
 mod data_type;
@@ -101,7 +99,6 @@ mod violation;
 mod window;
 
 pub use action::{Action, Remote};
-pub use bootstrap::{Line, LineError};
 pub use collective::{Collective, UnknownCollective};
 pub use compute::{Compute, RankMemory, Work, Workspace};
 pub use data_type::{DataType, UnknownDataType};

@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Subcommand;
-use roce_collectives::{Group, GroupConfig, Launch};
+use roce_collectives::{Group, GroupConfig, LauncherEnv};
 use roce_io::OpenError;
 use roce_ring::Collective;
 use roce_verbs::{DeviceConfig, Trace};
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
             be_a_rank(options, &job, &knobs, &place)
         }),
         (None, _) => {
-            let launch = Launch::from_environment();
+            let launch = LauncherEnv::from_environment();
             let place = Place::find(&options.place, knobs.root.as_deref(), launch)?;
             Options::check_ranks(&job, place.size)?;
             be_a_rank(options, &job, &knobs, &place).map_err(|failure| named(failure, &place))

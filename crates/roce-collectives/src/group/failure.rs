@@ -2,30 +2,32 @@
 
 use std::time::Duration;
 
-use roce_ring::{Line, Side, Violation};
+use roce_ring::{Side, Violation};
+
+use crate::bootstrap::Message;
 
 use super::Group;
-use crate::driver::Trouble;
+use crate::driver::DriverError;
 use crate::error::Error;
 
 /// How long a rank that found a fault waits to hear whether the hub knows better.
-const VERDICT: Duration = Duration::from_millis(500);
+const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Group {
-    /// The group is over; says so to the others, and to the caller whose fault it is.
-    pub(super) fn give_up(&mut self, trouble: Trouble) -> Error {
+    /// The group is ended; says so to the others, and to the caller whose fault it is.
+    pub(super) fn fail(&mut self, error_: DriverError) -> Error {
         let rank = self.rank();
         let neighbour = |side| match side {
             Side::Next => self.geometry.next(),
             Side::Previous => self.geometry.previous(),
         };
-        let (culprit, error) = match trouble {
-            Trouble::Violation(violation) => {
+        let (culprit, error) = match error_ {
+            DriverError::Violation(violation) => {
                 let Violation { side, .. } = violation;
                 let rank = neighbour(side);
                 (rank, Error::Mismatch { rank, violation })
             }
-            Trouble::Broken { lane, side, status } => {
+            DriverError::RequestFailed { lane, side, status } => {
                 let ring = self.driver.ring.as_ref();
                 match ring.and_then(|ring| Some((ring, ring.interface_down()?))) {
                     Some((_, down)) => {
@@ -40,29 +42,31 @@ impl Group {
                     }
                 }
             }
-            Trouble::InterfaceDown(interface) => (rank, Error::InterfaceDown { rank, interface }),
-            Trouble::Other(error) => (rank, error),
+            DriverError::InterfaceDown(interface) => {
+                (rank, Error::InterfaceDown { rank, interface })
+            }
+            DriverError::Other(error) => (rank, error),
         };
         let error = match error {
             // What the hub said need not be said to it.
             Error::RankFailed { .. } | Error::Refused { .. } => error,
-            error => self.tell(culprit, error),
+            error => self.report_failure(culprit, error),
         };
-        self.over = Some(error.to_string());
+        self.ended = Some(error.to_string());
         // Nothing more is sent, and what the neighbours still send hits nothing.
         self.driver.ring = None;
         error
     }
 
     /// Tells the hub what was found. Where the hub knows of an earlier cause, that is the error.
-    fn tell(&mut self, culprit: u32, error: Error) -> Error {
-        let line = abort(culprit, &error);
-        let ours = line.value("reason").unwrap_or_default().to_owned();
-        if self.control.say(&line).is_err() {
+    fn report_failure(&mut self, culprit: u32, error: Error) -> Error {
+        let message = abort(culprit, &error);
+        let ours = message.value("reason").unwrap_or_default().to_owned();
+        if self.bootstrap.send(&message).is_err() {
             return error;
         }
         let is_symptom = matches!(error, Error::Neighbour { .. });
-        match self.control.verdict(VERDICT) {
+        match self.bootstrap.failure_reason(VERDICT_TIMEOUT) {
             Some(Error::RankFailed { rank, reason }) if is_symptom && reason != ours => {
                 Error::RankFailed { rank, reason }
             }
@@ -72,7 +76,7 @@ impl Group {
 }
 
 /// What to tell the hub.
-pub(super) fn abort(culprit: u32, error: &Error) -> Line {
+pub(super) fn abort(culprit: u32, error: &Error) -> Message {
     let reason: String = error.to_string().chars().take(1000).collect();
-    Line::new("ABORT").with("rank", culprit).with("reason", reason)
+    Message::new("ABORT").with("rank", culprit).with("reason", reason)
 }

@@ -6,28 +6,30 @@ mod operations;
 use std::sync::Arc;
 use std::time::Duration;
 
-use roce_ring::{Geometry, Line, Side};
+use roce_ring::{Geometry, Side};
+
+use crate::bootstrap::Message;
 use roce_verbs::ProtectionDomain;
 
-use crate::buffer::{Buffer, Ledger};
+use crate::bootstrap::BootstrapClient;
+use crate::bootstrap::BootstrapServer;
+use crate::bootstrap::LanePeer;
+use crate::bootstrap::hello;
+use crate::buffer::{Buffer, RegisteredBytes};
 use crate::config::{GroupConfig, MAX_TIMEOUT};
-use crate::control::Control;
 use crate::driver::Driver;
 use crate::error::Error;
-use crate::hello;
-use crate::hub::Hub;
-use crate::lane_lines::LanePeer;
 use crate::rail::Ring;
 use crate::report::Report;
-use crate::steps::{Clock, StepRecord, Steps};
-use crate::timeline::{Log, Moment};
+use crate::steps::{Clock, StepRecord, StepRecorder};
+use crate::timeline::{TimelineEvent, TimelineRecorder};
 use failure::abort;
 
 /// One rank of a group that computes together.
 ///
 /// All ranks call the same operations in the same order; each call returns when this rank's
 /// part is done. When a rank fails, all others get an error that names it, a killed one
-/// within two seconds, and the group is over: drop it. [`leave`](Self::leave) ends a group
+/// within two seconds, and the group is ended: drop it. [`leave`](Self::leave) ends a group
 /// well; dropping it before counts as failing.
 ///
 /// Memory registered: the buffers, and a fixed amount besides, see
@@ -51,14 +53,14 @@ use failure::abort;
 #[derive(Debug)]
 pub struct Group {
     geometry: Geometry,
-    ledger: Arc<Ledger>,
+    registered: Arc<RegisteredBytes>,
     interfaces: Vec<String>,
     // The order counts: queue pairs go first, rank 0's hub waits for its control connection.
     driver: Driver,
-    control: Control,
-    hub: Option<Hub>,
+    bootstrap: BootstrapClient,
+    server: Option<BootstrapServer>,
     /// What ended it.
-    over: Option<String>,
+    ended: Option<String>,
 }
 
 impl Group {
@@ -73,24 +75,27 @@ impl Group {
         if config.qps_per_connection == 0 {
             return Err(Error::Config("there must be 1 or more queue pairs per connection".into()));
         }
-        let hello = hello::of(&config);
+        let hello = hello::message(&config);
         hello.encode()?;
         let is_root = config.rank == 0;
-        let hub = is_root.then(|| Hub::start(&config.root, config.size, config.timeout));
-        let hub = hub.transpose()?;
-        let root = hub.as_ref().map_or(config.root.clone(), |hub| hub.address().to_string());
-        let mut control = Control::connect(&root, config.timeout)?;
-        control.say(&hello)?;
-        control.expect(&["WELCOME"], config.timeout)?;
+        let server =
+            is_root.then(|| BootstrapServer::start(&config.root, config.size, config.timeout));
+        let server = server.transpose()?;
+        let root =
+            server.as_ref().map_or(config.root.clone(), |server| server.address().to_string());
+        let mut bootstrap = BootstrapClient::connect(&root, config.timeout)?;
+        bootstrap.send(&hello)?;
+        bootstrap.expect(&["WELCOME"], config.timeout)?;
         let clock = Clock::new(config.device.trace.as_ref());
-        let ledger = Arc::default();
+        let registered = Arc::default();
         let mut connect = || -> Result<(Option<Ring>, Buffer), Error> {
             let several = config.size > 1;
             let ring =
-                several.then(|| Self::connect(&config, &geometry, &mut control)).transpose()?;
-            let scratch = Buffer::new(&ledger, &domains(ring.as_ref()), geometry.scratch_bytes())?;
-            control.say(&Line::new("READY"))?;
-            control.expect(&["GO"], config.timeout)?;
+                several.then(|| Self::connect(&config, &geometry, &mut bootstrap)).transpose()?;
+            let scratch =
+                Buffer::new(&registered, &domains(ring.as_ref()), geometry.scratch_bytes())?;
+            bootstrap.send(&Message::new("READY"))?;
+            bootstrap.expect(&["GO"], config.timeout)?;
             Ok((ring, scratch))
         };
         let (ring, scratch) = match connect() {
@@ -98,7 +103,7 @@ impl Group {
             Err(error) => {
                 // When the hub has said it, it knows; otherwise nobody does.
                 if !matches!(error, Error::RankFailed { .. } | Error::Refused { .. }) {
-                    let _said = control.say(&abort(config.rank, &error));
+                    let _said = bootstrap.send(&abort(config.rank, &error));
                 }
                 return Err(error);
             }
@@ -107,25 +112,25 @@ impl Group {
             ring.rails.iter().map(|rail| rail.device.interface().to_owned()).collect()
         };
         let interfaces = ring.as_ref().map(of_ring).unwrap_or_default();
-        let steps = Steps::new(config.steps);
-        let log = Log::new(config.device.trace.clone());
-        let driver = Driver::new(geometry, ring, scratch, steps, clock, log, config.spin);
-        Ok(Self { geometry, ledger, interfaces, driver, control, hub, over: None })
+        let steps = StepRecorder::new(config.steps);
+        let timeline = TimelineRecorder::new(config.device.trace.clone());
+        let driver = Driver::new(geometry, ring, scratch, steps, clock, timeline, config.spin);
+        Ok(Self { geometry, registered, interfaces, driver, bootstrap, server, ended: None })
     }
 
     fn connect(
         config: &GroupConfig,
         geometry: &Geometry,
-        control: &mut Control,
+        bootstrap: &mut BootstrapClient,
     ) -> Result<Ring, Error> {
         let mut ring = Ring::open(config, geometry)?;
         for lane in 0..geometry.lanes() {
-            control.say(&ring.offer(lane, config)?.to_line())?;
+            bootstrap.send(&ring.offer(lane, config)?.to_message())?;
         }
         for _ in 0..2 * geometry.lanes() {
-            let line = control.expect(&["NEXT", "PREV"], config.timeout)?;
-            let side = if line.word() == "NEXT" { Side::Next } else { Side::Previous };
-            ring.connect(side, &LanePeer::from_line(&line)?, config)?;
+            let message = bootstrap.expect(&["NEXT", "PREV"], config.timeout)?;
+            let side = if message.word() == "NEXT" { Side::Next } else { Side::Previous };
+            ring.connect(side, &LanePeer::from_message(&message)?, config)?;
         }
         Ok(ring)
     }
@@ -160,7 +165,7 @@ impl Group {
     /// # Errors
     /// [`Error::Verbs`] when there is not so much memory.
     pub fn buffer(&self, len: u64) -> Result<Buffer, Error> {
-        Buffer::new(&self.ledger, &domains(self.driver.ring.as_ref()), len)
+        Buffer::new(&self.registered, &domains(self.driver.ring.as_ref()), len)
     }
 
     /// Bytes of registered memory: the buffers that live, and a fixed amount besides, which
@@ -169,22 +174,22 @@ impl Group {
     /// more than a slot holds), and [`Geometry::scratch_bytes`] for intermediate results.
     pub fn registered_bytes(&self) -> u64 {
         // The scratch is one of the buffers of the ledger.
-        self.driver.ring.as_ref().map_or(0, Ring::registered_bytes) + self.ledger.bytes()
+        self.driver.ring.as_ref().map_or(0, Ring::registered_bytes) + self.registered.bytes()
     }
 
     /// Tells rank 0's program something: a word, and fields.
     ///
     /// # Errors
-    /// [`Error::Line`] for what cannot be said; [`Error::RankFailed`] when the group is over.
+    /// [`Error::Message`] for what cannot be said; [`Error::RankFailed`] when the group is ended.
     pub fn report(&mut self, kind: &str, fields: &[(&str, String)]) -> Result<(), Error> {
-        let line = Line::new("REPORT").with("kind", kind);
-        let line = fields.iter().fold(line, |line, (key, value)| line.with(key, value));
-        self.control.say(&line)
+        let message = Message::new("REPORT").with("kind", kind);
+        let message = fields.iter().fold(message, |message, (key, value)| message.with(key, value));
+        self.bootstrap.send(&message)
     }
 
     /// On rank 0: all reports that have come since. Elsewhere none.
     pub fn reports(&self) -> Vec<Report> {
-        self.hub.as_ref().map(Hub::reports).unwrap_or_default()
+        self.server.as_ref().map(BootstrapServer::reports).unwrap_or_default()
     }
 
     /// On rank 0: the next report of any rank, waiting up to `timeout` for it.
@@ -192,14 +197,14 @@ impl Group {
     /// # Errors
     /// [`Error::RankFailed`] when a rank fails meanwhile.
     pub fn next_report(&mut self, timeout: Duration) -> Result<Option<Report>, Error> {
-        let Some(hub) = &self.hub else { return Ok(None) };
+        let Some(server) = &self.server else { return Ok(None) };
         let deadline = std::time::Instant::now() + timeout.min(MAX_TIMEOUT);
         loop {
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if let Some(report) = hub.next_report(left.min(Duration::from_millis(50))) {
+            if let Some(report) = server.next_report(left.min(Duration::from_millis(50))) {
                 return Ok(Some(report));
             }
-            self.control.check()?;
+            self.bootstrap.check()?;
             if left.is_zero() {
                 return Ok(None);
             }
@@ -214,29 +219,29 @@ impl Group {
     /// Takes what has happened so far, oldest first: the events of the devices' trace, with
     /// this group's own steps beside them. Empty without a
     /// [`trace`](roce_verbs::DeviceConfig::trace).
-    pub fn timeline(&mut self) -> Vec<Moment> {
-        self.driver.log.take()
+    pub fn timeline(&mut self) -> Vec<TimelineEvent> {
+        self.driver.timeline.take()
     }
 
     /// Ends the group well: returns when all ranks have called it.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] when a rank fails instead; [`Error::Over`].
+    /// [`Error::RankFailed`] when a rank fails instead; [`Error::Ended`].
     pub fn leave(mut self) -> Result<(), Error> {
-        if let Some(why) = self.over.take() {
-            return Err(Error::Over(why));
+        if let Some(why) = self.ended.take() {
+            return Err(Error::Ended(why));
         }
-        self.over = Some("it was left".into());
-        self.control.say(&Line::new("BYE"))?;
-        self.control.wait_for("BYE")
+        self.ended = Some("it was left".into());
+        self.bootstrap.send(&Message::new("BYE"))?;
+        self.bootstrap.wait_for("BYE")
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.over.is_none() {
+        if self.ended.is_none() {
             let error = Error::Config("its program dropped the group without leaving it".into());
-            let _said = self.control.say(&abort(self.rank(), &error));
+            let _said = self.bootstrap.send(&abort(self.rank(), &error));
         }
     }
 }

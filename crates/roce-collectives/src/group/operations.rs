@@ -118,7 +118,7 @@ impl Group {
     /// # Errors
     /// [`Error::Operation`] and [`Error::Buffer`] are the caller's and harm nobody.
     /// [`Error::RankFailed`], [`Error::Neighbour`], [`Error::Mismatch`] and
-    /// [`Error::InterfaceDown`] name who failed; the group is over then.
+    /// [`Error::InterfaceDown`] name who failed; the group is ended then.
     pub fn perform(
         &mut self,
         operation: &Operation,
@@ -126,18 +126,18 @@ impl Group {
         output: impl Into<BufferSlice>,
     ) -> Result<(), Error> {
         let (input, output) = (input.into(), output.into());
-        if let Some(why) = &self.over {
-            return Err(Error::Over(why.clone()));
+        if let Some(why) = &self.ended {
+            return Err(Error::Ended(why.clone()));
         }
         let in_place = self.check(operation, &input, &output)?;
         let number = self.driver.machine.start(operation, in_place)?;
         let begun = if self.driver.steps.is_on() { self.driver.clock.now() } else { 0 };
         self.driver.steps.begin(number, begun);
-        self.driver.log.begin(&self.driver.clock, number, operation);
-        let done = self.driver.run(&input, &output, &mut self.control);
+        self.driver.timeline.begin(&self.driver.clock, number, operation);
+        let done = self.driver.run(&input, &output, &mut self.bootstrap);
         self.driver.steps.finish();
-        self.driver.log.end(&self.driver.clock, number);
-        done.map_err(|trouble| self.give_up(trouble))
+        self.driver.timeline.end(&self.driver.clock, number);
+        done.map_err(|error| self.fail(error))
     }
 
     /// Whether the operation is in place; the buffers fit then.
@@ -149,7 +149,7 @@ impl Group {
     ) -> Result<bool, Error> {
         let (needs_in, needs_out) = operation.buffer_bytes(&self.geometry)?;
         for (which, slice, need) in [("input", input, needs_in), ("output", output, needs_out)] {
-            if !slice.belongs_to(&self.ledger) {
+            if !slice.belongs_to(&self.registered) {
                 return Err(BufferError::Foreign(which).into());
             }
             if slice.len() < need {

@@ -4,7 +4,7 @@
 //!
 //! | body | what the bytes say | what must hold |
 //! |---|---|---|
-//! | [`bootstrap`] | the lines of a peer | no panic; what is read is written and read again as the same |
+//! | [`records`] | a window record and an immediate | what is read is written as the same |
 //! | [`ring_machine`] | a ring, operations, and messages right and wrong | no panic; nothing outside buffers, credit and queues; honest neighbours are never blamed and always served; memory stays bounded |
 
 mod buffers;
@@ -14,7 +14,7 @@ mod script;
 #[cfg(test)]
 mod tests;
 
-use crate::{Collective, DataType, Immediate, Line, ReduceOp, WindowRecord};
+use crate::{Immediate, WindowRecord};
 
 use self::rank::Rank;
 use self::script::Script;
@@ -26,33 +26,8 @@ pub fn ring_machine(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as lines, as names and as records.
-pub fn bootstrap(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    for text in text.split('\n') {
-        let Ok(line) = Line::parse(text) else { continue };
-        let again = line.encode().expect("what is read may be sent");
-        assert_eq!(Line::parse(&again), Ok(line.clone()));
-        assert!(again.is_ascii() && again.len() <= Line::MAX_BYTES);
-        for (key, value) in line.fields() {
-            assert_eq!(line.value(key), Some(value));
-            if let Ok(number) = line.number(key) {
-                let said = Line::new("A").with("decimal", number);
-                let said = said.with("hexadecimal", format_args!("{number:#x}"));
-                assert_eq!(said.number("decimal"), Ok(number));
-                assert_eq!(said.number("hexadecimal"), Ok(number));
-            }
-            if let Ok(data_type) = value.parse::<DataType>() {
-                assert_eq!(data_type.name().parse(), Ok(data_type));
-            }
-            if let Ok(op) = value.parse::<ReduceOp>() {
-                assert_eq!(op.name().parse(), Ok(op));
-            }
-            if let Ok(collective) = value.parse::<Collective>() {
-                assert_eq!(collective.name().parse(), Ok(collective));
-            }
-        }
-    }
+/// Any bytes as window records and immediates.
+pub fn records(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<{ WindowRecord::LEN }>() {
         let record = WindowRecord::from_bytes(bytes);
         assert_eq!(record.to_bytes()[..20], bytes[..20]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{bootstrap, ring_machine};
+use super::{records, ring_machine};
 
 fn corpus_of(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
@@ -21,8 +21,8 @@ fn replay(target: &str, body: fn(&[u8])) {
 }
 
 #[test]
-fn every_line_in_the_corpus_is_refused_or_read_and_written_as_the_same() {
-    replay("bootstrap", bootstrap);
+fn every_record_in_the_corpus_is_written_as_it_was_read() {
+    replay("bootstrap", records);
 }
 
 #[test]

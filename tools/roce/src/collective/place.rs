@@ -1,7 +1,7 @@
 //! Which rank this process is, of how many, and where they meet.
 
 use clap::Args;
-use roce_collectives::{Launch, LaunchError, Launcher};
+use roce_collectives::{Launcher, LauncherEnv, LauncherEnvError};
 
 use crate::failure::{Failure, Outcome};
 
@@ -39,7 +39,7 @@ impl Place {
     pub(crate) fn find(
         options: &PlaceOptions,
         comm_id: Option<&str>,
-        launch: Result<Option<Launch>, LaunchError>,
+        launch: Result<Option<LauncherEnv>, LauncherEnvError>,
     ) -> Outcome<Self> {
         let told_root = options.root_address.as_deref().or(comm_id);
         if let (Some(rank), Some(size)) = (options.rank, options.size) {
@@ -107,11 +107,11 @@ fn no_root_of(launcher: Launcher) -> String {
 mod tests {
     use super::*;
 
-    fn launched(variables: &[(&str, &str)]) -> Result<Option<Launch>, LaunchError> {
+    fn launched(variables: &[(&str, &str)]) -> Result<Option<LauncherEnv>, LauncherEnvError> {
         let look_up = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
         };
-        Launch::from_variables(look_up, 1)
+        LauncherEnv::from_variables(look_up, 1)
     }
 
     const TORCHRUN: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use roce_collectives::{Moment, Report};
+use roce_collectives::{Report, TimelineEvent};
 use roce_ring::Collective;
 use roce_verbs::TraceValue;
 use serde::{Deserialize, Serialize};
@@ -27,12 +27,12 @@ pub(crate) enum Form {
     Json,
 }
 
-impl From<&Moment> for Event {
-    fn from(moment: &Moment) -> Self {
+impl From<&TimelineEvent> for Event {
+    fn from(moment: &TimelineEvent) -> Self {
         let mut fields: Vec<(String, Value)> = Vec::new();
         let mut say = |name: &str, value: Value| fields.push((name.to_owned(), value));
         let name = match moment {
-            Moment::Device { event, step } => {
+            TimelineEvent::Device { event, step } => {
                 let kind = event.kind.fields();
                 // Changes of state are told first of all; a message is told by its step.
                 for (name, value) in kind.iter().filter(|(name, _)| matches!(*name, "from" | "to"))
@@ -50,7 +50,7 @@ impl From<&Moment> for Event {
                 }
                 event.kind.name()
             }
-            Moment::Began { number, operation, .. } => {
+            TimelineEvent::Began { number, operation, .. } => {
                 say("operation", Value::from(*number));
                 let collective = operation.collective;
                 say("collective", Value::from(collective.name()));
@@ -66,14 +66,14 @@ impl From<&Moment> for Event {
                 }
                 "begin"
             }
-            Moment::Received { step, piece, lane, bytes, .. } => {
+            TimelineEvent::Received { step, piece, lane, bytes, .. } => {
                 say("step", Value::from(*step));
                 say("piece", Value::from(*piece));
                 say("lane", Value::from(*lane));
                 say("bytes", Value::from(*bytes));
                 "received"
             }
-            Moment::Ended { number, .. } => {
+            TimelineEvent::Ended { number, .. } => {
                 say("operation", Value::from(*number));
                 "end"
             }
@@ -191,8 +191,8 @@ mod tests {
 
     use super::*;
 
-    fn moments() -> Vec<Moment> {
-        let event = |at, kind, step| Moment::Device {
+    fn moments() -> Vec<TimelineEvent> {
+        let event = |at, kind, step| TimelineEvent::Device {
             event: TraceEvent { at, qpn: Qpn::new(17).unwrap(), kind },
             step,
         };
@@ -201,23 +201,23 @@ mod tests {
         vec![
             event(5_000, TraceKind::StateChanged { from: QpState::Reset, to: QpState::Init }, None),
             event(6_500, TraceKind::PostRecv { work_id: 7 }, None),
-            Moment::Began {
+            TimelineEvent::Began {
                 at: 8_000,
                 number: 0,
                 operation: Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1),
             },
             event(9_000, TraceKind::PostSend { work_id: 1, operation, bytes: 4 }, Some((0, 0))),
-            Moment::Received { at: 12_345, step: 0, piece: 0, lane: 0, bytes: 4 },
+            TimelineEvent::Received { at: 12_345, step: 0, piece: 0, lane: 0, bytes: 4 },
             event(
                 13_000,
                 TraceKind::PollCq { work_id: 1, operation, status, bytes: 4 },
                 Some((0, 0)),
             ),
-            Moment::Ended { at: 14_000, number: 0 },
+            TimelineEvent::Ended { at: 14_000, number: 0 },
         ]
     }
 
-    fn sent(rank: u32, moments: &[Moment]) -> Vec<RankEvent> {
+    fn sent(rank: u32, moments: &[TimelineEvent]) -> Vec<RankEvent> {
         let events: Vec<Event> = moments.iter().map(Event::from).collect();
         let packs = pack(&events).into_iter();
         let report = |text| {
@@ -258,7 +258,7 @@ mod tests {
                 words.iter().map(|word| Event(1, "dropped".to_owned(), fields(word))).collect();
             let packs = pack(&events);
             for text in &packs {
-                let line = roce_ring::Line::new("REPORT").with("kind", "trace").with("events", text);
+                let line = roce_collectives::Message::new("REPORT").with("kind", "trace").with("events", text);
                 prop_assert!(line.encode().is_ok());
             }
             let back = packs.into_iter().flat_map(|text| {

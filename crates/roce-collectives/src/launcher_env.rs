@@ -5,19 +5,19 @@ use std::fmt;
 /// A process's place in a job, as its launcher told it in the environment.
 ///
 /// ```
-/// use roce_collectives::{Launch, Launcher};
+/// use roce_collectives::{LauncherEnv, Launcher};
 ///
 /// let environment = [("RANK", "1"), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "10.0.0.1")];
 /// let look_up = |name: &str| {
 ///     environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
 /// };
-/// let launch = Launch::from_variables(look_up, 1)?.expect("torchrun's variables are there");
-/// assert_eq!((launch.launcher, launch.rank, launch.size), (Launcher::Torchrun, 1, 3));
-/// assert_eq!(launch.root()?, "10.0.0.1:29500");
-/// # Ok::<(), roce_collectives::LaunchError>(())
+/// let launcher_env = LauncherEnv::from_variables(look_up, 1)?.expect("torchrun's variables are there");
+/// assert_eq!((launcher_env.launcher, launcher_env.rank, launcher_env.size), (Launcher::Torchrun, 1, 3));
+/// assert_eq!(launcher_env.root()?, "10.0.0.1:29500");
+/// # Ok::<(), roce_collectives::LauncherEnvError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct LauncherEnv {
     /// Whose variables were found.
     pub launcher: Launcher,
     /// This process's rank.
@@ -46,7 +46,7 @@ pub enum Launcher {
 /// Why the environment does not say what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum LaunchError {
+pub enum LauncherEnvError {
     /// Half of a launcher's variables are there.
     #[error("{launcher} has set {present} but not {missing}; give --rank and --size, or set it")]
     Missing {
@@ -83,7 +83,7 @@ pub enum LaunchError {
 }
 
 /// What each launcher calls what.
-struct Names {
+struct VariableNames {
     launcher: Launcher,
     rank: &'static str,
     size: &'static str,
@@ -94,8 +94,8 @@ struct Names {
 }
 
 /// Looked for in this order: a launcher started inside a Slurm job is the nearer one.
-const KNOWN: [Names; 4] = [
-    Names {
+const LAUNCHERS: [VariableNames; 4] = [
+    VariableNames {
         launcher: Launcher::Torchrun,
         rank: "RANK",
         size: "WORLD_SIZE",
@@ -103,7 +103,7 @@ const KNOWN: [Names; 4] = [
         local_size: &["LOCAL_WORLD_SIZE"],
         job: &["TORCHELASTIC_RUN_ID"],
     },
-    Names {
+    VariableNames {
         launcher: Launcher::OpenMpi,
         rank: "OMPI_COMM_WORLD_RANK",
         size: "OMPI_COMM_WORLD_SIZE",
@@ -111,7 +111,7 @@ const KNOWN: [Names; 4] = [
         local_size: &["OMPI_COMM_WORLD_LOCAL_SIZE"],
         job: &["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"],
     },
-    Names {
+    VariableNames {
         launcher: Launcher::Pmi,
         rank: "PMI_RANK",
         size: "PMI_SIZE",
@@ -119,7 +119,7 @@ const KNOWN: [Names; 4] = [
         local_size: &["MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"],
         job: &["PMI_JOBID"],
     },
-    Names {
+    VariableNames {
         launcher: Launcher::Slurm,
         rank: "SLURM_PROCID",
         size: "SLURM_NTASKS",
@@ -134,12 +134,12 @@ const DEFAULT_PORT: u16 = 29500;
 /// Ports for jobs on one host: below those that the kernel hands out by itself.
 const JOB_PORTS: std::ops::Range<u32> = 20480..30720;
 
-impl Launch {
+impl LauncherEnv {
     /// What this process's environment says; `None` when no launcher started it.
     ///
     /// # Errors
-    /// [`LaunchError`] for variables that contradict themselves.
-    pub fn from_environment() -> Result<Option<Self>, LaunchError> {
+    /// [`LauncherEnvError`] for variables that contradict themselves.
+    pub fn from_environment() -> Result<Option<Self>, LauncherEnvError> {
         let look_up = |name: &str| std::env::var(name).ok();
         Self::from_variables(look_up, std::os::unix::process::parent_id())
     }
@@ -152,17 +152,17 @@ impl Launch {
     pub fn from_variables(
         look_up: impl Fn(&str) -> Option<String>,
         parent: u32,
-    ) -> Result<Option<Self>, LaunchError> {
+    ) -> Result<Option<Self>, LauncherEnvError> {
         let look_up = |name: &str| look_up(name).filter(|value| !value.is_empty());
-        let Some(names) = KNOWN.iter().find(|names| look_up(names.rank).is_some()) else {
+        let Some(names) = LAUNCHERS.iter().find(|names| look_up(names.rank).is_some()) else {
             return Ok(None);
         };
-        let Names { launcher, rank, size, .. } = *names;
-        let missing = LaunchError::Missing { launcher, present: rank, missing: size };
+        let VariableNames { launcher, rank, size, .. } = *names;
+        let missing = LauncherEnvError::Missing { launcher, present: rank, missing: size };
         let rank = number(&look_up, rank)?.unwrap_or_default();
         let size = number(&look_up, size)?.ok_or(missing)?;
         if rank >= size {
-            return Err(LaunchError::NoSuchRank { launcher, rank, size });
+            return Err(LauncherEnvError::NoSuchRank { launcher, rank, size });
         }
         let local_rank = first_number(&look_up, names.local_rank)?;
         let root = root(names, size, &look_up, parent)?;
@@ -172,10 +172,10 @@ impl Launch {
     /// Where rank 0 listens: `host:port`.
     ///
     /// # Errors
-    /// [`LaunchError::NoRoot`] when the launcher does not say where ranks on several hosts
+    /// [`LauncherEnvError::NoRoot`] when the launcher does not say where ranks on several hosts
     /// could meet.
-    pub fn root(&self) -> Result<&str, LaunchError> {
-        self.root.as_deref().ok_or(LaunchError::NoRoot(self.launcher))
+    pub fn root(&self) -> Result<&str, LauncherEnvError> {
+        self.root.as_deref().ok_or(LauncherEnvError::NoRoot(self.launcher))
     }
 }
 
@@ -183,18 +183,18 @@ type LookUp<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Where to meet, as far as the environment tells.
 fn root(
-    names: &Names,
+    names: &VariableNames,
     size: u32,
     look_up: LookUp<'_>,
     parent: u32,
-) -> Result<Option<String>, LaunchError> {
+) -> Result<Option<String>, LauncherEnvError> {
     let port = number(look_up, "MASTER_PORT")?;
     let port = match port.map(u16::try_from) {
         None => None,
         Some(Ok(port)) if port > 0 => Some(port),
         Some(_) => {
             let value = look_up("MASTER_PORT").unwrap_or_default();
-            return Err(LaunchError::NotANumber { variable: "MASTER_PORT", value });
+            return Err(LauncherEnvError::NotANumber { variable: "MASTER_PORT", value });
         }
     };
     if let Some(host) = look_up("MASTER_ADDR") {
@@ -224,7 +224,11 @@ fn root(
     Ok(first.or_else(|| look_up("SLURM_LAUNCH_NODE_IPADDR")).map(|host| join(&host, port)))
 }
 
-fn is_on_one_host(names: &Names, size: u32, look_up: LookUp<'_>) -> Result<bool, LaunchError> {
+fn is_on_one_host(
+    names: &VariableNames,
+    size: u32,
+    look_up: LookUp<'_>,
+) -> Result<bool, LauncherEnvError> {
     if names.launcher == Launcher::Slurm {
         let nodes = first_number(look_up, &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"])?;
         return Ok(nodes == Some(1));
@@ -232,18 +236,18 @@ fn is_on_one_host(names: &Names, size: u32, look_up: LookUp<'_>) -> Result<bool,
     Ok(first_number(look_up, names.local_size)? == Some(size))
 }
 
-fn number(look_up: LookUp<'_>, variable: &'static str) -> Result<Option<u32>, LaunchError> {
+fn number(look_up: LookUp<'_>, variable: &'static str) -> Result<Option<u32>, LauncherEnvError> {
     let Some(value) = look_up(variable) else { return Ok(None) };
     match value.trim().parse() {
         Ok(number) => Ok(Some(number)),
-        Err(_) => Err(LaunchError::NotANumber { variable, value }),
+        Err(_) => Err(LauncherEnvError::NotANumber { variable, value }),
     }
 }
 
 fn first_number(
     look_up: LookUp<'_>,
     variables: &[&'static str],
-) -> Result<Option<u32>, LaunchError> {
+) -> Result<Option<u32>, LauncherEnvError> {
     let found = variables.iter().find(|name| look_up(name).is_some());
     found.map_or(Ok(None), |name| number(look_up, name))
 }
@@ -300,25 +304,25 @@ impl fmt::Display for Launcher {
 mod tests {
     use super::*;
 
-    fn launch(variables: &[(&str, &str)]) -> Result<Option<Launch>, LaunchError> {
+    fn launcher_env(variables: &[(&str, &str)]) -> Result<Option<LauncherEnv>, LauncherEnvError> {
         let look_up = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into())
         };
-        Launch::from_variables(look_up, 4711)
+        LauncherEnv::from_variables(look_up, 4711)
     }
 
     fn place(variables: &[(&str, &str)]) -> (Launcher, u32, u32, Option<u32>) {
-        let found = launch(variables).unwrap().unwrap();
+        let found = launcher_env(variables).unwrap().unwrap();
         (found.launcher, found.rank, found.size, found.local_rank)
     }
 
-    fn root(variables: &[(&str, &str)]) -> Result<String, LaunchError> {
-        Ok(launch(variables).unwrap().unwrap().root()?.to_owned())
+    fn root(variables: &[(&str, &str)]) -> Result<String, LauncherEnvError> {
+        Ok(launcher_env(variables).unwrap().unwrap().root()?.to_owned())
     }
 
     #[test]
     fn each_launcher_is_known_by_its_variables_and_the_nearest_one_counts() {
-        assert_eq!(launch(&[("HOME", "/root")]), Ok(None));
+        assert_eq!(launcher_env(&[("HOME", "/root")]), Ok(None));
         let slurm = [("SLURM_PROCID", "5"), ("SLURM_NTASKS", "8"), ("SLURM_LOCALID", "1")];
         assert_eq!(place(&slurm), (Launcher::Slurm, 5, 8, Some(1)));
         let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0")];
@@ -385,7 +389,7 @@ mod tests {
             ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
         ];
         let refused = root(&spread).unwrap_err();
-        assert_eq!(refused, LaunchError::NoRoot(Launcher::OpenMpi));
+        assert_eq!(refused, LauncherEnvError::NoRoot(Launcher::OpenMpi));
         assert!(refused.to_string().contains("HOST:PORT"));
     }
 
@@ -399,9 +403,9 @@ mod tests {
         assert_eq!(slurm(&[("SLURM_NNODES", "1")]).unwrap(), "127.0.0.1");
         let nodes = [("SLURM_NNODES", "2"), ("SLURM_STEP_NODELIST", "gpu[003-010,12],login1")];
         assert_eq!(slurm(&nodes).unwrap(), "gpu003");
-        let launch = [("SLURM_NNODES", "2"), ("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9")];
-        assert_eq!(slurm(&launch).unwrap(), "10.0.0.9");
-        assert_eq!(slurm(&[("SLURM_NNODES", "2")]), Err(LaunchError::NoRoot(Launcher::Slurm)));
+        let launcher_env = [("SLURM_NNODES", "2"), ("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.9")];
+        assert_eq!(slurm(&launcher_env).unwrap(), "10.0.0.9");
+        assert_eq!(slurm(&[("SLURM_NNODES", "2")]), Err(LauncherEnvError::NoRoot(Launcher::Slurm)));
     }
 
     #[test]
@@ -416,7 +420,7 @@ mod tests {
 
     #[test]
     fn variables_that_cannot_be_meant_are_named() {
-        let said = |variables: &[(&str, &str)]| launch(variables).unwrap_err().to_string();
+        let said = |variables: &[(&str, &str)]| launcher_env(variables).unwrap_err().to_string();
         assert!(said(&[("RANK", "x"), ("WORLD_SIZE", "2")]).starts_with("RANK=x is not"));
         assert!(said(&[("RANK", "1")]).contains("set RANK but not WORLD_SIZE"));
         assert!(said(&[("RANK", "2"), ("WORLD_SIZE", "2")]).contains("rank 2 of 2"));

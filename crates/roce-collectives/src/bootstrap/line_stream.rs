@@ -1,4 +1,4 @@
-//! Lines over a socket that does not block.
+//! LineStream over a socket that does not block.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -6,59 +6,59 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use roce_ring::{Line, LineError};
+use super::message::{Message, MessageError};
 use socket2::{SockRef, TcpKeepalive};
 
 /// After how long a dead host is found.
-const DEAD: Duration = Duration::from_secs(5);
+const DEAD_HOST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes that may wait to be sent to somebody who does not read.
-const MOST_UNSENT: usize = 1 << 20;
+const MAX_UNSENT: usize = 1 << 20;
 
 /// A connection that carries lines.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineStream {
     stream: TcpStream,
-    inbox: Vec<u8>,
-    outbox: VecDeque<u8>,
+    received: Vec<u8>,
+    unsent: VecDeque<u8>,
     has_ended: bool,
 }
 
-impl Lines {
+impl LineStream {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let socket = SockRef::from(&stream);
         let keepalive = TcpKeepalive::new()
-            .with_time(DEAD - Duration::from_secs(3))
+            .with_time(DEAD_HOST_TIMEOUT - Duration::from_secs(3))
             .with_interval(Duration::from_secs(1))
             .with_retries(3);
         socket.set_tcp_keepalive(&keepalive)?;
-        socket.set_tcp_user_timeout(Some(DEAD))?;
-        Ok(Self { stream, inbox: Vec::new(), outbox: VecDeque::new(), has_ended: false })
+        socket.set_tcp_user_timeout(Some(DEAD_HOST_TIMEOUT))?;
+        Ok(Self { stream, received: Vec::new(), unsent: VecDeque::new(), has_ended: false })
     }
 
     /// Sends a line, now or as soon as there is room.
     ///
     /// # Errors
     /// What the socket says; also when the other side has not read for very long.
-    pub(crate) fn say(&mut self, line: &Line) -> io::Result<()> {
+    pub(crate) fn send(&mut self, message: &Message) -> io::Result<()> {
         let text =
-            line.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        if self.outbox.len() + text.len() > MOST_UNSENT {
+            message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        if self.unsent.len() + text.len() > MAX_UNSENT {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.outbox.extend(text.as_bytes());
+        self.unsent.extend(text.as_bytes());
         self.flush()
     }
 
     /// Sends what waits, as far as there is room.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        while !self.outbox.is_empty() {
-            let (first, _) = self.outbox.as_slices();
+        while !self.unsent.is_empty() {
+            let (first, _) = self.unsent.as_slices();
             match self.stream.write(first) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => drop(self.outbox.drain(..written)),
+                Ok(written) => drop(self.unsent.drain(..written)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -69,11 +69,11 @@ impl Lines {
 
     /// Whether all that was said is with the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty()
+        self.unsent.is_empty()
     }
 
     /// Says that nothing more will be said.
-    pub(crate) fn shut(&self) {
+    pub(crate) fn shutdown_write(&self) {
         // The other side may be gone already, which is all the same.
         let _shut = self.stream.shutdown(std::net::Shutdown::Write);
     }
@@ -83,18 +83,19 @@ impl Lines {
         self.has_ended
     }
 
-    /// The next line that has come, if one has; never waits.
-    pub(crate) fn next_line(&mut self) -> Option<Result<Line, LineError>> {
+    /// The next message that has come, if one has; never waits.
+    pub(crate) fn next_message(&mut self) -> Option<Result<Message, MessageError>> {
         loop {
-            if let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {
-                let bytes: Vec<u8> = self.inbox.drain(..=end).collect();
-                let text = String::from_utf8(bytes).map_err(|_| LineError::BadWord(String::new()));
-                return Some(text.and_then(|text| Line::parse(&text)));
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let bytes: Vec<u8> = self.received.drain(..=end).collect();
+                let text =
+                    String::from_utf8(bytes).map_err(|_| MessageError::BadWord(String::new()));
+                return Some(text.and_then(|text| Message::parse(&text)));
             }
-            if self.inbox.len() >= Line::MAX_BYTES {
-                self.inbox.clear();
+            if self.received.len() >= Message::MAX_BYTES {
+                self.received.clear();
                 self.has_ended = true;
-                return Some(Err(LineError::TooLong));
+                return Some(Err(MessageError::TooLong));
             }
             if self.has_ended {
                 return None;
@@ -102,7 +103,7 @@ impl Lines {
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes) {
                 Ok(0) => self.has_ended = true,
-                Ok(read) => self.inbox.extend_from_slice(&bytes[..read]),
+                Ok(read) => self.received.extend_from_slice(&bytes[..read]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => self.has_ended = true,
@@ -111,7 +112,7 @@ impl Lines {
     }
 }
 
-impl AsFd for Lines {
+impl AsFd for LineStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

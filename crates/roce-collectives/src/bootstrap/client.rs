@@ -5,25 +5,25 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use super::message::Message;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_ring::Line;
 
+use super::line_stream::LineStream;
 use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
-use crate::lines::Lines;
 
 /// What a rank says to the hub and hears from it.
 #[derive(Debug)]
-pub(crate) struct Control {
-    lines: Lines,
+pub(crate) struct BootstrapClient {
+    stream: LineStream,
 }
 
 /// How long to wait between two attempts to reach the hub.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How much longer than the hub a rank waits, so that it hears what the hub has to say.
-const GRACE: Duration = Duration::from_secs(10);
+const SERVER_GRACE: Duration = Duration::from_secs(10);
 
-impl Control {
+impl BootstrapClient {
     /// Connects to the hub, trying again until `timeout` is over.
     ///
     /// # Errors
@@ -32,22 +32,22 @@ impl Control {
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
         loop {
             match Self::attempt(root, deadline) {
-                Ok(lines) => return Ok(Self { lines }),
-                Err(source) if Instant::now() + RETRY >= deadline => {
+                Ok(stream) => return Ok(Self { stream }),
+                Err(source) if Instant::now() + RETRY_INTERVAL >= deadline => {
                     let (address, seconds) = (root.to_owned(), timeout.as_secs());
                     return Err(Error::NoRoot { address, seconds, source });
                 }
-                Err(_) => std::thread::sleep(RETRY),
+                Err(_) => std::thread::sleep(RETRY_INTERVAL),
             }
         }
     }
 
-    fn attempt(root: &str, deadline: Instant) -> io::Result<Lines> {
+    fn attempt(root: &str, deadline: Instant) -> io::Result<LineStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for address in root.to_socket_addrs()? {
-            let left = deadline.saturating_duration_since(Instant::now()).max(RETRY);
+            let left = deadline.saturating_duration_since(Instant::now()).max(RETRY_INTERVAL);
             match TcpStream::connect_timeout(&address, left.min(Duration::from_secs(5))) {
-                Ok(stream) => return Lines::new(stream),
+                Ok(stream) => return LineStream::new(stream),
                 Err(error) => last = error,
             }
         }
@@ -58,33 +58,35 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::RankFailed`] for rank 0 when nobody listens any more.
-    pub(crate) fn say(&mut self, line: &Line) -> Result<(), Error> {
-        line.encode()?;
-        match self.lines.say(line) {
+    pub(crate) fn send(&mut self, message: &Message) -> Result<(), Error> {
+        message.encode()?;
+        match self.stream.send(message) {
             Ok(()) => Ok(()),
             // It may have said why.
-            Err(error) => Err(self.check().err().unwrap_or_else(|| gone(&error.to_string()))),
+            Err(error) => {
+                Err(self.check().err().unwrap_or_else(|| root_failed(&error.to_string())))
+            }
         }
     }
 
-    /// Waits for the line `word`; the hub enforces `timeout`, this only outlasts it.
+    /// Waits for the message `word`; the hub enforces `timeout`, this only outlasts it.
     ///
     /// # Errors
     /// What the hub said instead.
-    pub(crate) fn expect(&mut self, word: &[&str], timeout: Duration) -> Result<Line, Error> {
-        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT) + GRACE;
+    pub(crate) fn expect(&mut self, word: &[&str], timeout: Duration) -> Result<Message, Error> {
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT) + SERVER_GRACE;
         loop {
             match self.next()? {
-                Some(line) if word.contains(&line.word()) => return Ok(line),
-                Some(line) => {
-                    let what = format!("{} instead of {}", line.word(), word.join(" or "));
-                    return Err(Error::Bootstrap { who: "the hub".into(), what });
+                Some(message) if word.contains(&message.word()) => return Ok(message),
+                Some(message) => {
+                    let problem = format!("{} instead of {}", message.word(), word.join(" or "));
+                    return Err(Error::Bootstrap { peer: "the hub".into(), problem });
                 }
                 None => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(gone("silent"));
+                return Err(root_failed("silent"));
             }
             self.wait(left)?;
         }
@@ -97,9 +99,9 @@ impl Control {
     pub(crate) fn wait_for(&mut self, word: &str) -> Result<(), Error> {
         loop {
             match self.next()? {
-                Some(line) if line.word() == word => return Ok(()),
+                Some(message) if message.word() == word => return Ok(()),
                 // What this rank says at its end crosses nothing that the hub says.
-                Some(line) => return Err(astray(&line)),
+                Some(message) => return Err(unexpected(&message)),
                 None => self.wait(Duration::from_secs(60))?,
             }
         }
@@ -112,12 +114,12 @@ impl Control {
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         match self.next()? {
             None => Ok(()),
-            Some(line) => Err(astray(&line)),
+            Some(message) => Err(unexpected(&message)),
         }
     }
 
     /// Waits up to `limit` for the hub to say why the group is over.
-    pub(crate) fn verdict(&mut self, limit: Duration) -> Option<Error> {
+    pub(crate) fn failure_reason(&mut self, limit: Duration) -> Option<Error> {
         let deadline = Instant::now() + limit;
         loop {
             if let Err(error) = self.check() {
@@ -131,32 +133,34 @@ impl Control {
     }
 
     /// The next line, unless it ends the group.
-    fn next(&mut self) -> Result<Option<Line>, Error> {
-        self.lines.flush().or_else(|error| match self.lines.has_ended() {
+    fn next(&mut self) -> Result<Option<Message>, Error> {
+        self.stream.flush().or_else(|error| match self.stream.has_ended() {
             true => Ok(()),
             // What it said before it went is still to be read.
             false if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            false => Err(gone(&error.to_string())),
+            false => Err(root_failed(&error.to_string())),
         })?;
-        let Some(line) = self.lines.next_line() else {
-            return if self.lines.has_ended() { Err(gone("gone")) } else { Ok(None) };
+        let Some(message) = self.stream.next_message() else {
+            return if self.stream.has_ended() { Err(root_failed("gone")) } else { Ok(None) };
         };
-        let line = line?;
-        let reason = || line.value("reason").unwrap_or("no reason given").to_owned();
-        match line.word() {
+        let message = message?;
+        let reason = || message.value("reason").unwrap_or("no reason given").to_owned();
+        match message.word() {
             "REFUSE" => Err(Error::Refused { reason: reason() }),
-            "ABORT" => Err(Error::RankFailed { rank: line.number_as("rank")?, reason: reason() }),
-            _ => Ok(Some(line)),
+            "ABORT" => {
+                Err(Error::RankFailed { rank: message.number_as("rank")?, reason: reason() })
+            }
+            _ => Ok(Some(message)),
         }
     }
 
     fn wait(&self, limit: Duration) -> io::Result<()> {
-        let flags = if self.lines.is_flushed() {
+        let flags = if self.stream.is_flushed() {
             PollFlags::POLLIN
         } else {
             PollFlags::POLLIN | PollFlags::POLLOUT
         };
-        let mut set = [PollFd::new(self.lines.as_fd(), flags)];
+        let mut set = [PollFd::new(self.stream.as_fd(), flags)];
         let limit = limit + Duration::from_millis(1);
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         match poll(&mut set, timeout) {
@@ -167,18 +171,18 @@ impl Control {
 }
 
 /// The hub said something else than belongs there.
-fn astray(line: &Line) -> Error {
-    let what = format!("{} out of place", line.word());
-    Error::Bootstrap { who: "the hub".into(), what }
+fn unexpected(message: &Message) -> Error {
+    let problem = format!("{} out of place", message.word());
+    Error::Bootstrap { peer: "the hub".into(), problem }
 }
 
 /// The hub is in rank 0's process: when it goes, so has rank 0.
-fn gone(reason: &str) -> Error {
+fn root_failed(reason: &str) -> Error {
     Error::RankFailed { rank: 0, reason: reason.to_owned() }
 }
 
-impl AsFd for Control {
+impl AsFd for BootstrapClient {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.lines.as_fd()
+        self.stream.as_fd()
     }
 }

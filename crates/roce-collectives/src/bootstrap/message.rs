@@ -5,21 +5,21 @@ use std::fmt;
 /// A line of the bootstrap: a word and its fields, without the line feed.
 ///
 /// ```
-/// use roce_ring::Line;
+/// use roce_collectives::Message;
 ///
-/// let line = Line::new("ABORT").with("rank", 2).with("reason", "out of memory");
-/// let text = line.to_string();
+/// let message = Message::new("ABORT").with("rank", 2).with("reason", "out of memory");
+/// let text = message.to_string();
 /// assert_eq!(text, "ABORT rank=2 reason=out%20of%20memory");
-/// assert_eq!(Line::parse(&text).unwrap(), line);
-/// assert_eq!(line.number("rank").unwrap(), 2);
+/// assert_eq!(Message::parse(&text).unwrap(), message);
+/// assert_eq!(message.number("rank").unwrap(), 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct Message {
     word: String,
     fields: Vec<(String, String)>,
 }
 
-impl Line {
+impl Message {
     /// Bytes of a line at most, with its line feed.
     pub const MAX_BYTES: usize = 8192;
     /// Fields of a line at most.
@@ -42,32 +42,32 @@ impl Line {
     /// Reads a line, with or without its line feed.
     ///
     /// # Errors
-    /// [`LineError`] says what is not as it should be. Nothing larger than the line itself is
+    /// [`MessageError`] says what is not as it should be. Nothing larger than the line itself is
     /// allocated.
-    pub fn parse(text: &str) -> Result<Self, LineError> {
+    pub fn parse(text: &str) -> Result<Self, MessageError> {
         if text.len() >= Self::MAX_BYTES + usize::from(text.ends_with('\n')) {
-            return Err(LineError::TooLong);
+            return Err(MessageError::TooLong);
         }
         let text = text.strip_suffix('\n').unwrap_or(text);
         let mut parts = text.split(' ');
         let word = parts.next().unwrap_or_default();
-        let mut line = Self::new(word);
-        line.check_word()?;
+        let mut message = Self::new(word);
+        message.check_word()?;
         for part in parts {
             let (key, value) =
-                part.split_once('=').ok_or_else(|| LineError::NotAField(excerpt(part)))?;
-            let value = decode(value).ok_or_else(|| LineError::BadValue(key.to_owned()))?;
-            line.check_key(key)?;
-            line.fields.push((key.to_owned(), value));
+                part.split_once('=').ok_or_else(|| MessageError::NotAField(excerpt(part)))?;
+            let value = decode(value).ok_or_else(|| MessageError::BadValue(key.to_owned()))?;
+            message.check_key(key)?;
+            message.fields.push((key.to_owned(), value));
         }
-        Ok(line)
+        Ok(message)
     }
 
     /// The line as it is sent, with its line feed.
     ///
     /// # Errors
-    /// [`LineError`] when the other side would refuse it.
-    pub fn encode(&self) -> Result<String, LineError> {
+    /// [`MessageError`] when the other side would refuse it.
+    pub fn encode(&self) -> Result<String, MessageError> {
         let mut checked = Self::new(&self.word);
         checked.check_word()?;
         for (key, _) in &self.fields {
@@ -75,7 +75,7 @@ impl Line {
             checked.fields.push((key.clone(), String::new()));
         }
         let text = format!("{self}\n");
-        if text.len() > Self::MAX_BYTES { Err(LineError::TooLong) } else { Ok(text) }
+        if text.len() > Self::MAX_BYTES { Err(MessageError::TooLong) } else { Ok(text) }
     }
 
     /// The word in front.
@@ -96,17 +96,17 @@ impl Line {
     /// The value of a field that must be there.
     ///
     /// # Errors
-    /// [`LineError::Missing`].
-    pub fn text(&self, key: &str) -> Result<&str, LineError> {
+    /// [`MessageError::Missing`].
+    pub fn text(&self, key: &str) -> Result<&str, MessageError> {
         self.value(key)
-            .ok_or_else(|| LineError::Missing { word: self.word.clone(), key: key.to_owned() })
+            .ok_or_else(|| MessageError::Missing { word: self.word.clone(), key: key.to_owned() })
     }
 
     /// The number in a field that must be there: decimal, or hexadecimal after `0x`.
     ///
     /// # Errors
-    /// [`LineError::Missing`] or [`LineError::NotANumber`].
-    pub fn number(&self, key: &str) -> Result<u64, LineError> {
+    /// [`MessageError::Missing`] or [`MessageError::NotANumber`].
+    pub fn number(&self, key: &str) -> Result<u64, MessageError> {
         let text = self.text(key)?;
         let digits = text.strip_prefix("0x");
         let radix = if digits.is_some() { 16 } else { 10 };
@@ -117,46 +117,47 @@ impl Line {
         } else {
             None
         };
-        number.ok_or_else(|| LineError::NotANumber { key: key.to_owned(), value: text.to_owned() })
+        number
+            .ok_or_else(|| MessageError::NotANumber { key: key.to_owned(), value: text.to_owned() })
     }
 
     /// The number in a field, when it fits into `T`.
     ///
     /// # Errors
     /// As [`number`](Self::number).
-    pub fn number_as<T: TryFrom<u64>>(&self, key: &str) -> Result<T, LineError> {
-        T::try_from(self.number(key)?).map_err(|_| LineError::NotANumber {
+    pub fn number_as<T: TryFrom<u64>>(&self, key: &str) -> Result<T, MessageError> {
+        T::try_from(self.number(key)?).map_err(|_| MessageError::NotANumber {
             key: key.to_owned(),
             value: self.value(key).unwrap_or_default().to_owned(),
         })
     }
 
-    fn check_word(&self) -> Result<(), LineError> {
+    fn check_word(&self) -> Result<(), MessageError> {
         let good = (1..=16).contains(&self.word.len())
             && self.word.bytes().all(|byte| byte.is_ascii_uppercase());
-        if good { Ok(()) } else { Err(LineError::BadWord(excerpt(&self.word))) }
+        if good { Ok(()) } else { Err(MessageError::BadWord(excerpt(&self.word))) }
     }
 
     /// Whether `key` may come next.
-    fn check_key(&self, key: &str) -> Result<(), LineError> {
+    fn check_key(&self, key: &str) -> Result<(), MessageError> {
         let good = (1..=64).contains(&key.len())
             && key.bytes().all(|byte| {
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte)
             });
         if !good {
-            return Err(LineError::BadKey(excerpt(key)));
+            return Err(MessageError::BadKey(excerpt(key)));
         }
         if self.value(key).is_some() {
-            return Err(LineError::Twice(key.to_owned()));
+            return Err(MessageError::Twice(key.to_owned()));
         }
         if self.fields.len() == Self::MAX_FIELDS {
-            return Err(LineError::TooManyFields);
+            return Err(MessageError::TooManyFields);
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Message {
     /// As it is sent, without the line feed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.word)?;
@@ -175,12 +176,12 @@ impl fmt::Display for Line {
 
 /// What is wrong with a line: the fault of who wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
-    /// More than [`Line::MAX_BYTES`].
-    #[error("the line has more than {} bytes; say less in it", Line::MAX_BYTES)]
+pub enum MessageError {
+    /// More than [`Message::MAX_BYTES`].
+    #[error("the line has more than {} bytes; say less in it", Message::MAX_BYTES)]
     TooLong,
-    /// More than [`Line::MAX_FIELDS`].
-    #[error("the line has more than {} fields; say less in it", Line::MAX_FIELDS)]
+    /// More than [`Message::MAX_FIELDS`].
+    #[error("the line has more than {} fields; say less in it", Message::MAX_FIELDS)]
     TooManyFields,
     /// The line does not start with 1 to 16 upper-case letters.
     #[error(
@@ -240,35 +241,41 @@ fn excerpt(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
     use super::*;
 
     #[test]
     fn any_value_comes_back_as_it_was() {
         for value in ["", "a b", "100%", "tab\tline\n", "größe ∘", "a=b", "\u{0}\u{7f}"] {
-            let line = Line::new("HELLO").with("job.x", value).with("ring.slot_bytes", 8);
-            let text = line.encode().unwrap();
+            let message = Message::new("HELLO").with("job.x", value).with("ring.slot_bytes", 8);
+            let text = message.encode().unwrap();
             assert!(text.is_ascii() && text.ends_with('\n'), "{text:?}");
-            assert_eq!(Line::parse(&text).unwrap(), line);
+            assert_eq!(Message::parse(&text).unwrap(), message);
         }
     }
 
     #[test]
     fn numbers_are_decimal_or_hexadecimal_and_nothing_else() {
-        let line = |value: &str| Line::new("LANE").with("qpn", value);
-        assert_eq!(line("0x1F").number("qpn"), Ok(31));
-        assert_eq!(line("31").number("qpn"), Ok(31));
-        assert_eq!(line("18446744073709551615").number("qpn"), Ok(u64::MAX));
+        let message = |value: &str| Message::new("LANE").with("qpn", value);
+        assert_eq!(message("0x1F").number("qpn"), Ok(31));
+        assert_eq!(message("31").number("qpn"), Ok(31));
+        assert_eq!(message("18446744073709551615").number("qpn"), Ok(u64::MAX));
         for bad in ["", "0x", "-1", "+1", "1f", "0x+1", "18446744073709551616", " 1"] {
-            assert!(matches!(line(bad).number("qpn"), Err(LineError::NotANumber { .. })), "{bad}");
+            assert!(
+                matches!(message(bad).number("qpn"), Err(MessageError::NotANumber { .. })),
+                "{bad}"
+            );
         }
-        assert!(line("65536").number_as::<u16>("qpn").is_err());
-        assert!(matches!(line("1").number("psn"), Err(LineError::Missing { .. })));
+        assert!(message("65536").number_as::<u16>("qpn").is_err());
+        assert!(matches!(message("1").number("psn"), Err(MessageError::Missing { .. })));
     }
 
     #[test]
     fn a_line_that_breaks_a_rule_is_refused_by_the_rule_it_breaks() {
-        use LineError::*;
-        let long = format!("A x={}", "y".repeat(Line::MAX_BYTES));
+        use MessageError::*;
+        let long = format!("A x={}", "y".repeat(Message::MAX_BYTES));
         let many: String = (0..65).map(|i| format!(" k{i}=")).collect();
         let cases = [
             ("", BadWord("".into())),
@@ -289,26 +296,42 @@ mod tests {
             (&format!("A{many}"), TooManyFields),
         ];
         for (text, why) in cases {
-            assert_eq!(Line::parse(text), Err(why), "{text:.60}");
+            assert_eq!(Message::parse(text), Err(why), "{text:.60}");
         }
     }
 
     #[test]
     fn the_longest_line_is_taken_and_one_byte_more_is_not() {
         for (extra, good) in [(0, true), (1, false)] {
-            let line = Line::new("A").with("x", "y".repeat(Line::MAX_BYTES - 5 + extra));
-            assert_eq!(line.encode().is_ok(), good);
-            let text = format!("{line}\n");
-            assert_eq!(text.len(), Line::MAX_BYTES + extra);
-            assert_eq!(Line::parse(&text).is_ok(), good);
-            assert_eq!(Line::parse(&line.to_string()).is_ok(), good);
+            let message = Message::new("A").with("x", "y".repeat(Message::MAX_BYTES - 5 + extra));
+            assert_eq!(message.encode().is_ok(), good);
+            let text = format!("{message}\n");
+            assert_eq!(text.len(), Message::MAX_BYTES + extra);
+            assert_eq!(Message::parse(&text).is_ok(), good);
+            assert_eq!(Message::parse(&message.to_string()).is_ok(), good);
         }
     }
 
     #[test]
     fn what_the_other_side_would_refuse_is_not_sent() {
-        assert!(Line::new("hello").encode().is_err());
-        assert!(Line::new("A").with("b c", 1).encode().is_err());
-        assert!(Line::new("A").with("b", 1).with("b", 2).encode().is_err());
+        assert!(Message::new("hello").encode().is_err());
+        assert!(Message::new("A").with("b c", 1).encode().is_err());
+        assert!(Message::new("A").with("b", 1).with("b", 2).encode().is_err());
+    }
+
+    #[test]
+    fn any_text_is_refused_or_understood_as_it_would_be_sent() {
+        let parts =
+            ["HELLO", " ", "=", "a", "rank", "%", "%41", "%zz", "%C3%A9", "é", "\n", "0x", "9"];
+        for seed in 0..5000 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let count = random.random_range(0..12);
+            let mut text = String::from(if random.random() { "ABORT" } else { "" });
+            (0..count).for_each(|_| text.push_str(parts[random.random_range(0..parts.len())]));
+            if let Ok(message) = Message::parse(&text) {
+                let again = message.encode().expect("what was read can be sent");
+                assert_eq!(Message::parse(&again), Ok(message), "seed {seed}");
+            }
+        }
     }
 }

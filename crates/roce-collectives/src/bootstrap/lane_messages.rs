@@ -1,0 +1,191 @@
+//! The bootstrap's lines about lanes: where queue pairs and memory of a rank are.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::message::{Message, MessageError};
+use roce_verbs::exchange::QpDest;
+use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteSpan};
+
+/// One end of a lane's connection to one neighbour: a queue pair, and the memory of ours that
+/// this neighbour writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneEndpoint {
+    pub(crate) dest: QpDest,
+    pub(crate) staging: RemoteSpan,
+    /// The window record, which only the next rank writes.
+    pub(crate) record: Option<RemoteSpan>,
+}
+
+/// What a rank offers on one lane: `LANE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneOffer {
+    pub(crate) lane: u32,
+    pub(crate) mtu: PathMtu,
+    /// Towards the next rank, with the window record.
+    pub(crate) next: LaneEndpoint,
+    /// Towards the previous rank.
+    pub(crate) previous: LaneEndpoint,
+}
+
+/// What a rank learns about a neighbour on one lane: `NEXT` or `PREV`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LanePeer {
+    pub(crate) lane: u32,
+    pub(crate) mtu: PathMtu,
+    pub(crate) endpoint: LaneEndpoint,
+}
+
+/// How an end's memory is called in lines: address and key.
+const RECORD: (&str, &str) = ("window", "window_key");
+const STAGING: (&str, &str) = ("slots", "key");
+
+impl LaneOffer {
+    pub(crate) fn to_message(self) -> Message {
+        let message = Message::new("LANE").with("lane", self.lane).with("mtu", self.mtu.bytes());
+        let message = write_endpoint(message, "next.", &self.next);
+        write_endpoint(message, "prev.", &self.previous)
+    }
+
+    pub(crate) fn from_message(message: &Message) -> Result<Self, MessageError> {
+        Ok(Self {
+            lane: message.number_as("lane")?,
+            mtu: read_mtu(message)?,
+            next: read_endpoint(message, "next.", true)?,
+            previous: read_endpoint(message, "prev.", false)?,
+        })
+    }
+}
+
+impl LanePeer {
+    /// What a rank with `mine` is told about its next rank, whose offer is `next`.
+    pub(crate) fn next_of(mine: &LaneOffer, next: &LaneOffer) -> Message {
+        let message = Self::head("NEXT", mine, next);
+        write_endpoint(message, "", &next.previous)
+    }
+
+    /// What a rank with `mine` is told about its previous rank, whose offer is `previous`.
+    pub(crate) fn previous_of(mine: &LaneOffer, previous: &LaneOffer) -> Message {
+        let message = Self::head("PREV", mine, previous);
+        write_endpoint(message, "", &previous.next)
+    }
+
+    fn head(word: &str, mine: &LaneOffer, theirs: &LaneOffer) -> Message {
+        Message::new(word).with("lane", mine.lane).with("mtu", mine.mtu.min(theirs.mtu).bytes())
+    }
+
+    /// Reads a `NEXT` or `PREV`.
+    pub(crate) fn from_message(message: &Message) -> Result<Self, MessageError> {
+        let has_record = message.word() == "PREV";
+        Ok(Self {
+            lane: message.number_as("lane")?,
+            mtu: read_mtu(message)?,
+            endpoint: read_endpoint(message, "", has_record)?,
+        })
+    }
+}
+
+fn write_endpoint(message: Message, prefix: &str, endpoint: &LaneEndpoint) -> Message {
+    let LaneEndpoint { dest, staging, record } = endpoint;
+    let message = message
+        .with(&format!("{prefix}gid"), Ipv6Addr::from(dest.gid.0))
+        .with(&format!("{prefix}qpn"), format_args!("{:#x}", dest.qpn.get()))
+        .with(&format!("{prefix}psn"), format_args!("{:#x}", dest.psn.get()));
+    let spans = [(STAGING, Some(*staging)), (RECORD, *record)];
+    spans.into_iter().filter_map(|(names, span)| Some((names, span?))).fold(
+        message,
+        |message, (names, span)| {
+            message
+                .with(&format!("{prefix}{}", names.0), format_args!("{:#x}", span.address))
+                .with(&format!("{prefix}{}", names.1), format_args!("{:#x}", span.key))
+        },
+    )
+}
+
+fn read_endpoint(
+    message: &Message,
+    prefix: &str,
+    has_record: bool,
+) -> Result<LaneEndpoint, MessageError> {
+    let key = |name: &str| format!("{prefix}{name}");
+    let bad = |name: &str| MessageError::NotANumber {
+        key: key(name),
+        value: message.value(&key(name)).unwrap_or_default().to_owned(),
+    };
+    let address: Ipv6Addr = message.text(&key("gid"))?.parse().map_err(|_| bad("gid"))?;
+    let qpn = Qpn::new(message.number_as(&key("qpn"))?).ok_or_else(|| bad("qpn"))?;
+    let psn = Psn::new(message.number_as(&key("psn"))?).ok_or_else(|| bad("psn"))?;
+    let span = |names: (&str, &str)| -> Result<RemoteSpan, MessageError> {
+        Ok(RemoteSpan {
+            address: message.number(&key(names.0))?,
+            key: message.number_as(&key(names.1))?,
+        })
+    };
+    Ok(LaneEndpoint {
+        dest: QpDest { qpn, psn, gid: Gid::from(IpAddr::V6(address)) },
+        staging: span(STAGING)?,
+        record: has_record.then(|| span(RECORD)).transpose()?,
+    })
+}
+
+fn read_mtu(message: &Message) -> Result<PathMtu, MessageError> {
+    let bytes: usize = message.number_as("mtu")?;
+    let all = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B2048, PathMtu::B4096];
+    all.into_iter().find(|mtu| mtu.bytes() == bytes).ok_or_else(|| MessageError::NotANumber {
+        key: "mtu".into(),
+        value: message.value("mtu").unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn offer(lane: u32, rank: u8) -> LaneOffer {
+        let endpoint = |number: u32, has_record: bool| LaneEndpoint {
+            dest: QpDest {
+                qpn: Qpn::new(0x100 + number).unwrap(),
+                psn: Psn::new(0xabcdef).unwrap(),
+                gid: Gid::from(IpAddr::from([10, 0, 0, rank])),
+            },
+            staging: RemoteSpan { address: 0x7000_0000_1000 + u64::from(rank), key: number },
+            record: has_record
+                .then(|| RemoteSpan { address: 0x7000_0000_2000 + u64::from(rank), key: number }),
+        };
+        let mtu = if rank == 0 { PathMtu::B1024 } else { PathMtu::B4096 };
+        LaneOffer {
+            lane,
+            mtu,
+            next: endpoint(2 * lane, true),
+            previous: endpoint(2 * lane + 1, false),
+        }
+    }
+
+    #[test]
+    fn an_offer_is_read_as_it_was_written() {
+        let message = offer(3, 7).to_message();
+        assert_eq!(
+            LaneOffer::from_message(&Message::parse(&message.to_string()).unwrap()),
+            Ok(offer(3, 7))
+        );
+        assert_eq!(message.value("next.gid"), Some("::ffff:10.0.0.7"));
+    }
+
+    #[test]
+    fn neighbours_are_told_the_end_that_faces_them_and_the_smaller_mtu() {
+        let (mine, theirs) = (offer(1, 0), offer(1, 1));
+        let next = LanePeer::from_message(&LanePeer::next_of(&mine, &theirs)).unwrap();
+        assert_eq!(next, LanePeer { lane: 1, mtu: PathMtu::B1024, endpoint: theirs.previous });
+        let previous = LanePeer::from_message(&LanePeer::previous_of(&theirs, &mine)).unwrap();
+        assert_eq!(previous, LanePeer { lane: 1, mtu: PathMtu::B1024, endpoint: mine.next });
+    }
+
+    #[test]
+    fn numbers_beyond_their_range_are_refused() {
+        let good = offer(0, 1).to_message().to_string();
+        for (from, to) in [("0xabcdef", "0x1000000"), ("mtu=4096", "mtu=4097"), ("::ffff:", "::x:")]
+        {
+            let bad = Message::parse(&good.replace(from, to)).unwrap();
+            assert!(LaneOffer::from_message(&bad).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,470 @@
+//! What the hub knows and says, without any I/O.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::message::{Message, MessageError};
+
+use super::lane_messages::{LaneOffer, LanePeer};
+use crate::bootstrap::hello;
+use crate::report::Report;
+
+/// A connection's number.
+pub(crate) type ConnId = u64;
+
+/// What the hub is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Send a line.
+    Send(ConnId, Message),
+    /// Close the connection when all is sent.
+    Close(ConnId),
+    /// Hand this to rank 0's program.
+    Report(Report),
+}
+
+/// How far the group has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waiting for ranks to say HELLO.
+    Gathering,
+    /// Waiting for LANEs.
+    Offering,
+    /// Waiting for READYs.
+    Connecting,
+    /// The group works.
+    Running,
+    /// It has ended, well or not.
+    Over,
+}
+
+/// Who is there, and how far they are.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    size: u32,
+    lanes: u32,
+    phase: Phase,
+    ranks: BTreeMap<ConnId, u32>,
+    members: BTreeMap<u32, Member>,
+    /// What everybody was told last; late_ranks comers are told it too.
+    final_message: Option<Message>,
+    /// Ranks that came when all was over.
+    late_ranks: BTreeSet<u32>,
+    output: VecDeque<Output>,
+}
+
+#[derive(Debug)]
+struct Member {
+    conn: ConnId,
+    hello: Message,
+    offers: BTreeMap<u32, LaneOffer>,
+    is_ready: bool,
+    has_said_bye: bool,
+}
+
+impl Membership {
+    pub(crate) fn new(size: u32) -> Self {
+        Self {
+            size,
+            lanes: 0,
+            phase: Phase::Gathering,
+            ranks: BTreeMap::new(),
+            members: BTreeMap::new(),
+            final_message: None,
+            late_ranks: BTreeSet::new(),
+            output: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Whether every rank has come at some time.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.members.len() as u64 + self.late_ranks.len() as u64 == u64::from(self.size)
+    }
+
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        self.output.pop_front()
+    }
+
+    /// A line came.
+    pub(crate) fn handle_message(&mut self, conn: ConnId, message: Result<Message, MessageError>) {
+        let outputs = message.and_then(|message| match self.ranks.get(&conn).copied() {
+            None => self.handle_hello(conn, message),
+            Some(rank) => self.handle_member_message(rank, &message),
+        });
+        if let Err(error) = outputs {
+            match self.ranks.get(&conn).copied() {
+                Some(rank) => self.abort(rank, &error.to_string()),
+                // A stranger: none of the group's business.
+                None => self.close_with(conn, Message::new("REFUSE").with("reason", error)),
+            }
+        }
+    }
+
+    /// A connection has ended.
+    pub(crate) fn handle_disconnect(&mut self, conn: ConnId) {
+        let Some(rank) = self.ranks.remove(&conn) else { return };
+        if self.members.get(&rank).is_some_and(|member| !member.has_said_bye) {
+            self.abort(rank, "gone");
+        }
+    }
+
+    /// The time allowed for this phase is over: `seconds`.
+    pub(crate) fn handle_timeout(&mut self, seconds: u64) {
+        match self.phase {
+            Phase::Gathering => {
+                let missing = (0..self.size).filter(|rank| !self.members.contains_key(rank));
+                let names = name_ranks(missing);
+                self.refuse(format!("{names} did not arrive within {seconds} s"));
+            }
+            Phase::Offering | Phase::Connecting => {
+                let late_ranks = self.members.iter().find(|(_, member)| !member.is_ready);
+                let rank = late_ranks.map_or(0, |(rank, _)| *rank);
+                self.abort(rank, &format!("was not ready within {seconds} s"));
+            }
+            Phase::Running | Phase::Over => {}
+        }
+    }
+
+    /// The group is over, since `rank` failed.
+    pub(crate) fn abort(&mut self, rank: u32, reason: &str) {
+        let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
+        self.end(Message::new("ABORT").with("rank", rank).with("reason", reason));
+    }
+
+    /// The group never came to be.
+    fn refuse(&mut self, reason: String) {
+        self.end(Message::new("REFUSE").with("reason", reason));
+    }
+
+    fn end(&mut self, message: Message) {
+        if self.phase != Phase::Over {
+            self.send_all(&message);
+            self.phase = Phase::Over;
+            self.output.extend(self.ranks.keys().map(|conn| Output::Close(*conn)));
+            self.final_message = Some(message);
+        }
+    }
+
+    fn close_with(&mut self, conn: ConnId, message: Message) {
+        self.output.extend([Output::Send(conn, message), Output::Close(conn)]);
+    }
+
+    fn send_all(&mut self, message: &Message) {
+        self.output.extend(self.ranks.keys().map(|conn| Output::Send(*conn, message.clone())));
+    }
+
+    fn handle_hello(&mut self, conn: ConnId, message: Message) -> Result<(), MessageError> {
+        if message.word() != "HELLO" {
+            return Err(MessageError::BadWord(message.word().to_owned()));
+        }
+        if let Some(final_message) = &self.final_message {
+            let final_message = final_message.clone();
+            self.close_with(conn, final_message);
+            let rank = message.number_as("rank")?;
+            if rank < self.size && !self.members.contains_key(&rank) {
+                self.late_ranks.insert(rank);
+            }
+            return Ok(());
+        }
+        let wrong = hello::validate(&message, self.size)?;
+        let rank: u32 = message.number_as("rank")?;
+        self.ranks.insert(conn, rank);
+        if let Some(reason) = wrong {
+            self.refuse(reason);
+            return Ok(());
+        }
+        if let Some(other) = self.members.get(&rank) {
+            let (first, second) = (host_and_pid(&other.hello), host_and_pid(&message));
+            self.refuse(format!("rank {rank} came twice, from {first} and from {second}"));
+            return Ok(());
+        }
+        let member = Member {
+            conn,
+            hello: message,
+            offers: BTreeMap::new(),
+            is_ready: false,
+            has_said_bye: false,
+        };
+        self.members.insert(rank, member);
+        let compared = match (rank, self.members.get(&0)) {
+            (0, Some(root)) => {
+                self.members.values().find_map(|one| hello::difference(&one.hello, &root.hello))
+            }
+            (_, Some(root)) => hello::difference(&self.members[&rank].hello, &root.hello),
+            (_, None) => None,
+        };
+        if let Some(reason) = compared {
+            self.refuse(reason);
+        } else if self.is_complete() {
+            self.lanes = self.members[&0].hello.number_as("ring.lanes")?;
+            self.send_all(&Message::new("WELCOME"));
+            self.phase = if self.size == 1 { Phase::Connecting } else { Phase::Offering };
+        }
+        Ok(())
+    }
+
+    /// What a rank says after its HELLO.
+    fn handle_member_message(&mut self, rank: u32, message: &Message) -> Result<(), MessageError> {
+        let Some(member) = self.members.get_mut(&rank) else { return Ok(()) };
+        match (message.word(), self.phase) {
+            (_, Phase::Over) => {}
+            ("ABORT", _) => {
+                let culprit = message.number_as("rank").ok().filter(|culprit| *culprit < self.size);
+                let reason = message.value("reason").unwrap_or("gives no reason").to_owned();
+                self.abort(culprit.unwrap_or(rank), &reason);
+            }
+            ("REPORT", Phase::Running) => {
+                self.output.push_back(Output::Report(Report::from_message(rank, message)));
+            }
+            ("LANE", Phase::Offering) => {
+                let offer = LaneOffer::from_message(message)?;
+                if offer.lane >= self.lanes || member.offers.insert(offer.lane, offer).is_some() {
+                    self.abort(rank, &format!("offered lane {} out of place", offer.lane));
+                } else {
+                    self.send_neighbours();
+                }
+            }
+            ("READY", Phase::Connecting) if !member.is_ready => {
+                member.is_ready = true;
+                if self.members.values().all(|member| member.is_ready) {
+                    self.send_all(&Message::new("GO"));
+                    self.phase = Phase::Running;
+                }
+            }
+            ("BYE", Phase::Running) if !member.has_said_bye => {
+                member.has_said_bye = true;
+                if self.members.values().all(|member| member.has_said_bye) {
+                    self.end(Message::new("BYE"));
+                }
+            }
+            (word, _) => self.abort(rank, &format!("said {word} out of place")),
+        }
+        Ok(())
+    }
+
+    /// Tells everybody about the neighbours, once all have offered all lanes.
+    fn send_neighbours(&mut self) {
+        let lanes = self.lanes as usize;
+        if self.members.values().any(|member| member.offers.len() < lanes) {
+            return;
+        }
+        for (rank, member) in &self.members {
+            let next = &self.members[&((rank + 1) % self.size)];
+            let previous = &self.members[&((rank + self.size - 1) % self.size)];
+            for (lane, mine) in &member.offers {
+                let next = LanePeer::next_of(mine, &next.offers[lane]);
+                let previous = LanePeer::previous_of(mine, &previous.offers[lane]);
+                self.output
+                    .extend([Output::Send(member.conn, next), Output::Send(member.conn, previous)]);
+            }
+        }
+        self.phase = Phase::Connecting;
+    }
+}
+
+fn host_and_pid(hello: &Message) -> String {
+    let field = |key| hello.value(key).unwrap_or("?");
+    format!("process {} on {}", field("pid"), field("host"))
+}
+
+/// At most a few ranks by number, and how many more.
+fn name_ranks(ranks: impl Iterator<Item = u32>) -> String {
+    let ranks: Vec<u32> = ranks.collect();
+    let named: Vec<String> = ranks.iter().take(16).map(u32::to_string).collect();
+    let more = match ranks.len().saturating_sub(16) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}{more}", named.join(", "))
+}
+
+/// Characters of a reason that are passed on: it must fit into a line.
+const MAX_REASON_CHARS: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::lane_messages::tests::offer;
+    use super::*;
+    use crate::config::GroupConfig;
+
+    fn hello(rank: u32, size: u32) -> Message {
+        hello::message(&GroupConfig::new(rank, size, "localhost:1"))
+    }
+
+    /// Everything that is to be done, as text.
+    fn outputs(membership: &mut Membership) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(output) = membership.poll_output() {
+            all.push(match output {
+                Output::Send(conn, message) => format!("{conn}: {message}"),
+                Output::Close(conn) => format!("{conn} closed"),
+                Output::Report(report) => format!("report of {}", report.rank),
+            });
+        }
+        all
+    }
+
+    /// A group of two at seats 10 and 11 that has been welcomed.
+    fn two_welcomed() -> Membership {
+        let mut membership = Membership::new(2);
+        membership.handle_message(11, Ok(hello(1, 2)));
+        assert!(outputs(&mut membership).is_empty());
+        membership.handle_message(10, Ok(hello(0, 2)));
+        assert_eq!(outputs(&mut membership), ["10: WELCOME", "11: WELCOME"]);
+        membership
+    }
+
+    /// The same, at work.
+    fn two_running() -> Membership {
+        let mut membership = two_welcomed();
+        membership.handle_message(10, Ok(offer(0, 0).to_message()));
+        membership.handle_message(11, Ok(offer(0, 1).to_message()));
+        assert_eq!(outputs(&mut membership).len(), 4);
+        membership.handle_message(11, Ok(Message::new("READY")));
+        assert!(outputs(&mut membership).is_empty());
+        membership.handle_message(10, Ok(Message::new("READY")));
+        assert_eq!(outputs(&mut membership), ["10: GO", "11: GO"]);
+        membership
+    }
+
+    #[test]
+    fn a_group_forms_and_takes_leave_together() {
+        let mut membership = two_running();
+        assert_eq!(membership.phase(), Phase::Running);
+        membership.handle_message(10, Ok(Message::new("BYE")));
+        membership.handle_message(11, Ok(Message::new("REPORT").with("kind", "time")));
+        assert_eq!(outputs(&mut membership), ["report of 1"]);
+        membership.handle_message(11, Ok(Message::new("BYE")));
+        assert_eq!(outputs(&mut membership), ["10: BYE", "11: BYE", "10 closed", "11 closed"]);
+        membership.handle_disconnect(10);
+        membership.handle_disconnect(11);
+        assert!(outputs(&mut membership).is_empty());
+    }
+
+    #[test]
+    fn each_rank_learns_the_next_ranks_staging_and_the_previous_ranks_record() {
+        let mut membership = Membership::new(3);
+        (0..3).for_each(|rank| membership.handle_message(u64::from(rank), Ok(hello(rank, 3))));
+        outputs(&mut membership);
+        (0..3).for_each(|rank: u8| {
+            membership.handle_message(u64::from(rank), Ok(offer(0, rank).to_message()));
+        });
+        let heard = outputs(&mut membership);
+        assert_eq!(heard.len(), 6);
+        assert!(heard[0].starts_with("0: NEXT lane=0 mtu=1024 gid=::ffff:10.0.0.1 qpn=0x101"));
+        assert!(heard[1].starts_with("0: PREV lane=0 mtu=1024 gid=::ffff:10.0.0.2 qpn=0x100"));
+        assert!(heard[2].starts_with("1: NEXT lane=0 mtu=4096 gid=::ffff:10.0.0.2 qpn=0x101"));
+    }
+
+    #[test]
+    fn a_rank_that_goes_without_a_word_is_named_to_all_others_once() {
+        let mut membership = two_running();
+        membership.handle_disconnect(11);
+        assert_eq!(outputs(&mut membership), ["10: ABORT rank=1 reason=gone", "10 closed"]);
+        membership.handle_message(10, Ok(Message::new("ABORT").with("rank", 0)));
+        membership.handle_disconnect(10);
+        assert!(outputs(&mut membership).is_empty());
+    }
+
+    #[test]
+    fn an_abort_names_its_culprit_to_everybody() {
+        let mut membership = two_running();
+        membership.handle_message(
+            11,
+            Ok(Message::new("ABORT").with("rank", 0).with("reason", "too slow")),
+        );
+        let heard = outputs(&mut membership);
+        assert_eq!(
+            heard[..2],
+            ["10: ABORT rank=0 reason=too%20slow", "11: ABORT rank=0 reason=too%20slow"]
+        );
+    }
+
+    #[test]
+    fn ranks_that_differ_come_twice_or_stay_away_are_refused_by_name() {
+        let refusal = |first: Message, second: Message| {
+            let mut membership = Membership::new(2);
+            membership.handle_message(1, Ok(first));
+            membership.handle_message(2, Ok(second));
+            let reason = match membership.poll_output() {
+                Some(Output::Send(1, message)) => message.text("reason").unwrap().to_owned(),
+                other => panic!("{other:?}"),
+            };
+            (reason, membership)
+        };
+        let (reason, mut membership) = refusal(hello(1, 2), hello(0, 2).with("job.type", "float"));
+        assert_eq!(reason, "rank 1 has no job.type, but rank 0 has job.type=float");
+        outputs(&mut membership);
+        membership.handle_message(3, Ok(hello(1, 2)));
+        assert_eq!(outputs(&mut membership).len(), 2, "late comers are told as well");
+        let (reason, _) = refusal(hello(1, 2), hello(1, 2));
+        assert!(reason.starts_with("rank 1 came twice, from process "), "{reason}");
+        let (reason, _) = refusal(hello(0, 2), hello(2, 3));
+        assert_eq!(reason, "rank 2 has size=3, but rank 0 has size=2");
+
+        let mut membership = Membership::new(20);
+        membership.handle_message(1, Ok(hello(0, 20)));
+        membership.handle_timeout(60);
+        let Some(Output::Send(1, message)) = membership.poll_output() else { panic!() };
+        let expected = "ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 3 more did \
+                        not arrive within 60 s";
+        assert_eq!(message.text("reason"), Ok(expected));
+    }
+
+    #[test]
+    fn a_stranger_is_shown_the_door_and_the_group_does_not_notice() {
+        let mut membership = Membership::new(2);
+        membership.handle_message(1, Ok(hello(0, 2)));
+        membership.handle_message(2, Message::parse("GET / HTTP/1.1"));
+        membership.handle_message(3, Ok(Message::new("READY")));
+        let heard = outputs(&mut membership);
+        assert!(heard[0].starts_with("2: REFUSE") && heard[1] == "2 closed", "{heard:?}");
+        assert!(heard[2].starts_with("3: REFUSE") && heard[3] == "3 closed", "{heard:?}");
+        membership.handle_disconnect(2);
+        assert_eq!(membership.phase(), Phase::Gathering);
+        assert!(outputs(&mut membership).is_empty());
+    }
+
+    #[test]
+    fn words_out_of_place_and_lanes_that_do_not_exist_end_the_group_by_name() {
+        for (words, expected) in [
+            (vec![Message::new("GO")], "said GO out of place"),
+            (vec![Message::new("READY")], "said READY out of place"),
+            (vec![offer(1, 1).to_message()], "offered lane 1 out of place"),
+            (
+                vec![offer(0, 1).to_message(), offer(0, 1).to_message()],
+                "offered lane 0 out of place",
+            ),
+            (
+                vec![Message::new("LANE")],
+                "LANE lacks lane; does the other side speak the same version?",
+            ),
+        ] {
+            let mut membership = two_welcomed();
+            words.into_iter().for_each(|message| membership.handle_message(11, Ok(message)));
+            let Some(Output::Send(10, message)) = membership.poll_output() else {
+                panic!("{expected}")
+            };
+            assert_eq!(message.number("rank"), Ok(1));
+            assert_eq!(message.text("reason"), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_never_ready_is_named() {
+        let mut membership = two_welcomed();
+        membership.handle_message(10, Ok(offer(0, 0).to_message()));
+        membership.handle_message(11, Ok(offer(0, 1).to_message()));
+        outputs(&mut membership);
+        membership.handle_message(10, Ok(Message::new("READY")));
+        membership.handle_timeout(5);
+        assert_eq!(
+            outputs(&mut membership)[0],
+            "10: ABORT rank=1 reason=was%20not%20ready%20within%205%20s"
+        );
+    }
+}

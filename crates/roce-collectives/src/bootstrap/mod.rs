@@ -1,0 +1,16 @@
+//! How the ranks of a group find each other and learn of failures: over TCP.
+
+mod client;
+#[cfg(test)]
+mod fuzzing;
+pub(crate) mod hello;
+mod lane_messages;
+mod line_stream;
+mod membership;
+mod message;
+mod server;
+
+pub(crate) use client::BootstrapClient;
+pub(crate) use lane_messages::{LaneEndpoint, LaneOffer, LanePeer};
+pub use message::{Message, MessageError};
+pub use server::BootstrapServer;
