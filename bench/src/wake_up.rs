@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use roce_verbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, CompletionStatus, Device,
-    DeviceConfig, MemoryRegion, QueuePair, RecvWork, SendOperation, SendWork,
+    DeviceConfig, MemoryRegion, QueuePair, RecvWr, SendOperation, SendWr,
 };
 use serde_json::{Value, json};
 
@@ -87,12 +87,12 @@ impl Parts {
 
     fn post_receive(&self) -> Result<(), Failure> {
         let place = self.region.sge(LEN..2 * LEN).map_err(refused)?;
-        self.qps[0].post_recv([RecvWork::new(RECEIVED, [place])]).map_err(refused)
+        self.qps[0].post_recv([RecvWr::new(RECEIVED, [place])]).map_err(refused)
     }
 
     fn send(&self) -> Result<(), Failure> {
         let message = self.region.sge(..LEN).map_err(refused)?;
-        let work = SendWork::new(SENT, SendOperation::send(), [message]);
+        let work = SendWr::new(SENT, SendOperation::send(), [message]);
         self.qps[0].post_send([work]).map_err(refused)
     }
 
@@ -101,7 +101,7 @@ impl Parts {
         if completion.status != CompletionStatus::Success {
             return Err(Failure::told(format!("a message failed: {completion:?}")));
         }
-        let is_message = completion.work_id == RECEIVED;
+        let is_message = completion.wr_id == RECEIVED;
         if is_message {
             self.post_receive()?;
         }

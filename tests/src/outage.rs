@@ -6,7 +6,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, MemoryRegion, QueuePair,
-    RemoteSpan, SendOperation, SendWork,
+    RemoteAddr, SendOperation, SendWr,
 };
 
 use crate::ends::{End, PATIENCE};
@@ -68,7 +68,7 @@ pub struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     /// The request.
-    pub work_id: u64,
+    pub wr_id: u64,
     /// How it ended.
     pub status: CompletionStatus,
     /// When, counted from the call of [`Waiter::collect`].
@@ -99,8 +99,8 @@ impl Waiter {
                 self.end.cq.arm(false);
             }
             while let Some(done) = self.end.cq.poll_one() {
-                let (work_id, status) = (done.work_id, done.status);
-                ended.push(Ended { work_id, status, after: began.elapsed() });
+                let (wr_id, status) = (done.wr_id, done.status);
+                ended.push(Ended { wr_id, status, after: began.elapsed() });
             }
             if self.waiting == Waiting::Sleeping && ended.len() < count {
                 let left = limit.saturating_sub(began.elapsed());
@@ -115,10 +115,10 @@ impl Waiter {
 ///
 /// # Panics
 /// When the queue pair takes no requests.
-pub fn post_write(qp: &QueuePair, work_id: u64, from: &MemoryRegion, to: &MemoryRegion) {
-    let remote = RemoteSpan { address: to.address(), key: to.rkey() };
+pub fn post_write(qp: &QueuePair, wr_id: u64, from: &MemoryRegion, to: &MemoryRegion) {
+    let remote = RemoteAddr { addr: to.address(), rkey: to.rkey() };
     let piece = from.sge(..32).expect("the region has 32 bytes");
-    let work = SendWork::new(work_id, SendOperation::write(remote), [piece]).signaled();
+    let work = SendWr::new(wr_id, SendOperation::write(remote), [piece]).signaled();
     qp.post_send([work]).expect("the request is taken");
 }
 

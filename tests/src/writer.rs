@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, Device, MemoryRegion, QueuePair, RemoteSpan, SendOperation,
-    SendWork,
+    CompletionStatus, ConnectOptions, Device, MemoryRegion, QueuePair, RemoteAddr, SendOperation,
+    SendWr,
 };
 
 use crate::ends::End;
@@ -44,9 +44,9 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// When the queue is full or `len` is beyond the region.
     pub fn post(&self, len: usize) {
-        let span = RemoteSpan { address: self.theirs.address(), key: self.theirs.rkey() };
+        let span = RemoteAddr { addr: self.theirs.address(), rkey: self.theirs.rkey() };
         let data = [self.ours.sge(..len).expect("within the region")];
-        let work = SendWork::new(1, SendOperation::write(span), data);
+        let work = SendWr::new(1, SendOperation::write(span), data);
         self.qp.post_send([work.signaled()]).expect("room in the queue");
     }
 

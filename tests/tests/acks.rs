@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState, QueuePair, RecvWork,
-    RemoteSpan, SendOperation, SendWork,
+    CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState, QueuePair, RecvWr,
+    RemoteAddr, SendOperation, SendWr,
 };
 
 /// How long the receiver polls before the message comes: far longer than it takes until ACKs are
@@ -48,7 +48,7 @@ const ENDINGS: [(&str, Ending); 8] = [
         let until = Instant::now() + QUIET;
         let region = end.region(64, 3);
         while Instant::now() < until {
-            let _full = qp.post_recv([RecvWork::new(2, [region.sge(..).unwrap()])]);
+            let _full = qp.post_recv([RecvWr::new(2, [region.sge(..).unwrap()])]);
             std::thread::sleep(Duration::from_micros(50));
         }
     }),
@@ -75,12 +75,12 @@ fn modify(qp: &QueuePair, state: QpState) {
 }
 
 /// A request that takes a receive, to the beginning of the peer's region.
-fn request(immediate: bool, from: &roce_verbs::MemoryRegion, to: RemoteSpan) -> SendWork {
+fn request(immediate: bool, from: &roce_verbs::MemoryRegion, to: RemoteAddr) -> SendWr {
     let operation = match immediate {
         true => SendOperation::Write { remote: to, immediate: Some([1, 2, 3, 4]) },
         false => SendOperation::send(),
     };
-    SendWork::new(7, operation, [from.sge(..).unwrap()]).signaled()
+    SendWr::new(7, operation, [from.sge(..).unwrap()]).signaled()
 }
 
 /// The sender has no timer: if the ACK is lost, its request never completes; and nothing that it
@@ -98,8 +98,8 @@ fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next(
                 let right = End::on(&cable.right, DeviceConfig::default());
                 let (here, there) = connect(&left, &right, &options);
                 let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
-                there.post_recv([RecvWork::new(1, [theirs.sge(..).unwrap()])]).unwrap();
-                let to = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+                there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
+                let to = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
                 let (tell, seen) = std::sync::mpsc::channel();
                 let receiver = std::thread::spawn(move || {
                     let _region = theirs;
@@ -145,7 +145,7 @@ fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_
             assert_eq!(line(), "ready");
             std::thread::sleep(POLLING);
             let region = left.region(64, 2);
-            let message = SendWork::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
+            let message = SendWr::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
             qp.post_send([message.signaled()]).unwrap();
             let status = left.completion().status;
             let began = Instant::now();

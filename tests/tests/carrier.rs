@@ -46,7 +46,7 @@ fn every_request_in_flight_ends_when_the_carrier_goes_and_the_local_one_at_once(
         post_write(&near, 99, &ours, &own);
         let ended = left.collect(FAR + 1, times.limit());
         assert_eq!(ended.len(), FAR + 1, "of {} requests: {ended:?}", FAR + 1);
-        let (local, far): (Vec<_>, Vec<_>) = ended.iter().copied().partition(|it| it.work_id == 99);
+        let (local, far): (Vec<_>, Vec<_>) = ended.iter().copied().partition(|it| it.wr_id == 99);
         assert_eq!(local[0].status, CompletionStatus::Success);
         assert_eq!(contents(&own)[..32], contents(&ours)[..32]);
         for it in &far {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roce_tests::ends::{Cable, End, connect};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork, SendOperation, SendWork,
+    CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr, SendOperation, SendWr,
 };
 
 /// Builds with debug assertions check with every round that time has not gone back; a panic of any
@@ -38,8 +38,8 @@ fn time_never_goes_back_however_many_threads_drive() {
         // Dropped in any case: that ends the others.
         let _stop = StopOnDrop(&stop);
         for round in 0..1500 {
-            there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
-            let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
+            there.post_recv([RecvWr::new(round, [theirs.sge(..).unwrap()])]).unwrap();
+            let work = SendWr::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
             here.post_send([work.signaled()]).unwrap();
             assert_eq!(left.completion().status, CompletionStatus::Success);
         }
@@ -67,13 +67,13 @@ fn the_longest_timeouts_wait_and_do_not_overflow() {
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
     for round in 0..2 {
-        there.post_recv([RecvWork::new(1, [region.sge(..32).unwrap()])]).unwrap();
+        there.post_recv([RecvWr::new(1, [region.sge(..32).unwrap()])]).unwrap();
         end.cq.arm(false);
-        let work = SendWork::new(2, SendOperation::send(), [region.sge(32..).unwrap()]);
+        let work = SendWr::new(2, SendOperation::send(), [region.sge(32..).unwrap()]);
         here.post_send([work]).unwrap();
         if round == 0 {
             assert!(channel.wait(Some(Duration::MAX)).unwrap().is_some());
         }
-        assert_eq!(end.cq.spin_wait(Duration::MAX).map(|done| done.work_id), Some(1));
+        assert_eq!(end.cq.spin_wait(Duration::MAX).map(|done| done.wr_id), Some(1));
     }
 }

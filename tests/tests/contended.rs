@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
-    CompletionOperation, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWork,
-    SendOperation, SendWork,
+    CompletionOperation, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWr,
+    SendOperation, SendWr,
 };
 
 /// Round trips that are not counted: the policy learns.
@@ -32,11 +32,11 @@ impl Side {
     }
 
     fn post_receive(&self) {
-        self.qp.post_recv([RecvWork::new(1, [self.region.sge(..8).unwrap()])]).unwrap();
+        self.qp.post_recv([RecvWr::new(1, [self.region.sge(..8).unwrap()])]).unwrap();
     }
 
     fn send(&self) {
-        let work = SendWork::new(2, SendOperation::send(), [self.region.sge(8..).unwrap()]);
+        let work = SendWr::new(2, SendOperation::send(), [self.region.sge(8..).unwrap()]);
         self.qp.post_send([work]).unwrap();
     }
 

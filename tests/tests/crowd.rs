@@ -2,7 +2,7 @@
 
 use roce_tests::ends::{Cable, End, connect, contents, pattern};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, DeviceConfig, RemoteSpan, SendOperation, SendWork,
+    CompletionStatus, ConnectOptions, DeviceConfig, RemoteAddr, SendOperation, SendWr,
 };
 
 const QUEUE_PAIRS: usize = 1000;
@@ -22,9 +22,9 @@ fn a_thousand_queue_pairs_that_send_at_once_do_not_flood_their_peer() {
     for (number, (here, _)) in pairs.iter().enumerate() {
         let offset = number * LEN;
         let address = theirs.address() + offset as u64;
-        let write = SendOperation::write(RemoteSpan { address, key: theirs.rkey() });
+        let write = SendOperation::write(RemoteAddr { addr: address, rkey: theirs.rkey() });
         let piece = || [ours.sge(offset..offset + LEN).unwrap()];
-        let work = |_| SendWork::new(number as u64, write, piece()).signaled();
+        let work = |_| SendWr::new(number as u64, write, piece()).signaled();
         here.post_send((0..EACH).map(work)).unwrap();
     }
     for done in 0..QUEUE_PAIRS * EACH {

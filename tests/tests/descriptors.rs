@@ -8,7 +8,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
     Completion, CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig,
-    MemoryRegion, QueuePair, RecvWork, SendOperation, SendWork,
+    MemoryRegion, QueuePair, RecvWr, SendOperation, SendWr,
 };
 
 /// How the responder waits for a message.
@@ -86,14 +86,13 @@ impl Ends {
             };
             assert_eq!(done.status, CompletionStatus::Success);
             self.receive_one(round);
-            let answer =
-                SendWork::new(round, SendOperation::send(), [self.theirs.sge(..).unwrap()]);
+            let answer = SendWr::new(round, SendOperation::send(), [self.theirs.sge(..).unwrap()]);
             self.there.post_send([answer]).unwrap();
         }
     }
 
     fn receive_one(&self, id: u64) {
-        self.there.post_recv([RecvWork::new(id, [self.theirs.sge(..).unwrap()])]).unwrap();
+        self.there.post_recv([RecvWr::new(id, [self.theirs.sge(..).unwrap()])]).unwrap();
     }
 
     /// Times `rounds` round trips, and sorts them.
@@ -101,10 +100,10 @@ impl Ends {
         std::thread::scope(|scope| {
             scope.spawn(|| self.respond(way, rounds));
             let one = |round| {
-                let receive = RecvWork::new(round, [self.ours.sge(..).unwrap()]);
+                let receive = RecvWr::new(round, [self.ours.sge(..).unwrap()]);
                 self.here.post_recv([receive]).unwrap();
                 let message =
-                    SendWork::new(round, SendOperation::send(), [self.ours.sge(..).unwrap()]);
+                    SendWr::new(round, SendOperation::send(), [self.ours.sge(..).unwrap()]);
                 let began = Instant::now();
                 self.here.post_send([message]).unwrap();
                 assert_eq!(self.left.completion().status, CompletionStatus::Success);

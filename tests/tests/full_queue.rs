@@ -12,8 +12,7 @@ use roce_tests::ends::{End, connect, contents};
 use roce_tests::ip::ip;
 use roce_tests::outage::{SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row};
 use roce_verbs::{
-    CompletionStatus, Device, DeviceConfig, MemoryRegion, RecvWork, SendOperation, SendWork,
-    exchange,
+    CompletionStatus, Device, DeviceConfig, MemoryRegion, RecvWr, SendOperation, SendWr, exchange,
 };
 use tappers::{Interface, Tap};
 
@@ -115,7 +114,7 @@ fn requests_end_in_time_when_the_transmit_queue_stays_full_and_local_ones_at_onc
         let (mut local, mut far) = (Vec::new(), Vec::new());
         while local.len() + far.len() < 19 && began.elapsed() < SHORT.limit() {
             for it in left.collect(1, SHORT.limit()) {
-                let is_far = it.work_id == 1;
+                let is_far = it.wr_id == 1;
                 (if is_far { &mut far } else { &mut local }).push((it.status, began.elapsed()));
             }
         }
@@ -180,8 +179,8 @@ impl Other {
 
     /// Sends a message; two completions follow, of the message and of its echo.
     fn send(&self) {
-        self.qp.post_recv([RecvWork::new(3, [self.region.sge(..32).unwrap()])]).unwrap();
-        let work = SendWork::new(3, SendOperation::send(), [self.region.sge(32..).unwrap()]);
+        self.qp.post_recv([RecvWr::new(3, [self.region.sge(..32).unwrap()])]).unwrap();
+        let work = SendWr::new(3, SendOperation::send(), [self.region.sge(32..).unwrap()]);
         self.qp.post_send([work.signaled()]).unwrap();
     }
 }

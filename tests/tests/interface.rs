@@ -33,7 +33,7 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
             // What stays in this host does not need the interface.
             post_write(&near, 2, &ours, &own);
             let local = left.collect(1, PATIENCE);
-            assert_eq!((local[0].work_id, local[0].status), (2, CompletionStatus::Success));
+            assert_eq!((local[0].wr_id, local[0].status), (2, CompletionStatus::Success));
             print_row(&format!("{waiting:?}: local request, interface down"), (), local[0].after);
             let before = cpu_time();
             scope.spawn(move || {
@@ -75,7 +75,7 @@ fn requests_end_in_time_when_the_interface_is_removed_and_nothing_spins() {
         for it in &ended {
             // The first may have arrived in time. The last goes to this host itself, by an address
             // that is gone with the interface, which the kernel may say sooner or later.
-            let may_succeed = it.work_id != 2;
+            let may_succeed = it.wr_id != 2;
             let is_success = may_succeed && it.status == CompletionStatus::Success;
             assert!(is_success || it.status == CompletionStatus::RetryExceeded, "{ended:?}");
         }

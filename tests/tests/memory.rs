@@ -2,8 +2,8 @@
 
 use roce_tests::ends::{Cable, End, connect, contents, every_right, pattern};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, DeviceConfig, RecvWork, RegisterOptions, RemoteSpan,
-    SendOperation, SendWork,
+    CompletionStatus, ConnectOptions, DeviceConfig, RecvWr, RegisterOptions, RemoteAddr,
+    SendOperation, SendWr,
 };
 
 /// A cable with an end on either side.
@@ -27,9 +27,9 @@ fn memory_that_the_caller_owns_is_written_by_the_peer_and_nothing_beside_it() {
     let theirs = unsafe { right.pd.register_memory(middle, 10_000, every_right(), options) };
     let theirs = theirs.unwrap();
     assert_eq!(theirs.address(), 0x7000_0000);
-    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
     let write = SendOperation::write(remote);
-    here.post_send([SendWork::new(1, write, [ours.sge(..).unwrap()]).signaled()]).unwrap();
+    here.post_send([SendWr::new(1, write, [ours.sge(..).unwrap()]).signaled()]).unwrap();
     assert_eq!(left.completion().status, CompletionStatus::Success);
     drop(theirs);
     assert!(owned[1000..11_000] == pattern(10_000, 3));
@@ -43,8 +43,8 @@ fn a_region_that_goes_while_it_is_being_written_ends_in_a_remote_access_error() 
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let ours = left.region(1 << 20, 3);
     let theirs = right.region(1 << 20, 4);
-    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
-    let work = |id| SendWork::new(id, SendOperation::write(remote), [ours.sge(..).unwrap()]);
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
+    let work = |id| SendWr::new(id, SendOperation::write(remote), [ours.sge(..).unwrap()]);
     here.post_send((0..200).map(|id| work(id).signaled())).unwrap();
     assert_eq!(left.completion().status, CompletionStatus::Success);
     drop(theirs);
@@ -69,17 +69,17 @@ fn a_send_with_invalidate_ends_the_life_of_a_key_that_may_be_invalidated() {
     let place = right.region(64, 2);
     let options = RegisterOptions { invalidatable: true, ..RegisterOptions::default() };
     let doomed = right.pd.register_with(64, every_right(), options).unwrap();
-    there.post_recv([RecvWork::new(1, [place.sge(..).unwrap()])]).unwrap();
+    there.post_recv([RecvWr::new(1, [place.sge(..).unwrap()])]).unwrap();
     let send = SendOperation::Send { immediate: None, invalidate: Some(doomed.rkey()) };
-    here.post_send([SendWork::new(2, send, [ours.sge(..).unwrap()])]).unwrap();
+    here.post_send([SendWr::new(2, send, [ours.sge(..).unwrap()])]).unwrap();
     let received = right.completion();
     assert_eq!(received.status, CompletionStatus::Success);
     assert_eq!(received.invalidated_key, Some(doomed.rkey()));
     assert!(!doomed.is_valid());
     assert!(contents(&place) == pattern(64, 1));
-    let remote = RemoteSpan { address: doomed.address(), key: doomed.rkey() };
+    let remote = RemoteAddr { addr: doomed.address(), rkey: doomed.rkey() };
     let write = SendOperation::write(remote);
-    here.post_send([SendWork::new(3, write, [ours.sge(..).unwrap()])]).unwrap();
+    here.post_send([SendWr::new(3, write, [ours.sge(..).unwrap()])]).unwrap();
     assert_eq!(left.completion().status, CompletionStatus::RemoteAccessError);
     assert!(contents(&doomed).iter().all(|byte| *byte == 0));
 }
@@ -92,9 +92,9 @@ fn huge_pages_are_used_or_done_without_and_the_region_is_the_same() {
     let ours = left.region(3 << 20, 9);
     let options = RegisterOptions { huge_pages: true, ..RegisterOptions::default() };
     let theirs = right.pd.register_with(3 << 20, every_right(), options).unwrap();
-    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
     let write = SendOperation::write(remote);
-    here.post_send([SendWork::new(1, write, [ours.sge(..).unwrap()]).signaled()]).unwrap();
+    here.post_send([SendWr::new(1, write, [ours.sge(..).unwrap()]).signaled()]).unwrap();
     assert_eq!(left.completion().status, CompletionStatus::Success);
     assert!(contents(&theirs) == contents(&ours));
 }

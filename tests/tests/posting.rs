@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_tests::ends::{Cable, End, PATIENCE};
 use roce_verbs::{
     CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
-    MemoryRegion, QpAttributes, QpState, QueuePair, RemoteSpan, SendOperation, SendWork,
+    MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr, SendOperation, SendWr,
 };
 
 /// Send requests that a queue pair holds: more than any burst has.
@@ -55,11 +55,11 @@ impl Ends {
 
     /// Posts so many WRITEs, one with each call, each of a number one higher than the last.
     fn burst(&mut self, here: &QueuePair, posts: u64) {
-        let remote = RemoteSpan { address: self.target.address(), key: self.target.rkey() };
+        let remote = RemoteAddr { addr: self.target.address(), rkey: self.target.rkey() };
         for post in 1..=posts {
             self.written += 1;
             let number = self.written.to_ne_bytes();
-            let work = SendWork::inline(post, SendOperation::write(remote), &number);
+            let work = SendWr::inline(post, SendOperation::write(remote), &number);
             here.post_send([if post == posts { work.signaled() } else { work }]).unwrap();
         }
     }
@@ -131,7 +131,7 @@ fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
                 ends.burst(&here, posts);
                 times.push(next.until_arrival(&ends));
                 let done = ends.left.completion();
-                assert_eq!((done.status, done.work_id), (CompletionStatus::Success, posts));
+                assert_eq!((done.status, done.wr_id), (CompletionStatus::Success, posts));
             }
             times.sort();
             let (median, worst) = (times[REPEATS / 2], times[REPEATS - 1]);

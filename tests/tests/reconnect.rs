@@ -6,8 +6,8 @@ use roce_tests::ends::{Cable, End, connect, contents};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, Direction, Fault,
-    FaultConfig, PathMtu, QpAttributes, QpState, QueuePair, RecvWork, RnrTimer, ScriptedFault,
-    SendOperation, SendWork,
+    FaultConfig, PathMtu, QpAttributes, QpState, QueuePair, RecvWr, RnrTimer, ScriptedFault,
+    SendOperation, SendWr,
 };
 
 /// How late the message of the old connection comes: both ends have connected again by then.
@@ -78,17 +78,17 @@ fn reconnect_with_a_message_in_flight(
     let (here, there) = connect(&left, &right, &options());
     let (old, new, theirs) = (left.region(64, 1), left.region(64, 2), right.region(64, 9));
     let message = |region: &roce_verbs::MemoryRegion, id| {
-        SendWork::new(id, SendOperation::send(), [region.sge(..).unwrap()]).signaled()
+        SendWr::new(id, SendOperation::send(), [region.sge(..).unwrap()]).signaled()
     };
     here.post_send([message(&old, 1)]).unwrap();
     reconnect([&left, &right], [&here, &there]);
     // What was flushed is of no interest.
     let _flushed = left.cq.poll_all();
-    there.post_recv([RecvWork::new(2, [theirs.sge(..).unwrap()])]).unwrap();
+    there.post_recv([RecvWr::new(2, [theirs.sge(..).unwrap()])]).unwrap();
     here.post_send([message(&new, 3)]).unwrap();
     let (received, sent) = (right.completion(), left.completion());
-    assert_eq!((received.status, received.work_id), (CompletionStatus::Success, 2), "{name}");
-    assert_eq!((sent.status, sent.work_id), (CompletionStatus::Success, 3), "{name}");
+    assert_eq!((received.status, received.wr_id), (CompletionStatus::Success, 2), "{name}");
+    assert_eq!((sent.status, sent.wr_id), (CompletionStatus::Success, 3), "{name}");
     assert_eq!(contents(&theirs), contents(&new), "{name}: the first message");
 }
 

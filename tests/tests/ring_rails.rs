@@ -9,8 +9,8 @@ use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
 use roce_tests::ends::{Cable, End, PATIENCE, connect, contents, every_right, pattern};
 use roce_tests::ranks::{Exercise, Ranks};
 use roce_verbs::{
-    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork,
-    RegisterOptions, RemoteSpan, SendOperation, SendWork,
+    CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr,
+    RegisterOptions, RemoteAddr, SendOperation, SendWr,
 };
 
 /// Operations of all paths: nothing, small, a few pieces, many pieces.
@@ -140,8 +140,8 @@ fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
     let second = right.pd.register_shared(&first, every_right()).unwrap();
     assert_eq!((second.address(), second.len()), (first.address(), 3000));
     drop(first);
-    let remote = RemoteSpan { address: second.address(), key: second.rkey() };
-    let work = SendWork::new(1, SendOperation::write(remote), [source.sge(..).unwrap()]);
+    let remote = RemoteAddr { addr: second.address(), rkey: second.rkey() };
+    let work = SendWr::new(1, SendOperation::write(remote), [source.sge(..).unwrap()]);
     here.post_send([work.signaled()]).unwrap();
     assert_eq!(left.completion().status, CompletionStatus::Success);
     assert!(contents(&second) == pattern(3000, 5));
@@ -178,8 +178,8 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
     let (here, there) = connect(&ends[0].0, &ends[1].0, &ConnectOptions::default());
     for (sender, receiver, woken) in [(&here, &there, 1), (&there, &here, 0)] {
         ends[woken].0.cq.arm(false);
-        receiver.post_recv([RecvWork::new(7, [])]).unwrap();
-        sender.post_send([SendWork::new(8, SendOperation::send(), [])]).unwrap();
+        receiver.post_recv([RecvWr::new(7, [])]).unwrap();
+        sender.post_send([SendWr::new(8, SendOperation::send(), [])]).unwrap();
         sleep().unwrap();
         assert!(channels[woken].poll().is_some());
         assert!(ends[woken].0.cq.poll_one().is_some());

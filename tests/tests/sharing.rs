@@ -4,8 +4,8 @@ use roce_netns::Host;
 use roce_tests::echo::Echo;
 use roce_tests::ends::{Cable, End, contents, every_right, pattern};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWork,
-    SendOperation, SendWork, exchange,
+    CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWr, SendOperation,
+    SendWr, exchange,
 };
 
 fn start_echo(host: &Host, ip: &str, port: u16) -> Echo {
@@ -33,8 +33,8 @@ impl Caller {
     fn send(&self, seed: u8) {
         self.region.write(0, &pattern(LEN, seed)).unwrap();
         self.region.write(LEN, &pattern(LEN, !seed)).unwrap();
-        self.qp.post_recv([RecvWork::new(1, [self.region.sge(LEN..).unwrap()])]).unwrap();
-        let work = SendWork::new(2, SendOperation::send(), [self.region.sge(..LEN).unwrap()]);
+        self.qp.post_recv([RecvWr::new(1, [self.region.sge(LEN..).unwrap()])]).unwrap();
+        let work = SendWr::new(2, SendOperation::send(), [self.region.sge(..LEN).unwrap()]);
         self.qp.post_send([work]).unwrap();
     }
 
@@ -57,7 +57,7 @@ fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() 
             callers.iter().zip([0, 128]).for_each(|(caller, lane)| caller.send(round ^ lane));
             for _ in &callers {
                 let echo = end.completion();
-                assert_eq!((echo.status, echo.work_id), (CompletionStatus::Success, 1));
+                assert_eq!((echo.status, echo.wr_id), (CompletionStatus::Success, 1));
             }
             callers.iter().zip([0, 128]).for_each(|(caller, lane)| caller.expect(round ^ lane));
         }

@@ -3,12 +3,12 @@
 use roce_tests::ends::{Cable, End, connect, contents, pattern};
 use roce_verbs::{
     Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, GsoMode,
-    PathMtu, Psn, RecvWork, RemoteSpan, SendOperation, SendWork,
+    PathMtu, Psn, RecvWr, RemoteAddr, SendOperation, SendWr,
 };
 
-fn succeeded(completion: Completion, work_id: u64) -> Completion {
+fn succeeded(completion: Completion, wr_id: u64) -> Completion {
     assert_eq!(completion.status, CompletionStatus::Success, "{completion:?}");
-    assert_eq!(completion.work_id, work_id, "{completion:?}");
+    assert_eq!(completion.wr_id, wr_id, "{completion:?}");
     completion
 }
 
@@ -22,16 +22,16 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
     let (here, there) = connect(left, right, options);
     let most = 8 << 20;
     let (ours, theirs) = (left.region(most, 1), right.region(most, 2));
-    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
     for (round, len) in sizes(mtu.bytes()).into_iter().enumerate() {
         let seed = 16 + round as u8;
         let message = pattern(len, seed);
 
         ours.write(0, &message).unwrap();
         theirs.write(0, &pattern(len, 99)).unwrap();
-        there.post_recv([RecvWork::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
+        there.post_recv([RecvWr::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
         let send = SendOperation::Send { immediate: Some([1, 2, 3, seed]), invalidate: None };
-        here.post_send([SendWork::new(2, send, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        here.post_send([SendWr::new(2, send, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
         let received = succeeded(right.completion(), 1);
         succeeded(left.completion(), 2);
         assert_eq!(received.byte_len as usize, len);
@@ -40,9 +40,9 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
         assert!(contents(&theirs)[..len] == message, "SEND of {len} bytes");
 
         theirs.write(0, &pattern(len, 98)).unwrap();
-        there.post_recv([RecvWork::new(3, [])]).unwrap();
+        there.post_recv([RecvWr::new(3, [])]).unwrap();
         let write = SendOperation::Write { remote, immediate: Some([seed, 0, 0, 1]) };
-        here.post_send([SendWork::new(4, write, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        here.post_send([SendWr::new(4, write, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
         let told = succeeded(right.completion(), 3);
         succeeded(left.completion(), 4);
         assert_eq!((told.byte_len as usize, told.immediate), (len, Some([seed, 0, 0, 1])));
@@ -51,17 +51,17 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
 
         ours.write(0, &pattern(len, 97)).unwrap();
         let read = SendOperation::Read { remote };
-        here.post_send([SendWork::new(5, read, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
+        here.post_send([SendWr::new(5, read, [ours.sge(..len).unwrap()]).signaled()]).unwrap();
         succeeded(left.completion(), 5);
         assert!(contents(&ours)[..len] == message, "READ of {len} bytes");
     }
     theirs.write(64, &40u64.to_ne_bytes()).unwrap();
-    let word = RemoteSpan { address: theirs.address() + 64, key: theirs.rkey() };
+    let word = RemoteAddr { addr: theirs.address() + 64, rkey: theirs.rkey() };
     let add = SendOperation::FetchAdd { remote: word, add: 2 };
-    here.post_send([SendWork::new(6, add, [ours.sge(8..16).unwrap()]).signaled()]).unwrap();
+    here.post_send([SendWr::new(6, add, [ours.sge(8..16).unwrap()]).signaled()]).unwrap();
     succeeded(left.completion(), 6);
     let swap = SendOperation::CompareSwap { remote: word, compare: 42, swap: 7 };
-    here.post_send([SendWork::new(7, swap, [ours.sge(16..24).unwrap()]).signaled()]).unwrap();
+    here.post_send([SendWr::new(7, swap, [ours.sge(16..24).unwrap()]).signaled()]).unwrap();
     succeeded(left.completion(), 7);
     assert_eq!(ours.load_u64(8).unwrap(), 40);
     assert_eq!(ours.load_u64(16).unwrap(), 42);
@@ -106,8 +106,8 @@ fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
     for last in (900..1024).step_by(4) {
         for (pair, len) in [(&by_ipv4, 8), (&by_ipv6, 62 * 1024 + last)] {
             let (here, there) = pair;
-            there.post_recv([RecvWork::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
-            let work = SendWork::new(2, SendOperation::send(), [ours.sge(..len).unwrap()]);
+            there.post_recv([RecvWr::new(1, [theirs.sge(..len).unwrap()])]).unwrap();
+            let work = SendWr::new(2, SendOperation::send(), [ours.sge(..len).unwrap()]);
             here.post_send([work.signaled()]).unwrap();
             succeeded(right.completion(), 1);
             succeeded(left.completion(), 2);
@@ -141,11 +141,11 @@ fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
         .unwrap();
     qp.connect(&qp.dest(None).unwrap(), &options).unwrap();
     let region = end.region(1 << 20, 5);
-    qp.post_recv([RecvWork::new(1, [region.sge(1 << 19..).unwrap()])]).unwrap();
-    let work = SendWork::new(2, SendOperation::send(), [region.sge(..1 << 19).unwrap()]);
+    qp.post_recv([RecvWr::new(1, [region.sge(1 << 19..).unwrap()])]).unwrap();
+    let work = SendWr::new(2, SendOperation::send(), [region.sge(..1 << 19).unwrap()]);
     qp.post_send([work.signaled()]).unwrap();
     let mut seen: Vec<_> = (0..2).map(|_| end.completion()).collect();
-    seen.sort_by_key(|completion| completion.work_id);
+    seen.sort_by_key(|completion| completion.wr_id);
     succeeded(seen[0], 1);
     succeeded(seen[1], 2);
     let bytes = contents(&region);
@@ -160,9 +160,9 @@ fn a_target_whose_program_does_nothing_is_written_and_read_all_the_same() {
     let right = End::on(&cable.right, DeviceConfig::default());
     let (here, _there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(4096, 1), right.region(4096, 2));
-    let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
+    let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
     let write = SendOperation::Write { remote, immediate: None };
-    here.post_send([SendWork::new(1, write, [ours.sge(..).unwrap()])]).unwrap();
+    here.post_send([SendWr::new(1, write, [ours.sge(..).unwrap()])]).unwrap();
     // The target only looks at its memory.
     let last = pattern(4096, 1)[4095];
     let deadline = std::time::Instant::now() + roce_tests::ends::PATIENCE;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use roce_tests::ends::{Cable, End, PATIENCE, connect};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, GsoMode,
-    MemoryRegion, RecvWork, RemoteSpan, SendOperation, SendWork,
+    MemoryRegion, RecvWr, RemoteAddr, SendOperation, SendWr,
 };
 
 /// An end whose queue reports on a channel.
@@ -40,14 +40,14 @@ fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
         scope.spawn(|| {
             for round in 0..200 {
                 right.cq.arm(false);
-                there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
+                there.post_recv([RecvWr::new(round, [theirs.sge(..).unwrap()])]).unwrap();
                 let ready = channel.wait(Some(PATIENCE)).unwrap().expect("a report");
-                let seen: Vec<u64> = ready.poll_all().iter().map(|done| done.work_id).collect();
+                let seen: Vec<u64> = ready.poll_all().iter().map(|done| done.wr_id).collect();
                 assert_eq!(seen, [round]);
             }
         });
         for round in 0..200 {
-            let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
+            let work = SendWr::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
             here.post_send([work.signaled()]).unwrap();
             assert_eq!(left.completion().status, CompletionStatus::Success);
         }
@@ -62,8 +62,8 @@ fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     let (end, channel) = end_with_channel(device);
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
-    there.post_recv([RecvWork::new(1, [region.sge(..32).unwrap()])]).unwrap();
-    here.post_send([SendWork::new(2, SendOperation::send(), [region.sge(32..).unwrap()])]).unwrap();
+    there.post_recv([RecvWr::new(1, [region.sge(..32).unwrap()])]).unwrap();
+    here.post_send([SendWr::new(2, SendOperation::send(), [region.sge(32..).unwrap()])]).unwrap();
     let deadline = Instant::now() + PATIENCE;
     // The message arrives while nothing is armed; its completion waits in the queue.
     while end.device.counter("rcvd_pkts").unwrap() < 2 {
@@ -87,15 +87,15 @@ fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         for round in 0..50 {
-            there.post_recv([RecvWork::new(round, [theirs.sge(..).unwrap()])]).unwrap();
-            let work = SendWork::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
+            there.post_recv([RecvWr::new(round, [theirs.sge(..).unwrap()])]).unwrap();
+            let work = SendWr::new(round, SendOperation::send(), [ours.sge(..).unwrap()]);
             // Polled in this order: the task sleeps before anything is sent.
             let both = async {
                 let send = async { here.post_send([work]).unwrap() };
                 tokio::join!(biased; right.cq.next_async(&channel), send).0
             };
             let done = tokio::time::timeout(PATIENCE, both).await.expect("in time").unwrap();
-            assert_eq!((done.status, done.work_id), (CompletionStatus::Success, round));
+            assert_eq!((done.status, done.wr_id), (CompletionStatus::Success, round));
         }
     });
 }
@@ -142,7 +142,7 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
             assert!(Instant::now() < deadline, "the thread never sleeps");
             std::thread::yield_now();
         }
-        let work = SendWork::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
+        let work = SendWr::new(1, SendOperation::send(), [region.sge(..).unwrap()]);
         here.post_send([work.signaled()]).unwrap();
         let done = sleeper.join().unwrap();
         assert_eq!(done[0].status, CompletionStatus::RetryExceeded);
@@ -158,7 +158,7 @@ fn who_leaves_with_the_last_message_has_acknowledged_it() {
     let right = End::on(&cable.right, DeviceConfig::default());
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
-    there.post_recv([RecvWork::new(1, [theirs.sge(..).unwrap()])]).unwrap();
+    there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
     let has_polled = std::sync::Barrier::new(2);
     let (has_polled, right) = (&has_polled, &right);
     std::thread::scope(|scope| {
@@ -176,7 +176,7 @@ fn who_leaves_with_the_last_message_has_acknowledged_it() {
             drop(there);
         });
         has_polled.wait();
-        let work = SendWork::new(2, SendOperation::send(), [ours.sge(..).unwrap()]);
+        let work = SendWr::new(2, SendOperation::send(), [ours.sge(..).unwrap()]);
         here.post_send([work.signaled()]).unwrap();
         assert_eq!(left.completion().status, CompletionStatus::Success);
     });
@@ -203,8 +203,8 @@ fn write_to_itself(end: &End) {
         // Long enough for the device's thread to fall asleep; what must hold holds without.
         std::thread::sleep(Duration::from_millis(20));
         region.store_u8(0, round).unwrap();
-        let remote = RemoteSpan { address: region.address() + 32, key: region.rkey() };
-        let work = SendWork::new(1, SendOperation::write(remote), [region.sge(..1).unwrap()]);
+        let remote = RemoteAddr { addr: region.address() + 32, rkey: region.rkey() };
+        let work = SendWr::new(1, SendOperation::write(remote), [region.sge(..1).unwrap()]);
         here.post_send([work]).unwrap();
         assert!(wait_for_byte(&region, 32, round), "message {round} never arrives");
     }
@@ -247,8 +247,8 @@ fn all_of_a_message_leaves_though_its_sender_never_polls_and_has_no_timer() {
     for round in 1..10 {
         std::thread::sleep(Duration::from_millis(20));
         ours.store_u8(LEN - 1, round).unwrap();
-        let remote = RemoteSpan { address: theirs.address(), key: theirs.rkey() };
-        let work = SendWork::new(1, SendOperation::write(remote), [ours.sge(..).unwrap()]);
+        let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
+        let work = SendWr::new(1, SendOperation::write(remote), [ours.sge(..).unwrap()]);
         here.post_send([work]).unwrap();
         assert!(wait_for_byte(&theirs, LEN - 1, round), "message {round} never arrives");
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_transport::{Instant, RecvWork};
+use roce_transport::{Instant, RecvWr};
 
 use crate::{Sender, Side, Wire, Workload, connected_pair};
 
@@ -113,7 +113,7 @@ impl Run {
 }
 
 fn post_receive(side: &mut Side, workload: Workload, now: Instant) {
-    side.post_recv(now, RecvWork::new(0, [workload.piece()]));
+    side.post_recv(now, RecvWr::new(0, [workload.piece()]));
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use roce_transport::{
-    AccessFlags, AckTimeout, Capacities, CompletionStatus, CqHandle, Endpoint, EndpointConfig,
-    Instant, PacketSealer, PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState,
-    RecvWork, SendWork, Service, TransmitLimits,
+    AccessFlags, AckTimeout, CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant,
+    PacketSealer, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState,
+    RecvWr, SendWr, Service, TransmitLimits,
 };
 use roce_wire::{
     Frame, OuterHeaders, ParseOptions, PathMtu, PayloadCrc, Psn, Qpn, RnrTimer, Sealer, Sealing,
@@ -36,14 +36,14 @@ pub struct Side {
 ///
 /// ```
 /// use roce_cost::{Bytes, Wire, connected_pair};
-/// use roce_transport::{Instant, RemoteSpan, SendOperation, SendWork, Sge};
+/// use roce_transport::{Instant, RemoteAddr, SendOperation, SendWr, Sge};
 /// use roce_wire::PathMtu;
 ///
 /// let [mut here, mut there] = connected_pair(PathMtu::B1024, 64);
 /// here.memory.as_mut_slice()[..5].copy_from_slice(b"hello");
-/// let operation = SendOperation::write(RemoteSpan { address: 8, key: Bytes::KEY });
-/// let piece = Sge { key: Bytes::KEY, address: 0, len: 5 };
-/// here.post_send(Instant::default(), SendWork::new(1, operation, [piece]));
+/// let operation = SendOperation::write(RemoteAddr { addr: 8, rkey: Bytes::KEY });
+/// let piece = Sge { lkey: Bytes::KEY, addr: 0, len: 5 };
+/// here.post_send(Instant::default(), SendWr::new(1, operation, [piece]));
 ///
 /// let mut wire = Wire::new();
 /// here.transmit(Instant::default(), &mut wire);
@@ -76,13 +76,12 @@ pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
 
 impl Side {
     fn bring_up(&mut self, peer: Qpn, path: PathAttributes, path_mtu: PathMtu) {
-        let capacities =
-            Capacities { max_send_wr: 4096, max_recv_wr: 4096, ..Capacities::default() };
+        let capacities = QpCap { max_send_wr: 4096, max_recv_wr: 4096, ..QpCap::default() };
         let init = QpInit {
             pd: PdHandle(1),
             send_cq: CqHandle(1),
             recv_cq: CqHandle(2),
-            capacities,
+            cap: capacities,
             signal_all: false,
             service: Service::Rc,
         };
@@ -125,7 +124,7 @@ impl Side {
     ///
     /// # Panics
     /// When the queue is full.
-    pub fn post_send(&mut self, now: Instant, work: SendWork) {
+    pub fn post_send(&mut self, now: Instant, work: SendWr) {
         self.endpoint.post_send(now, self.qpn, work).expect("room in the send queue");
     }
 
@@ -133,7 +132,7 @@ impl Side {
     ///
     /// # Panics
     /// When the queue is full.
-    pub fn post_recv(&mut self, now: Instant, work: RecvWork) {
+    pub fn post_recv(&mut self, now: Instant, work: RecvWr) {
         self.endpoint.post_recv(now, self.qpn, work).expect("room in the receive queue");
     }
 

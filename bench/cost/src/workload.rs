@@ -1,6 +1,6 @@
 //! What is carried.
 
-use roce_transport::{RemoteSpan, SendOperation, SendWork, Sge};
+use roce_transport::{RemoteAddr, SendOperation, SendWr, Sge};
 use roce_wire::PathMtu;
 
 use crate::Bytes;
@@ -79,18 +79,18 @@ impl Workload {
     }
 
     /// The request of one message.
-    pub fn request(&self, work_id: u64, signaled: bool) -> SendWork {
-        let remote = RemoteSpan { address: 0, key: Bytes::KEY };
+    pub fn request(&self, wr_id: u64, signaled: bool) -> SendWr {
+        let remote = RemoteAddr { addr: 0, rkey: Bytes::KEY };
         let operation = match self.kind {
             Kind::Write => SendOperation::write(remote),
             Kind::Read => SendOperation::read(remote),
             Kind::Send => SendOperation::send(),
         };
-        SendWork { signaled, ..SendWork::new(work_id, operation, [self.piece()]) }
+        SendWr { signaled, ..SendWr::new(wr_id, operation, [self.piece()]) }
     }
 
     /// Where a message lies, at either side.
     pub fn piece(&self) -> Sge {
-        Sge { key: Bytes::KEY, address: 0, len: self.len }
+        Sge { lkey: Bytes::KEY, addr: 0, len: self.len }
     }
 }

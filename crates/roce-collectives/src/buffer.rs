@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roce_verbs::{AccessFlags, MemoryRegion, ProtectionDomain, RegisterOptions, RemoteSpan, Sge};
+use roce_verbs::{AccessFlags, MemoryRegion, ProtectionDomain, RegisterOptions, RemoteAddr, Sge};
 
 use crate::error::{BufferError, Error};
 
@@ -208,9 +208,9 @@ impl BufferSlice {
     }
 
     /// Where the first byte is for peers on a rail.
-    pub(crate) fn remote(&self, rail: usize) -> Result<RemoteSpan, Error> {
+    pub(crate) fn remote(&self, rail: usize) -> Result<RemoteAddr, Error> {
         let region = self.region(rail)?;
-        Ok(RemoteSpan { address: region.address() + self.offset, key: region.rkey() })
+        Ok(RemoteAddr { addr: region.address() + self.offset, rkey: region.rkey() })
     }
 
     fn region(&self, rail: usize) -> Result<&MemoryRegion, Error> {

@@ -9,7 +9,7 @@ use roce_ring::{
     Violation, WindowRecord, Workspace,
 };
 use roce_verbs::{
-    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteSpan, probes,
+    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteAddr, probes,
 };
 
 use crate::bootstrap::BootstrapClient;
@@ -194,10 +194,10 @@ impl Driver {
                 let lane = lane_mut(ring, number)?;
                 let remote = match to {
                     Remote::Slot { offset, .. } => {
-                        let RemoteSpan { address, key } = lane.remote_staging(side);
-                        RemoteSpan { address: address.wrapping_add(offset), key }
+                        let RemoteAddr { addr: address, rkey: key } = lane.remote_staging(side);
+                        RemoteAddr { addr: address.wrapping_add(offset), rkey: key }
                     }
-                    Remote::Window { address, key, .. } => RemoteSpan { address, key },
+                    Remote::Window { address, key, .. } => RemoteAddr { addr: address, rkey: key },
                 };
                 let buffer = match from.memory {
                     MemoryKind::Input => input,
@@ -239,7 +239,7 @@ impl Driver {
             }
             Action::Announce { lane: number, id, immediate, length } => {
                 let lane = lane_mut(ring, number)?;
-                let RemoteSpan { address, key } = output.remote(lane.rail)?;
+                let RemoteAddr { addr: address, rkey: key } = output.remote(lane.rail)?;
                 lane.announce(id, immediate, &WindowRecord { address, length, key })?;
             }
             Action::Rearm { side, lane: number } => lane_mut(ring, number)?.rearm(side)?,
@@ -275,7 +275,7 @@ impl Driver {
                 return Err(DriverError::RequestFailed { lane: number, side, status: done.status });
             }
             match (done.operation, side) {
-                (CompletionOperation::Write, _) => self.machine.handle_sent(done.work_id)?,
+                (CompletionOperation::Write, _) => self.machine.handle_sent(done.wr_id)?,
                 (_, side) => {
                     let lane = lane(ring, number)?;
                     let mut unread = None;

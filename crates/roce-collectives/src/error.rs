@@ -108,7 +108,7 @@ pub enum Error {
     Verbs(#[from] roce_verbs::Error),
     /// Work was refused.
     #[error(transparent)]
-    Work(#[from] roce_verbs::BadWork),
+    Work(#[from] roce_verbs::BadWr),
     /// The system refused something.
     #[error("the system refused: {0}")]
     System(#[from] io::Error),

@@ -12,7 +12,7 @@
 
 use roce_ring::{Geometry, Side, WindowRecord};
 use roce_verbs::{
-    AccessFlags, MemoryRegion, QueuePair, RecvWork, RemoteSpan, SendOperation, SendWork, Sge,
+    AccessFlags, MemoryRegion, QueuePair, RecvWr, RemoteAddr, SendOperation, SendWr, Sge,
 };
 
 use crate::config::GroupConfig;
@@ -26,7 +26,7 @@ pub(crate) struct Lane {
     /// The next rank writes its window here.
     pub(crate) record: MemoryRegion,
     /// The previous rank's record.
-    pub(crate) previous_record: RemoteSpan,
+    pub(crate) previous_record: RemoteAddr,
     next: LaneQp,
     previous: LaneQp,
 }
@@ -38,7 +38,7 @@ struct LaneQp {
     /// The neighbour writes data here.
     staging: MemoryRegion,
     /// And we write here.
-    remote_staging: RemoteSpan,
+    remote_staging: RemoteAddr,
     /// Copies of short messages into its slots, a cell for each.
     bounce_buffer: MemoryRegion,
     /// Bytes of a cell.
@@ -52,7 +52,7 @@ struct LaneQp {
     /// One in so many is signaled.
     signal_every: u32,
     /// Sends to be posted.
-    deferred: Vec<SendWork>,
+    deferred: Vec<SendWr>,
 }
 
 /// What a message carries.
@@ -121,11 +121,11 @@ impl Lane {
     }
 
     /// What we write data to at a neighbour.
-    pub(crate) fn remote_staging(&self, side: Side) -> RemoteSpan {
+    pub(crate) fn remote_staging(&self, side: Side) -> RemoteAddr {
         self.qp_of(side).remote_staging
     }
 
-    pub(crate) fn set_remote_staging(&mut self, side: Side, span: RemoteSpan) {
+    pub(crate) fn set_remote_staging(&mut self, side: Side, span: RemoteAddr) {
         self.qp_of_mut(side).remote_staging = span;
     }
 
@@ -145,7 +145,7 @@ impl Lane {
         &mut self,
         side: Side,
         id: u64,
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         immediate: u32,
         payload: Payload<'_>,
     ) -> Result<(), Error> {
@@ -197,7 +197,7 @@ impl Lane {
 
 /// What neighbours may do with our memory.
 const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
-const NO_REMOTE: RemoteSpan = RemoteSpan { address: 0, key: 0 };
+const NO_REMOTE: RemoteAddr = RemoteAddr { addr: 0, rkey: 0 };
 /// After as many frames the engine asks the peer for an acknowledgement anyway.
 const MAX_UNSIGNALED: u32 = 24;
 
@@ -253,14 +253,14 @@ impl LaneQp {
     /// writes.
     fn arm(&mut self) -> Result<(), Error> {
         let count = std::mem::take(&mut self.unarmed);
-        Ok(self.queue_pair.post_recv((0..count).map(|_| RecvWork::new(0, [])))?)
+        Ok(self.queue_pair.post_recv((0..count).map(|_| RecvWr::new(0, [])))?)
     }
 
     /// What does not hurry: it is posted together with what else there is.
     fn defer(
         &mut self,
         id: u64,
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         immediate: u32,
         bytes: &[u8],
     ) -> Result<(), Error> {
@@ -273,20 +273,20 @@ impl LaneQp {
     fn work(
         &mut self,
         id: u64,
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         immediate: u32,
         payload: Payload<'_>,
-    ) -> Result<SendWork, Error> {
+    ) -> Result<SendWr, Error> {
         let operation = SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) };
         let work = match payload {
-            Payload::Inline(bytes) => SendWork::inline(id, operation, bytes).lazily(),
+            Payload::Inline(bytes) => SendWr::inline(id, operation, bytes).defer_ack(),
             Payload::Bounced { slot, bytes } => {
                 let start = slot as usize * self.bounce_slot;
                 self.bounce_buffer.write(start, bytes)?;
                 let copy = self.bounce_buffer.sge(start..start + bytes.len())?;
-                SendWork::new(id, operation, [copy]).lazily()
+                SendWr::new(id, operation, [copy]).defer_ack()
             }
-            Payload::Memory(sge) => SendWork::new(id, operation, [sge]).signaled(),
+            Payload::Memory(sge) => SendWr::new(id, operation, [sge]).signaled(),
         };
         self.unsignaled += 1;
         let work = if self.unsignaled >= self.signal_every { work.signaled() } else { work };

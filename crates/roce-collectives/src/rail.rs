@@ -3,7 +3,7 @@
 use roce_ring::{Geometry, Side};
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, MemoryRegion, PathMtu,
-    PortState, ProtectionDomain, Qpn, RemoteSpan,
+    PortState, ProtectionDomain, Qpn, RemoteAddr,
 };
 
 use crate::bootstrap::{LaneEndpoint, LaneOffer, LanePeer};
@@ -55,7 +55,7 @@ impl Ring {
     pub(crate) fn offer(&self, number: u32, config: &GroupConfig) -> Result<LaneOffer, Error> {
         let lane = &self.lanes[number as usize];
         let span =
-            |memory: &MemoryRegion| RemoteSpan { address: memory.address(), key: memory.rkey() };
+            |memory: &MemoryRegion| RemoteAddr { addr: memory.address(), rkey: memory.rkey() };
         let endpoint = |side, record: Option<&MemoryRegion>| -> Result<LaneEndpoint, Error> {
             let dest = lane.queue_pair(side).dest(config.gid_index)?;
             let staging = span(lane.staging(side));

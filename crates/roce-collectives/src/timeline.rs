@@ -123,12 +123,12 @@ impl TimelineRecorder {
         }
     }
 
-    pub(crate) fn posted(&mut self, qpn: Qpn, work_id: u64, step: u32, piece: u64) {
+    pub(crate) fn posted(&mut self, qpn: Qpn, wr_id: u64, step: u32, piece: u64) {
         if self.trace.is_some() {
             if self.posted.len() >= MAX_EVENTS {
                 self.posted.pop_front();
             }
-            self.posted.push_back(((qpn, work_id), (step, piece)));
+            self.posted.push_back(((qpn, wr_id), (step, piece)));
         }
     }
 
@@ -144,10 +144,10 @@ impl TimelineRecorder {
         let steps: HashMap<_, _> = self.posted.iter().copied().collect();
         let annotate = |event: TraceEvent| {
             let id = match event.kind {
-                TraceKind::PostSend { work_id, .. } => Some(work_id),
-                TraceKind::Completed { work_id, operation, .. }
-                | TraceKind::PollCq { work_id, operation, .. } => {
-                    (operation == CompletionOperation::Write).then_some(work_id)
+                TraceKind::PostSend { wr_id, .. } => Some(wr_id),
+                TraceKind::Completed { wr_id, operation, .. }
+                | TraceKind::PollCq { wr_id, operation, .. } => {
+                    (operation == CompletionOperation::Write).then_some(wr_id)
                 }
                 _ => None,
             };

@@ -1,8 +1,8 @@
 //! Two queue pairs that know each other, and how they got there.
 
 use roce_transport::{
-    AccessFlags, AckTimeout, Capacities, CqHandle, ModifyError, PathAttributes, PathHandle,
-    QpAttributes, QpInit, QpState,
+    AccessFlags, AckTimeout, CqHandle, ModifyError, PathAttributes, PathHandle, QpAttributes,
+    QpCap, QpInit, QpState,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
@@ -70,10 +70,10 @@ impl Connection {
             pd: PD,
             send_cq: SEND_CQ,
             recv_cq: RECV_CQ,
-            capacities: Capacities {
+            cap: QpCap {
                 max_send_wr: options.queue_depth,
                 max_recv_wr: options.queue_depth,
-                ..Capacities::default()
+                ..QpCap::default()
             },
             signal_all: false,
             service: Service::Rc,

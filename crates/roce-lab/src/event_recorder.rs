@@ -1,6 +1,6 @@
 //! The engine's own words, caught as they are spoken.
 
-use roce_transport::{Completion, GoBack, Instant, Observer, QpState, RequestFault};
+use roce_transport::{Completion, Instant, Observer, QpState, RequestFault, RetransmitCause};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::timeline::EventKind;
@@ -58,8 +58,8 @@ impl Observer for EventRecorder {
     fn rnr_received(&mut self, at: Instant, qpn: Qpn, psn: Psn, timer: RnrTimer) {
         self.record(at, qpn, EventKind::RnrReceived { psn, timer });
     }
-    fn went_back(&mut self, at: Instant, qpn: Qpn, to: Psn, why: GoBack) {
-        self.record(at, qpn, EventKind::WentBack { to, why });
+    fn retransmit(&mut self, at: Instant, qpn: Qpn, to: Psn, why: RetransmitCause) {
+        self.record(at, qpn, EventKind::Retransmit { to, why });
     }
     fn acknowledged(&mut self, at: Instant, qpn: Qpn, up_to: Psn) {
         self.record(at, qpn, EventKind::Acknowledged { up_to });

@@ -16,7 +16,7 @@ pub struct Region {
 impl Region {
     /// Part of it as an entry of a scatter/gather list; nothing is checked.
     pub const fn piece(self, offset: u64, len: u32) -> Sge {
-        Sge { key: self.key, address: self.address.wrapping_add(offset), len }
+        Sge { lkey: self.key, addr: self.address.wrapping_add(offset), len }
     }
 }
 

@@ -4,7 +4,7 @@ mod error;
 mod rank;
 
 use roce_ring::{Action, Geometry, Operation, Remote, RingConfig, Side, WindowRecord, Workspace};
-use roce_transport::{Instant, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
+use roce_transport::{Instant, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
 use crate::connection::{Connection, ConnectionOptions, RECV_CQ};
 use crate::memory::Region;
@@ -103,7 +103,7 @@ impl Ring {
                 let taken = if cq == RECV_CQ {
                     this.receive(world, rank, &completion)
                 } else {
-                    let sent = this.machine.handle_sent(completion.work_id);
+                    let sent = this.machine.handle_sent(completion.wr_id);
                     sent.map_err(|why| RingError::UsageError { rank, why })
                 };
                 taken?;
@@ -202,28 +202,30 @@ impl Ring {
                     let remote = match to {
                         Remote::Slot { offset, .. } => {
                             let staging = this.remote_staging[lane as usize][side as usize];
-                            RemoteSpan { address: staging.address + offset, key: staging.key }
+                            RemoteAddr { addr: staging.address + offset, rkey: staging.key }
                         }
-                        Remote::Window { address, key, .. } => RemoteSpan { address, key },
+                        Remote::Window { address, key, .. } => {
+                            RemoteAddr { addr: address, rkey: key }
+                        }
                     };
                     let pieces = this.pieces(from);
                     post(world, rank, this.end(side, lane), id, remote, immediate, pieces)?;
                 }
                 Action::Credit { side, lane, id, immediate } => {
-                    let remote = RemoteSpan { address: 0, key: 0 };
+                    let remote = RemoteAddr { addr: 0, rkey: 0 };
                     let end = this.end(side, lane);
-                    post(world, rank, end, id, remote, immediate, ScatterList::default())?;
+                    post(world, rank, end, id, remote, immediate, SgList::default())?;
                 }
                 Action::Announce { lane, id, immediate, length } => {
                     let record = this.previous_records[lane as usize];
                     let window =
                         WindowRecord { address: this.buffer.address, length, key: this.buffer.key };
                     let operation = SendOperation::Write {
-                        remote: RemoteSpan { address: record.address, key: record.key },
+                        remote: RemoteAddr { addr: record.address, rkey: record.key },
                         immediate: Some(immediate.to_be_bytes()),
                     };
                     let bytes = window.to_bytes();
-                    let work = SendWork::inline(id, operation, &bytes[..]).signaled();
+                    let work = SendWr::inline(id, operation, &bytes[..]).signaled();
                     let posted = world.post_send(this.previous[lane as usize], work);
                     posted.map_err(|why| RingError::Post { rank, why })?;
                 }
@@ -262,7 +264,7 @@ const fn chunk_sent(rank: usize, step: u32, size: usize) -> usize {
 }
 
 fn arm(world: &mut World, rank: usize, end: End) -> Result<(), RingError> {
-    let work = RecvWork::new(0, ScatterList::default());
+    let work = RecvWr::new(0, SgList::default());
     world.post_recv(end, work).map_err(|why| RingError::Post { rank, why })
 }
 
@@ -271,11 +273,11 @@ fn post(
     rank: usize,
     end: End,
     id: u64,
-    remote: RemoteSpan,
+    remote: RemoteAddr,
     immediate: u32,
-    pieces: ScatterList,
+    pieces: SgList,
 ) -> Result<(), RingError> {
     let operation = SendOperation::Write { remote, immediate: Some(immediate.to_be_bytes()) };
-    let work = SendWork::new(id, operation, pieces).signaled();
+    let work = SendWr::new(id, operation, pieces).signaled();
     world.post_send(end, work).map_err(|why| RingError::Post { rank, why })
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use roce_transport::{
-    AsyncEvent, Completion, CompletionOperation, GoBack, Instant, QpState, RequestFault,
+    AsyncEvent, Completion, CompletionOperation, Instant, QpState, RequestFault, RetransmitCause,
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
@@ -61,7 +61,7 @@ pub struct Event {
 pub enum EventKind {
     /// Work was posted: its number, and what it is in words.
     Posted {
-        work_id: u64,
+        wr_id: u64,
         what: String,
     },
     /// Work was completed.
@@ -88,9 +88,9 @@ pub enum EventKind {
         timer: RnrTimer,
     },
     /// Requests will be sent again from here on.
-    WentBack {
+    Retransmit {
         to: Psn,
-        why: GoBack,
+        why: RetransmitCause,
     },
     /// All requests up to this one are acknowledged.
     Acknowledged {
@@ -148,7 +148,7 @@ impl EventKind {
             },
             Self::StateChanged { .. } => "state",
             Self::NakSent { .. } | Self::RnrSent { .. } | Self::Refused { .. } => "trouble",
-            Self::NakReceived { .. } | Self::RnrReceived { .. } | Self::WentBack { .. } => {
+            Self::NakReceived { .. } | Self::RnrReceived { .. } | Self::Retransmit { .. } => {
                 "trouble"
             }
             Self::Dropped { .. } | Self::FrameRefused { .. } => "dropped",
@@ -163,7 +163,7 @@ impl EventKind {
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Posted { work_id, what } => write!(f, "posts work {work_id}: {what}"),
+            Self::Posted { wr_id, what } => write!(f, "posts work {wr_id}: {what}"),
             Self::Completed(completion) => completed(f, completion),
             Self::StateChanged { from, to } => write!(f, "queue pair {from} -> {to}"),
             Self::NakSent { psn, code } => write!(f, "decides on NAK {code}, at PSN {}", psn.get()),
@@ -176,14 +176,16 @@ impl fmt::Display for EventKind {
             Self::RnrReceived { psn, timer } => {
                 write!(f, "shall try PSN {} again in {:?}", psn.get(), timer.duration())
             }
-            Self::WentBack { to, why } => {
+            Self::Retransmit { to, why } => {
                 let why = match why.name() {
-                    "timeout" => "the peer stayed silent",
+                    "ack-timeout" => "the peer stayed silent",
                     "sequence-nak" => "the peer misses it",
-                    "rnr-nak" => "the wait that the peer asked for is over",
+                    "rnr-timeout" => "the wait that the peer asked for is over",
                     "implied-nak" => "an answer is missing before one that came",
-                    "probe" => "nothing was heard for a while, and one packet may draw an answer",
-                    "quiet" => "nothing was heard in spite of a probe",
+                    "tail-probe" => {
+                        "nothing was heard for a while, and one packet may draw an answer"
+                    }
+                    "probe-timeout" => "nothing was heard in spite of a probe",
                     other => other,
                 };
                 write!(f, "goes back to PSN {}: {why}", to.get())
@@ -210,7 +212,7 @@ impl fmt::Display for EventKind {
 }
 
 fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result {
-    let Completion { work_id, status, operation, byte_len, immediate, .. } = completion;
+    let Completion { wr_id, status, operation, byte_len, immediate, .. } = completion;
     let operation = match operation {
         CompletionOperation::Send => "SEND",
         CompletionOperation::Write => "WRITE",
@@ -222,7 +224,7 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         CompletionOperation::RecvWithImmediate => "receive with immediate",
         _ => "work",
     };
-    write!(f, "completion of work {work_id}: {operation} {}", status.name())?;
+    write!(f, "completion of work {wr_id}: {operation} {}", status.name())?;
     if *status == roce_transport::CompletionStatus::Success {
         write!(f, ", {byte_len} bytes")?;
         if let Some(immediate) = immediate {

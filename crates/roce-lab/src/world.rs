@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use roce_sim::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
 use roce_transport::{
-    Data, Endpoint, EndpointConfig, Instant, PostError, RecvWork, SendOperation, SendWork,
-    TransmitLimits,
+    Endpoint, EndpointConfig, Instant, PostError, RecvWr, SendOperation, SendWr, TransmitLimits,
+    WrData,
 };
 use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, UdpChecksum, seal};
 
@@ -56,14 +56,14 @@ impl Default for WorldConfig {
 ///
 /// ```
 /// use roce_lab::{Connection, ConnectionOptions, World, WorldConfig};
-/// use roce_transport::{AccessFlags, RecvWork, SendOperation, SendWork};
+/// use roce_transport::{AccessFlags, RecvWr, SendOperation, SendWr};
 ///
 /// let mut world = World::new(&["alice", "bob"], WorldConfig::default());
 /// let [alice, bob] = Connection::open(&mut world, [0, 1], ConnectionOptions::default()).ends;
 /// let letter = world.host_mut(0).memory.register(100, AccessFlags::ALL);
 /// let inbox = world.host_mut(1).memory.register(100, AccessFlags::ALL);
-/// world.post_recv(bob, RecvWork::new(1, [inbox.piece(0, 100)])).unwrap();
-/// let work = SendWork::new(2, SendOperation::send(), [letter.piece(0, 100)]);
+/// world.post_recv(bob, RecvWr::new(1, [inbox.piece(0, 100)])).unwrap();
+/// let work = SendWr::new(2, SendOperation::send(), [letter.piece(0, 100)]);
 /// world.post_send(alice, work.signaled()).unwrap();
 /// while world.step() {}
 /// assert_eq!(world.timeline().packets.len(), 2, "the SEND and its ACK");
@@ -189,11 +189,11 @@ impl World {
     ///
     /// # Errors
     /// What the engine says.
-    pub fn post_send(&mut self, end: End, work: SendWork) -> Result<(), PostError> {
+    pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
         let now = self.now();
         let host = &mut self.hosts[end.host];
         let kind = self.config.keep_timeline.then(|| EventKind::Posted {
-            work_id: work.work_id,
+            wr_id: work.wr_id,
             what: describe(&work.operation, &work.data),
         });
         // First what is posted, then what that leads to.
@@ -210,12 +210,12 @@ impl World {
     ///
     /// # Errors
     /// What the engine says.
-    pub fn post_recv(&mut self, end: End, work: RecvWork) -> Result<(), PostError> {
+    pub fn post_recv(&mut self, end: End, work: RecvWr) -> Result<(), PostError> {
         let now = self.now();
         let host = &mut self.hosts[end.host];
         let kind = self.config.keep_timeline.then(|| EventKind::Posted {
-            work_id: work.work_id,
-            what: format!("a receive of {} bytes", work.scatter.total_len()),
+            wr_id: work.wr_id,
+            what: format!("a receive of {} bytes", work.sg_list.total_len()),
         });
         host.endpoint.observer_mut().record_if(now, end.qpn, kind);
         let posted = host.endpoint.post_recv(now, end.qpn, work);
@@ -446,10 +446,10 @@ impl World {
     }
 }
 
-fn describe(operation: &SendOperation, data: &Data) -> String {
+fn describe(operation: &SendOperation, data: &WrData) -> String {
     let len = data.len();
-    let at = |remote: &roce_transport::RemoteSpan| {
-        format!("at {:#x} under key {:#x}", remote.address, remote.key)
+    let at = |remote: &roce_transport::RemoteAddr| {
+        format!("at {:#x} under key {:#x}", remote.addr, remote.rkey)
     };
     match operation {
         SendOperation::Send { immediate: Some(immediate), .. } => {

@@ -27,7 +27,7 @@ fn psns(run: &LessonRun, wanted: impl Fn(&PacketRecord) -> bool) -> Vec<u32> {
 fn statuses(run: &LessonRun, host: usize) -> Vec<(u64, CompletionStatus)> {
     let events = run.timeline.events.iter().filter(|event| event.host == host);
     let completed = events.filter_map(|event| match &event.kind {
-        EventKind::Completed(completion) => Some((completion.work_id, completion.status)),
+        EventKind::Completed(completion) => Some((completion.wr_id, completion.status)),
         _ => None,
     });
     completed.collect()
@@ -113,8 +113,8 @@ fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
     assert_eq!(psns(&run, |packet| packet.lost), [102]);
     assert_eq!(psns(&run, |packet| label(packet).class == PacketClass::Nak), [102]);
     assert_eq!(psns(&run, |packet| packet.again), [102, 103, 104, 105]);
-    let went_back = |event: &roce_lab::Event| matches!(event.kind, EventKind::WentBack { to, .. } if to.get() == 102);
-    assert_eq!(run.timeline.events.iter().filter(|event| went_back(event)).count(), 1);
+    let retransmit = |event: &roce_lab::Event| matches!(event.kind, EventKind::Retransmit { to, .. } if to.get() == 102);
+    assert_eq!(run.timeline.events.iter().filter(|event| retransmit(event)).count(), 1);
     assert_eq!(statuses(&run, ALICE), [(1, CompletionStatus::Success)]);
 }
 

@@ -20,7 +20,7 @@ pub enum QpState {
     /// Requests may be posted and are sent.
     ReadyToSend,
     /// What was begun is finished, nothing new is begun.
-    SendQueueDrained,
+    SendQueueDrain,
     /// Sending failed, receiving goes on. No path of a reliable connection leads here.
     SendQueueError,
     /// Everything posted is flushed.
@@ -132,7 +132,7 @@ pub struct QpInit {
     /// Where its receives complete.
     pub recv_cq: CqHandle,
     /// How much it holds.
-    pub capacities: Capacities,
+    pub cap: QpCap,
     /// Every send completes visibly, whether it asks for that or not.
     pub signal_all: bool,
     /// Kind of connection; only [`Service::Rc`] is built.
@@ -141,7 +141,7 @@ pub struct QpInit {
 
 /// How much a queue pair holds; as `ibv_qp_cap`. Queues take memory only as they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacities {
+pub struct QpCap {
     /// Requests that may be outstanding in the send queue, 0..=[`MAX_WR`](Self::MAX_WR).
     pub max_send_wr: u32,
     /// Receives that may be posted, 0..=[`MAX_WR`](Self::MAX_WR).
@@ -154,7 +154,7 @@ pub struct Capacities {
     pub max_inline: u32,
 }
 
-impl Capacities {
+impl QpCap {
     /// The most requests of one queue.
     pub const MAX_WR: u32 = 1 << 20;
     /// The most inline bytes of one request.
@@ -177,7 +177,7 @@ impl Capacities {
     }
 }
 
-impl Default for Capacities {
+impl Default for QpCap {
     fn default() -> Self {
         Self {
             max_send_wr: 128,
@@ -199,7 +199,7 @@ pub struct QpInfo {
     /// What it was told so far; `state` among it. `sq_psn` and `rq_psn` are those of the
     /// next new request in either direction.
     pub attributes: QpAttributes,
-    /// In state [`QpState::SendQueueDrained`]: something begun is still not finished.
+    /// In state [`QpState::SendQueueDrain`]: something begun is still not finished.
     pub is_draining: bool,
     /// Requests in the send queue that are not complete.
     pub sends_outstanding: u32,
@@ -228,7 +228,7 @@ impl QpState {
         Self::Init,
         Self::ReadyToReceive,
         Self::ReadyToSend,
-        Self::SendQueueDrained,
+        Self::SendQueueDrain,
         Self::SendQueueError,
         Self::Error,
     ];
@@ -237,16 +237,13 @@ impl QpState {
     pub const fn is_receiving(self) -> bool {
         matches!(
             self,
-            Self::ReadyToReceive
-                | Self::ReadyToSend
-                | Self::SendQueueDrained
-                | Self::SendQueueError
+            Self::ReadyToReceive | Self::ReadyToSend | Self::SendQueueDrain | Self::SendQueueError
         )
     }
 
     /// Are the peer's answers taken?
     pub const fn is_sending(self) -> bool {
-        matches!(self, Self::ReadyToSend | Self::SendQueueDrained)
+        matches!(self, Self::ReadyToSend | Self::SendQueueDrain)
     }
 
     /// The number in `ibv_qp_state`.
@@ -256,7 +253,7 @@ impl QpState {
             Self::Init => 1,
             Self::ReadyToReceive => 2,
             Self::ReadyToSend => 3,
-            Self::SendQueueDrained => 4,
+            Self::SendQueueDrain => 4,
             Self::SendQueueError => 5,
             Self::Error => 6,
         }
@@ -269,7 +266,7 @@ impl QpState {
             Self::Init => "INIT",
             Self::ReadyToReceive => "RTR",
             Self::ReadyToSend => "RTS",
-            Self::SendQueueDrained => "SQD",
+            Self::SendQueueDrain => "SQD",
             Self::SendQueueError => "SQE",
             Self::Error => "ERR",
         }

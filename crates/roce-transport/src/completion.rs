@@ -8,7 +8,7 @@ use roce_wire::Qpn;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The application's own number for the request.
-    pub work_id: u64,
+    pub wr_id: u64,
     /// The queue pair.
     pub qpn: Qpn,
     /// How it ended.

@@ -17,7 +17,7 @@ pub struct EndpointConfig {
     /// How much of one queue pair may be on its way.
     pub window: WindowConfig,
     /// How much of all queue pairs may be on its way to one peer.
-    pub peer: PeerConfig,
+    pub peer_window: PeerWindowConfig,
     /// Tell the peer how many receives are posted; otherwise say that we do not count.
     pub advertise_credits: bool,
 }
@@ -41,7 +41,7 @@ pub struct WindowConfig {
 /// show that the path cuts it. A queue pair that may not send
 /// for that reason stands in line behind those that came before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerConfig {
+pub struct PeerWindowConfig {
     /// Frames at the start, at least 1.
     pub initial_frames: u32,
     /// Frames that losses never shrink the limit below, at least 1.
@@ -55,13 +55,13 @@ impl Default for EndpointConfig {
         Self {
             max_train_packets: 64,
             window: WindowConfig::default(),
-            peer: PeerConfig::default(),
+            peer_window: PeerWindowConfig::default(),
             advertise_credits: true,
         }
     }
 }
 
-impl Default for PeerConfig {
+impl Default for PeerWindowConfig {
     /// What a ring of 128 frames holds, and some to spare for other peers.
     fn default() -> Self {
         Self { initial_frames: 96, min_frames: 4, max_frames: 96 }

@@ -16,7 +16,7 @@ pub(crate) struct Outbox<O> {
     /// Of queue pairs that are gone.
     pub(crate) owed_acks: OwedAcks,
     /// How often an acknowledgement became due.
-    pub(crate) acks_due: u64,
+    pub(crate) acks_scheduled: u64,
     pub(crate) observer: O,
 }
 
@@ -41,7 +41,7 @@ impl<O> Outbox<O> {
             events: VecDeque::new(),
             counters: Counters::default(),
             owed_acks: OwedAcks::default(),
-            acks_due: 0,
+            acks_scheduled: 0,
             observer,
         }
     }
@@ -98,9 +98,9 @@ drop_reasons! {
     Congestion cnp_received,
     OutOfSequence out_of_seq_request,
     UnknownDuplicate unknown_duplicate,
-    AnswerNeverSent answer_never_sent,
-    DuplicateAnswer duplicate_answer,
-    UnexpectedAnswer unexpected_answer,
+    ResponseNeverRequested response_never_requested,
+    DuplicateResponse duplicate_response,
+    UnexpectedResponse unexpected_response,
     ReservedSyndrome reserved_syndrome,
     ImpliedNak implied_nak,
 }

@@ -82,11 +82,11 @@ counters! {
     /// Dropped: a repeated READ or atomic that is not remembered.
     unknown_duplicate,
     /// Dropped: an answer to a packet never sent.
-    answer_never_sent,
+    response_never_requested,
     /// Dropped: an answer that came before, or too late.
-    duplicate_answer,
+    duplicate_response,
     /// Dropped: an answer of a kind that the request does not have.
-    unexpected_answer,
+    unexpected_response,
     /// Dropped: an AETH syndrome without a meaning.
     reserved_syndrome,
     /// Answers that do not fit the request and end the connection.
@@ -98,7 +98,7 @@ counters! {
     /// Times that a last packet was sent again alone, after a few quiet round trips.
     tail_probe,
     /// Times that requests were sent again after a few quiet round trips.
-    quiet_retry,
+    probe_timeout,
     /// Packets sent once more.
     resent_pkts,
     /// Local memory that may not be used, found when it was needed.

@@ -22,7 +22,7 @@ use crate::suspended::SuspendedQueues;
 use crate::timers::Alarm;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWork, SendWork,
+    ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -70,8 +70,8 @@ use crate::{
 ///
 /// ```
 /// use roce_transport::{
-///     Capacities, CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit,
-///     QpState, RecvWork, Service,
+///     QpCap, CqHandle, Endpoint, EndpointConfig, Instant, PdHandle, PostError, QpInit,
+///     QpState, RecvWr, Service,
 /// };
 /// use roce_wire::Qpn;
 ///
@@ -81,14 +81,14 @@ use crate::{
 ///     pd: PdHandle(1),
 ///     send_cq: CqHandle(1),
 ///     recv_cq: CqHandle(1),
-///     capacities: Capacities::default(),
+///     cap: QpCap::default(),
 ///     signal_all: true,
 ///     service: Service::Rc,
 /// };
 /// endpoint.create_qp(qpn, init).unwrap();
 ///
 /// // Nothing may be posted before the queue pair is brought out of RESET.
-/// let refused = endpoint.post_recv(Instant::default(), qpn, RecvWork::new(1, []));
+/// let refused = endpoint.post_recv(Instant::default(), qpn, RecvWr::new(1, []));
 /// assert_eq!(refused, Err(PostError::WrongState { state: QpState::Reset }));
 /// assert_eq!(endpoint.poll_timeout(), None);
 /// ```
@@ -177,7 +177,7 @@ impl<O: Observer> Endpoint<O> {
         if self.numbers.contains_key(&qpn) {
             return Err(ApiMisuse::QpExists(qpn));
         }
-        init.capacities.judge()?;
+        init.cap.judge()?;
         let queue_pair = match init.service {
             Service::Rc => QueuePair::Rc(Box::new(RcQueuePair::new(qpn, init, &self.config))),
             other => return Err(ApiMisuse::ServiceNotSupported(other)),
@@ -227,7 +227,7 @@ impl<O: Observer> Endpoint<O> {
             self.peers.leave(peer, slot.in_line.take());
             rc.forget_freight();
         }
-        slot.peer = address.map(|it| (it, self.peers.join(it, self.config.peer)));
+        slot.peer = address.map(|it| (it, self.peers.join(it, self.config.peer_window)));
     }
 
     /// What a queue pair tells about itself; `None` if there is none of this number.
@@ -262,7 +262,7 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     #[inline]
-    pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWork) -> Result<(), PostError> {
+    pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWr) -> Result<(), PostError> {
         // It waits for its turn; no timer is set before that comes, or `handle_timeout` does.
         // Written out, since through closures the request would be moved more often.
         let Some(index) = self.index_of(qpn) else { return Err(PostError::UnknownQp(qpn)) };
@@ -302,7 +302,7 @@ impl<O: Observer> Endpoint<O> {
     ///
     /// # Errors
     /// [`PostError`]; then nothing was posted.
-    pub fn post_recv(&mut self, now: Instant, qpn: Qpn, work: RecvWork) -> Result<(), PostError> {
+    pub fn post_recv(&mut self, now: Instant, qpn: Qpn, work: RecvWr) -> Result<(), PostError> {
         // Nothing leaves because of it, and no timer changes.
         let posted = self.find(now, qpn, |queue_pair, cx| match queue_pair {
             QueuePair::Rc(rc) => rc.post_recv(work, cx),

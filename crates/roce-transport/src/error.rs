@@ -57,7 +57,7 @@ pub enum PostError {
     },
     /// More pieces than the queue pair was made for.
     #[error("{count} pieces, but the queue pair was made for {max}")]
-    TooManyPieces {
+    TooManySges {
         /// Pieces of the request.
         count: usize,
         /// Pieces the queue pair was made for.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::frame_cost::FrameCost;
 use crate::line::Line;
 use crate::rc::FreightNews;
-use crate::{Instant, PeerConfig};
+use crate::{Instant, PeerWindowConfig};
 
 /// The way into one peer's receive queue, shared by all queue pairs that send to it.
 ///
@@ -27,7 +27,7 @@ use crate::{Instant, PeerConfig};
 /// [`FrameCost`].
 #[derive(Debug)]
 pub(crate) struct Gate {
-    config: PeerConfig,
+    config: PeerWindowConfig,
     limit: u32,
     /// Frames sent.
     sent: u64,
@@ -73,10 +73,10 @@ const MOST_SILENCES: u32 = 3;
 const STEP: u64 = 4;
 
 impl Gate {
-    pub(crate) fn new(config: PeerConfig) -> Self {
+    pub(crate) fn new(config: PeerWindowConfig) -> Self {
         let min = config.min_frames.max(1);
         let max = config.max_frames.max(min);
-        let config = PeerConfig { min_frames: min, max_frames: max, ..config };
+        let config = PeerWindowConfig { min_frames: min, max_frames: max, ..config };
         Self {
             config,
             limit: config.initial_frames.clamp(min, max),
@@ -218,7 +218,7 @@ mod tests {
     const START: Instant = Instant::from_nanos(0);
 
     fn gate() -> Gate {
-        Gate::new(PeerConfig { initial_frames: 16, min_frames: 4, max_frames: 20 })
+        Gate::new(PeerWindowConfig { initial_frames: 16, min_frames: 4, max_frames: 20 })
     }
 
     fn fill(gate: &mut Gate) -> u64 {

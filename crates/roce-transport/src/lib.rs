@@ -45,10 +45,10 @@ mod transfer;
 mod work;
 
 pub use attributes::{
-    AckTimeout, Capacities, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpInfo, QpInit, QpState,
+    AckTimeout, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpCap, QpInfo, QpInit, QpState,
 };
 pub use completion::{Completion, CompletionOperation, CompletionStatus};
-pub use config::{EndpointConfig, PeerConfig, WindowConfig};
+pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, PostError};
@@ -57,11 +57,11 @@ pub use fault::RequestFault;
 pub use handles::{CqHandle, PathHandle, PdHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
-pub use observer::{GoBack, Observer};
+pub use observer::{Observer, RetransmitCause};
 pub use roce_wire::Service;
-pub use scatter::{MAX_SGE, Part, Parts, ScatterList, Sge};
+pub use scatter::{MAX_SGE, SgList, SgPart, SgParts, Sge};
 pub use sealer::PacketSealer;
 pub use work::{
-    Data, InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWork, RemoteSpan, SendOperation,
-    SendWork,
+    InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
+    WrData,
 };

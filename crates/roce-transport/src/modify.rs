@@ -56,9 +56,9 @@ pub(crate) const fn transition(from: QpState, to: QpState) -> Option<Transition>
             &[CurrentState, Access, MinRnrTimer],
         ),
         (ReadyToSend, ReadyToSend) => row(&[], &[CurrentState, Access, MinRnrTimer]),
-        (ReadyToSend, SendQueueDrained) => row(&[], &[SqdNotify]),
-        (SendQueueDrained, ReadyToSend) => row(&[], &[CurrentState, Access, MinRnrTimer]),
-        (SendQueueDrained, SendQueueDrained) => row(
+        (ReadyToSend, SendQueueDrain) => row(&[], &[SqdNotify]),
+        (SendQueueDrain, ReadyToSend) => row(&[], &[CurrentState, Access, MinRnrTimer]),
+        (SendQueueDrain, SendQueueDrain) => row(
             &[],
             &[
                 Path,
@@ -300,8 +300,8 @@ mod tests {
             ..QpAttributes::default()
         };
         assert_eq!(judge(QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
-        let (actual, claimed) = (QpState::SendQueueDrained, QpState::ReadyToSend);
+        let (actual, claimed) = (QpState::SendQueueDrain, QpState::ReadyToSend);
         let expected = ModifyError::WrongCurrentState { actual, claimed };
-        assert_eq!(judge(QpState::SendQueueDrained, &asked), Err(expected));
+        assert_eq!(judge(QpState::SendQueueDrain, &asked), Err(expected));
     }
 }

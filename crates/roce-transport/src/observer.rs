@@ -27,7 +27,7 @@ pub trait Observer {
     /// The peer said that it has no receive posted.
     fn rnr_received(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _timer: RnrTimer) {}
     /// Requests will be sent again from here on.
-    fn went_back(&mut self, _at: Instant, _qpn: Qpn, _to: Psn, _why: GoBack) {}
+    fn retransmit(&mut self, _at: Instant, _qpn: Qpn, _to: Psn, _cause: RetransmitCause) {}
     /// Everything up to and including this PSN is acknowledged.
     fn acknowledged(&mut self, _at: Instant, _qpn: Qpn, _up_to: Psn) {}
     /// The send window has a new size, in packets.
@@ -56,49 +56,49 @@ impl Observer for () {}
 
 /// Why requests are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GoBack {
+pub enum RetransmitCause {
     /// The peer stayed silent.
-    Timeout,
+    AckTimeout,
     /// The peer misses a packet.
     SequenceNak,
     /// The peer had no receive posted, and the wait is over.
-    RnrNak,
+    RnrTimeout,
     /// An answer is missing before one that came.
     ImpliedNak,
     /// Nothing was heard for a few round trips: the last packet alone, to draw an answer.
-    Probe,
+    TailProbe,
     /// Nothing was heard in spite of that. Other than after the ACK timer, this costs no
     /// retry.
-    Quiet,
+    ProbeTimeout,
 }
 
-impl GoBack {
+impl RetransmitCause {
     /// A number for tools that know no names, as [`Display`](fmt::Display) has a name.
     pub const fn code(self) -> u8 {
         match self {
-            Self::Timeout => 0,
+            Self::AckTimeout => 0,
             Self::SequenceNak => 1,
-            Self::RnrNak => 2,
+            Self::RnrTimeout => 2,
             Self::ImpliedNak => 3,
-            Self::Probe => 4,
-            Self::Quiet => 5,
+            Self::TailProbe => 4,
+            Self::ProbeTimeout => 5,
         }
     }
 
     /// In a word.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Timeout => "timeout",
+            Self::AckTimeout => "ack-timeout",
             Self::SequenceNak => "sequence-nak",
-            Self::RnrNak => "rnr-nak",
+            Self::RnrTimeout => "rnr-timeout",
             Self::ImpliedNak => "implied-nak",
-            Self::Probe => "probe",
-            Self::Quiet => "quiet",
+            Self::TailProbe => "tail-probe",
+            Self::ProbeTimeout => "probe-timeout",
         }
     }
 }
 
-impl fmt::Display for GoBack {
+impl fmt::Display for RetransmitCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::gate::{Gate, PeerView};
 use crate::line;
 use crate::timers::Alarm;
-use crate::{Instant, PeerConfig};
+use crate::{Instant, PeerWindowConfig};
 
 /// One [`Gate`] for each address that a queue pair sends to.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Place {
 
 impl Peers {
     /// One more queue pair sends to `address`: by this gate.
-    pub(crate) fn join(&mut self, address: IpAddr, config: PeerConfig) -> usize {
+    pub(crate) fn join(&mut self, address: IpAddr, config: PeerWindowConfig) -> usize {
         if let Some(index) = self.by_address.get(&address) {
             self.places[*index].users += 1;
             return *index;

@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sge {
     /// The key of its region.
-    pub key: u32,
+    pub lkey: u32,
     /// Where it starts.
-    pub address: u64,
+    pub addr: u64,
     /// Bytes.
     pub len: u32,
 }
@@ -17,17 +17,17 @@ pub struct Sge {
 /// allocation; [`MAX_SGE`] is the most that a queue pair takes.
 ///
 /// ```
-/// use roce_transport::{ScatterList, Sge};
-/// let list = ScatterList::from([Sge { key: 7, address: 0x1000, len: 5 }]);
+/// use roce_transport::{SgList, Sge};
+/// let list = SgList::from([Sge { lkey: 7, addr: 0x1000, len: 5 }]);
 /// assert_eq!(list.total_len(), 5);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScatterList(SmallVec<[Sge; 4]>);
+pub struct SgList(SmallVec<[Sge; 4]>);
 
 /// The most pieces that any request may have.
 pub const MAX_SGE: u32 = 32;
 
-impl ScatterList {
+impl SgList {
     /// Bytes of all pieces together.
     pub fn total_len(&self) -> u64 {
         self.0.iter().map(|sge| u64::from(sge.len)).sum()
@@ -55,36 +55,36 @@ impl ScatterList {
 
     /// The parts that bytes `offset .. offset + len` of the message lie in, in order; empty
     /// parts are left out. Fewer bytes come out where the list is too short.
-    pub fn parts(&self, offset: u64, len: u64) -> Parts<'_> {
-        Parts { pieces: self.0.iter(), skip: offset, left: len }
+    pub fn parts(&self, offset: u64, len: u64) -> SgParts<'_> {
+        SgParts { pieces: self.0.iter(), skip: offset, left: len }
     }
 }
 
-/// Part of a piece; see [`ScatterList::parts`].
+/// Part of an SGE; see [`SgList::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SgPart {
     /// The key of the region.
-    pub key: u32,
+    pub lkey: u32,
     /// Where the part starts.
-    pub address: u64,
+    pub addr: u64,
     /// Bytes, at least 1.
     pub len: u32,
     /// Bytes of the same piece from `address` on: what may be asked for at once.
-    pub rest_of_piece: u32,
+    pub rest_of_sge: u32,
 }
 
-/// Iterator made by [`ScatterList::parts`].
+/// Iterator made by [`SgList::parts`].
 #[derive(Clone, Debug)]
-pub struct Parts<'a> {
+pub struct SgParts<'a> {
     pieces: core::slice::Iter<'a, Sge>,
     skip: u64,
     left: u64,
 }
 
-impl Iterator for Parts<'_> {
-    type Item = Part;
+impl Iterator for SgParts<'_> {
+    type Item = SgPart;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<SgPart> {
         while self.left > 0 {
             let piece = self.pieces.next()?;
             let piece_len = u64::from(piece.len);
@@ -95,45 +95,45 @@ impl Iterator for Parts<'_> {
             let rest = piece_len - self.skip;
             let len = rest.min(self.left);
             // An address near the end of the circle wraps, and the check refuses it.
-            let address = piece.address.wrapping_add(self.skip);
+            let address = piece.addr.wrapping_add(self.skip);
             self.skip = 0;
             self.left -= len;
-            return Some(Part {
-                key: piece.key,
-                address,
-                len: len as u32,            // at most `piece.len`
-                rest_of_piece: rest as u32, // likewise
+            return Some(SgPart {
+                lkey: piece.lkey,
+                addr: address,
+                len: len as u32,          // at most `piece.len`
+                rest_of_sge: rest as u32, // likewise
             });
         }
         None
     }
 }
 
-impl From<&[Sge]> for ScatterList {
+impl From<&[Sge]> for SgList {
     fn from(pieces: &[Sge]) -> Self {
         Self(SmallVec::from_slice(pieces))
     }
 }
 
-impl From<Vec<Sge>> for ScatterList {
+impl From<Vec<Sge>> for SgList {
     fn from(pieces: Vec<Sge>) -> Self {
         Self(pieces.into_iter().collect())
     }
 }
 
-impl From<Sge> for ScatterList {
+impl From<Sge> for SgList {
     fn from(piece: Sge) -> Self {
         Self::from([piece])
     }
 }
 
-impl<const N: usize> From<[Sge; N]> for ScatterList {
+impl<const N: usize> From<[Sge; N]> for SgList {
     fn from(pieces: [Sge; N]) -> Self {
         Self::from(pieces.as_slice())
     }
 }
 
-impl FromIterator<Sge> for ScatterList {
+impl FromIterator<Sge> for SgList {
     fn from_iter<I: IntoIterator<Item = Sge>>(pieces: I) -> Self {
         Self(pieces.into_iter().collect())
     }
@@ -150,17 +150,17 @@ mod tests {
             lens in prop::collection::vec(0u32..9, 0..8), offset in 0u64..70, len in 0u64..70,
         ) {
             // Each byte of the message is its address; pieces lie far apart.
-            let list: ScatterList = lens
+            let list: SgList = lens
                 .iter()
                 .enumerate()
-                .map(|(i, len)| Sge { key: i as u32, address: 1000 * i as u64, len: *len })
+                .map(|(i, len)| Sge { lkey: i as u32, addr: 1000 * i as u64, len: *len })
                 .collect();
             let all: Vec<u64> =
-                list.iter().flat_map(|sge| sge.address..sge.address + u64::from(sge.len)).collect();
+                list.iter().flat_map(|sge| sge.addr..sge.addr + u64::from(sge.len)).collect();
             let got: Vec<u64> = list
                 .parts(offset, len)
-                .inspect(|part| assert!(part.len > 0 && part.len <= part.rest_of_piece))
-                .flat_map(|part| part.address..part.address + u64::from(part.len))
+                .inspect(|part| assert!(part.len > 0 && part.len <= part.rest_of_sge))
+                .flat_map(|part| part.addr..part.addr + u64::from(part.len))
                 .collect();
             let expected: Vec<u64> =
                 all.into_iter().skip(offset as usize).take(len as usize).collect();
@@ -170,6 +170,6 @@ mod tests {
 
     #[test]
     fn up_to_four_pieces_need_no_allocation() {
-        assert!(!ScatterList::from([Sge::default(); 4]).0.spilled());
+        assert!(!SgList::from([Sge::default(); 4]).0.spilled());
     }
 }

@@ -2,7 +2,7 @@
 
 use roce_wire::PayloadCrc;
 
-use crate::{Access, Data, Memory, MemoryFault, PdHandle, ScatterList};
+use crate::{Access, Memory, MemoryFault, PdHandle, SgList, WrData};
 
 /// Copies parts of messages out of registered memory for the packets of one train, and
 /// remembers the last permission: packets of one message mostly lie in one piece.
@@ -35,13 +35,13 @@ impl<G: Copy> Gather<G> {
         memory: &M,
         pd: PdHandle,
         number: u64,
-        data: &Data,
+        data: &WrData,
         offset: u64,
         into: &mut [u8],
     ) -> Result<Option<PayloadCrc>, MemoryFault> {
         let list = match data {
-            Data::Gather(list) => list,
-            Data::Inline(bytes) => {
+            WrData::Sges(list) => list,
+            WrData::Inline(bytes) => {
                 let start = offset as usize; // inside the inline data, which fits in memory
                 into.copy_from_slice(&bytes.as_slice()[start..start + into.len()]);
                 return Ok(None);
@@ -52,8 +52,8 @@ impl<G: Copy> Gather<G> {
         }
         let mut done = 0;
         for part in list.parts(offset, into.len() as u64) {
-            let rest = u64::from(part.rest_of_piece);
-            let grant = memory.check(pd, part.key, part.address, rest, Access::LocalRead)?;
+            let rest = u64::from(part.rest_of_sge);
+            let grant = memory.check(pd, part.lkey, part.addr, rest, Access::LocalRead)?;
             let start = offset + done as u64;
             self.granted = Some(Granted { number, start, end: start + rest, grant });
             let len = part.len as usize;
@@ -78,11 +78,11 @@ impl<G: Copy> Gather<G> {
 pub(crate) fn check_all(
     memory: &impl Memory,
     pd: PdHandle,
-    list: &ScatterList,
+    list: &SgList,
     access: Access,
 ) -> Result<(), MemoryFault> {
     for piece in list.iter().filter(|it| it.len > 0) {
-        memory.check(pd, piece.key, piece.address, u64::from(piece.len), access)?;
+        memory.check(pd, piece.lkey, piece.addr, u64::from(piece.len), access)?;
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(crate) fn check_all(
 pub(crate) fn scatter(
     memory: &mut impl Memory,
     pd: PdHandle,
-    list: &ScatterList,
+    list: &SgList,
     offset: u64,
     bytes: &[u8],
 ) -> Result<(), MemoryFault> {
@@ -102,8 +102,8 @@ pub(crate) fn scatter(
         && offset + len <= u64::from(piece.len)
     {
         // As most messages are.
-        let address = piece.address.wrapping_add(offset);
-        let grant = memory.check(pd, piece.key, address, len, Access::LocalWrite)?;
+        let address = piece.addr.wrapping_add(offset);
+        let grant = memory.check(pd, piece.lkey, address, len, Access::LocalWrite)?;
         memory.write(grant, 0, bytes);
         return Ok(());
     }
@@ -112,15 +112,15 @@ pub(crate) fn scatter(
     };
     let mut parts = list.parts(offset, len);
     let Some(first) = parts.next() else { return Ok(()) };
-    let grant = check(memory, first.key, first.address, first.len)?;
+    let grant = check(memory, first.lkey, first.addr, first.len)?;
     for part in parts.clone() {
-        check(memory, part.key, part.address, part.len)?;
+        check(memory, part.lkey, part.addr, part.len)?;
     }
     let (head, mut rest) = bytes.split_at(first.len as usize);
     memory.write(grant, 0, head);
     for part in parts {
         let (head, tail) = rest.split_at(part.len as usize);
-        let grant = check(memory, part.key, part.address, part.len)?;
+        let grant = check(memory, part.lkey, part.addr, part.len)?;
         memory.write(grant, 0, head);
         rest = tail;
     }

@@ -3,32 +3,32 @@
 use roce_wire::{Psn, Trailer};
 use smallvec::SmallVec;
 
-use crate::ScatterList;
+use crate::SgList;
 use crate::completion::CompletionOperation;
 
 /// A request to be posted to a send queue.
 ///
 /// ```
-/// use roce_transport::{Data, ScatterList, SendOperation, SendWork, Sge};
-/// let hello = SendWork {
-///     work_id: 1,
+/// use roce_transport::{WrData, SgList, SendOperation, SendWr, Sge};
+/// let hello = SendWr {
+///     wr_id: 1,
 ///     operation: SendOperation::Send { immediate: None, invalidate: None },
-///     data: Data::Inline(b"hello".into()),
+///     data: WrData::Inline(b"hello".into()),
 ///     signaled: true,
 ///     solicited: false,
 ///     fence: false,
-///     lazy: false,
+///     defer_ack: false,
 /// };
 /// assert_eq!(hello.data.len(), 5);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SendWork {
+pub struct SendWr {
     /// The application's own number, handed back in the completion.
-    pub work_id: u64,
+    pub wr_id: u64,
     /// What to do.
     pub operation: SendOperation,
     /// With which local bytes.
-    pub data: Data,
+    pub data: WrData,
     /// Tell of its success too, not only of its failure.
     pub signaled: bool,
     /// Mark the peer's completion as solicited. For SEND, and WRITE with immediate.
@@ -38,7 +38,7 @@ pub struct SendWork {
     /// Nobody waits for this SEND or WRITE to be acknowledged: the peer is asked only when the
     /// send queue, the window or the peer's receives would run short otherwise, or when it has been
     /// quiet for long. What is lost is found as late as that, or when something follows.
-    pub lazy: bool,
+    pub defer_ack: bool,
 }
 
 /// What a request in a send queue does.
@@ -54,19 +54,19 @@ pub enum SendOperation {
     /// Writes into the peer's memory.
     Write {
         /// Where.
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         /// Four bytes for the peer's completion; uses up one of its posted receives.
         immediate: Option<[u8; 4]>,
     },
     /// Reads from the peer's memory.
     Read {
         /// Where.
-        remote: RemoteSpan,
+        remote: RemoteAddr,
     },
     /// Stores `swap` in a word of the peer's if it holds `compare`; brings what it held.
     CompareSwap {
         /// The word, aligned to 8 bytes.
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         /// What the word must hold.
         compare: u64,
         /// What it holds afterwards.
@@ -75,7 +75,7 @@ pub enum SendOperation {
     /// Adds to a word of the peer's; brings what it held.
     FetchAdd {
         /// The word, aligned to 8 bytes.
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         /// What to add, modulo 2^64.
         add: u64,
     },
@@ -88,18 +88,18 @@ pub enum SendOperation {
 
 /// Where in the peer's memory; how many bytes is the request's own length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RemoteSpan {
+pub struct RemoteAddr {
     /// The first byte, in the peer's terms.
-    pub address: u64,
+    pub addr: u64,
     /// The peer's key.
-    pub key: u32,
+    pub rkey: u32,
 }
 
 /// The local bytes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum WrData {
     /// Registered memory. It must stay as it is until the request is complete.
-    Gather(ScatterList),
+    Sges(SgList),
     /// Bytes that were copied when the request was made.
     Inline(InlineData),
 }
@@ -110,11 +110,11 @@ pub struct InlineData(SmallVec<[u8; 64]>);
 
 /// A request to be posted to a receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecvWork {
+pub struct RecvWr {
     /// The application's own number, handed back in the completion.
-    pub work_id: u64,
+    pub wr_id: u64,
     /// Where the message goes.
-    pub scatter: ScatterList,
+    pub sg_list: SgList,
 }
 
 /// The longest message, in bytes.
@@ -163,27 +163,27 @@ impl SendOperation {
     }
 }
 
-impl SendWork {
+impl SendWr {
     /// A request over registered memory that reports errors only.
     ///
     /// ```
-    /// use roce_transport::{SendOperation, SendWork, Sge};
+    /// use roce_transport::{SendOperation, SendWr, Sge};
     ///
-    /// let piece = Sge { key: 7, address: 0x1000, len: 64 };
-    /// let work = SendWork::new(1, SendOperation::send(), [piece]).signaled().fenced();
+    /// let piece = Sge { lkey: 7, addr: 0x1000, len: 64 };
+    /// let work = SendWr::new(1, SendOperation::send(), [piece]).signaled().fenced();
     /// assert!(work.signaled && work.fence && !work.solicited);
     /// ```
     #[inline]
-    pub fn new(work_id: u64, operation: SendOperation, data: impl Into<ScatterList>) -> Self {
-        let data = Data::Gather(data.into());
-        let (signaled, solicited, fence, lazy) = (false, false, false, false);
-        Self { work_id, operation, data, signaled, solicited, fence, lazy }
+    pub fn new(wr_id: u64, operation: SendOperation, data: impl Into<SgList>) -> Self {
+        let data = WrData::Sges(data.into());
+        let (signaled, solicited, fence, defer_ack) = (false, false, false, false);
+        Self { wr_id, operation, data, signaled, solicited, fence, defer_ack }
     }
 
     /// A request that carries its bytes itself and reports errors only.
-    pub fn inline(work_id: u64, operation: SendOperation, bytes: impl Into<InlineData>) -> Self {
-        let data = Data::Inline(bytes.into());
-        Self { data, ..Self::new(work_id, operation, []) }
+    pub fn inline(wr_id: u64, operation: SendOperation, bytes: impl Into<InlineData>) -> Self {
+        let data = WrData::Inline(bytes.into());
+        Self { data, ..Self::new(wr_id, operation, []) }
     }
 
     /// The same, reporting success too.
@@ -208,20 +208,20 @@ impl SendWork {
         self
     }
 
-    /// The same, acknowledged when it suits: see [`lazy`](Self::lazy). It makes no difference to a
+    /// The same, acknowledged when it suits: see [`defer_ack`](Self#structfield.defer_ack). It makes no difference to a
     /// request that reports its success.
     #[inline]
     #[must_use]
-    pub fn lazily(mut self) -> Self {
-        self.lazy = true;
+    pub fn defer_ack(mut self) -> Self {
+        self.defer_ack = true;
         self
     }
 }
 
-impl RecvWork {
+impl RecvWr {
     /// A place for one message.
-    pub fn new(work_id: u64, scatter: impl Into<ScatterList>) -> Self {
-        Self { work_id, scatter: scatter.into() }
+    pub fn new(wr_id: u64, sg_list: impl Into<SgList>) -> Self {
+        Self { wr_id, sg_list: sg_list.into() }
     }
 }
 
@@ -232,21 +232,21 @@ impl SendOperation {
     }
 
     /// A WRITE without immediate.
-    pub const fn write(remote: RemoteSpan) -> Self {
+    pub const fn write(remote: RemoteAddr) -> Self {
         Self::Write { remote, immediate: None }
     }
 
     /// A READ.
-    pub const fn read(remote: RemoteSpan) -> Self {
+    pub const fn read(remote: RemoteAddr) -> Self {
         Self::Read { remote }
     }
 }
 
-impl Data {
+impl WrData {
     /// Bytes.
     pub fn len(&self) -> u64 {
         match self {
-            Self::Gather(list) => list.total_len(),
+            Self::Sges(list) => list.total_len(),
             Self::Inline(bytes) => bytes.0.len() as u64,
         }
     }

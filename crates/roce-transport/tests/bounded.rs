@@ -5,7 +5,7 @@
 #[path = "laws/common/mod.rs"]
 mod common;
 
-use roce_transport::{Capacities, TransmitLimits};
+use roce_transport::{QpCap, TransmitLimits};
 use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth};
 
 use common::connection::{End, FIRST_PSN, Options, PD, connect};
@@ -53,7 +53,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
 /// At most 4 KiB for a connected queue pair, without its queues.
 fn an_idle_connection_is_small() {
     let mut world = World::pair();
-    let capacities = Capacities { max_send_wr: 1, max_recv_wr: 1, ..Capacities::default() };
+    let capacities = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
     let options = Options { capacities, ..Options::default() };
     connect(&mut world, [0, 1], options);
     let before = held();

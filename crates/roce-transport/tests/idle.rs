@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use roce_transport::{
-    AccessFlags, AckTimeout, Capacities, CqHandle, Endpoint, EndpointConfig, Instant,
-    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, Service,
+    AccessFlags, AckTimeout, CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes,
+    PathHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState, Service,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
 
@@ -14,7 +14,7 @@ fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
         pd: PdHandle(1),
         send_cq: CqHandle(1),
         recv_cq: CqHandle(1),
-        capacities: Capacities::default(),
+        cap: QpCap::default(),
         signal_all: false,
         service: Service::Rc,
     };

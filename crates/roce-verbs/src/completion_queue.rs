@@ -363,9 +363,9 @@ mod tests {
         }
     }
 
-    fn completion(work_id: u64) -> Completion {
+    fn completion(wr_id: u64) -> Completion {
         Completion {
-            work_id,
+            wr_id,
             qpn: roce_wire::Qpn::GSI,
             status: CompletionStatus::Success,
             operation: CompletionOperation::Send,
@@ -383,7 +383,7 @@ mod tests {
         assert!(!queue.can_bypass_queue(CqHandle(2)), "it is for another queue");
         assert_eq!(queue.push(completion(7), Instant::from_nanos(1)), Pushed::Queued);
         assert!(!queue.can_bypass_queue(CqHandle(1)), "an older one waits");
-        assert_eq!(queue.pop().map(|it| it.work_id), Some(7));
+        assert_eq!(queue.pop().map(|it| it.wr_id), Some(7));
         assert!(queue.can_bypass_queue(CqHandle(1)));
         queue.armed.store(armed::NEXT, Ordering::Release);
         assert!(queue.can_bypass_queue(CqHandle(1)), "there is no channel to report it");

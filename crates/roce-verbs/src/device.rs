@@ -373,8 +373,8 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     if !whole_trains {
         // Every packet is a frame of its own, and the peer may be a card, which has no ring that
         // fills: more may prove to fit.
-        behaviour.peer.initial_frames = behaviour.window.initial_packets;
-        behaviour.peer.max_frames = behaviour.window.max_packets;
+        behaviour.peer_window.initial_frames = behaviour.window.initial_packets;
+        behaviour.peer_window.max_frames = behaviour.window.max_packets;
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));

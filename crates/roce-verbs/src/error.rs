@@ -144,18 +144,18 @@ pub enum Error {
 /// Work that was refused, and where in the list it stood: what stands before it was posted.
 #[derive(Debug, thiserror::Error)]
 #[error("work request {index} of the list: {source}")]
-pub struct BadWork {
+pub struct BadWr {
     /// The first request that was not posted.
     pub index: usize,
     /// Why.
     #[source]
-    pub source: WorkError,
+    pub source: WrError,
 }
 
 /// Why work was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum WorkError {
+pub enum WrError {
     /// The request itself.
     #[error(transparent)]
     Post(#[from] PostError),

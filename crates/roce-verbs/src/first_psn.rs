@@ -25,7 +25,7 @@ impl FirstPsn {
     /// the one that it makes next.
     pub(crate) fn in_state(&mut self, state: QpState) -> Psn {
         use QpState::*;
-        let is_connected = matches!(state, ReadyToSend | SendQueueDrained | SendQueueError);
+        let is_connected = matches!(state, ReadyToSend | SendQueueDrain | SendQueueError);
         if self.is_used && !is_connected {
             *self = Self::new(None);
         }
@@ -48,7 +48,7 @@ mod tests {
     use QpState::*;
 
     const BEFORE_A_CONNECTION: [QpState; 4] = [Reset, Init, ReadyToReceive, Error];
-    const DURING_A_CONNECTION: [QpState; 3] = [ReadyToSend, SendQueueDrained, SendQueueError];
+    const DURING_A_CONNECTION: [QpState; 3] = [ReadyToSend, SendQueueDrain, SendQueueError];
 
     #[test]
     fn the_psn_stays_until_a_connection_has_used_it() {

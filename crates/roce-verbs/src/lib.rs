@@ -11,8 +11,8 @@
 //! # Two queue pairs that talk to each other
 //!
 //! ```no_run
-//! use roce_verbs::{AccessFlags, ConnectOptions, Data, Device, DeviceConfig, RecvWork};
-//! use roce_verbs::{SendOperation, SendWork};
+//! use roce_verbs::{AccessFlags, ConnectOptions, WrData, Device, DeviceConfig, RecvWr};
+//! use roce_verbs::{SendOperation, SendWr};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let device = Device::open("eth0", DeviceConfig::default())?;
@@ -26,9 +26,9 @@
 //! here.connect(&there.dest(None)?, &options)?;
 //! there.connect(&here.dest(None)?, &options)?;
 //!
-//! there.post_recv([RecvWork::new(1, [region.sge(4096..)?])])?;
+//! there.post_recv([RecvWr::new(1, [region.sge(4096..)?])])?;
 //! region.write(0, b"hello")?;
-//! here.post_send([SendWork::new(2, SendOperation::send(), [region.sge(..5)?])])?;
+//! here.post_send([SendWr::new(2, SendOperation::send(), [region.sge(..5)?])])?;
 //! for _ in 0..2 {
 //!     let completion = cq.spin_wait(std::time::Duration::from_secs(1)).expect("within a second");
 //!     println!("{completion:?}");
@@ -86,7 +86,7 @@ pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
 pub use device::{Device, DeviceConfig, DeviceInfo};
-pub use error::{BadWork, Error, WorkError};
+pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
 pub use netlink::RouteError;
@@ -100,9 +100,9 @@ pub use wait_policy::{polls_give_way, yield_now};
 
 pub use roce_io::{Direction, Fault, FaultConfig, FaultRates, GsoMode, ReceiveMode, ScriptedFault};
 pub use roce_transport::{
-    AccessFlags, AckTimeout, AsyncEvent, Capacities, Completion, CompletionOperation,
-    CompletionStatus, Data, GoBack, MemoryFault, ModifyError, PostError, QpAttributes, QpInfo,
-    QpState, RecvWork, RemoteSpan, RequestFault, SendOperation, SendWork, Sge,
+    AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
+    MemoryFault, ModifyError, PostError, QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr,
+    RequestFault, RetransmitCause, SendOperation, SendWr, Sge, WrData,
 };
 pub use roce_wire::{Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
 

@@ -122,7 +122,7 @@ impl MemoryRegion {
         self.check(start, len)?;
         let len =
             u32::try_from(len).ok().filter(|len| *len <= 1 << 31).ok_or_else(out_of_region)?;
-        Ok(Sge { key: self.lkey(), address: self.address() + start as u64, len })
+        Ok(Sge { lkey: self.lkey(), addr: self.address() + start as u64, len })
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<(), Error> {

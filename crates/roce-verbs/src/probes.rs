@@ -10,7 +10,7 @@
 //! | `post_send` | queue pair, work id, opcode (`enum ibv_wc_opcode`), bytes |
 //! | `post_recv` | queue pair, work id |
 //! | `poll_cq` | queue pair, work id, opcode, status (`enum ibv_wc_status`), bytes |
-//! | `retransmit` | queue pair, PSN, cause ([`GoBack::code`]) |
+//! | `retransmit` | queue pair, PSN, cause ([`RetransmitCause::code`]) |
 //! | `nak_sent`, `nak_received` | queue pair, PSN, code as on the wire |
 //! | `rnr_sent` | queue pair, PSN |
 //! | `rnr_received` | queue pair, PSN, wait asked for in microseconds |
@@ -34,7 +34,7 @@
 // restores every register before the program goes on.
 
 use probe::probe;
-use roce_transport::{Completion, CompletionOperation, GoBack, QpState};
+use roce_transport::{Completion, CompletionOperation, QpState, RetransmitCause};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer, Syndrome};
 
 /// A rank of a ring has posted a message of `bytes` bytes to its next neighbour.
@@ -61,23 +61,23 @@ pub(crate) fn modify_qp(qpn: Qpn, from: QpState, to: QpState) {
 }
 
 #[inline(always)]
-pub(crate) fn post_send(qpn: Qpn, work_id: u64, operation: CompletionOperation, bytes: u64) {
-    probe!(roce, post_send, qpn.get(), work_id, operation.code(), bytes);
+pub(crate) fn post_send(qpn: Qpn, wr_id: u64, operation: CompletionOperation, bytes: u64) {
+    probe!(roce, post_send, qpn.get(), wr_id, operation.code(), bytes);
 }
 
 #[inline(always)]
-pub(crate) fn post_recv(qpn: Qpn, work_id: u64) {
-    probe!(roce, post_recv, qpn.get(), work_id);
+pub(crate) fn post_recv(qpn: Qpn, wr_id: u64) {
+    probe!(roce, post_recv, qpn.get(), wr_id);
 }
 
 #[inline(always)]
 pub(crate) fn poll_cq(completion: &Completion) {
-    let Completion { qpn, work_id, operation, status, byte_len, .. } = *completion;
-    probe!(roce, poll_cq, qpn.get(), work_id, operation.code(), status.code(), byte_len);
+    let Completion { qpn, wr_id, operation, status, byte_len, .. } = *completion;
+    probe!(roce, poll_cq, qpn.get(), wr_id, operation.code(), status.code(), byte_len);
 }
 
 #[inline(always)]
-pub(crate) fn retransmit(qpn: Qpn, from: Psn, cause: GoBack) {
+pub(crate) fn retransmit(qpn: Qpn, from: Psn, cause: RetransmitCause) {
     probe!(roce, retransmit, qpn.get(), from.get(), cause.code());
 }
 

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    Capacities, PathHandle, PdHandle, QpAttributes, QpInfo, QpInit, QpState, RecvWork, SendWork,
-    Service,
+    PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
 };
 use roce_wire::{Psn, Qpn};
 
@@ -12,7 +11,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::doorbell::Posted;
 use crate::driver::{Driver, QueuePairRunCell};
 use crate::engine::Engine;
-use crate::error::{BadWork, Error, WorkError};
+use crate::error::{BadWr, Error, WrError};
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
 
@@ -53,7 +52,7 @@ pub struct QueuePairBuilder {
     driver: Arc<Driver>,
     pd: PdHandle,
     queues: [CompletionQueue; 2],
-    capacities: Capacities,
+    capacities: QpCap,
     signal_all: bool,
     first_psn: Option<Psn>,
 }
@@ -69,13 +68,13 @@ impl QueuePairBuilder {
             driver,
             pd,
             queues: [send_cq.clone(), recv_cq.clone()],
-            capacities: Capacities::default(),
+            capacities: QpCap::default(),
             signal_all: false,
             first_psn: None,
         }
     }
 
-    /// Send requests that may be outstanding. Default: see [`Capacities`].
+    /// Send requests that may be outstanding. Default: see [`QpCap`].
     pub fn max_send_wr(mut self, max: u32) -> Self {
         self.capacities.max_send_wr = max;
         self
@@ -140,7 +139,7 @@ impl QueuePairBuilder {
                 pd: self.pd,
                 send_cq: send_cq.handle(),
                 recv_cq: recv_cq.handle(),
-                capacities: self.capacities,
+                cap: self.capacities,
                 signal_all: self.signal_all,
                 service: Service::Rc,
             };
@@ -268,7 +267,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
-    pub fn post_send(&self, work: impl IntoIterator<Item = SendWork>) -> Result<(), BadWork> {
+    pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
         // Lent, and in a loop: else the requests would be moved a few times more.
         let mut work = work.into_iter().enumerate();
         let posted = self.driver.post_send(&self.run, |engine, now| {
@@ -277,7 +276,7 @@ impl QueuePair {
             for (index, work) in work.by_ref() {
                 let len = work.data.len();
                 if let Err(refused) = engine.endpoint.post_send(now, self.number, work) {
-                    result = Err(BadWork { index, source: refused.into() });
+                    result = Err(BadWr { index, source: refused.into() });
                     break;
                 }
                 requests += 1;
@@ -286,23 +285,23 @@ impl QueuePair {
             let is_outstanding = engine.endpoint.has_outstanding(self.number);
             (result, Posted { queue_pair: self.number, requests, bytes, is_outstanding })
         });
-        posted.unwrap_or(Err(BadWork { index: 0, source: WorkError::Forked }))
+        posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
     }
 
     /// Posts requests to the receive queue in order; as `ibv_post_recv`.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
-    pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWork>) -> Result<(), BadWork> {
+    pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
         let posted = self.driver.post_receives(|engine, now| {
             work.into_iter().enumerate().try_for_each(|(index, work)| {
                 engine
                     .endpoint
                     .post_recv(now, self.number, work)
-                    .map_err(|refused| BadWork { index, source: refused.into() })
+                    .map_err(|refused| BadWr { index, source: refused.into() })
             })
         });
-        posted.unwrap_or(Err(BadWork { index: 0, source: WorkError::Forked }))
+        posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
     }
 }
 

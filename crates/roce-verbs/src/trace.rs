@@ -144,8 +144,8 @@ fn nanos(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn post(work_id: u64) -> TraceKind {
-        TraceKind::PostRecv { work_id }
+    fn post(wr_id: u64) -> TraceKind {
+        TraceKind::PostRecv { wr_id }
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::error::Error;
 use std::io::BufRead;
 
 use roce_tests::ends::End;
-use roce_verbs::{ConnectOptions, Device, DeviceConfig, RemoteSpan, SendOperation, SendWork};
+use roce_verbs::{ConnectOptions, Device, DeviceConfig, RemoteAddr, SendOperation, SendWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [interface, posts, address, key] = &arguments[..] else {
         return Err("roce-test-burst INTERFACE POSTS ADDRESS KEY".into());
     };
-    let remote = RemoteSpan { address: address.parse()?, key: key.parse()? };
+    let remote = RemoteAddr { addr: address.parse()?, rkey: key.parse()? };
     // Nothing is dropped: the process owns it until its end, as a static would.
     let end = Box::leak(Box::new(End::of(Device::open(interface, DeviceConfig::default())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     qp.connect(&line.trim().parse()?, &ConnectOptions::default())?;
     for number in 1..=posts.parse::<u64>()? {
         let bytes = number.to_ne_bytes();
-        qp.post_send([SendWork::inline(number, SendOperation::write(remote), &bytes)])?;
+        qp.post_send([SendWr::inline(number, SendOperation::write(remote), &bytes)])?;
     }
     std::process::exit(0);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use roce_tests::ends::End;
 use roce_verbs::{
     CompletionOperation, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
-    QueuePair, RecvWork, SendOperation, SendWork, exchange,
+    QueuePair, RecvWr, SendOperation, SendWr, exchange,
 };
 
 /// The longest message that is echoed.
@@ -71,7 +71,7 @@ fn serve(end: &End, arrivals: &mpsc::Receiver<Client>) -> Result<(), Box<dyn Err
             clients.swap_remove(at);
             continue;
         }
-        let slot = done.work_id as usize;
+        let slot = done.wr_id as usize;
         match done.operation {
             CompletionOperation::Recv => clients[at].echo(slot, done.byte_len as usize)?,
             _ => clients[at].receive(slot)?,
@@ -99,12 +99,12 @@ impl Client {
 
     fn receive(&self, slot: usize) -> Result<(), Box<dyn Error>> {
         let place = self.region.sge(slot * MOST..(slot + 1) * MOST)?;
-        Ok(self.qp.post_recv([RecvWork::new(slot as u64, [place])])?)
+        Ok(self.qp.post_recv([RecvWr::new(slot as u64, [place])])?)
     }
 
     fn echo(&self, slot: usize, len: usize) -> Result<(), Box<dyn Error>> {
         let message = self.region.sge(slot * MOST..slot * MOST + len)?;
-        let work = SendWork::new(slot as u64, SendOperation::send(), [message]).signaled();
+        let work = SendWr::new(slot as u64, SendOperation::send(), [message]).signaled();
         Ok(self.qp.post_send([work])?)
     }
 }

@@ -6,8 +6,7 @@ use std::error::Error as StdError;
 
 use roce_tests::ends::{End, connect};
 use roce_verbs::{
-    CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWork, SendOperation,
-    SendWork,
+    CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWr, SendOperation, SendWr,
 };
 
 fn main() -> Result<(), Box<dyn StdError>> {
@@ -15,11 +14,11 @@ fn main() -> Result<(), Box<dyn StdError>> {
     let end = End::of(Device::open(&interface, DeviceConfig::default())?);
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
-    let exchange_one = |work_id| -> Result<(), Box<dyn StdError>> {
-        there.post_recv([RecvWork::new(work_id, [region.sge(..32)?])])?;
-        here.post_send([SendWork::new(work_id, SendOperation::send(), [region.sge(32..)?])])?;
+    let exchange_one = |wr_id| -> Result<(), Box<dyn StdError>> {
+        there.post_recv([RecvWr::new(wr_id, [region.sge(..32)?])])?;
+        here.post_send([SendWr::new(wr_id, SendOperation::send(), [region.sge(32..)?])])?;
         let done = end.completion();
-        assert_eq!((done.status, done.work_id), (CompletionStatus::Success, work_id));
+        assert_eq!((done.status, done.wr_id), (CompletionStatus::Success, wr_id));
         Ok(())
     };
     exchange_one(1)?;
@@ -36,9 +35,9 @@ fn main() -> Result<(), Box<dyn StdError>> {
             let end = End::of(Device::open(&interface, DeviceConfig::default())?);
             let (here, _there) = connect(&end, &end, &ConnectOptions::default());
             let region = end.region(64, 2);
-            let remote = roce_verbs::RemoteSpan { address: region.address(), key: region.rkey() };
+            let remote = roce_verbs::RemoteAddr { addr: region.address(), rkey: region.rkey() };
             let write = SendOperation::write(remote);
-            here.post_send([SendWork::new(9, write, [region.sge(32..)?]).signaled()])?;
+            here.post_send([SendWr::new(9, write, [region.sge(32..)?]).signaled()])?;
             assert_eq!(end.completion().status, CompletionStatus::Success);
             std::process::exit(0);
         }

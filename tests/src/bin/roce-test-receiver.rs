@@ -8,7 +8,7 @@ use std::error::Error;
 use std::io::BufRead;
 
 use roce_tests::ends::{End, PATIENCE};
-use roce_verbs::{CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWork};
+use roce_verbs::{CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::io::stdin().lock().read_line(&mut line)?;
     qp.connect(&line.trim().parse()?, &ConnectOptions::default())?;
     let region = Box::leak(Box::new(end.region(64, 1)));
-    qp.post_recv([RecvWork::new(1, [region.sge(..)?])])?;
+    qp.post_recv([RecvWr::new(1, [region.sge(..)?])])?;
     if ending == "exit-beside-pollers" {
         for _ in 0..2 {
             let (device, idle) = (end.device.clone(), end.device.create_cq(1, None)?);

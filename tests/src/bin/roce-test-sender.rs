@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use roce_tests::ends::End;
 use roce_tests::outage::ConnectTimes;
 use roce_verbs::{
-    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWork, RemoteSpan,
-    SendOperation, SendWork, exchange,
+    CompletionOperation, CompletionStatus, Device, DeviceConfig, RecvWr, RemoteAddr, SendOperation,
+    SendWr, exchange,
 };
 
 /// Messages under way.
@@ -43,12 +43,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     while began.elapsed() < duration || outstanding > 0 {
         if began.elapsed() < duration && sent - ended < DEPTH {
             let work = if is_echoed {
-                qp.post_recv([RecvWork::new(sent, [region.sge(LEN..)?])])?;
-                SendWork::new(sent, SendOperation::send(), [region.sge(..LEN)?])
+                qp.post_recv([RecvWr::new(sent, [region.sge(LEN..)?])])?;
+                SendWr::new(sent, SendOperation::send(), [region.sge(..LEN)?])
             } else {
                 // No byte is touched, so no key is looked at.
-                let nowhere = RemoteSpan { address: 0, key: 0 };
-                SendWork::new(sent, SendOperation::write(nowhere), [])
+                let nowhere = RemoteAddr { addr: 0, rkey: 0 };
+                SendWr::new(sent, SendOperation::write(nowhere), [])
             };
             qp.post_send([work.signaled()])?;
             outstanding += 1 + u64::from(is_echoed);
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         while let Some(done) = end.cq.poll_one() {
             if done.status != CompletionStatus::Success {
-                println!("message {} of {sent} failed: {:?}", done.work_id, done.status);
+                println!("message {} of {sent} failed: {:?}", done.wr_id, done.status);
                 return Ok(());
             }
             outstanding -= 1;

@@ -2,7 +2,7 @@
 
 use roce_verbs::{
     Completion, CompletionOperation, CompletionStatus, MemoryRegion, ProtectionDomain, QueuePair,
-    RecvWork,
+    RecvWr,
 };
 
 use super::Result;
@@ -53,7 +53,7 @@ impl Receiver {
 
     fn post(&mut self, place: usize, qp: &QueuePair) -> Result<()> {
         let bytes = self.region.sge(place * MAX_MESSAGE..(place + 1) * MAX_MESSAGE)?;
-        qp.post_recv([RecvWork::new(place as u64 | IS_RECEIVE, [bytes])])?;
+        qp.post_recv([RecvWr::new(place as u64 | IS_RECEIVE, [bytes])])?;
         self.posted += 1;
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Receiver {
         if completion.status != CompletionStatus::Success {
             return Ok(0);
         }
-        let place = (completion.work_id & !IS_RECEIVE) as usize;
+        let place = (completion.wr_id & !IS_RECEIVE) as usize;
         let number = self.received;
         self.received += 1;
         let wrong = |what: &str| format!("message {number}: {what}: {completion:?}");

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use roce_verbs::{
-    Completion, CompletionStatus, MemoryRegion, PostError, RegisterOptions, RemoteSpan,
-    SendOperation, SendWork, Sge, WorkError,
+    Completion, CompletionStatus, MemoryRegion, PostError, RegisterOptions, RemoteAddr,
+    SendOperation, SendWr, Sge, WrError,
 };
 
 use super::Result;
@@ -79,8 +79,8 @@ impl Traffic {
         let remote = self.remote((SLOTS_AT + slot * MAX_LEN) as u64)?;
         let (from, to) =
             (self.pieces(slot * MAX_LEN, len)?, self.pieces((SLOTS + slot) * MAX_LEN, len)?);
-        let write = SendWork::new(self.next_id(), SendOperation::write(remote), from);
-        let mut read = SendWork::new(self.next_id(), SendOperation::read(remote), to);
+        let write = SendWr::new(self.next_id(), SendOperation::write(remote), from);
+        let mut read = SendWr::new(self.next_id(), SendOperation::read(remote), to);
         read.fence = self.random.random_bool(0.2);
         Ok(self.post(write, Request::Write { len })?
             && self.post(read, Request::ReadBack { slot, len, seed })?)
@@ -96,11 +96,11 @@ impl Traffic {
         self.counts.invalidations += usize::from(invalidate.is_some());
         let operation = SendOperation::Send { immediate, invalidate };
         let mut work = if len <= MAX_INLINE && self.random.random_bool(0.5) {
-            SendWork::inline(self.next_id(), operation, message)
+            SendWr::inline(self.next_id(), operation, message)
         } else {
             self.local.write(slot * MAX_LEN, &message)?;
             let pieces = self.pieces(slot * MAX_LEN, len)?;
-            SendWork::new(self.next_id(), operation, pieces)
+            SendWr::new(self.next_id(), operation, pieces)
         };
         work.solicited = self.random.random_bool(0.2);
         self.counts.messages += 1;
@@ -114,7 +114,7 @@ impl Traffic {
         let (remote, immediate) = (self.remote(at as u64)?, Some(immediate_of(number)));
         let pieces = self.pieces(slot * MAX_LEN, NOTE_LEN)?;
         let operation = SendOperation::Write { remote, immediate };
-        let work = SendWork::new(self.next_id(), operation, pieces);
+        let work = SendWr::new(self.next_id(), operation, pieces);
         self.counts.messages += 1;
         self.post(work, Request::Message { slot, len: NOTE_LEN })
     }
@@ -132,7 +132,7 @@ impl Traffic {
             (SendOperation::CompareSwap { remote, compare, swap }, compare)
         };
         let result = self.local.sge(slot * MAX_LEN..slot * MAX_LEN + 8)?;
-        let work = SendWork::new(self.next_id(), operation, [result]);
+        let work = SendWr::new(self.next_id(), operation, [result]);
         self.post(work, Request::Atomic { slot, before })
     }
 
@@ -140,21 +140,21 @@ impl Traffic {
         let options = RegisterOptions { invalidatable: true, ..RegisterOptions::default() };
         let region = self.pd.register_with(64, every_right(), options)?;
         let operation = SendOperation::LocalInvalidate { key: region.lkey() };
-        let work = SendWork::new(self.next_id(), operation, []);
+        let work = SendWr::new(self.next_id(), operation, []);
         self.post(work, Request::LocalInvalidate { slot, region })
     }
 
     /// Posts one request that reports its success. Returns false if the queue pair has failed: its
     /// completions tell.
-    fn post(&mut self, work: SendWork, request: Request) -> Result<bool> {
-        let id = work.work_id;
+    fn post(&mut self, work: SendWr, request: Request) -> Result<bool> {
+        let id = work.wr_id;
         match self.qp.post_send([work.signaled()]) {
             Ok(()) => {
                 self.note_posted(id, request);
                 Ok(true)
             }
             Err(refused) => match refused.source {
-                WorkError::Post(PostError::WrongState { .. }) => Ok(false),
+                WrError::Post(PostError::WrongState { .. }) => Ok(false),
                 source => Err(format!("{request:?} was refused: {source}").into()),
             },
         }
@@ -201,9 +201,9 @@ impl Traffic {
         self.next_id
     }
 
-    fn remote(&self, offset: u64) -> Result<RemoteSpan> {
+    fn remote(&self, offset: u64) -> Result<RemoteAddr> {
         let peer = self.peer.as_ref().ok_or(NOT_CONNECTED)?;
-        Ok(RemoteSpan { address: peer.address + offset, key: peer.key })
+        Ok(RemoteAddr { addr: peer.address + offset, rkey: peer.key })
     }
 
     /// Cuts local bytes into one to four pieces.

@@ -226,10 +226,10 @@ impl Traffic {
             self.failure.get_or_insert(*completion);
             self.state.failed += 1;
         }
-        let len = if completion.work_id & receiver::IS_RECEIVE != 0 {
+        let len = if completion.wr_id & receiver::IS_RECEIVE != 0 {
             self.receiver.handle(completion, &self.target, &self.qp)?
         } else {
-            let done = self.outstanding.remove(&completion.work_id);
+            let done = self.outstanding.remove(&completion.wr_id);
             let done = done.ok_or_else(|| format!("nothing was posted for {completion:?}"))?;
             let took = self.clock.now().saturating_sub(done.posted);
             self.state.longest = self.state.longest.max(took.as_micros() as u64);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use roce_verbs::exchange::{self, QpDest};
 use roce_verbs::{
-    AccessFlags, AckTimeout, Completion, CompletionChannel, CompletionQueue, ConnectOptions, Data,
-    Device, MemoryRegion, PathMtu, QueuePair, RecvWork, SendOperation, SendWork,
+    AccessFlags, AckTimeout, Completion, CompletionChannel, CompletionQueue, ConnectOptions,
+    Device, MemoryRegion, PathMtu, QueuePair, RecvWr, SendOperation, SendWr, WrData,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -230,7 +230,7 @@ impl<'a> End<'a> {
 
     fn take(&mut self, completion: &Completion) -> Outcome {
         succeeded(completion)?;
-        if completion.work_id == SEND {
+        if completion.wr_id == SEND {
             self.score.sent += 1;
         } else {
             self.score.received += 1;
@@ -239,7 +239,7 @@ impl<'a> End<'a> {
                 self.post_receives(self.options.rx_depth - self.score.posted)?;
             }
         }
-        self.score.pending &= !completion.work_id;
+        self.score.pending &= !completion.wr_id;
         if self.score.sent < self.options.iterations && self.score.pending == 0 {
             self.post_send()?;
             self.score.pending = RECEIVE | SEND;
@@ -249,7 +249,7 @@ impl<'a> End<'a> {
 
     fn post_receives(&mut self, count: u32) -> Outcome {
         let buffer = self.region.sge(..self.options.size as usize)?;
-        let work = RecvWork { work_id: RECEIVE, scatter: [buffer].into() };
+        let work = RecvWr { wr_id: RECEIVE, sg_list: [buffer].into() };
         self.qp.post_recv((0..count).map(|_| work.clone()))?;
         self.score.posted += count;
         Ok(())
@@ -257,14 +257,14 @@ impl<'a> End<'a> {
 
     fn post_send(&self) -> Outcome {
         let buffer = self.region.sge(..self.options.size as usize)?;
-        Ok(self.qp.post_send([SendWork {
-            work_id: SEND,
+        Ok(self.qp.post_send([SendWr {
+            wr_id: SEND,
             operation: SendOperation::Send { immediate: None, invalidate: None },
-            data: Data::Gather([buffer].into()),
+            data: WrData::Sges([buffer].into()),
             signaled: true,
             solicited: false,
             fence: false,
-            lazy: false,
+            defer_ack: false,
         }])?)
     }
 

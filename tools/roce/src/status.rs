@@ -36,7 +36,7 @@ pub(crate) fn succeeded(completion: &Completion) -> Outcome {
         "Failed status {} ({}) for wr_id {}{}",
         in_words(status),
         status.code(),
-        completion.work_id & 0xffff_ffff,
+        completion.wr_id & 0xffff_ffff,
         advice(status)
     )))
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_failure_reads_as_ibv_rc_pingpong_prints_it() {
         let completion = Completion {
-            work_id: 2,
+            wr_id: 2,
             qpn: Qpn::new(17).unwrap(),
             status: Status::RnrRetryExceeded,
             operation: CompletionOperation::Send,

@@ -4,16 +4,16 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use super::message::{Message, MessageError};
 use roce_verbs::exchange::QpDest;
-use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteSpan};
+use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteAddr};
 
 /// One end of a lane's connection to one neighbour: a queue pair, and the memory of ours that
 /// this neighbour writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneEndpoint {
     pub(crate) dest: QpDest,
-    pub(crate) staging: RemoteSpan,
+    pub(crate) staging: RemoteAddr,
     /// The window record, which only the next rank writes.
-    pub(crate) record: Option<RemoteSpan>,
+    pub(crate) record: Option<RemoteAddr>,
 }
 
 /// What a rank offers on one lane: `LANE`.
@@ -95,8 +95,8 @@ fn write_endpoint(message: Message, prefix: &str, endpoint: &LaneEndpoint) -> Me
         message,
         |message, (names, span)| {
             message
-                .with(&format!("{prefix}{}", names.0), format_args!("{:#x}", span.address))
-                .with(&format!("{prefix}{}", names.1), format_args!("{:#x}", span.key))
+                .with(&format!("{prefix}{}", names.0), format_args!("{:#x}", span.addr))
+                .with(&format!("{prefix}{}", names.1), format_args!("{:#x}", span.rkey))
         },
     )
 }
@@ -114,10 +114,10 @@ fn read_endpoint(
     let address: Ipv6Addr = message.text(&key("gid"))?.parse().map_err(|_| bad("gid"))?;
     let qpn = Qpn::new(message.number_as(&key("qpn"))?).ok_or_else(|| bad("qpn"))?;
     let psn = Psn::new(message.number_as(&key("psn"))?).ok_or_else(|| bad("psn"))?;
-    let span = |names: (&str, &str)| -> Result<RemoteSpan, MessageError> {
-        Ok(RemoteSpan {
-            address: message.number(&key(names.0))?,
-            key: message.number_as(&key(names.1))?,
+    let span = |names: (&str, &str)| -> Result<RemoteAddr, MessageError> {
+        Ok(RemoteAddr {
+            addr: message.number(&key(names.0))?,
+            rkey: message.number_as(&key(names.1))?,
         })
     };
     Ok(LaneEndpoint {
@@ -147,9 +147,9 @@ pub(crate) mod tests {
                 psn: Psn::new(0xabcdef).unwrap(),
                 gid: Gid::from(IpAddr::from([10, 0, 0, rank])),
             },
-            staging: RemoteSpan { address: 0x7000_0000_1000 + u64::from(rank), key: number },
+            staging: RemoteAddr { addr: 0x7000_0000_1000 + u64::from(rank), rkey: number },
             record: has_record
-                .then(|| RemoteSpan { address: 0x7000_0000_2000 + u64::from(rank), key: number }),
+                .then(|| RemoteAddr { addr: 0x7000_0000_2000 + u64::from(rank), rkey: number }),
         };
         let mtu = if rank == 0 { PathMtu::B1024 } else { PathMtu::B4096 };
         LaneOffer {

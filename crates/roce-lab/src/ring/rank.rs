@@ -6,7 +6,7 @@ use roce_ring::{
     Geometry, Machine, MachineError, MemoryKind, MemorySpan, Operation, RankMemory, Side,
     WindowRecord,
 };
-use roce_transport::{AccessFlags, Instant, ScatterList};
+use roce_transport::{AccessFlags, Instant, SgList};
 use roce_wire::Qpn;
 
 use super::{RingError, RingOptions};
@@ -123,13 +123,13 @@ impl Rank {
         }
     }
 
-    pub(super) fn pieces(&self, span: MemorySpan) -> ScatterList {
+    pub(super) fn pieces(&self, span: MemorySpan) -> SgList {
         if span.len == 0 {
-            return ScatterList::default();
+            return SgList::default();
         }
         let (region, start) = self.region(span.memory);
         // A piece is never longer than a slot.
-        ScatterList::from([region.piece(start + span.offset, span.len as u32)])
+        SgList::from([region.piece(start + span.offset, span.len as u32)])
     }
 }
 

@@ -429,9 +429,9 @@ impl Style {
         match kind {
             EventKind::Completed(_) => self.bold(words),
             EventKind::Scripted { .. } => self.faint(words),
-            EventKind::Refused { .. } | EventKind::NakSent { .. } | EventKind::WentBack { .. } => {
-                self.with("33", words)
-            }
+            EventKind::Refused { .. }
+            | EventKind::NakSent { .. }
+            | EventKind::Retransmit { .. } => self.with("33", words),
             _ => words.to_owned(),
         }
     }

@@ -47,12 +47,12 @@ impl<O: Observer> Endpoint<O> {
     ///
     /// ```
     /// let mut endpoint = roce_transport::Endpoint::new(Default::default());
-    /// assert_eq!(endpoint.acks_due(), 0); // nothing has arrived
-    /// endpoint.hold_acks(true);
+    /// assert_eq!(endpoint.acks_scheduled(), 0); // nothing has arrived
+    /// endpoint.delay_acks(true);
     /// // here the application looks at what has arrived, and answers
-    /// endpoint.hold_acks(false);
+    /// endpoint.delay_acks(false);
     /// ```
-    pub fn hold_acks(&mut self, hold: bool) {
+    pub fn delay_acks(&mut self, hold: bool) {
         self.holds_acks = hold;
         if !hold {
             while let Some(turn) = self.held.pop() {
@@ -85,28 +85,28 @@ impl<O: Observer> Endpoint<O> {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
     /// need to ask.
-    pub fn may_transmit(&self) -> bool {
+    pub fn has_pending_transmit(&self) -> bool {
         self.goes_on.is_some() || !self.ready.is_empty() || !self.out.owed_acks.is_empty()
     }
 
     /// Whether an instant that is a little old would not do for
     /// [`poll_transmit`](Self::poll_transmit): what may be sent now is timed, or sets a timer. A
     /// message for which that is not so need not wait until a clock has been read.
-    pub fn wants_time(&mut self) -> bool {
+    pub fn needs_fresh_now(&mut self) -> bool {
         let only = match self.ready.only() {
             Some(Turn::QueuePair(index)) if self.goes_on.is_none() => index,
-            _ => return self.may_transmit(),
+            _ => return self.has_pending_transmit(),
         };
         let Some(slot) = self.slots[only].as_ref() else { return true };
         let QueuePair::Rc(rc) = &slot.queue_pair;
         let is_gate_open = slot.peer.is_some_and(|(_, peer)| self.peers.gate(peer).is_open());
-        !is_gate_open || rc.wants_time()
+        !is_gate_open || rc.needs_fresh_now()
     }
 
     /// How often an acknowledgement has become due, counted from the beginning: more than before
     /// means that the peer has sent something that asks for one.
-    pub fn acks_due(&self) -> u64 {
-        self.out.acks_due
+    pub fn acks_scheduled(&self) -> u64 {
+        self.out.acks_scheduled
     }
 
     /// Writes the next train that may leave now into `buf`, if there is one.
@@ -114,7 +114,7 @@ impl<O: Observer> Endpoint<O> {
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
     /// copied once, from the registered region to where it leaves. Queue pairs take turns,
     /// one train each; those whose peer has as much to take in already as it can hold
-    /// ([`PeerConfig`](crate::PeerConfig)) stand in line until it answers.
+    /// ([`PeerWindowConfig`](crate::PeerWindowConfig)) stand in line until it answers.
     pub fn poll_transmit(
         &mut self,
         now: Instant,

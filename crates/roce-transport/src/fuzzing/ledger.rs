@@ -15,18 +15,18 @@ pub(super) struct Ledger {
 
 #[derive(Clone, Copy, Debug)]
 struct Posted {
-    work_id: u64,
+    wr_id: u64,
     /// Success is told too.
     is_signaled: bool,
 }
 
 impl Ledger {
-    pub(super) fn posted_send(&mut self, work_id: u64, is_signaled: bool) {
-        self.sends.push_back(Posted { work_id, is_signaled });
+    pub(super) fn posted_send(&mut self, wr_id: u64, is_signaled: bool) {
+        self.sends.push_back(Posted { wr_id, is_signaled });
     }
 
-    pub(super) fn posted_receive(&mut self, work_id: u64) {
-        self.receives.push_back(work_id);
+    pub(super) fn posted_receive(&mut self, wr_id: u64) {
+        self.receives.push_back(wr_id);
     }
 
     /// The queue pair went back to RESET or is gone: nothing of it need end any more.
@@ -42,13 +42,13 @@ impl Ledger {
         );
         let has_failed = if is_receive {
             let oldest = self.receives.pop_front();
-            assert_eq!(oldest, Some(completion.work_id), "receives end in order: {completion:?}");
+            assert_eq!(oldest, Some(completion.wr_id), "receives end in order: {completion:?}");
             &mut self.has_receive_failed
         } else {
             loop {
                 let oldest = self.sends.pop_front();
                 let oldest = oldest.unwrap_or_else(|| panic!("not posted: {completion:?}"));
-                if oldest.work_id == completion.work_id {
+                if oldest.wr_id == completion.wr_id {
                     break;
                 }
                 let is_silent = !oldest.is_signaled && !self.has_send_failed;

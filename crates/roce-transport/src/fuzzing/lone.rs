@@ -295,7 +295,7 @@ impl<'a> Lone<'a> {
     fn post_send(&mut self) {
         self.next_id += 1;
         let work = work::request(&mut self.script, &self.memory.regions, self.next_id);
-        let (id, is_signaled) = (work.work_id, work.signaled || self.settings.signal_all);
+        let (id, is_signaled) = (work.wr_id, work.signaled || self.settings.signal_all);
         // A copy is made within the call, so that the engine pays for what it keeps.
         let post = |endpoint: &mut Endpoint, now| endpoint.post_send(now, QPN, work.clone());
         if self.call(|endpoint, _, now| post(endpoint, now)).is_ok() {
@@ -308,7 +308,7 @@ impl<'a> Lone<'a> {
         let work = work::receive(&mut self.script, &self.memory.regions, self.next_id);
         let post = |endpoint: &mut Endpoint, now| endpoint.post_recv(now, QPN, work.clone());
         if self.call(|endpoint, _, now| post(endpoint, now)).is_ok() {
-            self.ledger.posted_receive(work.work_id);
+            self.ledger.posted_receive(work.wr_id);
         }
     }
 

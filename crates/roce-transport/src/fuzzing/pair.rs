@@ -8,7 +8,8 @@ use super::plan::{self, MAX_CONNECTIONS, Order};
 use super::script::Script;
 use super::side::{Link, Side};
 use crate::{
-    CompletionStatus, EndpointConfig, Instant, PeerConfig, QpState, TransmitLimits, WindowConfig,
+    CompletionStatus, EndpointConfig, Instant, PeerWindowConfig, QpState, TransmitLimits,
+    WindowConfig,
 };
 
 /// Both sides and everything between them.
@@ -58,7 +59,12 @@ impl<'a> Pair<'a> {
                 max_packets: window.max(8),
                 ..WindowConfig::default()
             },
-            peer: script.pick(&[PeerConfig::default(), narrow(1), narrow(2), narrow(6)]),
+            peer_window: script.pick(&[
+                PeerWindowConfig::default(),
+                narrow(1),
+                narrow(2),
+                narrow(6),
+            ]),
             ..EndpointConfig::default()
         };
         let orders = plan::orders(&mut script, mtu.bytes(), link.connections);
@@ -141,9 +147,9 @@ impl<'a> Pair<'a> {
     /// Takes what a side has to say.
     fn drain(&mut self, index: usize) {
         if self.holds_acks {
-            self.sides[index].endpoint.hold_acks(true);
+            self.sides[index].endpoint.delay_acks(true);
             self.transmit(index);
-            self.sides[index].endpoint.hold_acks(false);
+            self.sides[index].endpoint.delay_acks(false);
         }
         self.transmit(index);
         while let Some((_, completion)) = self.sides[index].endpoint.poll_completion() {
@@ -198,8 +204,8 @@ impl<'a> Pair<'a> {
 }
 
 /// So many frames to a peer at a time, at most.
-fn narrow(frames: u32) -> PeerConfig {
-    PeerConfig { initial_frames: frames, min_frames: 1, max_frames: frames }
+fn narrow(frames: u32) -> PeerWindowConfig {
+    PeerWindowConfig { initial_frames: frames, min_frames: 1, max_frames: frames }
 }
 
 /// Of a frame with one packet, over IPv4 without VLAN tags.

@@ -6,8 +6,8 @@ use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use super::script::Script;
 use crate::{
-    AccessFlags, AckTimeout, Capacities, CqHandle, EndpointConfig, PathAttributes, PathHandle,
-    PdHandle, QpAttributes, QpInit, QpState, WindowConfig,
+    AccessFlags, AckTimeout, CqHandle, EndpointConfig, PathAttributes, PathHandle, PdHandle,
+    QpAttributes, QpCap, QpInit, QpState, WindowConfig,
 };
 
 /// How the queue pair is made and brought up each time.
@@ -68,7 +68,7 @@ impl Settings {
             pd: PD,
             send_cq: SEND_CQ,
             recv_cq: RECV_CQ,
-            capacities: Capacities {
+            cap: QpCap {
                 max_send_wr: 16,
                 max_recv_wr: 16,
                 max_send_sge: 8,

@@ -9,10 +9,9 @@ use super::ledger::Ledger;
 use super::memory::Guarded;
 use super::plan::{Kind, MAX_INLINE, MAX_ORDERS, Order, SHARED, SLOT};
 use crate::{
-    AccessFlags, AckTimeout, Capacities, Completion, CompletionOperation, CompletionStatus,
-    CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle,
-    QpAttributes, QpInfo, QpInit, QpState, RecvWork, RemoteSpan, ScatterList, SendOperation,
-    SendWork, Sge,
+    AccessFlags, AckTimeout, Completion, CompletionOperation, CompletionStatus, CqHandle, Endpoint,
+    EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo,
+    QpInit, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge,
 };
 
 /// What both ends agree upon.
@@ -132,7 +131,7 @@ impl Side {
         let qpn = qpn(order.connection);
         let half = SLOT / 2;
         let pieces = [0, half].map(|at| self.piece(RECEIVES, number * SLOT + at, half));
-        let work = RecvWork::new(number as u64, pieces);
+        let work = RecvWr::new(number as u64, pieces);
         self.call(|endpoint, _| endpoint.post_recv(now, qpn, work)).expect("there is room");
         self.ledgers[order.connection].posted_receive(number as u64);
     }
@@ -142,18 +141,18 @@ impl Side {
         let mut work = self.request(number, order);
         work.fence = order.is_fenced;
         work.signaled = !order.is_silent;
-        work.lazy = order.is_lazy;
+        work.defer_ack = order.is_lazy;
         let is_signaled = work.signaled || self.signal_all;
         let qpn = qpn(order.connection);
         self.call(|endpoint, _| endpoint.post_send(now, qpn, work)).expect("there is room");
         self.ledgers[order.connection].posted_send(number as u64, is_signaled);
     }
 
-    fn request(&self, number: usize, order: &Order) -> SendWork {
+    fn request(&self, number: usize, order: &Order) -> SendWr {
         // The peer's regions are made as ours.
         let remote = |region: usize, at: usize| {
-            let Sge { key, address, .. } = self.piece(region, at, 0);
-            RemoteSpan { address, key }
+            let Sge { lkey: key, addr: address, .. } = self.piece(region, at, 0);
+            RemoteAddr { addr: address, rkey: key }
         };
         let slot = number * SLOT;
         let [words, written_over] = [WORD_PAIR, SHARED].map(|it| it * order.connection);
@@ -163,7 +162,7 @@ impl Side {
             Kind::Send => SendOperation::send(),
             Kind::SendImmediate => SendOperation::Send { immediate, invalidate: None },
             Kind::SendInvalidate => {
-                let key = self.piece(DOOMED + number, 0, 0).key;
+                let key = self.piece(DOOMED + number, 0, 0).lkey;
                 SendOperation::Send { immediate: None, invalidate: Some(key) }
             }
             Kind::Write => SendOperation::write(to_target),
@@ -186,18 +185,18 @@ impl Side {
         };
         if order.is_inline {
             let bytes = self.memory.regions[region].bytes[at..at + order.len].to_vec();
-            return SendWork::inline(number as u64, operation, bytes);
+            return SendWr::inline(number as u64, operation, bytes);
         }
         let first = if order.is_in_pieces { order.len / 3 } else { order.len };
         let pieces = [(0, first), (first, order.len - first)]
             .map(|(skip, len)| self.piece(region, at + skip, len));
         let pieces = if order.is_in_pieces { &pieces[..] } else { &pieces[..1] };
-        SendWork::new(number as u64, operation, ScatterList::from(pieces))
+        SendWr::new(number as u64, operation, SgList::from(pieces))
     }
 
     /// Work ended: if well, it has come to what it should.
     pub(super) fn completed(&mut self, completion: &Completion, peer: &Self, orders: &[Order]) {
-        let number = completion.work_id as usize;
+        let number = completion.wr_id as usize;
         let order = &orders[number];
         assert_eq!(completion.qpn, qpn(order.connection));
         self.ledgers[order.connection].completed(completion);
@@ -222,10 +221,10 @@ impl Side {
 
     fn has_received(&mut self, completion: &Completion, peer: &Self, orders: &[Order]) {
         // The receive was posted for this one, and messages come in order.
-        let order = &orders[completion.work_id as usize];
+        let order = &orders[completion.wr_id as usize];
         let (incoming, received) = &mut self.incoming[order.connection];
         let number = incoming[*received];
-        assert_eq!(completion.work_id, number as u64, "received out of order");
+        assert_eq!(completion.wr_id, number as u64, "received out of order");
         *received += 1;
         assert_eq!(completion.byte_len as usize, order.len);
         let (operation, immediate) = match order.kind {
@@ -358,7 +357,7 @@ impl Side {
 
     fn piece(&self, region: usize, at: usize, len: usize) -> Sge {
         let region = &self.memory.regions[region];
-        Sge { key: region.key, address: region.address + at as u64, len: len as u32 }
+        Sge { lkey: region.key, addr: region.address + at as u64, len: len as u32 }
     }
 
     fn bring_up(&mut self, connection: usize, link: &Link) {
@@ -367,11 +366,11 @@ impl Side {
             pd: PD,
             send_cq: CqHandle(1),
             recv_cq: CqHandle(2),
-            capacities: Capacities {
+            cap: QpCap {
                 max_send_wr: MAX_ORDERS as u32,
                 max_recv_wr: MAX_ORDERS as u32,
                 max_inline: MAX_INLINE as u32,
-                ..Capacities::default()
+                ..QpCap::default()
             },
             signal_all: link.signal_all,
             service: Service::Rc,

@@ -2,7 +2,7 @@
 
 use super::memory::Region;
 use super::script::Script;
-use crate::{RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork, Sge};
+use crate::{RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge};
 
 /// The key of a region, or any.
 pub(super) fn key(script: &mut Script<'_>, regions: &[Region]) -> u32 {
@@ -39,7 +39,7 @@ fn len(script: &mut Script<'_>) -> u32 {
     }
 }
 
-fn scatter(script: &mut Script<'_>, regions: &[Region]) -> ScatterList {
+fn scatter(script: &mut Script<'_>, regions: &[Region]) -> SgList {
     let pieces = match script.byte() % 8 {
         0..=4 => 1,
         5 => 2,
@@ -48,20 +48,20 @@ fn scatter(script: &mut Script<'_>, regions: &[Region]) -> ScatterList {
     };
     let piece = |_| {
         let key = key(script, regions);
-        Sge { key, address: address(script, regions, key), len: len(script) }
+        Sge { lkey: key, addr: address(script, regions, key), len: len(script) }
     };
     (0..pieces).map(piece).collect()
 }
 
 /// Any receive.
-pub(super) fn receive(script: &mut Script<'_>, regions: &[Region], work_id: u64) -> RecvWork {
-    RecvWork { work_id, scatter: scatter(script, regions) }
+pub(super) fn receive(script: &mut Script<'_>, regions: &[Region], wr_id: u64) -> RecvWr {
+    RecvWr { wr_id, sg_list: scatter(script, regions) }
 }
 
 /// Any request.
-pub(super) fn request(script: &mut Script<'_>, regions: &[Region], work_id: u64) -> SendWork {
+pub(super) fn request(script: &mut Script<'_>, regions: &[Region], wr_id: u64) -> SendWr {
     let code = script.byte();
-    let remote = RemoteSpan { address: script.number::<u16>().into(), key: script.byte().into() };
+    let remote = RemoteAddr { addr: script.number::<u16>().into(), rkey: script.byte().into() };
     let immediate = (code & 0x10 != 0).then_some([code; 4]);
     let invalidate = (code & 0x20 != 0).then(|| key(script, regions));
     let (compare, swap) = (u64::from(code), 7);
@@ -76,14 +76,14 @@ pub(super) fn request(script: &mut Script<'_>, regions: &[Region], work_id: u64)
     let flags = script.byte();
     let mut work = if flags & 0xe0 == 0xe0 {
         let inline = script.byte();
-        SendWork::inline(work_id, operation, vec![flags; inline.into()])
+        SendWr::inline(wr_id, operation, vec![flags; inline.into()])
     } else if operation.is_atomic() && flags & 0x80 == 0 {
         // An atomic of any other length than 8 is refused at once.
         let key = key(script, regions);
         let address = address(script, regions, key);
-        SendWork::new(work_id, operation, [Sge { key, address, len: 8 }])
+        SendWr::new(wr_id, operation, [Sge { lkey: key, addr: address, len: 8 }])
     } else {
-        SendWork::new(work_id, operation, scatter(script, regions))
+        SendWr::new(wr_id, operation, scatter(script, regions))
     };
     work.signaled = flags & 1 == 0;
     work.solicited = flags & 2 != 0;

@@ -9,7 +9,7 @@ use crate::rc::common::Common;
 use crate::rc::requests::data_opcode;
 use crate::rc::sender::Sender;
 use crate::timers::Timer;
-use crate::{Access, Data, Memory, Observer, QpState, SendOperation};
+use crate::{Access, Memory, Observer, QpState, SendOperation, WrData};
 
 impl RcQueuePair {
     /// Writes the packet of a SEND or WRITE that fits into one, has never been sent, and has nothing
@@ -21,7 +21,7 @@ impl RcQueuePair {
     /// instructions.
     pub(crate) fn transmit_alone<O: Observer>(
         &mut self,
-        hold_acks: bool,
+        delay_acks: bool,
         gate: &mut Gate,
         memory: &impl Memory,
         buf: &mut [u8],
@@ -29,7 +29,7 @@ impl RcQueuePair {
     ) -> Option<usize> {
         let Self { common, sender, responder, timers, .. } = self;
         let responses = &responder.responses;
-        let is_held = hold_acks && responses.is_only_an_ack();
+        let is_held = delay_acks && responses.is_only_an_ack();
         let has_answers = !responses.is_empty() && !is_held;
         if common.state != QpState::ReadyToSend || has_answers {
             return None;
@@ -55,7 +55,7 @@ impl RcQueuePair {
 
     /// Whether the time matters to what it sends next: not to one packet behind others that are
     /// under way and timed already.
-    pub(crate) fn wants_time(&self) -> bool {
+    pub(crate) fn needs_fresh_now(&self) -> bool {
         let Self { sender, timers, .. } = self;
         let is_one_packet = sender.queue.last_if(sender.cursor).is_some_and(|it| it.packets == 1);
         let is_timed = timers.is_armed(Timer::AckWait)
@@ -82,7 +82,7 @@ impl Sender {
             }
             SendOperation::Write { remote, immediate } => {
                 let len = entry.len as u32; // at most a packet
-                (Some(Reth { address: remote.address, key: remote.key, len }), immediate)
+                (Some(Reth { address: remote.addr, key: remote.rkey, len }), immediate)
             }
             _ => return None,
         };
@@ -104,14 +104,14 @@ impl Sender {
         let (headers, rest) = packet.split_at_mut(headers_len);
         let (payload, rest) = rest.split_at_mut(payload_len);
         match &work.data {
-            Data::Inline(bytes) => payload.copy_from_slice(bytes.as_slice()),
-            Data::Gather(list) if payload_len > 0 => {
+            WrData::Inline(bytes) => payload.copy_from_slice(bytes.as_slice()),
+            WrData::Sges(list) if payload_len > 0 => {
                 let [piece] = list.as_slice() else { return None };
                 let (pd, len) = (common.init.pd, u64::from(piece.len));
-                let grant = memory.check(pd, piece.key, piece.address, len, Access::LocalRead);
+                let grant = memory.check(pd, piece.lkey, piece.addr, len, Access::LocalRead);
                 memory.read(grant.ok()?, 0, payload);
             }
-            Data::Gather(_) => {}
+            WrData::Sges(_) => {}
         }
         let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
         bth.pad = pad;

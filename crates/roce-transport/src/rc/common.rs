@@ -94,13 +94,13 @@ impl Common {
     /// The completion of a request that received nothing.
     pub(crate) fn completion(
         &self,
-        work_id: u64,
+        wr_id: u64,
         operation: CompletionOperation,
         status: CompletionStatus,
         byte_len: u64,
     ) -> Completion {
         Completion {
-            work_id,
+            wr_id,
             qpn: self.qpn,
             status,
             operation,

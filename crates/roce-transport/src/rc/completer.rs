@@ -9,7 +9,7 @@ use crate::rc::common::Common;
 use crate::rc::sender::{NextNak, Sender};
 use crate::timers::{Timer, Timers};
 use crate::transfer::scatter;
-use crate::{CompletionStatus, Data, GoBack, Memory, Observer};
+use crate::{CompletionStatus, Memory, Observer, RetransmitCause, WrData};
 
 impl Sender {
     /// Takes an answer of the peer's.
@@ -29,12 +29,12 @@ impl Sender {
         let seq = match u64::try_from(psn.distance_from(self.psn(self.oldest))) {
             Ok(ahead) => self.oldest + ahead,
             Err(_behind) => {
-                cx.dropped(psn, DropReason::DuplicateAnswer);
+                cx.dropped(psn, DropReason::DuplicateResponse);
                 return Ok(());
             }
         };
         if seq >= self.sent_end {
-            cx.dropped(psn, DropReason::AnswerNeverSent);
+            cx.dropped(psn, DropReason::ResponseNeverRequested);
             return Ok(());
         }
         let info = headers.bth.opcode.info();
@@ -55,7 +55,7 @@ impl Sender {
                 self.on_atomic_ack(original, memory, &mut part)
             }
             _ => {
-                part.cx.dropped(psn, DropReason::UnexpectedAnswer);
+                part.cx.dropped(psn, DropReason::UnexpectedResponse);
                 Ok(())
             }
         }
@@ -102,12 +102,12 @@ impl Sender {
         at: &mut Answer<'_, '_, O>,
     ) -> Result<(), CompletionStatus> {
         at.cx.dropped(at.psn, DropReason::ImpliedNak);
-        self.on_loss(GoBack::ImpliedNak, at)
+        self.on_loss(RetransmitCause::ImpliedNak, at)
     }
 
     fn on_loss<O: Observer>(
         &mut self,
-        why: GoBack,
+        why: RetransmitCause,
         at: &mut Answer<'_, '_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.next_nak == NextNak::Echo || self.is_waiting_for_receiver {
@@ -135,7 +135,11 @@ impl Sender {
             at.cx.counters().fatal_nak_received += 1;
             return Err(status_of(code));
         }
-        if all_here { self.on_loss(GoBack::SequenceNak, at) } else { self.on_implied_nak(at) }
+        if all_here {
+            self.on_loss(RetransmitCause::SequenceNak, at)
+        } else {
+            self.on_implied_nak(at)
+        }
     }
 
     fn on_rnr_nak<O: Observer>(
@@ -173,7 +177,7 @@ impl Sender {
         at: &mut Answer<'_, '_, O>,
     ) -> Result<(), CompletionStatus> {
         let Some(request) = self.reads.find(at.seq).filter(|it| !it.is_atomic) else {
-            at.cx.dropped(at.psn, DropReason::UnexpectedAnswer);
+            at.cx.dropped(at.psn, DropReason::UnexpectedResponse);
             return Ok(());
         };
         if !self.acknowledge(at.seq, at) {
@@ -188,7 +192,7 @@ impl Sender {
             at.cx.counters().bad_response += 1;
             return Err(CompletionStatus::BadResponse);
         }
-        if let Data::Gather(list) = &entry.work.data
+        if let WrData::Sges(list) = &entry.work.data
             && scatter(memory, at.common.init.pd, list, offset, payload).is_err()
         {
             at.cx.counters().local_protection_err += 1;
@@ -205,14 +209,14 @@ impl Sender {
         at: &mut Answer<'_, '_, O>,
     ) -> Result<(), CompletionStatus> {
         if self.reads.find(at.seq).is_none_or(|it| !it.is_atomic) {
-            at.cx.dropped(at.psn, DropReason::UnexpectedAnswer);
+            at.cx.dropped(at.psn, DropReason::UnexpectedResponse);
             return Ok(());
         }
         if !self.acknowledge(at.seq, at) {
             return self.on_implied_nak(at);
         }
         let entry = self.queue.front().expect("a request that waits for an answer is queued");
-        if let Data::Gather(list) = &entry.work.data
+        if let WrData::Sges(list) = &entry.work.data
             && scatter(memory, at.common.init.pd, list, 0, &original.to_ne_bytes()).is_err()
         {
             at.cx.counters().local_protection_err += 1;
@@ -250,7 +254,7 @@ impl Sender {
             return Ok(());
         }
         cx.counters().ack_timeout += 1;
-        self.go_back(GoBack::Timeout, true, common, timers, cx)?;
+        self.go_back(RetransmitCause::AckTimeout, true, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }
@@ -269,7 +273,7 @@ impl Sender {
             return Ok(());
         }
         self.is_waiting_for_receiver = false;
-        self.go_back(GoBack::RnrNak, false, common, timers, cx)?;
+        self.go_back(RetransmitCause::RnrTimeout, false, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }

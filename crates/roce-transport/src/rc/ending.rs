@@ -5,7 +5,7 @@ use roce_wire::NakCode;
 use super::RcQueuePair;
 use super::responder::Refusal;
 use crate::context::Context;
-use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWork};
+use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWr};
 
 impl RcQueuePair {
     /// The expected packet cannot be executed: the peer is told, and that is the end.
@@ -81,12 +81,12 @@ impl RcQueuePair {
 
     pub(super) fn complete_receive<O: Observer>(
         &self,
-        work: RecvWork,
+        work: RecvWr,
         status: CompletionStatus,
         cx: &mut Context<'_, O>,
     ) {
         let operation = CompletionOperation::Recv;
-        let completion = self.common.completion(work.work_id, operation, status, 0);
+        let completion = self.common.completion(work.wr_id, operation, status, 0);
         cx.complete(self.common.init.recv_cq, completion);
     }
 }

@@ -85,7 +85,7 @@ impl Responder {
                 self.push_rnr(common, cx);
                 return Ok(());
             };
-            let posted = work.scatter.total_len();
+            let posted = work.sg_list.total_len();
             self.open = Open::Send(SendInProgress { work, posted, received: 0 });
         }
         let Open::Send(open) = &mut self.open else {
@@ -94,15 +94,15 @@ impl Responder {
         if open.received + len as u64 > open.posted.min(MAX_MESSAGE_LEN) {
             return Err(RequestFault::LongerThanReceive { posted: open.posted }.into());
         }
-        scatter(memory, common.init.pd, &open.work.scatter, open.received, payload)
+        scatter(memory, common.init.pd, &open.work.sg_list, open.received, payload)
             .map_err(RequestFault::ReceiveMemory)?;
         open.received += len as u64;
-        let (work_id, received) = (open.work.work_id, open.received);
+        let (wr_id, received) = (open.work.wr_id, open.received);
         self.on_executed(packet, cx);
         if !position.is_last() {
             return Ok(());
         }
-        self.end_send(common, packet, (work_id, received), memory, cx)
+        self.end_send(common, packet, (wr_id, received), memory, cx)
     }
 
     /// A SEND that is one packet: its receive stays where it is until it is used up.
@@ -118,17 +118,17 @@ impl Responder {
             self.push_rnr(common, cx);
             return Ok(());
         };
-        let (posted, received) = (work.scatter.total_len(), packet.payload().len() as u64);
+        let (posted, received) = (work.sg_list.total_len(), packet.payload().len() as u64);
         let moved = if received > posted {
             Err(RequestFault::LongerThanReceive { posted })
         } else {
-            scatter(memory, common.init.pd, &work.scatter, 0, packet.payload())
+            scatter(memory, common.init.pd, &work.sg_list, 0, packet.payload())
                 .map_err(RequestFault::ReceiveMemory)
         };
-        let work_id = work.work_id;
+        let wr_id = work.wr_id;
         let ended = moved.map_err(Refusal::from).and_then(|()| {
             self.on_executed(packet, cx);
-            self.end_send(common, packet, (work_id, received), memory, cx)
+            self.end_send(common, packet, (wr_id, received), memory, cx)
         });
         if let (Some(work), true) = (receives.take(), ended.is_err()) {
             // It ends with the queue pair.
@@ -142,14 +142,14 @@ impl Responder {
         &mut self,
         common: &Common,
         packet: &Packet<'_, Verified>,
-        (work_id, received): (u64, u64),
+        (wr_id, received): (u64, u64),
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) -> Result<(), Refusal> {
         let headers = packet.headers();
         self.msn = self.msn.wrapping_add(1);
         let mut completion = common.completion(
-            work_id,
+            wr_id,
             CompletionOperation::Recv,
             CompletionStatus::Success,
             received,
@@ -234,7 +234,7 @@ impl Responder {
             && let Some(work) = receives.take()
         {
             let mut completion = common.completion(
-                work.work_id,
+                work.wr_id,
                 CompletionOperation::RecvWithImmediate,
                 CompletionStatus::Success,
                 whole,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::GoBack;
+use crate::RetransmitCause;
 
 /// The frames that carry a queue pair's requests, by the numbers that the peer's
 /// [`Gate`](crate::gate::Gate) gave them.
@@ -67,16 +67,16 @@ impl Freight {
     }
 
     /// Everything unanswered is sent again, from sequence number `oldest` on.
-    pub(crate) fn on_back(&mut self, why: GoBack, oldest: u64) {
-        let is_told = !matches!(why, GoBack::Quiet | GoBack::Probe);
+    pub(crate) fn on_back(&mut self, why: RetransmitCause, oldest: u64) {
+        let is_told = !matches!(why, RetransmitCause::ProbeTimeout | RetransmitCause::TailProbe);
         // If the peer has seen what is behind the oldest packet, or has not answered it for so
         // long, then its frame is not in the peer's queue.
         if let Some(frame) = self.frames.front().filter(|_| is_told) {
             self.news.gone = Some(frame.number);
-            self.news.is_part_lost |= why == GoBack::SequenceNak && frame.start < oldest;
+            self.news.is_part_lost |= why == RetransmitCause::SequenceNak && frame.start < oldest;
         }
         // Of a whole frame that is missing the peer tells when it has taken the next one.
-        if let Some(next) = self.frames.get(1).filter(|_| why == GoBack::SequenceNak) {
+        if let Some(next) = self.frames.get(1).filter(|_| why == RetransmitCause::SequenceNak) {
             self.news.gone = Some(next.number);
         }
         if is_told {
@@ -84,8 +84,8 @@ impl Freight {
         }
         // Otherwise they may still be in the peer's queue, and what is answered next is them, rather
         // than what is sent again behind them.
-        self.news.is_heard |= is_told && why != GoBack::Timeout;
-        self.news.is_lost |= is_told && why != GoBack::RnrNak;
+        self.news.is_heard |= is_told && why != RetransmitCause::AckTimeout;
+        self.news.is_lost |= is_told && why != RetransmitCause::RnrTimeout;
     }
 
     /// What the gate has not been told yet.
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn a_loss_that_the_peer_tells_of_shows_that_the_frame_is_not_in_its_queue() {
         for (why, gone, is_heard, is_lost) in [
-            (GoBack::SequenceNak, Some(7), true, true),
-            (GoBack::RnrNak, Some(7), true, false),
-            (GoBack::Timeout, Some(7), false, true),
-            (GoBack::Quiet, None, false, false),
+            (RetransmitCause::SequenceNak, Some(7), true, true),
+            (RetransmitCause::RnrTimeout, Some(7), true, false),
+            (RetransmitCause::AckTimeout, Some(7), false, true),
+            (RetransmitCause::ProbeTimeout, None, false, false),
         ] {
             let mut freight = Freight::default();
             freight.on_sent(7, 0, 10);
@@ -141,7 +141,7 @@ mod tests {
         let mut freight = Freight::default();
         freight.on_sent(7, 0, 10);
         freight.on_sent(8, 10, 20);
-        freight.on_back(GoBack::Quiet, 0);
+        freight.on_back(RetransmitCause::ProbeTimeout, 0);
         freight.on_sent(30, 0, 4);
         freight.on_answered(10);
         assert_eq!(freight.take_news().unwrap().gone, Some(7));
@@ -152,11 +152,11 @@ mod tests {
     #[test]
     fn a_train_whose_first_packets_arrived_without_the_next_was_cut() {
         for (missing, why, is_part_lost) in [
-            (0, GoBack::SequenceNak, false),
-            (3, GoBack::SequenceNak, true),
-            (3, GoBack::Timeout, false),
-            (3, GoBack::ImpliedNak, false),
-            (10, GoBack::SequenceNak, false),
+            (0, RetransmitCause::SequenceNak, false),
+            (3, RetransmitCause::SequenceNak, true),
+            (3, RetransmitCause::AckTimeout, false),
+            (3, RetransmitCause::ImpliedNak, false),
+            (10, RetransmitCause::SequenceNak, false),
         ] {
             let mut freight = Freight::default();
             freight.on_sent(7, 0, 10);

@@ -49,7 +49,7 @@ use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
     AsyncEvent, EndpointConfig, Instant, Memory, ModifyError, Observer, PathAttributes, PathHandle,
-    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWork, RequestFault, SendWork,
+    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, RequestFault, SendWr,
 };
 
 /// One end of a reliable connection.
@@ -128,11 +128,11 @@ impl RcQueuePair {
                 let first = asked.sq_psn.unwrap_or_default();
                 self.sender = Sender::new(cx.config, &self.common, first);
             }
-            (QpState::ReadyToSend, QpState::SendQueueDrained) => {
+            (QpState::ReadyToSend, QpState::SendQueueDrain) => {
                 self.sender.drain();
             }
-            (QpState::SendQueueDrained, QpState::ReadyToSend) => self.sender.resume(),
-            (QpState::SendQueueDrained, QpState::SendQueueDrained) => {
+            (QpState::SendQueueDrain, QpState::ReadyToSend) => self.sender.resume(),
+            (QpState::SendQueueDrain, QpState::SendQueueDrain) => {
                 if let Some(max) = asked.max_dest_rd_atomic {
                     self.responder.set_max_dest_rd_atomic(max);
                 }
@@ -177,12 +177,12 @@ impl RcQueuePair {
     #[inline]
     pub(crate) fn post_send<O: Observer>(
         &mut self,
-        work: SendWork,
+        work: SendWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         let (len, packets) = post::judge_send(&work, &self.common, self.sender.queue.len())?;
         let operation = work.operation.completion_operation();
-        cx.out.observer.posted_send(cx.now, cx.qpn, work.work_id, operation, len);
+        cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
         self.sender.queue.push(work, len, packets);
         if !self.common.state.is_sending() {
             self.flush_sends(cx);
@@ -193,11 +193,11 @@ impl RcQueuePair {
     /// Posts to the receive queue.
     pub(crate) fn post_recv<O: Observer>(
         &mut self,
-        work: RecvWork,
+        work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         post::judge_recv(&work, &self.common, self.receives.len())?;
-        cx.out.observer.posted_recv(cx.now, cx.qpn, work.work_id);
+        cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         self.receives.push(work);
         if self.common.state == QpState::Error {
             self.flush_receives(cx);
@@ -252,13 +252,13 @@ impl RcQueuePair {
     /// left out an acknowledgement, since those are to be held.
     pub(crate) fn transmit<O: Observer>(
         &mut self,
-        hold_acks: bool,
+        delay_acks: bool,
         mut gate: Option<&mut Gate>,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> bool {
-        let holds = hold_acks && self.responder.responses.is_only_an_ack();
+        let holds = delay_acks && self.responder.responses.is_only_an_ack();
         // Neither half may starve the other; and a train is of one half alone.
         let order = [self.is_senders_turn, !self.is_senders_turn];
         for is_sender in order {
@@ -278,13 +278,13 @@ impl RcQueuePair {
     }
 
     /// What may be left to send: if nothing, it is not asked again before something happens to it.
-    pub(crate) fn has_left(&self, hold_acks: bool) -> Left {
+    pub(crate) fn has_left(&self, delay_acks: bool) -> Left {
         let Self { sender, responder, .. } = self;
         if sender.queue.get(sender.cursor).is_some() || sender.recovery.is_probing() {
             Left::Something
         } else if responder.responses.is_empty() {
             Left::Nothing
-        } else if hold_acks && responder.responses.is_only_an_ack() {
+        } else if delay_acks && responder.responses.is_only_an_ack() {
             Left::HeldAck
         } else {
             Left::Something

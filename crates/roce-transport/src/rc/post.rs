@@ -3,16 +3,16 @@
 use crate::rc::common::Common;
 use crate::rc::send_queue::packets_for;
 use crate::{
-    Data, MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWork, SendOperation, SendWork,
+    MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
 };
 
 /// The size of a request that may be posted: bytes, and sequence numbers that it uses.
 pub(crate) fn judge_send(
-    work: &SendWork,
+    work: &SendWr,
     common: &Common,
     queued: usize,
 ) -> Result<(u64, u32), PostError> {
-    let capacities = &common.init.capacities;
+    let capacities = &common.init.cap;
     let state = common.state;
     let takes_work =
         state.is_sending() || matches!(state, QpState::Error | QpState::SendQueueError);
@@ -24,12 +24,12 @@ pub(crate) fn judge_send(
     }
     let len = work.data.len();
     match &work.data {
-        Data::Gather(list) if list.len() > capacities.max_send_sge as usize => {
+        WrData::Sges(list) if list.len() > capacities.max_send_sge as usize => {
             let (count, max) = (list.len(), capacities.max_send_sge);
-            return Err(PostError::TooManyPieces { count, max });
+            return Err(PostError::TooManySges { count, max });
         }
-        Data::Inline(_) if work.operation.is_answered() => return Err(PostError::InlineResult),
-        Data::Inline(_) if len > u64::from(capacities.max_inline) => {
+        WrData::Inline(_) if work.operation.is_answered() => return Err(PostError::InlineResult),
+        WrData::Inline(_) if len > u64::from(capacities.max_inline) => {
             return Err(PostError::InlineTooLong { len, max: capacities.max_inline });
         }
         _ => {}
@@ -59,17 +59,17 @@ pub(crate) fn judge_send(
 }
 
 /// Whether a receive may be posted.
-pub(crate) fn judge_recv(work: &RecvWork, common: &Common, posted: u32) -> Result<(), PostError> {
-    let capacities = &common.init.capacities;
+pub(crate) fn judge_recv(work: &RecvWr, common: &Common, posted: u32) -> Result<(), PostError> {
+    let capacities = &common.init.cap;
     if common.state == QpState::Reset {
         return Err(PostError::WrongState { state: common.state });
     }
     if posted >= capacities.max_recv_wr {
         return Err(PostError::ReceiveQueueFull { capacity: capacities.max_recv_wr });
     }
-    let (count, max) = (work.scatter.len(), capacities.max_recv_sge);
+    let (count, max) = (work.sg_list.len(), capacities.max_recv_sge);
     if count > max as usize {
-        return Err(PostError::TooManyPieces { count, max });
+        return Err(PostError::TooManySges { count, max });
     }
     Ok(())
 }

@@ -2,22 +2,22 @@
 
 use std::collections::VecDeque;
 
-use crate::RecvWork;
+use crate::RecvWr;
 
 /// Posted receives, in the order in which messages take them.
 #[derive(Debug, Default)]
-pub(crate) struct ReceiveQueue(VecDeque<RecvWork>);
+pub(crate) struct ReceiveQueue(VecDeque<RecvWr>);
 
 impl ReceiveQueue {
-    pub(crate) fn push(&mut self, work: RecvWork) {
+    pub(crate) fn push(&mut self, work: RecvWr) {
         self.0.push_back(work);
     }
 
-    pub(crate) fn take(&mut self) -> Option<RecvWork> {
+    pub(crate) fn take(&mut self) -> Option<RecvWr> {
         self.0.pop_front()
     }
 
-    pub(crate) fn front(&self) -> Option<&RecvWork> {
+    pub(crate) fn front(&self) -> Option<&RecvWr> {
         self.0.front()
     }
 
@@ -26,6 +26,6 @@ impl ReceiveQueue {
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.0.len() as u32 // at most `Capacities::MAX_WR`
+        self.0.len() as u32 // at most `QpCap::MAX_WR`
     }
 }

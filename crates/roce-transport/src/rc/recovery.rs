@@ -30,7 +30,7 @@ use crate::rc::sender::{NextNak, Sender};
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::transfer::Gather;
-use crate::{CompletionStatus, GoBack, Instant, Memory, Observer};
+use crate::{CompletionStatus, Instant, Memory, Observer, RetransmitCause};
 
 /// What has been done about a loss, and when to do more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,16 +100,16 @@ impl Recovery {
     }
 
     /// Everything is sent again.
-    pub(crate) fn on_back(&mut self, why: GoBack) {
+    pub(crate) fn on_back(&mut self, why: RetransmitCause) {
         self.stage = match why {
             // Nothing was lost on the way; the receiver was not there.
-            GoBack::RnrNak => Stage::Calm,
-            GoBack::Quiet => Stage::BackUnasked,
+            RetransmitCause::RnrTimeout => Stage::Calm,
+            RetransmitCause::ProbeTimeout => Stage::BackUnasked,
             _ => Stage::Back,
         };
         // Of the short timer nobody knows yet whether it fired too early. Were the round
         // trip not measured whenever it does, it would do so for ever.
-        if why != GoBack::Quiet {
+        if why != RetransmitCause::ProbeTimeout {
             self.trip.on_resent();
         }
     }
@@ -187,11 +187,11 @@ impl Sender {
             self.recovery.stage = Stage::Probing;
             return Ok(());
         }
-        cx.counters().quiet_retry += 1;
+        cx.counters().probe_timeout += 1;
         if self.recovery.stage != Stage::BackUnasked {
             self.recovery.before = (self.next, self.cursor);
         }
-        self.go_back(GoBack::Quiet, false, common, timers, cx)?;
+        self.go_back(RetransmitCause::ProbeTimeout, false, common, timers, cx)?;
         self.next_nak = NextNak::Free;
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Sender {
         self.unasked = 0;
         cx.counters().tail_probe += 1;
         cx.counters().resent_pkts += 1;
-        cx.out.observer.went_back(cx.now, cx.qpn, self.psn(last), GoBack::Probe);
+        cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(last), RetransmitCause::TailProbe);
         true
     }
 }

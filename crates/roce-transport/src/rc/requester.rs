@@ -192,12 +192,12 @@ impl Sender {
     pub(super) fn may_be_lazy(&self, entry: SendEntry<'_>, common: &Common) -> bool {
         let unasked = self.unasked + 1;
         // Asked in the middle, the peer has answered before there is nothing left.
-        entry.work.lazy
+        entry.work.defer_ack
             && !entry.work.signaled
             // Without a timer nobody would ever ask again.
             && common.settings.ack_timeout.is_some()
             && !common.init.signal_all
-            && unasked < common.init.capacities.max_send_wr / 2
+            && unasked < common.init.cap.max_send_wr / 2
             && (!entry.work.operation.takes_receive()
                 || self.credit.left(self.next == entry.first).is_none_or(|left| unasked < left))
     }
@@ -205,6 +205,6 @@ impl Sender {
     /// Did the packet sent last end a request whose acknowledgement nobody waits for?
     pub(super) fn is_lazy_so_far(&self) -> bool {
         let last = self.cursor.checked_sub(1).and_then(|number| self.queue.get(number));
-        last.is_some_and(|it| it.work.lazy && it.end() == self.next)
+        last.is_some_and(|it| it.work.defer_ack && it.end() == self.next)
     }
 }

@@ -12,7 +12,7 @@ use crate::rc::send_queue::SendEntry;
 use crate::rc::sender::Sender;
 use crate::train::TrainWriter;
 use crate::transfer::{Gather, check_all};
-use crate::{Access, Data, Memory, MemoryFault, RemoteSpan, SendOperation};
+use crate::{Access, Memory, MemoryFault, RemoteAddr, SendOperation, WrData};
 
 /// The most packets and bytes that one READ request asks for: a responder answers without
 /// waiting for us, and our own receive queue must hold what it sends.
@@ -38,7 +38,7 @@ impl Sender {
         let opcode = data_opcode(&work.operation, is_first, is_last);
         let headers_len = opcode.headers_len();
         let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(Step::NoRoom) };
-        if let Data::Gather(list) = &work.data
+        if let WrData::Sges(list) = &work.data
             && is_first
             && list.len() > 1
         {
@@ -69,7 +69,7 @@ impl Sender {
     pub(super) fn write_read(
         &self,
         entry: SendEntry<'_>,
-        remote: RemoteSpan,
+        remote: RemoteAddr,
         common: &Common,
         memory: &impl Memory,
         train: &mut TrainWriter<'_>,
@@ -86,7 +86,7 @@ impl Sender {
                 None => return Ok(Step::Blocked),
             },
         };
-        if let Data::Gather(list) = &entry.work.data {
+        if let WrData::Sges(list) = &entry.work.data {
             check_all(memory, common.init.pd, list, Access::LocalWrite)?;
         }
         let offset = entry.offset_of(self.next, common.settings.mtu);
@@ -95,8 +95,8 @@ impl Sender {
             Bth::new(opcode::RC_READ_REQUEST, common.settings.dest_qpn, self.psn(self.next));
         bth.ack_request = true;
         let reth = Reth {
-            address: remote.address.wrapping_add(offset),
-            key: remote.key,
+            address: remote.addr.wrapping_add(offset),
+            key: remote.rkey,
             len: len as u32, // at most 2^31
         };
         let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
@@ -137,7 +137,7 @@ impl Sender {
         if self.reads.outstanding(self.next) >= common.settings.max_rd_atomic {
             return Ok(Step::Blocked);
         }
-        if let Data::Gather(list) = &entry.work.data {
+        if let WrData::Sges(list) = &entry.work.data {
             check_all(memory, common.init.pd, list, Access::LocalWrite)?;
         }
         let (opcode, remote, swap_or_add, compare) = match entry.work.operation {
@@ -149,7 +149,7 @@ impl Sender {
         };
         let mut bth = Bth::new(opcode, common.settings.dest_qpn, self.psn(self.next));
         bth.ack_request = true;
-        let RemoteSpan { address, key } = remote;
+        let RemoteAddr { addr: address, rkey: key } = remote;
         let atomic_eth = Some(AtomicEth { address, key, swap_or_add, compare });
         let headers = Headers { atomic_eth, ..Headers::new(bth) };
         if train.room_for(headers.len(), 0).is_none() {
@@ -210,7 +210,7 @@ fn data_headers(
             headers.invalidate = invalidate.map(InvalidateKey);
         }
         SendOperation::Write { remote, immediate } => {
-            let RemoteSpan { address, key } = remote;
+            let RemoteAddr { addr: address, rkey: key } = remote;
             let reth = Reth { address, key, len: len as u32 }; // at most 2^31
             headers.reth = Some(reth).filter(|_| is_first);
             headers.immediate = immediate.map(Immediate).filter(|_| is_last);
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn the_opcodes_agree_with_the_table() {
-        let remote = RemoteSpan { address: 0, key: 0 };
+        let remote = RemoteAddr { addr: 0, rkey: 0 };
         let (none, immediate) = (None, Some([1; 4]));
         for (operation, wire) in [
             (SendOperation::Send { immediate: none, invalidate: None }, Operation::Send),

@@ -8,7 +8,7 @@ use crate::rc::receive_queue::ReceiveQueue;
 use crate::rc::resources::Resources;
 use crate::rc::responses::{ReadReply, Response, Responses};
 use crate::rc::send_queue::packets_for;
-use crate::{Memory, Observer, RecvWork, RequestFault};
+use crate::{Memory, Observer, RecvWr, RequestFault};
 
 /// The receiving half of a queue pair.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(super) enum Open {
 
 #[derive(Debug)]
 pub(super) struct SendInProgress {
-    pub(super) work: RecvWork,
+    pub(super) work: RecvWr,
     /// Bytes of the receive.
     pub(super) posted: u64,
     pub(super) received: u64,
@@ -108,7 +108,7 @@ impl Responder {
     }
 
     /// The receive that the open message uses, if any; the message is given up.
-    pub(crate) fn take_open_receive(&mut self) -> Option<RecvWork> {
+    pub(crate) fn take_open_receive(&mut self) -> Option<RecvWr> {
         match core::mem::take(&mut self.open) {
             Open::Send(it) => Some(it.work),
             _ => None,
@@ -246,7 +246,7 @@ impl Responder {
     }
 
     fn owe_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        cx.out.acks_due += 1;
+        cx.out.acks_scheduled += 1;
         if self.responses.acknowledge(self.last_executed) {
             cx.counters().ack_deferred += 1;
         }

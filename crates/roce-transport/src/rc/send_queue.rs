@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use roce_wire::PathMtu;
 
-use crate::{CompletionOperation, SendWork};
+use crate::{CompletionOperation, SendWr};
 
 /// A posted request and its place in the sequence.
 ///
@@ -12,7 +12,7 @@ use crate::{CompletionOperation, SendWork};
 /// them modulo 2^24, from the first PSN on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendEntry<'q> {
-    pub(crate) work: &'q SendWork,
+    pub(crate) work: &'q SendWr,
     /// Bytes of the message, 0 ..= 2^31.
     pub(crate) len: u64,
     /// The first sequence number.
@@ -42,7 +42,7 @@ impl SendEntry<'_> {
 pub(crate) struct SendQueue {
     /// Apart from their places: a request that is put together with its place first is moved once
     /// more, and moving requests is a seventh of what an 8-byte WRITE costs its sender.
-    work: VecDeque<SendWork>,
+    work: VecDeque<SendWr>,
     /// As many.
     places: VecDeque<Place>,
     /// The number of the entry in front.
@@ -54,7 +54,7 @@ pub(crate) struct SendQueue {
 impl SendQueue {
     /// Puts a request at the end.
     #[inline]
-    pub(crate) fn push(&mut self, work: SendWork, len: u64, packets: u32) {
+    pub(crate) fn push(&mut self, work: SendWr, len: u64, packets: u32) {
         self.work.push_back(work);
         self.places.push_back(Place { len, first: self.end, packets });
         self.end += u64::from(packets);
@@ -112,7 +112,7 @@ struct Place {
 
 impl Place {
     #[inline]
-    fn with(self, work: &SendWork) -> SendEntry<'_> {
+    fn with(self, work: &SendWr) -> SendEntry<'_> {
         let Self { len, first, packets } = self;
         SendEntry { work, len, first, packets }
     }

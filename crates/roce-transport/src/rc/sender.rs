@@ -11,7 +11,7 @@ use crate::rc::send_queue::SendQueue;
 use crate::rc::window::SendWindow;
 use crate::timers::{Timer, Timers};
 use crate::{
-    AsyncEvent, CompletionStatus, EndpointConfig, GoBack, Instant, Observer, SendOperation,
+    AsyncEvent, CompletionStatus, EndpointConfig, Instant, Observer, RetransmitCause, SendOperation,
 };
 
 /// The sending half of a queue pair.
@@ -230,7 +230,7 @@ impl Sender {
     /// It was done as often as was allowed: the request in front ends with this.
     pub(crate) fn go_back<O: Observer>(
         &mut self,
-        why: GoBack,
+        why: RetransmitCause,
         costs_a_retry: bool,
         common: &Common,
         timers: &mut Timers,
@@ -242,9 +242,11 @@ impl Sender {
         cx.counters().completer_retry_err += 1;
         let size = self.window.size();
         match why {
-            GoBack::Timeout => self.window.on_silence(),
-            GoBack::SequenceNak | GoBack::ImpliedNak => self.window.on_loss(),
-            GoBack::RnrNak | GoBack::Probe | GoBack::Quiet => {}
+            RetransmitCause::AckTimeout => self.window.on_silence(),
+            RetransmitCause::SequenceNak | RetransmitCause::ImpliedNak => self.window.on_loss(),
+            RetransmitCause::RnrTimeout
+            | RetransmitCause::TailProbe
+            | RetransmitCause::ProbeTimeout => {}
         }
         self.freight.on_back(why, self.oldest);
         self.note_resized(size, cx);
@@ -258,7 +260,7 @@ impl Sender {
             timers.stop(Timer::AckWait);
         }
         self.keep_timed(common, timers, cx.time);
-        cx.out.observer.went_back(cx.now, cx.qpn, self.psn(self.oldest), why);
+        cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(self.oldest), why);
         Ok(())
     }
 
@@ -341,7 +343,7 @@ impl Sender {
         }
         if !is_success || entry.work.signaled || common.init.signal_all {
             let completion =
-                common.completion(entry.work.work_id, entry.operation(), status, entry.len);
+                common.completion(entry.work.wr_id, entry.operation(), status, entry.len);
             cx.complete(common.init.send_cq, completion);
         }
         self.queue.drop_front();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// What may be sent so: every kind of message, without and with pad, few bytes and a packet full.
-fn messages() -> Vec<SendWork> {
+fn messages() -> Vec<SendWr> {
     let (none, immediate) = (None, Some([1, 2, 3, 4]));
     let operations = [
         SendOperation::Send { immediate: none, invalidate: None },
@@ -16,13 +16,13 @@ fn messages() -> Vec<SendWork> {
     let mut all = vec![];
     for operation in operations {
         for len in [0, 1, 2, 3, 4, 8, 63, 64] {
-            all.push(SendWork::inline(1, operation, &bytes[..len]));
+            all.push(SendWr::inline(1, operation, &bytes[..len]));
         }
         for len in [0, 1, 8, 255, 256] {
-            all.push(SendWork::new(1, operation, [piece(100, len)]));
-            all.push(SendWork::new(1, operation, [piece(100, len)]).solicited().signaled());
-            all.push(SendWork::new(1, operation, [piece(100, len)]).lazily());
-            all.push(SendWork::new(1, operation, [piece(100, len), piece(9, len)]).fenced());
+            all.push(SendWr::new(1, operation, [piece(100, len)]));
+            all.push(SendWr::new(1, operation, [piece(100, len)]).solicited().signaled());
+            all.push(SendWr::new(1, operation, [piece(100, len)]).defer_ack());
+            all.push(SendWr::new(1, operation, [piece(100, len), piece(9, len)]).fenced());
         }
     }
     all
@@ -38,7 +38,7 @@ fn a_message_alone_is_the_packet_that_it_is_in_front_of_others() {
         in_front.memory.0.clone_from(&alone.memory.0);
         alone.endpoint.post_send(NOW, QPN, work.clone()).unwrap();
         in_front.endpoint.post_send(NOW, QPN, work.clone()).unwrap();
-        in_front.posts(SendWork::new(2, SendOperation::send(), []));
+        in_front.posts(SendWr::new(2, SendOperation::send(), []));
         let sent = [alone.sends(64), in_front.sends(64)].map(|packets| packets[0].clone());
         assert_eq!(sent[0], sent[1], "{work:?}");
     }
@@ -48,7 +48,7 @@ fn a_message_alone_is_the_packet_that_it_is_in_front_of_others() {
 fn messages_one_by_one_arrive_and_complete_as_they_do_together() {
     let mut sides = pair();
     for work in messages() {
-        sides[1].endpoint.post_recv(NOW, QPN, RecvWork::new(7, [piece(3000, 600)])).unwrap();
+        sides[1].endpoint.post_recv(NOW, QPN, RecvWr::new(7, [piece(3000, 600)])).unwrap();
         let mut work = work.signaled();
         if let SendOperation::Send { invalidate: Some(key), .. } = &mut work.operation {
             *key = 99;
@@ -64,12 +64,12 @@ fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
     let operation = SendOperation::write(REMOTE);
     // So much fits to the peer that only the queue pair's own reasons to ask are left.
     let mut config = EndpointConfig::default();
-    (config.peer.initial_frames, config.peer.max_frames) = (4096, 4096);
+    (config.peer_window.initial_frames, config.peer_window.max_frames) = (4096, 4096);
     // Memory in two pieces goes the way that takes everything.
     let asked = [vec![piece(0, 8)], vec![piece(0, 4), piece(4, 4)]].map(|memory| {
         let [mut side, _] = pair_of(&config, |_| ());
         let packets = (0..100).flat_map(|_| {
-            let work = SendWork::new(1, operation, memory.clone()).lazily();
+            let work = SendWr::new(1, operation, memory.clone()).defer_ack();
             side.endpoint.post_send(NOW, QPN, work).unwrap();
             side.sends(64)
         });
@@ -82,12 +82,12 @@ fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
 #[test]
 fn messages_one_by_one_fill_the_window_and_go_no_further() {
     let mut config = EndpointConfig::default();
-    (config.peer.initial_frames, config.peer.max_frames) = (4096, 4096);
+    (config.peer_window.initial_frames, config.peer_window.max_frames) = (4096, 4096);
     for window in [4, 16, 50] {
         config.window.initial_packets = window;
         let [mut side, _] = pair_of(&config, |_| ());
         let sent = (0..60).map(|_| {
-            side.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+            side.posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
             side.sends(64).len()
         });
         assert_eq!(sent.sum::<usize>(), window as usize);
@@ -98,7 +98,7 @@ fn messages_one_by_one_fill_the_window_and_go_no_further() {
 fn what_nobody_waits_for_is_asked_after_when_nothing_follows_it() {
     let [mut side, _] = pair();
     let sends = |side: &mut Side, now: Instant| {
-        let work = SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]).lazily();
+        let work = SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]).defer_ack();
         side.endpoint.post_send(now, QPN, work).unwrap();
         let packets = side.sends_at(now, 64);
         assert!(packets.len() == 1 && packets[0][8] < 0x80, "it asks for nothing");
@@ -122,8 +122,8 @@ fn what_nobody_waits_for_is_asked_after_when_nothing_follows_it() {
 #[test]
 fn a_message_whose_bytes_may_not_be_read_fails_alone_too() {
     let mut sides = pair();
-    let forbidden = Sge { key: KEY + 1, address: 0, len: 8 };
-    sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [forbidden]));
+    let forbidden = Sge { lkey: KEY + 1, addr: 0, len: 8 };
+    sides[0].posts(SendWr::new(1, SendOperation::write(REMOTE), [forbidden]));
     assert_eq!(sides[0].sends(64).len(), 0);
     assert_eq!(sides[0].completed(), [(1, CompletionStatus::LocalProtectionError)]);
 }
@@ -131,18 +131,18 @@ fn a_message_whose_bytes_may_not_be_read_fails_alone_too() {
 #[test]
 fn the_time_matters_to_the_first_message_under_way_and_not_to_those_behind_it() {
     let mut sides = pair();
-    let write = || SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]);
+    let write = || SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]);
     sides[0].sends(64);
     let endpoint = &mut sides[0].endpoint;
-    assert!(!endpoint.wants_time(), "there is nothing to send");
+    assert!(!endpoint.needs_fresh_now(), "there is nothing to send");
     endpoint.post_send(NOW, QPN, write()).unwrap();
-    assert!(endpoint.wants_time());
+    assert!(endpoint.needs_fresh_now());
     let first = sides[0].sends(64).remove(0);
     let due = sides[0].endpoint.poll_timeout();
     assert!(due.is_some());
     for _ in 0..3 {
         sides[0].endpoint.post_send(NOW, QPN, write()).unwrap();
-        assert!(!sides[0].endpoint.wants_time());
+        assert!(!sides[0].endpoint.needs_fresh_now());
         assert_eq!(sides[0].sends(64).len(), 1);
         assert_eq!(sides[0].endpoint.poll_timeout(), due);
     }
@@ -153,21 +153,21 @@ fn the_time_matters_to_the_first_message_under_way_and_not_to_those_behind_it() 
     from.sends(64);
     // What is timed has come back: the next one is timed instead.
     from.endpoint.post_send(NOW, QPN, write()).unwrap();
-    assert!(from.endpoint.wants_time());
+    assert!(from.endpoint.needs_fresh_now());
 }
 
 #[test]
 fn without_timers_and_for_more_than_one_packet_the_time_always_matters() {
     let mut sides = pair_with(|last| last.ack_timeout = AckTimeout::new(0));
     for _ in 0..3 {
-        sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
-        assert!(sides[0].endpoint.wants_time());
+        sides[0].posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+        assert!(sides[0].endpoint.needs_fresh_now());
         sides[0].sends(64);
     }
     let mut sides = pair();
     for len in [8, 257] {
-        sides[0].posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, len)]));
-        assert!(sides[0].endpoint.wants_time(), "{len}");
+        sides[0].posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, len)]));
+        assert!(sides[0].endpoint.needs_fresh_now(), "{len}");
         sides[0].sends(64);
     }
 }
@@ -179,9 +179,9 @@ fn receives_of_a_send_that_fails(
 ) -> Vec<(u64, CompletionStatus)> {
     let mut sides = pair();
     for (id, piece) in [(1, receive), (2, piece(3000, 8))] {
-        sides[1].endpoint.post_recv(NOW, QPN, RecvWork::new(id, [piece])).unwrap();
+        sides[1].endpoint.post_recv(NOW, QPN, RecvWr::new(id, [piece])).unwrap();
     }
-    sides[0].posts(SendWork::new(7, operation, [piece(0, 8)]));
+    sides[0].posts(SendWr::new(7, operation, [piece(0, 8)]));
     shuttle(&mut sides);
     assert_eq!(sides[1].endpoint.query_qp(QPN).unwrap().state, QpState::Error);
     assert_eq!(sides[1].memory.0[3000..3008], [2; 8], "the other receive is not touched");
@@ -193,7 +193,7 @@ fn the_receive_of_a_message_that_fails_ends_once_and_with_the_reason() {
     use CompletionStatus::{
         LocalLengthError, LocalProtectionError, RemoteInvalidRequest, WorkRequestFlushed,
     };
-    let forbidden = Sge { key: KEY + 1, address: 0, len: 8 };
+    let forbidden = Sge { lkey: KEY + 1, addr: 0, len: 8 };
     let invalidating = SendOperation::Send { immediate: None, invalidate: Some(KEY) };
     for (operation, receive, status) in [
         (SendOperation::send(), piece(3000, 7), LocalLengthError),

@@ -9,8 +9,8 @@ const RNR: Syndrome = Syndrome::RnrNak { timer: RnrTimer::DEFAULT };
 const SEQUENCE_NAK: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
 
 /// A WRITE of ten bytes: one packet.
-fn write(id: u64) -> SendWork {
-    SendWork::new(id, SendOperation::write(REMOTE), piece(0, 10))
+fn write(id: u64) -> SendWr {
+    SendWr::new(id, SendOperation::write(REMOTE), piece(0, 10))
 }
 
 fn request(opcode: KnownOpcode, packets_ahead: u32) -> Headers {
@@ -24,7 +24,7 @@ fn answer(syndrome: Syndrome, packets_ahead: u32) -> Headers {
 }
 
 fn post_receive(side: &mut Side, len: u32) {
-    side.endpoint.post_recv(NOW, QPN, RecvWork::new(4, piece(5000, len))).unwrap();
+    side.endpoint.post_recv(NOW, QPN, RecvWr::new(4, piece(5000, len))).unwrap();
 }
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
@@ -64,10 +64,10 @@ fn without_trains_a_message_longer_than_the_window_asks_on_the_way() {
         (1000, 128, 2, "in the middle of the window and at its end"),
         (96, 96, 4, "four times until the peer's queue is full"),
     ] {
-        let peer = PeerConfig { initial_frames: frames, max_frames: frames, min_frames: 8 };
-        let config = EndpointConfig { peer, ..EndpointConfig::default() };
+        let peer = PeerWindowConfig { initial_frames: frames, max_frames: frames, min_frames: 8 };
+        let config = EndpointConfig { peer_window: peer, ..EndpointConfig::default() };
         let [mut sender, _] = pair_of(&config, |_| ());
-        sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 10_000); 4]));
+        sender.posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 10_000); 4]));
         let packets = sender.sends(1);
         let asking = packets.iter().filter(|it| headers_of(it).bth.ack_request).count();
         assert_eq!((packets.len(), asking), (sent, asked), "{why}");
@@ -78,7 +78,7 @@ fn without_trains_a_message_longer_than_the_window_asks_on_the_way() {
 #[test]
 fn a_sequence_nak_while_waiting_for_a_receiver_costs_no_retry() {
     let [mut sender, peer] = pair_with(|asked| asked.retry_count = Some(0));
-    sender.posts(SendWork::new(1, SendOperation::send(), piece(0, 10)));
+    sender.posts(SendWr::new(1, SendOperation::send(), piece(0, 10)));
     sender.sends(64);
     sender.takes_made(peer.address, &answer(RNR, 0), &[]);
     sender.takes_made(peer.address, &answer(SEQUENCE_NAK, 0), &[]);
@@ -111,9 +111,9 @@ fn a_last_packet_of_a_send_without_a_byte_is_an_invalid_request() {
 #[test]
 fn work_on_bad_memory_does_not_take_down_what_was_sent_before_it() {
     let mut sides = pair();
-    let bad = Sge { key: 8, address: 0, len: 10 };
+    let bad = Sge { lkey: 8, addr: 0, len: 10 };
     sides[0].posts(write(1));
-    sides[0].posts(SendWork::new(2, SendOperation::write(REMOTE), bad));
+    sides[0].posts(SendWr::new(2, SendOperation::write(REMOTE), bad));
     sides[0].posts(write(3));
     shuttle(&mut sides);
     let expected = [
@@ -143,8 +143,8 @@ fn a_queue_pair_taken_down_asks_for_nothing_any_more() {
 #[test]
 fn a_message_into_two_places_of_which_one_is_forbidden_touches_neither() {
     let [mut receiver, peer] = pair();
-    let bad = Sge { key: 8, address: 0, len: 10 };
-    let work = RecvWork::new(4, [piece(5000, 10), bad]);
+    let bad = Sge { lkey: 8, addr: 0, len: 10 };
+    let work = RecvWr::new(4, [piece(5000, 10), bad]);
     receiver.endpoint.post_recv(NOW, QPN, work).unwrap();
     receiver.takes_made(peer.address, &request(opcode::RC_SEND_ONLY, 0), &[9; 20]);
     assert_eq!(receiver.completed(), [(4, CompletionStatus::LocalProtectionError)]);
@@ -176,7 +176,7 @@ fn a_read_answer_that_ends_too_early_or_goes_on_too_long_ends_the_connection() {
         [(opcode::RC_READ_RESPONSE_LAST, 0), (opcode::RC_READ_RESPONSE_MIDDLE, 1)]
     {
         let [mut sender, peer] = pair();
-        sender.posts(SendWork::new(1, SendOperation::read(REMOTE), piece(0, 512)));
+        sender.posts(SendWr::new(1, SendOperation::read(REMOTE), piece(0, 512)));
         sender.sends(64);
         if ahead == 1 {
             let first =
@@ -193,8 +193,8 @@ fn a_read_answer_that_ends_too_early_or_goes_on_too_long_ends_the_connection() {
 #[test]
 fn a_message_of_which_the_second_piece_is_forbidden_is_not_begun() {
     let [mut sender, _] = pair();
-    let bad = Sge { key: 8, address: 0, len: 1000 };
-    sender.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 1000), bad]));
+    let bad = Sge { lkey: 8, addr: 0, len: 1000 };
+    sender.posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 1000), bad]));
     assert_eq!(sender.sends(64).len(), 0);
     assert_eq!(sender.completed(), [(1, CompletionStatus::LocalProtectionError)]);
 }
@@ -208,7 +208,7 @@ fn draining_sends_again_what_was_begun_before_going_back_and_nothing_else() {
     sides[0].endpoint.handle_timeout(due);
     sides[0].posts(write(3));
     let drain = QpAttributes {
-        state: Some(QpState::SendQueueDrained),
+        state: Some(QpState::SendQueueDrain),
         sqd_notify: Some(true),
         ..QpAttributes::default()
     };
@@ -250,32 +250,32 @@ fn because_of_a_receive_that_is_posted_nobody_is_asked_for_something_to_send() {
     let mut sides = pair();
     assert!(sides[1].sends(64).is_empty());
     post_receive(&mut sides[1], 10);
-    assert!(!sides[1].endpoint.may_transmit());
+    assert!(!sides[1].endpoint.has_pending_transmit());
 }
 
 #[test]
 fn the_turn_of_a_queue_pair_that_is_destroyed_sends_nothing_for_whoever_gets_its_place() {
     let [mut side, _] = pair();
     let init = side.endpoint.query_qp(QPN).unwrap().init;
-    side.posts(SendWork::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
+    side.posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));
     assert!(side.endpoint.destroy_qp(QPN));
     side.endpoint.create_qp(QPN, init).unwrap();
     assert_eq!(side.sends(64).len(), 0);
-    assert!(!side.endpoint.may_transmit());
+    assert!(!side.endpoint.has_pending_transmit());
 }
 
 #[test]
 fn an_atomic_on_memory_that_is_not_aligned_is_an_invalid_request() {
     for operation in [
-        SendOperation::FetchAdd { remote: RemoteSpan { key: ODD_KEY, ..REMOTE }, add: 1 },
+        SendOperation::FetchAdd { remote: RemoteAddr { rkey: ODD_KEY, ..REMOTE }, add: 1 },
         SendOperation::CompareSwap {
-            remote: RemoteSpan { key: ODD_KEY, ..REMOTE },
+            remote: RemoteAddr { rkey: ODD_KEY, ..REMOTE },
             compare: 0,
             swap: 1,
         },
     ] {
         let mut sides = pair();
-        sides[0].posts(SendWork::new(1, operation, [piece(500, 8)]));
+        sides[0].posts(SendWr::new(1, operation, [piece(500, 8)]));
         shuttle(&mut sides);
         assert_eq!(sides[0].completed(), [(1, CompletionStatus::RemoteInvalidRequest)]);
         assert_eq!(sides[1].endpoint.counters().nak_invalid_request, 1);

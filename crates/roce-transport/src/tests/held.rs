@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn write(id: u64) -> SendWork {
-    let remote = RemoteSpan { address: 1000 * id, key: KEY };
-    SendWork::new(id, SendOperation::Write { remote, immediate: None }, [piece(0, 8)])
+fn write(id: u64) -> SendWr {
+    let remote = RemoteAddr { addr: 1000 * id, rkey: KEY };
+    SendWr::new(id, SendOperation::Write { remote, immediate: None }, [piece(0, 8)])
 }
 
 fn carry(sides: &mut [Side; 2], from: usize) -> usize {
@@ -17,15 +17,15 @@ fn carry(sides: &mut [Side; 2], from: usize) -> usize {
 #[test]
 fn a_held_acknowledgement_waits_until_it_is_released_and_then_speaks_for_all() {
     let mut sides = pair();
-    sides[1].endpoint.hold_acks(true);
+    sides[1].endpoint.delay_acks(true);
     for id in 1..=3 {
         sides[0].posts(write(id));
         assert_eq!(carry(&mut sides, 0), 1);
-        assert_eq!(sides[1].endpoint.acks_due(), id);
+        assert_eq!(sides[1].endpoint.acks_scheduled(), id);
         assert_eq!(carry(&mut sides, 1), 0);
     }
     assert_eq!(sides[0].completed(), []);
-    sides[1].endpoint.hold_acks(false);
+    sides[1].endpoint.delay_acks(false);
     assert_eq!(carry(&mut sides, 1), 1);
     let done = [1, 2, 3].map(|id| (id, CompletionStatus::Success));
     assert_eq!(sides[0].completed(), done);
@@ -34,7 +34,7 @@ fn a_held_acknowledgement_waits_until_it_is_released_and_then_speaks_for_all() {
 #[test]
 fn a_request_leaves_past_a_held_acknowledgement() {
     let mut sides = pair();
-    sides[1].endpoint.hold_acks(true);
+    sides[1].endpoint.delay_acks(true);
     sides[0].posts(write(1));
     carry(&mut sides, 0);
     sides[1].posts(write(7));
@@ -48,15 +48,15 @@ fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
     // One packet, and several.
     for len in [8, 3000] {
         let mut sides = pair();
-        sides[1].endpoint.hold_acks(true);
+        sides[1].endpoint.delay_acks(true);
         sides[0].posts(write(1));
         carry(&mut sides, 0);
-        let remote = RemoteSpan { address: 0, key: KEY };
+        let remote = RemoteAddr { addr: 0, rkey: KEY };
         let operation = SendOperation::Write { remote, immediate: None };
-        sides[1].posts(SendWork::new(7, operation, [piece(0, len)]));
+        sides[1].posts(SendWr::new(7, operation, [piece(0, len)]));
         assert_eq!(carry(&mut sides, 1) > 1, len > 8);
         assert_eq!(sides[0].completed(), [], "held");
-        sides[1].endpoint.hold_acks(false);
+        sides[1].endpoint.delay_acks(false);
         assert_eq!(carry(&mut sides, 1), 1);
         assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
     }
@@ -65,14 +65,14 @@ fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
 #[test]
 fn refusals_and_answers_with_data_are_never_held() {
     let mut sides = pair();
-    sides[1].endpoint.hold_acks(true);
-    let remote = RemoteSpan { address: 0, key: KEY };
-    sides[0].posts(SendWork::new(1, SendOperation::Read { remote }, [piece(500, 8)]));
+    sides[1].endpoint.delay_acks(true);
+    let remote = RemoteAddr { addr: 0, rkey: KEY };
+    sides[0].posts(SendWr::new(1, SendOperation::Read { remote }, [piece(500, 8)]));
     carry(&mut sides, 0);
     assert_eq!(carry(&mut sides, 1), 1);
-    let remote = RemoteSpan { address: 0, key: KEY + 1 };
+    let remote = RemoteAddr { addr: 0, rkey: KEY + 1 };
     let operation = SendOperation::Write { remote, immediate: None };
-    sides[0].posts(SendWork::new(2, operation, [piece(0, 8)]));
+    sides[0].posts(SendWr::new(2, operation, [piece(0, 8)]));
     carry(&mut sides, 0);
     assert_eq!(carry(&mut sides, 1), 1);
     let ends = [CompletionStatus::Success, CompletionStatus::RemoteAccessError];
@@ -82,13 +82,13 @@ fn refusals_and_answers_with_data_are_never_held() {
 #[test]
 fn an_acknowledgement_that_is_held_leaves_at_once_when_its_queue_pair_is_destroyed() {
     let mut sides = pair();
-    sides[1].endpoint.hold_acks(true);
+    sides[1].endpoint.delay_acks(true);
     sides[0].posts(write(1));
     carry(&mut sides, 0);
     assert_eq!(carry(&mut sides, 1), 0);
     assert!(sides[1].endpoint.destroy_qp(QPN));
     assert_eq!(carry(&mut sides, 1), 1);
     assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
-    sides[1].endpoint.hold_acks(false);
+    sides[1].endpoint.delay_acks(false);
     assert_eq!(carry(&mut sides, 1), 0);
 }

@@ -91,7 +91,7 @@ fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side
             pd: PD,
             send_cq: CqHandle(1),
             recv_cq: CqHandle(2),
-            capacities: Capacities::default(),
+            cap: QpCap::default(),
             signal_all: false,
             service: Service::Rc,
         };
@@ -182,10 +182,10 @@ impl Side {
     /// What completed: number and status.
     fn completed(&mut self) -> Vec<(u64, CompletionStatus)> {
         let all = core::iter::from_fn(|| self.endpoint.poll_completion());
-        all.map(|(_, it)| (it.work_id, it.status)).collect()
+        all.map(|(_, it)| (it.wr_id, it.status)).collect()
     }
 
-    fn posts(&mut self, work: SendWork) {
+    fn posts(&mut self, work: SendWr) {
         self.endpoint.post_send(NOW, QPN, work.signaled()).unwrap();
     }
 }
@@ -214,7 +214,7 @@ fn headers_of(packet: &[u8]) -> Headers {
 }
 
 fn piece(address: u64, len: u32) -> Sge {
-    Sge { key: KEY, address, len }
+    Sge { lkey: KEY, addr: address, len }
 }
 
-const REMOTE: RemoteSpan = RemoteSpan { address: 2000, key: KEY };
+const REMOTE: RemoteAddr = RemoteAddr { addr: 2000, rkey: KEY };

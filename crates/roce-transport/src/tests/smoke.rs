@@ -4,18 +4,18 @@ use super::*;
 
 /// Posts on the first side, carries, and returns the one completion that must come of it.
 fn carry_out(sides: &mut [Side; 2], operation: SendOperation, data: Sge) -> Completion {
-    let work = SendWork::new(9, operation, data).signaled();
+    let work = SendWr::new(9, operation, data).signaled();
     sides[0].endpoint.post_send(NOW, QPN, work).unwrap();
     shuttle(sides);
     let (cq, completion) = sides[0].endpoint.poll_completion().unwrap();
-    assert_eq!((cq, completion.work_id), (CqHandle(1), 9));
+    assert_eq!((cq, completion.wr_id), (CqHandle(1), 9));
     assert_eq!(completion.status, CompletionStatus::Success);
     assert_eq!(sides[0].endpoint.poll_completion(), None);
     completion
 }
 
 fn post_receive(side: &mut Side, place: Sge) {
-    side.endpoint.post_recv(NOW, QPN, RecvWork::new(4, place)).unwrap();
+    side.endpoint.post_recv(NOW, QPN, RecvWr::new(4, place)).unwrap();
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_send_arrives_with_what_it_carries() {
         post_receive(&mut sides[1], piece(5000, 1000));
         carry_out(&mut sides, operation, piece(0, 600));
         let (cq, received) = sides[1].endpoint.poll_completion().unwrap();
-        assert_eq!((cq, received.work_id, received.byte_len), (CqHandle(2), 4, 600));
+        assert_eq!((cq, received.wr_id, received.byte_len), (CqHandle(2), 4, 600));
         assert_eq!((received.immediate, received.invalidated_key), (immediate, invalidate));
         assert_eq!(sides[1].memory.0[5000..5601], [&[1; 600][..], &[2]].concat());
     }
@@ -72,15 +72,15 @@ fn atomics_change_the_word_and_bring_what_it_held() {
 #[test]
 fn a_key_of_our_own_is_invalidated_behind_what_came_before() {
     let mut sides = pair();
-    let write = SendWork::new(1, SendOperation::write(REMOTE), piece(0, 10)).signaled();
-    let invalidate = SendWork::new(2, SendOperation::LocalInvalidate { key: 99 }, []).signaled();
-    let behind = SendWork::new(3, SendOperation::write(REMOTE), piece(0, 10)).signaled();
+    let write = SendWr::new(1, SendOperation::write(REMOTE), piece(0, 10)).signaled();
+    let invalidate = SendWr::new(2, SendOperation::LocalInvalidate { key: 99 }, []).signaled();
+    let behind = SendWr::new(3, SendOperation::write(REMOTE), piece(0, 10)).signaled();
     for work in [write, invalidate, behind] {
         sides[0].endpoint.post_send(NOW, QPN, work).unwrap();
     }
     shuttle(&mut sides);
     let done = core::iter::from_fn(|| sides[0].endpoint.poll_completion());
-    let done: Vec<_> = done.map(|(_, it)| (it.work_id, it.status)).collect();
+    let done: Vec<_> = done.map(|(_, it)| (it.wr_id, it.status)).collect();
     assert_eq!(done, [1, 2, 3].map(|id| (id, CompletionStatus::Success)));
 }
 
@@ -88,7 +88,7 @@ fn a_key_of_our_own_is_invalidated_behind_what_came_before() {
 fn a_batch_of_messages_is_acknowledged_once() {
     let mut sides = pair();
     for _ in 0..8 {
-        let work = SendWork::new(1, SendOperation::write(REMOTE), piece(0, 10)).signaled();
+        let work = SendWr::new(1, SendOperation::write(REMOTE), piece(0, 10)).signaled();
         sides[0].endpoint.post_send(NOW, QPN, work).unwrap();
     }
     let carried = shuttle(&mut sides);

@@ -26,7 +26,7 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
             pd: PD,
             send_cq: CqHandle(1),
             recv_cq: CqHandle(2),
-            capacities: Capacities::default(),
+            cap: QpCap::default(),
             signal_all: true,
             service: Service::Rc,
         };
@@ -45,7 +45,7 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
 fn post_write(endpoint: &mut Endpoint, number: u32, len: u32) {
     let write = SendOperation::write(REMOTE);
     let qpn = Qpn::new(number).unwrap();
-    endpoint.post_send(NOW, qpn, SendWork::new(1, write, [piece(0, len)])).unwrap();
+    endpoint.post_send(NOW, qpn, SendWr::new(1, write, [piece(0, len)])).unwrap();
 }
 
 /// The queue pairs that send, train by train.
@@ -64,7 +64,7 @@ fn a_full_transmit_queue_stops_its_own_queue_pairs_and_no_other() {
         post_write(&mut endpoint, number, 8);
     }
     assert_eq!(senders(&mut endpoint, &mut memory), [2, 4]);
-    assert!(!endpoint.may_transmit(), "what waits for the transmit queue is no work");
+    assert!(!endpoint.has_pending_transmit(), "what waits for the transmit queue is no work");
     // Waiting queue pairs are found again whatever happens to them meanwhile.
     endpoint.handle_timeout(NOW);
     post_write(&mut endpoint, 3, 8);
@@ -72,7 +72,7 @@ fn a_full_transmit_queue_stops_its_own_queue_pairs_and_no_other() {
     endpoint.resume_transmit(FREE);
     assert_eq!(senders(&mut endpoint, &mut memory), [0; 0]);
     endpoint.resume_transmit(FULL);
-    assert!(endpoint.may_transmit());
+    assert!(endpoint.has_pending_transmit());
     assert_eq!(senders(&mut endpoint, &mut memory), [1, 3, 1, 3]);
     post_write(&mut endpoint, 1, 8);
     assert_eq!(senders(&mut endpoint, &mut memory), [1]);
@@ -80,8 +80,8 @@ fn a_full_transmit_queue_stops_its_own_queue_pairs_and_no_other() {
 
 #[test]
 fn a_queue_pair_that_waits_for_its_peer_waits_for_the_transmit_queue_as_well() {
-    let peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
-    let config = EndpointConfig { peer, ..EndpointConfig::default() };
+    let peer = PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    let config = EndpointConfig { peer_window: peer, ..EndpointConfig::default() };
     let (mut endpoint, mut memory) = endpoint(&config, &[0, 0, 0]);
     (1..=3).for_each(|number| post_write(&mut endpoint, number, 8));
     assert_eq!(senders(&mut endpoint, &mut memory), [1]);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use roce_sim::{Impairment, ImpairmentRates};
-use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWork};
+use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer};
 
 use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create};
@@ -105,13 +105,13 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
                     remote.key ^= u32::from(!good_key);
                     let len = if kind.is_atomic() { 8 } else { len };
                     let mut work = request(kind, remote, sge(regions[side], 0, len));
-                    work.work_id = id;
+                    work.wr_id = id;
                     if end.try_post_send(&mut world, work).is_ok() {
                         taken[side].push(id);
                     }
                 }
                 Call::PostRecv { len } => {
-                    let work = RecvWork { work_id: id, scatter: sge(regions[side], 0, len).into() };
+                    let work = RecvWr { wr_id: id, sg_list: sge(regions[side], 0, len).into() };
                     let posted =
                         world.with(side, |node, now| node.endpoint.post_recv(now, end.qpn, work));
                     if posted.is_ok() {
@@ -151,7 +151,7 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
             }
             for id in &taken[side] {
                 let ended = world.nodes[side].completions.iter();
-                let ended = ended.filter(|(_, completion)| completion.work_id == *id).count();
+                let ended = ended.filter(|(_, completion)| completion.wr_id == *id).count();
                 assert_eq!(ended, 1, "request {id} of side {side}\n{}", world.report());
             }
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use roce_sim::{Fate, Impairment, LinkConfig};
-use roce_transport::{CompletionStatus, Instant, PeerConfig};
+use roce_transport::{CompletionStatus, Instant, PeerWindowConfig};
 use roce_wire::{PathMtu, Psn, Reth};
 
 use crate::common::connection::{End, Options, connect};
@@ -77,7 +77,8 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
 #[test]
 fn who_has_answers_to_send_keeps_its_place_in_line() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
@@ -103,7 +104,8 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
 #[test]
 fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer = PeerConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
@@ -130,7 +132,8 @@ fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
 #[test]
 fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;
     // The peer is played by hand.
@@ -154,7 +157,8 @@ fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
 #[test]
 fn a_gate_that_is_shut_and_keeps_nobody_waiting_asks_for_no_time() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
-    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
     // As long as it is there, so is the gate.

@@ -112,7 +112,7 @@ fn a_probe_timeout_that_fires_late_resends_nothing_that_was_answered() {
             // It runs for a while; a deadline is put off only once.
             world.run_for(Duration::from_millis(1));
         }
-        for counter in ["tail_probe", "quiet_retry", "resent_pkts"] {
+        for counter in ["tail_probe", "probe_timeout", "resent_pkts"] {
             assert_eq!(ends[0].counter(&world, counter), 0, "{millis} ms: {counter}");
         }
     }

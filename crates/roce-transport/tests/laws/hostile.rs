@@ -20,8 +20,8 @@ fn victim() -> (World, [End; 2], Region) {
     world.nodes[1].keep_sent = true;
     let ends = connect(&mut world, [0, 1], Options::default());
     let region = world.nodes[1].memory.register(PD, 4096, Rights::ALL, 5);
-    for work_id in 0..4 {
-        ends[1].post_recv(&mut world, work_id, &[sge(region, 0, 4096)]);
+    for wr_id in 0..4 {
+        ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
     }
     (world, ends, region)
 }

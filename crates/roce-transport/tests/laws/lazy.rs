@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_sim::{Fate, Impairment, LinkConfig};
-use roce_transport::{Capacities, QpState, SendWork};
+use roce_transport::{QpCap, QpState, SendWr};
 
 use crate::common::connection::{End, Options, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind};
@@ -15,14 +15,14 @@ const PACE: Duration = Duration::from_micros(50);
 fn pair(max_send_wr: u32) -> (World, [End; 2]) {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;
-    let capacities = Capacities { max_send_wr, ..Options::DEFAULT.capacities };
+    let capacities = QpCap { max_send_wr, ..Options::DEFAULT.capacities };
     let ends =
         connect(&mut world, [0, 1], Options { capacities, signal_all: false, ..Options::DEFAULT });
     (world, ends)
 }
 
-fn lazy(exchange: &Exchange, i: usize) -> SendWork {
-    SendWork { signaled: false, lazy: true, ..exchange.send_work(i) }
+fn lazy(exchange: &Exchange, i: usize) -> SendWr {
+    SendWr { signaled: false, defer_ack: true, ..exchange.send_work(i) }
 }
 
 fn asked(world: &World) -> usize {
@@ -112,7 +112,7 @@ fn what_is_lost_is_found_though_nobody_waits_and_nothing_follows() {
 fn a_request_that_reports_its_success_is_never_lazy() {
     let (mut world, ends) = pair(256);
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
-    ends[0].post_send(&mut world, SendWork { lazy: true, ..exchange.send_work(0) });
+    ends[0].post_send(&mut world, SendWr { defer_ack: true, ..exchange.send_work(0) });
     world.run_for(PACE);
     exchange.check(&world);
     assert_eq!(asked(&world), 1);
@@ -162,7 +162,7 @@ fn who_is_asked_late_has_as_long_to_answer_as_who_is_asked_at_once() {
         ends[0].post_send(&mut world, lazy(&exchange, 0));
         world.run_for(Duration::from_micros(1047));
         if asks {
-            let work = SendWork { signaled: true, ..exchange.send_work(1) };
+            let work = SendWr { signaled: true, ..exchange.send_work(1) };
             ends[0].post_send(&mut world, work);
         }
         world.settle();
@@ -181,7 +181,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_follow_that_ask_for_no_answer() 
             let options = Options { signal_all: false, retry_count, ..Options::DEFAULT };
             let ends = connect(&mut world, [0, 1], options);
             let first = Exchange::prepare(&mut world, ends, Kind::Write, 4, 1);
-            let work = SendWork { signaled: true, ..first.send_work(0) };
+            let work = SendWr { signaled: true, ..first.send_work(0) };
             ends[0].post_send(&mut world, work);
             world.run_until(|world| first.is_done(world));
             world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100_000]));
@@ -216,7 +216,7 @@ fn measured_with(options: Options) -> (World, [End; 2]) {
     let ends = connect(&mut world, [0, 1], options);
     for _ in 0..4 {
         let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 100, 1);
-        let work = SendWork { signaled: true, ..exchange.send_work(0) };
+        let work = SendWr { signaled: true, ..exchange.send_work(0) };
         ends[0].post_send(&mut world, work);
         world.run_until(|world| exchange.is_done(world));
     }
@@ -232,7 +232,7 @@ fn an_answer_that_was_asked_for_is_missed_in_time_however_many_follow_that_ask_f
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
     world.set_impairment(1, Impairment::scripted([Fate::Drop]));
     let (began, before) = (world.now(), ends[0].sent(&world).len());
-    ends[0].post_send(&mut world, SendWork { signaled: true, ..exchange.send_work(0) });
+    ends[0].post_send(&mut world, SendWr { signaled: true, ..exchange.send_work(0) });
     let mut i = 1;
     while ends[0].sent(&world).len() == before {
         world.run_for(PACE);
@@ -278,7 +278,7 @@ fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
             count += 1;
         }
         world.set_impairment(0, Impairment::scripted([Fate::Drop]));
-        let work = SendWork { signaled: true, ..exchange.send_work(count) };
+        let work = SendWr { signaled: true, ..exchange.send_work(count) };
         let (began, before) = (world.now(), ends[0].sent(&world).len());
         ends[0].post_send(&mut world, work);
         world.run_until(|world| ends[0].sent(world).len() > before);

@@ -1,8 +1,6 @@
 //! The longest messages, over memory that exists only as a rule.
 
-use roce_transport::{
-    CompletionStatus, Data, RemoteSpan, ScatterList, SendOperation, SendWork, Sge,
-};
+use roce_transport::{CompletionStatus, RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{End, Options, PD, connect};
@@ -22,20 +20,20 @@ fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
 }
 
 fn whole(region: Region) -> Sge {
-    Sge { key: region.key, address: region.address, len: region.len as u32 }
+    Sge { lkey: region.key, addr: region.address, len: region.len as u32 }
 }
 
 fn carry(kind: Kind, len: u64) {
     let (mut world, ends, local, remote) = world(PathMtu::B4096, len);
-    let there = RemoteSpan { address: remote.address, key: remote.key };
+    let there = RemoteAddr { addr: remote.address, rkey: remote.key };
     let operation = match kind {
         Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
         Kind::Write => SendOperation::Write { remote: there, immediate: None },
         _ => SendOperation::Read { remote: there },
     };
     ends[1].post_recv(&mut world, 1, &[whole(remote)]);
-    let gather = ScatterList::from(whole(local));
-    ends[0].post_send(&mut world, SendWork { data: Data::Gather(gather), ..work(operation) });
+    let gather = SgList::from(whole(local));
+    ends[0].post_send(&mut world, SendWr { data: WrData::Sges(gather), ..work(operation) });
     world.run_until(|world| !world.nodes[0].completions.is_empty());
     assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::Success)]);
     let (node, region) = if kind == Kind::Read { (0, local) } else { (1, remote) };
@@ -68,22 +66,22 @@ fn a_message_of_more_than_two_gibibytes_is_refused_when_it_is_posted() {
     let (mut world, ends, local, _) = world(PathMtu::B4096, LONGEST + 1);
     let halves = [
         Sge { len: 1 << 31, ..whole(local) },
-        Sge { len: 1, address: local.address + (1 << 31), ..whole(local) },
+        Sge { len: 1, addr: local.address + (1 << 31), ..whole(local) },
     ];
-    let gather = ScatterList::from(halves.as_slice());
+    let gather = SgList::from(halves.as_slice());
     let operation = SendOperation::Send { immediate: None, invalidate: None };
-    let send = SendWork { data: Data::Gather(gather), ..work(operation) };
+    let send = SendWr { data: WrData::Sges(gather), ..work(operation) };
     assert!(ends[0].try_post_send(&mut world, send).is_err());
 }
 
 #[test]
 fn a_read_of_more_packets_than_half_the_psn_circle_is_refused_when_it_is_posted() {
     let (mut world, ends, local, remote) = world(PathMtu::B256, LONGEST);
-    let there = RemoteSpan { address: remote.address, key: remote.key };
+    let there = RemoteAddr { addr: remote.address, rkey: remote.key };
     let mut read = |len: u32| {
-        let gather = ScatterList::from(Sge { len, ..whole(local) });
+        let gather = SgList::from(Sge { len, ..whole(local) });
         let read =
-            SendWork { data: Data::Gather(gather), ..work(SendOperation::Read { remote: there }) };
+            SendWr { data: WrData::Sges(gather), ..work(SendOperation::Read { remote: there }) };
         let now = world.now();
         world.nodes[0].endpoint.post_send(now, ends[0].qpn, read)
     };

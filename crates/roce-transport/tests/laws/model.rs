@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use roce_sim::{Impairment, ImpairmentRates};
-use roce_transport::{Data, RemoteSpan, ScatterList, SendOperation, SendWork, Sge};
+use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::exchange::{sge, work};
@@ -137,8 +137,7 @@ impl Direction {
         if !changes {
             model.looking.push(there.clone());
         }
-        let span =
-            RemoteSpan { address: self.remote.address + remote as u64, key: self.remote.key };
+        let span = RemoteAddr { addr: self.remote.address + remote as u64, rkey: self.remote.key };
         let tell = |immediate: bool| immediate.then(|| (id as u32 ^ 0x5a5a_0000).to_be_bytes());
         let mut original = [0; 8];
         if atomic {
@@ -184,12 +183,11 @@ impl Direction {
         let inline = step.inline && !brings && len <= 256 && settled;
         let data = if inline {
             let bytes = world.nodes[self.from.node].memory.bytes(self.local);
-            Data::Inline(bytes[local..local + len].to_vec().into())
+            WrData::Inline(bytes[local..local + len].to_vec().into())
         } else {
-            Data::Gather(ScatterList::from(cut(self.local, local, len, step.pieces).as_slice()))
+            WrData::Sges(SgList::from(cut(self.local, local, len, step.pieces).as_slice()))
         };
-        let send =
-            SendWork { work_id: id, data, signaled: step.signaled, fence, ..work(operation) };
+        let send = SendWr { wr_id: id, data, signaled: step.signaled, fence, ..work(operation) };
         self.from.post_send(world, send);
     }
 
@@ -222,7 +220,7 @@ impl Direction {
         let report = || world.report();
         let sent: Vec<_> = self.from.sent(world);
         assert!(sent.iter().all(|it| it.status == roce_transport::CompletionStatus::Success));
-        let ids: Vec<_> = sent.iter().map(|it| it.work_id).collect();
+        let ids: Vec<_> = sent.iter().map(|it| it.wr_id).collect();
         let expected: Vec<_> = self.model.sent.iter().map(|(id, _)| *id).collect();
         assert_eq!(ids, expected, "{}", report());
         for (completion, (_, len)) in sent.iter().zip(&self.model.sent) {
@@ -232,7 +230,7 @@ impl Direction {
         }
         let received: Vec<_> = self.to.received(world);
         let received: Vec<_> =
-            received.iter().map(|it| (it.work_id, it.byte_len, it.immediate)).collect();
+            received.iter().map(|it| (it.wr_id, it.byte_len, it.immediate)).collect();
         assert_eq!(received, self.model.received, "{}", report());
         let requester = world.nodes[self.from.node].memory.bytes(self.local);
         let responder = world.nodes[self.to.node].memory.bytes(self.remote);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roce_sim::{Fate, Impairment, LinkConfig};
 use roce_transport::{
-    AsyncEvent, CompletionStatus, CqHandle, Data, QpAttributes, QpState, RemoteSpan, ScatterList,
-    SendOperation, SendWork,
+    AsyncEvent, CompletionStatus, CqHandle, QpAttributes, QpState, RemoteAddr, SendOperation,
+    SendWr, SgList, WrData,
 };
 use roce_wire::{KnownOpcode, Qpn, opcode};
 
@@ -21,19 +21,16 @@ fn slow_world() -> World {
     world
 }
 
-fn read(remote: Region, local: Region) -> SendWork {
-    let gather = ScatterList::from(sge(local, 0, local.len as usize));
-    let remote = RemoteSpan { address: remote.address, key: remote.key };
-    SendWork { data: Data::Gather(gather), ..work(SendOperation::Read { remote }) }
+fn read(remote: Region, local: Region) -> SendWr {
+    let gather = SgList::from(sge(local, 0, local.len as usize));
+    let remote = RemoteAddr { addr: remote.address, rkey: remote.key };
+    SendWr { data: WrData::Sges(gather), ..work(SendOperation::Read { remote }) }
 }
 
-fn write(remote: Region, local: Region) -> SendWork {
-    let gather = ScatterList::from(sge(local, 0, local.len as usize));
-    let remote = RemoteSpan { address: remote.address, key: remote.key };
-    SendWork {
-        data: Data::Gather(gather),
-        ..work(SendOperation::Write { remote, immediate: None })
-    }
+fn write(remote: Region, local: Region) -> SendWr {
+    let gather = SgList::from(sge(local, 0, local.len as usize));
+    let remote = RemoteAddr { addr: remote.address, rkey: remote.key };
+    SendWr { data: WrData::Sges(gather), ..work(SendOperation::Write { remote, immediate: None }) }
 }
 
 fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
@@ -50,7 +47,7 @@ fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
     let target = world.nodes[1].memory.register(PD, 200, Rights::ALL, 140);
     // Read into local memory, then write that very memory back elsewhere.
     ends[0].post_send(&mut world, read(source, local));
-    ends[0].post_send(&mut world, SendWork { fence: true, ..write(target, local) });
+    ends[0].post_send(&mut world, SendWr { fence: true, ..write(target, local) });
     world.settle();
     let memory = &world.nodes[1].memory;
     assert_eq!(memory.bytes(target), memory.bytes(source));
@@ -76,9 +73,9 @@ fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
     let ends = connect(&mut world, [0, 1], Options::default());
     let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
     let source = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
-    for work_id in 0..12 {
-        let kind = if work_id % 3 == 0 { read(source, local) } else { write(source, local) };
-        ends[0].post_send(&mut world, SendWork { work_id, ..kind });
+    for wr_id in 0..12 {
+        let kind = if wr_id % 3 == 0 { read(source, local) } else { write(source, local) };
+        ends[0].post_send(&mut world, SendWr { wr_id, ..kind });
     }
     world.settle();
     let expected: Vec<_> = (0..12).map(|id| (id, CompletionStatus::Success)).collect();
@@ -96,8 +93,8 @@ fn work_that_asks_for_no_completion_gets_none_but_counts_as_done_with_the_next()
     for round in 0..20 {
         for i in 0..100 {
             let signaled = i == 99;
-            let work_id = round * 100 + i;
-            let work = SendWork { work_id, signaled, ..write(target, local) };
+            let wr_id = round * 100 + i;
+            let work = SendWr { wr_id, signaled, ..write(target, local) };
             ends[0].post_send(&mut world, work);
         }
         world.settle();
@@ -114,8 +111,8 @@ fn work_that_fails_or_is_flushed_says_so_even_if_it_asked_for_no_completion() {
     let ends = connect(&mut world, [0, 1], options);
     let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
     let closed = world.nodes[1].memory.register(PD, 200, Rights::default(), 70);
-    for work_id in 0..3 {
-        let work = SendWork { work_id, signaled: false, ..write(closed, local) };
+    for wr_id in 0..3 {
+        let work = SendWr { wr_id, signaled: false, ..write(closed, local) };
         ends[0].post_send(&mut world, work);
     }
     world.settle();
@@ -152,9 +149,9 @@ fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     let asked = [true, false, false, true];
     for (i, solicited) in asked.into_iter().enumerate() {
         ends[1].post_recv(&mut world, i as u64, &[sge(target, 0, 600)]);
-        let gather = ScatterList::from(sge(local, 0, 600));
+        let gather = SgList::from(sge(local, 0, 600));
         let send = SendOperation::Send { immediate: None, invalidate: None };
-        let send = SendWork { data: Data::Gather(gather), solicited, ..work(send) };
+        let send = SendWr { data: WrData::Sges(gather), solicited, ..work(send) };
         ends[0].post_send(&mut world, send);
     }
     world.settle();
@@ -168,7 +165,7 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
     let ends = connect(&mut world, [0, 1], Options::default());
     let begun = Exchange::post(&mut world, ends, Kind::Write, 2000, 3);
     let drain = QpAttributes {
-        state: Some(QpState::SendQueueDrained),
+        state: Some(QpState::SendQueueDrain),
         sqd_notify: Some(true),
         ..QpAttributes::default()
     };
@@ -179,7 +176,7 @@ fn a_drained_send_queue_finishes_what_was_begun_holds_the_rest_and_goes_on_later
     assert!(!held.is_done(&world));
     // Changing something while it is drained is no second draining.
     let same = QpAttributes {
-        state: Some(QpState::SendQueueDrained),
+        state: Some(QpState::SendQueueDrain),
         retry_count: Some(5),
         ..QpAttributes::default()
     };
@@ -210,7 +207,7 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
     world.run_until(|world| world.nodes[0].sent.len() > 120);
     assert!(world.nodes[0].sent.len() < 240, "{}", world.report());
     let held = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
-    ends[0].move_to(&mut world, QpState::SendQueueDrained);
+    ends[0].move_to(&mut world, QpState::SendQueueDrain);
     world.settle();
     begun.check(&world);
     assert!(!held.is_done(&world));
@@ -222,18 +219,18 @@ fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_is_silent() {
     let ends = connect(&mut world, [0, 1], Options::default());
     let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
     let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
-    for work_id in 0..5 {
-        ends[0].post_send(&mut world, SendWork { work_id, ..write(target, local) });
-        ends[0].post_recv(&mut world, work_id, &[sge(local, 0, 100)]);
+    for wr_id in 0..5 {
+        ends[0].post_send(&mut world, SendWr { wr_id, ..write(target, local) });
+        ends[0].post_recv(&mut world, wr_id, &[sge(local, 0, 100)]);
     }
     ends[0].move_to(&mut world, QpState::Error);
     let flushed: Vec<_> = (0..5).map(|id| (id, CompletionStatus::WorkRequestFlushed)).collect();
     assert_eq!(ends[0].outcomes(&world), flushed);
     let received = ends[0].received(&world);
-    let received: Vec<_> = received.iter().map(|it| (it.work_id, it.status)).collect();
+    let received: Vec<_> = received.iter().map(|it| (it.wr_id, it.status)).collect();
     assert_eq!(received, flushed);
     // Work posted from now on is taken and flushed.
-    ends[0].post_send(&mut world, SendWork { work_id: 9, ..write(target, local) });
+    ends[0].post_send(&mut world, SendWr { wr_id: 9, ..write(target, local) });
     ends[0].post_recv(&mut world, 9, &[]);
     assert_eq!(ends[0].outcomes(&world)[5..], [(9, CompletionStatus::WorkRequestFlushed)]);
     assert_eq!(ends[0].received(&world).len(), 6);
@@ -250,9 +247,9 @@ fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
     let local = world.nodes[0].memory.register(PD, 2000, rights, 1);
     let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
     let shut = work(SendOperation::LocalInvalidate { key: local.key });
-    ends[0].post_send(&mut world, SendWork { work_id: 1, ..write(target, local) });
-    ends[0].post_send(&mut world, SendWork { work_id: 2, ..shut.clone() });
-    ends[0].post_send(&mut world, SendWork { work_id: 3, ..write(target, local) });
+    ends[0].post_send(&mut world, SendWr { wr_id: 1, ..write(target, local) });
+    ends[0].post_send(&mut world, SendWr { wr_id: 2, ..shut.clone() });
+    ends[0].post_send(&mut world, SendWr { wr_id: 3, ..write(target, local) });
     assert!(world.nodes[0].memory.is_alive(local));
     world.settle();
     let expected = [

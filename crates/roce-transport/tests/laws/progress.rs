@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use roce_sim::{Impairment, ImpairmentRates};
 use roce_transport::{
-    CompletionStatus, Instant, PeerConfig, QpState, RecvWork, SendOperation, SendWork, WindowConfig,
+    CompletionStatus, Instant, PeerWindowConfig, QpState, RecvWr, SendOperation, SendWr,
+    WindowConfig,
 };
 
 use crate::common::connection::{End, Options, PD, connect};
@@ -87,7 +88,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 #[derive(Clone, Debug)]
 struct Setup {
     options: Options,
-    peer: PeerConfig,
+    peer: PeerWindowConfig,
     window: u32,
     max_packets: usize,
     /// Of a hundred frames so many are lost on the way.
@@ -105,8 +106,11 @@ fn setup() -> impl Strategy<Value = Setup> {
             let (signal_all, is_single, loss) = rest;
             let options =
                 Options { ack_timeout, retry_count, rnr_retry, signal_all, ..Options::DEFAULT };
-            let peer =
-                PeerConfig { initial_frames: frames, min_frames: 1, max_frames: frames.max(1) };
+            let peer = PeerWindowConfig {
+                initial_frames: frames,
+                min_frames: 1,
+                max_frames: frames.max(1),
+            };
             let max_packets = if is_single { 1 } else { 16 };
             Setup { options, peer, window, max_packets, loss, seed }
         },
@@ -132,7 +136,7 @@ struct Run {
 impl Run {
     fn new(setup: &Setup) -> Self {
         let mut config = WorldConfig { max_packets: setup.max_packets, ..WorldConfig::default() };
-        config.endpoint.peer = setup.peer;
+        config.endpoint.peer_window = setup.peer;
         config.endpoint.window = WindowConfig {
             initial_packets: setup.window,
             min_packets: 1,
@@ -182,22 +186,22 @@ impl Run {
                 if kind.takes_receive() && has_receive {
                     let peer = self.ends[qp][1 - side];
                     let scatter = sge(self.regions[1 - side], 0, 2000).into();
-                    let receive = RecvWork { work_id: id, scatter };
+                    let receive = RecvWr { wr_id: id, sg_list: scatter };
                     self.world.with(1 - side, |node, now| {
                         let _is_full = node.endpoint.post_recv(now, peer.qpn, receive);
                     });
                 }
                 let mut work = request(kind, remote, sge(self.regions[side], 0, len));
-                (work.lazy, work.signaled) = (lazy, !lazy);
-                self.post(end, SendWork { work_id: id, ..work });
+                (work.defer_ack, work.signaled) = (lazy, !lazy);
+                self.post(end, SendWr { wr_id: id, ..work });
             }
             Step::Invalidate { qp } => {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
                 let key = self.world.nodes[side].memory.register(PD, 8, rights, 0).key;
                 let work = work(SendOperation::LocalInvalidate { key });
-                self.post(self.ends[qp][side], SendWork { work_id: id, ..work });
+                self.post(self.ends[qp][side], SendWr { wr_id: id, ..work });
             }
-            Step::Drain { qp } => self.modify(self.ends[qp][side], QpState::SendQueueDrained),
+            Step::Drain { qp } => self.modify(self.ends[qp][side], QpState::SendQueueDrain),
             Step::Resume { qp } => self.modify(self.ends[qp][side], QpState::ReadyToSend),
         }
     }
@@ -208,13 +212,13 @@ impl Run {
 
     fn modify(&mut self, end: End, to: QpState) {
         let from = end.state(&self.world);
-        if matches!(from, QpState::ReadyToSend | QpState::SendQueueDrained) && from != to {
+        if matches!(from, QpState::ReadyToSend | QpState::SendQueueDrain) && from != to {
             end.move_to(&mut self.world, to);
         }
     }
 
-    fn post(&mut self, end: End, work: SendWork) {
-        let id = work.work_id;
+    fn post(&mut self, end: End, work: SendWr) {
+        let id = work.wr_id;
         if end.try_post_send(&mut self.world, work).is_ok() {
             self.posted[end.node].push(id);
         }
@@ -246,7 +250,7 @@ impl Run {
         self.ends.iter().any(|ends| {
             let info = self.world.nodes[side].endpoint.query_qp(ends[side].qpn);
             info.is_some_and(|info| {
-                info.state != QpState::SendQueueDrained && info.sends_outstanding > 0
+                info.state != QpState::SendQueueDrain && info.sends_outstanding > 0
             })
         })
     }
@@ -283,7 +287,7 @@ fn every_request_ends_whatever_keeps_the_driver_from_sending() {
             let node = &run.world.nodes[side];
             for id in &run.posted[side] {
                 let ended = node.completions.iter().filter(|(_, it)| {
-                    it.work_id == *id && it.operation != roce_transport::CompletionOperation::Recv
+                    it.wr_id == *id && it.operation != roce_transport::CompletionOperation::Recv
                 });
                 assert!(ended.count() <= 1, "request {id} of side {side} ended twice");
             }
@@ -371,7 +375,8 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_are_answere
         queue_frames: usize::MAX,
     };
     let mut config = WorldConfig { link, ..WorldConfig::default() };
-    config.endpoint.peer = PeerConfig { initial_frames: 4, min_frames: 4, max_frames: 4 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 4, min_frames: 4, max_frames: 4 };
     let mut world = World::new(2, config);
     let options = Options { ack_timeout: 7, retry_count: 0, ..Options::DEFAULT };
     let exchanges: Vec<_> = (0..100)
@@ -388,7 +393,8 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_are_answere
 #[test]
 fn requests_behind_a_gate_end_though_the_interface_takes_no_more() {
     let mut config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
-    config.endpoint.peer = PeerConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
+    config.endpoint.peer_window =
+        PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.nodes[0].driver.no_carrier_until = FOR_EVER;
     let (options, bound) = short();
@@ -408,7 +414,7 @@ fn what_was_not_begun_waits_without_a_timer_while_the_queue_is_drained() {
     let (options, _) = short();
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], options);
-    ends[0].move_to(&mut world, QpState::SendQueueDrained);
+    ends[0].move_to(&mut world, QpState::SendQueueDrain);
     let exchange = Exchange::post(&mut world, ends, Kind::Write, 100, 1);
     world.settle();
     assert_eq!((world.nodes[0].endpoint.poll_timeout(), exchange.is_done(&world)), (None, false));

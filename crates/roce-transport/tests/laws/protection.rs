@@ -1,6 +1,6 @@
 //! Keys, bounds, rights, domains: refused before a byte is touched, and told to both sides.
 
-use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteSpan, SendWork};
+use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteAddr, SendWr};
 
 use crate::common::connection::{End, Options, PD, connect, connect_each};
 use crate::common::exchange::{self, Kind, sge};
@@ -13,8 +13,8 @@ const REMOTE: [Kind; 5] =
 const LEN: u64 = 800;
 
 /// One request of `kind` for `len` bytes at `remote`.
-fn request(kind: Kind, remote: RemoteSpan, local: Region, len: u64) -> SendWork {
-    let there = Region { key: remote.key, address: remote.address, len };
+fn request(kind: Kind, remote: RemoteAddr, local: Region, len: u64) -> SendWr {
+    let there = Region { key: remote.rkey, address: remote.addr, len };
     exchange::request(kind, there, sge(local, 0, len as usize))
 }
 
@@ -24,17 +24,17 @@ fn refused(
     world: &mut World,
     ends: [End; 2],
     target: Region,
-    bad: SendWork,
+    bad: SendWr,
     status: CompletionStatus,
 ) {
     let before = world.nodes[1].memory.bytes(target).to_vec();
     let written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written).collect();
     ends[0].post_recv(world, 77, &[]);
     ends[1].post_recv(world, 88, &[]);
-    ends[0].post_send(world, SendWork { work_id: 5, ..bad });
+    ends[0].post_send(world, SendWr { wr_id: 5, ..bad });
     let local = world.nodes[0].memory.register(PD, 8, Rights::ALL, 0);
-    let behind = RemoteSpan { address: target.address, key: target.key };
-    ends[0].post_send(world, SendWork { work_id: 6, ..request(Kind::Write, behind, local, 8) });
+    let behind = RemoteAddr { addr: target.address, rkey: target.key };
+    ends[0].post_send(world, SendWr { wr_id: 6, ..request(Kind::Write, behind, local, 8) });
     world.settle();
     let outcomes = [(5, status), (6, CompletionStatus::WorkRequestFlushed)];
     assert_eq!(ends[0].outcomes(world), outcomes, "{}", world.report());
@@ -70,7 +70,7 @@ fn a_key_that_nobody_gave_out_is_refused() {
     for kind in REMOTE {
         for flip in [1, 0x100, 0x8000_0000] {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-            let remote = RemoteSpan { address: target.address, key: target.key ^ flip };
+            let remote = RemoteAddr { addr: target.address, rkey: target.key ^ flip };
             let bad = request(kind, remote, local, access_len(kind));
             refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
         }
@@ -95,7 +95,7 @@ fn a_span_that_leaves_its_region_by_one_byte_is_refused_as_a_whole() {
         };
         for i in 0..7 {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-            let remote = RemoteSpan { address: outside(target)[i], key: target.key };
+            let remote = RemoteAddr { addr: outside(target)[i], rkey: target.key };
             let bad = request(kind, remote, local, len);
             refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
         }
@@ -111,7 +111,7 @@ fn a_right_that_the_region_does_not_give_is_refused() {
             _ => Rights { remote_atomic: false, ..Rights::ALL },
         };
         let (mut world, ends, target, local) = world_with_target(rights, PD);
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -121,7 +121,7 @@ fn a_right_that_the_region_does_not_give_is_refused() {
 fn a_region_of_another_protection_domain_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PdHandle(2));
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -132,7 +132,7 @@ fn a_region_that_is_no_longer_registered_is_refused() {
     for kind in REMOTE {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.nodes[1].memory.deregister(target);
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteAccessError);
     }
@@ -152,7 +152,7 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
         let target = world.nodes[1].memory.register(PD, LEN as usize, Rights::ALL, 50);
         let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
     }
@@ -163,7 +163,7 @@ fn an_atomic_on_an_address_that_is_not_a_multiple_of_8_is_an_invalid_request() {
     for kind in [Kind::CompareSwap, Kind::FetchAdd] {
         for off in 1..8 {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
-            let remote = RemoteSpan { address: target.address + off, key: target.key };
+            let remote = RemoteAddr { addr: target.address + off, rkey: target.key };
             let bad = request(kind, remote, local, 8);
             refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
         }
@@ -180,13 +180,13 @@ fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
         let before = world.nodes[1].memory.bytes(target).to_vec();
         ends[1].post_recv(&mut world, 1, &[sge(target, 0, 100)]);
         ends[1].post_recv(&mut world, 2, &[sge(target, 0, 100)]);
-        let nowhere = RemoteSpan { address: 0, key: 0 };
+        let nowhere = RemoteAddr { addr: 0, rkey: 0 };
         ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, len));
         world.settle();
         let outcomes = [(0, CompletionStatus::RemoteInvalidRequest)];
         assert_eq!(ends[0].outcomes(&world), outcomes, "{}", world.report());
         let received: Vec<_> =
-            ends[1].received(&world).iter().map(|it| (it.work_id, it.status)).collect();
+            ends[1].received(&world).iter().map(|it| (it.wr_id, it.status)).collect();
         let expected =
             [(1, CompletionStatus::LocalLengthError), (2, CompletionStatus::WorkRequestFlushed)];
         assert_eq!(received, expected);
@@ -201,7 +201,7 @@ fn a_local_key_that_is_wrong_fails_the_work_and_sends_nothing() {
     for kind in [Kind::Send, Kind::Write] {
         let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);
         world.nodes[0].keep_sent = true;
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let stranger = Region { key: local.key ^ 1, ..local };
         ends[0].post_send(&mut world, request(kind, remote, stranger, 100));
         world.settle();
@@ -219,7 +219,7 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         world.nodes[0].keep_sent = true;
         let rights = Rights { local_write: false, ..Rights::ALL };
         let local = world.nodes[0].memory.register(PD, 4096, rights, 60);
-        let remote = RemoteSpan { address: target.address, key: target.key };
+        let remote = RemoteAddr { addr: target.address, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
@@ -238,7 +238,7 @@ fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let target = world.nodes[1].memory.register(PD, 1000, rights, 50);
     let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
     ends[1].post_recv(&mut world, 1, &[sge(target, 0, 1000)]);
-    let nowhere = RemoteSpan { address: 0, key: 0 };
+    let nowhere = RemoteAddr { addr: 0, rkey: 0 };
     ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, 600));
     world.settle();
     assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::RemoteOperationError)]);
@@ -252,7 +252,7 @@ fn a_read_or_write_of_nothing_needs_no_key() {
     for kind in [Kind::Read, Kind::Write, Kind::WriteImmediate] {
         let (mut world, ends, _, local) = world_with_target(Rights::ALL, PD);
         ends[1].post_recv(&mut world, 1, &[]);
-        let nowhere = RemoteSpan { address: 0x1234, key: 0x5678 };
+        let nowhere = RemoteAddr { addr: 0x1234, rkey: 0x5678 };
         ends[0].post_send(&mut world, request(kind, nowhere, local, 0));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::Success)], "{kind:?}");

@@ -176,7 +176,7 @@ fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
     world.set_impairment(0, Impairment::scripted(drops(1000)));
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 8, 40);
     exchange.post_send(&mut world, 0);
-    world.run_until(|world| world.counter(0, "quiet_retry") == 1);
+    world.run_until(|world| world.counter(0, "probe_timeout") == 1);
     world.nodes[0].keep_sent = true;
     (1..40).for_each(|i| exchange.post_send(&mut world, i));
     let sent = world.nodes[0].sent.len();

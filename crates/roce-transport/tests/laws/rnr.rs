@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_sim::{Fate, Impairment};
-use roce_transport::{CompletionStatus, QpState, SendOperation, SendWork};
+use roce_transport::{CompletionStatus, QpState, SendOperation, SendWr};
 use roce_wire::{RnrTimer, Syndrome};
 
 use crate::common::connection::{Options, connect};
@@ -64,9 +64,9 @@ fn a_sender_gives_up_after_as_many_rnr_retries_as_it_was_allowed() {
     for rnr_retry in 0..7 {
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], Options { rnr_retry, ..Options::default() });
-        for work_id in 0..3 {
+        for wr_id in 0..3 {
             let operation = SendOperation::Send { immediate: None, invalidate: None };
-            ends[0].post_send(&mut world, SendWork { work_id, ..work(operation) });
+            ends[0].post_send(&mut world, SendWr { wr_id, ..work(operation) });
         }
         world.settle();
         let outcomes = [

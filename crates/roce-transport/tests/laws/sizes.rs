@@ -1,6 +1,6 @@
 //! Every path MTU, the sizes around its multiples, and lists of scattered pieces.
 
-use roce_transport::{Data, RecvWork, ScatterList, SendOperation, SendWork};
+use roce_transport::{RecvWr, SendOperation, SendWr, SgList, WrData};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{Options, PD, connect};
@@ -82,7 +82,7 @@ fn a_message_of_32_pieces_lands_in_32_other_pieces() {
         let source = world.nodes[0].memory.register(PD, 2 * total + 200, Rights::ALL, 3);
         let target = world.nodes[1].memory.register(PD, 3 * total + 500, Rights::ALL, 9);
         // Pieces with gaps between them, the other end's cut elsewhere.
-        let spread = |region, lens: &[usize], gap: usize| -> ScatterList {
+        let spread = |region, lens: &[usize], gap: usize| -> SgList {
             let mut at = gap;
             let list: Vec<_> = lens
                 .iter()
@@ -91,16 +91,16 @@ fn a_message_of_32_pieces_lands_in_32_other_pieces() {
                     sge(region, at - len - gap, *len)
                 })
                 .collect();
-            ScatterList::from(list.as_slice())
+            SgList::from(list.as_slice())
         };
         let (cut, other_cut) = (pieces(total, 32), pieces(total, 31));
         let gather = spread(source, &cut, 5);
         let mut scatter_lens = other_cut.clone();
         scatter_lens.push(0); // an empty piece at the end is no obstacle
-        let recv = RecvWork { work_id: 7, scatter: spread(target, &scatter_lens, 11) };
+        let recv = RecvWr { wr_id: 7, sg_list: spread(target, &scatter_lens, 11) };
         world.with(1, |node, now| node.endpoint.post_recv(now, ends[1].qpn, recv)).unwrap();
-        let send = SendWork {
-            data: Data::Gather(gather),
+        let send = SendWr {
+            data: WrData::Sges(gather),
             ..work(SendOperation::Send { immediate: None, invalidate: None })
         };
         world.with(0, |node, now| node.endpoint.post_send(now, ends[0].qpn, send)).unwrap();
@@ -128,11 +128,11 @@ fn inline_data_is_taken_when_it_is_posted() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
     let target = world.nodes[1].memory.register(PD, 300, Rights::ALL, 9);
-    let recv = RecvWork { work_id: 7, scatter: ScatterList::from(sge(target, 0, 300)) };
+    let recv = RecvWr { wr_id: 7, sg_list: SgList::from(sge(target, 0, 300)) };
     world.with(1, |node, now| node.endpoint.post_recv(now, ends[1].qpn, recv)).unwrap();
     let mut bytes: Vec<u8> = (0..=255).collect();
-    let send = SendWork {
-        data: Data::Inline(bytes.clone().into()),
+    let send = SendWr {
+        data: WrData::Inline(bytes.clone().into()),
         ..work(SendOperation::Send { immediate: None, invalidate: None })
     };
     let now = world.now();

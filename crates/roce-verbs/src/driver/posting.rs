@@ -138,7 +138,7 @@ impl Driver {
         } else {
             engine.doorbells.begin_run(&mut caller, &mut run);
             queue_pair.store(run);
-            if engine.endpoint.wants_time() {
+            if engine.endpoint.needs_fresh_now() {
                 engine.posted_round(shared.now());
             } else {
                 engine.posted_round(before);

@@ -152,7 +152,7 @@ impl Engine {
     pub(crate) fn full_round(&mut self, now: Instant) -> Round {
         self.delayed_ack.on_flush();
         self.acks_after_send = false;
-        self.endpoint.hold_acks(false);
+        self.endpoint.delay_acks(false);
         let received = self.receive_batch(now);
         self.transmit_batch(now, received)
     }
@@ -172,7 +172,7 @@ impl Engine {
         }
         if self.wire.may_receive()
             || self.lo.as_ref().is_some_and(|lo| lo.may_receive())
-            || self.endpoint.may_transmit()
+            || self.endpoint.has_pending_transmit()
             || self.has_backlog()
         {
             return QuickPoll::Ready { last_now: self.last_now };
@@ -196,17 +196,17 @@ impl Engine {
         self.doorbells.on_round(now);
         if std::mem::take(&mut self.acks_after_send) {
             // There was no room for them behind the answer.
-            self.endpoint.hold_acks(false);
+            self.endpoint.delay_acks(false);
         }
-        let due = self.endpoint.acks_due();
+        let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
-        let has_arrived = self.endpoint.acks_due() != due;
+        let has_arrived = self.endpoint.acks_scheduled() != due;
         // More than it can have waited for comes from a peer that wants to get rid of its data.
         let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, has_arrived);
         if !holds {
             self.delayed_ack.on_flush();
         }
-        self.endpoint.hold_acks(holds);
+        self.endpoint.delay_acks(holds);
         if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
             // It is back at once, most likely with an answer, which comes first.
             let (round, completion) = self.deliver_to_poller(poller, now);
@@ -227,7 +227,7 @@ impl Engine {
         self.set_now(now);
         self.delayed_ack.on_flush();
         self.acks_after_send = false;
-        self.endpoint.hold_acks(false);
+        self.endpoint.delay_acks(false);
         let is_holding = self.doorbells.is_holding();
         self.transmit_batch(now, 0);
         if is_holding && self.is_unfinished() {
@@ -280,7 +280,7 @@ impl Engine {
         received: usize,
     ) -> (Round, Option<Completion>) {
         self.doorbells.on_transmit();
-        let has_work = self.endpoint.may_transmit() || self.has_backlog();
+        let has_work = self.endpoint.has_pending_transmit() || self.has_backlog();
         let sent = if has_work { self.transmit(now) } else { 0 };
         let (round, completion) = self.deliver_to_poller(poller, now);
         (Round { received, sent, ..round }, completion)
@@ -324,7 +324,7 @@ impl Engine {
             self.transmit_to_lo();
             // Only what goes to other processes of this host leaves more behind than the budget
             // says. What goes to this engine is taken in by the next round.
-            let is_over = !had_frames_for_lo || !self.endpoint.may_transmit();
+            let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
             if sent == before
                 || sent >= TRANSMIT_BUDGET
                 || is_over
@@ -444,7 +444,7 @@ impl Engine {
     /// Whether another round has work now of which neither a descriptor nor a timer tells. Frames
     /// that an interface has no room for are no such work; see [`device_timeout`](Self::device_timeout).
     pub(crate) fn is_unfinished(&self) -> bool {
-        self.endpoint.may_transmit() || self.has_local_backlog()
+        self.endpoint.has_pending_transmit() || self.has_local_backlog()
     }
 
     /// When the devices are to be called although no descriptor is readable.

@@ -55,7 +55,8 @@ impl Outbound<'_> {
     /// are built there too, and put into their queues.
     pub(super) fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
         // Whoever sent one message has nothing more to send.
-        let is_over = *self.sent > 0 && !self.endpoint.may_transmit() && !*self.acks_after_send;
+        let is_over =
+            *self.sent > 0 && !self.endpoint.has_pending_transmit() && !*self.acks_after_send;
         while !is_over && *self.sent < TRANSMIT_BUDGET {
             let guess = *self.headroom;
             // Should the guess be wrong, the longest train has room behind longer headers, too.
@@ -64,7 +65,7 @@ impl Outbound<'_> {
             let (now, limits, sealer) = (self.now, self.limits, &mut self.sealer);
             let next = self.endpoint.poll_transmit_sealed(now, self.memory, limits, buf, sealer);
             if next.is_none() && std::mem::take(self.acks_after_send) {
-                self.endpoint.hold_acks(false);
+                self.endpoint.delay_acks(false);
                 continue;
             }
             let transmit = next?;

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use roce_transport::{CompletionOperation, CompletionStatus, GoBack, QpState, RequestFault};
+use roce_transport::{
+    CompletionOperation, CompletionStatus, QpState, RequestFault, RetransmitCause,
+};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 /// Something that happened to a queue pair.
@@ -42,7 +44,7 @@ pub enum TraceKind {
     /// A request was posted to the send queue.
     PostSend {
         /// The application's number for it.
-        work_id: u64,
+        wr_id: u64,
         /// What it asks for.
         operation: CompletionOperation,
         /// Bytes of the message.
@@ -51,12 +53,12 @@ pub enum TraceKind {
     /// A receive was posted.
     PostRecv {
         /// The application's number for it.
-        work_id: u64,
+        wr_id: u64,
     },
     /// The engine finished a request and put its completion into the queue.
     Completed {
         /// The application's number for it.
-        work_id: u64,
+        wr_id: u64,
         /// What ended.
         operation: CompletionOperation,
         /// How it ended.
@@ -67,7 +69,7 @@ pub enum TraceKind {
     /// The application took a completion from the queue.
     PollCq {
         /// The application's number for the request.
-        work_id: u64,
+        wr_id: u64,
         /// What ended.
         operation: CompletionOperation,
         /// How it ended.
@@ -85,7 +87,7 @@ pub enum TraceKind {
         /// The first that is.
         from: Psn,
         /// Why.
-        cause: GoBack,
+        cause: RetransmitCause,
     },
     /// A request of the peer's was answered with a NAK.
     NakSent {
@@ -176,7 +178,7 @@ impl TraceKind {
     ///
     /// ```
     /// use roce_verbs::{TraceKind, TraceValue};
-    /// let kind = TraceKind::PostRecv { work_id: 7 };
+    /// let kind = TraceKind::PostRecv { wr_id: 7 };
     /// assert_eq!(kind.fields(), [("id", TraceValue::Number(7))]);
     /// assert_eq!(kind.to_string(), "post_recv id=7");
     /// ```
@@ -187,15 +189,15 @@ impl TraceKind {
             Self::StateChanged { from, to } => {
                 vec![("from", Word(from.name())), ("to", Word(to.name()))]
             }
-            Self::PostSend { work_id, operation, bytes } => vec![
-                ("id", Number(work_id)),
+            Self::PostSend { wr_id, operation, bytes } => vec![
+                ("id", Number(wr_id)),
                 ("op", Word(operation.name())),
                 ("bytes", Number(bytes)),
             ],
-            Self::PostRecv { work_id } => vec![("id", Number(work_id))],
-            Self::Completed { work_id, operation, status, bytes }
-            | Self::PollCq { work_id, operation, status, bytes } => vec![
-                ("id", Number(work_id)),
+            Self::PostRecv { wr_id } => vec![("id", Number(wr_id))],
+            Self::Completed { wr_id, operation, status, bytes }
+            | Self::PollCq { wr_id, operation, status, bytes } => vec![
+                ("id", Number(wr_id)),
                 ("status", Word(status_word(status))),
                 ("op", Word(operation.name())),
                 ("bytes", Number(bytes.into())),
@@ -290,16 +292,16 @@ mod tests {
                 "modify_qp INIT->RTR",
             ),
             (
-                TraceKind::PostSend { work_id: 1, operation, bytes: 64 },
+                TraceKind::PostSend { wr_id: 1, operation, bytes: 64 },
                 "post_send id=1 op=SEND bytes=64",
             ),
             (
-                TraceKind::PollCq { work_id: 1, operation, status, bytes: 64 },
+                TraceKind::PollCq { wr_id: 1, operation, status, bytes: 64 },
                 "poll_cq id=1 success op=SEND bytes=64",
             ),
             (
                 TraceKind::Completed {
-                    work_id: 2,
+                    wr_id: 2,
                     operation: CompletionOperation::Recv,
                     status: CompletionStatus::WorkRequestFlushed,
                     bytes: 0,
@@ -308,7 +310,7 @@ mod tests {
             ),
             (TraceKind::Transmitted { packets: 3 }, "transmitted packets=3"),
             (
-                TraceKind::Retransmit { from: psn(9), cause: GoBack::SequenceNak },
+                TraceKind::Retransmit { from: psn(9), cause: RetransmitCause::SequenceNak },
                 "retransmit psn=9 cause=sequence-nak",
             ),
             (
@@ -324,8 +326,8 @@ mod tests {
                 "refused psn=9 why=\"the queue pair does not allow this access\"",
             ),
             (
-                TraceKind::Dropped { psn: psn(9), why: "duplicate_answer" },
-                "dropped psn=9 why=duplicate_answer",
+                TraceKind::Dropped { psn: psn(9), why: "duplicate_response" },
+                "dropped psn=9 why=duplicate_response",
             ),
         ];
         for (kind, line) in cases {

@@ -1,7 +1,7 @@
 //! Listens to the engine, for the probes and for the trace.
 
 use roce_transport::{
-    Completion, CompletionOperation, GoBack, Instant, Observer, QpState, RequestFault,
+    Completion, CompletionOperation, Instant, Observer, QpState, RequestFault, RetransmitCause,
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
@@ -30,9 +30,9 @@ impl TraceObserver {
     /// The application took a completion.
     #[inline(never)]
     pub(crate) fn polled(&self, completion: &Completion) {
-        let Completion { work_id, operation, status, byte_len: bytes, .. } = *completion;
+        let Completion { wr_id, operation, status, byte_len: bytes, .. } = *completion;
         probes::poll_cq(completion);
-        self.note(completion.qpn, || TraceKind::PollCq { work_id, operation, status, bytes });
+        self.note(completion.qpn, || TraceKind::PollCq { wr_id, operation, status, bytes });
     }
 }
 
@@ -75,7 +75,7 @@ impl Observer for TraceObserver {
     }
 
     #[inline(never)]
-    fn went_back(&mut self, _at: Instant, qpn: Qpn, to: Psn, why: GoBack) {
+    fn retransmit(&mut self, _at: Instant, qpn: Qpn, to: Psn, why: RetransmitCause) {
         probes::retransmit(qpn, to, why);
         self.note(qpn, || TraceKind::Retransmit { from: to, cause: why });
     }
@@ -99,23 +99,23 @@ impl Observer for TraceObserver {
         &mut self,
         _at: Instant,
         qpn: Qpn,
-        work_id: u64,
+        wr_id: u64,
         operation: CompletionOperation,
         bytes: u64,
     ) {
-        probes::post_send(qpn, work_id, operation, bytes);
-        self.note(qpn, || TraceKind::PostSend { work_id, operation, bytes });
+        probes::post_send(qpn, wr_id, operation, bytes);
+        self.note(qpn, || TraceKind::PostSend { wr_id, operation, bytes });
     }
 
     #[inline(never)]
-    fn posted_recv(&mut self, _at: Instant, qpn: Qpn, work_id: u64) {
-        probes::post_recv(qpn, work_id);
-        self.note(qpn, || TraceKind::PostRecv { work_id });
+    fn posted_recv(&mut self, _at: Instant, qpn: Qpn, wr_id: u64) {
+        probes::post_recv(qpn, wr_id);
+        self.note(qpn, || TraceKind::PostRecv { wr_id });
     }
 
     fn completed(&mut self, _at: Instant, completion: &Completion) {
-        let Completion { work_id, operation, status, byte_len: bytes, .. } = *completion;
-        self.note(completion.qpn, || TraceKind::Completed { work_id, operation, status, bytes });
+        let Completion { wr_id, operation, status, byte_len: bytes, .. } = *completion;
+        self.note(completion.qpn, || TraceKind::Completed { wr_id, operation, status, bytes });
     }
 
     fn transmitted(&mut self, _at: Instant, qpn: Qpn, packets: usize) {
@@ -130,7 +130,7 @@ static PROBES: Probes = Probes {
     posted_send: <TraceObserver as Observer>::posted_send,
     posted_recv: <TraceObserver as Observer>::posted_recv,
     state_changed: <TraceObserver as Observer>::state_changed,
-    went_back: <TraceObserver as Observer>::went_back,
+    retransmit: <TraceObserver as Observer>::retransmit,
     naks: [<TraceObserver as Observer>::nak_sent, <TraceObserver as Observer>::nak_received],
     rnr_sent: <TraceObserver as Observer>::rnr_sent,
     rnr_received: <TraceObserver as Observer>::rnr_received,
@@ -144,7 +144,7 @@ struct Probes {
     posted_send: fn(&mut TraceObserver, Instant, Qpn, u64, CompletionOperation, u64),
     posted_recv: fn(&mut TraceObserver, Instant, Qpn, u64),
     state_changed: fn(&mut TraceObserver, Instant, Qpn, QpState, QpState),
-    went_back: fn(&mut TraceObserver, Instant, Qpn, Psn, GoBack),
+    retransmit: fn(&mut TraceObserver, Instant, Qpn, Psn, RetransmitCause),
     naks: [OnNak; 2],
     rnr_sent: fn(&mut TraceObserver, Instant, Qpn, Psn),
     rnr_received: fn(&mut TraceObserver, Instant, Qpn, Psn, RnrTimer),

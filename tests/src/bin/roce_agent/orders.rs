@@ -8,8 +8,8 @@ use roce_tests::interop::terms::Operation;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, Completion, CompletionOperation, CompletionStatus, ConnectOptions, Gid,
-    MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWork, RegisterOptions, RemoteSpan,
-    RnrTimer, SendOperation, SendWork, Sge,
+    MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RegisterOptions, RemoteAddr,
+    RnrTimer, SendOperation, SendWr, Sge,
 };
 
 use crate::Result;
@@ -162,7 +162,7 @@ fn receive(objects: &Objects, words: &Words<'_>) -> Result<String> {
         (words.number("count", 1)?, words.number("step", 0u64)?, words.number("id", 0)?);
     for index in 0..count {
         let scatter = pieces(objects, words, index * step)?;
-        pair.qp.post_recv([RecvWork::new(id + index, scatter)])?;
+        pair.qp.post_recv([RecvWr::new(id + index, scatter)])?;
     }
     Ok(String::new())
 }
@@ -184,9 +184,9 @@ fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
         let gather = pieces(objects, words, index * step)?;
         let what = send_operation(operation, words, moved)?;
         let mut work = if flags.contains('i') {
-            SendWork::inline(id + index, what, bytes_of(objects, words, &gather)?)
+            SendWr::inline(id + index, what, bytes_of(objects, words, &gather)?)
         } else {
-            SendWork::new(id + index, what, gather)
+            SendWr::new(id + index, what, gather)
         };
         work.signaled = !flags.contains('u');
         work.solicited = flags.contains('s');
@@ -199,7 +199,7 @@ fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
 
 fn send_operation(operation: Operation, words: &Words<'_>, moved: u64) -> Result<SendOperation> {
     let remote =
-        RemoteSpan { address: words.number("raddr", 0u64)? + moved, key: words.number("rkey", 0)? };
+        RemoteAddr { addr: words.number("raddr", 0u64)? + moved, rkey: words.number("rkey", 0)? };
     let immediate = Some(words.number("imm", 0u32)?.to_be_bytes());
     Ok(match operation {
         Operation::Send => SendOperation::send(),
@@ -232,8 +232,8 @@ fn pieces(objects: &Objects, words: &Words<'_>, moved: u64) -> Result<Vec<Sge>> 
     let each = len / count;
     Ok((0..count)
         .map(|index| Sge {
-            key: region.lkey(),
-            address: at + u64::from(index * each),
+            lkey: region.lkey(),
+            addr: at + u64::from(index * each),
             len: if index + 1 == count { len - index * each } else { each },
         })
         .collect())
@@ -244,7 +244,7 @@ fn bytes_of(objects: &Objects, words: &Words<'_>, gather: &[Sge]) -> Result<Vec<
     let mut bytes = Vec::new();
     for piece in gather {
         let mut part = vec![0; piece.len as usize];
-        region.read((piece.address - region.address()) as usize, &mut part)?;
+        region.read((piece.addr - region.address()) as usize, &mut part)?;
         bytes.extend(part);
     }
     Ok(bytes)
@@ -297,7 +297,7 @@ fn next_by_event(queue: &Queue, deadline: Instant) -> Result<Option<Completion>>
 }
 
 fn line(completion: &Completion) -> String {
-    let mut line = format!("id={} status={}", completion.work_id, completion.status.code());
+    let mut line = format!("id={} status={}", completion.wr_id, completion.status.code());
     if completion.status != CompletionStatus::Success {
         return line; // the rest has no meaning then
     }
@@ -332,7 +332,7 @@ const fn state(state: QpState) -> &'static str {
         QpState::Init => "INIT",
         QpState::ReadyToReceive => "RTR",
         QpState::ReadyToSend => "RTS",
-        QpState::SendQueueDrained => "SQD",
+        QpState::SendQueueDrain => "SQD",
         QpState::SendQueueError => "SQE",
         QpState::Error => "ERROR",
     }

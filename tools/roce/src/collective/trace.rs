@@ -200,17 +200,17 @@ mod tests {
         let status = roce_verbs::CompletionStatus::Success;
         vec![
             event(5_000, TraceKind::StateChanged { from: QpState::Reset, to: QpState::Init }, None),
-            event(6_500, TraceKind::PostRecv { work_id: 7 }, None),
+            event(6_500, TraceKind::PostRecv { wr_id: 7 }, None),
             TimelineEvent::Began {
                 at: 8_000,
                 number: 0,
                 operation: Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1),
             },
-            event(9_000, TraceKind::PostSend { work_id: 1, operation, bytes: 4 }, Some((0, 0))),
+            event(9_000, TraceKind::PostSend { wr_id: 1, operation, bytes: 4 }, Some((0, 0))),
             TimelineEvent::Received { at: 12_345, step: 0, piece: 0, lane: 0, bytes: 4 },
             event(
                 13_000,
-                TraceKind::PollCq { work_id: 1, operation, status, bytes: 4 },
+                TraceKind::PollCq { wr_id: 1, operation, status, bytes: 4 },
                 Some((0, 0)),
             ),
             TimelineEvent::Ended { at: 14_000, number: 0 },

@@ -78,7 +78,7 @@ pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) ->
         }
         for completion in completions.drain(..) {
             succeeded(&completion)?;
-            used[completion.work_id as usize] += 1;
+            used[completion.wr_id as usize] += 1;
             to_come -= 1;
         }
         for (qp, used) in used.iter_mut().enumerate() {

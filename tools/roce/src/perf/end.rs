@@ -3,7 +3,7 @@
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, Gid, MemoryRegion,
-    Pages, PathMtu, Psn, Qpn, QueuePair, RecvWork, RegisterOptions, RemoteSpan, SendOperation, Sge,
+    Pages, PathMtu, Psn, Qpn, QueuePair, RecvWr, RegisterOptions, RemoteAddr, SendOperation, Sge,
 };
 
 use super::control::{Introduction, QueuePairName};
@@ -182,9 +182,9 @@ impl End {
         let first = self.memory.sge(self.half..self.half + size as usize)?;
         let (cycle, mut offset) = (plan.cycle(size), offset);
         self.qps[qp].post_recv((0..count).map(|_| {
-            let buffer = Sge { address: first.address + offset as u64, ..first };
+            let buffer = Sge { addr: first.addr + offset as u64, ..first };
             offset = cycle.behind(offset);
-            RecvWork { work_id: qp as u64, scatter: [buffer].into() }
+            RecvWr { wr_id: qp as u64, sg_list: [buffer].into() }
         }))?;
         Ok(offset)
     }
@@ -196,7 +196,7 @@ impl End {
         theirs: &Introduction,
         size: u32,
     ) -> Outcome<Message<'_>> {
-        let remote = RemoteSpan { address: theirs.address, key: theirs.key };
+        let remote = RemoteAddr { addr: theirs.address, rkey: theirs.key };
         let operation = match (plan.verb, plan.atomic) {
             (Verb::Send, _) => SendOperation::Send { immediate: None, invalidate: None },
             (Verb::Write, _) => SendOperation::Write { remote, immediate: None },

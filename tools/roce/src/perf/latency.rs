@@ -180,7 +180,7 @@ impl<'a> Player<'a> {
 
     fn take(&mut self, completion: &Completion) -> Outcome {
         succeeded(completion)?;
-        if completion.work_id & SENT != 0 {
+        if completion.wr_id & SENT != 0 {
             self.under_way -= 1;
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The work requests of a test's messages.
 
-use roce_verbs::{Data, MemoryRegion, SendOperation, SendWork, Sge};
+use roce_verbs::{MemoryRegion, SendOperation, SendWr, Sge, WrData};
 
 /// A message, wherever in memory it lies.
 #[derive(Debug)]
@@ -25,26 +25,26 @@ impl<'a> Message<'a> {
     }
 
     /// The request of the message at an offset in both ends' halves.
-    pub(crate) fn at(&self, offset: usize, work_id: u64, signaled: bool) -> SendWork {
+    pub(crate) fn at(&self, offset: usize, wr_id: u64, signaled: bool) -> SendWr {
         let mut operation = self.operation;
         if let SendOperation::Write { remote, .. }
         | SendOperation::Read { remote }
         | SendOperation::CompareSwap { remote, .. }
         | SendOperation::FetchAdd { remote, .. } = &mut operation
         {
-            remote.address += offset as u64;
+            remote.addr += offset as u64;
         }
         let data = if self.inline {
             self.bytes(offset)
         } else {
-            let address = self.piece.address + offset as u64;
-            Data::Gather([Sge { address, ..self.piece }].into())
+            let address = self.piece.addr + offset as u64;
+            WrData::Sges([Sge { addr: address, ..self.piece }].into())
         };
-        let (solicited, fence, lazy) = (false, false, false);
-        SendWork { work_id, operation, data, signaled, solicited, fence, lazy }
+        let (solicited, fence, defer_ack) = (false, false, false);
+        SendWr { wr_id, operation, data, signaled, solicited, fence, defer_ack }
     }
 
-    fn bytes(&self, offset: usize) -> Data {
+    fn bytes(&self, offset: usize) -> WrData {
         let (mut few, mut many);
         let len = self.piece.len as usize;
         let bytes = if len <= FEW {
@@ -57,7 +57,7 @@ impl<'a> Message<'a> {
         // Every place lies inside: the memory was made for all of them.
         let read = self.memory.read(offset, bytes);
         debug_assert!(read.is_ok(), "{read:?}");
-        Data::Inline((&*bytes).into())
+        WrData::Inline((&*bytes).into())
     }
 }
 

@@ -121,7 +121,7 @@ impl<'a> Sender<'a> {
             flow.unreported += 1;
             let last = left == 0 && number == count;
             let signaled = last || flow.unreported == *moderation;
-            let work_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
+            let wr_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
             if signaled {
                 flow.unreported = 0;
             }
@@ -130,7 +130,7 @@ impl<'a> Sender<'a> {
             if *timed {
                 timeline.post(|| start.elapsed());
             }
-            message.at(offset, work_id, signaled)
+            message.at(offset, wr_id, signaled)
         }))?;
         Ok(())
     }
@@ -157,8 +157,8 @@ impl<'a> Sender<'a> {
 
     pub(crate) fn take(&mut self, completion: &Completion) -> Outcome {
         succeeded(completion)?;
-        let index = (completion.work_id & INDEX_MASK) as usize;
-        let count = (completion.work_id & !SENT) >> COUNT_SHIFT;
+        let index = (completion.wr_id & INDEX_MASK) as usize;
+        let count = (completion.wr_id & !SENT) >> COUNT_SHIFT;
         let flow = &mut self.flows[index];
         flow.under_way -= count;
         flow.done += count;

@@ -1,7 +1,7 @@
 //! What a script does: posting, breaking, changing states.
 
 use roce_sim::{Fate, Impairment, ImpairmentRates};
-use roce_transport::{QpState, RecvWork, RemoteSpan, ScatterList, SendOperation, SendWork};
+use roce_transport::{QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
 use super::{Runner, attributes_in_words, out_of_range};
 use crate::lesson::{Action, LessonError, StateName};
@@ -13,7 +13,7 @@ impl Runner {
             Action::Receive { host, region, bytes, count } => {
                 let ((end, _), (_, region)) = (self.end(host)?, self.region(region)?);
                 for _ in 0..*count {
-                    let work = RecvWork::new(self.next_work(), [region.piece(0, *bytes)]);
+                    let work = RecvWr::new(self.next_work(), [region.piece(0, *bytes)]);
                     self.world.post_recv(end, work).map_err(|why| self.refused(why))?;
                 }
             }
@@ -103,19 +103,16 @@ impl Runner {
         bytes: u32,
     ) -> Result<(), LessonError> {
         let ((end, _), (_, region)) = (self.end(from)?, self.region(region)?);
-        let pieces = if bytes == 0 {
-            ScatterList::default()
-        } else {
-            ScatterList::from([region.piece(0, bytes)])
-        };
-        let work = SendWork::new(self.next_work(), operation, pieces).signaled();
+        let pieces =
+            if bytes == 0 { SgList::default() } else { SgList::from([region.piece(0, bytes)]) };
+        let work = SendWr::new(self.next_work(), operation, pieces).signaled();
         self.world.post_send(end, work).map_err(|why| self.refused(why))
     }
 
-    fn remote(&self, name: &str, offset: u64, key: Option<u32>) -> Result<RemoteSpan, LessonError> {
+    fn remote(&self, name: &str, offset: u64, key: Option<u32>) -> Result<RemoteAddr, LessonError> {
         let (_, region) = self.region(name)?;
         let address = region.address.wrapping_add(offset);
-        Ok(RemoteSpan { address, key: key.unwrap_or(region.key) })
+        Ok(RemoteAddr { addr: address, rkey: key.unwrap_or(region.key) })
     }
 
     /// Adds to what hits the frames that leave a host from now on.

@@ -1,9 +1,8 @@
 //! Two queue pairs that know each other, and the work one posts to them.
 
 use roce_transport::{
-    AccessFlags, AckTimeout, Capacities, Completion, CompletionStatus, CqHandle, ModifyError,
-    PathAttributes, PdHandle, PostError, QpAttributes, QpInit, QpState, RecvWork, ScatterList,
-    SendWork, Sge,
+    AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, ModifyError, PathAttributes,
+    PdHandle, PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
@@ -28,7 +27,7 @@ pub(crate) struct Options {
     pub(crate) max_rd_atomic: u8,
     pub(crate) max_dest_rd_atomic: u8,
     pub(crate) access: AccessFlags,
-    pub(crate) capacities: Capacities,
+    pub(crate) capacities: QpCap,
     pub(crate) signal_all: bool,
 }
 
@@ -43,7 +42,7 @@ impl Options {
         max_rd_atomic: 4,
         max_dest_rd_atomic: 4,
         access: AccessFlags::ALL,
-        capacities: Capacities {
+        capacities: QpCap {
             max_send_wr: 256,
             max_recv_wr: 256,
             max_send_sge: 32,
@@ -101,18 +100,18 @@ pub(crate) fn connect_each(
 impl End {
     /// Posts a send; fails the test when it is refused.
     #[track_caller]
-    pub(crate) fn post_send(self, world: &mut World, work: SendWork) {
+    pub(crate) fn post_send(self, world: &mut World, work: SendWr) {
         self.try_post_send(world, work).expect("the work is taken");
     }
 
-    pub(crate) fn try_post_send(self, world: &mut World, work: SendWork) -> Result<(), PostError> {
+    pub(crate) fn try_post_send(self, world: &mut World, work: SendWr) -> Result<(), PostError> {
         world.with(self.node, |node, now| node.endpoint.post_send(now, self.qpn, work))
     }
 
     /// Posts a receive of one piece; fails the test when it is refused.
     #[track_caller]
-    pub(crate) fn post_recv(self, world: &mut World, work_id: u64, pieces: &[Sge]) {
-        let work = RecvWork { work_id, scatter: ScatterList::from(pieces) };
+    pub(crate) fn post_recv(self, world: &mut World, wr_id: u64, pieces: &[Sge]) {
+        let work = RecvWr { wr_id, sg_list: SgList::from(pieces) };
         world
             .with(self.node, |node, now| node.endpoint.post_recv(now, self.qpn, work))
             .expect("the work is taken");
@@ -154,7 +153,7 @@ impl End {
 
     /// Work identifiers and statuses of the sends completed so far.
     pub(crate) fn outcomes(self, world: &World) -> Vec<(u64, CompletionStatus)> {
-        self.sent(world).iter().map(|it| (it.work_id, it.status)).collect()
+        self.sent(world).iter().map(|it| (it.wr_id, it.status)).collect()
     }
 
     /// The endpoint's counter of this name.
@@ -186,7 +185,7 @@ pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options
         pd: PD,
         send_cq: SEND_CQ,
         recv_cq: RECV_CQ,
-        capacities: options.capacities,
+        cap: options.capacities,
         signal_all: options.signal_all,
         service: Service::Rc,
     };

@@ -2,8 +2,8 @@
 //! true afterwards: exactly once, in order, intact, nothing else touched.
 
 use roce_transport::{
-    Completion, CompletionOperation, CompletionStatus, CqHandle, Data, RecvWork, RemoteSpan,
-    ScatterList, SendOperation, SendWork, Sge,
+    Completion, CompletionOperation, CompletionStatus, CqHandle, RecvWr, RemoteAddr, SendOperation,
+    SendWr, SgList, Sge, WrData,
 };
 
 use super::connection::{End, PD, RECV_CQ, SEND_CQ};
@@ -125,11 +125,11 @@ impl Exchange {
     /// Posts the receive for message `i`.
     pub(crate) fn post_receive(&self, world: &mut World, i: usize) {
         let scatter = if self.kind.is_send() {
-            ScatterList::from(sge(self.remote, i * self.len, self.len))
+            SgList::from(sge(self.remote, i * self.len, self.len))
         } else {
-            ScatterList::default()
+            SgList::default()
         };
-        let work = RecvWork { work_id: self.tag + i as u64, scatter };
+        let work = RecvWr { wr_id: self.tag + i as u64, sg_list: scatter };
         world.with(self.to.node, |node, now| {
             node.endpoint.post_recv(now, self.to.qpn, work).expect("room in the receive queue");
         });
@@ -148,10 +148,10 @@ impl Exchange {
     }
 
     /// The request for message `i`.
-    pub(crate) fn send_work(&self, i: usize) -> SendWork {
+    pub(crate) fn send_work(&self, i: usize) -> SendWr {
         let offset = if self.kind.is_atomic() { 0 } else { i * self.len };
         let remote =
-            RemoteSpan { address: self.remote.address + offset as u64, key: self.remote.key };
+            RemoteAddr { addr: self.remote.address + offset as u64, rkey: self.remote.key };
         let number = i as u64;
         let operation = match self.kind {
             Kind::Send => SendOperation::Send { immediate: None, invalidate: None },
@@ -171,8 +171,8 @@ impl Exchange {
             }
             Kind::FetchAdd => SendOperation::FetchAdd { remote, add: number + 1 },
         };
-        let gather = ScatterList::from(sge(self.local, i * self.len, self.len));
-        SendWork { work_id: self.tag + number, data: Data::Gather(gather), ..work(operation) }
+        let gather = SgList::from(sge(self.local, i * self.len, self.len));
+        SendWr { wr_id: self.tag + number, data: WrData::Sges(gather), ..work(operation) }
     }
 
     fn immediate(&self, i: usize) -> [u8; 4] {
@@ -194,7 +194,7 @@ impl Exchange {
     ) -> impl Iterator<Item = &'a Completion> {
         let all = world.nodes[end.node].completions.iter();
         all.filter(move |(of, it)| {
-            *of == cq && it.qpn == end.qpn && it.work_id >> 32 == self.tag >> 32
+            *of == cq && it.qpn == end.qpn && it.wr_id >> 32 == self.tag >> 32
         })
         .map(|(_, completion)| completion)
     }
@@ -218,7 +218,7 @@ impl Exchange {
             Kind::FetchAdd => CompletionOperation::FetchAdd,
         };
         let sent: Vec<_> = self.completions(world, self.from, SEND_CQ).collect();
-        let ids: Vec<_> = sent.iter().map(|it| it.work_id - self.tag).collect();
+        let ids: Vec<_> = sent.iter().map(|it| it.wr_id - self.tag).collect();
         let expected: Vec<_> = (0..self.count as u64).collect();
         assert_eq!(ids, expected, "each send completes once, in order\n{}", world.report());
         for completion in sent {
@@ -233,7 +233,7 @@ impl Exchange {
     #[track_caller]
     fn check_received(&self, world: &World) {
         let received: Vec<_> = self.completions(world, self.to, RECV_CQ).collect();
-        let ids: Vec<_> = received.iter().map(|it| it.work_id - self.tag).collect();
+        let ids: Vec<_> = received.iter().map(|it| it.wr_id - self.tag).collect();
         let count = if self.kind.takes_receive() { self.count } else { 0 };
         let expected: Vec<_> = (0..count as u64).collect();
         assert_eq!(ids, expected, "each receive completes once, in order\n{}", world.report());
@@ -292,9 +292,9 @@ impl Exchange {
 }
 
 /// A signalled request of `kind` for the front of `remote`, with this local piece.
-pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWork {
+pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWr {
     let key = remote.key;
-    let remote = RemoteSpan { address: remote.address, key };
+    let remote = RemoteAddr { addr: remote.address, rkey: key };
     let (send, write) = (
         |immediate, invalidate| SendOperation::Send { immediate, invalidate },
         |immediate| SendOperation::Write { remote, immediate },
@@ -309,23 +309,23 @@ pub(crate) fn request(kind: Kind, remote: Region, local: Sge) -> SendWork {
         Kind::CompareSwap => SendOperation::CompareSwap { remote, compare: 0, swap: 1 },
         Kind::FetchAdd => SendOperation::FetchAdd { remote, add: 1 },
     };
-    SendWork { data: Data::Gather(ScatterList::from(local)), ..work(operation) }
+    SendWr { data: WrData::Sges(SgList::from(local)), ..work(operation) }
 }
 
 /// A signalled work request without data.
-pub(crate) fn work(operation: SendOperation) -> SendWork {
-    SendWork {
-        work_id: 0,
+pub(crate) fn work(operation: SendOperation) -> SendWr {
+    SendWr {
+        wr_id: 0,
         operation,
-        data: Data::Gather(ScatterList::default()),
+        data: WrData::Sges(SgList::default()),
         signaled: true,
         solicited: false,
         fence: false,
-        lazy: false,
+        defer_ack: false,
     }
 }
 
-/// Part of a region as an entry of a scatter/gather list.
+/// SgPart of a region as an entry of a scatter/gather list.
 pub(crate) fn sge(region: Region, offset: usize, len: usize) -> Sge {
-    Sge { key: region.key, address: region.address + offset as u64, len: len as u32 }
+    Sge { lkey: region.key, addr: region.address + offset as u64, len: len as u32 }
 }

@@ -394,7 +394,7 @@ impl World {
         let now = self.now();
         let mut trains = 0;
         let holds_acks = self.nodes[i].driver.holds_acks_until > now;
-        self.nodes[i].endpoint.hold_acks(holds_acks);
+        self.nodes[i].endpoint.delay_acks(holds_acks);
         while self.nodes[i].driver.takes_frames(now) {
             let limits = TransmitLimits { max_packets: self.config.max_packets };
             let node = &mut self.nodes[i];
