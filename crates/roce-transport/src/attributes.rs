@@ -161,7 +161,7 @@ impl QpCap {
     pub const MAX_INLINE: u32 = 4096;
 
     /// Are they possible?
-    pub(crate) fn judge(&self) -> Result<(), ApiMisuse> {
+    pub(crate) fn validate(&self) -> Result<(), ApiMisuse> {
         for (capacity, asked, limit) in [
             ("max_send_wr", self.max_send_wr, Self::MAX_WR),
             ("max_recv_wr", self.max_recv_wr, Self::MAX_WR),

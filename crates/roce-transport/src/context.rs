@@ -9,7 +9,7 @@ use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant,
 
 /// Everything that leaves an endpoint and is not a packet.
 #[derive(Debug)]
-pub(crate) struct Outbox<O> {
+pub(crate) struct Outputs<O> {
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) counters: Counters,
@@ -31,10 +31,10 @@ pub(crate) struct Context<'a, O> {
     /// No other queue pair waits for its turn to send.
     pub(crate) is_alone: bool,
     pub(crate) config: &'a EndpointConfig,
-    pub(crate) out: &'a mut Outbox<O>,
+    pub(crate) out: &'a mut Outputs<O>,
 }
 
-impl<O> Outbox<O> {
+impl<O> Outputs<O> {
     pub(crate) fn new(observer: O) -> Self {
         Self {
             completions: VecDeque::new(),

@@ -19,30 +19,29 @@ mod endpoint;
 mod error;
 mod event;
 mod fault;
-mod frame_cost;
+
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod gate;
+
 mod handles;
 mod instant;
-mod line;
+
 mod memory;
 mod modify;
 mod observer;
 mod owed_ack;
-mod peers;
+
 mod rc;
-mod ready;
-mod running_time;
-mod scatter;
+
 mod sealer;
-mod suspended;
+mod sg_list;
+
 #[cfg(test)]
 mod tests;
 mod timers;
 mod train;
 mod transfer;
-mod work;
+mod work_request;
 
 pub use attributes::{
     AckTimeout, MAX_RD_ATOMIC, PathAttributes, QpAttributes, QpCap, QpInfo, QpInit, QpState,
@@ -59,9 +58,9 @@ pub use instant::Instant;
 pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
 pub use roce_wire::Service;
-pub use scatter::{MAX_SGE, SgList, SgPart, SgParts, Sge};
 pub use sealer::PacketSealer;
-pub use work::{
+pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};
+pub use work_request::{
     InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
     WrData,
 };

@@ -81,7 +81,7 @@ pub(crate) const fn transition(from: QpState, to: QpState) -> Option<Transition>
 ///
 /// # Errors
 /// The standard does not allow it, or a value has no meaning.
-pub(crate) fn judge(from: QpState, asked: &QpAttributes) -> Result<QpState, ModifyError> {
+pub(crate) fn validate(from: QpState, asked: &QpAttributes) -> Result<QpState, ModifyError> {
     if let Some(claimed) = asked.current_state.filter(|claimed| *claimed != from) {
         return Err(ModifyError::WrongCurrentState { actual: from, claimed });
     }
@@ -251,24 +251,24 @@ mod tests {
             for to in QpState::ALL {
                 let Some(row) = transition(from, to) else {
                     let asked = QpAttributes { state: Some(to), ..QpAttributes::default() };
-                    assert_eq!(judge(from, &asked), Err(ModifyError::NoTransition { from, to }));
+                    assert_eq!(validate(from, &asked), Err(ModifyError::NoTransition { from, to }));
                     continue;
                 };
                 let enough = QpAttributes { state: Some(to), ..all_of(row.required) };
-                assert_eq!(judge(from, &enough), Ok(to));
+                assert_eq!(validate(from, &enough), Ok(to));
                 for missing in row.required {
                     let rest: Vec<_> =
                         row.required.iter().copied().filter(|it| it != missing).collect();
                     let asked = QpAttributes { state: Some(to), ..all_of(&rest) };
                     let attribute = missing.name();
                     let expected = ModifyError::MissingAttribute { from, to, attribute };
-                    assert_eq!(judge(from, &asked), Err(expected));
+                    assert_eq!(validate(from, &asked), Err(expected));
                 }
                 for extra in Attribute::ALL.into_iter().filter(|it| *it != CurrentState) {
                     let mut asked = enough;
                     asked.merge(&value_of(extra));
                     let belongs = row.required.contains(&extra) || row.optional.contains(&extra);
-                    assert_eq!(judge(from, &asked).is_ok(), belongs, "{from} {to} {extra:?}");
+                    assert_eq!(validate(from, &asked).is_ok(), belongs, "{from} {to} {extra:?}");
                 }
             }
         }
@@ -285,11 +285,14 @@ mod tests {
             (QpAttributes { rnr_retry: Some(8), ..base }, "rnr_retry"),
             (QpAttributes { max_rd_atomic: Some(MAX_RD_ATOMIC + 1), ..base }, "max_rd_atomic"),
         ] {
-            let judged = judge(QpState::ReadyToReceive, &asked);
+            let judged = validate(QpState::ReadyToReceive, &asked);
             assert_eq!(judged, Err(ModifyError::OutOfRange { attribute }));
         }
         let port = QpAttributes { port: Some(2), ..QpAttributes::default() };
-        assert_eq!(judge(QpState::Init, &port), Err(ModifyError::OutOfRange { attribute: "port" }));
+        assert_eq!(
+            validate(QpState::Init, &port),
+            Err(ModifyError::OutOfRange { attribute: "port" })
+        );
     }
 
     #[test]
@@ -299,9 +302,9 @@ mod tests {
             state: Some(QpState::ReadyToSend),
             ..QpAttributes::default()
         };
-        assert_eq!(judge(QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
+        assert_eq!(validate(QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
         let (actual, claimed) = (QpState::SendQueueDrain, QpState::ReadyToSend);
         let expected = ModifyError::WrongCurrentState { actual, claimed };
-        assert_eq!(judge(QpState::SendQueueDrain, &asked), Err(expected));
+        assert_eq!(validate(QpState::SendQueueDrain, &asked), Err(expected));
     }
 }

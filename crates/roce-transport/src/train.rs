@@ -72,7 +72,7 @@ impl<'b> TrainWriter<'b> {
 
     /// Adds a packet of nothing but a BTH and a payload that needs no pad: what most packets
     /// of a long message are.
-    pub(crate) fn push_middle(
+    pub(crate) fn push_bth_only(
         &mut self,
         bth: [u8; BTH_LEN],
         payload_len: usize,
@@ -92,7 +92,13 @@ impl<'b> TrainWriter<'b> {
     /// than the others. At most one of them can ride with it: one does where that saves a train.
     // Once in a message: kept out of the loops that write its packets.
     #[inline(never)]
-    pub(crate) fn lead(&mut self, behind: u32, len: u64, trailer: usize, mtu: PathMtu) {
+    pub(crate) fn pack_second_if_useful(
+        &mut self,
+        behind: u32,
+        len: u64,
+        trailer: usize,
+        mtu: PathMtu,
+    ) {
         let whole = mtu.bytes();
         let last_payload = (len - 1) % whole as u64 + 1; // there is more than one packet
         // A last packet that is longer than the others rides with nobody but the first.
@@ -234,7 +240,7 @@ mod tests {
         let mut train = TrainWriter::new(&mut buf, &mut crcs, 64);
         for crc in expected {
             assert!(train.room_for(BTH_LEN, 256).is_some());
-            train.push_middle([0; BTH_LEN], 256, crc);
+            train.push_bth_only([0; BTH_LEN], 256, crc);
         }
         train.finish();
         assert_eq!(crcs.0, expected);
@@ -256,7 +262,7 @@ mod tests {
                     break;
                 }
                 match sent {
-                    0 if leads => train.lead(behind, len, trailer, PathMtu::B256),
+                    0 if leads => train.pack_second_if_useful(behind, len, trailer, PathMtu::B256),
                     0 => train.close(),
                     1 => shares = train.packets() == 2,
                     _ => {}

@@ -9,12 +9,12 @@ use crate::{Access, Memory, MemoryFault, PdHandle, SgList, WrData};
 ///
 /// Lives no longer than the train, as a permission must not.
 #[derive(Debug)]
-pub(crate) struct Gather<G> {
-    granted: Option<Granted<G>>,
+pub(crate) struct GatherCopy<G> {
+    cached_grant: Option<CachedGrant<G>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Granted<G> {
+struct CachedGrant<G> {
     /// The request.
     number: u64,
     /// The bytes of its message that lie in the piece, from the granted one on.
@@ -23,9 +23,9 @@ struct Granted<G> {
     grant: G,
 }
 
-impl<G: Copy> Gather<G> {
+impl<G: Copy> GatherCopy<G> {
     pub(crate) const fn new() -> Self {
-        Self { granted: None }
+        Self { cached_grant: None }
     }
 
     /// Copies the bytes from `offset` on of request `number`'s message to `into`; with their CRC
@@ -47,7 +47,7 @@ impl<G: Copy> Gather<G> {
                 return Ok(None);
             }
         };
-        if let Some((grant, at)) = self.granted(number, offset, into.len()) {
+        if let Some((grant, at)) = self.cached_grant(number, offset, into.len()) {
             return Ok(memory.read_summed(grant, at, into));
         }
         let mut done = 0;
@@ -55,7 +55,7 @@ impl<G: Copy> Gather<G> {
             let rest = u64::from(part.rest_of_sge);
             let grant = memory.check(pd, part.lkey, part.addr, rest, Access::LocalRead)?;
             let start = offset + done as u64;
-            self.granted = Some(Granted { number, start, end: start + rest, grant });
+            self.cached_grant = Some(CachedGrant { number, start, end: start + rest, grant });
             let len = part.len as usize;
             if len == into.len() {
                 return Ok(memory.read_summed(grant, 0, into));
@@ -68,8 +68,8 @@ impl<G: Copy> Gather<G> {
 
     /// The permission that was given last, and how far behind its start the bytes from `offset` on
     /// are; `None` where not all `len` of them lie in that piece of memory.
-    pub(crate) fn granted(&self, number: u64, offset: u64, len: usize) -> Option<(G, u64)> {
-        let it = self.granted.filter(|it| it.number == number && it.start <= offset)?;
+    pub(crate) fn cached_grant(&self, number: u64, offset: u64, len: usize) -> Option<(G, u64)> {
+        let it = self.cached_grant.filter(|it| it.number == number && it.start <= offset)?;
         (offset + len as u64 <= it.end).then_some((it.grant, offset - it.start))
     }
 }

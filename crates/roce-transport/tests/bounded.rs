@@ -2,7 +2,7 @@
 
 // This binary needs only some of the helpers that the other one uses.
 #[allow(dead_code)]
-#[path = "laws/common/mod.rs"]
+#[path = "protocol/common/mod.rs"]
 mod common;
 
 use roce_transport::{QpCap, TransmitLimits};

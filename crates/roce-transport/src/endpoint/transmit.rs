@@ -4,9 +4,9 @@ use roce_wire::Qpn;
 
 use super::{Endpoint, QueuePair};
 use crate::context::Context;
+use crate::endpoint::run_queue::Runnable;
 use crate::owed_ack::OwedAck;
-use crate::rc::Left;
-use crate::ready::Turn;
+use crate::rc::TxPending;
 use crate::train::TrainWriter;
 use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
 
@@ -53,10 +53,10 @@ impl<O: Observer> Endpoint<O> {
     /// endpoint.delay_acks(false);
     /// ```
     pub fn delay_acks(&mut self, hold: bool) {
-        self.holds_acks = hold;
+        self.delay_acks = hold;
         if !hold {
-            while let Some(turn) = self.held.pop() {
-                self.ready.push(turn);
+            while let Some(runnable) = self.delayed_acks.pop() {
+                self.run_queue.push(runnable);
             }
         }
     }
@@ -79,28 +79,29 @@ impl<O: Observer> Endpoint<O> {
 
     /// Lets queue pairs send again whose packets leave through `queue`.
     pub fn resume_transmit(&mut self, queue: TransmitQueue) {
-        self.suspended.resume(queue, &mut self.ready);
+        self.suspended.resume(queue, &mut self.run_queue);
         self.out.owed_acks.resume();
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
     /// need to ask.
     pub fn has_pending_transmit(&self) -> bool {
-        self.goes_on.is_some() || !self.ready.is_empty() || !self.out.owed_acks.is_empty()
+        self.current.is_some() || !self.run_queue.is_empty() || !self.out.owed_acks.is_empty()
     }
 
     /// Whether an instant that is a little old would not do for
     /// [`poll_transmit`](Self::poll_transmit): what may be sent now is timed, or sets a timer. A
     /// message for which that is not so need not wait until a clock has been read.
     pub fn needs_fresh_now(&mut self) -> bool {
-        let only = match self.ready.only() {
-            Some(Turn::QueuePair(index)) if self.goes_on.is_none() => index,
+        let only = match self.run_queue.only() {
+            Some(Runnable::QueuePair(index)) if self.current.is_none() => index,
             _ => return self.has_pending_transmit(),
         };
-        let Some(slot) = self.slots[only].as_ref() else { return true };
+        let Some(slot) = self.qps[only].as_ref() else { return true };
         let QueuePair::Rc(rc) = &slot.queue_pair;
-        let is_gate_open = slot.peer.is_some_and(|(_, peer)| self.peers.gate(peer).is_open());
-        !is_gate_open || rc.needs_fresh_now()
+        let is_window_open =
+            slot.peer.is_some_and(|(_, peer)| self.peers.window(peer).admits_new());
+        !is_window_open || rc.needs_fresh_now()
     }
 
     /// How often an acknowledgement has become due, counted from the beginning: more than before
@@ -146,58 +147,65 @@ impl<O: Observer> Endpoint<O> {
                 return Some(transmit);
             }
         }
-        while let Some(turn) = self.goes_on.take().map(Turn::GoesOn).or_else(|| self.ready.pop()) {
-            if !self.suspended.is_empty() && self.set_aside(turn, time, sealer) {
+        while let Some(runnable) =
+            self.current.take().map(Runnable::Continue).or_else(|| self.run_queue.pop())
+        {
+            if !self.suspended.is_empty() && self.suspend_if_full(runnable, time, sealer) {
                 continue;
             }
-            let Some((index, may_request)) = self.admit(turn, time) else { continue };
-            let Some(slot) = self.slots[index].as_mut() else { continue };
-            let mut gate = slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.gate(peer));
+            let Some((index, may_request)) = self.select(runnable, time) else { continue };
+            let Some(slot) = self.qps[index].as_mut() else { continue };
+            let mut peer_window =
+                slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.window(peer));
             let qpn = slot.qpn;
-            let is_alone = self.ready.is_empty();
+            let is_alone = self.run_queue.is_empty();
             let (config, out) = (&self.config, &mut self.out);
             let mut cx = Context { now, time, qpn, is_alone, config, out };
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            if let (Some(gate), Some((path, dest_qpn))) = (gate.as_deref_mut(), rc.way())
-                && let Some(len) = rc.transmit_alone(self.holds_acks, gate, memory, buf, &cx)
+            if let (Some(peer_window), Some((path, dest_qpn))) =
+                (peer_window.as_deref_mut(), rc.path_and_dest())
+                && let Some(len) =
+                    rc.transmit_single(self.delay_acks, peer_window, memory, buf, &cx)
             {
                 sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
-                self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
-                if rc.has_answers() {
-                    self.held.push(Turn::QueuePair(index));
+                self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
+                if rc.has_responses() {
+                    self.delayed_acks.push(Runnable::QueuePair(index));
                 }
                 self.out.counters.sent_pkts += 1;
                 self.out.observer.transmitted(now, qpn, 1);
                 let (segment_len, packets) = (len, 1);
                 return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
             }
-            if let Some((path, dest_qpn)) = rc.way() {
+            if let Some((path, dest_qpn)) = rc.path_and_dest() {
                 sealer.begin(qpn, dest_qpn, path);
             }
-            let fitting = gate.as_ref().map_or(usize::MAX, |gate| gate.max_train_packets());
+            let fitting = peer_window
+                .as_ref()
+                .map_or(usize::MAX, |peer_window| peer_window.max_train_packets());
             let mut train = TrainWriter::new(buf, sealer, max_packets.min(fitting));
-            let held_one = rc.transmit(self.holds_acks, gate, memory, &mut train, &mut cx);
+            let held_one = rc.transmit(self.delay_acks, peer_window, memory, &mut train, &mut cx);
             train.finish();
-            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
             if train.is_too_short() {
                 self.out.counters.send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
-            let Some((path, dest_qpn)) = rc.way().filter(|_| packets > 0) else {
+            let Some((path, dest_qpn)) = rc.path_and_dest().filter(|_| packets > 0) else {
                 if held_one {
-                    self.held.push(Turn::QueuePair(index));
+                    self.delayed_acks.push(Runnable::QueuePair(index));
                 }
                 continue;
             };
-            if may_request && rc.is_unasked() {
+            if may_request && rc.must_continue() {
                 // Were it to wait for its next turn now, it would wait for an answer too, which
                 // nobody has been asked for: a turn is a first packet and the train behind it.
-                self.goes_on = Some(index);
+                self.current = Some(index);
             } else {
-                match rc.has_left(self.holds_acks) {
-                    Left::Something => self.ready.push(Turn::QueuePair(index)),
-                    Left::HeldAck => self.held.push(Turn::QueuePair(index)),
-                    Left::Nothing => {}
+                match rc.pending_tx(self.delay_acks) {
+                    TxPending::Ready => self.run_queue.push(Runnable::QueuePair(index)),
+                    TxPending::DelayedAck => self.delayed_acks.push(Runnable::QueuePair(index)),
+                    TxPending::None => {}
                 }
             }
             self.out.counters.sent_pkts += packets as u64;
@@ -209,24 +217,32 @@ impl<O: Observer> Endpoint<O> {
 
     /// Keeps `turn` for later if the packets of its queue pair leave through a transmit queue
     /// that is suspended.
-    fn set_aside(&mut self, turn: Turn, time: Instant, sealer: &dyn PacketSealer) -> bool {
-        let (first, turn) = match turn {
-            Turn::QueuePair(index) | Turn::GoesOn(index) => (Some(index), Turn::QueuePair(index)),
-            Turn::Line(peer) => (self.peers.gate(peer).line.first(), turn),
+    fn suspend_if_full(
+        &mut self,
+        runnable: Runnable,
+        time: Instant,
+        sealer: &dyn PacketSealer,
+    ) -> bool {
+        let (first, runnable) = match runnable {
+            Runnable::QueuePair(index) | Runnable::Continue(index) => {
+                (Some(index), Runnable::QueuePair(index))
+            }
+            Runnable::PeerWaiters(peer) => (self.peers.window(peer).waiters.front(), runnable),
         };
-        let Some(slot) = first.and_then(|index| self.slots[index].as_ref()) else { return false };
+        let Some(slot) = first.and_then(|index| self.qps[index].as_ref()) else { return false };
         let QueuePair::Rc(rc) = &slot.queue_pair;
-        let queue = rc.way().and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
+        let queue =
+            rc.path_and_dest().and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
         let Some(waiting) = queue.and_then(|queue| self.suspended.waiting(queue)) else {
             return false;
         };
-        waiting.push(turn);
-        if let Turn::QueuePair(index) = turn
-            && let Some(slot) = self.slots[index].as_mut()
+        waiting.push(runnable);
+        if let Runnable::QueuePair(index) = runnable
+            && let Some(slot) = self.qps[index].as_mut()
         {
             let QueuePair::Rc(rc) = &mut slot.queue_pair;
             rc.keep_timed(time);
-            self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
         }
         true
     }
@@ -255,57 +271,57 @@ impl<O: Observer> Endpoint<O> {
     }
 
     /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.
-    fn admit(&mut self, turn: Turn, time: Instant) -> Option<(usize, bool)> {
-        match turn {
-            Turn::Line(peer) => {
-                let gate = self.peers.gate(peer);
-                if gate.line.is_empty() {
+    fn select(&mut self, runnable: Runnable, time: Instant) -> Option<(usize, bool)> {
+        match runnable {
+            Runnable::PeerWaiters(peer) => {
+                let peer_window = self.peers.window(peer);
+                if peer_window.waiters.is_empty() {
                     return None;
                 }
-                if !gate.has_room() {
-                    self.peers.note_shut(peer, time);
+                if !peer_window.admits() {
+                    self.peers.on_blocked(peer, time);
                     return None;
                 }
-                let first = gate.line.pop()?;
-                if let Some(slot) = self.slots[first].as_mut() {
-                    slot.in_line = None;
+                let first = peer_window.waiters.pop()?;
+                if let Some(slot) = self.qps[first].as_mut() {
+                    slot.wait_ticket = None;
                     let QueuePair::Rc(rc) = &mut slot.queue_pair;
-                    rc.take_requests_turn();
+                    rc.prefer_requests();
                 }
-                if !gate.line.is_empty() {
-                    self.ready.push(turn);
+                if !peer_window.waiters.is_empty() {
+                    self.run_queue.push(runnable);
                 }
                 Some((first, true))
             }
-            Turn::GoesOn(index) => {
-                let slot = self.slots[index].as_mut()?;
+            Runnable::Continue(index) => {
+                let slot = self.qps[index].as_mut()?;
                 let (_, peer) = slot.peer?;
-                let gate = self.peers.gate(peer);
-                if !gate.has_room() && slot.in_line.is_none() {
-                    slot.in_line = Some(gate.line.go_in_front(index));
-                    self.ready.push(Turn::Line(peer));
+                let peer_window = self.peers.window(peer);
+                if !peer_window.admits() && slot.wait_ticket.is_none() {
+                    slot.wait_ticket = Some(peer_window.waiters.push_front(index));
+                    self.run_queue.push(Runnable::PeerWaiters(peer));
                     let QueuePair::Rc(rc) = &slot.queue_pair;
-                    return rc.has_answers().then_some((index, false));
+                    return rc.has_responses().then_some((index, false));
                 }
-                Some((index, gate.has_room()))
+                Some((index, peer_window.admits()))
             }
-            Turn::QueuePair(index) => {
-                let slot = self.slots[index].as_mut()?;
+            Runnable::QueuePair(index) => {
+                let slot = self.qps[index].as_mut()?;
                 let QueuePair::Rc(rc) = &mut slot.queue_pair;
                 let (_, peer) = slot.peer?;
-                let gate = self.peers.gate(peer);
-                if gate.is_open() {
+                let peer_window = self.peers.window(peer);
+                if peer_window.admits_new() {
                     return Some((index, true));
                 }
                 if rc.has_requests() {
-                    if slot.in_line.is_none() {
-                        slot.in_line = Some(gate.line.join(index));
-                        self.ready.push(Turn::Line(peer));
+                    if slot.wait_ticket.is_none() {
+                        slot.wait_ticket = Some(peer_window.waiters.push_back(index));
+                        self.run_queue.push(Runnable::PeerWaiters(peer));
                     }
                     rc.keep_timed(time);
-                    self.alarm.set(index, &mut slot.alarm_at, rc.poll_timeout());
+                    self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
                 }
-                rc.has_answers().then_some((index, false))
+                rc.has_responses().then_some((index, false))
             }
         }
     }

@@ -7,23 +7,23 @@
 //! | [`responder`], [`requester`] | packets right and wrong, posts, waits, changes of state and memory | no panic; no byte outside a permission; requests executed once and in order; work ends once and in order; trains are sound; memory stays bounded |
 //! | [`pair_script`] | work for two engines, and what befalls each frame between them | exactly once, in order, intact, or an error completion |
 
-mod ledger;
-mod lone;
 mod memory;
 mod net;
 mod packet;
 mod pair;
-mod plan;
+mod peer;
 mod script;
 mod settings;
-mod side;
+mod single_endpoint;
 #[cfg(test)]
 mod tests;
 mod work;
+mod workload;
+mod wr_tracker;
 
-use self::lone::{Bias, Lone};
 use self::pair::Pair;
 use self::script::Script;
+use self::single_endpoint::{Bias, Lone};
 
 /// One engine and anything that strangers ask of it.
 pub fn responder(bytes: &[u8]) {

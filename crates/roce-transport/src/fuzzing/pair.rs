@@ -4,9 +4,9 @@ use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, RnrTimer, expected_
 
 use super::net::{Arrival, Net};
 use super::packet::sealed;
-use super::plan::{self, MAX_CONNECTIONS, Order};
+use super::peer::{Link, Side};
 use super::script::Script;
-use super::side::{Link, Side};
+use super::workload::{self, MAX_CONNECTIONS, WorkItem};
 use crate::{
     CompletionStatus, EndpointConfig, Instant, PeerWindowConfig, QpState, TransmitLimits,
     WindowConfig,
@@ -24,8 +24,8 @@ pub(super) struct Pair<'a> {
     /// Acknowledgements leave after everything else of the same moment.
     holds_acks: bool,
     /// What is still to be posted: when, which order, and whether its receive is meant.
-    agenda: Vec<(Instant, usize, bool)>,
-    orders: Vec<Order>,
+    schedule: Vec<(Instant, usize, bool)>,
+    orders: Vec<WorkItem>,
     buffer: Vec<u8>,
 }
 
@@ -67,13 +67,13 @@ impl<'a> Pair<'a> {
             ]),
             ..EndpointConfig::default()
         };
-        let orders = plan::orders(&mut script, mtu.bytes(), link.connections);
+        let orders = workload::orders(&mut script, mtu.bytes(), link.connections);
         let receives = orders.iter().enumerate().filter(|(_, it)| it.kind.takes_receive());
         let receives = receives.map(|(number, it)| (it.receive_at, number, true));
         let sends = orders.iter().enumerate().map(|(number, it)| (it.at, number, false));
-        let mut agenda: Vec<_> = receives.chain(sends).collect();
+        let mut schedule: Vec<_> = receives.chain(sends).collect();
         // Stable: receives of one moment before sends, and each in their order.
-        agenda.sort_by_key(|(at, _, is_receive)| (*at, !is_receive));
+        schedule.sort_by_key(|(at, _, is_receive)| (*at, !is_receive));
         Self {
             sides: [0, 1].map(|index| Side::new(index, &link, config.clone(), &orders)),
             net: Net::new(script),
@@ -82,19 +82,19 @@ impl<'a> Pair<'a> {
             max_packets: if flags & 16 == 0 { 16 } else { 1 },
             is_one_by_one: flags & 32 != 0,
             holds_acks: flags & 64 != 0,
-            agenda,
+            schedule,
             orders,
             buffer: vec![0; 8 << 10],
         }
     }
 
     pub(super) fn run(mut self) {
-        self.agenda.reverse();
+        self.schedule.reverse();
         for _ in 0..MAX_EVENTS {
-            let agenda = self.agenda.last().map(|(at, ..)| *at);
+            let schedule = self.schedule.last().map(|(at, ..)| *at);
             let timers = self.sides.iter().filter_map(|side| side.endpoint.poll_timeout());
-            let Some(next) = timers.chain(agenda).chain(self.net.next()).min() else {
-                return self.judge();
+            let Some(next) = timers.chain(schedule).chain(self.net.next()).min() else {
+                return self.validate();
             };
             self.now = self.now.max(next);
             self.post_what_is_due();
@@ -119,7 +119,7 @@ impl<'a> Pair<'a> {
     }
 
     fn post_what_is_due(&mut self) {
-        while let Some((_, number, is_receive)) = self.agenda.pop_if(|(at, ..)| *at <= self.now) {
+        while let Some((_, number, is_receive)) = self.schedule.pop_if(|(at, ..)| *at <= self.now) {
             let order = self.orders[number];
             match is_receive {
                 true => self.sides[1 - order.side].post_receive(self.now, number, &order),
@@ -181,7 +181,7 @@ impl<'a> Pair<'a> {
     }
 
     /// All is quiet.
-    fn judge(&self) {
+    fn validate(&self) {
         for (index, side) in self.sides.iter().enumerate() {
             let peer = &self.sides[1 - index];
             side.judge_end(peer, &self.orders);

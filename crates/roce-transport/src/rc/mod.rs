@@ -11,39 +11,24 @@
 //! | `replier` | turns what the responder owes into packets |
 //! | `ending` | how work ends when the queue pair does |
 
-mod alone;
-mod common;
 mod completer;
-mod ending;
-mod execute;
-mod freight;
-mod middles;
-mod post;
-mod reads;
-mod receive_queue;
-mod recovery;
-mod replier;
+mod flush;
+mod qp_context;
 mod requester;
-mod requests;
-mod resources;
 mod responder;
-mod responses;
-mod round_trip;
-mod send_queue;
-mod sender;
-mod window;
+mod validate;
 
 use roce_wire::{Packet, Qpn, Verified};
 
-use self::common::{Common, Settings};
-use self::freight::Freight;
-pub(crate) use self::freight::FreightNews;
-use self::receive_queue::ReceiveQueue;
-use self::responder::{Refusal, Responder};
-use self::sender::Sender;
+use self::qp_context::{QpContext, QpParams};
+use self::requester::Requester;
+pub(crate) use self::requester::frames_in_flight::FrameFeedback;
+use self::requester::frames_in_flight::FramesInFlight;
+use self::responder::receive_queue::ReceiveQueue;
+use self::responder::{Responder, ResponderError};
 use crate::context::{Context, DropReason};
-use crate::gate::{Gate, PeerView};
-use crate::modify::judge;
+use crate::endpoint::peer_window::{PeerView, PeerWindow};
+use crate::modify::validate;
 use crate::owed_ack::OwedAck;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
@@ -55,24 +40,24 @@ use crate::{
 /// One end of a reliable connection.
 #[derive(Debug)]
 pub(crate) struct RcQueuePair {
-    common: Common,
-    sender: Sender,
+    qp: QpContext,
+    requester: Requester,
     responder: Responder,
     receives: ReceiveQueue,
     timers: Timers,
     /// Whose train is next when both halves have something to send.
-    is_senders_turn: bool,
+    requests_first: bool,
     /// The peer has been heard.
     is_established: bool,
 }
 
 /// What a queue pair may have left to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    Nothing,
+pub(crate) enum TxPending {
+    None,
     /// An acknowledgement that is to be held.
-    HeldAck,
-    Something,
+    DelayedAck,
+    Ready,
 }
 
 /// Everyone's partition, without the bit that says whether a member is a full one.
@@ -81,20 +66,20 @@ const DEFAULT_PARTITION: u16 = 0x7fff;
 impl RcQueuePair {
     /// A queue pair in RESET.
     pub(crate) fn new(qpn: Qpn, init: QpInit, config: &EndpointConfig) -> Self {
-        let common = Common {
+        let qp = QpContext {
             qpn,
             init,
             state: QpState::Reset,
             attributes: QpAttributes::default(),
-            settings: Settings::UNSET,
+            params: QpParams::UNSET,
         };
         Self {
-            sender: Sender::new(config, &common, Default::default()),
+            requester: Requester::new(config, &qp, Default::default()),
             responder: Responder::new(Default::default(), 0),
-            common,
+            qp,
             receives: ReceiveQueue::default(),
             timers: Timers::default(),
-            is_senders_turn: false,
+            requests_first: false,
             is_established: false,
         }
     }
@@ -105,16 +90,16 @@ impl RcQueuePair {
         asked: &QpAttributes,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ModifyError> {
-        let from = self.common.state;
-        let to = judge(from, asked)?;
+        let from = self.qp.state;
+        let to = validate(from, asked)?;
         if to == QpState::Reset {
             cx.out.owed_acks.extend(self.take_owed_ack());
-            *self = Self::new(self.common.qpn, self.common.init, cx.config);
+            *self = Self::new(self.qp.qpn, self.qp.init, cx.config);
             cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
             return Ok(());
         }
-        self.common.attributes.merge(asked);
-        self.common.settings.take(asked);
+        self.qp.attributes.merge(asked);
+        self.qp.params.take(asked);
         match (from, to) {
             (_, QpState::Error) => {
                 self.fail(None, cx);
@@ -126,12 +111,12 @@ impl RcQueuePair {
             }
             (QpState::ReadyToReceive, QpState::ReadyToSend) => {
                 let first = asked.sq_psn.unwrap_or_default();
-                self.sender = Sender::new(cx.config, &self.common, first);
+                self.requester = Requester::new(cx.config, &self.qp, first);
             }
             (QpState::ReadyToSend, QpState::SendQueueDrain) => {
-                self.sender.drain();
+                self.requester.drain();
             }
-            (QpState::SendQueueDrain, QpState::ReadyToSend) => self.sender.resume(),
+            (QpState::SendQueueDrain, QpState::ReadyToSend) => self.requester.resume(),
             (QpState::SendQueueDrain, QpState::SendQueueDrain) => {
                 if let Some(max) = asked.max_dest_rd_atomic {
                     self.responder.set_max_dest_rd_atomic(max);
@@ -140,37 +125,37 @@ impl RcQueuePair {
             _ => {}
         }
         self.set_state(to, cx);
-        self.sender.note_drained(&self.common, cx);
+        self.requester.note_drained(&self.qp, cx);
         self.keep_timed(cx.time);
         Ok(())
     }
 
     /// Sets the timers without which a request might never end.
     pub(crate) fn keep_timed(&mut self, time: Instant) {
-        let Self { common, sender, timers, .. } = self;
-        if common.state.is_sending() {
-            sender.keep_timed(common, timers, time);
+        let Self { qp, requester, timers, .. } = self;
+        if qp.state.is_sending() {
+            requester.keep_timed(qp, timers, time);
         }
     }
 
     /// Returns true if a timer ends every request that has to end by itself.
     pub(crate) fn is_timed(&self) -> bool {
-        let Self { common, sender, timers, .. } = self;
-        if !common.state.is_sending() || !sender.has_to_end() {
+        let Self { qp, requester, timers, .. } = self;
+        if !qp.state.is_sending() || !requester.has_to_end() {
             return true;
         }
-        match sender.is_waiting_for_receiver {
-            true => timers.is_armed(Timer::RnrWait),
-            false => common.settings.ack_timeout.is_none() || timers.is_armed(Timer::AckWait),
+        match requester.in_rnr_wait {
+            true => timers.is_armed(Timer::RnrTimeout),
+            false => qp.params.ack_timeout.is_none() || timers.is_armed(Timer::AckTimeout),
         }
     }
 
     /// The acknowledgement that is owed, if one is, for a queue pair that is about to go.
     pub(crate) fn take_owed_ack(&mut self) -> Option<OwedAck> {
         let (psn, nak) = self.responder.responses.take_first_ack()?;
-        let (path, dest_qpn) = self.way()?;
+        let (path, dest_qpn) = self.path_and_dest()?;
         let msn = self.responder.msn();
-        Some(OwedAck { qpn: self.common.qpn, dest_qpn, path, psn, nak, msn })
+        Some(OwedAck { qpn: self.qp.qpn, dest_qpn, path, psn, nak, msn })
     }
 
     /// Posts to the send queue. Inlined, or the request would be moved once more, a call each time.
@@ -180,11 +165,11 @@ impl RcQueuePair {
         work: SendWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        let (len, packets) = post::judge_send(&work, &self.common, self.sender.queue.len())?;
+        let (len, packets) = validate::validate_send(&work, &self.qp, self.requester.queue.len())?;
         let operation = work.operation.completion_operation();
         cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
-        self.sender.queue.push(work, len, packets);
-        if !self.common.state.is_sending() {
+        self.requester.queue.push(work, len, packets);
+        if !self.qp.state.is_sending() {
             self.flush_sends(cx);
         }
         Ok(())
@@ -196,10 +181,10 @@ impl RcQueuePair {
         work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        post::judge_recv(&work, &self.common, self.receives.len())?;
+        validate::validate_recv(&work, &self.qp, self.receives.len())?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         self.receives.push(work);
-        if self.common.state == QpState::Error {
+        if self.qp.state == QpState::Error {
             self.flush_receives(cx);
         }
         Ok(())
@@ -213,22 +198,22 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) {
         let bth = packet.headers().bth;
-        if let Err(why) = self.admit(packet) {
-            return cx.dropped(bth.psn, why);
+        if let Err(cause) = self.admit(packet) {
+            return cx.dropped(bth.psn, cause);
         }
         cx.counters().rcvd_pkts += 1;
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
-        if self.common.state == QpState::ReadyToReceive && !self.is_established {
+        if self.qp.state == QpState::ReadyToReceive && !self.is_established {
             self.is_established = true;
             cx.raise(AsyncEvent::CommunicationEstablished { qpn: cx.qpn });
         }
-        let Self { common, sender, responder, receives, timers, .. } = self;
+        let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
-            let executed = responder.handle_request(common, packet, receives, memory, cx);
-            if let Err(refusal) = executed {
-                self.refuse(refusal, cx);
+            let executed = responder.handle_request(qp, packet, receives, memory, cx);
+            if let Err(error) = executed {
+                self.fail_request(error, cx);
             }
-        } else if let Err(status) = sender.handle_answer(common, timers, packet, memory, cx) {
+        } else if let Err(status) = requester.handle_response(qp, timers, packet, memory, cx) {
             self.fail(Some(status), cx);
         }
     }
@@ -236,11 +221,11 @@ impl RcQueuePair {
     /// Does what is due; `peer` is what all queue pairs know of the peer.
     pub(crate) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
         while let Some(timer) = self.timers.take_due(cx.time) {
-            let Self { common, sender, timers, .. } = self;
+            let Self { qp, requester, timers, .. } = self;
             let done = match timer {
-                Timer::AckWait => sender.on_silence(common, peer, timers, cx),
-                Timer::Quiet => sender.on_quiet(common, timers, cx),
-                Timer::RnrWait => sender.on_receiver_wait_over(common, timers, cx),
+                Timer::AckTimeout => requester.on_ack_timeout(qp, peer, timers, cx),
+                Timer::Probe => requester.on_probe_timeout(qp, timers, cx),
+                Timer::RnrTimeout => requester.on_rnr_timeout(qp, timers, cx),
             };
             if let Err(status) = done {
                 self.fail(Some(status), cx);
@@ -253,16 +238,16 @@ impl RcQueuePair {
     pub(crate) fn transmit<O: Observer>(
         &mut self,
         delay_acks: bool,
-        mut gate: Option<&mut Gate>,
+        mut gate: Option<&mut PeerWindow>,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> bool {
         let holds = delay_acks && self.responder.responses.is_only_an_ack();
         // Neither half may starve the other; and a train is of one half alone.
-        let order = [self.is_senders_turn, !self.is_senders_turn];
-        for is_sender in order {
-            if is_sender {
+        let order = [self.requests_first, !self.requests_first];
+        for is_requests in order {
+            if is_requests {
                 if let Some(gate) = gate.as_deref_mut() {
                     self.transmit_requests(gate, memory, train, cx);
                 }
@@ -270,7 +255,7 @@ impl RcQueuePair {
                 self.transmit_responses(memory, train, cx);
             }
             if !train.is_empty() {
-                self.is_senders_turn = !is_sender;
+                self.requests_first = !is_requests;
                 break;
             }
         }
@@ -278,61 +263,67 @@ impl RcQueuePair {
     }
 
     /// What may be left to send: if nothing, it is not asked again before something happens to it.
-    pub(crate) fn has_left(&self, delay_acks: bool) -> Left {
-        let Self { sender, responder, .. } = self;
-        if sender.queue.get(sender.cursor).is_some() || sender.recovery.is_probing() {
-            Left::Something
+    pub(crate) fn pending_tx(&self, delay_acks: bool) -> TxPending {
+        let Self { requester, responder, .. } = self;
+        if requester.queue.get(requester.current_wqe).is_some()
+            || requester.recovery.is_probe_pending()
+        {
+            TxPending::Ready
         } else if responder.responses.is_empty() {
-            Left::Nothing
+            TxPending::None
         } else if delay_acks && responder.responses.is_only_an_ack() {
-            Left::HeldAck
+            TxPending::DelayedAck
         } else {
-            Left::Something
+            TxPending::Ready
         }
     }
 
     /// Whether a request may be left to send, as far as this queue pair is concerned.
     pub(crate) fn has_requests(&self) -> bool {
-        let sender = &self.sender;
-        let is_left = sender.queue.get(sender.cursor).is_some() || sender.recovery.is_probing();
-        is_left && self.common.state.is_sending()
+        let requester = &self.requester;
+        let is_left = requester.queue.get(requester.current_wqe).is_some()
+            || requester.recovery.is_probe_pending();
+        is_left && self.qp.state.is_sending()
     }
 
     /// Returns true if requests are sent and not acknowledged, and more may be sent.
     pub(crate) fn has_outstanding(&self) -> bool {
-        self.sender.oldest != self.sender.next && self.common.state.is_sending()
+        self.requester.unacked != self.requester.next && self.qp.state.is_sending()
     }
 
     /// Whether the train just written was of requests without a question that somebody will want
     /// an answer to, and there are more of them.
-    pub(crate) fn is_unasked(&self) -> bool {
-        let Self { sender, is_senders_turn, .. } = self;
-        !is_senders_turn && sender.unasked > 0 && self.has_requests() && !sender.is_lazy_so_far()
+    pub(crate) fn must_continue(&self) -> bool {
+        let Self { requester, requests_first, .. } = self;
+        !requests_first
+            && requester.since_ack_req > 0
+            && self.has_requests()
+            && !requester.defers_ack()
     }
 
     /// Requests are next: it has waited for its turn in line for them, and answers never wait.
-    pub(crate) fn take_requests_turn(&mut self) {
-        self.is_senders_turn = true;
+    pub(crate) fn prefer_requests(&mut self) {
+        self.requests_first = true;
     }
 
     /// It sends to another peer from now on, whose gate gives its frames other numbers.
-    pub(crate) fn forget_freight(&mut self) {
-        self.sender.freight = Freight::default();
+    pub(crate) fn reset_frames(&mut self) {
+        self.requester.frames = FramesInFlight::default();
     }
 
     /// Whether there is an answer to send.
-    pub(crate) fn has_answers(&self) -> bool {
+    pub(crate) fn has_responses(&self) -> bool {
         !self.responder.responses.is_empty()
     }
 
     /// What became of the frames that it sent, since it was last asked.
-    pub(crate) fn take_news(&mut self) -> Option<FreightNews> {
-        self.sender.freight.take_news()
+    pub(crate) fn take_feedback(&mut self) -> Option<FrameFeedback> {
+        self.requester.frames.take_feedback()
     }
 
     /// The queue pair failed for reasons outside of it.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        if self.common.state != QpState::Reset && self.common.state != QpState::Error {
+        if self.qp.state != QpState::Reset && self.qp.state != QpState::Error {
             self.fail(None, cx);
         }
     }
@@ -344,26 +335,26 @@ impl RcQueuePair {
 
     /// Its way to the peer.
     pub(crate) fn path(&self) -> Option<PathAttributes> {
-        self.common.settings.path
+        self.qp.params.path
     }
 
     /// The way to the peer, and the queue pair there.
-    pub(crate) fn way(&self) -> Option<(PathHandle, Qpn)> {
-        let settings = &self.common.settings;
-        settings.path.map(|path| (path.handle, settings.dest_qpn))
+    pub(crate) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
+        let params = &self.qp.params;
+        params.path.map(|path| (path.handle, params.dest_qpn))
     }
 
     pub(crate) const fn init(&self) -> &QpInit {
-        &self.common.init
+        &self.qp.init
     }
 
     /// What it tells about itself.
     pub(crate) fn info(&self) -> QpInfo {
-        let Common { init, state, mut attributes, .. } = self.common;
+        let QpContext { init, state, mut attributes, .. } = self.qp;
         attributes.state = Some(state);
         attributes.current_state = Some(state);
         if attributes.sq_psn.is_some() {
-            attributes.sq_psn = Some(self.sender.psn(self.sender.sent_end));
+            attributes.sq_psn = Some(self.requester.psn(self.requester.max_sent));
         }
         if attributes.rq_psn.is_some() {
             attributes.rq_psn = Some(self.responder.expected);
@@ -372,8 +363,8 @@ impl RcQueuePair {
             init,
             state,
             attributes,
-            is_draining: self.sender.is_draining(),
-            sends_outstanding: self.sender.queue.len() as u32, // at most `MAX_WR`
+            is_draining: self.requester.is_draining(),
+            sends_outstanding: self.requester.queue.len() as u32, // at most `MAX_WR`
             receives_posted: self.receives.len(),
         }
     }
@@ -381,7 +372,7 @@ impl RcQueuePair {
     /// Is the packet from the peer, for us, and does our state take it?
     fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         let bth = packet.headers().bth;
-        let state = self.common.state;
+        let state = self.qp.state;
         let is_taken = match bth.opcode.info().is_request() {
             true => state.is_receiving(),
             false => state.is_sending(),
@@ -392,7 +383,7 @@ impl RcQueuePair {
         if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
             return Err(DropReason::BadPkey);
         }
-        let Some(path) = self.common.settings.path else { return Err(DropReason::WrongState) };
+        let Some(path) = self.qp.params.path else { return Err(DropReason::WrongState) };
         if packet.source() != path.remote {
             return Err(DropReason::WrongSource);
         }
@@ -404,29 +395,29 @@ impl RcQueuePair {
 
     fn transmit_requests<O: Observer>(
         &mut self,
-        gate: &mut Gate,
+        gate: &mut PeerWindow,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        if !self.common.state.is_sending() {
+        if !self.qp.state.is_sending() {
             return;
         }
-        let Self { common, sender, timers, .. } = self;
-        let start = sender.next;
-        let sent = sender.transmit(common, timers, memory, train, cx);
+        let Self { qp, requester, timers, .. } = self;
+        let start = requester.next;
+        let sent = requester.transmit(qp, timers, memory, train, cx);
         if !train.is_empty() {
-            if gate.must_ask() {
+            if gate.must_request_ack() {
                 train.request_ack();
-                sender.unasked = 0;
+                requester.since_ack_req = 0;
             }
-            let answers = sender.freight.take_answers();
+            let answers = requester.frames.take_response_frames();
             // A probe does not count: nothing tells its answer from that to the packet that it
             // repeats, which says nothing of the frames between the two.
-            if sender.next > start {
+            if requester.next > start {
                 let packets = train.packets() as u32; // at most what fits into a frame
-                let number = gate.on_sent(packets, sender.unasked == 0, answers);
-                sender.freight.on_sent(number, start, sender.next);
+                let number = gate.on_sent(packets, requester.since_ack_req == 0, answers);
+                requester.frames.on_sent(number, start, requester.next);
             }
         }
         if let Err(status) = sent {
@@ -441,22 +432,24 @@ impl RcQueuePair {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        let Self { common, responder, receives, .. } = self;
+        let Self { qp, responder, receives, .. } = self;
         if responder.responses.is_empty() {
             return;
         }
-        let Err(broken) = responder.reply(common, receives, memory, train, cx) else { return };
+        let Err(broken) = responder.write_responses(qp, receives, memory, train, cx) else {
+            return;
+        };
         // What comes after it in the queue must not be sent: it would speak for it.
         responder.responses.clear();
         responder.expected = broken.psn;
-        self.refuse(Refusal::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
+        self.fail_request(ResponderError::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
         // Only the refusal is left, which needs no memory.
-        let Self { common, responder, receives, .. } = self;
-        let _refused = responder.reply(common, receives, memory, train, cx).is_ok();
+        let Self { qp, responder, receives, .. } = self;
+        let _refused = responder.write_responses(qp, receives, memory, train, cx).is_ok();
     }
 
     fn set_state<O: Observer>(&mut self, to: QpState, cx: &mut Context<'_, O>) {
-        let from = core::mem::replace(&mut self.common.state, to);
+        let from = core::mem::replace(&mut self.qp.state, to);
         if from != to {
             cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
         }

@@ -1,11 +1,11 @@
 //! Two endpoints side by side, packets carried by hand. The laws of the whole are in the
 //! crate's `tests/`; here is what needs a look at single packets and batches.
 
-mod alone;
-mod corners;
-mod floods;
-mod held;
-mod owed;
+mod delayed_ack;
+mod nak_flood;
+mod owed_ack;
+mod reordering;
+mod single_packet;
 mod smoke;
 mod suspended;
 

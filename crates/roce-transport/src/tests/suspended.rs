@@ -33,8 +33,8 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
         endpoint.create_qp(qpn, init).unwrap();
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
         let mut steps = to_ready_to_send(address(1), address(2 + *path as u8));
-        let way = steps[1].path.as_mut().unwrap();
-        way.handle = PathHandle(u64::from(*path));
+        let path_and_dest = steps[1].path.as_mut().unwrap();
+        path_and_dest.handle = PathHandle(u64::from(*path));
         for asked in steps {
             endpoint.modify_qp(NOW, qpn, &asked).unwrap();
         }

@@ -1,0 +1,455 @@
+//! One of two engines that are connected: its memory, its queue pairs, and what must have
+//! come of its orders.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+
+use super::memory::Guarded;
+use super::workload::{Kind, MAX_INLINE, MAX_ORDERS, SHARED, SLOT, WorkItem};
+use super::wr_tracker::WrTracker;
+use crate::{
+    AccessFlags, AckTimeout, Completion, CompletionOperation, CompletionStatus, CqHandle, Endpoint,
+    EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo,
+    QpInit, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge,
+};
+
+/// What both ends agree upon.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) mtu: PathMtu,
+    pub(super) first_psn: [Psn; 2],
+    pub(super) ack_timeout: u8,
+    pub(super) retry_count: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) rnr_timer: RnrTimer,
+    pub(super) max_rd_atomic: u8,
+    pub(super) signal_all: bool,
+    /// Queue pairs of each side.
+    pub(super) connections: usize,
+}
+
+/// One engine with its application.
+pub(super) struct Side {
+    index: usize,
+    pub(super) endpoint: Endpoint,
+    memory: Guarded,
+    pub(super) path: PathAttributes,
+    /// Of each connection.
+    ledgers: Vec<WrTracker>,
+    signal_all: bool,
+    /// Of each connection the peer's orders that use up a receive, and how many of them have been
+    /// received.
+    incoming: Vec<(Vec<usize>, usize)>,
+    /// The shared bytes as they were last seen.
+    shared: Vec<u8>,
+    /// How the first request of each connection ended that failed.
+    pub(super) failures: Vec<Option<CompletionStatus>>,
+    succeeded: Vec<bool>,
+}
+
+/// The queue pair of a connection: the same at both ends.
+fn qpn(connection: usize) -> Qpn {
+    Qpn::new(1 + connection as u32).expect("a small number")
+}
+
+const PD: PdHandle = PdHandle(1);
+
+/// Regions by index; each order has a slot of its own in most.
+const SOURCE: usize = 0;
+const TARGET: usize = 1;
+const RECEIVES: usize = 2;
+const RESULTS: usize = 3;
+const WORDS: usize = 4;
+const WRITTEN_OVER: usize = 5;
+const TAGS: usize = 6;
+/// The region that order 0 closes, if it is a SEND with invalidate.
+const DOOMED: usize = 7;
+
+/// Bytes of the words of a connection: one that is added to, and one that is swapped.
+const WORD_PAIR: usize = 16;
+
+/// Where in the source region the bytes of an order start: not where another's do.
+const fn skew(number: usize) -> usize {
+    number * 7
+}
+
+/// Bytes that do not repeat themselves.
+fn source_byte(side: usize, at: usize) -> u8 {
+    ((at * at).wrapping_mul(0x9e37_79b1) >> 7) as u8 ^ side as u8 ^ at as u8
+}
+
+impl Side {
+    pub(super) fn new(
+        index: usize,
+        link: &Link,
+        config: EndpointConfig,
+        orders: &[WorkItem],
+    ) -> Self {
+        let address = |index: usize| IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1 + index as u8));
+        let (local, remote) = (address(index), address(1 - index));
+        let path = PathAttributes { handle: PathHandle(5), local, remote };
+        let incoming = |connection| {
+            let theirs = orders.iter().enumerate().filter(|(_, it)| it.side != index);
+            let theirs = theirs.filter(|(_, it)| it.connection == connection);
+            let taking = theirs.filter(|(_, it)| it.kind.takes_receive());
+            (taking.map(|(number, _)| number).collect(), 0)
+        };
+        let mut side = Self {
+            index,
+            endpoint: Endpoint::new(config),
+            memory: memory(index, orders.len(), link.connections),
+            path,
+            ledgers: (0..link.connections).map(|_| WrTracker::default()).collect(),
+            signal_all: link.signal_all,
+            incoming: (0..link.connections).map(incoming).collect(),
+            shared: vec![0; SHARED * link.connections],
+            failures: vec![None; link.connections],
+            succeeded: vec![false; orders.len()],
+        };
+        (0..link.connections).for_each(|connection| side.bring_up(connection, link));
+        side
+    }
+
+    /// One call into the engine.
+    pub(super) fn call<T>(&mut self, call: impl FnOnce(&mut Endpoint, &mut Guarded) -> T) -> T {
+        self.memory.calls += 1;
+        call(&mut self.endpoint, &mut self.memory)
+    }
+
+    pub(super) fn states(&self) -> impl Iterator<Item = QpState> {
+        (0..self.ledgers.len()).map(|connection| self.info(connection).state)
+    }
+
+    pub(super) fn judge_ledgers(&self) {
+        for (connection, tracker) in self.ledgers.iter().enumerate() {
+            tracker.validate(&self.info(connection));
+        }
+    }
+
+    fn info(&self, connection: usize) -> QpInfo {
+        self.endpoint.query_qp(qpn(connection)).expect("it is never destroyed")
+    }
+
+    /// Posts the receive for an order of the peer's.
+    pub(super) fn post_receive(&mut self, now: Instant, number: usize, order: &WorkItem) {
+        let qpn = qpn(order.connection);
+        let half = SLOT / 2;
+        let pieces = [0, half].map(|at| self.piece(RECEIVES, number * SLOT + at, half));
+        let work = RecvWr::new(number as u64, pieces);
+        self.call(|endpoint, _| endpoint.post_recv(now, qpn, work)).expect("there is room");
+        self.ledgers[order.connection].posted_receive(number as u64);
+    }
+
+    /// Posts an order of our own.
+    pub(super) fn post_send(&mut self, now: Instant, number: usize, order: &WorkItem) {
+        let mut work = self.request(number, order);
+        work.fence = order.is_fenced;
+        work.signaled = !order.is_silent;
+        work.defer_ack = order.is_lazy;
+        let is_signaled = work.signaled || self.signal_all;
+        let qpn = qpn(order.connection);
+        self.call(|endpoint, _| endpoint.post_send(now, qpn, work)).expect("there is room");
+        self.ledgers[order.connection].posted_send(number as u64, is_signaled);
+    }
+
+    fn request(&self, number: usize, order: &WorkItem) -> SendWr {
+        // The peer's regions are made as ours.
+        let remote = |region: usize, at: usize| {
+            let Sge { lkey: key, addr: address, .. } = self.piece(region, at, 0);
+            RemoteAddr { addr: address, rkey: key }
+        };
+        let slot = number * SLOT;
+        let [words, written_over] = [WORD_PAIR, SHARED].map(|it| it * order.connection);
+        let immediate = Some([number as u8; 4]);
+        let to_target = remote(TARGET, slot);
+        let operation = match order.kind {
+            Kind::Send => SendOperation::send(),
+            Kind::SendImmediate => SendOperation::Send { immediate, invalidate: None },
+            Kind::SendInvalidate => {
+                let key = self.piece(DOOMED + number, 0, 0).lkey;
+                SendOperation::Send { immediate: None, invalidate: Some(key) }
+            }
+            Kind::Write => SendOperation::write(to_target),
+            Kind::WriteImmediate => SendOperation::Write { remote: to_target, immediate },
+            Kind::WriteShared => SendOperation::write(remote(WRITTEN_OVER, written_over)),
+            Kind::Read => SendOperation::read(remote(SOURCE, skew(number))),
+            Kind::FetchAdd => {
+                SendOperation::FetchAdd { remote: remote(WORDS, words), add: added(number) }
+            }
+            Kind::CompareSwap => SendOperation::CompareSwap {
+                remote: remote(WORDS, words + 8),
+                compare: 0,
+                swap: number as u64 + 1,
+            },
+        };
+        let (region, at) = match order.kind {
+            Kind::Read | Kind::FetchAdd | Kind::CompareSwap => (RESULTS, slot),
+            Kind::WriteShared => (TAGS, number * SHARED),
+            _ => (SOURCE, skew(number)),
+        };
+        if order.is_inline {
+            let bytes = self.memory.regions[region].bytes[at..at + order.len].to_vec();
+            return SendWr::inline(number as u64, operation, bytes);
+        }
+        let first = if order.is_in_pieces { order.len / 3 } else { order.len };
+        let pieces = [(0, first), (first, order.len - first)]
+            .map(|(skip, len)| self.piece(region, at + skip, len));
+        let pieces = if order.is_in_pieces { &pieces[..] } else { &pieces[..1] };
+        SendWr::new(number as u64, operation, SgList::from(pieces))
+    }
+
+    /// Work ended: if well, it has come to what it should.
+    pub(super) fn completed(&mut self, completion: &Completion, peer: &Self, orders: &[WorkItem]) {
+        let number = completion.wr_id as usize;
+        let order = &orders[number];
+        assert_eq!(completion.qpn, qpn(order.connection));
+        self.ledgers[order.connection].completed(completion);
+        match completion.status {
+            CompletionStatus::Success => {}
+            CompletionStatus::WorkRequestFlushed
+            | CompletionStatus::RetryExceeded
+            | CompletionStatus::RnrRetryExceeded => {
+                self.failures[order.connection].get_or_insert(completion.status);
+                return;
+            }
+            _ => panic!("between two that mean well: {completion:?}, {order:?}"),
+        }
+        let is_receive = order.side != self.index;
+        if is_receive {
+            self.has_received(completion, peer, orders);
+        } else {
+            self.succeeded[number] = true;
+            self.judge_send(number, peer, orders);
+        }
+    }
+
+    fn has_received(&mut self, completion: &Completion, peer: &Self, orders: &[WorkItem]) {
+        // The receive was posted for this one, and messages come in order.
+        let order = &orders[completion.wr_id as usize];
+        let (incoming, received) = &mut self.incoming[order.connection];
+        let number = incoming[*received];
+        assert_eq!(completion.wr_id, number as u64, "received out of order");
+        *received += 1;
+        assert_eq!(completion.byte_len as usize, order.len);
+        let (operation, immediate) = match order.kind {
+            Kind::WriteImmediate => (CompletionOperation::RecvWithImmediate, true),
+            Kind::SendImmediate => (CompletionOperation::Recv, true),
+            _ => (CompletionOperation::Recv, false),
+        };
+        assert_eq!(completion.operation, operation);
+        assert_eq!(completion.immediate, immediate.then_some([number as u8; 4]));
+        let is_invalidating = order.kind == Kind::SendInvalidate;
+        assert_eq!(completion.invalidated_key.is_some(), is_invalidating);
+        assert_eq!(self.memory.regions[DOOMED + number].is_alive, !is_invalidating);
+        let region = if order.kind.is_send() { RECEIVES } else { TARGET };
+        self.assert_slot(region, number, peer.sent(number, order.len), true);
+    }
+
+    /// A request of ours succeeded, so the peer has executed it.
+    fn judge_send(&self, number: usize, peer: &Self, orders: &[WorkItem]) {
+        let order = &orders[number];
+        let earlier = |kind| {
+            let mine = orders[..number].iter().enumerate();
+            let mine = mine.filter(move |(_, it)| it.side == self.index && it.kind == kind);
+            mine.filter(move |(_, it)| it.connection == order.connection)
+        };
+        match order.kind {
+            Kind::Write | Kind::WriteImmediate => {
+                peer.assert_slot(TARGET, number, self.sent(number, order.len), true);
+            }
+            Kind::WriteShared => {
+                let bytes = &peer.memory.regions[WRITTEN_OVER].bytes;
+                let bytes = &bytes[order.connection * SHARED..][..order.len];
+                assert!(bytes.iter().all(|it| usize::from(*it) > number), "{number}: {bytes:?}");
+            }
+            Kind::Read => self.assert_slot(RESULTS, number, peer.sent(number, order.len), true),
+            Kind::FetchAdd => {
+                let before: u64 = earlier(order.kind).map(|(number, _)| added(number)).sum();
+                assert_eq!(self.result(number), before, "each is added once");
+            }
+            Kind::CompareSwap => {
+                let winner = earlier(order.kind).next().map_or(0, |(number, _)| number as u64 + 1);
+                assert_eq!(self.result(number), winner, "the first swap wins, once");
+            }
+            Kind::Send | Kind::SendImmediate | Kind::SendInvalidate => {}
+        }
+        if order.kind.takes_receive() {
+            let (incoming, received) = &peer.incoming[order.connection];
+            assert!(incoming[..*received].contains(&number), "{order:?} never came");
+        }
+    }
+
+    /// All is quiet: what did not fail is done, and what failed did no harm.
+    pub(super) fn judge_end(&self, peer: &Self, orders: &[WorkItem]) {
+        let mine = || orders.iter().enumerate().filter(|(_, it)| it.side == self.index);
+        for connection in 0..self.ledgers.len() {
+            let info = self.info(connection);
+            assert_eq!(info.sends_outstanding, 0, "{info:?}");
+            if info.state == QpState::ReadyToSend {
+                let here = mine().filter(|(_, it)| it.connection == connection);
+                here.for_each(|(number, _)| self.judge_send(number, peer, orders));
+            } else {
+                assert_eq!(info.state, QpState::Error);
+            }
+            self.judge_word(connection, orders);
+        }
+        for (number, order) in mine() {
+            let data = self.sent(number, order.len);
+            match order.kind {
+                Kind::Write | Kind::WriteImmediate => peer.assert_slot(TARGET, number, data, false),
+                _ if order.kind.is_send() => peer.assert_slot(RECEIVES, number, data, false),
+                Kind::Read => {
+                    let data = peer.sent(number, order.len);
+                    self.assert_slot(RESULTS, number, data, false);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What the peer's FETCH ADDs have made of the word they share.
+    fn judge_word(&self, connection: usize, orders: &[WorkItem]) {
+        let word = self.word(WORDS, connection * WORD_PAIR);
+        let theirs = orders.iter().enumerate().filter(|(_, it)| it.side != self.index);
+        let theirs = theirs.filter(|(_, it)| it.connection == connection);
+        let mut sum = 0;
+        let mut sums = vec![0];
+        for (number, _) in theirs.filter(|(_, it)| it.kind == Kind::FetchAdd) {
+            sum += added(number);
+            sums.push(sum);
+        }
+        assert!(sums.contains(&word), "{word:#x} is no sum of the first of {sums:x?}");
+    }
+
+    /// Bytes that are written over by one request after the other never go back.
+    pub(super) fn look_at_shared(&mut self) {
+        let now = &self.memory.regions[WRITTEN_OVER].bytes;
+        if *now == self.shared {
+            return;
+        }
+        assert!(now.iter().zip(&self.shared).all(|(now, before)| now >= before), "it came again");
+        self.shared.copy_from_slice(now);
+    }
+
+    /// The bytes that order `number` sends or, of the peer, reads.
+    fn sent(&self, number: usize, len: usize) -> &[u8] {
+        &self.memory.regions[SOURCE].bytes[skew(number)..][..len]
+    }
+
+    /// The slot holds `data` and nothing else; or, if it need not be whole, nothing but parts
+    /// of it.
+    fn assert_slot(&self, region: usize, number: usize, data: &[u8], is_whole: bool) {
+        let slot = &self.memory.regions[region].bytes[number * SLOT..][..SLOT];
+        let (inside, outside) = slot.split_at(data.len());
+        // Whole slices at once: a step for each byte is what a fuzzer counts, and slow.
+        assert!(*outside == [0; SLOT][..outside.len()], "order {number} wrote too much");
+        if inside == data {
+            return;
+        }
+        let is_right = |(is, should): (&u8, &u8)| is == should || (!is_whole && *is == 0);
+        assert!(inside.iter().zip(data).all(is_right), "order {number} brought wrong bytes");
+    }
+
+    fn result(&self, number: usize) -> u64 {
+        self.word(RESULTS, number * SLOT)
+    }
+
+    fn word(&self, region: usize, at: usize) -> u64 {
+        let bytes = &self.memory.regions[region].bytes[at..];
+        u64::from_ne_bytes(*bytes.first_chunk().expect("a word"))
+    }
+
+    fn piece(&self, region: usize, at: usize, len: usize) -> Sge {
+        let region = &self.memory.regions[region];
+        Sge { lkey: region.key, addr: region.address + at as u64, len: len as u32 }
+    }
+
+    fn bring_up(&mut self, connection: usize, link: &Link) {
+        let qpn = qpn(connection);
+        let init = QpInit {
+            pd: PD,
+            send_cq: CqHandle(1),
+            recv_cq: CqHandle(2),
+            cap: QpCap {
+                max_send_wr: MAX_ORDERS as u32,
+                max_recv_wr: MAX_ORDERS as u32,
+                max_inline: MAX_INLINE as u32,
+                ..QpCap::default()
+            },
+            signal_all: link.signal_all,
+            service: Service::Rc,
+        };
+        self.endpoint.create_qp(qpn, init).expect("a free number");
+        for asked in self.steps(qpn, link) {
+            let done = self.endpoint.modify_qp(Instant::default(), qpn, &asked);
+            done.expect("a queue pair can be brought up");
+        }
+    }
+
+    fn steps(&self, qpn: Qpn, link: &Link) -> [QpAttributes; 3] {
+        [
+            QpAttributes {
+                state: Some(QpState::Init),
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(AccessFlags::ALL),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToReceive),
+                path: Some(self.path),
+                path_mtu: Some(link.mtu),
+                dest_qpn: Some(qpn),
+                rq_psn: Some(link.first_psn[1 - self.index]),
+                max_dest_rd_atomic: Some(link.max_rd_atomic),
+                min_rnr_timer: Some(link.rnr_timer),
+                ..QpAttributes::default()
+            },
+            QpAttributes {
+                state: Some(QpState::ReadyToSend),
+                sq_psn: Some(link.first_psn[self.index]),
+                max_rd_atomic: Some(link.max_rd_atomic),
+                ack_timeout: AckTimeout::new(link.ack_timeout),
+                retry_count: Some(link.retry_count),
+                rnr_retry: Some(link.rnr_retry),
+                ..QpAttributes::default()
+            },
+        ]
+    }
+}
+
+/// What a FETCH ADD adds: every sum tells what is in it.
+const fn added(number: usize) -> u64 {
+    1 << number
+}
+
+fn memory(index: usize, orders: usize, connections: usize) -> Guarded {
+    let mut memory = Guarded::new(PD);
+    memory.allowed = AccessFlags::ALL;
+    let slots = orders.max(1) * SLOT;
+    for (region, len, rights) in [
+        (SOURCE, skew(orders) + SLOT, AccessFlags::REMOTE_READ),
+        (TARGET, slots, AccessFlags::REMOTE_WRITE),
+        (RECEIVES, slots, AccessFlags::LOCAL_WRITE),
+        (RESULTS, slots, AccessFlags::LOCAL_WRITE),
+        (WORDS, WORD_PAIR * connections, AccessFlags::REMOTE_ATOMIC),
+        (WRITTEN_OVER, SHARED * connections, AccessFlags::REMOTE_WRITE),
+        (TAGS, orders.max(1) * SHARED, AccessFlags::empty()),
+    ] {
+        let bytes = &mut memory.add((region as u64 + 1) << 32, len, rights).bytes;
+        match region {
+            SOURCE => (0..len).for_each(|at| bytes[at] = source_byte(index, at)),
+            TAGS => {
+                let tags = bytes.chunks_mut(SHARED).enumerate();
+                tags.for_each(|(number, bytes)| bytes.fill(number as u8 + 1));
+            }
+            _ => {}
+        }
+    }
+    for number in 0..orders {
+        let doomed = memory.add((DOOMED as u64 + number as u64 + 1) << 32, 8, AccessFlags::empty());
+        doomed.is_invalidatable = true;
+    }
+    memory
+}

@@ -1,0 +1,307 @@
+//! The completer: takes the peer's answers and retires what they answer.
+
+pub(crate) mod loss_recovery;
+mod rtt;
+
+use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verified};
+
+use crate::context::{Context, DropReason};
+use crate::endpoint::peer_window::PeerView;
+use crate::fault::status_of;
+use crate::rc::qp_context::QpContext;
+use crate::rc::requester::{NakAction, Requester};
+use crate::timers::{Timer, Timers};
+use crate::transfer::scatter;
+use crate::{CompletionStatus, Memory, Observer, RetransmitCause, WrData};
+
+impl Requester {
+    /// Takes an answer of the peer's.
+    ///
+    /// # Errors
+    /// The request in front fails and ends with this.
+    pub(crate) fn handle_response<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        timers: &mut Timers,
+        packet: &Packet<'_, Verified>,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let headers = packet.headers();
+        let psn = headers.bth.psn;
+        let seq = match u64::try_from(psn.distance_from(self.psn(self.unacked))) {
+            Ok(ahead) => self.unacked + ahead,
+            Err(_behind) => {
+                cx.dropped(psn, DropReason::DuplicateResponse);
+                return Ok(());
+            }
+        };
+        if seq >= self.max_sent {
+            cx.dropped(psn, DropReason::ResponseNeverRequested);
+            return Ok(());
+        }
+        let info = headers.bth.opcode.info();
+        let mut response = IncomingResponse { seq, psn, qp, timers, cx };
+        match (info.operation, headers.aeth) {
+            (Operation::Acknowledge, Some(aeth)) => self.on_acknowledge(aeth, &mut response),
+            (Operation::ReadResponse, aeth) => {
+                if let Some(aeth) = aeth {
+                    self.update_credits(aeth);
+                }
+                self.on_read_response(
+                    packet.payload(),
+                    info.position.is_last(),
+                    memory,
+                    &mut response,
+                )
+            }
+            (Operation::AtomicAck, aeth) => {
+                if let Some(aeth) = aeth {
+                    self.update_credits(aeth);
+                }
+                let original = headers.atomic_ack.map_or(0, |it| it.original);
+                self.on_atomic_ack(original, memory, &mut response)
+            }
+            _ => {
+                response.cx.dropped(psn, DropReason::UnexpectedResponse);
+                Ok(())
+            }
+        }
+    }
+
+    fn on_acknowledge<O: Observer>(
+        &mut self,
+        aeth: Aeth,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        match aeth.syndrome {
+            Syndrome::Ack { .. } => {
+                self.update_credits(aeth);
+                let all_here = self.acknowledge(response.seq + 1, response);
+                if all_here { Ok(()) } else { self.on_implied_nak(response) }
+            }
+            Syndrome::RnrNak { timer } => self.on_rnr_nak(timer, response),
+            Syndrome::Nak(code) => self.on_nak(code, response),
+            Syndrome::Reserved(_) => {
+                response.cx.dropped(response.psn, DropReason::ReservedSyndrome);
+                Ok(())
+            }
+        }
+    }
+
+    fn update_credits(&mut self, aeth: Aeth) {
+        if let Syndrome::Ack { credits } = aeth.syndrome {
+            self.credit.update(aeth.msn, credits.count());
+        }
+    }
+
+    /// The peer has executed everything before `to`. Settles it as far as no answer is
+    /// missing; false if one is.
+    fn acknowledge<O: Observer>(
+        &mut self,
+        to: u64,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> bool {
+        let missing = self.reads.first_missing(self.unacked).filter(|missing| *missing < to);
+        self.advance(missing.unwrap_or(to), response.qp, response.timers, response.cx);
+        missing.is_none()
+    }
+
+    /// The peer has answered something later than what is missing: the answer was lost, and
+    /// is asked for again.
+    fn on_implied_nak<O: Observer>(
+        &mut self,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        response.cx.dropped(response.psn, DropReason::ImpliedNak);
+        self.on_loss(RetransmitCause::ImpliedNak, response)
+    }
+
+    fn on_loss<O: Observer>(
+        &mut self,
+        cause: RetransmitCause,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if self.nak_action == NakAction::Ignore || self.in_rnr_wait {
+            return Ok(());
+        }
+        let costs_a_retry = self.nak_action == NakAction::CountRetry;
+        self.go_back_n(cause, costs_a_retry, response.qp, response.timers, response.cx)?;
+        self.nak_action = NakAction::Ignore;
+        Ok(())
+    }
+
+    fn on_nak<O: Observer>(
+        &mut self,
+        code: NakCode,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        response.cx.out.observer.nak_received(response.cx.now, response.cx.qpn, response.psn, code);
+        if code == NakCode::PsnSequence {
+            response.cx.counters().rcvd_seq_err += 1;
+        }
+        // The peer waits for this very packet, so it has executed all before it.
+        let all_here = self.acknowledge(response.seq, response);
+        if code != NakCode::PsnSequence {
+            // An answer that is missing before it will not come: the peer is in ERROR.
+            response.cx.counters().fatal_nak_received += 1;
+            return Err(status_of(code));
+        }
+        if all_here {
+            self.on_loss(RetransmitCause::SequenceNak, response)
+        } else {
+            self.on_implied_nak(response)
+        }
+    }
+
+    fn on_rnr_nak<O: Observer>(
+        &mut self,
+        timer: RnrTimer,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        response.cx.counters().rcvd_rnr_err += 1;
+        response.cx.out.observer.rnr_received(
+            response.cx.now,
+            response.cx.qpn,
+            response.psn,
+            timer,
+        );
+        if !self.acknowledge(response.seq, response) {
+            return self.on_implied_nak(response);
+        }
+        if self.in_rnr_wait {
+            return Ok(());
+        }
+        if response.qp.params.rnr_retry.is_some() {
+            let Some(left) = self.rnr_retries_left.checked_sub(1) else {
+                response.cx.counters().retry_rnr_exceeded_err += 1;
+                return Err(CompletionStatus::RnrRetryExceeded);
+            };
+            self.rnr_retries_left = left;
+        }
+        self.in_rnr_wait = true;
+        response.timers.stop(Timer::AckTimeout);
+        response.timers.stop(Timer::Probe);
+        response.timers.arm(Timer::RnrTimeout, response.cx.time + timer.duration());
+        Ok(())
+    }
+
+    fn on_read_response<O: Observer>(
+        &mut self,
+        payload: &[u8],
+        is_last: bool,
+        memory: &mut impl Memory,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let Some(request) = self.reads.find(response.seq).filter(|it| !it.is_atomic) else {
+            response.cx.dropped(response.psn, DropReason::UnexpectedResponse);
+            return Ok(());
+        };
+        if !self.acknowledge(response.seq, response) {
+            return self.on_implied_nak(response);
+        }
+        // All before it is settled, so it belongs to the entry in front.
+        let entry = self.queue.front().expect("a request that waits for an answer is queued");
+        let mtu = response.qp.params.mtu;
+        let offset = entry.offset_of(response.seq, mtu);
+        let expected_len = (entry.len - offset).min(mtu.bytes() as u64);
+        if payload.len() as u64 != expected_len || is_last != (response.seq + 1 == request.end) {
+            response.cx.counters().bad_response += 1;
+            return Err(CompletionStatus::BadResponse);
+        }
+        if let WrData::Sges(list) = &entry.work.data
+            && scatter(memory, response.qp.init.pd, list, offset, payload).is_err()
+        {
+            response.cx.counters().local_protection_err += 1;
+            return Err(CompletionStatus::LocalProtectionError);
+        }
+        self.advance(response.seq + 1, response.qp, response.timers, response.cx);
+        Ok(())
+    }
+
+    fn on_atomic_ack<O: Observer>(
+        &mut self,
+        original: u64,
+        memory: &mut impl Memory,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if self.reads.find(response.seq).is_none_or(|it| !it.is_atomic) {
+            response.cx.dropped(response.psn, DropReason::UnexpectedResponse);
+            return Ok(());
+        }
+        if !self.acknowledge(response.seq, response) {
+            return self.on_implied_nak(response);
+        }
+        let entry = self.queue.front().expect("a request that waits for an answer is queued");
+        if let WrData::Sges(list) = &entry.work.data
+            && scatter(memory, response.qp.init.pd, list, 0, &original.to_ne_bytes()).is_err()
+        {
+            response.cx.counters().local_protection_err += 1;
+            return Err(CompletionStatus::LocalProtectionError);
+        }
+        self.advance(response.seq + 1, response.qp, response.timers, response.cx);
+        Ok(())
+    }
+
+    /// The ACK timer fired.
+    ///
+    /// # Errors
+    /// As [`go_back`](Self::go_back).
+    pub(crate) fn on_ack_timeout<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        peer: PeerView,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let Some(wait) = qp.params.ack_timeout else { return Ok(()) };
+        if !self.has_to_end() || self.in_rnr_wait {
+            return Ok(());
+        }
+        if self.is_unsent {
+            // Others may have their turn first as long as the peer answers them, or they give up.
+            if !peer.is_blocked && peer.changed_at + wait <= cx.time {
+                cx.counters().ack_timeout += 1;
+                self.spend_retry(cx)?;
+            }
+            timers.arm(Timer::AckTimeout, cx.time + wait);
+            return Ok(());
+        }
+        if self.extend_ack_timeout(wait, timers, cx.time) {
+            return Ok(());
+        }
+        cx.counters().ack_timeout += 1;
+        self.go_back_n(RetransmitCause::AckTimeout, true, qp, timers, cx)?;
+        self.nak_action = NakAction::NoRetryCost;
+        Ok(())
+    }
+
+    /// The time that the peer asked for in an RNR NAK has passed.
+    ///
+    /// # Errors
+    /// As [`go_back`](Self::go_back).
+    pub(crate) fn on_rnr_timeout<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if !self.in_rnr_wait {
+            return Ok(());
+        }
+        self.in_rnr_wait = false;
+        self.go_back_n(RetransmitCause::RnrTimeout, false, qp, timers, cx)?;
+        self.nak_action = NakAction::NoRetryCost;
+        Ok(())
+    }
+}
+
+/// An answer that is being taken, and who takes part in that.
+struct IncomingResponse<'a, 'o, O> {
+    /// Its sequence number: in flight, or sent before we last went back.
+    seq: u64,
+    psn: Psn,
+    qp: &'a QpContext,
+    timers: &'a mut Timers,
+    cx: &'a mut Context<'o, O>,
+}

@@ -1,0 +1,129 @@
+//! The round trip: how long the peer's answers take.
+
+use core::time::Duration;
+
+use crate::Instant;
+
+/// How long an answer takes, and by how much that varies, as TCP estimates it.
+///
+/// One packet at a time is timed. One that was lost and sent again tells nothing, since
+/// nobody knows which of the two was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RttEstimator {
+    /// In nanoseconds; 0 before the first measurement.
+    srtt: u64,
+    rttvar: u64,
+    /// The packet that is being timed, and when it was sent.
+    sample: Option<(u64, Instant)>,
+}
+
+/// A peer in software may be busy elsewhere for a while: less is no sign of a loss.
+const MIN_PTO: Duration = Duration::from_micros(200);
+/// The wait before anything is measured.
+const INITIAL_PTO: Duration = Duration::from_millis(10);
+
+impl RttEstimator {
+    /// A packet that asks for an answer was sent, for the first time.
+    pub(crate) fn on_sent(&mut self, seq: u64, now: Instant) {
+        self.sample.get_or_insert((seq, now));
+    }
+
+    /// Is there such a packet?
+    pub(crate) fn is_timing(&self) -> bool {
+        self.sample.is_some()
+    }
+
+    /// What is being timed was lost, and is sent again.
+    pub(crate) fn discard_sample(&mut self) {
+        self.sample = None;
+    }
+
+    /// Everything before `to` is answered.
+    pub(crate) fn on_acknowledged(&mut self, to: u64, now: Instant) {
+        let Some((_, sent)) = self.sample.take_if(|(seq, _)| *seq < to) else { return };
+        let took = u64::try_from(now.saturating_since(sent).as_nanos()).unwrap_or(u64::MAX >> 3);
+        let took = took.clamp(1, u64::MAX >> 3);
+        if self.srtt == 0 {
+            (self.srtt, self.rttvar) = (took, took / 2);
+            return;
+        }
+        // The weights of RFC 6298: an eighth for the mean, a quarter for the variation.
+        self.rttvar = (3 * self.rttvar + self.srtt.abs_diff(took)) / 4;
+        self.srtt = (7 * self.srtt + took) / 8;
+    }
+
+    /// How long an answer may take before its absence means something: a few round trips, in
+    /// nanoseconds.
+    pub(crate) fn probe_timeout_nanos(&self) -> u64 {
+        if self.srtt == 0 {
+            return INITIAL_PTO.as_nanos() as u64;
+        }
+        let nanos = (2 * self.srtt).saturating_add(4 * self.rttvar);
+        nanos.max(MIN_PTO.as_nanos() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn at(micros: u64) -> Instant {
+        Instant::from_nanos(micros * 1000)
+    }
+
+    impl RttEstimator {
+        fn probe_timeout(&self) -> Duration {
+            Duration::from_nanos(self.probe_timeout_nanos())
+        }
+    }
+
+    fn measured(micros: &[u64]) -> RttEstimator {
+        let mut rtt = RttEstimator::default();
+        for (seq, micros) in micros.iter().enumerate() {
+            rtt.on_sent(seq as u64, at(0));
+            rtt.on_acknowledged(seq as u64 + 1, at(*micros));
+        }
+        rtt
+    }
+
+    #[test]
+    fn a_steady_round_trip_is_waited_for_twice_and_a_first_one_four_times() {
+        assert_eq!(measured(&[1000]).probe_timeout(), Duration::from_millis(4));
+        let steady = measured(&[1000; 100]).probe_timeout();
+        assert!((2000..2010).contains(&steady.as_micros()), "{steady:?}");
+    }
+
+    #[test]
+    fn what_was_sent_twice_is_not_measured() {
+        let mut rtt = RttEstimator::default();
+        rtt.on_sent(0, at(0));
+        rtt.discard_sample();
+        rtt.on_acknowledged(1, at(5000));
+        assert_eq!(rtt.probe_timeout(), INITIAL_PTO);
+    }
+
+    #[test]
+    fn one_packet_at_a_time_is_timed() {
+        let mut rtt = RttEstimator::default();
+        rtt.on_sent(0, at(0));
+        rtt.on_sent(1, at(900));
+        rtt.on_acknowledged(0, at(950));
+        rtt.on_acknowledged(2, at(1000));
+        assert_eq!(rtt.probe_timeout(), Duration::from_millis(4), "from the first");
+    }
+
+    proptest! {
+        #[test]
+        fn the_wait_is_never_shorter_than_two_of_the_shortest_trips_nor_than_its_floor(
+            trips in prop::collection::vec(1..10_000_000u64, 1..50),
+        ) {
+            let probe_timeout = measured(&trips).probe_timeout();
+            let shortest = Duration::from_micros(*trips.iter().min().unwrap());
+            let longest = Duration::from_micros(*trips.iter().max().unwrap());
+            // Integers round down, an eighth at a time.
+            prop_assert!(probe_timeout + Duration::from_nanos(20) >= shortest * 2);
+            prop_assert!(probe_timeout >= MIN_PTO && probe_timeout <= (longest * 6).max(MIN_PTO));
+        }
+    }
+}

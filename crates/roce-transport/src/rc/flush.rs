@@ -1,0 +1,96 @@
+//! How work ends when a queue pair does: refused, failed, flushed.
+
+use roce_wire::NakCode;
+
+use super::RcQueuePair;
+use super::responder::ResponderError;
+use crate::context::Context;
+use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWr};
+
+impl RcQueuePair {
+    /// The expected packet cannot be executed: the peer is told, and that is the end.
+    pub(super) fn fail_request<O: Observer>(
+        &mut self,
+        error: ResponderError,
+        cx: &mut Context<'_, O>,
+    ) {
+        let receive_status = match error {
+            ResponderError::CannotInvalidate => CompletionStatus::RemoteInvalidRequest,
+            ResponderError::Fault(fault) => {
+                let code = fault.nak_code();
+                let psn = self.responder.expected;
+                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
+                self.responder.push_nak(code);
+                let qpn = cx.qpn;
+                let counters = cx.counters();
+                match code {
+                    NakCode::InvalidRequest => {
+                        counters.nak_invalid_request += 1;
+                        cx.raise(AsyncEvent::QpRequestError { qpn });
+                    }
+                    NakCode::RemoteAccess => {
+                        counters.nak_remote_access += 1;
+                        cx.raise(AsyncEvent::QpAccessError { qpn });
+                    }
+                    _ => counters.nak_remote_operational += 1,
+                }
+                fault.receive_status()
+            }
+        };
+        if let Some(work) = self.responder.take_current_receive() {
+            self.complete_receive(work, receive_status, cx);
+        }
+        self.flush(None, cx);
+    }
+
+    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed. What the
+    /// peer has been promised still leaves: the answers to requests that were executed.
+    pub(super) fn fail<O: Observer>(
+        &mut self,
+        status: Option<CompletionStatus>,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.responder.cancel_pending_nak();
+        self.flush(status, cx);
+    }
+
+    pub(super) fn flush<O: Observer>(
+        &mut self,
+        status: Option<CompletionStatus>,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.set_state(QpState::Error, cx);
+        self.timers.stop_all();
+        if let Some(status) = status {
+            self.requester.complete_front(status, &self.qp, cx);
+        }
+        self.flush_sends(cx);
+        if let Some(work) = self.responder.take_current_receive() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+        self.flush_receives(cx);
+    }
+
+    pub(super) fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while self.requester.queue.front().is_some() {
+            self.requester.complete_front(CompletionStatus::WorkRequestFlushed, &self.qp, cx);
+        }
+    }
+
+    pub(super) fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some(work) = self.receives.take() {
+            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+    }
+
+    pub(super) fn complete_receive<O: Observer>(
+        &self,
+        work: RecvWr,
+        status: CompletionStatus,
+        cx: &mut Context<'_, O>,
+    ) {
+        let operation = CompletionOperation::Recv;
+        let completion = self.qp.completion(work.wr_id, operation, status, 0);
+        cx.complete(self.qp.init.recv_cq, completion);
+    }
+}

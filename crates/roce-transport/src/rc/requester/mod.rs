@@ -1,0 +1,388 @@
+//! What requester and completer of a queue pair share: the requests and how far they are.
+
+pub(crate) mod frames_in_flight;
+mod middles;
+mod outstanding_reads;
+mod packets;
+pub(crate) mod send_queue;
+mod send_window;
+mod single_packet;
+pub(crate) mod transmit;
+
+use roce_wire::Psn;
+
+use crate::context::Context;
+use crate::rc::completer::loss_recovery::LossRecovery;
+use crate::rc::qp_context::QpContext;
+use crate::rc::requester::frames_in_flight::FramesInFlight;
+use crate::rc::requester::outstanding_reads::OutstandingReads;
+use crate::rc::requester::send_queue::SendQueue;
+use crate::rc::requester::send_window::SendWindow;
+use crate::timers::{Timer, Timers};
+use crate::{
+    AsyncEvent, CompletionStatus, EndpointConfig, Instant, Observer, RetransmitCause, SendOperation,
+};
+
+/// The sending half of a queue pair.
+///
+/// ```text
+///   oldest      next         sent_end        end of the queue
+///     |  in flight |  to resend  |  to send first  |
+/// ----+------------+-------------+-----------------+---->  sequence numbers
+/// ```
+/// Invariant: `oldest <= next <= sent_end`, and `sent_end - oldest` is below half the PSN
+/// circle, or "duplicate" and "never sent" could not be told apart.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) queue: SendQueue,
+    /// The PSN of sequence number 0.
+    pub(crate) first_psn: Psn,
+    /// The oldest that is not acknowledged; it lies in the entry in front of the queue.
+    pub(crate) unacked: u64,
+    pub(crate) next: u64,
+    pub(crate) max_sent: u64,
+    /// The number of the entry that `next` lies in.
+    pub(crate) current_wqe: u64,
+    pub(crate) reads: OutstandingReads,
+    pub(crate) window: SendWindow,
+    pub(crate) recovery: LossRecovery,
+    pub(crate) credit: Credit,
+    pub(crate) frames: FramesInFlight,
+    /// Packets sent since one that asked for an acknowledgement.
+    pub(crate) since_ack_req: u32,
+    /// The ACK timer was set while nothing was in flight, and nothing has been sent since.
+    pub(crate) is_unsent: bool,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_retries_left: u8,
+    pub(crate) in_rnr_wait: bool,
+    pub(crate) nak_action: NakAction,
+    /// Entries from this number on are not begun: the queue is being drained.
+    pub(crate) drain_before: Option<u64>,
+    pub(crate) is_drained: bool,
+}
+
+/// What a NAK for the oldest packet means, once one has been obeyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NakAction {
+    /// A packet was lost: go back, and count it as a retry.
+    CountRetry,
+    /// It may be an echo of what was sent before the timer sent us back (rxe follows an RNR
+    /// NAK with a sequence NAK): go back, but let it cost no retry.
+    NoRetryCost,
+    /// We have gone back for it already: it speaks of packets sent before that.
+    Ignore,
+}
+
+/// How many messages the peer has said that it has receives for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Credit {
+    /// Messages begun, modulo 2^24: a READ in several requests counts as several, as the
+    /// peer counts it.
+    begun: u32,
+    /// Messages up to this one have a receive posted; `None` as long as the peer does not
+    /// count.
+    limit: Option<Psn>,
+}
+
+impl Credit {
+    pub(crate) fn on_begun(&mut self) {
+        self.begun = self.begun.wrapping_add(1);
+    }
+
+    /// An answer said that `msn` messages are complete and `count` more receives are posted.
+    pub(crate) fn update(&mut self, msn: u32, count: Option<u32>) {
+        self.limit = count.map(|count| {
+            let said = Psn::wrapping(msn.wrapping_add(count));
+            // Answers may overtake each other, and receives are never taken back.
+            self.limit.filter(|known| known.distance_from(said) > 0).unwrap_or(said)
+        });
+    }
+
+    /// Receives left behind the message under way, or, where it `begins` now, behind that one;
+    /// `None` as long as the peer does not count.
+    pub(crate) fn left(&self, begins: bool) -> Option<u32> {
+        let begun = Psn::wrapping(self.begun.wrapping_add(u32::from(begins)));
+        Some(u32::try_from(self.limit?.distance_from(begun)).unwrap_or(0))
+    }
+
+    /// Is there a receive for the message that would be begun next?
+    pub(crate) fn has_room(&self) -> bool {
+        let this = Psn::wrapping(self.begun.wrapping_add(1));
+        self.limit.is_none_or(|limit| limit.distance_from(this) >= 0)
+    }
+}
+
+impl Requester {
+    pub(crate) fn new(config: &EndpointConfig, qp: &QpContext, first_psn: Psn) -> Self {
+        Self {
+            queue: SendQueue::default(),
+            first_psn,
+            unacked: 0,
+            next: 0,
+            max_sent: 0,
+            current_wqe: 0,
+            reads: OutstandingReads::default(),
+            window: SendWindow::new(&config.window, qp.params.mtu),
+            recovery: LossRecovery::default(),
+            credit: Credit::default(),
+            frames: FramesInFlight::default(),
+            since_ack_req: 0,
+            is_unsent: false,
+            retries_left: qp.params.retry_count,
+            rnr_retries_left: qp.params.rnr_retry.unwrap_or(0),
+            in_rnr_wait: false,
+            nak_action: NakAction::CountRetry,
+            drain_before: None,
+            is_drained: false,
+        }
+    }
+
+    /// The PSN of a sequence number.
+    pub(crate) const fn psn(&self, seq: u64) -> Psn {
+        self.first_psn.advanced_by((seq % Psn::MODULUS as u64) as u32)
+    }
+
+    /// Everything before `to` is acknowledged, and every answer before it has come.
+    pub(crate) fn advance<O: Observer>(
+        &mut self,
+        to: u64,
+        qp: &QpContext,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) {
+        if to <= self.unacked {
+            return;
+        }
+        let size = self.window.size();
+        // Answers with data come one by one, and say nothing of what is behind them.
+        let is_telling = self.reads.find(self.unacked).is_none();
+        let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
+        let undone = self.recovery.undo_if_spurious(to, self.next).filter(|_| is_telling);
+        if was_lost {
+            self.window.on_loss();
+            self.frames.on_loss();
+        } else {
+            self.window.on_progress((to - self.unacked) as u32); // below half the circle
+        }
+        self.note_resized(size, cx);
+        self.recovery.on_progress(to, was_lost, cx.time);
+        self.unacked = to;
+        self.frames.on_acknowledged(to);
+        self.reads.settle(to);
+        self.retries_left = qp.params.retry_count;
+        self.rnr_retries_left = qp.params.rnr_retry.unwrap_or(0);
+        self.nak_action = NakAction::CountRetry;
+        cx.out.observer.acknowledged(cx.now, cx.qpn, self.psn(to).previous());
+        self.retire(qp, cx);
+        if self.next <= to {
+            // An answer to what was sent before we went back.
+            self.next = to;
+            self.current_wqe = self.queue.head();
+        }
+        if let Some(before) = undone {
+            (self.next, self.current_wqe) = before;
+        }
+        if self.in_rnr_wait {
+            // The receiver was ready after all: the RNR NAK was an old one.
+            self.in_rnr_wait = false;
+            timers.stop(Timer::RnrTimeout);
+        }
+        self.restart_timers(qp, timers, cx.time);
+    }
+
+    /// As [`keep_timed`](Self::keep_timed), and sets those anew that run.
+    fn restart_timers(&mut self, qp: &QpContext, timers: &mut Timers, time: Instant) {
+        timers.stop(Timer::Probe);
+        match qp.params.ack_timeout.filter(|_| self.has_to_end()) {
+            Some(wait) => {
+                timers.arm(Timer::AckTimeout, time + wait);
+                self.is_unsent = self.next == self.unacked;
+                if !self.is_unsent {
+                    self.arm_probe_timer(time, timers);
+                }
+            }
+            None => timers.stop(Timer::AckTimeout),
+        }
+    }
+
+    /// Returns true if a request is queued that must end without another call by the application.
+    /// In a queue that is being drained that is what was begun.
+    pub(crate) fn has_to_end(&self) -> bool {
+        !self.queue.is_empty() && self.drain_before.is_none_or(|it| self.queue.head() < it)
+    }
+
+    /// Sets the timers that are missing. The ACK timer runs as long as a request has to end, unless
+    /// the RNR timer does: also while nothing can be sent.
+    pub(crate) fn keep_timed(&mut self, qp: &QpContext, timers: &mut Timers, time: Instant) {
+        if !self.has_to_end() {
+            timers.stop(Timer::AckTimeout);
+            return;
+        }
+        let Some(wait) = qp.params.ack_timeout else { return };
+        if self.in_rnr_wait {
+            return;
+        }
+        let is_in_flight = self.next > self.unacked;
+        if !timers.is_armed(Timer::AckTimeout) || (self.is_unsent && is_in_flight) {
+            timers.arm(Timer::AckTimeout, time + wait);
+            self.is_unsent = !is_in_flight;
+        }
+        if is_in_flight && !timers.is_armed(Timer::Probe) {
+            self.arm_probe_timer(time, timers);
+        }
+    }
+
+    /// Everything unacknowledged is sent again, oldest first.
+    ///
+    /// # Errors
+    /// It was done as often as was allowed: the request in front ends with this.
+    pub(crate) fn go_back_n<O: Observer>(
+        &mut self,
+        cause: RetransmitCause,
+        costs_a_retry: bool,
+        qp: &QpContext,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if costs_a_retry {
+            self.spend_retry(cx)?;
+        }
+        cx.counters().completer_retry_err += 1;
+        let size = self.window.size();
+        match cause {
+            RetransmitCause::AckTimeout => self.window.on_timeout(),
+            RetransmitCause::SequenceNak | RetransmitCause::ImpliedNak => self.window.on_loss(),
+            RetransmitCause::RnrTimeout
+            | RetransmitCause::TailProbe
+            | RetransmitCause::ProbeTimeout => {}
+        }
+        self.frames.on_retransmit(cause, self.unacked);
+        self.note_resized(size, cx);
+        self.recovery.on_retransmit(cause);
+        self.next = self.unacked;
+        self.current_wqe = self.queue.head();
+        self.since_ack_req = 0;
+        timers.stop(Timer::Probe);
+        if costs_a_retry {
+            // What costs nothing must not put off what ends it all.
+            timers.stop(Timer::AckTimeout);
+        }
+        self.keep_timed(qp, timers, cx.time);
+        cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(self.unacked), cause);
+        Ok(())
+    }
+
+    /// # Errors
+    /// No retry is left.
+    pub(crate) fn spend_retry<O: Observer>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), CompletionStatus> {
+        let Some(left) = self.retries_left.checked_sub(1) else {
+            cx.counters().retry_exceeded_err += 1;
+            return Err(CompletionStatus::RetryExceeded);
+        };
+        self.retries_left = left;
+        Ok(())
+    }
+
+    fn note_resized<O: Observer>(&self, before: u32, cx: &mut Context<'_, O>) {
+        if self.window.size() != before {
+            cx.out.observer.window_resized(cx.now, cx.qpn, self.window.size());
+        }
+    }
+
+    /// Begins no request any more that is not begun.
+    pub(crate) fn drain(&mut self) {
+        let begun = self.queue.get(self.current_wqe).is_some_and(|it| self.next > it.first);
+        // What was begun before we went back is finished too.
+        let mut number = self.current_wqe + u64::from(begun);
+        while self.queue.get(number).is_some_and(|it| it.first < self.max_sent) {
+            number += 1;
+        }
+        self.drain_before = Some(number);
+        self.is_drained = false;
+    }
+
+    /// Sending goes on.
+    pub(crate) fn resume(&mut self) {
+        self.drain_before = None;
+        self.is_drained = false;
+    }
+
+    /// Is something begun that is not finished, while the queue is being drained?
+    pub(crate) fn is_draining(&self) -> bool {
+        self.drain_before.is_some() && !self.is_drained
+    }
+
+    /// Tells that the queue is drained, once, when it is.
+    pub(crate) fn note_drained<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
+        if self.is_draining() && self.drain_before.is_some_and(|it| self.queue.head() >= it) {
+            self.is_drained = true;
+            if qp.params.sqd_notify {
+                cx.raise(AsyncEvent::SendQueueDrained { qpn: cx.qpn });
+            }
+        }
+    }
+
+    /// Completes the entries in front that are wholly acknowledged. What is local ends where
+    /// it is executed, not here.
+    fn retire<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
+        while self.queue.front().is_some_and(|it| {
+            it.end() <= self.unacked
+                && !matches!(it.work.operation, SendOperation::LocalInvalidate { .. })
+        }) {
+            self.complete_front(CompletionStatus::Success, qp, cx);
+        }
+        self.note_drained(qp, cx);
+    }
+
+    /// Takes the entry in front and tells how it ended, if anybody wants to know.
+    pub(crate) fn complete_front<O: Observer>(
+        &mut self,
+        status: CompletionStatus,
+        qp: &QpContext,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Some(entry) = self.queue.front() else { return };
+        let is_success = status == CompletionStatus::Success;
+        if is_success && entry.work.operation.takes_receive() {
+            cx.counters().rdma_sends += 1;
+        }
+        if !is_success || entry.work.signaled || qp.init.signal_all {
+            let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
+            cx.complete(qp.init.send_cq, completion);
+        }
+        self.queue.drop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_count_holds_nothing_back() {
+        let mut credit = Credit::default();
+        assert!(credit.has_room());
+        credit.update(0, Some(0));
+        assert!(!credit.has_room());
+        credit.update(0, None);
+        assert!(credit.has_room());
+    }
+
+    #[test]
+    fn credits_count_from_the_messages_completed_across_the_wrap() {
+        let mut credit = Credit { begun: (1 << 24) - 2, limit: None };
+        credit.update((1 << 24) - 2, Some(3));
+        for _ in 0..3 {
+            assert!(credit.has_room());
+            credit.on_begun();
+        }
+        assert!(!credit.has_room());
+        credit.update((1 << 24) - 2, Some(1));
+        assert!(!credit.has_room(), "an old answer takes nothing back");
+        credit.update(1, Some(1));
+        assert!(credit.has_room());
+    }
+}

@@ -1,0 +1,145 @@
+//! The send window: how many packets may be on their way at once.
+
+use roce_wire::{PathMtu, Psn};
+
+use crate::WindowConfig;
+
+/// How many packets may be on their way at once, adapted to loss.
+///
+/// Hardware relies on a lossless fabric. A software endpoint's weakest link is the peer's
+/// socket buffer, and going back with a fixed window collapses there: everything that is sent
+/// again overflows it again. So the window halves with each loss, quarters with silence, and
+/// grows while what it lets through arrives: doubling up to where it last failed, slowly from
+/// there on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWindow {
+    size: u32,
+    /// Where doubling ends.
+    threshold: u32,
+    min: u32,
+    max: u32,
+    /// Packets that arrived since the last slow step.
+    arrived: u32,
+    /// The window held something back since it last grew: only then is it too small.
+    is_limited: bool,
+}
+
+/// A window grows by this fraction of itself for each of itself that arrives.
+const SLOW_STEP: u32 = 16;
+
+impl SendWindow {
+    pub(crate) fn new(config: &WindowConfig, mtu: PathMtu) -> Self {
+        let by_bytes = config.max_bytes / mtu.bytes() as u32;
+        let max = config.max_packets.min(by_bytes).clamp(1, Psn::HALF / 2);
+        let min = config.min_packets.clamp(1, max);
+        let size = config.initial_packets.clamp(min, max);
+        Self { size, threshold: max, min, max, arrived: 0, is_limited: false }
+    }
+
+    /// Packets that may be on their way.
+    pub(crate) const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// What losses never shrink it below.
+    pub(crate) const fn min(&self) -> u32 {
+        self.min
+    }
+
+    /// Something could have been sent but for the window.
+    pub(crate) fn on_limit(&mut self) {
+        self.is_limited = true;
+    }
+
+    /// `packets` arrived.
+    pub(crate) fn on_progress(&mut self, packets: u32) {
+        if !self.is_limited || self.size == self.max {
+            return;
+        }
+        self.is_limited = false;
+        if self.size < self.threshold {
+            self.size = self.size.saturating_add(packets).min(self.threshold);
+            return;
+        }
+        self.arrived = self.arrived.saturating_add(packets);
+        if self.arrived >= self.size {
+            self.arrived = 0;
+            self.size = (self.size + self.size.div_ceil(SLOW_STEP)).min(self.max);
+        }
+    }
+
+    /// A packet was lost and others arrived.
+    pub(crate) fn on_loss(&mut self) {
+        self.shrink(2);
+    }
+
+    /// Nothing was heard for long.
+    pub(crate) fn on_timeout(&mut self) {
+        self.shrink(4);
+    }
+
+    fn shrink(&mut self, by: u32) {
+        self.threshold = (self.size / 2).max(self.min);
+        self.size = (self.size / by).max(self.min);
+        self.arrived = 0;
+        self.is_limited = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn window() -> SendWindow {
+        SendWindow::new(&WindowConfig::default(), PathMtu::B1024)
+    }
+
+    fn full_windows(window: &mut SendWindow, count: u32) {
+        for _ in 0..count {
+            window.on_limit();
+            window.on_progress(window.size());
+        }
+    }
+
+    #[test]
+    fn without_loss_the_window_doubles_up_to_its_limit() {
+        let mut window = window();
+        full_windows(&mut window, 4);
+        assert_eq!(window.size(), 2048);
+        assert_eq!(SendWindow::new(&WindowConfig::default(), PathMtu::B4096).max, 512, "2 MiB");
+    }
+
+    #[test]
+    fn after_a_loss_it_grows_slowly_from_half() {
+        let mut window = window();
+        full_windows(&mut window, 4);
+        window.on_loss();
+        assert_eq!(window.size(), 1024);
+        full_windows(&mut window, 1);
+        assert_eq!(window.size(), 1088);
+    }
+
+    #[test]
+    fn a_window_that_limits_nothing_does_not_grow() {
+        let mut window = window();
+        window.on_progress(1000);
+        assert_eq!(window.size(), 128);
+    }
+
+    proptest! {
+        #[test]
+        fn the_window_never_leaves_its_limits(steps in prop::collection::vec(0u8..4, 0..200)) {
+            let mut window = window();
+            for step in steps {
+                match step {
+                    0 => window.on_limit(),
+                    1 => window.on_progress(100),
+                    2 => window.on_loss(),
+                    _ => window.on_timeout(),
+                }
+                prop_assert!((4..=2048).contains(&window.size()));
+            }
+        }
+    }
+}

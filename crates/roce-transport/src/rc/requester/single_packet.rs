@@ -1,0 +1,135 @@
+//! A message that is one packet, when it is all that there is to send.
+
+use roce_wire::{BTH_LEN, Bth, ICRC_LEN, Pad, RETH_LEN, Reth};
+
+use crate::context::Context;
+use crate::endpoint::peer_window::PeerWindow;
+use crate::rc::RcQueuePair;
+use crate::rc::qp_context::QpContext;
+use crate::rc::requester::Requester;
+use crate::rc::requester::packets::data_opcode;
+use crate::timers::Timer;
+use crate::{Access, Memory, Observer, QpState, SendOperation, WrData};
+
+impl RcQueuePair {
+    /// Writes the packet of a SEND or WRITE that fits into one, has never been sent, and has nothing
+    /// before or behind it that waits to be sent: what most messages are that somebody waits for.
+    /// Returns the length of the packet with room for its ICRC.
+    ///
+    /// `None`, and nothing is done, where that is not so, or where anything else is unusual:
+    /// [`transmit`](Self::transmit) takes everything, and does the same with this in twice as many
+    /// instructions.
+    pub(crate) fn transmit_single<O: Observer>(
+        &mut self,
+        delay_acks: bool,
+        gate: &mut PeerWindow,
+        memory: &impl Memory,
+        buf: &mut [u8],
+        cx: &Context<'_, O>,
+    ) -> Option<usize> {
+        let Self { qp, requester, responder, timers, .. } = self;
+        let responses = &responder.responses;
+        let is_held = delay_acks && responses.is_only_an_ack();
+        let has_responses = !responses.is_empty() && !is_held;
+        if qp.state != QpState::ReadyToSend || has_responses {
+            return None;
+        }
+        let (len, ack_request) =
+            requester.write_single(qp, gate.must_request_ack(), memory, buf)?;
+        if !requester.has_requested_ack() {
+            requester.recovery.rebase_probe_timer(cx.time);
+        }
+        requester.credit.on_begun();
+        requester.since_ack_req = if ack_request { 0 } else { requester.since_ack_req + 1 };
+        if ack_request {
+            requester.recovery.on_sent(requester.next, cx.time);
+        }
+        requester.next += 1;
+        requester.max_sent = requester.next;
+        requester.current_wqe += 1;
+        requester.keep_timed(qp, timers, cx.time);
+        let number = gate.on_sent(1, ack_request, 0);
+        requester.frames.on_sent(number, requester.next - 1, requester.next);
+        self.requests_first = false;
+        Some(len)
+    }
+
+    /// Whether the time matters to what it sends next: not to one packet behind others that are
+    /// under way and timed already.
+    pub(crate) fn needs_fresh_now(&self) -> bool {
+        let Self { requester, timers, .. } = self;
+        let is_one_packet =
+            requester.queue.last_if(requester.current_wqe).is_some_and(|it| it.packets == 1);
+        let is_timed = timers.is_armed(Timer::AckTimeout)
+            && timers.is_armed(Timer::Probe)
+            && requester.recovery.is_timing();
+        !is_one_packet || !is_timed
+    }
+}
+
+impl Requester {
+    /// The packet, and whether it asks for an acknowledgement.
+    fn write_single(
+        &self,
+        qp: &QpContext,
+        peer_wants_ack: bool,
+        memory: &impl Memory,
+        buf: &mut [u8],
+    ) -> Option<(usize, bool)> {
+        let entry = self.queue.last_if(self.current_wqe)?;
+        let work = &entry.work;
+        let (reth, trailer) = match work.operation {
+            SendOperation::Send { immediate, invalidate } => {
+                (None, immediate.or(invalidate.map(u32::to_be_bytes)))
+            }
+            SendOperation::Write { remote, immediate } => {
+                let len = entry.len as u32; // at most a packet
+                (Some(Reth { address: remote.addr, key: remote.rkey, len }), immediate)
+            }
+            _ => return None,
+        };
+        let is_whole_and_new =
+            entry.packets == 1 && self.next == entry.first && self.next == self.max_sent;
+        let may_leave = self.recovery.is_open()
+            && !self.in_rnr_wait
+            && self.drain_before.is_none()
+            && !work.fence
+            && self.next - self.unacked < u64::from(self.window.size());
+        if !is_whole_and_new || !may_leave || !self.may_begin(entry) {
+            return None;
+        }
+        let opcode = data_opcode(&work.operation, true, true);
+        let (headers_len, payload_len) = (opcode.headers_len(), entry.len as usize);
+        let pad = Pad::for_payload(payload_len);
+        let len = headers_len + payload_len + pad.bytes() + ICRC_LEN;
+        let packet = buf.get_mut(..len)?;
+        let (headers, rest) = packet.split_at_mut(headers_len);
+        let (payload, rest) = rest.split_at_mut(payload_len);
+        match &work.data {
+            WrData::Inline(bytes) => payload.copy_from_slice(bytes.as_slice()),
+            WrData::Sges(list) if payload_len > 0 => {
+                let [piece] = list.as_slice() else { return None };
+                let (pd, len) = (qp.init.pd, u64::from(piece.len));
+                let grant = memory.check(pd, piece.lkey, piece.addr, len, Access::LocalRead);
+                memory.read(grant.ok()?, 0, payload);
+            }
+            WrData::Sges(_) => {}
+        }
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
+        bth.pad = pad;
+        bth.solicited_event = work.solicited && work.operation.takes_receive();
+        bth.ack_request =
+            !self.may_defer_ack(entry, qp) || self.must_request_ack() || peer_wants_ack;
+        headers[..BTH_LEN].copy_from_slice(&bth.to_bytes());
+        let mut at = BTH_LEN;
+        if let Some(reth) = reth {
+            headers[at..at + RETH_LEN].copy_from_slice(&reth.to_bytes());
+            at += RETH_LEN;
+        }
+        if let Some(trailer) = trailer {
+            headers[at..].copy_from_slice(&trailer);
+        }
+        rest[..pad.bytes()].fill(0);
+        Some((len, bth.ack_request))
+    }
+}

@@ -1,0 +1,276 @@
+//! The responder: takes the peer's requests, executes new ones and answers repeated ones.
+
+mod execute;
+pub(crate) mod receive_queue;
+mod resources;
+pub(crate) mod response_queue;
+mod response_writer;
+
+use roce_wire::{NakCode, Operation, Packet, Psn, Reth, Verified};
+
+use crate::context::{Context, DropReason};
+use crate::rc::qp_context::QpContext;
+use crate::rc::requester::send_queue::packets_for;
+use crate::rc::responder::receive_queue::ReceiveQueue;
+use crate::rc::responder::resources::Resources;
+use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
+use crate::{Memory, Observer, RecvWr, RequestFault};
+
+/// The receiving half of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    /// The PSN of the next new request.
+    pub(crate) expected: Psn,
+    /// Messages executed, modulo 2^24.
+    pub(crate) msn: u32,
+    /// The last packet executed that was not a READ request: what is repeated in answer to
+    /// a repeated SEND or WRITE. A READ speaks for itself.
+    pub(crate) last_executed: Psn,
+    /// A NAK was sent for the expected packet: until it comes, there is nothing to add.
+    sent_seq_nak: bool,
+    /// The last packet that was dropped because one before it is missing.
+    newest_out_of_order: Psn,
+    pub(crate) current: CurrentMessage,
+    pub(crate) resources: Resources,
+    pub(crate) responses: ResponseQueue,
+}
+
+/// The message that has begun and not ended.
+#[derive(Debug, Default)]
+pub(crate) enum CurrentMessage {
+    #[default]
+    None,
+    Send(SendInProgress),
+    Write(WriteInProgress),
+}
+
+#[derive(Debug)]
+pub(crate) struct SendInProgress {
+    pub(crate) work: RecvWr,
+    /// Bytes of the receive.
+    pub(crate) posted: u64,
+    pub(crate) received: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteInProgress {
+    pub(crate) reth: Reth,
+    pub(crate) written: u64,
+}
+
+/// What became of a complaint about a missing packet when that packet came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingNak {
+    /// There was none, or the peer has it.
+    None,
+    /// It never left, and there is nothing to complain about any more.
+    Cancelled,
+    /// It never left, and a later packet is missing.
+    Due,
+}
+
+/// How the execution of a request ended otherwise than well.
+#[derive(Debug)]
+pub(crate) enum ResponderError {
+    /// The peer is told, and the queue pair goes to ERROR.
+    Fault(RequestFault),
+    /// The message was received, but the key that it named cannot be invalidated: the queue
+    /// pair goes to ERROR behind an ordinary acknowledgement, as rxe does it.
+    CannotInvalidate,
+}
+
+impl From<RequestFault> for ResponderError {
+    fn from(fault: RequestFault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Responder {
+    pub(crate) fn new(first_psn: Psn, max_dest_rd_atomic: u8) -> Self {
+        Self {
+            expected: first_psn,
+            msn: 0,
+            last_executed: first_psn.previous(),
+            sent_seq_nak: false,
+            newest_out_of_order: first_psn,
+            current: CurrentMessage::None,
+            resources: Resources::new(max_dest_rd_atomic),
+            responses: ResponseQueue::default(),
+        }
+    }
+
+    pub(crate) const fn msn(&self) -> u32 {
+        self.msn
+    }
+
+    /// Receives that messages not yet counted in the MSN can use.
+    pub(crate) fn receives(&self, receives: &ReceiveQueue) -> u32 {
+        receives.len() + u32::from(matches!(self.current, CurrentMessage::Send(_)))
+    }
+
+    /// Another number of READs and atomics is allowed from now on.
+    pub(crate) fn set_max_dest_rd_atomic(&mut self, max: u8) {
+        self.resources.set_capacity(max);
+    }
+
+    /// The receive that the open message uses, if any; the message is given up.
+    pub(crate) fn take_current_receive(&mut self) -> Option<RecvWr> {
+        match core::mem::take(&mut self.current) {
+            CurrentMessage::Send(it) => Some(it.work),
+            _ => None,
+        }
+    }
+
+    /// Executes a request of the peer's.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the queue pair cannot go on.
+    pub(crate) fn handle_request<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        packet: &Packet<'_, Verified>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ResponderError> {
+        let psn = packet.headers().bth.psn;
+        match psn.distance_from(self.expected) {
+            0 => self.execute(qp, packet, receives, memory, cx),
+            1.. => {
+                cx.dropped(psn, DropReason::OutOfSequence);
+                if !self.sent_seq_nak || psn.distance_from(self.newest_out_of_order) > 0 {
+                    self.newest_out_of_order = psn;
+                }
+                if !self.sent_seq_nak {
+                    self.sent_seq_nak = true;
+                    cx.counters().send_seq_err += 1;
+                    self.push_nak(NakCode::PsnSequence);
+                }
+                Ok(())
+            }
+            _ => {
+                cx.counters().duplicate_request += 1;
+                self.handle_duplicate(qp, packet, cx);
+                Ok(())
+            }
+        }
+    }
+
+    /// Answers a request that was executed before, without executing it again.
+    fn handle_duplicate<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        packet: &Packet<'_, Verified>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let headers = packet.headers();
+        let psn = headers.bth.psn;
+        let operation = headers.bth.opcode.info().operation;
+        match (operation, headers.reth) {
+            (Operation::ReadRequest, Some(reth)) => {
+                let mtu = qp.params.mtu;
+                let Some(resource) = self.resources.find_read(psn, reth, mtu) else {
+                    return cx.dropped(psn, DropReason::UnknownDuplicate);
+                };
+                self.responses.insert_replay(Response::Read(ReadResponse {
+                    resource: resource.first,
+                    first: psn,
+                    packets: packets_for(u64::from(reth.len), mtu),
+                    sent: 0,
+                    reth,
+                    is_replay: true,
+                }));
+            }
+            (Operation::CompareSwap | Operation::FetchAdd, _) => {
+                let Some(original) = self.resources.find_atomic(psn, operation) else {
+                    return cx.dropped(psn, DropReason::UnknownDuplicate);
+                };
+                self.responses.insert_replay(Response::Atomic { psn, original, is_replay: true });
+            }
+            _ => self.schedule_ack(cx),
+        }
+    }
+
+    /// Sees to it that one more READ or atomic can be remembered.
+    pub(crate) fn evict_resource(&mut self) -> Result<(), RequestFault> {
+        while let Some(oldest) = self.resources.oldest_if_full().map(|it| it.first) {
+            if self.responses.is_pending(oldest) {
+                return Err(RequestFault::TooManyReads);
+            }
+            // The peer would not go on if it had not got this answer; a repetition of it that
+            // still waits is for nobody.
+            self.responses.remove(oldest);
+            self.resources.evict_oldest();
+        }
+        Ok(())
+    }
+
+    /// A packet of a SEND or WRITE was executed.
+    pub(crate) fn on_executed<O: Observer>(
+        &mut self,
+        packet: &Packet<'_, Verified>,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.last_executed = self.expected;
+        let pending = self.advance(1);
+        if pending == PendingNak::Cancelled || packet.headers().bth.ack_request {
+            self.schedule_ack(cx);
+        }
+        self.resend_seq_nak(pending);
+    }
+
+    /// Expects the packet `packets` further on. A complaint that has not left yet is taken
+    /// back: packets have overtaken each other on their way.
+    pub(crate) fn advance(&mut self, packets: u32) -> PendingNak {
+        self.expected = self.expected.advanced_by(packets);
+        let sent_seq_nak = core::mem::take(&mut self.sent_seq_nak);
+        if !sent_seq_nak || !self.responses.cancel_nak() {
+            return PendingNak::None;
+        }
+        match self.newest_out_of_order.distance_from(self.expected) {
+            0.. => PendingNak::Due,
+            _ => PendingNak::Cancelled,
+        }
+    }
+
+    /// Asks for what was dropped meanwhile and is still missing, behind the answer to what
+    /// was executed.
+    pub(crate) fn resend_seq_nak(&mut self, pending: PendingNak) {
+        if pending == PendingNak::Due {
+            self.sent_seq_nak = true;
+            let code = NakCode::PsnSequence;
+            self.responses.push(Response::Nak { psn: self.expected, code });
+        }
+    }
+
+    /// Asks for nothing any more, neither what is missing nor patience. What was executed is
+    /// acknowledged, for which a NAK would have stood.
+    pub(crate) fn cancel_pending_nak(&mut self) {
+        if self.responses.cancel_nak() {
+            self.responses.acknowledge(self.last_executed);
+        }
+    }
+
+    fn schedule_ack<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        cx.out.acks_scheduled += 1;
+        if self.responses.acknowledge(self.last_executed) {
+            cx.counters().ack_deferred += 1;
+        }
+    }
+
+    pub(crate) fn push_rnr<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
+        // What follows is out of sequence and would draw a NAK that adds nothing.
+        self.sent_seq_nak = true;
+        if self.responses.has_rnr_nak() {
+            return;
+        }
+        cx.counters().send_rnr_err += 1;
+        let timer = qp.params.min_rnr_timer;
+        self.responses.push(Response::Rnr { psn: self.expected, timer });
+    }
+
+    /// Refuses the expected packet.
+    pub(crate) fn push_nak(&mut self, code: NakCode) {
+        self.responses.push(Response::Nak { psn: self.expected, code });
+    }
+}

@@ -1,0 +1,164 @@
+//! What the responder remembers of READs and atomics, should they be asked for again.
+
+use std::collections::VecDeque;
+
+use roce_wire::{Operation, PathMtu, Psn, Reth};
+
+/// A READ or atomic that was executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resource {
+    /// The PSN of the request and of the first answer.
+    pub(crate) first: Psn,
+    /// PSNs that the answers take.
+    pub(crate) packets: u32,
+    pub(crate) replay: Replay,
+}
+
+/// How to answer once more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replay {
+    /// Read these bytes again.
+    Read(Reth),
+    /// Say again what the word held: an atomic must not be executed twice.
+    Atomic { operation: Operation, original: u64 },
+}
+
+/// The last READs and atomics, oldest first, as many as the peer may have outstanding.
+#[derive(Debug, Default)]
+pub(crate) struct Resources {
+    ring: VecDeque<Resource>,
+    capacity: usize,
+}
+
+impl Resources {
+    /// Room for `max_dest_rd_atomic` of them. Rounded up to a power of two, as rxe rounds
+    /// what it believes that it may have outstanding.
+    pub(crate) fn new(max_dest_rd_atomic: u8) -> Self {
+        let mut resources = Self::default();
+        resources.set_capacity(max_dest_rd_atomic);
+        resources
+    }
+
+    /// Sets how many are remembered from the next one on. What is remembered stays until then: the
+    /// peer may not have got the answers.
+    pub(crate) fn set_capacity(&mut self, max_dest_rd_atomic: u8) {
+        self.capacity = match usize::from(max_dest_rd_atomic) {
+            0 => 0,
+            some => some.next_power_of_two(),
+        };
+    }
+
+    /// Has the peer the right to any READ or atomic?
+    pub(crate) const fn are_allowed(&self) -> bool {
+        self.capacity > 0
+    }
+
+    /// The one that has to go before another can be remembered.
+    pub(crate) fn oldest_if_full(&self) -> Option<&Resource> {
+        self.ring.front().filter(|_| self.ring.len() >= self.capacity)
+    }
+
+    /// Forgets the oldest.
+    pub(crate) fn evict_oldest(&mut self) {
+        self.ring.pop_front();
+    }
+
+    /// Remembers one more, where there is room.
+    pub(crate) fn insert(&mut self, resource: Resource) {
+        debug_assert!(
+            self.oldest_if_full().is_none(),
+            "room is made before a response is remembered"
+        );
+        self.ring.push_back(resource);
+    }
+
+    /// The READ that a repeated request from `psn` on for `again` is part of. A requester may
+    /// ask for the rest of what it asked for before.
+    pub(crate) fn find_read(&self, psn: Psn, again: Reth, mtu: PathMtu) -> Option<&Resource> {
+        self.newest_around(psn).filter(|found| {
+            let Replay::Read(whole) = found.replay else { return false };
+            let skipped = psn.distance_from(found.first) as u64 * mtu.bytes() as u64;
+            let end = skipped + u64::from(again.len);
+            again.key == whole.key
+                && again.address == whole.address.wrapping_add(skipped)
+                && end <= u64::from(whole.len)
+        })
+    }
+
+    /// The result of the atomic with this PSN.
+    pub(crate) fn find_atomic(&self, psn: Psn, asked: Operation) -> Option<u64> {
+        match self.newest_around(psn)?.replay {
+            Replay::Atomic { operation, original } if operation == asked => Some(original),
+            _ => None,
+        }
+    }
+
+    fn newest_around(&self, psn: Psn) -> Option<&Resource> {
+        self.ring.iter().rev().find(|it| {
+            let ahead = psn.distance_from(it.first);
+            ahead >= 0 && (ahead as u32) < it.packets
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MTU: PathMtu = PathMtu::B256;
+    const READ: Reth = Reth { address: 0x1000, key: 7, len: 1000 };
+
+    fn psn(raw: u32) -> Psn {
+        Psn::wrapping(raw)
+    }
+
+    fn remembering() -> Resources {
+        let mut resources = Resources::new(2);
+        resources.insert(Resource {
+            first: psn(0xff_fffe),
+            packets: 4,
+            replay: Replay::Read(READ),
+        });
+        resources
+    }
+
+    #[test]
+    fn the_rest_of_a_read_may_be_asked_for_again_across_the_wrap() {
+        let resources = remembering();
+        let rest = Reth { address: 0x1200, len: 488, ..READ };
+        assert!(resources.find_read(psn(0xff_fffe), READ, MTU).is_some());
+        assert!(resources.find_read(psn(0), rest, MTU).is_some());
+        assert!(resources.find_read(psn(0), Reth { len: 256, ..rest }, MTU).is_some());
+    }
+
+    #[test]
+    fn what_was_not_read_before_cannot_be_read_again() {
+        let resources = remembering();
+        for (from, again) in [
+            (psn(0xff_fffe), Reth { len: 1001, ..READ }),
+            (psn(0xff_fffe), Reth { key: 8, ..READ }),
+            (psn(0xff_fffe), Reth { address: 0xfff, ..READ }),
+            (psn(0), READ),
+            (psn(0xff_fffd), READ),
+            (psn(2), Reth { len: 0, ..READ }),
+        ] {
+            assert!(resources.find_read(from, again, MTU).is_none(), "{from:?} {again:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first_and_the_capacity_is_a_power_of_two() {
+        let mut resources = Resources::new(3);
+        for i in 0..5 {
+            assert_eq!(resources.oldest_if_full().is_some(), i == 4);
+            while resources.oldest_if_full().is_some() {
+                resources.evict_oldest();
+            }
+            let replay = Replay::Atomic { operation: Operation::FetchAdd, original: 40 + i };
+            resources.insert(Resource { first: psn(i as u32), packets: 1, replay });
+        }
+        assert_eq!(resources.find_atomic(psn(0), Operation::FetchAdd), None);
+        assert_eq!(resources.find_atomic(psn(1), Operation::FetchAdd), Some(41));
+        assert_eq!(resources.find_atomic(psn(1), Operation::CompareSwap), None);
+    }
+}

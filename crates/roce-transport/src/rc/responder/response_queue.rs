@@ -1,0 +1,248 @@
+//! Answers that wait to be sent, in the order in which the peer must see them.
+
+use std::collections::VecDeque;
+
+use roce_wire::{NakCode, Psn, Reth, RnrTimer};
+
+/// An answer that waits to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Response {
+    /// Everything up to here has arrived.
+    Ack { psn: Psn },
+    /// Refused, or something is missing.
+    Nak { psn: Psn, code: NakCode },
+    /// No receive is posted.
+    Rnr { psn: Psn, timer: RnrTimer },
+    /// The bytes that a READ asked for.
+    Read(ReadResponse),
+    /// What the word of an atomic held.
+    Atomic { psn: Psn, original: u64, is_replay: bool },
+}
+
+/// The answer to a READ request, as far as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadResponse {
+    /// What the request was remembered under.
+    pub(crate) resource: Psn,
+    /// The PSN of the first packet of this answer.
+    pub(crate) first: Psn,
+    pub(crate) packets: u32,
+    pub(crate) sent: u32,
+    pub(crate) reth: Reth,
+    /// The peer has asked for it more than once.
+    pub(crate) is_replay: bool,
+}
+
+impl Response {
+    /// The PSN of its last packet.
+    fn last_psn(&self) -> Psn {
+        match *self {
+            Self::Ack { psn }
+            | Self::Nak { psn, .. }
+            | Self::Rnr { psn, .. }
+            | Self::Atomic { psn, .. } => psn,
+            Self::Read(read) => read.first.advanced_by(read.packets - 1),
+        }
+    }
+
+    /// Does it take its place among those remembered?
+    fn resource(&self) -> Option<Psn> {
+        match *self {
+            Self::Read(read) => Some(read.resource),
+            Self::Atomic { psn, .. } => Some(psn),
+            _ => None,
+        }
+    }
+}
+
+/// Answers in the order of their PSNs.
+///
+/// Bounded by what is remembered: at most one answer to each READ and atomic, at most one
+/// acknowledgement between two of them, and one NAK at the end.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseQueue(VecDeque<Response>);
+
+impl ResponseQueue {
+    /// Everything up to `psn` is to be acknowledged. True if that became part of another
+    /// answer that still waits.
+    pub(crate) fn acknowledge(&mut self, psn: Psn) -> bool {
+        match self.0.back_mut() {
+            // Whatever answers something later acknowledges this too.
+            Some(last) if last.last_psn().distance_from(psn) > 0 => true,
+            Some(Response::Ack { psn: waiting }) => {
+                *waiting = psn;
+                true
+            }
+            Some(Response::Nak { .. } | Response::Rnr { .. }) => true,
+            _ => {
+                self.0.push_back(Response::Ack { psn });
+                false
+            }
+        }
+    }
+
+    /// Adds an answer to what was just executed, or a NAK. True if it made an
+    /// acknowledgement before it superfluous.
+    pub(crate) fn push(&mut self, response: Response) -> bool {
+        let merges = matches!(self.0.back(), Some(Response::Ack { .. }));
+        if merges {
+            self.0.pop_back();
+        }
+        self.0.push_back(response);
+        merges
+    }
+
+    /// Adds an answer to what was executed before, in its place: whoever repeats a request
+    /// repeats all that follow it, and their answers must not overtake this one.
+    pub(crate) fn insert_replay(&mut self, response: Response) {
+        let resource = response.resource();
+        let waiting = self.0.iter_mut().find(|it| resource.is_some() && it.resource() == resource);
+        if let Some(waiting) = waiting {
+            let is_untouched = match (&*waiting, &response) {
+                (Response::Read(old), Response::Read(new)) => {
+                    old.sent == 0 && old.first == new.first && old.packets == new.packets
+                }
+                _ => true,
+            };
+            if !is_untouched {
+                *waiting = response;
+            }
+            return;
+        }
+        let last = response.last_psn();
+        let later = self.0.iter().rev().take_while(|it| it.last_psn().distance_from(last) > 0);
+        let at = self.0.len() - later.count();
+        self.0.insert(at, response);
+    }
+
+    /// Is nothing owed but word that something has arrived?
+    pub(crate) fn is_only_an_ack(&self) -> bool {
+        matches!((self.0.len(), self.0.front()), (1, Some(Response::Ack { .. })))
+    }
+
+    /// Is the peer about to be told that no receive is posted?
+    pub(crate) fn has_rnr_nak(&self) -> bool {
+        matches!(self.0.back(), Some(Response::Rnr { .. }))
+    }
+
+    /// Takes back the complaint at the end, if it has not left yet.
+    pub(crate) fn cancel_nak(&mut self) -> bool {
+        let is_cancelled = matches!(
+            self.0.back(),
+            Some(Response::Nak { code: NakCode::PsnSequence, .. } | Response::Rnr { .. })
+        );
+        if is_cancelled {
+            self.0.pop_back();
+        }
+        is_cancelled
+    }
+
+    /// Is the answer to what is remembered under `resource` still to be sent, because the
+    /// peer has not got it yet?
+    pub(crate) fn is_pending(&self, resource: Psn) -> bool {
+        self.0.iter().any(|it| {
+            it.resource() == Some(resource)
+                && !matches!(
+                    it,
+                    Response::Read(ReadResponse { is_replay: true, .. })
+                        | Response::Atomic { is_replay: true, .. }
+                )
+        })
+    }
+
+    /// What is remembered under `resource` is forgotten.
+    pub(crate) fn remove(&mut self, resource: Psn) {
+        self.0.retain(|it| it.resource() != Some(resource));
+    }
+
+    /// Takes what can be said of the first answer in one packet without data: everything up to this
+    /// PSN is acknowledged, or the packet of this PSN is refused.
+    pub(crate) fn take_first_ack(&mut self) -> Option<(Psn, Option<NakCode>)> {
+        Some(match self.0.pop_front()? {
+            Response::Ack { psn } => (psn, None),
+            Response::Nak { psn, code } if code != NakCode::PsnSequence => (psn, Some(code)),
+            Response::Read(read) => (read.first.advanced_by(read.sent).previous(), None),
+            Response::Nak { psn, .. }
+            | Response::Rnr { psn, .. }
+            | Response::Atomic { psn, .. } => (psn.previous(), None),
+        })
+    }
+
+    pub(crate) fn front_mut(&mut self) -> Option<&mut Response> {
+        self.0.front_mut()
+    }
+
+    pub(crate) fn pop_front(&mut self) {
+        self.0.pop_front();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn psn(raw: u32) -> Psn {
+        Psn::wrapping(raw)
+    }
+
+    fn read(first: u32, packets: u32) -> Response {
+        let reth = Reth { address: 0, key: 0, len: 0 };
+        let (resource, first) = (psn(first), psn(first));
+        Response::Read(ReadResponse { resource, first, packets, sent: 0, reth, is_replay: false })
+    }
+
+    fn order(responses: &ResponseQueue) -> Vec<u32> {
+        responses.0.iter().map(|it| it.last_psn().get()).collect()
+    }
+
+    #[test]
+    fn acknowledgements_in_a_row_leave_as_one_with_the_last_psn() {
+        let mut responses = ResponseQueue::default();
+        assert!(!responses.acknowledge(psn(0xff_ffff)));
+        assert!(responses.acknowledge(psn(0)));
+        assert!(responses.acknowledge(psn(0xff_ffff)), "an older one changes nothing");
+        assert_eq!(order(&responses), [0]);
+    }
+
+    #[test]
+    fn an_answer_speaks_for_the_acknowledgement_before_it() {
+        let mut responses = ResponseQueue::default();
+        responses.acknowledge(psn(5));
+        assert!(responses.push(read(6, 3)));
+        assert!(responses.acknowledge(psn(5)));
+        responses.acknowledge(psn(9));
+        assert_eq!(order(&responses), [8, 9]);
+    }
+
+    #[test]
+    fn a_repeated_read_is_answered_before_what_followed_it() {
+        let mut responses = ResponseQueue::default();
+        responses.push(read(20, 5));
+        responses.acknowledge(psn(25));
+        responses.insert_replay(read(10, 3));
+        responses.insert_replay(read(10, 3));
+        assert_eq!(order(&responses), [12, 24, 25]);
+        responses.insert_replay(read(20, 5));
+        assert_eq!(order(&responses), [12, 24, 25], "it waits already");
+    }
+
+    #[test]
+    fn a_read_repeated_while_it_is_answered_starts_again() {
+        let mut responses = ResponseQueue::default();
+        responses.push(read(20, 5));
+        let Some(Response::Read(first)) = responses.front_mut() else { panic!("a read") };
+        first.sent = 3;
+        assert!(responses.is_pending(psn(20)));
+        responses.insert_replay(read(20, 5));
+        let Some(Response::Read(first)) = responses.front_mut() else { panic!("a read") };
+        assert_eq!(first.sent, 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Writes the responder's answers as packets.
+
+use roce_wire::{
+    AETH_LEN, Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
+};
+
+use crate::context::Context;
+use crate::rc::qp_context::QpContext;
+use crate::rc::responder::Responder;
+use crate::rc::responder::receive_queue::ReceiveQueue;
+use crate::rc::responder::response_queue::{ReadResponse, Response};
+use crate::train::TrainWriter;
+use crate::{Access, Memory, MemoryFault, Observer};
+
+/// The memory that a READ asked for may not be read any more.
+pub(crate) struct ResponseError {
+    /// The packet that cannot be written.
+    pub(crate) psn: Psn,
+    pub(crate) fault: MemoryFault,
+}
+
+impl Responder {
+    /// Writes the answers that fit into one train.
+    ///
+    /// # Errors
+    /// The bytes of a READ cannot be had any more.
+    pub(crate) fn write_responses<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        receives: &ReceiveQueue,
+        memory: &impl Memory,
+        train: &mut TrainWriter<'_>,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ResponseError> {
+        let credits = match cx.config.advertise_credits {
+            true => Credits::for_count(self.receives(receives)),
+            false => Credits::UNLIMITED,
+        };
+        let ack = Aeth { syndrome: Syndrome::Ack { credits }, msn: self.msn() };
+        while let Some(response) = self.responses.front_mut() {
+            let is_written = match response {
+                Response::Ack { psn } => write_ack(ack, *psn, qp, train),
+                Response::Nak { psn, code } => {
+                    let syndrome = Syndrome::Nak(*code);
+                    write_ack(Aeth { syndrome, ..ack }, *psn, qp, train)
+                }
+                Response::Rnr { psn, timer } => {
+                    let syndrome = Syndrome::RnrNak { timer: *timer };
+                    write_ack(Aeth { syndrome, ..ack }, *psn, qp, train)
+                }
+                Response::Atomic { psn, original, .. } => {
+                    let bth = Bth::new(opcode::RC_ATOMIC_ACKNOWLEDGE, qp.params.dest_qpn, *psn);
+                    let atomic_ack = Some(AtomicAckEth { original: *original });
+                    let headers = Headers { aeth: Some(ack), atomic_ack, ..Headers::new(bth) };
+                    write_bare(&headers, train)
+                }
+                Response::Read(read) => write_read(read, ack, qp, memory, train)?,
+            };
+            if !is_written {
+                break;
+            }
+            match *response {
+                Response::Nak { psn, code } => {
+                    cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
+                }
+                Response::Rnr { psn, .. } => cx.out.observer.rnr_sent(cx.now, cx.qpn, psn),
+                _ => {}
+            }
+            self.responses.pop_front();
+        }
+        Ok(())
+    }
+}
+
+fn write_ack(aeth: Aeth, psn: Psn, qp: &QpContext, train: &mut TrainWriter<'_>) -> bool {
+    let bth = Bth::new(opcode::RC_ACKNOWLEDGE, qp.params.dest_qpn, psn);
+    write_bare(&Headers { aeth: Some(aeth), ..Headers::new(bth) }, train)
+}
+
+/// Writes a packet without payload; false if it has to wait for the next train.
+fn write_bare(headers: &Headers, train: &mut TrainWriter<'_>) -> bool {
+    let fits = train.room_for(headers.len(), 0).is_some();
+    if fits {
+        train.push(headers, 0, None);
+    }
+    fits
+}
+
+/// Writes what fits of the answer to a READ; true if that was the rest of it.
+fn write_read<M: Memory>(
+    read: &mut ReadResponse,
+    ack: Aeth,
+    qp: &QpContext,
+    memory: &M,
+    train: &mut TrainWriter<'_>,
+) -> Result<bool, ResponseError> {
+    let mtu = qp.params.mtu.bytes() as u64;
+    let whole = u64::from(read.reth.len);
+    // Asked for once in a train, and no longer kept.
+    let mut cached_grant: Option<(u64, M::Grant)> = None;
+    while read.sent < read.packets {
+        let offset = u64::from(read.sent) * mtu;
+        let payload_len = (whole - offset).min(mtu) as usize;
+        let is_last = read.sent + 1 == read.packets;
+        let opcode = READ_RESPONSES[usize::from(read.sent == 0)][usize::from(is_last)];
+        let headers_len = opcode.info().headers_len();
+        let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(false) };
+        let psn = read.first.advanced_by(read.sent);
+        let mut crc = None;
+        if payload_len > 0 {
+            let (start, grant) = match cached_grant {
+                Some(cached_grant) => cached_grant,
+                None => {
+                    let address = read.reth.address.wrapping_add(offset);
+                    let left = whole - offset;
+                    let grant = memory
+                        .check(qp.init.pd, read.reth.key, address, left, Access::RemoteRead)
+                        .map_err(|fault| ResponseError { psn, fault })?;
+                    *cached_grant.insert((offset, grant))
+                }
+            };
+            let payload = &mut room[headers_len..headers_len + payload_len];
+            crc = memory.read_summed(grant, offset - start, payload);
+        }
+        let bth = Bth::new(opcode, qp.params.dest_qpn, psn);
+        read.sent += 1;
+        if read.sent > 1 && !is_last {
+            train.push_bth_only(bth.to_bytes(), payload_len, crc);
+            continue;
+        }
+        train.push(&Headers { aeth: Some(ack), ..Headers::new(bth) }, payload_len, crc);
+        if !is_last {
+            train.pack_second_if_useful(read.packets - 1, whole, AETH_LEN, qp.params.mtu);
+        }
+    }
+    Ok(true)
+}
+
+/// By whether the packet is the first, then by whether it is the last of its answer.
+const READ_RESPONSES: [[KnownOpcode; 2]; 2] = [
+    [opcode::RC_READ_RESPONSE_MIDDLE, opcode::RC_READ_RESPONSE_LAST],
+    [opcode::RC_READ_RESPONSE_FIRST, opcode::RC_READ_RESPONSE_ONLY],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roce_wire::{Opcode, Operation, Position, Service, Trailer};
+
+    #[test]
+    fn the_opcodes_agree_with_the_table() {
+        let positions = [[Position::Middle, Position::Last], [Position::First, Position::Only]];
+        for (opcodes, positions) in READ_RESPONSES.into_iter().zip(positions) {
+            for (opcode, position) in opcodes.into_iter().zip(positions) {
+                let (service, operation) = (Service::Rc, Operation::ReadResponse);
+                let expected = Opcode::find(service, operation, position, Trailer::None);
+                assert_eq!(Some(opcode), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Which work a queue pair takes.
+
+use crate::rc::qp_context::QpContext;
+use crate::rc::requester::send_queue::packets_for;
+use crate::{
+    MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
+};
+
+/// The size of a request that may be posted: bytes, and sequence numbers that it uses.
+pub(crate) fn validate_send(
+    work: &SendWr,
+    qp: &QpContext,
+    queued: usize,
+) -> Result<(u64, u32), PostError> {
+    let capacities = &qp.init.cap;
+    let state = qp.state;
+    let takes_work =
+        state.is_sending() || matches!(state, QpState::Error | QpState::SendQueueError);
+    if !takes_work {
+        return Err(PostError::WrongState { state });
+    }
+    if queued >= capacities.max_send_wr as usize {
+        return Err(PostError::SendQueueFull { capacity: capacities.max_send_wr });
+    }
+    let len = work.data.len();
+    match &work.data {
+        WrData::Sges(list) if list.len() > capacities.max_send_sge as usize => {
+            let (count, max) = (list.len(), capacities.max_send_sge);
+            return Err(PostError::TooManySges { count, max });
+        }
+        WrData::Inline(_) if work.operation.is_answered() => return Err(PostError::InlineResult),
+        WrData::Inline(_) if len > u64::from(capacities.max_inline) => {
+            return Err(PostError::InlineTooLong { len, max: capacities.max_inline });
+        }
+        _ => {}
+    }
+    if len > MAX_MESSAGE_LEN {
+        return Err(PostError::MessageTooLong { len });
+    }
+    let packets = packets_for(len, qp.params.mtu);
+    match work.operation {
+        SendOperation::Send { immediate: Some(_), invalidate: Some(_) } => {
+            return Err(PostError::TwoTrailers);
+        }
+        SendOperation::LocalInvalidate { .. } => return Ok((len, 0)),
+        SendOperation::Read { .. } if packets > MAX_READ_PACKETS => {
+            return Err(PostError::ReadTooLong { packets });
+        }
+        operation if operation.is_atomic() && len != 8 => {
+            return Err(PostError::AtomicLength { len });
+        }
+        _ => {}
+    }
+    // In ERROR it is flushed, whatever it asks for.
+    if work.operation.is_answered() && qp.params.max_rd_atomic == 0 && state.is_sending() {
+        return Err(PostError::NoReadsAllowed);
+    }
+    Ok((len, packets))
+}
+
+/// Whether a receive may be posted.
+pub(crate) fn validate_recv(work: &RecvWr, qp: &QpContext, posted: u32) -> Result<(), PostError> {
+    let capacities = &qp.init.cap;
+    if qp.state == QpState::Reset {
+        return Err(PostError::WrongState { state: qp.state });
+    }
+    if posted >= capacities.max_recv_wr {
+        return Err(PostError::ReceiveQueueFull { capacity: capacities.max_recv_wr });
+    }
+    let (count, max) = (work.sg_list.len(), capacities.max_recv_sge);
+    if count > max as usize {
+        return Err(PostError::TooManySges { count, max });
+    }
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! Laws of the transport: engines in pairs on a virtual network, under every misfortune.
+//!
+//! No test waits: the clock jumps to the next thing that happens. `ROCE_PCAP=dir` makes any
+//! test write a capture; a random test that fails prints the seed and the command to repeat it.
+
+mod common;
+
+mod congestion;
+mod credits;
+mod cut_paths;
+mod deferred_ack;
+mod driver_time;
+mod duplicates;
+mod harness;
+mod hostile;
+mod long;
+mod many_qps;
+mod model;
+mod order;
+mod progress;
+mod protection;
+mod random_api_calls;
+mod random_impairment;
+mod random_packets;
+mod rd_atomic_depth;
+mod recovery;
+mod responses;
+mod retries;
+mod rnr;
+mod rxe_compat;
+mod scripts;
+mod sizes;
+mod trains;
