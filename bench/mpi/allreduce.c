@@ -30,11 +30,11 @@
 #include <string.h>
 
 #define LARGEST ((uint64_t)1 << 32)
-#define MOST_CPUS 64
+#define MAX_CPUS 64
 
 struct options {
     uint64_t smallest, largest, factor, timed, warm_up;
-    int cpus[MOST_CPUS], cpu_count;
+    int cpus[MAX_CPUS], cpu_count;
 };
 
 static int number(const char *text, uint64_t most, uint64_t *value)
@@ -62,7 +62,7 @@ static int cpu_list(const char *text, struct options *options)
     for (;;) {
         char *end;
         long cpu = strtol(text, &end, 10);
-        if (end == text || cpu < 0 || cpu >= CPU_SETSIZE || options->cpu_count == MOST_CPUS)
+        if (end == text || cpu < 0 || cpu >= CPU_SETSIZE || options->cpu_count == MAX_CPUS)
             return 0;
         options->cpus[options->cpu_count++] = (int)cpu;
         if (!*end)

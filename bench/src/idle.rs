@@ -15,9 +15,9 @@ use clap::Parser;
 use roce_verbs::{Device, DeviceConfig, QueuePair};
 use serde_json::{Value, json};
 
-use crate::meeting::Meeting;
-use crate::program::{End, Failure};
-use crate::twins;
+use crate::connect_qps;
+use crate::control_channel::ControlChannel;
+use crate::program::{EndOptions, Failure};
 
 /// What connected queue pairs cost that have nothing to do: memory and processor time.
 #[derive(Clone, Debug, Parser)]
@@ -25,13 +25,13 @@ use crate::twins;
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// The interface to use.
     #[arg(long)]
     pub interface: String,
     /// How many queue pairs to connect; the client's word counts.
     #[arg(long, default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
     pub queue_pairs: u32,
 }
 
@@ -41,43 +41,47 @@ pub struct Options {
 /// The other end is missing or goes, or the interface cannot carry RoCE.
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let device =
-        Device::open(&options.interface, DeviceConfig::default()).map_err(twins::refused)?;
+        Device::open(&options.interface, DeviceConfig::default()).map_err(connect_qps::refused)?;
     let Some(server) = options.end.server() else {
-        let mut meeting = Meeting::listen(options.end.port)?;
-        let number = meeting.receive::<u32>()?.clamp(1, MOST);
-        let _queue_pairs = connect(&device, number, &mut meeting)?;
+        let mut control = ControlChannel::listen(options.end.port)?;
+        let number = control.receive::<u32>()?.clamp(1, MAX_QPS);
+        let _queue_pairs = connect(&device, number, &mut control)?;
         // As long as the client measures; what it says in the end does not matter.
-        let _: u32 = meeting.receive()?;
+        let _: u32 = control.receive()?;
         return Ok(json!({ "queue_pairs": number }));
     };
-    let mut meeting = Meeting::with(server, options.end.port)?;
-    meeting.send(&options.queue_pairs)?;
-    let _queue_pairs = connect(&device, options.queue_pairs, &mut meeting)?;
+    let mut control = ControlChannel::connect(server, options.end.port)?;
+    control.send(&options.queue_pairs)?;
+    let _queue_pairs = connect(&device, options.queue_pairs, &mut control)?;
     // A device that spins a while before it sleeps is not idle before.
-    thread::sleep(TO_SETTLE);
+    thread::sleep(SETTLE_TIME);
     let (before, began) = (processor_seconds()?, Instant::now());
     thread::sleep(Duration::from_secs_f64(options.end.seconds));
     let share = (processor_seconds()? - before) / began.elapsed().as_secs_f64();
-    let resident = resident_bytes()?;
-    meeting.send(&0)?;
+    let namespace_pid = resident_bytes()?;
+    control.send(&0)?;
     Ok(json!({
         "processor_percent": 100.0 * share,
         "queue_pairs": options.queue_pairs,
-        "resident_bytes": resident,
+        "resident_bytes": namespace_pid,
     }))
 }
 
 /// Makes queue pairs with queues one deep, and connects each to its twin at the other end.
-fn connect(device: &Device, number: u32, meeting: &mut Meeting) -> Result<Vec<QueuePair>, Failure> {
-    let pd = device.alloc_pd().map_err(twins::refused)?;
-    let queue = device.create_cq(2, None).map_err(twins::refused)?;
+fn connect(
+    device: &Device,
+    number: u32,
+    control: &mut ControlChannel,
+) -> Result<Vec<QueuePair>, Failure> {
+    let pd = device.alloc_pd().map_err(connect_qps::refused)?;
+    let queue = device.create_cq(2, None).map_err(connect_qps::refused)?;
     let make = || {
         let builder = pd.queue_pair(&queue, &queue).max_send_wr(1).max_recv_wr(1);
         builder.max_send_sge(1).max_recv_sge(1).build()
     };
     let made: Vec<QueuePair> =
-        (0..number).map(|_| make()).collect::<Result<_, _>>().map_err(twins::refused)?;
-    twins::connect(&made, meeting)?;
+        (0..number).map(|_| make()).collect::<Result<_, _>>().map_err(connect_qps::refused)?;
+    connect_qps::connect(&made, control)?;
     Ok(made)
 }
 
@@ -114,8 +118,8 @@ fn resident_in(status: &str) -> Option<u64> {
 }
 
 /// Queue pairs of one run.
-const MOST: u32 = 100_000;
-const TO_SETTLE: Duration = Duration::from_millis(200);
+const MAX_QPS: u32 = 100_000;
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

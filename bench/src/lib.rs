@@ -3,9 +3,11 @@
 // `raw/sys` alone allows it.
 #![deny(unsafe_code)]
 
+pub mod connect_qps;
+pub mod control_channel;
 pub mod histogram;
 pub mod idle;
-pub mod meeting;
+pub mod measurement_interval;
 pub mod mpi;
 pub mod profile;
 pub mod program;
@@ -14,6 +16,4 @@ pub mod report;
 pub mod sockets;
 pub mod suite;
 pub mod traffic;
-pub mod twins;
 pub mod wake_up;
-pub mod window;

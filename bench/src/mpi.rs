@@ -12,13 +12,13 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use roce_bench::mpi::{self, Binding, Seat};
+//! use roce_bench::mpi::{self, Binding, RankHost};
 //!
-//! let seats = [
-//!     Seat { address: [10, 0, 0, 1].into(), resident: 4711 },
-//!     Seat { address: [10, 0, 0, 2].into(), resident: 4712 },
+//! let rank_hosts = [
+//!     RankHost { address: [10, 0, 0, 1].into(), namespace_pid: 4711 },
+//!     RankHost { address: [10, 0, 0, 2].into(), namespace_pid: 4712 },
 //! ];
-//! let command = mpi::command(Path::new("allreduce_mpi"), &seats, 2, Binding::Free);
+//! let command = mpi::command(Path::new("allreduce_mpi"), &rank_hosts, 2, Binding::Free);
 //! assert_eq!(command.get_program(), "mpirun");
 //! // Started in the namespace of process 4711, behind `route_with` in both.
 //! ```
@@ -29,11 +29,11 @@ use std::process::Command;
 
 /// Where a rank runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct RankHost {
     /// Its host's address, which every other host reaches.
     pub address: Ipv4Addr,
     /// A process in its host's network namespace, which stays until all ranks have ended.
-    pub resident: u32,
+    pub namespace_pid: u32,
 }
 
 /// Which processors ranks may run on.
@@ -58,8 +58,8 @@ impl Binding {
     }
 }
 
-/// The command that runs `program` with a rank in each seat, on a machine with `processors`; it
-/// wants to be started in the namespace of the first seat. Append the program's own arguments.
+/// The command that runs `program` with a rank in each rank_host, on a machine with `processors`; it
+/// wants to be started in the namespace of the first rank_host. Append the program's own arguments.
 ///
 /// It ends by itself after two minutes, whatever happens. Its standard output is rank 0's.
 ///
@@ -68,19 +68,25 @@ impl Binding {
 /// processors they yield while they wait. Open MPI does that by itself when it knows; here it
 /// takes each namespace for a machine, and a wait of microseconds would become one of
 /// milliseconds.
-pub fn command(program: &Path, seats: &[Seat], processors: usize, binding: Binding) -> Command {
-    let hosts: Vec<String> = seats.iter().map(|seat| seat.address.to_string()).collect();
-    let namespaces: Vec<String> = seats
+pub fn command(
+    program: &Path,
+    rank_hosts: &[RankHost],
+    processors: usize,
+    binding: Binding,
+) -> Command {
+    let hosts: Vec<String> =
+        rank_hosts.iter().map(|rank_host| rank_host.address.to_string()).collect();
+    let namespaces: Vec<String> = rank_hosts
         .iter()
-        .map(|seat| format!("{}=/proc/{}/ns/net", seat.address, seat.resident))
+        .map(|rank_host| format!("{}=/proc/{}/ns/net", rank_host.address, rank_host.namespace_pid))
         .collect();
     let mut command = Command::new("mpirun");
     command.env("ROCE_BENCH_NAMESPACES", namespaces.join(" "));
     command.args(["--allow-run-as-root", "--timeout", "120", "--bind-to", "none"]);
-    command.args(["-H", &hosts.join(","), "-n", &seats.len().to_string()]);
+    command.args(["-H", &hosts.join(","), "-n", &rank_hosts.len().to_string()]);
     command.args(["--mca", "plm_rsh_agent", AGENT, "--mca", "plm_rsh_no_tree_spawn", "1"]);
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
-    if seats.len() > processors {
+    if rank_hosts.len() > processors {
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
     }
     if binding == Binding::InTurn {
@@ -122,10 +128,12 @@ mod tests {
     use super::*;
 
     fn words(ranks: u32, processors: usize, binding: Binding) -> String {
-        let seat =
-            |rank: u32| Seat { address: Ipv4Addr::from(0x0a00_0001 + rank), resident: 100 + rank };
-        let seats: Vec<Seat> = (0..ranks).map(seat).collect();
-        let command = command(Path::new("program"), &seats, processors, binding);
+        let rank_host = |rank: u32| RankHost {
+            address: Ipv4Addr::from(0x0a00_0001 + rank),
+            namespace_pid: 100 + rank,
+        };
+        let rank_hosts: Vec<RankHost> = (0..ranks).map(rank_host).collect();
+        let command = command(Path::new("program"), &rank_hosts, processors, binding);
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }

@@ -13,7 +13,7 @@ use crate::raw;
 
 /// The options of one end of a measurement.
 #[derive(Args, Clone, Debug)]
-pub struct End {
+pub struct EndOptions {
     /// Wait for a client and serve it; without this, be the client.
     #[arg(long, conflicts_with = "to")]
     pub listen: bool,
@@ -31,7 +31,7 @@ pub struct End {
     pub port: u16,
 }
 
-impl End {
+impl EndOptions {
     /// The address of the end that listens, at the end that does not.
     pub fn server(&self) -> Option<Ipv4Addr> {
         self.to.filter(|_| !self.listen)

@@ -98,9 +98,9 @@ impl Connection {
         capture: &mut Capture<'_, impl Write>,
         opcode: KnownOpcode,
         payload_len: usize,
-        asks: bool,
+        ack_request: bool,
     ) -> io::Result<()> {
-        let bth = Bth { ack_request: asks, ..Bth::new(opcode, self.responder, self.psn) };
+        let bth = Bth { ack_request: ack_request, ..Bth::new(opcode, self.responder, self.psn) };
         let reth = Reth { address: 0x7f00_0000_0000, key: 0x1234, len: (LONG * LONG_LEN) as u32 };
         let is_first = opcode == opcode::RC_WRITE_FIRST;
         let headers = Headers { reth: is_first.then_some(reth), ..Headers::new(bth) };
@@ -119,18 +119,18 @@ impl Connection {
     /// A WRITE of [`LONG`] packets, with an answer after every eighth.
     fn write_message(&mut self, capture: &mut Capture<'_, impl Write>) -> io::Result<()> {
         for i in 0..LONG {
-            let asks = i % ASK_EVERY == ASK_EVERY - 1;
+            let ack_request = i % ACK_REQ_INTERVAL == ACK_REQ_INTERVAL - 1;
             let opcode = match i {
                 0 => opcode::RC_WRITE_FIRST,
                 i if i == LONG - 1 => opcode::RC_WRITE_LAST,
                 _ => opcode::RC_WRITE_MIDDLE,
             };
-            self.request(capture, opcode, LONG_LEN, asks)?;
+            self.request(capture, opcode, LONG_LEN, ack_request)?;
             if i == LONG - 1 {
                 // Only a whole message counts.
                 self.msn = (self.msn + 1) & 0xff_ffff;
             }
-            if asks {
+            if ack_request {
                 self.answer(capture)?;
             }
         }
@@ -150,7 +150,7 @@ const CONNECTIONS: u32 = 8;
 /// Packets of 1 KiB in a message, and how many of them ask for an answer.
 const LONG: usize = 64;
 const LONG_LEN: usize = 1024;
-const ASK_EVERY: usize = 8;
-const SHORT_BESIDE_LONG: usize = LONG / ASK_EVERY;
+const ACK_REQ_INTERVAL: usize = 8;
+const SHORT_BESIDE_LONG: usize = LONG / ACK_REQ_INTERVAL;
 /// With all its headers a small SEND has 90 bytes.
 const SHORT_LEN: usize = 32;

@@ -1,6 +1,6 @@
 //! A message to a peer that sleeps: how long until its answer is back.
 //!
-//! The server waits in one of several [`Way`]s; the client pauses, with 2 ms long enough for
+//! The server waits in one of several [`WaitMethod`]s; the client pauses, with 2 ms long enough for
 //! everything at the server to have gone to sleep, sends eight bytes, and spins until eight come
 //! back.
 //!
@@ -22,13 +22,13 @@ use roce_verbs::{
 };
 use serde_json::{Value, json};
 
+use crate::connect_qps::{self, refused};
+use crate::control_channel::ControlChannel;
 use crate::histogram::Histogram;
-use crate::meeting::Meeting;
-use crate::program::{End, Failure, WARM_UP};
-use crate::twins::{self, refused};
+use crate::program::{EndOptions, Failure, WARM_UP};
 
+pub use self::wait::WaitMethod;
 use self::wait::Waiter;
-pub use self::wait::Way;
 
 /// Whole round trips of 8 bytes to a peer that sleeps in between.
 #[derive(Clone, Debug, Parser)]
@@ -36,7 +36,7 @@ pub use self::wait::Way;
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// The interface to use.
     #[arg(long)]
     pub interface: String,
@@ -44,8 +44,8 @@ pub struct Options {
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub pause: u64,
     /// How this end waits for messages, if it is the one that listens.
-    #[arg(long, value_enum, default_value_t = Way::Channel)]
-    pub wait: Way,
+    #[arg(long, value_enum, default_value_t = WaitMethod::Channel)]
+    pub wait: WaitMethod,
 }
 
 /// Runs one end and returns what there is to report: the client's times, in µs.
@@ -55,34 +55,36 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let device = Device::open(&options.interface, DeviceConfig::default()).map_err(refused)?;
     match options.end.server() {
-        None => serve(&device, &mut Meeting::listen(options.end.port)?, options.wait),
-        Some(server) => ask(&device, &mut Meeting::with(server, options.end.port)?, options),
+        None => serve(&device, &mut ControlChannel::listen(options.end.port)?, options.wait),
+        Some(server) => {
+            ask(&device, &mut ControlChannel::connect(server, options.end.port)?, options)
+        }
     }
 }
 
 /// What an end is made of: a message leaves from the first bytes and arrives behind them.
-struct Parts {
+struct Resources {
     region: MemoryRegion,
     queue: CompletionQueue,
     qps: Vec<QueuePair>,
 }
 
-impl Parts {
+impl Resources {
     fn new(
         device: &Device,
         channel: Option<&CompletionChannel>,
-        meeting: &mut Meeting,
+        control: &mut ControlChannel,
     ) -> Result<Self, Failure> {
         let pd = device.alloc_pd().map_err(refused)?;
         let region = pd.register(4096, AccessFlags::LOCAL_WRITE).map_err(refused)?;
         let queue = device.create_cq(2 * DEPTH as usize, channel).map_err(refused)?;
         let builder = pd.queue_pair(&queue, &queue).max_send_wr(DEPTH).max_recv_wr(DEPTH);
-        let parts = Self { region, queue, qps: vec![builder.build().map_err(refused)?] };
-        twins::connect(&parts.qps, meeting)?;
+        let resources = Self { region, queue, qps: vec![builder.build().map_err(refused)?] };
+        connect_qps::connect(&resources.qps, control)?;
         for _ in 0..DEPTH {
-            parts.post_receive()?;
+            resources.post_receive()?;
         }
-        Ok(parts)
+        Ok(resources)
     }
 
     fn post_receive(&self) -> Result<(), Failure> {
@@ -109,30 +111,34 @@ impl Parts {
     }
 }
 
-fn serve(device: &Device, meeting: &mut Meeting, way: Way) -> Result<Value, Failure> {
+fn serve(
+    device: &Device,
+    control: &mut ControlChannel,
+    method: WaitMethod,
+) -> Result<Value, Failure> {
     let channel = device.create_completion_channel().map_err(refused)?;
-    let parts = Parts::new(device, Some(&channel), meeting)?;
-    let waiter = Waiter::new(way, &channel)?;
-    meeting.send(&0_u32)?;
+    let resources = Resources::new(device, Some(&channel), control)?;
+    let waiter = Waiter::new(method, &channel)?;
+    control.send(&0_u32)?;
     let mut answered = 0_u64;
     loop {
         // Long beside a pause, so that this does not keep the device awake.
-        let found = waiter.wait(&parts.queue, &channel, LOOK, |completion| {
-            if parts.handle(completion)? {
-                parts.send()?;
+        let found = waiter.wait(&resources.queue, &channel, WAIT_TIMEOUT, |completion| {
+            if resources.handle(completion)? {
+                resources.send()?;
                 answered += 1;
             }
             Ok(())
         })?;
-        if found == 0 && meeting.has_news() {
+        if found == 0 && control.is_readable() {
             return Ok(json!({ "answered": answered }));
         }
     }
 }
 
-fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Value, Failure> {
-    let parts = Parts::new(device, None, meeting)?;
-    let _: u32 = meeting.receive()?;
+fn ask(device: &Device, control: &mut ControlChannel, options: &Options) -> Result<Value, Failure> {
+    let resources = Resources::new(device, None, control)?;
+    let _: u32 = control.receive()?;
     let mut times = Histogram::new();
     let started = Instant::now();
     let measuring = started + Duration::from_secs_f64(WARM_UP);
@@ -142,12 +148,12 @@ fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Valu
             thread::sleep(Duration::from_micros(options.pause));
         }
         let sent = Instant::now();
-        parts.send()?;
+        resources.send()?;
         let mut is_answered = false;
         while !is_answered {
-            match parts.queue.poll_one() {
-                Some(completion) => is_answered = parts.handle(completion)?,
-                None if sent.elapsed() > PATIENCE => {
+            match resources.queue.poll_one() {
+                Some(completion) => is_answered = resources.handle(completion)?,
+                None if sent.elapsed() > REPLY_TIMEOUT => {
                     return Err(Failure::told("no answer came within a second"));
                 }
                 None => {}
@@ -157,7 +163,7 @@ fn ask(device: &Device, meeting: &mut Meeting, options: &Options) -> Result<Valu
             times.add(sent.elapsed());
         }
     }
-    meeting.send(&0_u32)?;
+    control.send(&0_u32)?;
     Ok(times.report())
 }
 
@@ -166,5 +172,5 @@ const DEPTH: u32 = 64;
 const LEN: usize = 8;
 const RECEIVED: u64 = 1;
 const SENT: u64 = 2;
-const LOOK: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_TIMEOUT: Duration = Duration::from_millis(100);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);

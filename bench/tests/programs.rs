@@ -84,7 +84,7 @@ fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
             let mut there = start(&server, program, &[&["--listen"], raw].concat())?;
             let long = [&["--to", SERVER, "--seconds", "60"], raw].concat();
             let mut here = start(&client, program, &long)?;
-            // The meeting is over when the listener has gone from its port.
+            // The control is over when the listener has gone from its port.
             let met = wait_until(|| server.run(|| !has_listener() && has_connection()));
             if let Err(error) = met {
                 here.kill()?;

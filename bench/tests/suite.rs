@@ -5,17 +5,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roce_bench::report::{Figure, Target, Verdict};
+use roce_bench::report::{Comparison, Figure, Verdict};
 use roce_bench::suite::{
-    Contestant, Launch, LossOf, Network, Pace, Row, Running, Tools, Wire, play, together,
+    Benchmark, Candidate, Launch, LossOf, Network, RunConfig, Running, Tools, Topology,
+    run_benchmark, run_pair,
 };
 
-const PACE: Pace = Pace { rounds: 3, seconds: 0.1, quick: true, realtime: false };
+const CONFIG: RunConfig = RunConfig { rounds: 3, seconds: 0.1, quick: true, realtime: false };
 
-fn row(wire: Wire, contestants: Vec<Contestant>) -> Row {
-    let (title, axis, notes) = ("a row".to_owned(), None, Vec::new());
-    let targets = vec![Target::beside("good", Figure::Gbits, "bad").at_least(1.0)];
-    Row { name: "row", title, wire, axis, contestants, targets, notes }
+fn benchmark(topology: Topology, candidates: Vec<Candidate>) -> Benchmark {
+    let (title, axis, notes) = ("a benchmark".to_owned(), None, Vec::new());
+    let comparisons = vec![Comparison::beside("good", Figure::Gbits, "bad").at_least(1.0)];
+    Benchmark { name: "benchmark", title, topology, axis, candidates, comparisons, notes }
 }
 
 #[test]
@@ -27,33 +28,34 @@ fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
         move || turns.lock().unwrap().push(letter)
     };
     let (good, bad) = (note('A'), note('B'));
-    let contestants = vec![
-        Contestant::new("good", "good", &[], move |_| {
+    let candidates = vec![
+        Candidate::new("good", "good", &[], move |_| {
             good();
             Ok([(Figure::Gbits, 1.0)].into())
         }),
-        Contestant::new("bad", "bad", &[], move |_| {
+        Candidate::new("bad", "bad", &[], move |_| {
             bad();
             Err("no luck".to_owned())
         }),
-        Contestant::new("absent", "absent", &["roce"], |_| panic!("it is not there")),
+        Candidate::new("absent", "absent", &["roce"], |_| panic!("it is not there")),
     ];
-    let row = row(Wire::Cable { mtu: 1500 }, contestants);
-    let result = play(&row, &Tools::find(Path::new("/nowhere")), PACE, &mut |_| {});
+    let benchmark = benchmark(Topology::Cable { mtu: 1500 }, candidates);
+    let result =
+        run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
     // Twice is enough to know that it never plays.
     assert_eq!(*turns.lock().unwrap(), "ABABA");
-    assert_eq!(result.contestant("good").unwrap().count(), (3, 0));
-    assert_eq!(result.contestant("bad").unwrap().count(), (2, 2));
-    let absent = result.contestant("absent").unwrap();
+    assert_eq!(result.candidate("good").unwrap().count(), (3, 0));
+    assert_eq!(result.candidate("bad").unwrap().count(), (2, 2));
+    let absent = result.candidate("absent").unwrap();
     assert_eq!(absent.missing.as_deref(), Some("roce is not built"));
-    let verdict = row.targets[0].judge(&result).verdict;
-    assert_eq!(verdict, Verdict::NotJudged("bad failed".to_owned()));
+    let verdict = benchmark.comparisons[0].evaluate(&result).verdict;
+    assert_eq!(verdict, Verdict::NotMeasured("bad failed".to_owned()));
 }
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_program_that_does_not_end_is_ended() {
-    let network = Network::make(Wire::Cable { mtu: 1500 }).unwrap();
+    let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let started = Instant::now();
     let running = Running::start(network.host(0), &Launch::new("sleep").arg("100")).unwrap();
     let id = running.id();
@@ -66,11 +68,11 @@ fn a_program_that_does_not_end_is_ended() {
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_server_that_fails_is_quoted_before_its_client_starts() {
-    let network = Network::make(Wire::Cable { mtu: 1500 }).unwrap();
+    let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let server = Launch::new("sh").args(["-c", "echo no such device >&2; exit 3"]);
     let client = Launch::new("sh").args(["-c", "echo must not run; exit 4"]);
     let ends = ((network.host(1), &server), (network.host(0), &client));
-    let why = together(ends.0, 7, ends.1, Duration::from_secs(5)).unwrap_err();
+    let why = run_pair(ends.0, 7, ends.1, Duration::from_secs(5)).unwrap_err();
     assert_eq!(why, "sh: no such device (exit status: 3)");
 }
 
@@ -84,13 +86,13 @@ fn a_wire_loses_what_it_is_told_to_lose() {
         (LossOf::Frames, u32::MAX, true),
         (LossOf::Packets, u32::MAX, true),
     ] {
-        let wire = Wire::Lossy { mtu: 1500, one_in, of };
-        assert_eq!(tools.lacks(wire.needs()), None);
-        let network = Network::make(wire).unwrap();
+        let topology = Topology::Lossy { mtu: 1500, one_in, of };
+        assert_eq!(tools.lacks(topology.needs()), None);
+        let network = Network::make(topology).unwrap();
         let listener = network.host(1).run(|| std::net::TcpListener::bind("10.99.0.2:7").unwrap());
         let address = listener.local_addr().unwrap();
-        let patience = Duration::from_millis(500);
-        let connected = network.host(0).run(|| TcpStream::connect_timeout(&address, patience));
+        let timeout = Duration::from_millis(500);
+        let connected = network.host(0).run(|| TcpStream::connect_timeout(&address, timeout));
         assert_eq!(connected.is_ok(), arrives, "{of:?} {one_in}: {connected:?}");
     }
 }
@@ -112,12 +114,12 @@ fn busy_loops() -> usize {
 fn busy_loops_run_as_long_as_their_contestant_and_end_with_it_also_if_it_fails() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);
-    let bad = Contestant::new("bad", "bad", &[], move |_| {
+    let bad = Candidate::new("bad", "bad", &[], move |_| {
         notes.lock().unwrap().push(busy_loops());
         Err("no luck".to_owned())
     });
-    let row = row(Wire::Cable { mtu: 1500 }, vec![bad.beside_busy_loops(1.0)]);
-    play(&row, &Tools::find(Path::new("/nowhere")), PACE, &mut |_| {});
+    let benchmark = benchmark(Topology::Cable { mtu: 1500 }, vec![bad.beside_busy_loops(1.0)]);
+    run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     assert_eq!(*seen.lock().unwrap(), [2 * processors; 2]);
     assert_eq!(busy_loops(), 0);

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use roce_bench::report::{self, About, Commit, Machine, Report};
-use roce_bench::suite::{self, Pace, Row, Tools};
+use roce_bench::suite::{self, Benchmark, RunConfig, Tools};
 
 /// Measure ours beside its peers, in private networks made for it
 #[derive(Debug, Parser)]
@@ -20,16 +20,16 @@ struct Arguments {
     /// Fewer rounds, shorter runs, fewer points: two minutes in all
     #[arg(long)]
     quick: bool,
-    /// How often each contestant plays [default: 5, quick: 1]
+    /// How often each candidate plays [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// How long a run over time takes [default: 1, quick: 0.3]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Only this row, or those whose names begin so; may be repeated
+    /// Only this benchmark, or those whose names begin so; may be repeated
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
-    /// Print the names of the rows and end
+    /// Print the names of the benchmarks and end
     #[arg(long)]
     list: bool,
     /// Let ours ask for the real-time class
@@ -65,10 +65,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Outcome {
-    let pace = arguments.pace();
-    let all = suite::rows(&pace);
+    let config = arguments.config();
+    let all = suite::benchmarks(&config);
     if arguments.list {
-        all.iter().for_each(|row| println!("{:20} {}", row.name, row.title));
+        all.iter().for_each(|benchmark| println!("{:20} {}", benchmark.name, benchmark.title));
         return Ok(());
     }
     let folder = arguments.output();
@@ -81,13 +81,13 @@ fn run(arguments: &Arguments) -> Outcome {
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         // Rows of an earlier run stay; the table says of which run each one is.
         let earlier = if results.is_file() { Some(report::read_json(&results)?) } else { None };
-        let order: Vec<&str> = all.iter().map(|row| row.name).collect();
-        measure(arguments, pace, &all, &|report| {
+        let order: Vec<&str> = all.iter().map(|benchmark| benchmark.name).collect();
+        measure(arguments, config, &all, &|report| {
             let mut report = report.clone();
             if let Some(earlier) = &earlier {
                 report.complete_from(earlier.clone(), &order);
             }
-            // After every row: a long run that is ended keeps what it has.
+            // After every benchmark: a long run that is ended keeps what it has.
             report::write_json(&report, &results).map(|()| report)
         })?
     };
@@ -106,25 +106,25 @@ fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Plays the rows that are wanted; `keep` gets the report after each, and returns it with what
+/// Plays the benchmarks that are wanted; `keep` gets the report after each, and returns it with what
 /// was there before.
 fn measure(
     arguments: &Arguments,
-    pace: Pace,
-    all: &[Row],
+    config: RunConfig,
+    all: &[Benchmark],
     keep: &dyn Fn(&Report) -> io::Result<Report>,
 ) -> Outcome<Report> {
-    // A whole name means that row alone, the beginning of one all rows that begin so.
-    let exists = |name: &str| all.iter().any(|row| row.name == name);
-    let means = |only: &String, row: &Row| {
-        row.name == only || !exists(only) && row.name.starts_with(only.as_str())
+    // A whole name means that benchmark alone, the beginning of one all benchmarks that begin so.
+    let exists = |name: &str| all.iter().any(|benchmark| benchmark.name == name);
+    let means = |only: &String, benchmark: &Benchmark| {
+        benchmark.name == only || !exists(only) && benchmark.name.starts_with(only.as_str())
     };
-    let wanted = |row: &&Row| {
-        arguments.only.is_empty() || arguments.only.iter().any(|only| means(only, row))
+    let wanted = |benchmark: &&Benchmark| {
+        arguments.only.is_empty() || arguments.only.iter().any(|only| means(only, benchmark))
     };
-    let rows: Vec<&Row> = all.iter().filter(wanted).collect();
-    if rows.is_empty() {
-        return Err("no row begins so: --list names them".into());
+    let benchmarks: Vec<&Benchmark> = all.iter().filter(wanted).collect();
+    if benchmarks.is_empty() {
+        return Err("no benchmark begins so: --list names them".into());
     }
     let programs = match &arguments.programs {
         Some(folder) => folder.clone(),
@@ -137,22 +137,27 @@ fn measure(
         command: arguments.command.clone().unwrap_or_else(command_line),
         commit: commit.clone(),
         machine: Machine::this(),
-        rounds: pace.rounds,
-        seconds: pace.seconds,
-        quick: pace.quick,
-        realtime: pace.realtime,
+        rounds: config.rounds,
+        seconds: config.seconds,
+        quick: config.quick,
+        realtime: config.realtime,
     };
-    let mut report = Report { about, peers: tools.peers().to_vec(), rows: Vec::new() };
+    let mut report = Report {
+        about,
+        external_programs: tools.external_programs().to_vec(),
+        benchmarks: Vec::new(),
+    };
     let mut kept = report.clone();
-    for row in rows {
-        eprintln!("{}: {}; {}", row.name, row.title, row.wire.in_words());
+    for benchmark in benchmarks {
+        eprintln!("{}: {}; {}", benchmark.name, benchmark.title, benchmark.topology.in_words());
         let began = Instant::now();
-        let mut result = suite::play(row, &tools, pace, &mut |line| eprintln!("  {line}"));
+        let mut result =
+            suite::run_benchmark(benchmark, &tools, config, &mut |line| eprintln!("  {line}"));
         let date = report::date_and_time();
         let day = date.get(..10).unwrap_or(&date);
         result.measured = format!("{day}, commit {}", commit.short());
-        eprintln!("  {} took {:.1} s", row.name, began.elapsed().as_secs_f32());
-        report.rows.push(result);
+        eprintln!("  {} took {:.1} s", benchmark.name, began.elapsed().as_secs_f32());
+        report.benchmarks.push(result);
         kept = keep(&report)?;
     }
     Ok(kept)
@@ -164,7 +169,7 @@ fn write(report: &Report, folder: &Path) -> Outcome {
     report::write_json(report, &folder.join("results.json"))?;
     fs::write(folder.join("table.md"), report::table(report))?;
     for chart in report::charts(report) {
-        // A row that was measured at one point only has no plot, and its figures are in the table.
+        // A benchmark that was measured at one point only has no plot, and its figures are in the table.
         match chart.to_svg() {
             Ok(svg) => fs::write(folder.join(format!("{}.svg", chart.name)), svg)?,
             Err(why) => eprintln!("no plot: {why}"),
@@ -174,9 +179,9 @@ fn write(report: &Report, folder: &Path) -> Outcome {
 }
 
 impl Arguments {
-    fn pace(&self) -> Pace {
+    fn config(&self) -> RunConfig {
         let (rounds, seconds) = if self.quick { (1, 0.3) } else { (5, 1.0) };
-        Pace {
+        RunConfig {
             rounds: self.rounds.unwrap_or(rounds),
             seconds: self.seconds.unwrap_or(seconds),
             quick: self.quick,

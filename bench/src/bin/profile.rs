@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use roce_bench::profile::{self, Recorded, Workload, flame};
 use roce_bench::report::{self, Commit, Machine};
-use roce_bench::suite::{Network, Pace, Tools};
+use roce_bench::suite::{Network, RunConfig, Tools};
 
 /// Show where the cycles go: ours beside raw programs, each end under perf
 #[derive(Debug, Parser)]
@@ -25,7 +25,7 @@ struct Arguments {
     /// How long a run takes
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// How often each contestant plays; the run that reached most is shown
+    /// How often each candidate plays; the run that reached most is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
     /// Where profile/ goes [default: bench/results/ and the date]
@@ -65,11 +65,11 @@ fn run(arguments: &Arguments) -> Outcome {
     let programs = std::env::current_exe()?.parent().unwrap_or(Path::new(".")).to_owned();
     let tools = Tools::find(&programs);
     let (rounds, seconds) = (arguments.rounds, arguments.seconds);
-    let pace = Pace { rounds, seconds, quick: false, realtime: false };
+    let config = RunConfig { rounds, seconds, quick: false, realtime: false };
     let mut page = format!("{}\n", heading(rounds));
     let mut hidden = false;
     for workload in chosen {
-        let recorded = play(workload, &tools, pace, &folder)?;
+        let recorded = run_workload(workload, &tools, config, &folder)?;
         hidden |=
             recorded.iter().flat_map(|one| &one.ends).any(|end| end.profile.lacks_kernel_names());
         let graph = |one: &str, end: &str| format!("{}.svg", file(workload, one, end));
@@ -85,19 +85,24 @@ fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Plays all contestants of a workload and draws their graphs.
-fn play(workload: &Workload, tools: &Tools, pace: Pace, folder: &Path) -> Outcome<Vec<Recorded>> {
-    let network = Network::make(workload.wire)?;
-    let pace = Pace { seconds: pace.seconds * workload.longer, ..pace };
+/// Plays all candidates of a workload and draws their graphs.
+fn run_workload(
+    workload: &Workload,
+    tools: &Tools,
+    config: RunConfig,
+    folder: &Path,
+) -> Outcome<Vec<Recorded>> {
+    let network = Network::make(workload.topology)?;
+    let config = RunConfig { seconds: config.seconds * workload.longer, ..config };
     let recordings = std::env::temp_dir().join(format!("profile-{}", std::process::id()));
     fs::create_dir_all(&recordings)?;
     let mut all = Vec::new();
-    for contestant in &workload.contestants {
-        eprintln!("{}: {}", workload.name, contestant.title);
-        match profile::record(contestant, &network, tools, pace, &recordings) {
+    for candidate in &workload.candidates {
+        eprintln!("{}: {}", workload.name, candidate.title);
+        match profile::record(candidate, &network, tools, config, &recordings) {
             Ok(recorded) => all.push(recorded),
             // The others are worth having.
-            Err(why) => eprintln!("{}: {}: {why}", workload.name, contestant.title),
+            Err(why) => eprintln!("{}: {}: {why}", workload.name, candidate.title),
         }
     }
     fs::remove_dir_all(&recordings)?;

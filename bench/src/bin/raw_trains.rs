@@ -1,12 +1,12 @@
-//! The ceiling of throughput; see `roce_bench::raw::trains`.
+//! The ceiling of throughput; see `roce_bench::raw::gso`.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use roce_bench::program;
-use roce_bench::raw::trains::{self, Options};
+use roce_bench::raw::gso::{self, Options};
 
 fn main() -> ExitCode {
-    program::run(|options: &Options| options.end.cpu, trains::run)
+    program::run(|options: &Options| options.end.cpu, gso::run)
 }

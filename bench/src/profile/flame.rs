@@ -8,7 +8,7 @@ use super::{Frame, Place, Profile, group};
 
 /// The graph as an SVG that needs no script: what is under the pointer is told by its title.
 ///
-/// Functions with less than [`LEAST`] of all ticks are left out, and their callers stay.
+/// Functions with less than [`MIN_SHARE`] of all ticks are left out, and their callers stay.
 pub fn svg(title: &str, profile: &Profile) -> String {
     let mut root = Node::default();
     for stack in &profile.stacks {
@@ -59,7 +59,7 @@ fn draw(
     calls.sort_by_key(|(_, call)| std::cmp::Reverse(call.count));
     for (frame, call) in calls {
         let share = call.count as f64 / all.max(1) as f64;
-        if share < LEAST {
+        if share < MIN_SHARE {
             continue;
         }
         let width = call.count as f64 * scale;
@@ -115,7 +115,7 @@ fn legend(profile: &Profile, y: f64) -> (String, usize) {
     for known in ALL {
         let stacks = profile.stacks.iter().filter(|stack| group(stack) == *known);
         let share = stacks.map(|stack| stack.count).sum::<u64>() as f64 / all;
-        if share < LEAST {
+        if share < MIN_SHARE {
             continue;
         }
         let (column, line) = (number % COLUMNS, number / COLUMNS);
@@ -142,7 +142,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// The least share of all ticks that is drawn.
-pub const LEAST: f64 = 0.003;
+pub const MIN_SHARE: f64 = 0.003;
 const WIDTH: f64 = 1280.0;
 const MARGIN: f64 = 10.0;
 const TOP: f64 = 50.0;

@@ -104,7 +104,7 @@ const FILES: Rules = &[
             "crates/roce-wire/src/icrc.rs",
             "crates/roce-wire/src/payload_crc.rs",
             "crc32fast-*",
-            "bench/src/raw/head_tables.rs",
+            "bench/src/raw/crc_tables.rs",
         ],
     ),
     (&HEADERS, &["crates/roce-wire/*", "etherparse-*", "bench/src/raw/frame.rs"]),
@@ -120,7 +120,7 @@ const FILES: Rules = &[
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.
             "bench/src/raw/pingpong.rs",
-            "bench/src/raw/trains/receiver.rs receive",
+            "bench/src/raw/gso/receiver.rs receive",
         ],
     ),
     (&ENGINE, &["crates/roce-transport/*"]),
@@ -267,9 +267,8 @@ mod tests {
         assert_eq!(of("crates/roce-wire/src/seal.rs"), Some(HEADERS.name));
         assert_eq!(of("crates/roce-verbs/src/region.rs"), Some(MEMORY.name));
         assert_eq!(of("crates/roce-verbs/src/region/copy_crc.rs"), Some(MEMORY.name));
-        assert_eq!(of("bench/src/raw/trains/receiver.rs"), Some(PROGRAM.name));
-        let waits =
-            Frame { name: "receive".to_owned(), ..frame("bench/src/raw/trains/receiver.rs") };
+        assert_eq!(of("bench/src/raw/gso/receiver.rs"), Some(PROGRAM.name));
+        let waits = Frame { name: "receive".to_owned(), ..frame("bench/src/raw/gso/receiver.rs") };
         assert_eq!(group_of(&waits), Some(&WAITING));
         assert_eq!(of("elsewhere-1.0/src/lib.rs"), None);
     }
@@ -286,7 +285,7 @@ mod tests {
                 Frame { file: Some(file.to_owned()), place: Place::Program, ..library.clone() };
             Stack { frames: vec![library.clone(), caller], count: 1 }
         };
-        assert_eq!(group(&under("bench/src/raw/trains/mod.rs")), &MEMORY);
+        assert_eq!(group(&under("bench/src/raw/gso/mod.rs")), &MEMORY);
         assert_eq!(group(&under("crates/roce-transport/src/endpoint.rs")), &MOVES);
     }
 

@@ -1,6 +1,6 @@
 //! Where the cycles go: workloads played once under `perf`, each end by itself.
 //!
-//! A [`Workload`] is a network and contestants, as a row of the bench is. [`record`] plays one of
+//! A [`Workload`] is a network and candidates, as a benchmark of the bench is. [`record`] plays one of
 //! them with a [`Recorder`] around every program, and gives for each end a [`Profile`]: stacks of
 //! functions, those that the compiler inlined among them. Of these [`page`] makes tables of shares
 //! by group of functions and by function, and [`flame::svg`] a graph.
@@ -22,18 +22,18 @@ pub use workloads::{Workload, workloads};
 use std::path::Path;
 
 use crate::report::{Figure, Figures};
-use crate::suite::{Contestant, Network, Pace, Stage, Tools};
+use crate::suite::{Candidate, Network, RunConfig, RunContext, Tools};
 
-/// One end of a contestant.
+/// One end of a candidate.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct EndProfile {
     /// `client`, `server`, or which rank.
     pub name: String,
     /// Where its time went.
     pub profile: Profile,
 }
 
-/// A contestant that has played.
+/// A candidate that has played.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Short, for names of files.
@@ -43,29 +43,29 @@ pub struct Recorded {
     /// What it reached under the recorder.
     pub figures: Figures,
     /// All its ends.
-    pub ends: Vec<End>,
+    pub ends: Vec<EndProfile>,
 }
 
-/// Plays a contestant as often as the pace says, each of its programs under `perf`, and keeps the
+/// Plays a candidate as often as the config says, each of its programs under `perf`, and keeps the
 /// run that reached most: the machine, and TCP with it, has slow moments that explain nothing.
 /// Recordings lie in `folder`.
 ///
 /// # Errors
 /// It did not play, or its recordings could not be read; the text says why.
 pub fn record(
-    contestant: &Contestant,
+    candidate: &Candidate,
     network: &Network,
     tools: &Tools,
-    pace: Pace,
+    config: RunConfig,
     folder: &Path,
 ) -> Result<Recorded, String> {
-    if let Some(why) = tools.lacks(&contestant.needs) {
+    if let Some(why) = tools.lacks(&candidate.needs) {
         return Err(why);
     }
     let mut best: Option<(Figures, Recorder)> = None;
-    for round in 0..pace.rounds.max(1) {
-        let recorder = Recorder::new(folder, &format!("{}-{round}", contestant.name));
-        let figures = (contestant.run)(&Stage::recorded(tools, network, pace, &recorder))?;
+    for round in 0..config.rounds.max(1) {
+        let recorder = Recorder::new(folder, &format!("{}-{round}", candidate.name));
+        let figures = (candidate.run)(&RunContext::recorded(tools, network, config, &recorder))?;
         if best.as_ref().is_none_or(|(before, _)| merit(&figures) > merit(before)) {
             best = Some((figures, recorder));
         }
@@ -73,11 +73,11 @@ pub fn record(
     let (figures, recorder) = best.ok_or("it did not play")?;
     let mut ends = Vec::new();
     for (name, recording) in recorder.recordings() {
-        ends.push(End { name, profile: Profile::read(&recording)? });
+        ends.push(EndProfile { name, profile: Profile::read(&recording)? });
     }
     // The end that acts comes first, as in the tables of the bench.
     ends.sort_by(|a, b| a.name.cmp(&b.name));
-    let (name, title) = (contestant.name.to_owned(), contestant.title.clone());
+    let (name, title) = (candidate.name.to_owned(), candidate.title.clone());
     Ok(Recorded { name, title, figures, ends })
 }
 

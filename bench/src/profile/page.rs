@@ -31,7 +31,7 @@ pub fn page(
     if let Some(unit) = columns.first().and_then(|column| column.unit.as_ref()) {
         let _ = writeln!(text, "{}", in_time(&columns, unit.name));
     }
-    let _ = write!(text, "By function, those with {LEAST_PERCENT} % somewhere:\n\n");
+    let _ = write!(text, "By function, those with {MIN_PERCENT} % somewhere:\n\n");
     let _ = writeln!(text, "{}", by_function(&columns));
     text
 }
@@ -72,7 +72,7 @@ fn by_group(columns: &[Column<'_>]) -> String {
     text + &row("of the time, on a processor", busy)
 }
 
-/// The same as processor time for one of what is counted: this can be compared between contestants
+/// The same as processor time for one of what is counted: this can be compared between candidates
 /// that are not equally fast.
 fn in_time(columns: &[Column<'_>], unit: &str) -> String {
     let mut text = head(unit, columns);
@@ -106,7 +106,7 @@ fn by_function(columns: &[Column<'_>]) -> String {
         }
     }
     let mut functions: Vec<_> =
-        functions.into_iter().filter(|(_, most)| *most >= LEAST_PERCENT).collect();
+        functions.into_iter().filter(|(_, most)| *most >= MIN_PERCENT).collect();
     functions.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut text = head("function (what it does)", columns);
     for ((function, group_name), _) in functions {
@@ -174,13 +174,13 @@ fn unit(figures: &Figures) -> Option<Unit> {
     Some(Unit { name: "microseconds a MiB", long: 8.0 * f64::from(1 << 20) / 1e3 / gbits })
 }
 
-const LEAST_PERCENT: f64 = 1.0;
+const MIN_PERCENT: f64 = 1.0;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{End, Frame, Place};
-    use crate::suite::Wire;
+    use crate::profile::{EndProfile, Frame, Place};
+    use crate::suite::Topology;
 
     fn recorded() -> Recorded {
         let frame = |name: &str| Frame { name: name.to_owned(), file: None, place: Place::Kernel };
@@ -199,7 +199,7 @@ mod tests {
             name: "roce".to_owned(),
             title: "roce write".to_owned(),
             figures: [(Figure::Gbits, 50.0)].into(),
-            ends: vec![End { name: "client".to_owned(), profile }],
+            ends: vec![EndProfile { name: "client".to_owned(), profile }],
         }
     }
 
@@ -209,8 +209,8 @@ mod tests {
             name: "write-1m",
             title: "WRITE",
             longer: 1.0,
-            wire: Wire::Cable { mtu: 4300 },
-            contestants: Vec::new(),
+            topology: Topology::Cable { mtu: 4300 },
+            candidates: Vec::new(),
         };
         let text = page(&workload, &[recorded()], &|one, end| format!("{one}-{end}.svg"));
         for line in [

@@ -1,4 +1,4 @@
-//! `perf record` around programs that contestants start.
+//! `perf record` around programs that candidates start.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use crate::suite::Launch;
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
-    contestant: String,
+    candidate: String,
     made: RefCell<Vec<(String, PathBuf)>>,
 }
 
 impl Recorder {
-    /// Recordings of a contestant, as files in a folder.
-    pub fn new(folder: &Path, contestant: &str) -> Self {
+    /// Recordings of a candidate, as files in a folder.
+    pub fn new(folder: &Path, candidate: &str) -> Self {
         let made = RefCell::default();
-        Self { folder: folder.to_owned(), contestant: contestant.to_owned(), made }
+        Self { folder: folder.to_owned(), candidate: candidate.to_owned(), made }
     }
 
     /// The program of one end, under `perf`: a clock's ticks with the stacks that they find, by
     /// frame pointers. The counters of the processor would be finer, and few virtual machines
     /// have any.
     pub(crate) fn around(&self, end: &str, launch: &Launch) -> Launch {
-        let file = self.folder.join(format!("{}-{end}.data", self.contestant.replace(' ', "-")));
+        let file = self.folder.join(format!("{}-{end}.data", self.candidate.replace(' ', "-")));
         let words = ["record", "--quiet", "--event", "cpu-clock", "--call-graph", "fp"];
         let frequency = TICKS_PER_SECOND.to_string();
         let how = ["--freq", &frequency, "--delay", SET_UP_MILLIS, "--output"];

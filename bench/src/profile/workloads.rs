@@ -1,9 +1,9 @@
 //! What is profiled.
 
 use crate::mpi::Binding;
-use crate::suite::peers::roce::{self, Bandwidth, Size};
-use crate::suite::peers::{iperf3, raw};
-use crate::suite::{Contestant, Wire};
+use crate::suite::candidates::roce::{self, Bandwidth, Size};
+use crate::suite::candidates::{iperf3, raw};
+use crate::suite::{Candidate, Topology};
 
 /// Contestants on a network, ours first.
 #[derive(Debug)]
@@ -12,16 +12,16 @@ pub struct Workload {
     pub name: &'static str,
     /// For people.
     pub title: &'static str,
-    /// How many times longer than the pace says: what is measured by number of
+    /// How many times longer than the config says: what is measured by number of
     /// messages ends early.
     pub longer: f64,
     /// What the ends meet on.
-    pub wire: Wire,
+    pub topology: Topology,
     /// Who plays.
-    pub contestants: Vec<Contestant>,
+    pub candidates: Vec<Candidate>,
 }
 
-/// All of them: those rows of the bench of which most is wanted.
+/// All of them: those benchmarks of the bench of which most is wanted.
 pub fn workloads() -> Vec<Workload> {
     let single = Bandwidth { size: Size::Fixed(8), ..Bandwidth::of("write") };
     let lists = Bandwidth { depth: 1024, list: 64, ..single };
@@ -30,9 +30,9 @@ pub fn workloads() -> Vec<Workload> {
             name: "write-1m",
             title: "WRITE, 1 MiB messages, MTU 4300",
             longer: 1.0,
-            wire: Wire::Cable { mtu: 4300 },
-            contestants: vec![
-                Bandwidth::of("write").contestant("roce", "roce write"),
+            topology: Topology::Cable { mtu: 4300 },
+            candidates: vec![
+                Bandwidth::of("write").candidate("roce", "roce write"),
                 raw::trains("raw", MIB, true),
                 iperf3::with_writes_of(Size::Fixed(MIB), "tcp", "cubic"),
             ],
@@ -41,29 +41,29 @@ pub fn workloads() -> Vec<Workload> {
             name: "write-8-rate",
             title: "WRITE, 8 bytes, lists of 64, 1024 deep, MTU 1500",
             longer: 1.0,
-            wire: Wire::Cable { mtu: 1500 },
-            contestants: vec![lists.contestant("roce", "roce write"), raw::small("raw", true)],
+            topology: Topology::Cable { mtu: 1500 },
+            candidates: vec![lists.candidate("roce", "roce write"), raw::small("raw", true)],
         },
         Workload {
             name: "write-8-single",
             title: "WRITE, 8 bytes, posted one by one, 128 deep, MTU 1500",
             longer: 1.0,
-            wire: Wire::Cable { mtu: 1500 },
-            contestants: vec![single.contestant("roce", "roce write")],
+            topology: Topology::Cable { mtu: 1500 },
+            candidates: vec![single.candidate("roce", "roce write")],
         },
         Workload {
             name: "write-8-latency",
             title: "WRITE, 8 bytes each way, MTU 1500",
             longer: 3.0,
-            wire: Wire::Cable { mtu: 1500 },
-            contestants: vec![roce::latency("roce", "write", Size::Fixed(8)), raw::pingpong("raw")],
+            topology: Topology::Cable { mtu: 1500 },
+            candidates: vec![roce::latency("roce", "write", Size::Fixed(8)), raw::pingpong("raw")],
         },
         Workload {
             name: "allreduce-64m-2",
             title: "allreduce, 64 MiB, 2 ranks, MTU 4300",
             longer: 1.0,
-            wire: Wire::Switch { hosts: 2, mtu: 4300 },
-            contestants: vec![roce::allreduce(
+            topology: Topology::Switch { hosts: 2, mtu: 4300 },
+            candidates: vec![roce::allreduce(
                 "roce",
                 Size::Fixed(64 * MIB),
                 Size::Fixed(2),

@@ -3,7 +3,7 @@
 
 use crc32fast::Hasher;
 
-use super::head_tables::{FixedHead, HeadTables};
+use super::crc_tables::{CrcTables, FixedPart};
 
 /// Bytes from the Ethernet header to the UDP header.
 pub(crate) const OUTER_LEN: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
@@ -104,7 +104,7 @@ pub(crate) fn psn(packet: &[u8]) -> Option<u32> {
 pub(crate) struct Covered<'t> {
     head: [u8; COVERED_LEN],
     identification: u16,
-    tables: Option<(&'t HeadTables, FixedHead)>,
+    tables: Option<(&'t CrcTables, FixedPart)>,
 }
 
 /// Bytes of the headers that an ICRC covers.
@@ -115,7 +115,7 @@ impl<'t> Covered<'t> {
     pub(crate) fn new(
         outer: &[u8; OUTER_LEN],
         packet_len: usize,
-        tables: Option<&'t HeadTables>,
+        tables: Option<&'t CrcTables>,
     ) -> Self {
         let mut head = [0; COVERED_LEN];
         head[..IPV4_LEN + UDP_LEN].copy_from_slice(&outer[ETHERNET_LEN..]);
@@ -127,7 +127,7 @@ impl<'t> Covered<'t> {
         head[10..12].fill(0xff); // header checksum
         head[IPV4_LEN + 4..IPV4_LEN + 6].copy_from_slice(&udp_len.to_be_bytes());
         head[IPV4_LEN + 6..IPV4_LEN + 8].fill(0xff); // UDP checksum
-        let tables = tables.map(|tables| (tables, HeadTables::fixed(&head)));
+        let tables = tables.map(|tables| (tables, CrcTables::fixed(&head)));
         Self { head, identification, tables }
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let payload: Vec<u8> = (0..1024).map(|i| i as u8).collect();
         let packet_len = payload.len() + PACKET_OVERHEAD;
         let outer = ADDRESSES.outer(0xfffe, 3 * packet_len);
-        let tables = HeadTables::new();
+        let tables = CrcTables::new();
         let mut covered = Covered::new(&outer, packet_len, None);
         let mut looked_up = Covered::new(&outer, packet_len, Some(&tables));
         for number in 0..3 {
@@ -250,7 +250,7 @@ mod tests {
         let outer = ADDRESSES.outer(9, packet.len() + ICRC_LEN);
         let udp = outer[34..42].try_into().unwrap();
         let expected = roce_wire::expected_icrc(&outer[14..34], udp, 9, &packet);
-        let tables = HeadTables::new();
+        let tables = CrcTables::new();
         let (bth, rest) = packet.split_first_chunk().unwrap();
         for tables in [None, Some(&tables)] {
             let mut covered = Covered::new(&outer, packet.len() + ICRC_LEN, tables);

@@ -5,14 +5,14 @@
 //! the queueing discipline on the way out, a packet filter, and UDP port 4791 held by a socket
 //! with `UDP_GRO` on. Otherwise the kernel would have less to do for one than for the other.
 //!
-//! [`trains`] is the ceiling of throughput, [`pingpong`] the floor of latency.
+//! [`gso`] is the ceiling of throughput, [`pingpong`] the floor of latency.
 
+mod crc_tables;
 mod frame;
-mod head_tables;
+pub mod gso;
 pub mod pingpong;
 mod port;
 mod sys;
-pub mod trains;
 
 use crate::program::Failure;
 

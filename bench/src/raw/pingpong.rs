@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use super::frame::{self, BTH_LEN, ICRC_LEN, OUTER_LEN};
 use super::port::{self, Port};
 use super::sys::VIRTIO_LEN;
+use crate::control_channel::ControlChannel;
 use crate::histogram::Histogram;
-use crate::meeting::Meeting;
-use crate::program::{End, Failure, WARM_UP};
+use crate::program::{EndOptions, Failure, WARM_UP};
 
 /// What the packet path takes: half a round trip of one small frame, both ends spinning.
 #[derive(Clone, Debug, Parser)]
@@ -26,7 +26,7 @@ use crate::program::{End, Failure, WARM_UP};
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// The interface to use.
     #[arg(long)]
     pub interface: String,
@@ -42,21 +42,21 @@ struct Begin;
 /// The other end is missing or goes, or an interface or a right is missing.
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let Some(server) = options.end.server() else {
-        let mut meeting = Meeting::listen(options.end.port)?;
-        let _: Begin = meeting.receive()?;
+        let mut control = ControlChannel::listen(options.end.port)?;
+        let _: Begin = control.receive()?;
         let mut port = Port::open(&options.interface, RING_SLOTS)?;
-        meeting.send(&Begin)?;
-        return serve(&mut port, &mut meeting);
+        control.send(&Begin)?;
+        return serve(&mut port, &mut control);
     };
     let mut port = Port::open(&options.interface, RING_SLOTS)?;
-    let mut meeting = Meeting::with(server, options.end.port)?;
-    meeting.send(&Begin)?;
-    let _: Begin = meeting.receive()?;
-    let frame = frame(&port, &meeting)?;
+    let mut control = ControlChannel::connect(server, options.end.port)?;
+    control.send(&Begin)?;
+    let _: Begin = control.receive()?;
+    let frame = frame(&port, &control)?;
     let ask = |port: &mut Port| -> Result<Option<Duration>, Failure> {
         let asked = Instant::now();
         send(port, &frame)?;
-        let answered = wait(port, || asked.elapsed() > PATIENCE);
+        let answered = wait(port, || asked.elapsed() > REPLY_TIMEOUT);
         Ok(answered.then(|| asked.elapsed()))
     };
     let mut times = Histogram::new();
@@ -72,14 +72,14 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
         match ask(&mut port)? {
             Some(time) if now >= measuring => times.add(time / 2),
             Some(_) => {}
-            None if meeting.has_news() => {
-                return meeting.receive::<Value>().and_then(|said| {
+            None if control.is_readable() => {
+                return control.receive::<Value>().and_then(|said| {
                     Err(Failure::told(format!("the other end has ended early: {said}")))
                 });
             }
             None => lost += 1,
         }
-        if lost >= MOST_LOST {
+        if lost >= MAX_LOST {
             return Err(Failure::told(format!(
                 "{lost} frames were not answered: is the link up at both ends?"
             )));
@@ -89,18 +89,18 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
     report["program"] = json!("raw_pingpong");
     report["frame_bytes"] = json!(frame.len() - VIRTIO_LEN);
     report["lost"] = json!(lost);
-    meeting.send(&report)?;
+    control.send(&report)?;
     Ok(report)
 }
 
-fn serve(port: &mut Port, meeting: &mut Meeting) -> Result<Value, Failure> {
-    let frame = frame(port, meeting)?;
+fn serve(port: &mut Port, control: &mut ControlChannel) -> Result<Value, Failure> {
+    let frame = frame(port, control)?;
     let mut last = Instant::now();
     loop {
         let mut silent = false;
         let came = wait(port, || {
-            silent = last.elapsed() > SILENCE;
-            silent || meeting.has_news()
+            silent = last.elapsed() > IDLE_TIMEOUT;
+            silent || control.is_readable()
         });
         if came {
             send(port, &frame)?;
@@ -108,7 +108,7 @@ fn serve(port: &mut Port, meeting: &mut Meeting) -> Result<Value, Failure> {
         } else if silent {
             return Err(Failure::told("the client is there and sends nothing: is the link up?"));
         } else {
-            return meeting.receive();
+            return control.receive();
         }
     }
 }
@@ -119,7 +119,7 @@ fn wait(port: &mut Port, mut give_up: impl FnMut() -> bool) -> bool {
     while !port.ring.take(|_| {}) {
         std::hint::spin_loop();
         spins += 1;
-        if spins == SPINS_BETWEEN_LOOKS {
+        if spins == SPINS_PER_CHECK {
             spins = 0;
             if give_up() {
                 return false;
@@ -138,9 +138,9 @@ fn send(port: &Port, frame: &[u8]) -> Result<(), Failure> {
 }
 
 /// A frame as long as that of an 8-byte WRITE, behind its virtio header.
-fn frame(port: &Port, meeting: &Meeting) -> Result<Vec<u8>, Failure> {
+fn frame(port: &Port, control: &ControlChannel) -> Result<Vec<u8>, Failure> {
     let payload = BTH_LEN + RETH_LEN + 8 + ICRC_LEN;
-    let outer = port.addresses(meeting)?.outer(0, payload);
+    let outer = port.addresses(control)?.outer(0, payload);
     let mut frame = [&frame::virtio(None)[..], &outer, &frame::bth(0)].concat();
     frame.resize(VIRTIO_LEN + OUTER_LEN + payload, 0);
     // Without an offload nobody completes the checksum; none is as good.
@@ -150,8 +150,8 @@ fn frame(port: &Port, meeting: &Meeting) -> Result<Vec<u8>, Failure> {
 
 const RETH_LEN: usize = 16;
 const RING_SLOTS: usize = 16;
-const SPINS_BETWEEN_LOOKS: u32 = 1 << 16;
+const SPINS_PER_CHECK: u32 = 1 << 16;
 /// How long an answer may take before the frame counts as lost.
-const PATIENCE: Duration = Duration::from_millis(200);
-const MOST_LOST: u32 = 25;
-const SILENCE: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
+const MAX_LOST: u32 = 25;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use super::frame::{self, Addresses, ROCE_PORT};
 use super::sys::{self, Interface, PacketSocket, Ring};
-use crate::meeting::Meeting;
+use crate::control_channel::ControlChannel;
 use crate::program::Failure;
 
 /// A packet socket with its ring, and the socket that holds the UDP port.
@@ -38,12 +38,12 @@ impl Port {
     }
 
     /// Who sends to whom, from here.
-    pub(crate) fn addresses(&self, meeting: &Meeting) -> Result<Addresses, Failure> {
+    pub(crate) fn addresses(&self, control: &ControlChannel) -> Result<Addresses, Failure> {
         Ok(Addresses {
             source_mac: self.interface.mac,
-            destination_mac: neighbour(meeting.peer())?,
-            source: meeting.local().octets(),
-            destination: meeting.peer().octets(),
+            destination_mac: neighbour(control.peer())?,
+            source: control.local().octets(),
+            destination: control.peer().octets(),
         })
     }
 }

@@ -1,9 +1,9 @@
-//! The table: one line for each comparison, with its target and whether that was met.
+//! The table: one line for each comparison, with its target and whether it passed.
 
 use std::fmt::Write;
 
 use super::figure::three_digits;
-use super::{Figure, Judged, Report, RowResult, Summary, Target, Verdict};
+use super::{BenchmarkResult, Comparison, Evaluation, Figure, Report, Summary, Verdict};
 
 /// The table as Markdown, with what must be known to read it.
 pub fn table(report: &Report) -> String {
@@ -17,12 +17,12 @@ pub fn table(report: &Report) -> String {
 
 fn lines(report: &Report) -> String {
     let mut text = HEAD.to_owned();
-    for row in &report.rows {
+    for benchmark in &report.benchmarks {
         let mut last = String::new();
-        for target in &row.targets {
-            let what = what(row, target);
+        for comparison in &benchmark.comparisons {
+            let what = what(benchmark, comparison);
             // Said once, not in every line.
-            text += &line(row, target, if what == last { "" } else { &what });
+            text += &line(benchmark, comparison, if what == last { "" } else { &what });
             last = what;
         }
     }
@@ -30,7 +30,7 @@ fn lines(report: &Report) -> String {
 }
 
 const HEAD: &str = "\
-| what | ours | beside | | ours / beside | wanted | |
+| what | ours | beside | | ours / beside | target | result |
 |---|---|---|---|---|---|---|
 ";
 
@@ -53,33 +53,34 @@ fn heading(report: &Report) -> String {
     )
 }
 
-/// What a line is about: the row, and of it what differs from line to line.
-fn what(row: &RowResult, target: &Target) -> String {
-    let mut what = row.title.clone();
-    if let (Some(axis), Some(x)) = (&row.axis, target.at) {
+/// What a line is about: the benchmark, and of it what differs from line to line.
+fn what(benchmark: &BenchmarkResult, comparison: &Comparison) -> String {
+    let mut what = benchmark.title.clone();
+    if let (Some(axis), Some(x)) = (&benchmark.axis, comparison.at) {
         let _ = write!(what, ", {}", axis.at(x));
     }
-    if target.ours != "roce" {
-        let _ = write!(what, ": {}", title(row, &target.ours));
+    if comparison.ours != "roce" {
+        let _ = write!(what, ": {}", title(benchmark, &comparison.ours));
     }
     if matches!(
-        target.figure,
+        comparison.figure,
         Figure::Micros99 | Figure::Micros999 | Figure::MinShare | Figure::MaxShare
     ) {
-        let _ = write!(what, ", {}", target.figure);
+        let _ = write!(what, ", {}", comparison.figure);
     }
     what
 }
 
-fn title<'a>(row: &'a RowResult, name: &'a str) -> &'a str {
-    row.contestant(name).map_or(name, |contestant| &contestant.title)
+fn title<'a>(benchmark: &'a BenchmarkResult, name: &'a str) -> &'a str {
+    benchmark.candidate(name).map_or(name, |candidate| &candidate.title)
 }
 
-fn line(row: &RowResult, target: &Target, what: &str) -> String {
-    let Judged { ours, theirs, ratio, verdict } = target.judge(row);
-    let figure = target.figure;
+fn line(benchmark: &BenchmarkResult, comparison: &Comparison, what: &str) -> String {
+    let Evaluation { ours, theirs, ratio, verdict } = comparison.evaluate(benchmark);
+    let figure = comparison.figure;
     let ours = ours.map(|ours| amount(figure, ours)).unwrap_or_default();
-    let beside = target.beside.as_deref().map(|name| title(row, name)).unwrap_or_default();
+    let beside =
+        comparison.beside.as_deref().map(|name| title(benchmark, name)).unwrap_or_default();
     let theirs = theirs.map(|theirs| amount(figure, theirs)).unwrap_or_default();
     let ratio = ratio.map(|ratio| {
         let of_one = ratio.count == 1;
@@ -87,13 +88,13 @@ fn line(row: &RowResult, target: &Target, what: &str) -> String {
         if of_one { format!("**{median}**") } else { format!("**{median}** ({low} – {high})") }
     });
     let verdict = match verdict {
-        Verdict::Met => "met".to_owned(),
-        Verdict::NotMet => "**not met**".to_owned(),
-        Verdict::Reported => String::new(),
-        Verdict::NotJudged(why) => format!("not measured: {why}"),
+        Verdict::Pass => "pass".to_owned(),
+        Verdict::Fail => "**fail**".to_owned(),
+        Verdict::NoTarget => String::new(),
+        Verdict::NotMeasured(why) => format!("not measured: {why}"),
     };
     let ratio = ratio.unwrap_or_default();
-    let wanted = target.in_words();
+    let wanted = comparison.in_words();
     format!("| {what} | {ours} | {beside} | {theirs} | {ratio} | {wanted} | {verdict} |\n")
 }
 
@@ -105,44 +106,44 @@ fn amount(figure: Figure, summary: Summary) -> String {
     format!("{median} ({} – {})", figure.bare(summary.low), figure.bare(summary.high))
 }
 
-/// How many targets were met.
+/// Counts the targets that passed and failed.
 pub(super) fn score(report: &Report) -> String {
-    let verdicts = report.rows.iter().flat_map(|row| {
-        let wanted = row.targets.iter().filter(|target| target.bound.is_some());
-        wanted.map(|target| target.judge(row).verdict)
+    let verdicts = report.benchmarks.iter().flat_map(|benchmark| {
+        let wanted = benchmark.comparisons.iter().filter(|comparison| comparison.target.is_some());
+        wanted.map(|comparison| comparison.evaluate(benchmark).verdict)
     });
-    let (mut met, mut not_met, mut not_judged) = (0, 0, 0);
+    let (mut passed, mut failed, mut not_measured) = (0, 0, 0);
     for verdict in verdicts {
         match verdict {
-            Verdict::Met => met += 1,
-            Verdict::NotMet => not_met += 1,
-            Verdict::Reported => {}
-            Verdict::NotJudged(_) => not_judged += 1,
+            Verdict::Pass => passed += 1,
+            Verdict::Fail => failed += 1,
+            Verdict::NoTarget => {}
+            Verdict::NotMeasured(_) => not_measured += 1,
         }
     }
-    let mut text = format!("{met} targets met, {not_met} not met");
-    if not_judged > 0 {
-        let _ = write!(text, ", {not_judged} not measured");
+    let mut text = format!("{passed} targets passed, {failed} failed");
+    if not_measured > 0 {
+        let _ = write!(text, ", {not_measured} not measured");
     }
     text + "."
 }
 
 fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
-    for row in &report.rows {
-        for contestant in &row.contestants {
-            let (runs, failed) = contestant.count();
-            if let Some(why) = contestant.first_failure() {
+    for benchmark in &report.benchmarks {
+        for candidate in &benchmark.candidates {
+            let (runs, failed) = candidate.count();
+            if let Some(why) = candidate.first_failure() {
                 let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
                 notes.push(format!(
                     "`{}`: {} failed in {failed} of {runs} runs; the first said: {why}",
-                    row.name, contestant.title
+                    benchmark.name, candidate.title
                 ));
             }
         }
-        notes.extend(row.notes.iter().map(|note| format!("`{}`: {note}", row.name)));
+        notes.extend(benchmark.notes.iter().map(|note| format!("`{}`: {note}", benchmark.name)));
     }
-    let missing = report.peers.iter().filter(|peer| peer.version.is_none());
+    let missing = report.external_programs.iter().filter(|peer| peer.version.is_none());
     notes.extend(missing.map(|peer| {
         format!(
             "{} is not installed (package {}): its lines are missing",
@@ -150,9 +151,12 @@ fn notes(report: &Report) -> Vec<String> {
         )
     }));
     let ages: std::collections::BTreeSet<&str> =
-        report.rows.iter().map(|row| row.measured.as_str()).collect();
+        report.benchmarks.iter().map(|benchmark| benchmark.measured.as_str()).collect();
     if ages.len() > 1 {
-        let each = report.rows.iter().map(|row| format!("`{}` {}", row.name, row.measured));
+        let each = report
+            .benchmarks
+            .iter()
+            .map(|benchmark| format!("`{}` {}", benchmark.name, benchmark.measured));
         notes.push(format!("parts of different runs: {}", each.collect::<Vec<_>>().join("; ")));
     }
     notes
@@ -168,10 +172,10 @@ mod tests {
         let text = table(&example::report());
         let lines = [
             "| WRITE, 1 MiB messages | 45.0 Gbit/s (40.0 – 50.0) | TCP, cubic \
-             | 36.0 Gbit/s (30.0 – 40.0) | **1.25** (1.25 – 1.33) | ≥ 1.10 × | met |",
+             | 36.0 Gbit/s (30.0 – 40.0) | **1.25** (1.25 – 1.33) | ≥ 1.10 × | pass |",
             "|  | 45.0 Gbit/s (40.0 – 50.0) | TCP, BBR |  |  | ≥ 1.50 × | not measured: TCP, BBR failed |",
             "| raw trains |  |  | ≥ 0.85 × | not measured: raw_trains is not built |",
-            "1 targets met, 0 not met, 2 not measured.",
+            "1 targets passed, 0 failed, 2 not measured.",
             "- `write-4300`: TCP, BBR failed in 3 of 3 runs; the first said: unable to set",
             "- sockperf is not installed (package sockperf): its lines are missing",
             "medians of 3 rounds in turn, with least and most",
@@ -186,17 +190,19 @@ mod tests {
     #[test]
     fn a_target_that_was_missed_stands_out() {
         let mut report = example::report();
-        report.rows[0].targets[0] = Target::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
+        report.benchmarks[0].comparisons[0] =
+            Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
         let text = table(&report);
-        assert!(text.contains("| ≥ 1.30 × | **not met** |"), "{text}");
-        assert!(text.contains("0 targets met, 1 not met"), "{text}");
+        assert!(text.contains("| ≥ 1.30 × | **fail** |"), "{text}");
+        assert!(text.contains("0 targets passed, 1 failed"), "{text}");
     }
 
     #[test]
     fn parts_of_different_runs_are_told_apart() {
         let mut report = example::report();
-        let other = RowResult { measured: "later".to_owned(), ..RowResult::named("b", "b") };
-        report.rows.push(other);
+        let other =
+            BenchmarkResult { measured: "later".to_owned(), ..BenchmarkResult::named("b", "b") };
+        report.benchmarks.push(other);
         let text = table(&report);
         assert!(text.contains("parts of different runs: `write-4300` 2026-11-21"), "{text}");
     }
@@ -204,7 +210,7 @@ mod tests {
     #[test]
     fn whatever_a_program_says_stays_in_one_line() {
         let mut report = example::report();
-        let runs = &mut report.rows[0].contestants[2].points[0].runs;
+        let runs = &mut report.benchmarks[0].candidates[2].points[0].runs;
         runs[0] = super::super::Run::failed(1, "two\nlines |");
         let text = table(&report);
         assert!(text.contains("the first said: two lines |\n"), "{text}");

@@ -4,20 +4,21 @@
 //! is made from it and from nothing else, so a kept `results.json` can be rendered again.
 //!
 //! ```
-//! use roce_bench::report::{ContestantResult, Figure, PointResult, RowResult, Run, Target};
+//! use roce_bench::report::{CandidateResult, Figure, PointResult, BenchmarkResult, Run, Comparison};
 //! let run = |round, gbits| Run::good(round, [(Figure::Gbits, gbits)].into());
-//! let contestant = |name: &str, gbits: [f64; 2]| ContestantResult {
+//! let candidate = |name: &str, gbits: [f64; 2]| CandidateResult {
 //!     points: vec![PointResult { x: None, runs: vec![run(1, gbits[0]), run(2, gbits[1])] }],
-//!     ..ContestantResult::named(name, name)
+//!     ..CandidateResult::named(name, name)
 //! };
-//! let row = RowResult {
-//!     contestants: vec![contestant("roce", [44.0, 46.0]), contestant("cubic", [36.0, 36.0])],
-//!     ..RowResult::named("write", "WRITE, 1 MiB")
+//! let benchmark = BenchmarkResult {
+//!     candidates: vec![candidate("roce", [44.0, 46.0]), candidate("cubic", [36.0, 36.0])],
+//!     ..BenchmarkResult::named("write", "WRITE, 1 MiB")
 //! };
-//! let judged = Target::beside("roce", Figure::Gbits, "cubic").at_least(1.1).judge(&row);
-//! assert_eq!(judged.ratio.map(|ratio| ratio.median), Some(1.25));
+//! let evaluated = Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.1).evaluate(&benchmark);
+//! assert_eq!(evaluated.ratio.map(|ratio| ratio.median), Some(1.25));
 //! ```
 
+mod comparison;
 mod figure;
 mod json;
 mod machine;
@@ -25,8 +26,8 @@ mod markdown;
 mod plot;
 mod statistics;
 mod summary;
-mod target;
 
+pub use comparison::{Comparison, Evaluation, Target, Verdict};
 pub use figure::{Figure, Figures};
 pub use json::{read_json, write_json};
 pub use machine::{About, Commit, Machine, date_and_time};
@@ -34,7 +35,6 @@ pub use markdown::table;
 pub use plot::{Axis, Chart, Line, charts};
 pub use statistics::Summary;
 pub use summary::{put_between_markers, summary};
-pub use target::{Bound, Judged, Target, Verdict};
 
 use serde::{Deserialize, Serialize};
 
@@ -44,14 +44,16 @@ pub struct Report {
     /// Where, when and how.
     pub about: About,
     /// The other programs, present or not.
-    pub peers: Vec<Peer>,
-    /// The rows, in the order of the table.
-    pub rows: Vec<RowResult>,
+    #[serde(rename = "peers")]
+    pub external_programs: Vec<ExternalProgram>,
+    /// The benchmarks, in the order of the table.
+    #[serde(rename = "rows")]
+    pub benchmarks: Vec<BenchmarkResult>,
 }
 
 /// Another program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
+pub struct ExternalProgram {
     /// What it is started as.
     pub program: String,
     /// What it says of itself; `None` when it is not installed.
@@ -60,31 +62,34 @@ pub struct Peer {
     pub package: String,
 }
 
-/// A row: several contestants on the same wire, in turn.
+/// A benchmark: several candidates on the same topology, in turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RowResult {
+pub struct BenchmarkResult {
     /// Short, for `--only`.
     pub name: String,
     /// For people.
     pub title: String,
     /// The network, in words.
-    pub wire: String,
-    /// What the points of a curve are; rows that are no curve have none.
+    #[serde(rename = "wire")]
+    pub topology: String,
+    /// What the points of a curve are; benchmarks that are no curve have none.
     pub axis: Option<Axis>,
     /// When it was measured, and with which code: parts of a report may be of different runs.
     pub measured: String,
     /// Who took part.
-    pub contestants: Vec<ContestantResult>,
+    #[serde(rename = "contestants")]
+    pub candidates: Vec<CandidateResult>,
     /// What is wanted.
-    pub targets: Vec<Target>,
+    #[serde(rename = "targets")]
+    pub comparisons: Vec<Comparison>,
     /// What a reader must know.
     pub notes: Vec<String>,
 }
 
 /// Somebody who took part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ContestantResult {
-    /// Short: what targets name.
+pub struct CandidateResult {
+    /// Short: what comparisons name.
     pub name: String,
     /// For people.
     pub title: String,
@@ -92,11 +97,11 @@ pub struct ContestantResult {
     pub commands: Vec<String>,
     /// Why it took no part.
     pub missing: Option<String>,
-    /// What it did at each point of the axis; a row without axis has one point.
+    /// What it did at each point of the axis; a benchmark without axis has one point.
     pub points: Vec<PointResult>,
 }
 
-/// All runs of one contestant at one point.
+/// All runs of one candidate at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
     /// Where on the axis.
@@ -129,29 +134,29 @@ impl Run {
     }
 }
 
-impl RowResult {
-    /// A row without contestants.
+impl BenchmarkResult {
+    /// A benchmark without candidates.
     pub fn named(name: &str, title: &str) -> Self {
         Self {
             name: name.to_owned(),
             title: title.to_owned(),
-            wire: String::new(),
+            topology: String::new(),
             axis: None,
             measured: String::new(),
-            contestants: Vec::new(),
-            targets: Vec::new(),
+            candidates: Vec::new(),
+            comparisons: Vec::new(),
             notes: Vec::new(),
         }
     }
 
-    /// The contestant of this name.
-    pub fn contestant(&self, name: &str) -> Option<&ContestantResult> {
-        self.contestants.iter().find(|contestant| contestant.name == name)
+    /// The candidate of this name.
+    pub fn candidate(&self, name: &str) -> Option<&CandidateResult> {
+        self.candidates.iter().find(|candidate| candidate.name == name)
     }
 
-    /// What a contestant's runs gave at a point, with their rounds.
+    /// What a candidate's runs gave at a point, with their rounds.
     pub fn measured(&self, name: &str, at: Option<u64>, figure: Figure) -> Vec<(u32, f64)> {
-        let points = self.contestant(name).map_or(&[][..], |contestant| &contestant.points);
+        let points = self.candidate(name).map_or(&[][..], |candidate| &candidate.points);
         let runs = points.iter().filter(|point| point.x == at).flat_map(|point| &point.runs);
         runs.filter_map(|run| Some((run.round, *run.figures.get(&figure)?))).collect()
     }
@@ -162,7 +167,7 @@ impl RowResult {
     }
 }
 
-impl ContestantResult {
+impl CandidateResult {
     /// One that has not run yet.
     pub fn named(name: &str, title: &str) -> Self {
         Self {
@@ -190,16 +195,19 @@ impl ContestantResult {
 }
 
 impl Report {
-    /// Takes over rows of an earlier report that this one has not; `order` names all rows there
+    /// Takes over benchmarks of an earlier report that this one has not; `order` names all benchmarks there
     /// are, in the order of the table.
     pub fn complete_from(&mut self, earlier: Self, order: &[&str]) {
-        let lacking =
-            earlier.rows.into_iter().filter(|old| self.rows.iter().all(|new| new.name != old.name));
-        let lacking: Vec<RowResult> = lacking.collect();
-        self.rows.extend(lacking);
-        let place = |row: &RowResult| order.iter().position(|name| *name == row.name);
+        let lacking = earlier
+            .benchmarks
+            .into_iter()
+            .filter(|old| self.benchmarks.iter().all(|new| new.name != old.name));
+        let lacking: Vec<BenchmarkResult> = lacking.collect();
+        self.benchmarks.extend(lacking);
+        let place =
+            |benchmark: &BenchmarkResult| order.iter().position(|name| *name == benchmark.name);
         // Rows that are no more come last, rather than getting lost.
-        self.rows.sort_by_key(|row| place(row).unwrap_or(usize::MAX));
+        self.benchmarks.sort_by_key(|benchmark| place(benchmark).unwrap_or(usize::MAX));
     }
 }
 
@@ -207,36 +215,36 @@ impl Report {
 pub(crate) mod example {
     use super::*;
 
-    pub(crate) fn contestant(name: &str, title: &str, gbits: &[f64]) -> ContestantResult {
+    pub(crate) fn candidate(name: &str, title: &str, gbits: &[f64]) -> CandidateResult {
         let runs = (1..)
             .zip(gbits)
             .map(|(round, gbits)| Run::good(round, [(Figure::Gbits, *gbits)].into()));
         let points = vec![PointResult { x: None, runs: runs.collect() }];
-        ContestantResult { points, ..ContestantResult::named(name, title) }
+        CandidateResult { points, ..CandidateResult::named(name, title) }
     }
 
     /// Ours, one beside it, one that failed every time, one that is not there.
-    pub(crate) fn row() -> RowResult {
-        let mut broken = ContestantResult::named("bbr", "TCP, BBR");
+    pub(crate) fn benchmark() -> BenchmarkResult {
+        let mut broken = CandidateResult::named("bbr", "TCP, BBR");
         let runs = (1..=3).map(|round| Run::failed(round, "unable to set congestion control"));
         broken.points = vec![PointResult { x: None, runs: runs.collect() }];
-        let mut absent = ContestantResult::named("raw", "raw trains");
+        let mut absent = CandidateResult::named("raw", "raw trains");
         absent.missing = Some("raw_trains is not built".to_owned());
-        RowResult {
-            wire: "two hosts, MTU 4300".to_owned(),
+        BenchmarkResult {
+            topology: "two hosts, MTU 4300".to_owned(),
             measured: "2026-11-21 16:00 UTC, 0123456789ab".to_owned(),
-            contestants: vec![
-                contestant("roce", "roce", &[40.0, 50.0, 45.0]),
-                contestant("cubic", "TCP, cubic", &[30.0, 40.0, 36.0]),
+            candidates: vec![
+                candidate("roce", "roce", &[40.0, 50.0, 45.0]),
+                candidate("cubic", "TCP, cubic", &[30.0, 40.0, 36.0]),
                 broken,
                 absent,
             ],
-            targets: vec![
-                Target::beside("roce", Figure::Gbits, "cubic").at_least(1.1),
-                Target::beside("roce", Figure::Gbits, "bbr").at_least(1.5),
-                Target::beside("roce", Figure::Gbits, "raw").at_least(0.85),
+            comparisons: vec![
+                Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.1),
+                Comparison::beside("roce", Figure::Gbits, "bbr").at_least(1.5),
+                Comparison::beside("roce", Figure::Gbits, "raw").at_least(0.85),
             ],
-            ..RowResult::named("write-4300", "WRITE, 1 MiB messages")
+            ..BenchmarkResult::named("write-4300", "WRITE, 1 MiB messages")
         }
     }
 
@@ -257,19 +265,19 @@ pub(crate) mod example {
                 quick: false,
                 realtime: false,
             },
-            peers: vec![
-                Peer {
+            external_programs: vec![
+                ExternalProgram {
                     program: "iperf3".to_owned(),
                     version: Some("iperf 3.12".to_owned()),
                     package: "iperf3".to_owned(),
                 },
-                Peer {
+                ExternalProgram {
                     program: "sockperf".to_owned(),
                     version: None,
                     package: "sockperf".to_owned(),
                 },
             ],
-            rows: vec![row()],
+            benchmarks: vec![benchmark()],
         }
     }
 }
@@ -280,29 +288,32 @@ mod tests {
 
     #[test]
     fn failures_are_counted_and_the_first_is_kept() {
-        let row = example::row();
-        let broken = row.contestant("bbr").unwrap();
+        let benchmark = example::benchmark();
+        let broken = benchmark.candidate("bbr").unwrap();
         assert_eq!(broken.count(), (3, 3));
         assert_eq!(broken.first_failure(), Some("unable to set congestion control"));
-        assert_eq!(row.contestant("roce").unwrap().count(), (3, 0));
+        assert_eq!(benchmark.candidate("roce").unwrap().count(), (3, 0));
     }
 
     #[test]
     fn a_part_measured_again_replaces_the_old_one_and_order_is_kept() {
         let report = |names: &[&str], measured: &str| Report {
-            rows: names
+            benchmarks: names
                 .iter()
-                .map(|name| RowResult {
+                .map(|name| BenchmarkResult {
                     measured: measured.to_owned(),
-                    ..RowResult::named(name, name)
+                    ..BenchmarkResult::named(name, name)
                 })
                 .collect(),
             ..example::report()
         };
         let mut new = report(&["c", "a"], "new");
         new.complete_from(report(&["gone", "a", "b"], "old"), &["a", "b", "c"]);
-        let rows: Vec<_> =
-            new.rows.iter().map(|row| (row.name.as_str(), row.measured.as_str())).collect();
-        assert_eq!(rows, [("a", "new"), ("b", "old"), ("c", "new"), ("gone", "old")]);
+        let benchmarks: Vec<_> = new
+            .benchmarks
+            .iter()
+            .map(|benchmark| (benchmark.name.as_str(), benchmark.measured.as_str()))
+            .collect();
+        assert_eq!(benchmarks, [("a", "new"), ("b", "old"), ("c", "new"), ("gone", "old")]);
     }
 }

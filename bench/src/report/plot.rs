@@ -1,4 +1,4 @@
-//! Plots: a chart for each row that has an axis.
+//! Plots: a chart for each benchmark that has an axis.
 
 use std::fmt::Display;
 use std::io;
@@ -8,7 +8,7 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::{ContestantResult, Figure, Report, RowResult, Summary};
+use super::{BenchmarkResult, CandidateResult, Figure, Report, Summary};
 
 /// What the points of a curve are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl Axis {
 /// A chart that can be drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// The row's name: what the file is called after.
+    /// The benchmark's name: what the file is called after.
     pub name: String,
     /// For people.
     pub title: String,
@@ -65,7 +65,7 @@ pub struct Chart {
 pub struct Line {
     /// For the legend.
     pub title: String,
-    /// Lines of one contestant share a colour.
+    /// Lines of one candidate share a colour.
     pub colour: usize,
     /// Whether it shows something other than the chart's own figure.
     pub dashed: bool,
@@ -73,37 +73,47 @@ pub struct Line {
     pub points: Vec<(u64, Summary)>,
 }
 
-/// The charts of a report: one for each row with an axis and something measured.
+/// The charts of a report: one for each benchmark with an axis and something measured.
 pub fn charts(report: &Report) -> Vec<Chart> {
-    report.rows.iter().filter_map(chart).collect()
+    report.benchmarks.iter().filter_map(chart).collect()
 }
 
-fn chart(row: &RowResult) -> Option<Chart> {
-    let axis = row.axis?;
+fn chart(benchmark: &BenchmarkResult) -> Option<Chart> {
+    let axis = benchmark.axis?;
     let has = |figure: Figure| {
-        let points = row.contestants.iter().flat_map(|contestant| &contestant.points);
+        let points = benchmark.candidates.iter().flat_map(|candidate| &candidate.points);
         points.flat_map(|point| &point.runs).any(|run| run.figures.contains_key(&figure))
     };
     let figure = [Figure::Gbits, Figure::BusGbytes, Figure::MicrosMedian, Figure::PerSecond]
         .into_iter()
         .find(|figure| has(*figure))?;
     let mut lines = Vec::new();
-    for (colour, contestant) in row.contestants.iter().enumerate() {
+    for (colour, candidate) in benchmark.candidates.iter().enumerate() {
         let line = |title: String, figure, dashed| {
-            let points = points_of(row, contestant, figure);
+            let points = points_of(benchmark, candidate, figure);
             (!points.is_empty()).then_some(Line { title, colour, dashed, points })
         };
-        lines.extend(line(contestant.title.clone(), figure, false));
+        lines.extend(line(candidate.title.clone(), figure, false));
         // Of a level the median says enough.
-        if figure == Figure::MicrosMedian && contestant.points.len() > 1 {
-            lines.extend(line(format!("{}, 99 %", contestant.title), Figure::Micros99, true));
+        if figure == Figure::MicrosMedian && candidate.points.len() > 1 {
+            lines.extend(line(format!("{}, 99 %", candidate.title), Figure::Micros99, true));
         }
     }
-    Some(Chart { name: row.name.clone(), title: row.title.clone(), axis, figure, lines })
+    Some(Chart {
+        name: benchmark.name.clone(),
+        title: benchmark.title.clone(),
+        axis,
+        figure,
+        lines,
+    })
 }
 
-fn points_of(row: &RowResult, of: &ContestantResult, figure: Figure) -> Vec<(u64, Summary)> {
-    let point = |x: u64| Some((x, row.summary(&of.name, Some(x), figure)?));
+fn points_of(
+    benchmark: &BenchmarkResult,
+    of: &CandidateResult,
+    figure: Figure,
+) -> Vec<(u64, Summary)> {
+    let point = |x: u64| Some((x, benchmark.summary(&of.name, Some(x), figure)?));
     of.points.iter().filter_map(|each| point(each.x?)).collect()
 }
 
@@ -263,27 +273,26 @@ mod tests {
     use super::super::{PointResult, Run, example};
     use super::*;
 
-    fn curve(figures: &[(Figure, [f64; 3])]) -> RowResult {
+    fn curve(figures: &[(Figure, [f64; 3])]) -> BenchmarkResult {
         let at = |x: u64, place: usize| {
             let all = figures.iter().map(|(figure, values)| (*figure, values[place]));
             PointResult { x: Some(x), runs: vec![Run::good(1, all.collect())] }
         };
         let points = vec![at(8, 0), at(4096, 1), at(1 << 20, 2)];
-        let contestant =
-            ContestantResult { points, ..ContestantResult::named("roce", "roce write") };
-        RowResult {
+        let candidate = CandidateResult { points, ..CandidateResult::named("roce", "roce write") };
+        BenchmarkResult {
             axis: Some(Axis::Bytes),
-            contestants: vec![contestant],
-            ..RowResult::named("curve", "by size")
+            candidates: vec![candidate],
+            ..BenchmarkResult::named("curve", "by size")
         }
     }
 
     #[test]
     fn a_row_with_an_axis_becomes_a_chart_with_its_lines() {
         let mut report = example::report();
-        report.rows.push(curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]));
+        report.benchmarks.push(curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]));
         let charts = charts(&report);
-        assert_eq!(charts.len(), 1, "a row without axis has none");
+        assert_eq!(charts.len(), 1, "a benchmark without axis has none");
         assert_eq!((charts[0].figure, charts[0].lines.len()), (Figure::Gbits, 1));
         let svg = charts[0].to_svg().unwrap();
         for word in ["by size", "roce write", "512 KiB", "payload, Gbit/s", "</svg>"] {
@@ -298,28 +307,28 @@ mod tests {
         let lines: Vec<_> = chart.lines.iter().map(|line| (&*line.title, line.dashed)).collect();
         assert_eq!(lines, [("roce write", false), ("roce write, 99 %", true)]);
         let mut level = curve(&figures);
-        level.contestants[0].points.truncate(1);
+        level.candidates[0].points.truncate(1);
         assert_eq!(super::chart(&level).unwrap().lines.len(), 1);
     }
 
     #[test]
     fn one_point_is_a_level_and_no_plot_by_itself() {
-        let mut row = curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]);
-        let mut raw = ContestantResult::named("raw", "raw trains");
-        raw.points = vec![row.contestants[0].points[2].clone()];
-        row.contestants.push(raw);
-        assert!(chart(&row).unwrap().to_svg().unwrap().contains("raw trains"));
-        row.contestants.remove(0);
-        assert!(chart(&row).unwrap().to_svg().is_err());
+        let mut benchmark = curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]);
+        let mut raw = CandidateResult::named("raw", "raw trains");
+        raw.points = vec![benchmark.candidates[0].points[2].clone()];
+        benchmark.candidates.push(raw);
+        assert!(chart(&benchmark).unwrap().to_svg().unwrap().contains("raw trains"));
+        benchmark.candidates.remove(0);
+        assert!(chart(&benchmark).unwrap().to_svg().is_err());
     }
 
     #[test]
     fn what_failed_everywhere_leaves_no_line() {
-        let mut row = curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]);
-        let mut broken = ContestantResult::named("bbr", "TCP, BBR");
+        let mut benchmark = curve(&[(Figure::Gbits, [0.1, 10.0, 40.0])]);
+        let mut broken = CandidateResult::named("bbr", "TCP, BBR");
         broken.points = vec![PointResult { x: Some(8), runs: vec![Run::failed(1, "no")] }];
-        row.contestants.push(broken);
-        assert_eq!(chart(&row).unwrap().lines.len(), 1);
+        benchmark.candidates.push(broken);
+        assert_eq!(chart(&benchmark).unwrap().lines.len(), 1);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! The rows that README.md shows, between two comments of that page.
+//! The benchmarks that README.md shows, between two comments of that page.
 
 use super::figure::three_digits;
 use super::markdown::score;
-use super::{Figure, Report, Summary, Target, Verdict};
+use super::{Comparison, Figure, Report, Summary, Verdict};
 
-/// A line of the summary: a title, a row, a contestant of it, and the program beside it.
+/// A line of the summary: a title, a benchmark, a candidate of it, and the program beside it.
 struct Line {
     title: &'static str,
-    row: &'static str,
+    benchmark: &'static str,
     ours: &'static str,
     figure: Figure,
     beside: &'static str,
@@ -16,49 +16,49 @@ struct Line {
 const LINES: [Line; 7] = [
     Line {
         title: "1 MiB WRITE",
-        row: "write-4300",
+        benchmark: "write-4300",
         ours: "roce",
         figure: Figure::Gbits,
         beside: "cubic",
     },
     Line {
         title: "8 B half round trip",
-        row: "latency",
+        benchmark: "latency",
         ours: "write",
         figure: Figure::MicrosMedian,
         beside: "tcp-spin",
     },
     Line {
         title: "8 B messages, one by one",
-        row: "rate",
+        benchmark: "rate",
         ours: "single",
         figure: Figure::PerSecond,
         beside: "tcp",
     },
     Line {
         title: "8 B messages, in lists of 64",
-        row: "rate",
+        benchmark: "rate",
         ours: "deep",
         figure: Figure::PerSecond,
         beside: "tcp",
     },
     Line {
         title: "allreduce of 4 B, 3 ranks",
-        row: "allreduce-one-float",
+        benchmark: "allreduce-one-float",
         ours: "roce",
         figure: Figure::MicrosMean,
         beside: "openmpi",
     },
     Line {
         title: "allreduce of 64 MiB, 3 ranks",
-        row: "allreduce-64m-3",
+        benchmark: "allreduce-64m-3",
         ours: "roce",
         figure: Figure::BusGbytes,
         beside: "openmpi",
     },
     Line {
         title: "1 MiB WRITE, 1 % of packets lost",
-        row: "loss-packets-1",
+        benchmark: "loss-packets-1",
         ours: "roce",
         figure: Figure::Gbits,
         beside: "cubic",
@@ -67,13 +67,13 @@ const LINES: [Line; 7] = [
 
 /// Returns a few lines of the report as Markdown, with a link to `table`.
 ///
-/// Each line counts all targets of its contestant and figure, those beside other programs too.
-/// A row that the report does not have is left out.
+/// Each line counts all comparisons of its candidate and figure, those beside other programs too.
+/// A benchmark that the report does not have is left out.
 pub fn summary(report: &Report, table: &str) -> String {
     let lines: String = LINES.iter().filter_map(|line| line.render(report)).collect();
     let (about, score) = (&report.about, score(report));
     format!(
-        "| | ours | TCP | ratio | targets met |\n|---|---|---|---|---|\n{lines}\n\
+        "| | ours | TCP | ratio | targets passed |\n|---|---|---|---|---|\n{lines}\n\
          Measured {} on {} cores of {}, {}. [Full table]({table}): {score}",
         about.date, about.machine.cores, about.machine.processor, about.machine.kernel,
     )
@@ -81,29 +81,30 @@ pub fn summary(report: &Report, table: &str) -> String {
 
 impl Line {
     fn render(&self, report: &Report) -> Option<String> {
-        let row = report.rows.iter().find(|row| row.name == self.row)?;
-        let judged = Target::beside(self.ours, self.figure, self.beside).judge(row);
+        let benchmark =
+            report.benchmarks.iter().find(|benchmark| benchmark.name == self.benchmark)?;
+        let evaluated = Comparison::beside(self.ours, self.figure, self.beside).evaluate(benchmark);
         let amount = |summary: Option<Summary>| {
             summary.map(|summary| self.figure.with_unit(summary.median)).unwrap_or_default()
         };
-        let ratio = judged.ratio.map(|ratio| three_digits(ratio.median));
-        let verdicts = row
-            .targets
+        let ratio = evaluated.ratio.map(|ratio| three_digits(ratio.median));
+        let verdicts = benchmark
+            .comparisons
             .iter()
-            .filter(|target| target.ours == self.ours && target.figure == self.figure)
-            .map(|target| target.judge(row).verdict);
-        let (met, missed) = verdicts.fold((0, 0), |(met, missed), verdict| match verdict {
-            Verdict::Met => (met + 1, missed),
-            Verdict::NotMet => (met, missed + 1),
-            Verdict::Reported | Verdict::NotJudged(_) => (met, missed),
+            .filter(|comparison| comparison.ours == self.ours && comparison.figure == self.figure)
+            .map(|comparison| comparison.evaluate(benchmark).verdict);
+        let (passed, missed) = verdicts.fold((0, 0), |(passed, missed), verdict| match verdict {
+            Verdict::Pass => (passed + 1, missed),
+            Verdict::Fail => (passed, missed + 1),
+            Verdict::NoTarget | Verdict::NotMeasured(_) => (passed, missed),
         });
         Some(format!(
-            "| {} | {} | {} | **{}** | {met} of {} |\n",
+            "| {} | {} | {} | **{}** | {passed} of {} |\n",
             self.title,
-            amount(judged.ours),
-            amount(judged.theirs),
+            amount(evaluated.ours),
+            amount(evaluated.theirs),
             ratio.unwrap_or_default(),
-            met + missed,
+            passed + missed,
         ))
     }
 }
@@ -136,7 +137,9 @@ mod tests {
         let line = "| 1 MiB WRITE | 45.0 Gbit/s | 36.0 Gbit/s | **1.25** | 1 of 1 |\n\nMeasured ";
         assert!(text.contains(line), "{text}");
         assert!(
-            text.ends_with("[Full table](table.md): 1 targets met, 0 not met, 2 not measured.")
+            text.ends_with(
+                "[Full table](table.md): 1 targets passed, 0 not passed, 2 not measured."
+            )
         );
         assert!(!text.contains("allreduce"), "{text}");
     }
@@ -144,8 +147,8 @@ mod tests {
     #[test]
     fn a_target_that_was_missed_is_counted() {
         let mut report = example::report();
-        let missed = Target::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
-        report.rows[0].targets.push(missed);
+        let missed = Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.3);
+        report.benchmarks[0].comparisons.push(missed);
         assert!(summary(&report, "table.md").contains("| **1.25** | 1 of 2 |"));
     }
 

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 
-use crate::meeting::Meeting;
+use crate::control_channel::ControlChannel;
 use crate::program::Failure;
 
 pub mod pingpong;
@@ -39,39 +39,43 @@ enum Link {
 
 impl Link {
     /// The end that listens.
-    fn listen(meeting: &mut Meeting, kind: Kind, congestion: &str) -> Result<Self, Failure> {
+    fn listen(control: &mut ControlChannel, kind: Kind, congestion: &str) -> Result<Self, Failure> {
         let doing = || Failure::doing("opening a socket");
         match kind {
             Kind::Tcp => {
-                let listener = TcpListener::bind((meeting.local(), 0)).map_err(doing())?;
-                meeting.send(&listener.local_addr().map_err(doing())?.port())?;
-                Self::over(accept(&listener, meeting)?, congestion)
+                let listener = TcpListener::bind((control.local(), 0)).map_err(doing())?;
+                control.send(&listener.local_addr().map_err(doing())?.port())?;
+                Self::over(accept(&listener, control)?, congestion)
             }
             Kind::Udp => {
-                let socket = UdpSocket::bind((meeting.local(), 0)).map_err(doing())?;
-                meeting.send(&socket.local_addr().map_err(doing())?.port())?;
-                let port: u16 = meeting.receive()?;
-                socket.connect((meeting.peer(), port)).map_err(doing())?;
+                let socket = UdpSocket::bind((control.local(), 0)).map_err(doing())?;
+                control.send(&socket.local_addr().map_err(doing())?.port())?;
+                let port: u16 = control.receive()?;
+                socket.connect((control.peer(), port)).map_err(doing())?;
                 Ok(Self::Udp(socket))
             }
         }
     }
 
     /// The other end.
-    fn connect(meeting: &mut Meeting, kind: Kind, congestion: &str) -> Result<Self, Failure> {
-        let port: u16 = meeting.receive()?;
+    fn connect(
+        control: &mut ControlChannel,
+        kind: Kind,
+        congestion: &str,
+    ) -> Result<Self, Failure> {
+        let port: u16 = control.receive()?;
         let (local, peer): (Ipv4Addr, _) =
-            (meeting.local(), SocketAddr::from((meeting.peer(), port)));
+            (control.local(), SocketAddr::from((control.peer(), port)));
         let doing = || Failure::doing(format!("opening a socket to {peer}"));
         match kind {
             Kind::Tcp => {
-                let stream = TcpStream::connect_timeout(&peer, PATIENCE);
+                let stream = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT);
                 Self::over(stream.map_err(broken(format!("connecting to {peer}")))?, congestion)
             }
             Kind::Udp => {
                 let socket = UdpSocket::bind((local, 0)).map_err(doing())?;
                 socket.connect(peer).map_err(doing())?;
-                meeting.send(&socket.local_addr().map_err(doing())?.port())?;
+                control.send(&socket.local_addr().map_err(doing())?.port())?;
                 Ok(Self::Udp(socket))
             }
         }
@@ -127,11 +131,11 @@ impl Link {
 }
 
 /// Waits for the client that was told the port, as long as it is there.
-fn accept(listener: &TcpListener, meeting: &mut Meeting) -> Result<TcpStream, Failure> {
+fn accept(listener: &TcpListener, control: &mut ControlChannel) -> Result<TcpStream, Failure> {
     // On Linux this is how long `accept` waits.
-    let limited = SockRef::from(listener).set_read_timeout(Some(BETWEEN_LOOKS));
+    let limited = SockRef::from(listener).set_read_timeout(Some(CHECK_INTERVAL));
     limited.map_err(Failure::doing("limiting a wait"))?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     loop {
         match listener.accept() {
             Ok((stream, _)) => return Ok(stream),
@@ -139,7 +143,7 @@ fn accept(listener: &TcpListener, meeting: &mut Meeting) -> Result<TcpStream, Fa
                 return Err(Failure::doing("waiting for the client")(error));
             }
             // It has nothing to say before it has connected: it is gone, and that is the error.
-            Err(_) if meeting.has_news() => meeting.receive::<()>()?,
+            Err(_) if control.is_readable() => control.receive::<()>()?,
             Err(_) if Instant::now() > deadline => {
                 return Err(Failure::told("the other end is there and does not connect"));
             }
@@ -169,9 +173,9 @@ fn broken(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
 }
 
 /// How long the other end may take to connect.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a wait goes on before it is looked whether the other end is still there.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -181,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_client_that_goes_before_it_connects_is_missed() {
-        let (mut server, client) = Meeting::pair();
+        let (mut server, client) = ControlChannel::pair();
         let gone = thread::spawn(move || {
             let mut client = client;
             client.receive::<u16>()
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_server_that_goes_before_its_client_connects_is_missed() {
-        let (mut server, mut client) = Meeting::pair();
+        let (mut server, mut client) = ControlChannel::pair();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         server.send(&listener.local_addr().unwrap().port()).unwrap();
         drop((server, listener));

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Kind, Link, MESSAGE_LEN, broken, is_timeout};
+use crate::control_channel::ControlChannel;
 use crate::histogram::Histogram;
-use crate::meeting::Meeting;
-use crate::program::{End, Failure, WARM_UP};
+use crate::program::{EndOptions, Failure, WARM_UP};
 
 /// Half a round trip of 8 bytes over the kernel's sockets.
 #[derive(Clone, Debug, Parser)]
@@ -24,7 +24,7 @@ use crate::program::{End, Failure, WARM_UP};
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// Which sockets. The client's word counts.
     #[arg(long, value_enum, default_value = "tcp")]
     pub kind: Kind,
@@ -59,16 +59,16 @@ struct Settings {
 /// The other end is missing or goes.
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let Some(server) = options.end.server() else {
-        let mut meeting = Meeting::listen(options.end.port)?;
-        let settings: Settings = meeting.receive()?;
-        let link = Link::listen(&mut meeting, settings.kind, &settings.congestion)?;
-        return serve(&prepared(link, &settings)?, &settings, &mut meeting);
+        let mut control = ControlChannel::listen(options.end.port)?;
+        let settings: Settings = control.receive()?;
+        let link = Link::listen(&mut control, settings.kind, &settings.congestion)?;
+        return serve(&prepared(link, &settings)?, &settings, &mut control);
     };
     let settings =
         Settings { kind: options.kind, wait: options.wait, congestion: options.congestion.clone() };
-    let mut meeting = Meeting::with(server, options.end.port)?;
-    meeting.send(&settings)?;
-    let link = Link::connect(&mut meeting, settings.kind, &settings.congestion)?;
+    let mut control = ControlChannel::connect(server, options.end.port)?;
+    control.send(&settings)?;
+    let link = Link::connect(&mut control, settings.kind, &settings.congestion)?;
     let link = prepared(link, &settings)?;
     let (times, lost) = measure(&link, &settings, options.end.seconds)?;
     let mut report = times.report();
@@ -79,14 +79,14 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
         report["congestion"] = json!(settings.congestion);
     }
     report["lost"] = json!(lost);
-    meeting.send(&report)?;
+    control.send(&report)?;
     Ok(report)
 }
 
 fn prepared(link: Link, settings: &Settings) -> Result<Link, Failure> {
     let doing = || Failure::doing("setting up a socket");
     link.set_nodelay(true).map_err(doing())?;
-    link.set_timeouts(PATIENCE).map_err(doing())?;
+    link.set_timeouts(REPLY_TIMEOUT).map_err(doing())?;
     link.set_nonblocking(settings.wait == Wait::Spin).map_err(doing())?;
     Ok(link)
 }
@@ -108,13 +108,13 @@ fn measure(link: &Link, settings: &Settings, seconds: f64) -> Result<(Histogram,
             Received::Nothing => lost += 1,
             Received::End => return Err(Failure::told("the other end has closed its socket")),
         }
-        if lost >= MOST_LOST {
+        if lost >= MAX_LOST {
             return Err(Failure::told(format!("{lost} messages were not answered")));
         }
     }
 }
 
-fn serve(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Value, Failure> {
+fn serve(link: &Link, settings: &Settings, control: &mut ControlChannel) -> Result<Value, Failure> {
     let mut last = Instant::now();
     loop {
         match receive(link, settings.wait)? {
@@ -122,9 +122,9 @@ fn serve(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Valu
                 send(link)?;
                 last = Instant::now();
             }
-            Received::Nothing if meeting.has_news() => return meeting.receive(),
-            Received::End => return meeting.receive(),
-            Received::Nothing if last.elapsed() > SILENCE => {
+            Received::Nothing if control.is_readable() => return control.receive(),
+            Received::End => return control.receive(),
+            Received::Nothing if last.elapsed() > IDLE_TIMEOUT => {
                 return Err(Failure::told("the client is there and sends nothing"));
             }
             Received::Nothing => {}
@@ -147,7 +147,7 @@ enum Received {
     End,
 }
 
-/// Waits for a whole message, for at most [`PATIENCE`].
+/// Waits for a whole message, for at most [`REPLY_TIMEOUT`].
 fn receive(link: &Link, wait: Wait) -> Result<Received, Failure> {
     let (mut message, mut have) = ([0; MESSAGE_LEN], 0);
     let (mut spins, mut started) = (0_u32, None);
@@ -164,8 +164,8 @@ fn receive(link: &Link, wait: Wait) -> Result<Received, Failure> {
             Err(_) if wait == Wait::Block => return Ok(Received::Nothing),
             Err(_) => {
                 spins += 1;
-                if spins % SPINS_BETWEEN_LOOKS == 0
-                    && started.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+                if spins % SPINS_PER_CHECK == 0
+                    && started.get_or_insert_with(Instant::now).elapsed() > REPLY_TIMEOUT
                 {
                     return Ok(Received::Nothing);
                 }
@@ -177,8 +177,8 @@ fn receive(link: &Link, wait: Wait) -> Result<Received, Failure> {
     }
 }
 
-const SPINS_BETWEEN_LOOKS: u32 = 1 << 10;
+const SPINS_PER_CHECK: u32 = 1 << 10;
 /// How long an answer may take before the message counts as lost.
-const PATIENCE: Duration = Duration::from_millis(200);
-const MOST_LOST: u32 = 25;
-const SILENCE: Duration = Duration::from_secs(20);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
+const MAX_LOST: u32 = 25;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -16,10 +16,10 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{BETWEEN_LOOKS, Kind, Link, MESSAGE_LEN, broken, is_timeout};
-use crate::meeting::Meeting;
-use crate::program::{End, Failure, WARM_UP};
-use crate::window::Window;
+use super::{CHECK_INTERVAL, Kind, Link, MESSAGE_LEN, broken, is_timeout};
+use crate::control_channel::ControlChannel;
+use crate::measurement_interval::Interval;
+use crate::program::{EndOptions, Failure, WARM_UP};
 
 /// Messages of 8 bytes a second over the kernel's sockets, one `send` each.
 #[derive(Clone, Debug, Parser)]
@@ -27,7 +27,7 @@ use crate::window::Window;
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// Which sockets. The client's word counts.
     #[arg(long, value_enum, default_value = "tcp")]
     pub kind: Kind,
@@ -54,15 +54,15 @@ struct Settings {
 pub fn run(options: &Options) -> Result<Value, Failure> {
     let doing = || Failure::doing("setting up a socket");
     let Some(server) = options.end.server() else {
-        let mut meeting = Meeting::listen(options.end.port)?;
-        let settings: Settings = meeting.receive()?;
+        let mut control = ControlChannel::listen(options.end.port)?;
+        let settings: Settings = control.receive()?;
         if !(0.0..=600.0).contains(&settings.seconds) {
             return Err(Failure::told("the client asks for more than 600 seconds"));
         }
-        let link = Link::listen(&mut meeting, settings.kind, &settings.congestion)?;
-        link.set_timeouts(BETWEEN_LOOKS).map_err(doing())?;
-        let report = count(&link, &settings, &mut meeting)?;
-        meeting.send(&report)?;
+        let link = Link::listen(&mut control, settings.kind, &settings.congestion)?;
+        link.set_timeouts(CHECK_INTERVAL).map_err(doing())?;
+        let report = count(&link, &settings, &mut control)?;
+        control.send(&report)?;
         return Ok(report);
     };
     let settings = Settings {
@@ -71,15 +71,15 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
         congestion: options.congestion.clone(),
         seconds: options.end.seconds,
     };
-    let mut meeting = Meeting::with(server, options.end.port)?;
-    meeting.send(&settings)?;
-    let link = Link::connect(&mut meeting, settings.kind, &settings.congestion)?;
+    let mut control = ControlChannel::connect(server, options.end.port)?;
+    control.send(&settings)?;
+    let link = Link::connect(&mut control, settings.kind, &settings.congestion)?;
     link.set_nodelay(settings.nodelay).map_err(doing())?;
     link.set_timeouts(STUCK).map_err(doing())?;
     let sent = send(&link, settings.seconds)?;
     drop(link);
-    meeting.send(&END)?;
-    let mut report: Value = meeting.receive()?;
+    control.send(&END)?;
+    let mut report: Value = control.receive()?;
     report["sent_messages"] = json!(sent);
     Ok(report)
 }
@@ -108,9 +108,9 @@ fn send(link: &Link, seconds: f64) -> Result<u64, Failure> {
 }
 
 /// Receives until the client says that it has ended.
-fn count(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Value, Failure> {
+fn count(link: &Link, settings: &Settings, control: &mut ControlChannel) -> Result<Value, Failure> {
     let mut buffer = vec![0; 1 << 16];
-    let mut window = Window::new(settings.seconds);
+    let mut interval = Interval::new(settings.seconds);
     let (mut bytes, mut calls, mut last) = (0_u64, 0_u64, Instant::now());
     loop {
         match link.receive(&mut buffer) {
@@ -121,24 +121,24 @@ fn count(link: &Link, settings: &Settings, meeting: &mut Meeting) -> Result<Valu
                 calls += 1;
                 // A look costs something beside a datagram of 8 bytes.
                 if settings.kind == Kind::Tcp || calls.is_multiple_of(MESSAGES_BETWEEN_LOOKS) {
-                    window.look((bytes, calls));
+                    interval.sample((bytes, calls));
                     last = Instant::now();
                 }
             }
             Err(error) if !is_timeout(&error) => {
                 return Err(broken("receiving messages")(error));
             }
-            Err(_) if meeting.has_news() => break,
-            Err(_) if last.elapsed() > SILENCE => {
+            Err(_) if control.is_readable() => break,
+            Err(_) if last.elapsed() > IDLE_TIMEOUT => {
                 return Err(Failure::told("the client is there and sends nothing"));
             }
             Err(_) => {}
         }
     }
-    let said: String = meeting.receive()?;
+    let said: String = control.receive()?;
     let ended_early = || Failure::told("the client has ended before the measurement did");
     let ((from, calls_before), (to, calls_after), seconds) =
-        window.ends().filter(|_| said == END).ok_or_else(ended_early)?;
+        interval.ends().filter(|_| said == END).ok_or_else(ended_early)?;
     let messages = (to - from) / MESSAGE_LEN as u64;
     let mut report = json!({
         "program": "sockets_rate",
@@ -162,4 +162,4 @@ const MARGIN: f64 = 0.2;
 const MESSAGES_BETWEEN_LOOKS: u64 = 64;
 /// A stream that takes nothing for so long has lost its receiver.
 const STUCK: Duration = Duration::from_secs(10);
-const SILENCE: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);

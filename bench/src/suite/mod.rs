@@ -1,39 +1,39 @@
-//! What is measured: rows of contestants on a network, played in turn.
+//! What is measured: benchmarks of candidates on a network, played in turn.
 //!
-//! A [`Row`] is data: a network, contestants, what is wanted of their figures. A
-//! [`Contestant`] is a thing that runs once and gives figures. [`play`] makes the network and
-//! lets the contestants take turns (A B C, A B C, …), so that what else the machine does hits
+//! A [`Benchmark`] is data: a network, candidates, what is wanted of their figures. A
+//! [`Candidate`] is a thing that runs once and gives figures. [`run_benchmark`] makes the network and
+//! lets the candidates take turns (A B C, A B C, …), so that what else the machine does hits
 //! them alike.
 //!
 //! ```no_run
-//! use roce_bench::suite::{self, Pace, Tools};
+//! use roce_bench::suite::{self, RunConfig, Tools};
 //! let tools = Tools::find("target/release".as_ref());
-//! let pace = Pace { rounds: 1, seconds: 0.5, quick: true, realtime: false };
-//! for row in suite::rows(&pace) {
-//!     println!("{}: {}", row.name, row.title);
+//! let config = RunConfig { rounds: 1, seconds: 0.5, quick: true, realtime: false };
+//! for benchmark in suite::benchmarks(&config) {
+//!     println!("{}: {}", benchmark.name, benchmark.title);
 //! }
 //! # let _ = tools;
 //! ```
 
-mod contestant;
+mod benchmarks;
+mod candidate;
+pub(crate) mod candidates;
 mod network;
-pub(crate) mod peers;
-mod play;
 mod process;
-mod rows;
+mod runner;
 mod tools;
 
-pub use contestant::{Contestant, Played, Stage};
-pub use network::{LossOf, Network, Wire};
-pub use play::{Row, play};
-pub use process::{Both, Launch, Running, together};
-pub use rows::rows;
-pub use tools::{PEERS, Tools};
+pub use benchmarks::benchmarks;
+pub use candidate::{Candidate, RunContext, RunResult};
+pub use network::{LossOf, Network, Topology};
+pub use process::{Launch, PairOutput, Running, run_pair};
+pub use runner::{Benchmark, run_benchmark};
+pub use tools::{EXTERNAL_PROGRAMS, Tools};
 
 /// How often and how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
-    /// How often each contestant plays.
+pub struct RunConfig {
+    /// How often each candidate plays.
     pub rounds: u32,
     /// How long a run over time takes.
     pub seconds: f64,

@@ -1,4 +1,4 @@
-//! The networks that rows are played on.
+//! The networks that benchmarks are played on.
 
 use std::cell::OnceCell;
 use std::net::Ipv4Addr;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 use super::process::{Launch, Running};
-use crate::mpi::{self, Seat};
+use crate::mpi::{self, RankHost};
 
 /// What hosts are joined by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wire {
+pub enum Topology {
     /// Two hosts, one cable (veth).
     Cable {
         /// Bytes of the largest IP packet.
@@ -49,8 +49,8 @@ pub enum LossOf {
 pub struct Network {
     hosts: Vec<Host>,
     switch: Option<Switch>,
-    wire: Wire,
-    residents: OnceCell<Vec<Running>>,
+    topology: Topology,
+    namespace_holders: OnceCell<Vec<Running>>,
 }
 
 impl Network {
@@ -58,32 +58,32 @@ impl Network {
     ///
     /// # Errors
     /// A right, or a program to change interfaces with, is missing; the text says which.
-    pub fn make(wire: Wire) -> Result<Self, String> {
+    pub fn make(topology: Topology) -> Result<Self, String> {
         let network = VirtualNetwork::new().map_err(told)?;
-        let count = match wire {
-            Wire::Switch { hosts, .. } => hosts,
-            Wire::Cable { .. } | Wire::Lossy { .. } => 2,
+        let count = match topology {
+            Topology::Switch { hosts, .. } => hosts,
+            Topology::Cable { .. } | Topology::Lossy { .. } => 2,
         };
         let name = |number| network.host(&format!("host {number}"));
         let hosts: Vec<Host> = (1..=count).map(name).collect::<Result<_, _>>().map_err(told)?;
-        let link = Link { mtu: wire.mtu() };
-        let switch = match wire {
-            Wire::Cable { .. } => {
+        let link = Link { mtu: topology.mtu() };
+        let switch = match topology {
+            Topology::Cable { .. } => {
                 network.veth((&hosts[0], IFNAME), (&hosts[1], IFNAME), link).map_err(told)?;
                 None
             }
-            Wire::Switch { .. } | Wire::Lossy { .. } => {
+            Topology::Switch { .. } | Topology::Lossy { .. } => {
                 let ends: Vec<_> = hosts.iter().map(|host| (host, IFNAME)).collect();
                 Some(network.bridge(&ends, link).map_err(told)?)
             }
         };
-        let network = Self { hosts, switch, wire, residents: OnceCell::new() };
+        let network = Self { hosts, switch, topology, namespace_holders: OnceCell::new() };
         for (number, host) in network.hosts.iter().enumerate() {
             let address = format!("{}/{PREFIX}", network.address(number));
             let address = address.parse().map_err(|_| format!("{address} is no address"))?;
             host.address(IFNAME, address).map_err(told)?;
         }
-        if let Wire::Lossy { one_in, of, .. } = wire {
+        if let Topology::Lossy { one_in, of, .. } = topology {
             network.lose(one_in, of)?;
         }
         Ok(network)
@@ -114,7 +114,7 @@ impl Network {
 
     /// Bytes of the largest IP packet.
     pub fn mtu(&self) -> u32 {
-        self.wire.mtu()
+        self.topology.mtu()
     }
 
     /// A place for a rank in each host, whose sockets get a congestion control by name; the
@@ -122,8 +122,8 @@ impl Network {
     ///
     /// # Errors
     /// A process could not be started, or the kernel does not know the congestion control.
-    pub fn seats(&self, congestion: &str) -> Result<Vec<Seat>, String> {
-        if self.residents.get().is_none() {
+    pub fn rank_hosts(&self, congestion: &str) -> Result<Vec<RankHost>, String> {
+        if self.namespace_holders.get().is_none() {
             let sleep = Launch::new("sleep").arg("infinity");
             let mut all = Vec::new();
             for (number, host) in self.hosts.iter().enumerate() {
@@ -132,14 +132,14 @@ impl Network {
                 all.push(Running::start(host, &sleep)?);
             }
             // Nobody else can have set it since.
-            let _ = self.residents.set(all);
+            let _ = self.namespace_holders.set(all);
         }
-        let all = self.residents.get().into_iter().flatten().enumerate();
-        let seat = |(number, resident): (usize, &Running)| Seat {
+        let all = self.namespace_holders.get().into_iter().flatten().enumerate();
+        let rank_host = |(number, namespace_pid): (usize, &Running)| RankHost {
             address: self.address(number),
-            resident: resident.id(),
+            namespace_pid: namespace_pid.id(),
         };
-        Ok(all.map(seat).collect())
+        Ok(all.map(rank_host).collect())
     }
 
     fn lose(&self, one_in: u32, of: LossOf) -> Result<(), String> {
@@ -179,7 +179,7 @@ fn told(error: roce_netns::NetnsError) -> String {
     error.to_string()
 }
 
-impl Wire {
+impl Topology {
     /// Bytes of the largest IP packet.
     pub fn mtu(self) -> u32 {
         match self {
@@ -219,13 +219,13 @@ pub(crate) const IFNAME: &str = "eth0";
 
 #[cfg(test)]
 mod tests {
-    use super::{LossOf, Wire};
+    use super::{LossOf, Topology};
 
     #[test]
     fn a_wire_says_what_it_is_and_what_it_needs() {
-        let lossy = Wire::Lossy { mtu: 1500, one_in: 100, of: LossOf::Packets };
+        let lossy = Topology::Lossy { mtu: 1500, one_in: 100, of: LossOf::Packets };
         assert_eq!(lossy.needs(), ["nft", "ethtool"]);
         assert!(lossy.in_words().contains("one in 100 packets"));
-        assert!(Wire::Cable { mtu: 9000 }.needs().is_empty());
+        assert!(Topology::Cable { mtu: 9000 }.needs().is_empty());
     }
 }

@@ -162,10 +162,10 @@ impl Running {
     /// Waits for its end and returns what it printed.
     ///
     /// # Errors
-    /// It took longer than `patience` and was ended, or did not end well; the text has what it
+    /// It took longer than `timeout` and was ended, or did not end well; the text has what it
     /// said.
-    pub fn finish(mut self, patience: Duration) -> Result<String, String> {
-        let deadline = Instant::now() + patience;
+    pub fn finish(mut self, timeout: Duration) -> Result<String, String> {
+        let deadline = Instant::now() + timeout;
         let (mut said, mut complained) = (Vec::new(), Vec::new());
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -175,8 +175,8 @@ impl Running {
                 // Both pipes are closed: it ends, or its last child has.
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.ask_to_end();
-                    let seconds = patience.as_secs_f32();
+                    self.terminate();
+                    let seconds = timeout.as_secs_f32();
                     return Err(format!("{} did not end within {seconds:.0} s", self.name));
                 }
             }
@@ -186,16 +186,16 @@ impl Running {
         if status.success() {
             return Ok(said);
         }
-        Err(complaint(&self.name, status, &String::from_utf8_lossy(&complained), &said))
+        Err(failure_message(&self.name, status, &String::from_utf8_lossy(&complained), &said))
     }
 }
 
 impl Running {
     /// Lets it end what it has started elsewhere, as `mpirun` does; dropping it then ends it.
-    fn ask_to_end(&mut self) {
+    fn terminate(&mut self) {
         let id = self.child.id().to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status();
-        let deadline = Instant::now() + TO_END;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while asked.is_ok() && !self.has_ended() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }
@@ -218,14 +218,14 @@ fn listen(
     thread::spawn(move || {
         let mut bytes = Vec::new();
         // What came before an error counts; and if nobody wants to know, all is over.
-        let _ = pipe.by_ref().take(MOST).read_to_end(&mut bytes);
+        let _ = pipe.by_ref().take(MAX_OUTPUT).read_to_end(&mut bytes);
         let _ = tell.send((which, bytes));
         // It must not stop for a full pipe.
         let _ = io::copy(&mut pipe, &mut io::sink());
     });
 }
 
-fn complaint(name: &str, status: ExitStatus, errors: &str, output: &str) -> String {
+fn failure_message(name: &str, status: ExitStatus, errors: &str, output: &str) -> String {
     // Some programs say on their standard output what went wrong.
     let said = |text: &str| {
         let lines = text.lines().map(str::trim);
@@ -234,7 +234,7 @@ fn complaint(name: &str, status: ExitStatus, errors: &str, output: &str) -> Stri
             .filter(|line| line.contains(char::is_alphabetic))
             .map(|line| line.chars().filter(|letter| !letter.is_control()).collect())
             .collect();
-        let last = lines.len().saturating_sub(LINES);
+        let last = lines.len().saturating_sub(MAX_LINES);
         lines.get(last..).filter(|lines| !lines.is_empty()).map(|lines| lines.join(" / "))
     };
     match said(errors).or_else(|| said(output)) {
@@ -244,13 +244,13 @@ fn complaint(name: &str, status: ExitStatus, errors: &str, output: &str) -> Stri
 }
 
 /// Lines of a complaint that are passed on; what went wrong is said last.
-const LINES: usize = 4;
+const MAX_LINES: usize = 4;
 /// Bytes of output that are kept.
-const MOST: u64 = 1 << 20;
+const MAX_OUTPUT: u64 = 1 << 20;
 
 /// What both ends of a measurement printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Both {
+pub struct PairOutput {
     /// The end that listened.
     pub server: String,
     /// The end that began.
@@ -261,32 +261,32 @@ pub struct Both {
 ///
 /// # Errors
 /// What the first of them that failed said; of the other, too, if it is known by then.
-pub fn together(
+pub fn run_pair(
     (server_host, server): (&Host, &Launch),
     port: u16,
     (client_host, client): (&Host, &Launch),
-    patience: Duration,
-) -> Result<Both, String> {
+    timeout: Duration,
+) -> Result<PairOutput, String> {
     let mut serving = Running::start(server_host, server)?;
     wait_until_listening(server_host, &mut serving, port)
         .or_else(|why| if serving.has_ended() { Ok(()) } else { Err(why) })?;
     if serving.has_ended() {
-        return match serving.finish(patience) {
+        return match serving.finish(timeout) {
             Ok(_) => Err("the server ended before its client came".to_owned()),
             Err(why) => Err(why),
         };
     }
-    let client = match Running::start(client_host, client)?.finish(patience) {
+    let client = match Running::start(client_host, client)?.finish(timeout) {
         Ok(client) => client,
         Err(why) if serving.has_ended() => {
-            return match serving.finish(TO_END) {
+            return match serving.finish(EXIT_TIMEOUT) {
                 Err(also) => Err(format!("{why}; {also}")),
                 Ok(_) => Err(why),
             };
         }
         Err(why) => return Err(why),
     };
-    Ok(Both { server: serving.finish(TO_END)?, client })
+    Ok(PairOutput { server: serving.finish(EXIT_TIMEOUT)?, client })
 }
 
 /// Waits until somebody in the host listens at a TCP port.
@@ -298,7 +298,7 @@ pub(crate) fn wait_until_listening(
     server: &mut Running,
     port: u16,
 ) -> Result<(), String> {
-    let deadline = Instant::now() + TO_START;
+    let deadline = Instant::now() + START_TIMEOUT;
     while !host.run(|| listens(port)) {
         if server.has_ended() || Instant::now() > deadline {
             return Err(format!("{} does not listen at port {port}", server.name));
@@ -331,9 +331,9 @@ fn has_listener(table: &str, port: u16) -> bool {
 /// The state, as the kernel numbers it.
 const LISTEN: &str = "0A";
 /// How long a server may take to listen.
-const TO_START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to notice that its client is gone.
-const TO_END: Duration = Duration::from_secs(10);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_quoted() {
         let failed = ExitStatus::from_raw(0x100);
-        let of = |errors, output| complaint("iperf3", failed, errors, output);
+        let of = |errors, output| failure_message("iperf3", failed, errors, output);
         assert_eq!(of("----\nno route\n\n", "x"), "iperf3: no route (exit status: 1)");
         let long = of("1st\n2nd\n3rd\n4th\n5th\n------\n", "");
         assert_eq!(long, "iperf3: 2nd / 3rd / 4th / 5th (exit status: 1)");

@@ -5,11 +5,11 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::report::Peer;
+use crate::report::ExternalProgram;
 
 /// Programs of others that are measured or needed: name, Debian package, how to ask for the
 /// version.
-pub const PEERS: &[(&str, &str, &str)] = &[
+pub const EXTERNAL_PROGRAMS: &[(&str, &str, &str)] = &[
     ("iperf3", "iperf3", "--version"),
     ("sockperf", "sockperf", "--version"),
     ("ucx_perftest", "ucx-utils", "-h"),
@@ -26,7 +26,7 @@ pub struct Tools {
     missing: BTreeSet<&'static str>,
     /// Options of `roce perf`, as its help lists them.
     perf_help: String,
-    peers: Vec<Peer>,
+    external_programs: Vec<ExternalProgram>,
 }
 
 impl Tools {
@@ -38,13 +38,13 @@ impl Tools {
                 missing.insert(*program);
             }
         }
-        let mut peers = Vec::new();
-        for (program, package, ask) in PEERS {
+        let mut external_programs = Vec::new();
+        for (program, package, ask) in EXTERNAL_PROGRAMS {
             let found = is_installed(program);
             if !found {
                 missing.insert(*program);
             }
-            peers.push(Peer {
+            external_programs.push(ExternalProgram {
                 program: (*program).to_owned(),
                 version: found.then(|| version(program, ask)),
                 package: (*package).to_owned(),
@@ -53,7 +53,7 @@ impl Tools {
         let help = Command::new(folder.join("roce")).args(["perf", "--help"]).output();
         let help = help.map(|output| output.stdout).unwrap_or_default();
         let perf_help = String::from_utf8_lossy(&help).into_owned();
-        Self { folder: folder.to_owned(), missing, perf_help, peers }
+        Self { folder: folder.to_owned(), missing, perf_help, external_programs }
     }
 
     /// One of our own programs.
@@ -71,7 +71,7 @@ impl Tools {
     /// Why somebody who needs these programs cannot take part.
     pub fn lacks(&self, needs: &[&'static str]) -> Option<String> {
         let program = needs.iter().find(|program| self.missing.contains(**program))?;
-        Some(match PEERS.iter().find(|(name, ..)| name == program) {
+        Some(match EXTERNAL_PROGRAMS.iter().find(|(name, ..)| name == program) {
             Some((_, package, _)) => format!("{program} is not installed (package {package})"),
             None => format!("{program} is not built"),
         })
@@ -83,8 +83,8 @@ impl Tools {
     }
 
     /// What there is of other programs.
-    pub fn peers(&self) -> &[Peer] {
-        &self.peers
+    pub fn external_programs(&self) -> &[ExternalProgram] {
+        &self.external_programs
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let tools = Tools::find(Path::new("/nowhere"));
         assert_eq!(tools.lacks(&["roce"]).as_deref(), Some("roce is not built"));
         assert_eq!(tools.lacks(&[]), None);
-        let known = tools.peers().iter().find(|peer| peer.program == "iperf3").unwrap();
+        let known = tools.external_programs().iter().find(|peer| peer.program == "iperf3").unwrap();
         let told = tools.lacks(&["iperf3"]);
         assert_eq!(told.is_some(), known.version.is_none());
         assert!(told.is_none_or(|told| told.contains("package iperf3")));

@@ -10,12 +10,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use roce_verbs::{Completion, CompletionChannel, CompletionQueue};
 use tokio::runtime::Runtime;
 
+use crate::connect_qps::refused;
 use crate::program::Failure;
-use crate::twins::refused;
 
 /// How the server waits for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum WaitMethod {
     /// `CompletionChannel::wait`.
     Channel,
     /// `poll(2)` on the channel's descriptor, armed before the last look at the queue.
@@ -37,13 +37,15 @@ pub(super) enum Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(way: Way, channel: &CompletionChannel) -> Result<Self, Failure> {
-        Ok(match way {
-            Way::Channel => Self::Channel,
-            Way::Poll => Self::Poll { arms_first: true },
-            Way::PollThenArm => Self::Poll { arms_first: false },
-            Way::Epoll => Self::Epoll(watch(channel).map_err(Failure::doing("make an epoll"))?),
-            Way::Tokio => {
+    pub(super) fn new(method: WaitMethod, channel: &CompletionChannel) -> Result<Self, Failure> {
+        Ok(match method {
+            WaitMethod::Channel => Self::Channel,
+            WaitMethod::Poll => Self::Poll { arms_first: true },
+            WaitMethod::PollThenArm => Self::Poll { arms_first: false },
+            WaitMethod::Epoll => {
+                Self::Epoll(watch(channel).map_err(Failure::doing("make an epoll"))?)
+            }
+            WaitMethod::Tokio => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
                 Self::Tokio(runtime.map_err(Failure::doing("start a tokio runtime"))?)
             }

@@ -1,4 +1,4 @@
-//! The contestants: how each is started, and how what it prints is read.
+//! The candidates: how each is started, and how what it prints is read.
 
 pub(crate) mod idle;
 pub(crate) mod iperf3;

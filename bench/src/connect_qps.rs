@@ -4,7 +4,7 @@ use roce_verbs::exchange::QpDest;
 use roce_verbs::{ConnectOptions, Gid, Psn, Qpn, QueuePair};
 use serde::{Deserialize, Serialize};
 
-use crate::meeting::Meeting;
+use crate::control_channel::ControlChannel;
 use crate::program::Failure;
 
 /// What a queue pair's peer has to know.
@@ -19,9 +19,9 @@ struct Name {
 ///
 /// # Errors
 /// The other end is gone or has others, or no packet gets there.
-pub fn connect(mine: &[QueuePair], meeting: &mut Meeting) -> Result<(), Failure> {
+pub fn connect(mine: &[QueuePair], control: &mut ControlChannel) -> Result<(), Failure> {
     let options = ConnectOptions::default();
-    // In pieces: a line of the meeting is not endless.
+    // In pieces: a line of the control is not endless.
     for some in mine.chunks(AT_A_TIME) {
         let name = |qp: &QueuePair| {
             let mine = qp.dest(None)?;
@@ -32,8 +32,8 @@ pub fn connect(mine: &[QueuePair], meeting: &mut Meeting) -> Result<(), Failure>
             })
         };
         let names: Vec<Name> = some.iter().map(name).collect::<Result<_, _>>().map_err(refused)?;
-        meeting.send(&names)?;
-        let theirs: Vec<Name> = meeting.receive()?;
+        control.send(&names)?;
+        let theirs: Vec<Name> = control.receive()?;
         if theirs.len() != some.len() {
             return Err(Failure::told("the other end has another number of queue pairs"));
         }

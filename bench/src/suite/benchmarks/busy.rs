@@ -1,12 +1,12 @@
 //! Processors that other programs use up: latency, bandwidth and allreduce beside busy loops.
 
 use crate::mpi::Binding::Free;
-use crate::report::{Axis, Figure, Target};
-use crate::suite::peers::roce::{self, Bandwidth, Size};
-use crate::suite::peers::{iperf3, openmpi, sockets, sockperf};
-use crate::suite::{Contestant, Pace, Row, Wire};
+use crate::report::{Axis, Comparison, Figure};
+use crate::suite::candidates::roce::{self, Bandwidth, Size};
+use crate::suite::candidates::{iperf3, openmpi, sockets, sockperf};
+use crate::suite::{Benchmark, Candidate, RunConfig, Topology};
 
-pub(super) fn rows(_pace: &Pace) -> Vec<Row> {
+pub(super) fn benchmarks(_pace: &RunConfig) -> Vec<Benchmark> {
     vec![
         latency(),
         write("busy-write-64k", 64 << 10),
@@ -16,47 +16,45 @@ pub(super) fn rows(_pace: &Pace) -> Vec<Row> {
     ]
 }
 
-fn latency() -> Row {
+fn latency() -> Benchmark {
     let send = roce::latency("send", "send", Size::Fixed(8)).beside_busy_loops(20.0);
     let figures = [Figure::MicrosMean, Figure::Micros99];
-    let beside = |figure| Target::beside("send", figure, "tcp-block").at_most(2.0);
-    let mut targets: Vec<_> = figures.into_iter().map(beside).collect();
-    targets.push(Target::beside("send", Figure::MicrosMedian, "tcp-block"));
-    targets.push(Target::beside("send", Figure::Micros99, "sockperf"));
-    Row {
+    let beside = |figure| Comparison::beside("send", figure, "tcp-block").at_most(2.0);
+    let mut comparisons: Vec<_> = figures.into_iter().map(beside).collect();
+    comparisons.push(Comparison::beside("send", Figure::MicrosMedian, "tcp-block"));
+    comparisons.push(Comparison::beside("send", Figure::Micros99, "sockperf"));
+    Benchmark {
         name: "busy-latency",
         title: "half round trip, 8 bytes, MTU 1500, beside busy loops".to_owned(),
-        wire: Wire::Cable { mtu: 1500 },
+        topology: Topology::Cable { mtu: 1500 },
         axis: None,
-        contestants: vec![
+        candidates: vec![
             send,
             sockets::pingpong("tcp-block", "tcp", "block").beside_busy_loops(1.0),
             sockperf::pingpong("sockperf").beside_busy_loops(1.0),
         ],
-        targets,
+        comparisons,
         notes: vec![LOOPS.to_owned(), format!("ours polls its completion queue; {POLLS}")],
     }
 }
 
-fn write(name: &'static str, bytes: u64) -> Row {
+fn write(name: &'static str, bytes: u64) -> Benchmark {
     let size = Size::Fixed(bytes);
-    let contestant = |it: Contestant| it.beside_busy_loops(1.0);
+    let candidate = |it: Candidate| it.beside_busy_loops(1.0);
     let large = iperf3::with_writes_of(size, "cubic-same", "cubic");
-    Row {
+    Benchmark {
         name,
         title: format!("WRITE, {} messages, MTU 4300, beside busy loops", Axis::Bytes.at(bytes)),
-        wire: Wire::Cable { mtu: 4300 },
+        topology: Topology::Cable { mtu: 4300 },
         axis: None,
-        contestants: vec![
-            contestant(
-                Bandwidth { size, ..Bandwidth::of("write") }.contestant("roce", "roce write"),
-            ),
-            contestant(iperf3::contestant("cubic", "cubic")),
-            contestant(large),
+        candidates: vec![
+            candidate(Bandwidth { size, ..Bandwidth::of("write") }.candidate("roce", "roce write")),
+            candidate(iperf3::candidate("cubic", "cubic")),
+            candidate(large),
         ],
-        targets: vec![
-            Target::beside("roce", Figure::Gbits, "cubic").at_least(1.0),
-            Target::beside("roce", Figure::Gbits, "cubic-same").at_least(1.0),
+        comparisons: vec![
+            Comparison::beside("roce", Figure::Gbits, "cubic").at_least(1.0),
+            Comparison::beside("roce", Figure::Gbits, "cubic-same").at_least(1.0),
         ],
         notes: vec![
             LOOPS.to_owned(),
@@ -68,23 +66,23 @@ fn write(name: &'static str, bytes: u64) -> Row {
 }
 
 /// `slower`: how many times as long an operation of ours and one of Open MPI's take about.
-fn allreduce(name: &'static str, bytes: u64, slower: (f64, f64), most: f64) -> Row {
+fn allreduce(name: &'static str, bytes: u64, slower: (f64, f64), most: f64) -> Benchmark {
     let (size, ranks) = (Size::Fixed(bytes), Size::Fixed(3));
-    Row {
+    Benchmark {
         name,
         title: format!(
             "allreduce, {}, 3 ranks, MTU 4300, beside busy loops",
             Axis::Bytes.at(bytes)
         ),
-        wire: Wire::Switch { hosts: 3, mtu: 4300 },
+        topology: Topology::Switch { hosts: 3, mtu: 4300 },
         axis: None,
-        contestants: vec![
+        candidates: vec![
             roce::allreduce("roce", size, ranks, Free).beside_busy_loops(slower.0),
             openmpi::allreduce("openmpi", size, ranks, Free).beside_busy_loops(slower.1),
         ],
-        targets: vec![
-            Target::alone("roce", Figure::MicrosMean).at_most(most),
-            Target::beside("roce", Figure::MicrosMean, "openmpi"),
+        comparisons: vec![
+            Comparison::alone("roce", Figure::MicrosMean).at_most(most),
+            Comparison::beside("roce", Figure::MicrosMean, "openmpi"),
         ],
         notes: vec![
             LOOPS.to_owned(),

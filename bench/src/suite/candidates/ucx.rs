@@ -1,32 +1,32 @@
 //! UCX over TCP, as `ucx_perftest` drives it.
 
 use crate::report::Figure;
-use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
-use crate::suite::{Contestant, Launch, Stage};
+use crate::suite::{Candidate, Launch, RunContext};
 
 /// A tagged message of eight bytes each way, polling.
-pub(crate) fn latency(name: &'static str) -> Contestant {
-    Contestant::new(name, "UCX over TCP", &["ucx_perftest"], |stage| {
-        let iterations = (stage.pace.seconds / 20e-6).clamp(1000.0, 200_000.0) as u64;
+pub(crate) fn latency(name: &'static str) -> Candidate {
+    Candidate::new(name, "UCX over TCP", &["ucx_perftest"], |context| {
+        let iterations = (context.config.seconds / 20e-6).clamp(1000.0, 200_000.0) as u64;
         let test = ["-t", "tag_lat", "-s", "8", "-n", &iterations.to_string()];
-        let (median, mean, _) = parse(&run(stage, &test)?)?;
+        let (median, mean, _) = parse(&run(context, &test)?)?;
         Ok([(Figure::MicrosMedian, median), (Figure::MicrosMean, mean)].into())
     })
 }
 
 /// Puts of 1 MiB.
-pub(crate) fn bandwidth(name: &'static str) -> Contestant {
-    Contestant::new(name, "UCX over TCP", &["ucx_perftest"], |stage| {
+pub(crate) fn bandwidth(name: &'static str) -> Candidate {
+    Candidate::new(name, "UCX over TCP", &["ucx_perftest"], |context| {
         // At about 1 GB/s.
-        let iterations = (stage.pace.seconds * 1000.0).max(200.0) as u64;
+        let iterations = (context.config.seconds * 1000.0).max(200.0) as u64;
         let test = ["-t", "ucp_put_bw", "-s", "1048576", "-n", &iterations.to_string()];
-        let (.., mebibytes) = parse(&run(stage, &test)?)?;
+        let (.., mebibytes) = parse(&run(context, &test)?)?;
         Ok([(Figure::Gbits, mebibytes * f64::from(1 << 20) * 8.0 / 1e9)].into())
     })
 }
 
-fn run(stage: &Stage<'_>, test: &[&str]) -> Result<String, String> {
+fn run(context: &RunContext<'_>, test: &[&str]) -> Result<String, String> {
     let end = |cpu: usize| {
         let launch = Launch::new("ucx_perftest").env("UCX_TLS", "tcp").on_cpu(cpu);
         // Only the last line of a test; it would warn of processors it was not told of.
@@ -35,8 +35,8 @@ fn run(stage: &Stage<'_>, test: &[&str]) -> Result<String, String> {
             .env("UCX_WARN_UNUSED_ENV_VARS", "n")
             .args(["-p", PORT_TEXT, "-f"])
     };
-    let client = end(CLIENT_CPU).args(test).arg(stage.network.address(SERVER).to_string());
-    Ok(stage.pair(&end(SERVER_CPU), PORT, &client)?.client)
+    let client = end(CLIENT_CPU).args(test).arg(context.network.address(SERVER).to_string());
+    Ok(context.pair(&end(SERVER_CPU), PORT, &client)?.client)
 }
 
 /// Median time, overall mean time (µs) and overall bandwidth (2^20 bytes a second) of the last

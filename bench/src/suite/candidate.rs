@@ -5,38 +5,38 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::process::{self, Both, Launch, Running};
-use super::{Network, Pace, Tools};
+use super::process::{self, Launch, PairOutput, Running};
+use super::{Network, RunConfig, Tools};
 use crate::profile::Recorder;
 use crate::report::Figures;
 
 /// What a run gives: figures, or why there are none.
-pub type Played = Result<Figures, String>;
+pub type RunResult = Result<Figures, String>;
 
 /// A thing that runs once and gives figures.
-pub struct Contestant {
-    /// Short: what targets name.
+pub struct Candidate {
+    /// Short: what comparisons name.
     pub name: &'static str,
     /// For people.
     pub title: String,
     /// The programs without which it cannot take part.
     pub needs: Vec<&'static str>,
-    /// On a row with an axis: the points at which it plays; without this, at all.
-    pub plays_at: Option<RangeInclusive<u64>>,
+    /// On a benchmark with an axis: the points at which it plays; without this, at all.
+    pub x_range: Option<RangeInclusive<u64>>,
     /// Plays once.
-    pub run: Box<dyn Fn(&Stage<'_>) -> Played>,
+    pub run: Box<dyn Fn(&RunContext<'_>) -> RunResult>,
 }
 
-impl Contestant {
+impl Candidate {
     /// One that needs some programs, and what it does.
     pub fn new(
         name: &'static str,
         title: impl Into<String>,
         needs: &[&'static str],
-        run: impl Fn(&Stage<'_>) -> Played + 'static,
+        run: impl Fn(&RunContext<'_>) -> RunResult + 'static,
     ) -> Self {
         let (title, needs) = (title.into(), needs.to_vec());
-        Self { name, title, needs, plays_at: None, run: Box::new(run) }
+        Self { name, title, needs, x_range: None, run: Box::new(run) }
     }
 
     /// The same under another name.
@@ -48,13 +48,13 @@ impl Contestant {
     /// The same at one point of the axis only: where x means nothing to it.
     #[must_use]
     pub fn only_at(self, x: u64) -> Self {
-        Self { plays_at: Some(x..=x), ..self }
+        Self { x_range: Some(x..=x), ..self }
     }
 
     /// The same up to this point of the axis: it can no more.
     #[must_use]
     pub fn up_to(self, x: u64) -> Self {
-        Self { plays_at: Some(0..=x), ..self }
+        Self { x_range: Some(0..=x), ..self }
     }
 
     /// The same beside two busy loops for each processor, which run as long as it does.
@@ -64,16 +64,16 @@ impl Contestant {
     #[must_use]
     pub fn beside_busy_loops(self, slower: f64) -> Self {
         let run = self.run;
-        let run = move |stage: &Stage<'_>| {
+        let run = move |context: &RunContext<'_>| {
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             let mut loops = Vec::new();
             for cpu in (0..processors).flat_map(|cpu| [cpu; LOOPS_PER_PROCESSOR]) {
                 // They are ended when this returns, or with this process.
-                loops.push(stage.start(CLIENT, &busy_loop(cpu))?);
+                loops.push(context.start(CLIENT, &busy_loop(cpu))?);
             }
-            let slow = Stage { slower, started: RefCell::default(), ..*stage };
+            let slow = RunContext { slower, started: RefCell::default(), ..*context };
             let played = run(&slow);
-            stage.started.borrow_mut().append(&mut slow.into_started());
+            context.started.borrow_mut().append(&mut slow.into_started());
             if loops.iter_mut().any(Running::has_ended) {
                 return Err("a busy loop has ended too early".to_owned());
             }
@@ -82,28 +82,28 @@ impl Contestant {
         Self { run: Box::new(run), ..self }
     }
 
-    /// Whether it plays at this point of the axis, if the row has one.
-    pub fn plays(&self, x: Option<u64>) -> bool {
-        let points = self.plays_at.as_ref().zip(x);
+    /// Whether it plays at this point of the axis, if the benchmark has one.
+    pub fn runs_at(&self, x: Option<u64>) -> bool {
+        let points = self.x_range.as_ref().zip(x);
         points.is_none_or(|(points, x)| points.contains(&x))
     }
 }
 
-impl fmt::Debug for Contestant {
+impl fmt::Debug for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contestant").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Candidate").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// What a contestant finds when its turn comes.
+/// What a candidate finds when its turn comes.
 #[derive(Debug)]
-pub struct Stage<'a> {
+pub struct RunContext<'a> {
     /// Where programs are.
     pub tools: &'a Tools,
-    /// The row's network.
+    /// The benchmark's network.
     pub network: &'a Network,
     /// How long it may take.
-    pub pace: Pace,
+    pub config: RunConfig,
     /// Where on the axis; 0 where there is none.
     pub x: u64,
     /// How many times as long an operation takes as it does alone, about.
@@ -114,20 +114,20 @@ pub struct Stage<'a> {
     started: RefCell<Vec<String>>,
 }
 
-impl<'a> Stage<'a> {
-    /// A place on a row's axis, 0 where it has none.
-    pub(crate) fn new(tools: &'a Tools, network: &'a Network, pace: Pace, x: u64) -> Self {
-        Self { tools, network, pace, x, slower: 1.0, recorder: None, started: RefCell::default() }
+impl<'a> RunContext<'a> {
+    /// A place on a benchmark's axis, 0 where it has none.
+    pub(crate) fn new(tools: &'a Tools, network: &'a Network, config: RunConfig, x: u64) -> Self {
+        Self { tools, network, config, x, slower: 1.0, recorder: None, started: RefCell::default() }
     }
 
     /// One where every program runs under a recorder.
     pub(crate) fn recorded(
         tools: &'a Tools,
         network: &'a Network,
-        pace: Pace,
+        config: RunConfig,
         recorder: &'a Recorder,
     ) -> Self {
-        Self { recorder: Some(recorder), ..Self::new(tools, network, pace, 0) }
+        Self { recorder: Some(recorder), ..Self::new(tools, network, config, 0) }
     }
 
     /// What was started, as one would type it.
@@ -138,25 +138,25 @@ impl<'a> Stage<'a> {
     /// How many operations take about as long as a run over time, if one takes so many seconds
     /// where nothing else runs.
     pub(crate) fn operations(&self, seconds_each: f64) -> f64 {
-        self.pace.seconds / (seconds_each * self.slower)
+        self.config.seconds / (seconds_each * self.slower)
     }
 
     /// How long a program may take before it is ended.
-    pub fn patience(&self) -> Duration {
-        Duration::from_secs_f64(self.pace.seconds * 3.0 + 20.0)
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.config.seconds * 3.0 + 20.0)
     }
 
     /// Runs a server in the second host and a client in the first.
     ///
     /// # Errors
-    /// See [`process::together`](super::together).
-    pub fn pair(&self, server: &Launch, port: u16, client: &Launch) -> Result<Both, String> {
+    /// See [`process::run_pair`](super::run_pair).
+    pub fn pair(&self, server: &Launch, port: u16, client: &Launch) -> Result<PairOutput, String> {
         let [here, there] = [self.network.host(CLIENT), self.network.host(SERVER)];
         self.note(server);
         self.note(client);
         let server = self.maybe_recorded("server", server);
         let client = self.maybe_recorded("client", client);
-        process::together((there, &server), port, (here, &client), self.patience())
+        process::run_pair((there, &server), port, (here, &client), self.timeout())
     }
 
     /// Starts a program in a host.

@@ -1,15 +1,15 @@
 //! The part of a run that counts: behind the warm-up, for the time that was asked for.
 //!
 //! ```
-//! use roce_bench::window::Window;
+//! use roce_bench::measurement_interval::Interval;
 //!
-//! let mut window = Window::new(0.05);
+//! let mut interval = Interval::new(0.05);
 //! let mut messages = 0;
-//! while window.ends().is_none() {
+//! while interval.ends().is_none() {
 //!     messages += 1;
-//!     window.look(messages);
+//!     interval.sample(messages);
 //! }
-//! let (before, after, seconds) = window.ends().unwrap();
+//! let (before, after, seconds) = interval.ends().unwrap();
 //! assert!(before < after && seconds >= 0.05);
 //! ```
 
@@ -19,14 +19,14 @@ use crate::program::WARM_UP;
 
 /// Remembers what was counted when it opened and when it closed.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<T> {
+pub struct Interval<T> {
     first: Option<Instant>,
     from: Option<(Instant, T)>,
     to: Option<(Instant, T)>,
     long: Duration,
 }
 
-impl<T: Copy> Window<T> {
+impl<T: Copy> Interval<T> {
     /// `seconds` long, from the first look on that comes [`WARM_UP`] after the very first.
     pub fn new(seconds: f64) -> Self {
         Self { first: None, from: None, to: None, long: Duration::from_secs_f64(seconds) }
@@ -34,7 +34,7 @@ impl<T: Copy> Window<T> {
 
     /// Says what has been counted by now.
     #[inline]
-    pub fn look(&mut self, counted: T) {
+    pub fn sample(&mut self, counted: T) {
         if self.to.is_some() {
             return;
         }

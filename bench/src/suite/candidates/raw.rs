@@ -4,63 +4,63 @@ use serde_json::Value;
 
 use super::{last_object, pick};
 use crate::report::{Figure, Figures};
-use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
-use crate::suite::{Contestant, Launch, Stage};
+use crate::suite::{Candidate, Launch, RunContext};
 
 /// Trains through the same cable, payload copied out of a working set and into one.
-pub(crate) fn trains(name: &'static str, working_set: u64, icrc: bool) -> Contestant {
+pub(crate) fn trains(name: &'static str, working_set: u64, icrc: bool) -> Candidate {
     let title = if icrc { "raw trains" } else { "raw trains, no ICRC" };
-    Contestant::new(name, title, &["raw_trains"], move |stage| {
-        let payload = path_mtu(stage.network.mtu());
+    Candidate::new(name, title, &["raw_trains"], move |context| {
+        let payload = path_mtu(context.network.mtu());
         let options = |end: Launch| {
             let end = end.args(["--payload", &payload.to_string()]);
             let end = end.args(["--working-set", &working_set.to_string()]);
             if icrc { end } else { end.arg("--no-icrc") }
         };
-        let printed = ends(stage, "raw_trains", &["--interface", IFNAME], options)?;
+        let printed = ends(context, "raw_trains", &["--interface", IFNAME], options)?;
         parse_trains(&printed)
     })
 }
 
 /// Packets of eight bytes, each a whole WRITE, in trains as long as every kernel takes them, or
 /// (`in_trains` false) one a frame; as many frames a system call as measured best.
-pub(crate) fn small(name: &'static str, in_trains: bool) -> Contestant {
+pub(crate) fn small(name: &'static str, in_trains: bool) -> Candidate {
     let (title, more) = if in_trains {
         ("raw trains of 64 packets", ["--batch", "16"].as_slice())
     } else {
         ("raw packets, one a frame", ["--batch", "64", "--train", "1"].as_slice())
     };
-    Contestant::new(name, title, &["raw_trains"], move |stage| {
+    Candidate::new(name, title, &["raw_trains"], move |context| {
         let options = |end: Launch| end.args(["--payload", "8", "--whole"]).args(more);
-        parse_small(&ends(stage, "raw_trains", &["--interface", IFNAME], options)?)
+        parse_small(&ends(context, "raw_trains", &["--interface", IFNAME], options)?)
     })
 }
 
 /// One small frame each way between two spinning rings.
-pub(crate) fn pingpong(name: &'static str) -> Contestant {
-    Contestant::new(name, "raw packet ring", &["raw_pingpong"], |stage| {
-        let printed = ends(stage, "raw_pingpong", &["--interface", IFNAME], |end| end)?;
+pub(crate) fn pingpong(name: &'static str) -> Candidate {
+    Candidate::new(name, "raw packet ring", &["raw_pingpong"], |context| {
+        let printed = ends(context, "raw_pingpong", &["--interface", IFNAME], |end| end)?;
         parse_times(&printed)
     })
 }
 
 /// Runs both ends of one of our small programs; returns what the client printed.
 pub(super) fn ends(
-    stage: &Stage<'_>,
+    context: &RunContext<'_>,
     program: &str,
     both: &[&str],
     client: impl Fn(Launch) -> Launch,
 ) -> Result<String, String> {
     let end = |cpu: usize| {
-        let launch = Launch::new(stage.tools.ours(program)).args(both);
+        let launch = Launch::new(context.tools.ours(program)).args(both);
         launch.args(["--cpu", &cpu.to_string(), "--port", PORT_TEXT])
     };
     let server = end(SERVER_CPU).arg("--listen");
-    let to = stage.network.address(SERVER).to_string();
+    let to = context.network.address(SERVER).to_string();
     let client = client(end(CLIENT_CPU).args(["--to", &to]))
-        .args(["--seconds", &stage.pace.seconds.to_string()]);
-    Ok(stage.pair(&server, PORT, &client)?.client)
+        .args(["--seconds", &context.config.seconds.to_string()]);
+    Ok(context.pair(&server, PORT, &client)?.client)
 }
 
 /// The largest payload of a packet that an MTU leaves room for, as a device of ours chooses it.

@@ -1,65 +1,70 @@
-//! A row, and how it is played: contestants in turn, round after round.
+//! A benchmark, and how it is played: candidates in turn, round after round.
 
-use super::{Contestant, Network, Pace, Stage, Tools, Wire};
-use crate::report::{Axis, ContestantResult, PointResult, RowResult, Run, Target};
+use super::{Candidate, Network, RunConfig, RunContext, Tools, Topology};
+use crate::report::{Axis, BenchmarkResult, CandidateResult, Comparison, PointResult, Run};
 
-/// A row of the table: data.
+/// A benchmark of the table: data.
 #[derive(Debug)]
-pub struct Row {
+pub struct Benchmark {
     /// Short, for `--only`.
     pub name: &'static str,
     /// For people.
     pub title: String,
-    /// What the contestants meet on.
-    pub wire: Wire,
+    /// What the candidates meet on.
+    pub topology: Topology,
     /// A curve: what its points are, and which.
     pub axis: Option<(Axis, Vec<u64>)>,
     /// Who takes part, in the order of their turns.
-    pub contestants: Vec<Contestant>,
+    pub candidates: Vec<Candidate>,
     /// What is wanted.
-    pub targets: Vec<Target>,
+    pub comparisons: Vec<Comparison>,
     /// What a reader must know.
     pub notes: Vec<String>,
 }
 
-/// Plays a row; `say` hears what happens.
+/// Plays a benchmark; `say` hears what happens.
 ///
 /// A run that fails is kept as such, and the others go on. Who fails at a point twice in a row
 /// without ever having played there is not asked again: it would fail every time. Rows of which
 /// nothing is wanted are played a third as often.
-pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> RowResult {
-    let mut result = RowResult {
-        wire: row.wire.in_words(),
-        axis: row.axis.as_ref().map(|(axis, _)| *axis),
-        targets: row.targets.clone(),
-        notes: row.notes.clone(),
-        ..RowResult::named(row.name, &row.title)
+pub fn run_benchmark(
+    benchmark: &Benchmark,
+    tools: &Tools,
+    config: RunConfig,
+    say: &mut dyn FnMut(&str),
+) -> BenchmarkResult {
+    let mut result = BenchmarkResult {
+        topology: benchmark.topology.in_words(),
+        axis: benchmark.axis.as_ref().map(|(axis, _)| *axis),
+        comparisons: benchmark.comparisons.clone(),
+        notes: benchmark.notes.clone(),
+        ..BenchmarkResult::named(benchmark.name, &benchmark.title)
     };
-    let points: Vec<Option<u64>> = match &row.axis {
+    let points: Vec<Option<u64>> = match &benchmark.axis {
         Some((_, points)) => points.iter().copied().map(Some).collect(),
         None => vec![None],
     };
-    let network = match tools.lacks(row.wire.needs()) {
+    let network = match tools.lacks(benchmark.topology.needs()) {
         Some(why) => Err(why),
-        None => Network::make(row.wire),
+        None => Network::make(benchmark.topology),
     };
-    for contestant in &row.contestants {
-        let mut entry = ContestantResult::named(contestant.name, &contestant.title);
-        let its_points = points.iter().filter(|x| contestant.plays(**x));
+    for candidate in &benchmark.candidates {
+        let mut entry = CandidateResult::named(candidate.name, &candidate.title);
+        let its_points = points.iter().filter(|x| candidate.runs_at(**x));
         entry.points = its_points.map(|x| PointResult { x: *x, runs: Vec::new() }).collect();
         let network = network.as_ref().err().cloned();
-        entry.missing = network.or_else(|| tools.lacks(&contestant.needs));
+        entry.missing = network.or_else(|| tools.lacks(&candidate.needs));
         if let Some(why) = &entry.missing {
-            say(&format!("{}: {}: {why}", row.name, contestant.title));
+            say(&format!("{}: {}: {why}", benchmark.name, candidate.title));
         }
-        result.contestants.push(entry);
+        result.candidates.push(entry);
     }
     let Ok(network) = network else { return result };
-    let is_judged = row.targets.iter().any(|target| target.bound.is_some());
-    let rounds = if is_judged { pace.rounds } else { pace.rounds.div_ceil(3) };
+    let has_target = benchmark.comparisons.iter().any(|comparison| comparison.target.is_some());
+    let rounds = if has_target { config.rounds } else { config.rounds.div_ceil(3) };
     for round in 1..=rounds {
         for x in &points {
-            for (contestant, entry) in row.contestants.iter().zip(&mut result.contestants) {
+            for (candidate, entry) in benchmark.candidates.iter().zip(&mut result.candidates) {
                 let Some(point) = entry.points.iter_mut().find(|point| point.x == *x) else {
                     continue;
                 };
@@ -67,15 +72,15 @@ pub fn play(row: &Row, tools: &Tools, pace: Pace, say: &mut dyn FnMut(&str)) -> 
                     continue;
                 }
                 let at = x.unwrap_or(0);
-                let stage = Stage::new(tools, &network, pace, at);
-                let run = match (contestant.run)(&stage) {
+                let context = RunContext::new(tools, &network, config, at);
+                let run = match (candidate.run)(&context) {
                     Ok(figures) => Run::good(round, figures),
                     Err(why) => Run::failed(round, why),
                 };
-                say(&in_words(row, &contestant.title, *x, &run));
+                say(&in_words(benchmark, &candidate.title, *x, &run));
                 point.runs.push(run);
                 if entry.commands.is_empty() {
-                    entry.commands = stage.into_started();
+                    entry.commands = context.into_started();
                 }
             }
         }
@@ -87,8 +92,8 @@ fn is_hopeless(runs: &[Run]) -> bool {
     runs.len() >= 2 && runs.iter().all(|run| run.failure.is_some())
 }
 
-fn in_words(row: &Row, who: &str, x: Option<u64>, run: &Run) -> String {
-    let place = match (&row.axis, x) {
+fn in_words(benchmark: &Benchmark, who: &str, x: Option<u64>, run: &Run) -> String {
+    let place = match (&benchmark.axis, x) {
         (Some((axis, _)), Some(x)) => format!(", {}", axis.at(x)),
         _ => String::new(),
     };
@@ -102,7 +107,7 @@ fn in_words(row: &Row, who: &str, x: Option<u64>, run: &Run) -> String {
             each.collect::<Vec<_>>().join(", ")
         }
     };
-    format!("{} {}{place}: {who}: {what}", row.name, run.round)
+    format!("{} {}{place}: {who}: {what}", benchmark.name, run.round)
 }
 
 #[cfg(test)]
@@ -121,28 +126,28 @@ mod tests {
 
     #[test]
     fn a_level_plays_at_its_point_alone() {
-        let contestant = || Contestant::new("raw", "raw", &[], |_| Err(String::new()));
-        let level = contestant().only_at(8);
-        assert!(level.plays(Some(8)) && level.plays(None) && !level.plays(Some(9)));
-        let limited = contestant().up_to(8);
-        assert!(limited.plays(Some(8)) && limited.plays(Some(1)) && !limited.plays(Some(9)));
+        let candidate = || Candidate::new("raw", "raw", &[], |_| Err(String::new()));
+        let level = candidate().only_at(8);
+        assert!(level.runs_at(Some(8)) && level.runs_at(None) && !level.runs_at(Some(9)));
+        let limited = candidate().up_to(8);
+        assert!(limited.runs_at(Some(8)) && limited.runs_at(Some(1)) && !limited.runs_at(Some(9)));
     }
 
     #[test]
     fn a_run_is_told_with_its_place_and_figures() {
-        let row = Row {
+        let benchmark = Benchmark {
             name: "curve",
             title: "by size".to_owned(),
-            wire: Wire::Cable { mtu: 1500 },
+            topology: Topology::Cable { mtu: 1500 },
             axis: Some((Axis::Bytes, vec![4096])),
-            contestants: Vec::new(),
-            targets: Vec::new(),
+            candidates: Vec::new(),
+            comparisons: Vec::new(),
             notes: Vec::new(),
         };
         let good = Run::good(2, [(Figure::Gbits, 40.0)].into());
-        let text = in_words(&row, "roce", Some(4096), &good);
+        let text = in_words(&benchmark, "roce", Some(4096), &good);
         assert_eq!(text, "curve 2, 4 KiB: roce: payload 40.0 Gbit/s");
-        let text = in_words(&row, "roce", Some(4096), &Run::failed(1, "no"));
+        let text = in_words(&benchmark, "roce", Some(4096), &Run::failed(1, "no"));
         assert_eq!(text, "curve 1, 4 KiB: roce: failed: no");
     }
 }

@@ -5,7 +5,7 @@ use super::pick;
 use super::roce::{Size, iterations};
 use crate::mpi::{self, Binding};
 use crate::report::{Figure, Figures};
-use crate::suite::{Contestant, Launch};
+use crate::suite::{Candidate, Launch};
 
 /// One operation of the first `ranks` hosts, a rank each.
 pub(crate) fn allreduce(
@@ -13,22 +13,22 @@ pub(crate) fn allreduce(
     bytes: Size,
     ranks: Size,
     binding: Binding,
-) -> Contestant {
+) -> Candidate {
     let needs = ["mpirun", "allreduce_mpi"];
     let label = match binding {
         Binding::Free => "Open MPI over TCP, cubic",
         Binding::InTurn => "Open MPI over TCP, cubic, bound",
     };
-    Contestant::new(name, label, &needs, move |stage| {
-        let (bytes, ranks) = (bytes.of(stage), ranks.of(stage));
-        let mut seats = stage.network.seats(CONGESTION)?;
-        seats.truncate(ranks as usize);
-        let program = stage.tools.ours("allreduce_mpi");
+    Candidate::new(name, label, &needs, move |context| {
+        let (bytes, ranks) = (bytes.of(context), ranks.of(context));
+        let mut rank_hosts = context.network.rank_hosts(CONGESTION)?;
+        rank_hosts.truncate(ranks as usize);
+        let program = context.tools.ours("allreduce_mpi");
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut command = mpi::command(&program, &seats, processors, binding);
-        command.args(iterations(bytes, stage));
+        let mut command = mpi::command(&program, &rank_hosts, processors, binding);
+        command.args(iterations(bytes, context));
         let launch = Launch::from_command(&command);
-        let printed = stage.start(0, &launch)?.finish(stage.patience())?;
+        let printed = context.start(0, &launch)?.finish(context.timeout())?;
         parse(&printed)
     })
 }

@@ -3,15 +3,15 @@
 use super::raw::{ends, parse_times};
 use super::{last_object, pick};
 use crate::report::Figure;
-use crate::suite::Contestant;
+use crate::suite::Candidate;
 
 /// Eight bytes each way; `wait` is `spin` or `block`.
-pub(crate) fn pingpong(name: &'static str, kind: &'static str, wait: &'static str) -> Contestant {
+pub(crate) fn pingpong(name: &'static str, kind: &'static str, wait: &'static str) -> Candidate {
     let how = if wait == "spin" { "spinning" } else { "blocking" };
     let title = format!("{} sockets, {how}", kind.to_uppercase());
-    Contestant::new(name, title, &["sockets_pingpong"], move |stage| {
+    Candidate::new(name, title, &["sockets_pingpong"], move |context| {
         let both = ["--kind", kind, "--wait", wait];
-        parse_times(&ends(stage, "sockets_pingpong", &both, |end| end)?)
+        parse_times(&ends(context, "sockets_pingpong", &both, |end| end)?)
     })
 }
 
@@ -20,11 +20,11 @@ pub(crate) fn rate(
     name: &'static str,
     kind: &'static str,
     (options, meaning): (&'static [&'static str], &'static str),
-) -> Contestant {
+) -> Candidate {
     let title = format!("{} sockets{meaning}", kind.to_uppercase());
-    Contestant::new(name, title, &["sockets_rate"], move |stage| {
+    Candidate::new(name, title, &["sockets_rate"], move |context| {
         let both = [&["--kind", kind], options].concat();
-        let printed = ends(stage, "sockets_rate", &both, |end| end)?;
+        let printed = ends(context, "sockets_rate", &both, |end| end)?;
         pick(&last_object(&printed)?, &[("per_second", Figure::PerSecond)])
     })
 }

@@ -2,7 +2,7 @@
 //! came of it. While they measure, nothing travels here.
 //!
 //! ```
-//! use roce_bench::meeting::Meeting;
+//! use roce_bench::control_channel::ControlChannel;
 //! use std::{net::Ipv4Addr, thread};
 //!
 //! # let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -10,13 +10,13 @@
 //! let free = 47_911;
 //! # */
 //! let server = thread::spawn(move || {
-//!     let mut meeting = Meeting::listen(free)?;
-//!     let number: u32 = meeting.receive()?;
-//!     meeting.send(&(number + 1))
+//!     let mut control = ControlChannel::listen(free)?;
+//!     let number: u32 = control.receive()?;
+//!     control.send(&(number + 1))
 //! });
-//! let mut meeting = Meeting::with(Ipv4Addr::LOCALHOST, free)?;
-//! meeting.send(&41)?;
-//! assert_eq!(meeting.receive::<u32>()?, 42);
+//! let mut control = ControlChannel::connect(Ipv4Addr::LOCALHOST, free)?;
+//! control.send(&41)?;
+//! assert_eq!(control.receive::<u32>()?, 42);
 //! server.join().unwrap()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -33,13 +33,13 @@ use crate::program::Failure;
 
 /// A connection between the two ends.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct ControlChannel {
     stream: BufReader<TcpStream>,
     local: Ipv4Addr,
     peer: Ipv4Addr,
 }
 
-impl Meeting {
+impl ControlChannel {
     /// Waits for a client, for at most a minute.
     ///
     /// # Errors
@@ -49,13 +49,13 @@ impl Meeting {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
         let listener = listener.map_err(Failure::doing(at))?;
         // On Linux this is how long `accept` waits.
-        let limited = SockRef::from(&listener).set_read_timeout(Some(PATIENCE));
+        let limited = SockRef::from(&listener).set_read_timeout(Some(TIMEOUT));
         limited.map_err(Failure::doing("limiting a wait"))?;
         match listener.accept() {
             Ok((stream, _)) => Self::over(stream),
             Err(error) if is_timeout(&error) => Err(Failure::told(format!(
                 "no client came within {} s: start it with `--to` this end's address",
-                PATIENCE.as_secs()
+                TIMEOUT.as_secs()
             ))),
             Err(error) => Err(Failure::doing("waiting for a client")(error)),
         }
@@ -65,14 +65,14 @@ impl Meeting {
     ///
     /// # Errors
     /// Nobody listens there.
-    pub fn with(server: Ipv4Addr, port: u16) -> Result<Self, Failure> {
+    pub fn connect(server: Ipv4Addr, port: u16) -> Result<Self, Failure> {
         let address = SocketAddr::from((server, port));
-        let deadline = Instant::now() + TO_START;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            match TcpStream::connect_timeout(&address, TO_START) {
+            match TcpStream::connect_timeout(&address, START_TIMEOUT) {
                 Ok(stream) => return Self::over(stream),
                 // It may not listen yet.
-                Err(_) if Instant::now() < deadline => thread::sleep(BETWEEN_ATTEMPTS),
+                Err(_) if Instant::now() < deadline => thread::sleep(RETRY_INTERVAL),
                 Err(source) => {
                     return Err(Failure::told(format!(
                         "nobody listens at {address} ({source}): start the other end with \
@@ -86,8 +86,8 @@ impl Meeting {
     fn over(stream: TcpStream) -> Result<Self, Failure> {
         let doing = || Failure::doing("setting up the connection to the other end");
         stream.set_nodelay(true).map_err(doing())?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(doing())?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(doing())?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(doing())?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(doing())?;
         let (local, peer) =
             (stream.local_addr().map_err(doing())?.ip(), stream.peer_addr().map_err(doing())?.ip());
         let (std::net::IpAddr::V4(local), std::net::IpAddr::V4(peer)) = (local, peer) else {
@@ -124,7 +124,7 @@ impl Meeting {
     /// It says nothing, is gone, or says something else.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
-        let mut limited = (&mut self.stream).take(LONGEST_LINE);
+        let mut limited = (&mut self.stream).take(MAX_LINE_LEN);
         match limited.read_line(&mut line) {
             Ok(_) if line.ends_with('\n') => serde_json::from_str(&line).map_err(|error| {
                 let program = "is it the same program of the same version?";
@@ -139,7 +139,7 @@ impl Meeting {
 
     /// Whether the other end has said something or is gone: [`receive`](Self::receive) then
     /// returns at once. Costs one system call.
-    pub fn has_news(&self) -> bool {
+    pub fn is_readable(&self) -> bool {
         if !self.stream.buffer().is_empty() {
             return true;
         }
@@ -152,7 +152,7 @@ impl Meeting {
 
 fn gone(error: &io::Error) -> Failure {
     let how = if is_timeout(error) {
-        format!("says nothing for {} s", PATIENCE.as_secs())
+        format!("says nothing for {} s", TIMEOUT.as_secs())
     } else {
         format!("is gone ({error})")
     };
@@ -164,17 +164,17 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// How long an end waits for the other's word.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to start.
-const TO_START: Duration = Duration::from_secs(10);
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
-const LONGEST_LINE: u64 = 1 << 16;
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+const MAX_LINE_LEN: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    impl Meeting {
+    impl ControlChannel {
         /// Two ends that have met over the loopback interface.
         pub(crate) fn pair() -> (Self, Self) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn an_end_that_goes_is_news_and_an_error() {
-        let (mut here, there) = Meeting::pair();
-        assert!(!here.has_news());
+        let (mut here, there) = ControlChannel::pair();
+        assert!(!here.is_readable());
         drop(there);
-        while !here.has_news() {
+        while !here.is_readable() {
             thread::yield_now();
         }
         assert!(here.receive::<u32>().unwrap_err().to_string().contains("is gone"));
@@ -196,17 +196,17 @@ mod tests {
 
     #[test]
     fn words_that_come_together_are_read_one_by_one() {
-        let (mut here, mut there) = Meeting::pair();
+        let (mut here, mut there) = ControlChannel::pair();
         there.send(&1).unwrap();
         there.send(&2).unwrap();
         assert_eq!(here.receive::<u32>().unwrap(), 1);
         assert_eq!(here.receive::<u32>().unwrap(), 2);
-        assert!(!here.has_news());
+        assert!(!here.is_readable());
     }
 
     #[test]
     fn what_is_not_understood_is_an_error() {
-        let (mut here, mut there) = Meeting::pair();
+        let (mut here, mut there) = ControlChannel::pair();
         there.send(&"seven").unwrap();
         assert!(here.receive::<u32>().is_err());
     }

@@ -4,26 +4,26 @@ use serde_json::Value;
 
 use super::roce::Size;
 use crate::report::{Axis, Figure, Figures};
-use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
-use crate::suite::{Contestant, Launch};
+use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::{Candidate, Launch};
 
 /// One stream as iperf3 sends it by itself: 128 KiB a write.
-pub(crate) fn contestant(name: &'static str, congestion_control: &'static str) -> Contestant {
+pub(crate) fn candidate(name: &'static str, congestion_control: &'static str) -> Candidate {
     let title = format!("TCP, {congestion_control}");
     stream(name, title, congestion_control, None)
 }
 
-/// One stream with so many bytes a write, at most [`MOST_A_WRITE`].
+/// One stream with so many bytes a write, at most [`MAX_WRITE_LEN`].
 pub(crate) fn with_writes_of(
     size: Size,
     name: &'static str,
     congestion_control: &'static str,
-) -> Contestant {
+) -> Candidate {
     let mut title = format!("TCP, {congestion_control}");
     if let Size::Fixed(size) = size {
         title += &format!(", {} a write", Axis::Bytes.at(size));
     }
-    stream(name, title, congestion_control, Some(size)).up_to(MOST_A_WRITE)
+    stream(name, title, congestion_control, Some(size)).up_to(MAX_WRITE_LEN)
 }
 
 /// `-A` pins both ends, each to its own processor.
@@ -32,20 +32,20 @@ fn stream(
     title: String,
     congestion_control: &'static str,
     size: Option<Size>,
-) -> Contestant {
-    Contestant::new(name, title, &["iperf3"], move |stage| {
+) -> Candidate {
+    Candidate::new(name, title, &["iperf3"], move |context| {
         let server = Launch::new("iperf3").args(["-s", "-1", "-p", PORT_TEXT]);
         let pins = format!("{CLIENT_CPU},{SERVER_CPU}");
         // Its time is in whole seconds.
-        let seconds = stage.pace.seconds.ceil().max(1.0).to_string();
+        let seconds = context.config.seconds.ceil().max(1.0).to_string();
         let mut client =
-            Launch::new("iperf3").args(["-c", &stage.network.address(SERVER).to_string()]);
+            Launch::new("iperf3").args(["-c", &context.network.address(SERVER).to_string()]);
         client = client.args(["-p", PORT_TEXT, "-t", &seconds, "-C", congestion_control]);
         client = client.args(["-A", &pins, "-J"]);
         if let Some(size) = size {
-            client = client.args(["-l", &size.of(stage).to_string()]);
+            client = client.args(["-l", &size.of(context).to_string()]);
         }
-        let printed = stage.pair(&server, PORT, &client)?;
+        let printed = context.pair(&server, PORT, &client)?;
         parse(&printed.client, congestion_control)
     })
 }
@@ -58,7 +58,7 @@ fn parse(text: &str, congestion_control: &str) -> Result<Figures, String> {
         return Err(format!("iperf3: {why}"));
     }
     let end = &report["end"];
-    // It must have been what the row says it was.
+    // It must have been what the benchmark says it was.
     match end["sender_tcp_congestion"].as_str() {
         Some(used) if used != congestion_control => {
             return Err(format!("iperf3 used {used} instead of {congestion_control}"));
@@ -71,7 +71,7 @@ fn parse(text: &str, congestion_control: &str) -> Result<Figures, String> {
 }
 
 /// iperf3 refuses more.
-const MOST_A_WRITE: u64 = 1 << 20;
+const MAX_WRITE_LEN: u64 = 1 << 20;
 /// Not iperf3's usual one, which another may use outside.
 const PORT: u16 = 5299;
 const PORT_TEXT: &str = "5299";
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn a_title_says_what_is_not_usual() {
-        let title = |contestant: Contestant| contestant.title;
-        assert_eq!(title(contestant("cubic", "cubic")), "TCP, cubic");
+        let title = |candidate: Candidate| candidate.title;
+        assert_eq!(title(candidate("cubic", "cubic")), "TCP, cubic");
         let large = with_writes_of(Size::Fixed(1 << 20), "bbr-1m", "bbr");
         assert_eq!(title(large), "TCP, bbr, 1 MiB a write");
         let of_axis = with_writes_of(Size::OfAxis, "cubic", "cubic");
-        assert!(of_axis.plays(Some(1 << 20)) && !of_axis.plays(Some(1 << 22)));
+        assert!(of_axis.runs_at(Some(1 << 20)) && !of_axis.runs_at(Some(1 << 22)));
     }
 
     #[test]

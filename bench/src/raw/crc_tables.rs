@@ -13,13 +13,13 @@ use super::frame::{AFTER_EIGHT_ONES, BTH_LEN, COVERED_LEN};
 
 /// What each value of each changing byte contributes: two of the identification, then the BTH.
 #[derive(Debug)]
-pub(crate) struct HeadTables(Vec<[u32; 256]>);
+pub(crate) struct CrcTables(Vec<[u32; 256]>);
 
 /// The CRC of a train's headers without what changes from packet to packet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FixedHead(u32);
+pub(crate) struct FixedPart(u32);
 
-impl HeadTables {
+impl CrcTables {
     pub(crate) fn new() -> Self {
         let nothing = crc(&[0; COVERED_LEN]);
         let of_value = |place: usize, value: u8| {
@@ -33,16 +33,16 @@ impl HeadTables {
     }
 
     /// Of headers whose identification and BTH may be anything.
-    pub(crate) fn fixed(head: &[u8; COVERED_LEN]) -> FixedHead {
+    pub(crate) fn fixed(head: &[u8; COVERED_LEN]) -> FixedPart {
         let mut head = *head;
         head[IDENTIFICATION..IDENTIFICATION + 2].fill(0);
         head[COVERED_LEN - BTH_LEN..].fill(0);
-        FixedHead(crc(&head))
+        FixedPart(crc(&head))
     }
 
     /// The CRC of the whole headers, with a BTH whose byte 4 counts as ones.
     #[inline]
-    pub(crate) fn crc(&self, fixed: FixedHead, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
+    pub(crate) fn crc(&self, fixed: FixedPart, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
         let mut masked = *bth;
         masked[4] = 0xff;
         let changing = identification.to_be_bytes().into_iter().chain(masked);

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{END, Settings};
-use crate::meeting::Meeting;
+use crate::control_channel::ControlChannel;
+use crate::measurement_interval::Interval;
 use crate::program::Failure;
+use crate::raw::crc_tables::CrcTables;
 use crate::raw::frame::{self, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
-use crate::raw::head_tables::HeadTables;
 use crate::raw::port::Port;
 use crate::raw::sys::{Frame, prefetch_to_write};
-use crate::window::Window;
 
 /// What was received while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,41 +28,41 @@ pub(super) struct Counts {
 /// Receives until the client says that it has ended.
 pub(super) fn receive(
     port: &mut Port,
-    meeting: &mut Meeting,
+    control: &mut ControlChannel,
     settings: &Settings,
     memory: &mut [u8],
 ) -> Result<Counts, Failure> {
-    let tables = settings.icrc_tables.then(HeadTables::new);
+    let tables = settings.icrc_tables.then(CrcTables::new);
     let mut sink = Sink { settings, memory, expected: None, seen: Seen::default(), tables };
-    let mut window = Window::new(settings.seconds);
+    let mut interval = Interval::new(settings.seconds);
     let (mut idle, mut last, mut seen_at_last) = (0_u32, Instant::now(), 0);
     loop {
         if port.ring.take(|frame| sink.take(frame)) {
             idle = 0;
-            window.look(sink.seen);
+            interval.sample(sink.seen);
             continue;
         }
         idle += 1;
-        if idle < SPINS_BETWEEN_LOOKS {
+        if idle < SPINS_PER_CHECK {
             std::hint::spin_loop();
             continue;
         }
         idle = 0;
-        if meeting.has_news() {
-            let said: String = meeting.receive()?;
+        if control.is_readable() {
+            let said: String = control.receive()?;
             if said != END {
                 return Err(Failure::told(format!("the client says {said:?} where it should end")));
             }
             // All that it sent is in the ring.
             while port.ring.take(|frame| sink.take(frame)) {
-                window.look(sink.seen);
+                interval.sample(sink.seen);
             }
             break;
         }
         let seen = sink.seen.packets + sink.seen.bad_icrc;
         if seen > seen_at_last {
             (last, seen_at_last) = (Instant::now(), seen);
-        } else if last.elapsed() > SILENCE {
+        } else if last.elapsed() > IDLE_TIMEOUT {
             return Err(Failure::told(
                 "no packet comes although the client is there: is the link up, and does its \
                  interface lead here?",
@@ -70,7 +70,7 @@ pub(super) fn receive(
         }
     }
     let ring_full = port.socket.take_dropped().map_err(Failure::doing("asking what was lost"))?;
-    let (from, to, seconds) = window.ends().ok_or_else(|| {
+    let (from, to, seconds) = interval.ends().ok_or_else(|| {
         Failure::told(if sink.seen.packets == 0 {
             "no packet came although the client has sent: is the link up?"
         } else {
@@ -101,7 +101,7 @@ struct Sink<'a> {
     memory: &'a mut [u8],
     expected: Option<u32>,
     seen: Seen,
-    tables: Option<HeadTables>,
+    tables: Option<CrcTables>,
 }
 
 impl Sink<'_> {
@@ -142,6 +142,6 @@ impl Sink<'_> {
 }
 
 /// A few milliseconds.
-const SPINS_BETWEEN_LOOKS: u32 = 100_000;
+const SPINS_PER_CHECK: u32 = 100_000;
 /// How long a client that is there may send nothing.
-const SILENCE: Duration = Duration::from_secs(20);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);

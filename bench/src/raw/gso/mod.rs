@@ -28,8 +28,8 @@ use serde_json::{Value, json};
 use super::frame::{IP_UDP_LEN, OUTER_LEN, PACKET_OVERHEAD, RETH_LEN};
 use super::port::Port;
 use super::sys::Memory;
-use crate::meeting::Meeting;
-use crate::program::{Bytes, End, Failure};
+use crate::control_channel::ControlChannel;
+use crate::program::{Bytes, EndOptions, Failure};
 
 /// What the packet path carries: trains with an ICRC, copied in and out, without a protocol.
 #[derive(Clone, Debug, Parser)]
@@ -37,7 +37,7 @@ use crate::program::{Bytes, End, Failure};
 pub struct Options {
     /// Which end this is.
     #[command(flatten)]
-    pub end: End,
+    pub end: EndOptions,
     /// The interface to use.
     #[arg(long)]
     pub interface: String,
@@ -101,7 +101,7 @@ impl Settings {
             icrc: !options.no_icrc,
             icrc_tables: !options.no_icrc && !options.plain_icrc,
             train: match options.train {
-                0 => (MOST_BYTES / (options.payload + overhead)).min(MOST_PACKETS_EVERYWHERE),
+                0 => (MAX_TRAIN_LEN / (options.payload + overhead)).min(MAX_PACKETS_ALL_KERNELS),
                 train => train,
             },
             batch: options.batch,
@@ -117,12 +117,12 @@ impl Settings {
         if !self.payload.is_power_of_two() || !(8..=4096).contains(&self.payload) {
             return told("--payload is a power of two from 8 to 4096");
         }
-        let fits = (self.payload..=MOST_WORKING_SET).contains(&self.working_set);
+        let fits = (self.payload..=MAX_WORKING_SET).contains(&self.working_set);
         if !self.working_set.is_power_of_two() || !fits {
             return told("--working-set is a power of two, at least the payload and at most 1G");
         }
-        let fits = (1..=MOST_PACKETS).contains(&self.train);
-        if !fits || self.train * self.packet_len() > MOST_BYTES {
+        let fits = (1..=MAX_PACKETS).contains(&self.train);
+        if !fits || self.train * self.packet_len() > MAX_TRAIN_LEN {
             return told("--train is 1 to 128, and to as many packets as fit 65400 bytes");
         }
         if !(1..=super::sys::MAX_BATCH).contains(&self.batch) {
@@ -183,13 +183,13 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
             settings.check()?;
             let port = Port::open(&options.interface, 1)?;
             settings.check_mtu(&port, &options.interface)?;
-            let mut meeting = Meeting::with(server, options.end.port)?;
-            meeting.send(&settings)?;
+            let mut control = ControlChannel::connect(server, options.end.port)?;
+            control.send(&settings)?;
             let memory = filled(&settings);
-            heard::<()>(&mut meeting)?;
-            let sent = sender::send(&port, &mut meeting, &settings, &memory)?;
-            meeting.send(&END)?;
-            let mut report: Value = heard(&mut meeting)?;
+            receive_result::<()>(&mut control)?;
+            let sent = sender::send(&port, &mut control, &settings, &memory)?;
+            control.send(&END)?;
+            let mut report: Value = receive_result(&mut control)?;
             report["sent_packets"] = json!(sent);
             Ok(report)
         }
@@ -197,25 +197,29 @@ pub fn run(options: &Options) -> Result<Value, Failure> {
 }
 
 fn listen(options: &Options) -> Result<Value, Failure> {
-    let mut meeting = Meeting::listen(options.end.port)?;
-    let settings: Settings = meeting.receive()?;
-    let outcome = serve(options, &settings, &mut meeting);
+    let mut control = ControlChannel::listen(options.end.port)?;
+    let settings: Settings = control.receive()?;
+    let outcome = serve(options, &settings, &mut control);
     // The client shall know why it gets no figure.
     let said = match &outcome {
         Ok(report) => Ok(report.clone()),
         Err(failure) => Err(failure.to_string()),
     };
-    let told = meeting.send(&said);
+    let told = control.send(&said);
     outcome.and_then(|report| told.map(|()| report))
 }
 
-fn serve(options: &Options, settings: &Settings, meeting: &mut Meeting) -> Result<Value, Failure> {
+fn serve(
+    options: &Options,
+    settings: &Settings,
+    control: &mut ControlChannel,
+) -> Result<Value, Failure> {
     settings.check()?;
     let mut port = Port::open(&options.interface, settings.ring_slots)?;
     settings.check_mtu(&port, &options.interface)?;
     let mut memory = Memory::new(settings.working_set, settings.huge_pages);
-    meeting.send(&Ok::<(), String>(()))?;
-    let counts = receiver::receive(&mut port, meeting, settings, &mut memory)?;
+    control.send(&Ok::<(), String>(()))?;
+    let counts = receiver::receive(&mut port, control, settings, &mut memory)?;
     let wrong = wrong_pieces(&memory, &filled(settings), settings.payload);
     if wrong > 0 {
         return Err(Failure::told(format!(
@@ -237,8 +241,10 @@ fn serve(options: &Options, settings: &Settings, meeting: &mut Meeting) -> Resul
 }
 
 /// The other end's word, or its reason.
-fn heard<T: serde::de::DeserializeOwned>(meeting: &mut Meeting) -> Result<T, Failure> {
-    let said: Result<T, String> = meeting.receive()?;
+fn receive_result<T: serde::de::DeserializeOwned>(
+    control: &mut ControlChannel,
+) -> Result<T, Failure> {
+    let said: Result<T, String> = control.receive()?;
     said.map_err(|why| Failure::told(format!("the other end: {why}")))
 }
 
@@ -264,13 +270,13 @@ fn wrong_pieces(received: &[u8], sent: &[u8], payload: usize) -> usize {
 /// The client's last word.
 const END: &str = "end";
 /// UDP payload bytes of a train: a slot of the ring has to hold it and its headers.
-const MOST_BYTES: usize = 65_400 - OUTER_LEN;
+const MAX_TRAIN_LEN: usize = 65_400 - OUTER_LEN;
 /// A working set of this size stays in the caches of a processor of its own.
 const CACHE: usize = 2 << 20;
-const MOST_WORKING_SET: usize = 1 << 30;
+const MAX_WORKING_SET: usize = 1 << 30;
 /// Packets of a train that every kernel takes, and those that newer ones take.
-const MOST_PACKETS_EVERYWHERE: usize = 64;
-const MOST_PACKETS: usize = 128;
+const MAX_PACKETS_ALL_KERNELS: usize = 64;
+const MAX_PACKETS: usize = 128;
 
 #[cfg(test)]
 mod tests {

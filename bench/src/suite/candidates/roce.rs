@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::pick;
 use crate::mpi::Binding;
 use crate::report::{Figure, Figures};
-use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::network::IFNAME;
-use crate::suite::{Contestant, Launch, Running, Stage};
+use crate::suite::{Candidate, Launch, RunContext, Running};
 
 /// A test of bandwidth.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,10 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    pub(crate) fn of(self, stage: &Stage<'_>) -> u64 {
+    pub(crate) fn of(self, context: &RunContext<'_>) -> u64 {
         match self {
             Self::Fixed(size) => size,
-            Self::OfAxis => stage.x,
+            Self::OfAxis => context.x,
         }
     }
 }
@@ -51,72 +51,72 @@ impl Bandwidth {
         Self { verb, size, working_set: 0, queue_pairs, depth: 128, list: 1 }
     }
 
-    pub(crate) fn contestant(self, name: &'static str, title: &str) -> Contestant {
-        Contestant::new(name, title, &["roce"], move |stage| {
-            let printed = self.play(stage)?;
+    pub(crate) fn candidate(self, name: &'static str, title: &str) -> Candidate {
+        Candidate::new(name, title, &["roce"], move |context| {
+            let printed = self.run(context)?;
             parse_bandwidth(&printed)
         })
     }
 
-    fn play(self, stage: &Stage<'_>) -> Result<String, String> {
-        let seconds = stage.pace.seconds + 2.0 * MARGIN;
+    fn run(self, context: &RunContext<'_>) -> Result<String, String> {
+        let seconds = context.config.seconds + 2.0 * MARGIN;
         let more = [
-            format!("--size={}", self.size.of(stage)),
+            format!("--size={}", self.size.of(context)),
             format!("--duration={seconds:.2}"),
             format!("--margin={MARGIN}"),
-            format!("--qp={}", self.queue_pairs.of(stage)),
+            format!("--qp={}", self.queue_pairs.of(context)),
             format!("--tx-depth={}", self.depth),
             format!("--post_list={}", self.list),
             "--report_gbits".to_owned(),
         ];
         let mut both = Vec::new();
         if self.working_set > 0 {
-            if !stage.tools.perf_has("--working-set") {
+            if !context.tools.perf_has("--working-set") {
                 return Err("this roce has no --working-set".to_owned());
             }
             both.push(format!("--working-set={}", self.working_set));
         }
-        perf(stage, [self.verb, "bw"], &both, &more)
+        perf(context, [self.verb, "bw"], &both, &more)
     }
 }
 
 /// Latency of one message under way, both ends polling.
-pub(crate) fn latency(name: &'static str, verb: &'static str, size: Size) -> Contestant {
-    Contestant::new(name, format!("roce {verb}"), &["roce"], move |stage| {
-        let size = size.of(stage);
+pub(crate) fn latency(name: &'static str, verb: &'static str, size: Size) -> Candidate {
+    Candidate::new(name, format!("roce {verb}"), &["roce"], move |context| {
+        let size = size.of(context);
         // As many as take about as long as a run over time: 5 µs and 0.5 ns a byte, each way.
         let each = 10e-6 + size as f64 * 1e-9;
-        let iterations = stage.operations(each).clamp(1000.0, 1_000_000.0) as u64;
+        let iterations = context.operations(each).clamp(1000.0, 1_000_000.0) as u64;
         let more = [format!("--size={size}"), format!("--iters={iterations}")];
-        parse_latency(&perf(stage, [verb, "lat"], &[], &more)?)
+        parse_latency(&perf(context, [verb, "lat"], &[], &more)?)
     })
 }
 
 /// Runs both ends of `roce perf`; `both` are options of both ends, `more` the client's.
 fn perf(
-    stage: &Stage<'_>,
+    context: &RunContext<'_>,
     test: [&str; 2],
     both: &[String],
     more: &[String],
 ) -> Result<String, String> {
     let end = |cpu: usize| {
-        let launch = Launch::new(stage.tools.ours("roce")).arg("perf").args(test);
+        let launch = Launch::new(context.tools.ours("roce")).arg("perf").args(test);
         let launch = launch.args(["--json", "--ib-dev", IFNAME]).args(both);
-        let launch = if stage.pace.realtime && stage.tools.perf_has("--realtime") {
+        let launch = if context.config.realtime && context.tools.perf_has("--realtime") {
             launch.arg("--realtime")
         } else {
             launch
         };
         // It knows best which of its threads belong where.
-        if stage.tools.perf_has("--cpu") {
+        if context.tools.perf_has("--cpu") {
             launch.args(["--cpu", &cpu.to_string()])
         } else {
             launch.on_cpu(cpu)
         }
     };
     let server = end(SERVER_CPU);
-    let client = end(CLIENT_CPU).args(more).arg(stage.network.address(SERVER).to_string());
-    Ok(stage.pair(&server, PERF_PORT, &client)?.client)
+    let client = end(CLIENT_CPU).args(more).arg(context.network.address(SERVER).to_string());
+    Ok(context.pair(&server, PERF_PORT, &client)?.client)
 }
 
 /// One operation of a group: the first `ranks` hosts, a rank each.
@@ -125,19 +125,19 @@ pub(crate) fn allreduce(
     bytes: Size,
     ranks: Size,
     binding: Binding,
-) -> Contestant {
+) -> Candidate {
     let label = match binding {
         Binding::Free => "roce",
         Binding::InTurn => "roce, bound",
     };
-    Contestant::new(name, label, &["roce"], move |stage| {
-        let (bytes, ranks) = (bytes.of(stage), ranks.of(stage));
-        let root = format!("{}:29500", stage.network.address(0));
+    Candidate::new(name, label, &["roce"], move |context| {
+        let (bytes, ranks) = (bytes.of(context), ranks.of(context));
+        let root = format!("{}:29500", context.network.address(0));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let rank = |number: u64| {
-            let launch = Launch::new(stage.tools.ours("roce")).arg("allreduce");
+            let launch = Launch::new(context.tools.ours("roce")).arg("allreduce");
             let launch =
-                launch.args(iterations(bytes, stage)).args(["--placement", "out", "--json"]);
+                launch.args(iterations(bytes, context)).args(["--placement", "out", "--json"]);
             let launch = launch.args(["--average", "3", "--root-address", &root]);
             let launch = launch.args(["--size", &ranks.to_string()]);
             let launch = launch.args(["--rank", &number.to_string()]);
@@ -146,10 +146,10 @@ pub(crate) fn allreduce(
                 None => launch,
             }
         };
-        let mut running = (0..ranks).map(|number| stage.start(number as usize, &rank(number)));
+        let mut running = (0..ranks).map(|number| context.start(number as usize, &rank(number)));
         let running = running.by_ref().collect::<Result<Vec<Running>, String>>()?;
         let printed: Vec<Result<String, String>> =
-            running.into_iter().map(|rank| rank.finish(stage.patience())).collect();
+            running.into_iter().map(|rank| rank.finish(context.timeout())).collect();
         let printed = printed.into_iter().collect::<Result<Vec<String>, String>>()?;
         parse_allreduce(printed.first().map_or("", String::as_str))
     })
@@ -157,11 +157,11 @@ pub(crate) fn allreduce(
 
 /// One size, and as many operations as take about as long as a run over time: the same for all
 /// who do this.
-pub(crate) fn iterations(bytes: u64, stage: &Stage<'_>) -> [String; 8] {
+pub(crate) fn iterations(bytes: u64, context: &RunContext<'_>) -> [String; 8] {
     // 30 µs and 1 ns a byte.
     let each = 30e-6 + bytes as f64 * 1e-9;
     // Long beside the milliseconds after which the system moves ranks to other processors.
-    let count = stage.operations(each).clamp(4.0, 20_000.0) as u64;
+    let count = context.operations(each).clamp(4.0, 20_000.0) as u64;
     let warm_up = (count / 5).clamp(1, 2000);
     let words = ["-b", &bytes.to_string(), "-e", &bytes.to_string()];
     let more = ["-n", &count.to_string(), "-w", &warm_up.to_string()];

@@ -3,21 +3,21 @@
 use std::time::{Duration, Instant};
 
 use super::Settings;
-use crate::meeting::Meeting;
+use crate::control_channel::ControlChannel;
 use crate::program::{Failure, WARM_UP};
+use crate::raw::crc_tables::CrcTables;
 use crate::raw::frame::{self, Addresses, BTH_LEN, Covered, ICRC_LEN, OUTER_LEN};
-use crate::raw::head_tables::HeadTables;
 use crate::raw::port::{self, Port};
 use crate::raw::sys::{Memory, VIRTIO_LEN, prefetch};
 
 /// Sends for as long as the receiver measures and a little longer; returns how many packets.
 pub(super) fn send(
     port: &Port,
-    meeting: &mut Meeting,
+    control: &mut ControlChannel,
     settings: &Settings,
     memory: &[u8],
 ) -> Result<u64, Failure> {
-    let addresses = port.addresses(meeting)?;
+    let addresses = port.addresses(control)?;
     let mut staging = Staging::new(settings, addresses);
     let long = Duration::from_secs_f64(WARM_UP + settings.seconds + MARGIN);
     let (started, mut looked) = (Instant::now(), Instant::now());
@@ -26,11 +26,11 @@ pub(super) fn send(
         staging.fill(memory, settings);
         hand_over(port, &staging)?;
         sent += (settings.batch * settings.train) as u64;
-        if looked.elapsed() > BETWEEN_LOOKS {
+        if looked.elapsed() > CHECK_INTERVAL {
             looked = Instant::now();
-            if meeting.has_news() {
+            if control.is_readable() {
                 // It has a reason to tell, or is gone.
-                return Err(match super::heard::<serde_json::Value>(meeting) {
+                return Err(match super::receive_result::<serde_json::Value>(control) {
                     Ok(_) => Failure::told("the receiver has ended too early"),
                     Err(failure) => failure,
                 });
@@ -48,7 +48,7 @@ fn hand_over(port: &Port, staging: &Staging) -> Result<(), Failure> {
             // A full queue, or a carrier that is not there yet.
             Err(error) if port::is_passing(&error) => {
                 let since: Instant = *refused_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > PATIENCE {
+                if since.elapsed() > SEND_TIMEOUT {
                     return Err(Failure::doing("sending (is the link up at both ends?)")(error));
                 }
             }
@@ -65,7 +65,7 @@ struct Staging {
     addresses: Addresses,
     psn: u32,
     identification: u16,
-    tables: Option<HeadTables>,
+    tables: Option<CrcTables>,
 }
 
 impl Staging {
@@ -76,7 +76,7 @@ impl Staging {
             buffer[START..START + VIRTIO_LEN].copy_from_slice(&virtio);
         }
         let len = VIRTIO_LEN + OUTER_LEN + settings.train * settings.packet_len();
-        let tables = settings.icrc_tables.then(HeadTables::new);
+        let tables = settings.icrc_tables.then(CrcTables::new);
         Self { memory, len, addresses, psn: 0, identification: 0, tables }
     }
 
@@ -132,5 +132,5 @@ const START: usize = 128 - VIRTIO_LEN - OUTER_LEN - BTH_LEN;
 const BUFFER_LEN: usize = 66 << 10;
 /// The sender goes on this much longer, in seconds, than the receiver measures.
 const MARGIN: f64 = 0.2;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,23 +1,23 @@
 //! `sockperf`: what people measure sockets with.
 
 use crate::report::{Figure, Figures};
-use crate::suite::contestant::{CLIENT_CPU, SERVER, SERVER_CPU};
+use crate::suite::candidate::{CLIENT_CPU, SERVER, SERVER_CPU};
 use crate::suite::process::wait_until_listening;
-use crate::suite::{Contestant, Launch, Running};
+use crate::suite::{Candidate, Launch, Running};
 
 /// Its ping-pong over TCP, blocking; its smallest message has 14 bytes.
-pub(crate) fn pingpong(name: &'static str) -> Contestant {
-    Contestant::new(name, "sockperf (14 bytes), TCP, blocking", &["sockperf"], |stage| {
-        let address = stage.network.address(SERVER).to_string();
+pub(crate) fn pingpong(name: &'static str) -> Candidate {
+    Candidate::new(name, "sockperf (14 bytes), TCP, blocking", &["sockperf"], |context| {
+        let address = context.network.address(SERVER).to_string();
         let at = ["--tcp", "-i", &address, "-p", PORT_TEXT];
         let server = Launch::new("sockperf").arg("server").args(at).on_cpu(SERVER_CPU);
-        let seconds = stage.pace.seconds.ceil().max(1.0).to_string();
+        let seconds = context.config.seconds.ceil().max(1.0).to_string();
         let client = Launch::new("sockperf").arg("ping-pong").args(at).on_cpu(CLIENT_CPU);
         let client = client.args(["-m", "14", "-t", &seconds]);
         // Its server serves for ever: it is ended when this is.
-        let mut serving: Running = stage.start(SERVER, &server)?;
-        wait_until_listening(stage.network.host(SERVER), &mut serving, PORT)?;
-        parse_times(&stage.start(0, &client)?.finish(stage.patience())?)
+        let mut serving: Running = context.start(SERVER, &server)?;
+        wait_until_listening(context.network.host(SERVER), &mut serving, PORT)?;
+        parse_times(&context.start(0, &client)?.finish(context.timeout())?)
     })
 }
 
