@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use roce_netns::Host;
 
-use crate::ends::PATIENCE;
+use crate::fixtures::COMPLETION_TIMEOUT;
 
 /// Runs `ip` with these arguments, separated by spaces.
 ///
@@ -54,11 +54,11 @@ pub fn hurry_neighbours(host: &Host) {
 /// Waits until `is_so` returns true and returns how long that took.
 ///
 /// # Panics
-/// When it does not within [`PATIENCE`].
+/// When it does not within [`COMPLETION_TIMEOUT`].
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(began.elapsed() < COMPLETION_TIMEOUT, "{what}: not within {COMPLETION_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
     began.elapsed()

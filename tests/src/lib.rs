@@ -1,7 +1,7 @@
 //! What the tests share that need namespaces, guests or several processes.
 
 pub mod echo;
-pub mod ends;
+pub mod fixtures;
 pub mod interop;
 pub mod ip;
 pub mod outage;

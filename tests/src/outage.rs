@@ -9,7 +9,7 @@ use roce_verbs::{
     RemoteAddr, SendOperation, SendWr,
 };
 
-use crate::ends::{End, PATIENCE};
+use crate::fixtures::{COMPLETION_TIMEOUT, TestDevice};
 
 /// A connection whose requests end soon where no answer comes: 8.4 ms, four times.
 pub const SHORT: ConnectTimes = ConnectTimes { timeout: 11, retry_count: 3 };
@@ -59,7 +59,7 @@ pub enum Waiting {
 #[derive(Debug)]
 pub struct Waiter {
     /// The end.
-    pub end: End,
+    pub end: TestDevice,
     channel: CompletionChannel,
     waiting: Waiting,
 }
@@ -84,7 +84,7 @@ impl Waiter {
         let channel = device.create_completion_channel().expect("a channel");
         let cq = device.create_cq(1024, Some(&channel)).expect("a queue");
         let pd = device.alloc_pd().expect("a domain");
-        Self { end: End { device, pd, cq }, channel, waiting }
+        Self { end: TestDevice { device, pd, cq }, channel, waiting }
     }
 
     /// Waits until so many requests have ended, at most until `limit`.
@@ -128,7 +128,7 @@ pub fn post_write(qp: &QueuePair, wr_id: u64, from: &MemoryRegion, to: &MemoryRe
 /// When it does not succeed.
 pub fn write_through(waiter: &Waiter, qp: &QueuePair, from: &MemoryRegion, to: &MemoryRegion) {
     post_write(qp, 7, from, to);
-    let ended = waiter.collect(1, PATIENCE);
+    let ended = waiter.collect(1, COMPLETION_TIMEOUT);
     assert_eq!(ended[0].status, CompletionStatus::Success, "{ended:?}");
 }
 
@@ -139,7 +139,10 @@ pub fn write_through(waiter: &Waiter, qp: &QueuePair, from: &MemoryRegion, to: &
 pub fn wait_for_port(device: &Device, state: roce_verbs::PortState) {
     let began = Instant::now();
     while device.port().expect("this process opened it").state != state {
-        assert!(began.elapsed() < PATIENCE, "the port's state never changes to {state:?}");
+        assert!(
+            began.elapsed() < COMPLETION_TIMEOUT,
+            "the port's state never changes to {state:?}"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -8,13 +8,13 @@ use roce_verbs::{
     SendWr,
 };
 
-use crate::ends::End;
+use crate::fixtures::TestDevice;
 use crate::ip::wait_until;
 
 /// A connected queue pair and the memory at both ends. The peer's program does nothing.
 #[derive(Debug)]
 pub struct Writer<'a> {
-    end: &'a End,
+    end: &'a TestDevice,
     qp: QueuePair,
     _peer: QueuePair,
     ours: MemoryRegion,
@@ -27,8 +27,8 @@ impl<'a> Writer<'a> {
     /// # Panics
     /// When they cannot be connected.
     pub fn connect(
-        (end, options): (&'a End, &ConnectOptions),
-        (peer, peer_options): (&End, &ConnectOptions),
+        (end, options): (&'a TestDevice, &ConnectOptions),
+        (peer, peer_options): (&TestDevice, &ConnectOptions),
         len: usize,
     ) -> Self {
         let (here, there) = (end.queue_pair(), peer.queue_pair());
@@ -53,7 +53,7 @@ impl<'a> Writer<'a> {
     /// Writes the first `len` bytes and returns how that ended and how long it took.
     ///
     /// # Panics
-    /// When it does not end within [`PATIENCE`](crate::ends::PATIENCE).
+    /// When it does not end within [`COMPLETION_TIMEOUT`](crate::fixtures::COMPLETION_TIMEOUT).
     pub fn write(&self, len: usize) -> (CompletionStatus, Duration) {
         let began = Instant::now();
         self.post(len);

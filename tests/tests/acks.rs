@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, QpAttributes, QpState, QueuePair, RecvWr,
     RemoteAddr, SendOperation, SendWr,
@@ -18,7 +18,7 @@ use roce_verbs::{
 const POLLING: Duration = Duration::from_millis(20);
 
 /// What the receiver does when it has seen the completion.
-type Ending = fn(End, QueuePair);
+type Ending = fn(TestDevice, QueuePair);
 
 /// The ends of a message's receiver in the sender's process.
 const ENDINGS: [(&str, Ending); 8] = [
@@ -40,7 +40,7 @@ const ENDINGS: [(&str, Ending); 8] = [
         let network = roce_netns::VirtualNetwork::new().unwrap();
         let host = network.host("other").unwrap();
         network.veth((&host, "eth0"), (&host, "eth1"), roce_netns::Link { mtu: 1500 }).unwrap();
-        let other = End::on(&host, DeviceConfig::default());
+        let other = TestDevice::on(&host, DeviceConfig::default());
         assert!(other.cq.spin_wait(QUIET).is_none());
         drop((end, qp));
     }),
@@ -56,7 +56,7 @@ const ENDINGS: [(&str, Ending); 8] = [
         let network = roce_netns::VirtualNetwork::new().unwrap();
         let host = network.host("other").unwrap();
         network.veth((&host, "eth0"), (&host, "eth1"), roce_netns::Link { mtu: 1500 }).unwrap();
-        let other = End::on(&host, DeviceConfig::default());
+        let other = TestDevice::on(&host, DeviceConfig::default());
         let channel = other.device.create_completion_channel().unwrap();
         assert!(channel.wait(Some(QUIET)).unwrap().is_none());
         drop((end, qp));
@@ -90,12 +90,12 @@ fn request(immediate: bool, from: &roce_verbs::MemoryRegion, to: RemoteAddr) -> 
 fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next() {
     let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     for (what, ending) in ENDINGS {
         for immediate in [false, true] {
             let mut times = Vec::new();
             for _ in 0..3 {
-                let right = End::on(&cable.right, DeviceConfig::default());
+                let right = TestDevice::on(&cable.right, DeviceConfig::default());
                 let (here, there) = connect(&left, &right, &options);
                 let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
                 there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
@@ -103,7 +103,7 @@ fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next(
                 let (tell, seen) = std::sync::mpsc::channel();
                 let receiver = std::thread::spawn(move || {
                     let _region = theirs;
-                    let done = right.cq.spin_wait(PATIENCE).expect("the message");
+                    let done = right.cq.spin_wait(COMPLETION_TIMEOUT).expect("the message");
                     tell.send(Instant::now()).unwrap();
                     assert_eq!(done.status, CompletionStatus::Success);
                     ending(right, there);
@@ -129,7 +129,7 @@ fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next(
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_once() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let options = ConnectOptions { timeout: 10, ..ConnectOptions::default() };
     for ending in ["exit", "return", "exit-beside-pollers", "exit-in-a-child"] {
         for round in 0..3 {

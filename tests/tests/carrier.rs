@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, PATIENCE, connect, contents};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents};
 use roce_tests::outage::{
     ConnectTimes, LONG, SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row,
     wait_for_port, write_through,
@@ -13,9 +13,9 @@ use roce_verbs::{CompletionStatus, Device, DeviceConfig, PortState, QueuePair};
 const FAR: usize = 16;
 
 /// The left end, which waits in some manner, and the right one.
-fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, End) {
+fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
     let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
-    (Waiter::new(left, waiting), End::on(&cable.right, DeviceConfig::default()))
+    (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
 }
 
 /// Takes the carrier away from the left end, and waits until the kernel says so.
@@ -105,7 +105,7 @@ fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
                 std::thread::sleep(outage.saturating_sub(began.elapsed()));
                 right.set_up("eth0").unwrap();
             });
-            left.collect(1, PATIENCE)
+            left.collect(1, COMPLETION_TIMEOUT)
         });
         // Retransmissions come at growing intervals, of the ACK timeout at most.
         let bound = outage + LONG.bound() / 8;

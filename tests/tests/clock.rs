@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use roce_tests::ends::{Cable, End, connect};
+use roce_tests::fixtures::{Cable, TestDevice, connect};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr, SendOperation, SendWr,
 };
@@ -17,11 +17,11 @@ fn time_never_goes_back_however_many_threads_drive() {
         panic!("without debug assertions this checks nothing");
     }
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let device = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
     let channel = device.create_completion_channel().unwrap();
     let cq = device.create_cq(64, Some(&channel)).unwrap();
-    let right = End { pd: device.alloc_pd().unwrap(), device, cq };
+    let right = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
     let stop = AtomicBool::new(false);
@@ -63,7 +63,7 @@ fn the_longest_timeouts_wait_and_do_not_overflow() {
     let device = cable.left.run(|| Device::open("eth0", config)).unwrap();
     let channel = device.create_completion_channel().unwrap();
     let cq = device.create_cq(64, Some(&channel)).unwrap();
-    let end = End { pd: device.alloc_pd().unwrap(), device, cq };
+    let end = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
     for round in 0..2 {

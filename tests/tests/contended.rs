@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
     CompletionOperation, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWr,
     SendOperation, SendWr,
@@ -18,13 +18,13 @@ const MAX_MEDIAN: Duration = Duration::from_millis(2);
 
 /// One of the two ends of a cable, with a queue pair to the other.
 struct Side {
-    end: End,
+    end: TestDevice,
     qp: QueuePair,
     region: MemoryRegion,
 }
 
 impl Side {
-    fn new(end: End, qp: QueuePair) -> Self {
+    fn new(end: TestDevice, qp: QueuePair) -> Self {
         let region = end.region(16, 1);
         let side = Self { end, qp, region };
         side.post_receive();
@@ -50,7 +50,8 @@ impl Side {
 }
 
 fn sides_of(cable: &Cable) -> [Side; 2] {
-    let [left, right] = [&cable.left, &cable.right].map(|it| End::on(it, DeviceConfig::default()));
+    let [left, right] =
+        [&cable.left, &cable.right].map(|it| TestDevice::on(it, DeviceConfig::default()));
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     [Side::new(left, here), Side::new(right, there)]
 }
@@ -95,7 +96,7 @@ fn median_round_trip(cables: usize) -> Duration {
             let began = Instant::now();
             lefts[number % lefts.len()].send();
             while !lefts.iter().any(Side::has_arrived) {
-                assert!(began.elapsed() < PATIENCE, "round trip {number} does not end");
+                assert!(began.elapsed() < COMPLETION_TIMEOUT, "round trip {number} does not end");
             }
             began.elapsed()
         };

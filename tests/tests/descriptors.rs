@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
     Completion, CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig,
     MemoryRegion, QueuePair, RecvWr, SendOperation, SendWr,
@@ -22,8 +22,8 @@ enum Way {
 
 /// The ends of a connection; the right one has a queue that reports on a channel.
 struct Ends {
-    left: End,
-    right: End,
+    left: TestDevice,
+    right: TestDevice,
     channel: CompletionChannel,
     here: QueuePair,
     there: QueuePair,
@@ -35,11 +35,11 @@ struct Ends {
 impl Ends {
     fn new() -> Self {
         let cable = Cable::with_mtu(1500);
-        let left = End::on(&cable.left, DeviceConfig::default());
+        let left = TestDevice::on(&cable.left, DeviceConfig::default());
         let device = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
         let channel = device.create_completion_channel().unwrap();
         let cq = device.create_cq(64, Some(&channel)).unwrap();
-        let right = End { pd: device.alloc_pd().unwrap(), device, cq };
+        let right = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };
         let (here, there) = connect(&left, &right, &ConnectOptions::default());
         let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
         Self { left, right, channel, here, there, ours, theirs, _cable: cable }
@@ -72,7 +72,7 @@ impl Ends {
                         break done;
                     }
                     self.right.cq.arm(false);
-                    let _queue = self.channel.wait(Some(PATIENCE)).unwrap();
+                    let _queue = self.channel.wait(Some(COMPLETION_TIMEOUT)).unwrap();
                 },
                 Way::Poll => self.next(|| {
                     let mut set = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];

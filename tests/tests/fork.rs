@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use roce_tests::ends::Cable;
+use roce_tests::fixtures::Cable;
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]

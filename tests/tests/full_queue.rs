@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_netns::{Host, VirtualNetwork};
 use roce_tests::echo::Echo;
-use roce_tests::ends::{End, connect, contents};
+use roce_tests::fixtures::{TestDevice, connect, contents};
 use roce_tests::ip::ip;
 use roce_tests::outage::{SHORT, USUAL, Waiter, Waiting, cpu_time, post_write, print_row};
 use roce_verbs::{
@@ -85,9 +85,9 @@ fn carry(from: &Tap, to: &Tap) {
     }
 }
 
-fn ends(hosts: &Carried, waiting: Waiting) -> (Waiter, End) {
+fn ends(hosts: &Carried, waiting: Waiting) -> (Waiter, TestDevice) {
     let open = |host: &Host| host.run(|| Device::open("tap0", DeviceConfig::default())).unwrap();
-    (Waiter::new(open(&hosts.left), waiting), End::of(open(&hosts.right)))
+    (Waiter::new(open(&hosts.left), waiting), TestDevice::of(open(&hosts.right)))
 }
 
 #[test]
@@ -169,7 +169,7 @@ struct Other {
 }
 
 impl Other {
-    fn connect(host: &Host, end: &End, echo: &Echo) -> Self {
+    fn connect(host: &Host, end: &TestDevice, echo: &Echo) -> Self {
         let qp = end.queue_pair();
         let mine = qp.dest(None).unwrap();
         let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, connect};
+use roce_tests::fixtures::{Cable, TestDevice, connect};
 use roce_tests::outage::{cpu_time, print_row};
 use roce_verbs::{ConnectOptions, DeviceConfig, QueuePair};
 
 /// A queue pair with queues for one request, connected to one that the peer has not got: what
 /// is measured is this end's alone.
-fn connected(left: &End, right: &QueuePair) -> QueuePair {
+fn connected(left: &TestDevice, right: &QueuePair) -> QueuePair {
     let builder = left.pd.queue_pair(&left.cq, &left.cq);
     let qp = builder.max_send_wr(1).max_recv_wr(1).build().expect("a queue pair");
     let peer = right.dest(None).expect("an address");
@@ -21,8 +21,8 @@ fn connected(left: &End, right: &QueuePair) -> QueuePair {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
     let cable = Cable::with_mtu(4200);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let peer = right.queue_pair();
     let mut all = Vec::new();
     // Whatever is made once only.
@@ -47,8 +47,8 @@ fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn connected_queue_pairs_that_have_nothing_to_do_use_no_processor() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions::default();
     let _pairs: Vec<_> = (0..100).map(|_| connect(&left, &right, &options)).collect();
     // Behind the connecting, whose end wakes the threads once more.

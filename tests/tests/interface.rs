@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_tests::ip::ip;
 use roce_tests::outage::{
     LONG, SHORT, Waiter, Waiting, cpu_time, post_write, print_row, write_through,
 };
 use roce_verbs::{CompletionStatus, Device, DeviceConfig};
 
-fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, End) {
+fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
     let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
-    (Waiter::new(left, waiting), End::on(&cable.right, DeviceConfig::default()))
+    (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
             post_write(&here, 1, &ours, &theirs);
             // What stays in this host does not need the interface.
             post_write(&near, 2, &ours, &own);
-            let local = left.collect(1, PATIENCE);
+            let local = left.collect(1, COMPLETION_TIMEOUT);
             assert_eq!((local[0].wr_id, local[0].status), (2, CompletionStatus::Success));
             print_row(&format!("{waiting:?}: local request, interface down"), (), local[0].after);
             let before = cpu_time();
@@ -40,7 +40,7 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
                 std::thread::sleep(OUTAGE.saturating_sub(began.elapsed()));
                 host.set_up("eth0").unwrap();
             });
-            (left.collect(1, PATIENCE), cpu_time() - before)
+            (left.collect(1, COMPLETION_TIMEOUT), cpu_time() - before)
         });
         assert_eq!(ended[0].status, CompletionStatus::Success, "{ended:?}");
         let bound = OUTAGE + LONG.bound() / 8;

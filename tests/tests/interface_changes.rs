@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pcap_file::pcapng::{Block, PcapNgReader};
-use roce_tests::ends::{Cable, End};
+use roce_tests::fixtures::{Cable, TestDevice};
 use roce_tests::ip::{hurry_neighbours, ip, wait_until};
 use roce_tests::writer::{Writer, patient, patient_from};
 use roce_verbs::{
@@ -22,7 +22,7 @@ fn set_new_mac(host: &roce_netns::Host) {
 }
 
 /// All events that the device has for the application.
-fn events(end: &End) -> Vec<AsyncEvent> {
+fn events(end: &TestDevice) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| end.device.poll_event()).collect()
 }
 
@@ -35,8 +35,8 @@ fn below_the_path_mtu_requests_that_fit_go_on_and_others_end_within_their_bound(
         Duration::from_secs(2),
     );
     let cable = Cable::with_mtu(4200);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &options), (&right, &options), 65536);
     assert_eq!(writer.write(65536).0, CompletionStatus::Success);
     cable.left.set_mtu("eth0", 1500).unwrap();
@@ -53,8 +53,8 @@ fn below_the_path_mtu_requests_that_fit_go_on_and_others_end_within_their_bound(
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_request_goes_on_when_the_mtu_is_raised_again() {
     let cable = Cable::with_mtu(4200);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &patient()), (&right, &patient()), 65536);
     cable.left.set_mtu("eth0", 1500).unwrap();
     writer.post(65536);
@@ -73,8 +73,8 @@ fn a_request_goes_on_when_the_mtu_is_raised_again() {
 fn a_mac_address_that_changes_at_the_peer_fails_no_request() {
     let cable = Cable::with_mtu(1500);
     [&cable.left, &cable.right].into_iter().for_each(hurry_neighbours);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &patient()), (&right, &patient()), 64);
     assert_eq!(writer.write(64).0, CompletionStatus::Success);
     set_new_mac(&cable.right);
@@ -110,8 +110,8 @@ fn a_mac_address_that_changes_on_the_own_side_fails_no_request_and_is_sent() {
     [&cable.left, &cable.right].into_iter().for_each(hurry_neighbours);
     let capture = std::env::temp_dir().join(format!("roce-own-mac-{}.pcapng", std::process::id()));
     let config = DeviceConfig { capture: Some(capture.clone()), ..DeviceConfig::default() };
-    let left = End::on(&cable.left, config);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, config);
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &patient()), (&right, &patient()), 64);
     assert_eq!(writer.write(64).0, CompletionStatus::Success);
     set_new_mac(&cable.left);
@@ -129,8 +129,8 @@ fn a_mac_address_that_changes_on_the_own_side_fails_no_request_and_is_sent() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_request_outlasts_an_address_that_is_removed_and_added_again() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let from_left = patient_from(&left.device, "10.1.0.1");
     let from_right = patient_from(&right.device, "10.1.0.2");
     let writer = Writer::connect((&left, &from_left), (&right, &from_right), 64);
@@ -170,8 +170,8 @@ fn an_interface_that_is_deleted_ends_requests_within_their_bound_and_is_told() {
         Duration::from_secs(2),
     );
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &options), (&right, &options), 64);
     assert_eq!(writer.write(64).0, CompletionStatus::Success);
     events(&left);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End};
+use roce_tests::fixtures::{Cable, TestDevice};
 use roce_tests::ip::{batch, wait_until};
 use roce_tests::writer::{Writer, patient};
 use roce_verbs::{CompletionStatus, DeviceConfig};
@@ -20,8 +20,8 @@ fn nothing_is_asked_under_the_engines_lock_while_neighbours_and_interfaces_chang
     let cable = Cable::with_mtu(1500);
     let pairs = |what: fn(usize) -> String| (0..PAIRS).map(what).collect::<String>();
     batch(&cable.left, &pairs(|n| format!("link add d{n} type veth peer name e{n}\n")));
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let writer = Writer::connect((&left, &patient()), (&right, &patient()), 64);
     let is_over = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {

@@ -1,16 +1,16 @@
 //! Regions: whose bytes they are, and when their keys die.
 
-use roce_tests::ends::{Cable, End, connect, contents, every_right, pattern};
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents, every_right, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, RecvWr, RegisterOptions, RemoteAddr,
     SendOperation, SendWr,
 };
 
 /// A cable with an end on either side.
-fn two_ends() -> (Cable, End, End) {
+fn two_ends() -> (Cable, TestDevice, TestDevice) {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     (cable, left, right)
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End};
+use roce_tests::fixtures::{Cable, TestDevice};
 use roce_tests::ip::{hurry_neighbours, ip};
 use roce_tests::writer::Writer;
 use roce_verbs::{AddressVector, ConnectOptions, Device, DeviceConfig, Error, Gid, RouteError};
@@ -25,7 +25,7 @@ fn is_silent(result: &Result<(), Error>) -> bool {
 fn three_dead_peers_do_not_delay_a_live_one() {
     let bound = Duration::from_secs(1);
     let cable = Cable::with_mtu(1500);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     std::thread::scope(|scope| {
         let dead = [90, 91, 92].map(|last| {
             let device = &right.device;
@@ -49,8 +49,8 @@ fn three_dead_peers_do_not_delay_a_live_one() {
 fn writes_go_on_while_the_target_resolves_a_dead_address() {
     let bound = Duration::from_millis(500);
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions::default();
     let writer = Writer::connect((&left, &options), (&right, &options), 64);
     let is_over = AtomicBool::new(false);
@@ -71,7 +71,7 @@ fn writes_go_on_while_the_target_resolves_a_dead_address() {
 fn a_neighbour_that_the_kernel_reports_as_failed_fails_at_once_and_can_be_resolved_later() {
     let bound = Duration::from_secs(2);
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     // The kernel gives up after 150 ms.
     hurry_neighbours(&cable.left);
     let (result, took) = resolve(&left.device, [10, 1, 0, 3]);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use roce_tests::ends::{Cable, End, PATIENCE};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
 use roce_verbs::{
     CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
     MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr, SendOperation, SendWr,
@@ -19,8 +19,8 @@ const REPEATS: usize = 20;
 
 /// Two devices in one process; the left one writes to the right one.
 struct Ends {
-    left: End,
-    right: End,
+    left: TestDevice,
+    right: TestDevice,
     channel: CompletionChannel,
     /// Another queue of the left device, in which nothing ever arrives.
     other: CompletionQueue,
@@ -35,8 +35,8 @@ impl Ends {
         let channel = device.create_completion_channel().unwrap();
         let cq = device.create_cq(2 * DEPTH as usize, Some(&channel)).unwrap();
         let other = device.create_cq(1, None).unwrap();
-        let left = End { pd: device.alloc_pd().unwrap(), device, cq };
-        let right = End::on(&cable.right, DeviceConfig::default());
+        let left = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };
+        let right = TestDevice::on(&cable.right, DeviceConfig::default());
         let target = right.region(8, 0);
         target.write(0, &0_u64.to_ne_bytes()).unwrap();
         Self { left, right, channel, other, target, written: 0 }
@@ -94,7 +94,7 @@ impl Next {
         if matches!(self, Self::WaitOnDescriptor) {
             ends.left.cq.arm(false);
             let mut fds = [PollFd::new(ends.channel.as_fd(), PollFlags::POLLIN)];
-            let timeout = PollTimeout::try_from(PATIENCE).unwrap();
+            let timeout = PollTimeout::try_from(COMPLETION_TIMEOUT).unwrap();
             assert_eq!(poll(&mut fds, timeout), Ok(1), "no completion is reported");
             while ends.channel.poll().is_some() {}
             // A report is a completion, and a completion an arrival.
@@ -102,7 +102,7 @@ impl Next {
             return start.elapsed();
         }
         while !ends.has_arrived() {
-            assert!(start.elapsed() < PATIENCE, "{self:?}: not all posts have arrived");
+            assert!(start.elapsed() < COMPLETION_TIMEOUT, "{self:?}: not all posts have arrived");
             match self {
                 Self::Compute => assert!((0..1000_u64).map(std::hint::black_box).sum::<u64>() > 0),
                 Self::Sleep => std::thread::sleep(Duration::from_micros(10)),
@@ -157,7 +157,7 @@ fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
                 here.modify(&error).unwrap();
             }
             drop(here);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + COMPLETION_TIMEOUT;
             while !ends.has_arrived() {
                 assert!(Instant::now() < deadline, "{posts} posts, modified: {is_modified}");
             }
@@ -170,7 +170,7 @@ fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_burst_of_posts_has_left_before_its_process_exits() {
     let cable = Cable::with_mtu(1500);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let target = right.region(8, 0);
     // Within what a new queue pair and its peer may have outstanding, a frame each.
     for posts in [1, 9, 10, 40, 80] {

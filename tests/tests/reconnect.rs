@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_tests::ends::{Cable, End, connect, contents};
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AckTimeout, AddressVector, CompletionStatus, ConnectOptions, DeviceConfig, Direction, Fault,
@@ -39,7 +39,7 @@ fn modify(qp: &QueuePair, state: QpState) {
 }
 
 /// Connects with `modify` alone, as a port of a program for libibverbs does.
-fn connect_by_hand(end: &End, qp: &QueuePair, peer: &QpDest) {
+fn connect_by_hand(end: &TestDevice, qp: &QueuePair, peer: &QpDest) {
     let index = end.device.default_gid_index().unwrap().unwrap();
     let path = end.device.resolve(&AddressVector::new(index, peer.gid)).unwrap();
     qp.init(&options()).unwrap();
@@ -68,13 +68,13 @@ fn connect_by_hand(end: &End, qp: &QueuePair, peer: &QpDest) {
 /// Leaves a message of the old connection on its way, connects the pair again by `reconnect`, and
 /// sends another message.
 fn reconnect_with_a_message_in_flight(
-    reconnect: impl Fn([&End; 2], [&QueuePair; 2]),
+    reconnect: impl Fn([&TestDevice; 2], [&QueuePair; 2]),
     name: &'static str,
 ) {
     let cable = Cable::with_mtu(1500);
     let config = DeviceConfig { faults: Some(faults()), ..DeviceConfig::default() };
-    let left = End::on(&cable.left, config);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, config);
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (here, there) = connect(&left, &right, &options());
     let (old, new, theirs) = (left.region(64, 1), left.region(64, 2), right.region(64, 9));
     let message = |region: &roce_verbs::MemoryRegion, id| {

@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use roce_collectives::{DataType, Group, GroupConfig, Operation, ReduceOp};
-use roce_tests::ends::{Cable, End, PATIENCE, connect, contents, every_right, pattern};
+use roce_tests::fixtures::{
+    COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents, every_right, pattern,
+};
 use roce_tests::ranks::{Exercise, Ranks};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr,
@@ -131,8 +133,8 @@ fn a_group_that_is_told_no_interface_takes_one_that_has_an_address() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (here, _there) = connect(&left, &right, &ConnectOptions::default());
     // The left's memory, registered with the right too: a write there is seen here.
     let source = left.region(3000, 5);
@@ -164,15 +166,15 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
             let device = host.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
             let channel = device.create_completion_channel().unwrap();
             let cq = device.create_cq(16, Some(&channel)).unwrap();
-            (End { pd: device.alloc_pd().unwrap(), device, cq }, channel)
+            (TestDevice { pd: device.alloc_pd().unwrap(), device, cq }, channel)
         })
         .into();
     let channels: Vec<&CompletionChannel> = ends.iter().map(|(_, channel)| channel).collect();
     let (socket, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let sleep = || {
         let begun = Instant::now();
-        CompletionChannel::wait_any(&channels, socket.as_fd(), Some(PATIENCE))?;
-        assert!(begun.elapsed() < PATIENCE, "it slept through");
+        CompletionChannel::wait_any(&channels, socket.as_fd(), Some(COMPLETION_TIMEOUT))?;
+        assert!(begun.elapsed() < COMPLETION_TIMEOUT, "it slept through");
         Ok::<_, roce_verbs::Error>(())
     };
     let (here, there) = connect(&ends[0].0, &ends[1].0, &ConnectOptions::default());

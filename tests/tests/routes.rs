@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use roce_tests::ends::{Cable, End, PATIENCE};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
 use roce_tests::ip::{batch, ip, wait_until};
 use roce_tests::writer::{Writer, patient_from};
 use roce_verbs::{AddressVector, CompletionStatus, Device, DeviceConfig, Gid};
@@ -19,15 +19,15 @@ const DEAD_MAC: &str = "02:00:00:00:00:99";
 
 struct Net {
     cable: Cable,
-    left: End,
-    right: End,
+    left: TestDevice,
+    right: TestDevice,
 }
 
 fn net() -> Net {
     let cable = Cable::with_mtu(MTU);
     ip(&cable.right, &format!("address add {FAR}/32 dev eth0"));
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     Net { cable, left, right }
 }
 
@@ -61,7 +61,7 @@ impl Net {
 
 fn assert_that_it_writes(writer: &Writer<'_>, how: &str) {
     let (status, took) = writer.write(64);
-    println!("{how}: bound {PATIENCE:?}, observed {took:?}");
+    println!("{how}: bound {COMPLETION_TIMEOUT:?}, observed {took:?}");
     assert_eq!(status, CompletionStatus::Success);
 }
 
@@ -156,7 +156,7 @@ fn a_link_local_peer_is_resolved_without_cap_net_admin() {
         return;
     }
     let cable = Cable::with_mtu(MTU);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let row = || right.device.gid_table().unwrap()[0];
     wait_until("the peer has its link-local address", || row().usable);
     let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();

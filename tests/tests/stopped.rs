@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use roce_tests::echo::{Echo, Process, start_sender};
-use roce_tests::ends::Cable;
+use roce_tests::fixtures::Cable;
 use roce_tests::outage::{USUAL, print_row};
 
 /// An echo server on the right and its client on the left, which sends for so many seconds.

@@ -1,6 +1,6 @@
 //! Every operation between two of ours, over a real packet socket.
 
-use roce_tests::ends::{Cable, End, connect, contents, pattern};
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
 use roce_verbs::{
     Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, GsoMode,
     PathMtu, Psn, RecvWr, RemoteAddr, SendOperation, SendWr,
@@ -18,7 +18,7 @@ fn sizes(mtu: usize) -> [usize; 8] {
 }
 
 /// All operations of all sizes between two ends.
-fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMtu) {
+fn all_operations(left: &TestDevice, right: &TestDevice, options: &ConnectOptions, mtu: PathMtu) {
     let (here, there) = connect(left, right, options);
     let most = 8 << 20;
     let (ours, theirs) = (left.region(most, 1), right.region(most, 2));
@@ -73,8 +73,8 @@ fn all_operations(left: &End, right: &End, options: &ConnectOptions, mtu: PathMt
 fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() {
     for (netdev, mtu) in [(1500, PathMtu::B1024), (4200, PathMtu::B4096), (9000, PathMtu::B4096)] {
         let cable = Cable::with_mtu(netdev);
-        let left = End::on(&cable.left, DeviceConfig::default());
-        let right = End::on(&cable.right, DeviceConfig::default());
+        let left = TestDevice::on(&cable.left, DeviceConfig::default());
+        let right = TestDevice::on(&cable.right, DeviceConfig::default());
         for gid in [1, 2] {
             let rows = left.device.gid_table().unwrap();
             assert!(rows.len() > usize::from(gid), "{rows:?}");
@@ -95,8 +95,8 @@ fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() 
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let [by_ipv4, by_ipv6] = [1, 2].map(|gid| {
         let options = ConnectOptions { gid_index: Some(gid), ..ConnectOptions::default() };
         connect(&left, &right, &options)
@@ -121,8 +121,8 @@ fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
 fn without_trains_every_operation_arrives_too() {
     let cable = Cable::with_mtu(1500);
     let config = DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };
-    let left = End::on(&cable.left, config.clone());
-    let right = End::on(&cable.right, config);
+    let left = TestDevice::on(&cable.left, config.clone());
+    let right = TestDevice::on(&cable.right, config);
     all_operations(&left, &right, &ConnectOptions::default(), PathMtu::B1024);
     assert_eq!(left.device.counter("device_sent_trains").unwrap(), 0);
 }
@@ -131,7 +131,7 @@ fn without_trains_every_operation_arrives_too() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
     let cable = Cable::with_mtu(1500);
-    let end = End::on(&cable.left, DeviceConfig::default());
+    let end = TestDevice::on(&cable.left, DeviceConfig::default());
     let options = ConnectOptions::default();
     let qp = end
         .pd
@@ -156,8 +156,8 @@ fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_target_whose_program_does_nothing_is_written_and_read_all_the_same() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (here, _there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(4096, 1), right.region(4096, 2));
     let remote = RemoteAddr { addr: theirs.address(), rkey: theirs.rkey() };
@@ -165,7 +165,7 @@ fn a_target_whose_program_does_nothing_is_written_and_read_all_the_same() {
     here.post_send([SendWr::new(1, write, [ours.sge(..).unwrap()])]).unwrap();
     // The target only looks at its memory.
     let last = pattern(4096, 1)[4095];
-    let deadline = std::time::Instant::now() + roce_tests::ends::PATIENCE;
+    let deadline = std::time::Instant::now() + roce_tests::fixtures::COMPLETION_TIMEOUT;
     while theirs.load_u8(4095).unwrap() != last {
         assert!(std::time::Instant::now() < deadline, "nothing was written");
         left.cq.poll_one();

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::BufRead;
 
-use roce_tests::ends::End;
+use roce_tests::fixtures::TestDevice;
 use roce_verbs::{ConnectOptions, Device, DeviceConfig, RemoteAddr, SendOperation, SendWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let remote = RemoteAddr { addr: address.parse()?, rkey: key.parse()? };
     // Nothing is dropped: the process owns it until its end, as a static would.
-    let end = Box::leak(Box::new(End::of(Device::open(interface, DeviceConfig::default())?)));
+    let end =
+        Box::leak(Box::new(TestDevice::of(Device::open(interface, DeviceConfig::default())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
     println!("{}", qp.dest(None)?);
     let mut line = String::new();

@@ -8,14 +8,14 @@ use std::net::TcpListener;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use roce_tests::ends::End;
+use roce_tests::fixtures::TestDevice;
 use roce_verbs::{
     CompletionOperation, CompletionStatus, ConnectOptions, Device, DeviceConfig, MemoryRegion,
     QueuePair, RecvWr, SendOperation, SendWr, exchange,
 };
 
 /// The longest message that is echoed.
-const MOST: usize = 64 << 10;
+const MAX_MESSAGE_LEN: usize = 64 << 10;
 /// Receives kept posted for each client.
 const DEPTH: usize = 8;
 
@@ -25,9 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("roce-test-echo INTERFACE ADDRESS:PORT".into());
     };
     let listener = TcpListener::bind(address)?;
-    let end = End::of(Device::open(&interface, DeviceConfig::default())?);
+    let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
     let (clients, arrivals) = mpsc::channel();
-    let acceptor = End { device: end.device.clone(), pd: end.pd.clone(), cq: end.cq.clone() };
+    let acceptor =
+        TestDevice { device: end.device.clone(), pd: end.pd.clone(), cq: end.cq.clone() };
     std::thread::spawn(move || {
         loop {
             let mut made = None;
@@ -55,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     serve(&end, &arrivals)
 }
 
-fn serve(end: &End, arrivals: &mpsc::Receiver<Client>) -> Result<(), Box<dyn Error>> {
+fn serve(end: &TestDevice, arrivals: &mpsc::Receiver<Client>) -> Result<(), Box<dyn Error>> {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         clients.extend(arrivals.try_iter());
@@ -86,10 +87,11 @@ struct Client {
 }
 
 impl Client {
-    fn new(end: &End) -> Result<Self, roce_verbs::Error> {
+    fn new(end: &TestDevice) -> Result<Self, roce_verbs::Error> {
         let qp = end.pd.queue_pair(&end.cq, &end.cq).build()?;
         qp.init(&ConnectOptions::default())?;
-        let region = end.pd.register(DEPTH * MOST, roce_tests::ends::every_right())?;
+        let region =
+            end.pd.register(DEPTH * MAX_MESSAGE_LEN, roce_tests::fixtures::every_right())?;
         let client = Self { qp, region };
         for slot in 0..DEPTH {
             client.receive(slot).expect("a fresh queue pair takes receives");
@@ -98,12 +100,12 @@ impl Client {
     }
 
     fn receive(&self, slot: usize) -> Result<(), Box<dyn Error>> {
-        let place = self.region.sge(slot * MOST..(slot + 1) * MOST)?;
+        let place = self.region.sge(slot * MAX_MESSAGE_LEN..(slot + 1) * MAX_MESSAGE_LEN)?;
         Ok(self.qp.post_recv([RecvWr::new(slot as u64, [place])])?)
     }
 
     fn echo(&self, slot: usize, len: usize) -> Result<(), Box<dyn Error>> {
-        let message = self.region.sge(slot * MOST..slot * MOST + len)?;
+        let message = self.region.sge(slot * MAX_MESSAGE_LEN..slot * MAX_MESSAGE_LEN + len)?;
         let work = SendWr::new(slot as u64, SendOperation::send(), [message]).signaled();
         Ok(self.qp.post_send([work])?)
     }

@@ -4,14 +4,14 @@
 
 use std::error::Error as StdError;
 
-use roce_tests::ends::{End, connect};
+use roce_tests::fixtures::{TestDevice, connect};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, Device, DeviceConfig, Error, RecvWr, SendOperation, SendWr,
 };
 
 fn main() -> Result<(), Box<dyn StdError>> {
     let interface = std::env::args().nth(1).ok_or("roce-test-fork INTERFACE")?;
-    let end = End::of(Device::open(&interface, DeviceConfig::default())?);
+    let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
     let (here, there) = connect(&end, &end, &ConnectOptions::default());
     let region = end.region(64, 1);
     let exchange_one = |wr_id| -> Result<(), Box<dyn StdError>> {
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
             assert!(there.post_recv([]).is_err());
             assert!(end.cq.poll_one().is_none());
             // Opened anew it works, with a number space of its own.
-            let end = End::of(Device::open(&interface, DeviceConfig::default())?);
+            let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
             let (here, _there) = connect(&end, &end, &ConnectOptions::default());
             let region = end.region(64, 2);
             let remote = roce_verbs::RemoteAddr { addr: region.address(), rkey: region.rkey() };

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::io::BufRead;
 
-use roce_tests::ends::{End, PATIENCE};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, TestDevice};
 use roce_verbs::{CompletionStatus, ConnectOptions, Device, DeviceConfig, RecvWr};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         std::mem::forget(device);
     }
     // Nothing is dropped: the process owns it until its end, as a static would.
-    let end = Box::leak(Box::new(End::of(Device::open(&interface, DeviceConfig::default())?)));
+    let end =
+        Box::leak(Box::new(TestDevice::of(Device::open(&interface, DeviceConfig::default())?)));
     let qp = Box::leak(Box::new(end.queue_pair()));
     println!("{}", qp.dest(None)?);
     let mut line = String::new();
@@ -48,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("ready");
-    let done = end.cq.spin_wait(PATIENCE).ok_or("no message")?;
+    let done = end.cq.spin_wait(COMPLETION_TIMEOUT).ok_or("no message")?;
     assert_eq!(done.status, CompletionStatus::Success);
     if ending != "return" {
         std::process::exit(0);

@@ -39,12 +39,12 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn connect(address: SocketAddr) -> Result<Self> {
-        Self::new(TcpStream::connect_timeout(&address, PATIENCE)?)
+        Self::new(TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?)
     }
 
     pub(super) fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
@@ -78,4 +78,4 @@ impl Line {
 }
 
 /// How long the other process may take to answer: it may have to wait for a failure first.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

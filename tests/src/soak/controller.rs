@@ -17,7 +17,7 @@ use super::Result;
 use super::options::{Options, SLACK, derived_seed};
 use super::report::{PairState, Report};
 use super::trend::Trend;
-use crate::ends::Cable;
+use crate::fixtures::Cable;
 
 /// How it went.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use roce_verbs::{
 
 use super::Result;
 use super::traffic::{NOTE_LEN, NOTES, NOTES_AT};
-use crate::ends::every_right;
+use crate::fixtures::every_right;
 use crate::interop::pattern;
 
 /// The receives of one end.

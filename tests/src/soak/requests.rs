@@ -13,7 +13,7 @@ use super::traffic::{
     ADDITIONS_AT, MAX_INLINE, MAX_LEN, NOTE_LEN, NOTES, NOTES_AT, SLOTS, SLOTS_AT, SWAPS_AT,
     Traffic,
 };
-use crate::ends::every_right;
+use crate::fixtures::every_right;
 use crate::interop::pattern;
 
 /// What a request was, and what is known of it beforehand. Where it holds a slot, the slot is

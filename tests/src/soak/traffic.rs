@@ -19,7 +19,7 @@ use super::options::{REQUEST_BOUND, SLACK, connect_options};
 use super::receiver::{self, Receiver};
 use super::report::PairState;
 use super::requests::Request;
-use crate::ends::every_right;
+use crate::fixtures::every_right;
 
 /// How a thread waits for completions; each pair has one of these.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Many queue pairs between two of ours, all at once.
 
-use roce_tests::ends::{Cable, End, connect, contents, pattern};
+use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, RemoteAddr, SendOperation, SendWr,
 };
@@ -14,8 +14,8 @@ const LEN: usize = 8 << 10;
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_thousand_queue_pairs_that_send_at_once_do_not_flood_their_peer() {
     let cable = Cable::with_mtu(4200);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions::default();
     let pairs: Vec<_> = (0..QUEUE_PAIRS).map(|_| connect(&left, &right, &options)).collect();
     let (ours, theirs) = (left.region(QUEUE_PAIRS * LEN, 1), right.region(QUEUE_PAIRS * LEN, 2));

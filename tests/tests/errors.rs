@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 use roce_netns::IpNet;
-use roce_tests::ends::{Cable, End, connect};
+use roce_tests::fixtures::{Cable, TestDevice, connect};
 use roce_verbs::{
     AccessFlags, AddressVector, AsyncEvent, ConnectOptions, Device, DeviceConfig, Error, Gid,
     PathMtu, Psn, QpAttributes, QpState, Qpn, RegisterOptions, RnrTimer,
@@ -25,7 +25,7 @@ fn a_program_on_port_4791_is_named_and_the_device_does_not_open() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let qp = left.queue_pair();
     let options = ConnectOptions { path_mtu: Some(PathMtu::B2048), ..ConnectOptions::default() };
     let refused = qp.connect(&qp.dest(None).unwrap(), &options).unwrap_err();
@@ -36,7 +36,7 @@ fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_peer_that_nobody_answers_for_is_named() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let qp = left.queue_pair();
     let mut absent = qp.dest(None).unwrap();
     absent.gid = std::net::IpAddr::from([10, 1, 0, 77]).into();
@@ -55,7 +55,7 @@ fn looking_for_a_neighbour_sends_nothing_to_its_roce_port() {
     let cable = Cable::with_mtu(1500);
     let neighbour = cable.right.run(|| UdpSocket::bind("10.1.0.2:4791")).unwrap();
     neighbour.set_nonblocking(true).unwrap();
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let peer = std::net::IpAddr::from([10, 1, 0, 2]).into();
     let path = left.device.resolve(&AddressVector::new(1, peer)).unwrap();
     assert_eq!(path.remote(), std::net::IpAddr::from([10, 1, 0, 2]));
@@ -80,8 +80,8 @@ fn the_same_interface_is_one_device_and_with_other_settings_refused() {
     let cable = Cable::with_mtu(1500);
     let open = |config| cable.left.run(|| Device::open("eth0", config));
     let first = open(DeviceConfig::default()).unwrap();
-    let second = End::of(open(DeviceConfig::default()).unwrap());
-    connect(&End::of(first), &second, &ConnectOptions::default());
+    let second = TestDevice::of(open(DeviceConfig::default()).unwrap());
+    connect(&TestDevice::of(first), &second, &ConnectOptions::default());
     let other = DeviceConfig { gso: roce_verbs::GsoMode::Off, ..DeviceConfig::default() };
     assert!(matches!(open(other.clone()), Err(Error::OpenedDifferently { .. })));
     drop(second);
@@ -92,7 +92,7 @@ fn the_same_interface_is_one_device_and_with_other_settings_refused() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn memory_that_is_not_there_cannot_be_registered() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let access = AccessFlags::LOCAL_WRITE;
     // SAFETY: nothing is mapped at page one, which is what must be found.
     let refused =
@@ -106,7 +106,7 @@ fn memory_that_is_not_there_cannot_be_registered() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     // Whether a row can be used may change by itself: the link-local address takes a while.
     let rows = || -> Vec<_> {
         let table = left.device.gid_table().unwrap();
@@ -115,7 +115,7 @@ fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
     let before = rows();
     let added: IpNet = "10.1.0.50/24".parse().unwrap();
     cable.left.address("eth0", added).unwrap();
-    let deadline = std::time::Instant::now() + roce_tests::ends::PATIENCE;
+    let deadline = std::time::Instant::now() + roce_tests::fixtures::COMPLETION_TIMEOUT;
     let mut told = false;
     while rows().len() == before.len() {
         assert!(std::time::Instant::now() < deadline, "the new address never came");
@@ -131,7 +131,7 @@ fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_path_that_was_dropped_is_refused_and_one_that_a_queue_pair_uses_lives() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     // Resolved at once: these addresses are the host's own.
     for last in [50, 51] {
         cable.left.address("eth0", format!("10.1.0.{last}/24").parse().unwrap()).unwrap();

@@ -2,7 +2,7 @@
 
 use roce_netns::Host;
 use roce_tests::echo::Echo;
-use roce_tests::ends::{Cable, End, contents, every_right, pattern};
+use roce_tests::fixtures::{Cable, TestDevice, contents, every_right, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, MemoryRegion, QueuePair, RecvWr, SendOperation,
     SendWr, exchange,
@@ -21,7 +21,7 @@ struct Caller {
 const LEN: usize = 20_000;
 
 impl Caller {
-    fn connect(host: &Host, end: &End, echo: &Echo, options: &ConnectOptions) -> Self {
+    fn connect(host: &Host, end: &TestDevice, echo: &Echo, options: &ConnectOptions) -> Self {
         let qp = end.queue_pair();
         let mine = qp.dest(None).unwrap();
         let theirs = host.run(|| exchange::connect(echo.address, &mine)).unwrap();
@@ -50,7 +50,7 @@ fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() 
     let servers = [7001, 7002].map(|port| start_echo(&cable.left, "10.1.0.1", port));
     // From the other host, from a third process of the servers' host by its own address.
     for host in [&cable.right, &cable.left] {
-        let end = End::on(host, DeviceConfig::default());
+        let end = TestDevice::on(host, DeviceConfig::default());
         let options = ConnectOptions::default();
         let callers = servers.each_ref().map(|echo| Caller::connect(host, &end, echo, &options));
         for round in 0..50u8 {
@@ -68,7 +68,7 @@ fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() 
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_process_that_was_killed_leaves_nothing_that_stops_its_successor() {
     let cable = Cable::with_mtu(1500);
-    let end = End::on(&cable.right, DeviceConfig::default());
+    let end = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions { timeout: 8, retry_count: 3, ..ConnectOptions::default() };
     for round in 0..3 {
         let echo = start_echo(&cable.left, "10.1.0.1", 7003);

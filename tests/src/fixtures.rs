@@ -9,7 +9,7 @@ use roce_verbs::{
 };
 
 /// How long a completion may take before a test gives up: far beyond any retry.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const COMPLETION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// All rights that a region can have.
 pub fn every_right() -> AccessFlags {
@@ -50,7 +50,7 @@ impl Cable {
 
 /// One device with a protection domain and a completion queue.
 #[derive(Debug)]
-pub struct End {
+pub struct TestDevice {
     /// The device.
     pub device: Device,
     /// Its domain.
@@ -59,7 +59,7 @@ pub struct End {
     pub cq: CompletionQueue,
 }
 
-impl End {
+impl TestDevice {
     /// Opens `eth0` of a host.
     ///
     /// # Panics
@@ -108,9 +108,9 @@ impl End {
     /// The next completion, whatever it is.
     ///
     /// # Panics
-    /// When none comes within [`PATIENCE`].
+    /// When none comes within [`COMPLETION_TIMEOUT`].
     pub fn completion(&self) -> Completion {
-        self.cq.spin_wait(PATIENCE).expect("a completion within the time allowed")
+        self.cq.spin_wait(COMPLETION_TIMEOUT).expect("a completion within the time allowed")
     }
 }
 
@@ -133,7 +133,11 @@ pub fn contents(region: &MemoryRegion) -> Vec<u8> {
 ///
 /// # Panics
 /// When they cannot be connected.
-pub fn connect(left: &End, right: &End, options: &ConnectOptions) -> (QueuePair, QueuePair) {
+pub fn connect(
+    left: &TestDevice,
+    right: &TestDevice,
+    options: &ConnectOptions,
+) -> (QueuePair, QueuePair) {
     let (here, there) = (left.queue_pair(), right.queue_pair());
     let dest = |qp: &QueuePair| qp.dest(options.gid_index).expect("an address");
     let (mine, theirs) = (dest(&here), dest(&there));

@@ -4,18 +4,18 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use roce_tests::ends::{Cable, End, PATIENCE, connect};
+use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
 use roce_verbs::{
     CompletionChannel, CompletionStatus, ConnectOptions, Device, DeviceConfig, GsoMode,
     MemoryRegion, RecvWr, RemoteAddr, SendOperation, SendWr,
 };
 
 /// An end whose queue reports on a channel.
-fn end_with_channel(device: Device) -> (End, CompletionChannel) {
+fn end_with_channel(device: Device) -> (TestDevice, CompletionChannel) {
     let channel = device.create_completion_channel().unwrap();
     let cq = device.create_cq(64, Some(&channel)).unwrap();
     let pd = device.alloc_pd().unwrap();
-    (End { device, pd, cq }, channel)
+    (TestDevice { device, pd, cq }, channel)
 }
 
 /// What the whole process has used of the CPUs.
@@ -31,7 +31,7 @@ fn cpu_time() -> Duration {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
     let (right, channel) = end_with_channel(right);
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
@@ -41,7 +41,7 @@ fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
             for round in 0..200 {
                 right.cq.arm(false);
                 there.post_recv([RecvWr::new(round, [theirs.sge(..).unwrap()])]).unwrap();
-                let ready = channel.wait(Some(PATIENCE)).unwrap().expect("a report");
+                let ready = channel.wait(Some(COMPLETION_TIMEOUT)).unwrap().expect("a report");
                 let seen: Vec<u64> = ready.poll_all().iter().map(|done| done.wr_id).collect();
                 assert_eq!(seen, [round]);
             }
@@ -64,7 +64,7 @@ fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     let region = end.region(64, 1);
     there.post_recv([RecvWr::new(1, [region.sge(..32).unwrap()])]).unwrap();
     here.post_send([SendWr::new(2, SendOperation::send(), [region.sge(32..).unwrap()])]).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + COMPLETION_TIMEOUT;
     // The message arrives while nothing is armed; its completion waits in the queue.
     while end.device.counter("rcvd_pkts").unwrap() < 2 {
         assert!(Instant::now() < deadline);
@@ -72,14 +72,14 @@ fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     }
     assert!(channel.poll().is_none());
     end.cq.arm(true);
-    assert!(channel.wait(Some(PATIENCE)).unwrap().is_some());
+    assert!(channel.wait(Some(COMPLETION_TIMEOUT)).unwrap().is_some());
 }
 
 #[test]
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
     let right = cable.right.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
     let (right, channel) = end_with_channel(right);
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
@@ -94,7 +94,8 @@ fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
                 let send = async { here.post_send([work]).unwrap() };
                 tokio::join!(biased; right.cq.next_async(&channel), send).0
             };
-            let done = tokio::time::timeout(PATIENCE, both).await.expect("in time").unwrap();
+            let done =
+                tokio::time::timeout(COMPLETION_TIMEOUT, both).await.expect("in time").unwrap();
             assert_eq!((done.status, done.wr_id), (CompletionStatus::Success, round));
         }
     });
@@ -106,7 +107,7 @@ fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
     let cable = Cable::with_mtu(1500);
     let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
     let (left, channel) = end_with_channel(left);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (_here, _there) = connect(&left, &right, &ConnectOptions::default());
     left.cq.arm(false);
     // Time itself is what is tested here: two connected devices and a sleeper for a second.
@@ -122,7 +123,7 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
     let cable = Cable::with_mtu(1500);
     let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
     let (left, channel) = end_with_channel(device);
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let options = ConnectOptions { retry_count: 1, ..ConnectOptions::default() };
     let (here, there) = connect(&left, &right, &options);
     let region = left.region(64, 1);
@@ -133,11 +134,11 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
         let (tell, name) = std::sync::mpsc::channel();
         let sleeper = scope.spawn(move || {
             tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
-            let report = channel.wait(Some(PATIENCE)).unwrap();
+            let report = channel.wait(Some(COMPLETION_TIMEOUT)).unwrap();
             report.expect("a report").poll_all()
         });
         let stat = std::path::Path::new("/proc").join(name.recv().unwrap()).join("stat");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + COMPLETION_TIMEOUT;
         while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
             assert!(Instant::now() < deadline, "the thread never sleeps");
             std::thread::yield_now();
@@ -154,8 +155,8 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn who_leaves_with_the_last_message_has_acknowledged_it() {
     let cable = Cable::with_mtu(1500);
-    let left = End::on(&cable.left, DeviceConfig::default());
-    let right = End::on(&cable.right, DeviceConfig::default());
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
     let (ours, theirs) = (left.region(64, 1), right.region(64, 2));
     there.post_recv([RecvWr::new(1, [theirs.sge(..).unwrap()])]).unwrap();
@@ -163,7 +164,7 @@ fn who_leaves_with_the_last_message_has_acknowledged_it() {
     let (has_polled, right) = (&has_polled, &right);
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let (mut done, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+            let (mut done, deadline) = (Vec::new(), Instant::now() + COMPLETION_TIMEOUT);
             for polls in 0.. {
                 if polls == 1000 {
                     has_polled.wait();
@@ -195,7 +196,7 @@ fn wait_for_byte(region: &MemoryRegion, at: usize, value: u8) -> bool {
 }
 
 /// Writes to itself, without timers, and never polls.
-fn write_to_itself(end: &End) {
+fn write_to_itself(end: &TestDevice) {
     let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
     let (here, _there) = connect(end, end, &options);
     let region = end.region(64, 1);
@@ -214,7 +215,7 @@ fn write_to_itself(end: &End) {
 #[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
 fn what_a_program_sends_to_itself_arrives_though_it_never_polls() {
     let cable = Cable::with_mtu(1500);
-    write_to_itself(&End::on(&cable.left, DeviceConfig::default()));
+    write_to_itself(&TestDevice::on(&cable.left, DeviceConfig::default()));
 }
 
 #[test]
@@ -238,8 +239,8 @@ fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
 fn all_of_a_message_leaves_though_its_sender_never_polls_and_has_no_timer() {
     let cable = Cable::with_mtu(1500);
     let config = || DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };
-    let left = End::on(&cable.left, config());
-    let right = End::on(&cable.right, config());
+    let left = TestDevice::on(&cable.left, config());
+    let right = TestDevice::on(&cable.right, config());
     let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
     let (here, _there) = connect(&left, &right, &options);
     const LEN: usize = 63 << 10;
