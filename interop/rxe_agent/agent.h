@@ -1,6 +1,6 @@
 /*
- * What the parts of rxe_agent share. A failing function answers with an `error` line itself and
- * returns -1 or NULL, so that each order gets exactly one answer.
+ * What the parts of rxe_agent share. A failing function replies with an `error` line itself and
+ * returns -1 or NULL, so that each command gets exactly one reply.
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -35,12 +35,12 @@ extern struct ibv_context *context;
 extern struct ibv_pd *pd;
 extern struct object objects[MAX_OBJECTS];
 
-/* words.c: answers, and the words of an order */
+/* parse.c: replies, and the words of an command */
 __attribute__((format(printf, 1, 2))) void ok(const char *format, ...);
 __attribute__((format(printf, 2, 3))) int fail(int code, const char *format, ...);
 const char *text(char **words, const char *key);
 uint64_t number(char **words, const char *key, uint64_t otherwise);
-extern int bad_number; /* set by number(), looked at once an order's words are read */
+extern int bad_number; /* set by number(), looked at once an command's words are read */
 struct object *find(const char *name, enum kind kind);
 struct object *place(const char *name);
 
@@ -48,21 +48,21 @@ struct object *place(const char *name);
 int inside(const struct object *region, uint64_t offset, uint64_t len);
 int access_flags(const char *letters);
 int release_region(struct object *region);
-int order_mr(char **words);
-int order_memory(char **words);
-int order_lend(char **words);
+int command_mr(char **words);
+int command_memory(char **words);
+int command_lend(char **words);
 
 /* pairs.c: queue pairs */
 void destroy_qp(struct object *pair);
-int order_qp(char **words);
-int order_connect(char **words);
-int order_state(char **words);
-int order_error(char **words);
+int command_qp(char **words);
+int command_connect(char **words);
+int command_state(char **words);
+int command_error(char **words);
 
 /* work.c: posting and completions */
 int64_t now_ms(void);
-int order_recv(char **words);
-int order_post(char **words);
-int order_wait(char **words);
+int command_recv(char **words);
+int command_post(char **words);
+int command_wait(char **words);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * rxe_agent: does on libibverbs what a test orders, line by line.
+ * rxe_agent: does on libibverbs what a test commands, line by line.
  *
- * Usage: rxe_agent [DEVICE]        (orders on standard input; ../README.md lists them)
+ * Usage: rxe_agent [DEVICE]        (commands on standard input; ../README.md lists them)
  *
- * Every order is answered on standard output with one line, "ok ..." or "error ...", before the
- * next is read; `wait` puts one "wc ..." line for each completion in front. A failing order
+ * Every command is replied on standard output with one line, "ok ..." or "error ...", before the
+ * next is read; `wait` puts one "wc ..." line for each completion in front. A failing command
  * changes nothing and does not end the program.
  */
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@ struct ibv_context *context;
 struct ibv_pd *pd;
 struct object objects[MAX_OBJECTS];
 
-static int order_counter(char **words)
+static int command_counter(char **words)
 {
 	char path[256];
 	unsigned long long value;
@@ -38,7 +38,7 @@ static int order_counter(char **words)
 	return 0;
 }
 
-static int order_drop(char **words)
+static int command_drop(char **words)
 {
 	for (int i = 0; words[1] && i < MAX_OBJECTS; i++) {
 		struct object *object = &objects[i];
@@ -58,12 +58,12 @@ static int order_drop(char **words)
 	return fail(0, "nothing is called %s", words[1] ? words[1] : "that");
 }
 
-static const struct { const char *name; int (*obey)(char **words); } orders[] = {
-	{ "mr", order_mr },	    { "fill", order_memory }, { "crc", order_memory },
-	{ "get", order_memory },    { "set", order_memory },  { "qp", order_qp },
-	{ "connect", order_connect }, { "state", order_state }, { "error", order_error },
-	{ "recv", order_recv },	    { "post", order_post },   { "wait", order_wait },
-	{ "lend", order_lend },	    { "counter", order_counter }, { "drop", order_drop },
+static const struct { const char *name; int (*run)(char **words); } commands[] = {
+	{ "mr", command_mr },	    { "fill", command_memory }, { "crc", command_memory },
+	{ "get", command_memory },    { "set", command_memory },  { "qp", command_qp },
+	{ "connect", command_connect }, { "state", command_state }, { "error", command_error },
+	{ "recv", command_recv },	    { "post", command_post },   { "wait", command_wait },
+	{ "lend", command_lend },	    { "counter", command_counter }, { "drop", command_drop },
 };
 
 static int open_device(const char *name)
@@ -101,13 +101,13 @@ int main(int argc, char **argv)
 		if (!words[0])
 			continue;
 		bad_number = 0;
-		size_t order = 0, known = sizeof orders / sizeof *orders;
-		while (order < known && strcmp(orders[order].name, words[0]))
-			order++;
-		if (order == known)
-			fail(0, "no such order: %s", words[0]);
+		size_t command = 0, known = sizeof commands / sizeof *commands;
+		while (command < known && strcmp(commands[command].name, words[0]))
+			command++;
+		if (command == known)
+			fail(0, "unknown command: %s", words[0]);
 		else
-			orders[order].obey(words);
+			commands[command].run(words);
 	}
 	free(line);
 	return 0;

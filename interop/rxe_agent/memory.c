@@ -39,7 +39,7 @@ static uint32_t crc32_of(const unsigned char *at, uint64_t len)
 	return ~crc;
 }
 
-/* Checks that offset and len lie in the region; answers with an error if not. */
+/* Checks that offset and len lie in the region; replies with an error if not. */
 int inside(const struct object *region, uint64_t offset, uint64_t len)
 {
 	if (offset <= region->size && len <= region->size - offset)
@@ -65,7 +65,7 @@ int access_flags(const char *letters)
 	return flags;
 }
 
-/* Maps and registers `size` zeroed bytes. Answers with an error when that fails. */
+/* Maps and registers `size` zeroed bytes. Replies with an error when that fails. */
 static int register_memory(struct object *region, uint64_t size, int access)
 {
 	if (size == 0 || size > 1u << 30)
@@ -97,7 +97,7 @@ int release_region(struct object *region)
 	return code;
 }
 
-int order_mr(char **words)
+int command_mr(char **words)
 {
 	struct object *region = place(words[1]);
 	uint64_t size = number(words, "size", 0), seed = number(words, "seed", 0);
@@ -117,7 +117,7 @@ int order_mr(char **words)
 	return 0;
 }
 
-int order_memory(char **words)
+int command_memory(char **words)
 {
 	struct object *region = find(words[1], REGION);
 	uint64_t offset = number(words, "offset", 0);
@@ -176,7 +176,7 @@ static int bind(struct object *pair, struct object *region)
 }
 
 /* rxe does not invalidate ordinary regions; it does invalidate windows of type 2. */
-int order_lend(char **words)
+int command_lend(char **words)
 {
 	struct object *pair = find(text(words, "qp"), QUEUE_PAIR);
 	struct object *region = pair ? place(words[1]) : NULL;

@@ -41,7 +41,7 @@ static int find_gid(int want_v4, union ibv_gid *gid)
 	return -1;
 }
 
-int order_qp(char **words)
+int command_qp(char **words)
 {
 	struct object *pair = place(words[1]);
 	uint64_t depth_send = number(words, "send_wr", 64), depth_recv = number(words, "recv_wr", 64);
@@ -124,7 +124,7 @@ static int mtu_code(uint64_t bytes)
 	return 0;
 }
 
-int order_connect(char **words)
+int command_connect(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	if (!pair)
@@ -168,7 +168,7 @@ int order_connect(char **words)
 
 static const char *const states[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERROR" };
 
-int order_state(char **words)
+int command_state(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	if (!pair)
@@ -183,7 +183,7 @@ int order_state(char **words)
 	return 0;
 }
 
-int order_error(char **words)
+int command_error(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	if (!pair)

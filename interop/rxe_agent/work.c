@@ -32,7 +32,7 @@ static int gather(char **words, struct ibv_sge *sges)
 	return (int)count;
 }
 
-int order_recv(char **words)
+int command_recv(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	struct ibv_sge sges[MAX_SGES];
@@ -67,7 +67,7 @@ static const struct { const char *name; enum ibv_wr_opcode opcode; } operations[
 	{ "fetch_add", IBV_WR_ATOMIC_FETCH_AND_ADD },
 };
 
-int order_post(char **words)
+int command_post(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	if (!pair)
@@ -167,7 +167,7 @@ static int sleep_for_event(struct ibv_cq *cq, struct ibv_comp_channel *channel, 
 	return 0;
 }
 
-int order_wait(char **words)
+int command_wait(char **words)
 {
 	struct object *pair = find(words[1], QUEUE_PAIR);
 	if (!pair)

@@ -2,7 +2,6 @@
 
 pub mod echo;
 pub mod fixtures;
-pub mod interop;
 pub mod ip;
 pub mod outage;
 pub mod ranks;

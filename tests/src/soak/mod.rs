@@ -28,6 +28,9 @@ mod survivor;
 mod traffic;
 mod trend;
 
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+
 pub use controller::{Summary, run};
 pub use options::{Options, Role};
 pub use peer::run as run_peer;
@@ -36,3 +39,10 @@ pub use traffic::Traffic;
 
 /// What each part returns: the error's text is for a person.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The first `len` bytes that follow from a seed.
+fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}

@@ -6,9 +6,9 @@ use roce_verbs::{
 };
 
 use super::Result;
+use super::random_bytes;
 use super::traffic::{NOTE_LEN, NOTES, NOTES_AT};
 use crate::fixtures::every_right;
-use crate::interop::pattern;
 
 /// The receives of one end.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Receiver {
             CompletionOperation::RecvWithImmediate => {
                 let at = NOTES_AT + number as usize % NOTES * NOTE_LEN;
                 target.read(at, &mut self.scratch[..NOTE_LEN])?;
-                if len != NOTE_LEN || self.scratch[..NOTE_LEN] != pattern::bytes(number, NOTE_LEN) {
+                if len != NOTE_LEN || self.scratch[..NOTE_LEN] != random_bytes(number, NOTE_LEN) {
                     return Err(wrong("a WRITE with immediate has other bytes").into());
                 }
             }
@@ -108,7 +108,7 @@ impl Receiver {
 
 /// The bytes of a SEND by its number among the messages of its connection.
 pub(super) fn message_of(number: u64, len: usize) -> Vec<u8> {
-    pattern::bytes(number ^ len as u64, len)
+    random_bytes(number ^ len as u64, len)
 }
 
 /// The immediate of a message, where it has one.

@@ -8,13 +8,13 @@ use roce_verbs::{
 };
 
 use super::Result;
+use super::random_bytes;
 use super::receiver::{MAX_MESSAGE, immediate_of, message_of};
 use super::traffic::{
     ADDITIONS_AT, MAX_INLINE, MAX_LEN, NOTE_LEN, NOTES, NOTES_AT, SLOTS, SLOTS_AT, SWAPS_AT,
     Traffic,
 };
 use crate::fixtures::every_right;
-use crate::interop::pattern;
 
 /// What a request was, and what is known of it beforehand. Where it holds a slot, the slot is
 /// free once it is complete.
@@ -74,8 +74,8 @@ impl Traffic {
 
     fn write_and_read(&mut self, slot: usize) -> Result<bool> {
         let (len, seed) = (self.draw_len(MAX_LEN), self.random.random());
-        self.local.write(slot * MAX_LEN, &pattern::bytes(seed, len))?;
-        self.local.write((SLOTS + slot) * MAX_LEN, &pattern::bytes(!seed, len))?;
+        self.local.write(slot * MAX_LEN, &random_bytes(seed, len))?;
+        self.local.write((SLOTS + slot) * MAX_LEN, &random_bytes(!seed, len))?;
         let remote = self.remote((SLOTS_AT + slot * MAX_LEN) as u64)?;
         let (from, to) =
             (self.pieces(slot * MAX_LEN, len)?, self.pieces((SLOTS + slot) * MAX_LEN, len)?);
@@ -109,7 +109,7 @@ impl Traffic {
 
     fn write_with_immediate(&mut self, slot: usize) -> Result<bool> {
         let number = self.counts.messages;
-        self.local.write(slot * MAX_LEN, &pattern::bytes(number, NOTE_LEN))?;
+        self.local.write(slot * MAX_LEN, &random_bytes(number, NOTE_LEN))?;
         let at = NOTES_AT + number as usize % NOTES * NOTE_LEN;
         let (remote, immediate) = (self.remote(at as u64)?, Some(immediate_of(number)));
         let pieces = self.pieces(slot * MAX_LEN, NOTE_LEN)?;
@@ -168,7 +168,7 @@ impl Traffic {
             Request::ReadBack { slot, len, seed } => {
                 let mut seen = vec![0; len];
                 self.local.read((SLOTS + slot) * MAX_LEN, &mut seen)?;
-                if succeeded && seen != pattern::bytes(seed, len) {
+                if succeeded && seen != random_bytes(seed, len) {
                     return Err(
                         format!("a READ of {len} bytes brought others: {completion:?}").into()
                     );

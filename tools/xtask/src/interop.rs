@@ -1,4 +1,4 @@
-//! Runs the interop matrix, which lives in the crate `roce-tests`.
+//! Runs the interop matrix, which lives in the crate `roce-interop`.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::{Result, machine, workspace};
 /// Prints the matrix.
 ///
 /// # Errors
-/// When a cell is red, or the machine cannot have a guest.
+/// When a case is red, or the machine cannot have a guest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     machine::get_guest_tools()?;
     machine::may_make_taps()?;
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
         return Err("the matrix does not compile".into());
     }
     let status = matrix().args(arguments).status()?;
-    if status.success() { Ok(()) } else { Err("not every cell is green".into()) }
+    if status.success() { Ok(()) } else { Err("not every case passed".into()) }
 }
 
 /// The matrix as a stage; the log holds the table.
@@ -28,7 +28,7 @@ pub(crate) fn stage(log: &Log) -> Result<Done> {
     log.run(&mut build())?;
     log.run(&mut matrix())?;
     let text = std::fs::read_to_string(log.path())?;
-    let summary = text.lines().rev().find(|line| line.contains("cells")).unwrap_or_default();
+    let summary = text.lines().rev().find(|line| line.contains("cases")).unwrap_or_default();
     Ok(Done::Passed(summary.to_owned()))
 }
 
@@ -37,7 +37,7 @@ fn build() -> Command {
     let mut cargo = workspace::cargo();
     // The tests' profile: most was built in it already.
     cargo.args(["build", "--quiet", "--profile", "test", "--bins"]);
-    cargo.args(["--package", "roce-tests", "--package", "roce"]);
+    cargo.args(["--package", "roce-interop", "--package", "roce"]);
     cargo
 }
 

@@ -1,0 +1,124 @@
+//! `interop`: boots guests with rdma_rxe, runs the matrix, prints it. Red cases end it with 1.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use roce_interop::matrix::{self, Case, Direction, Plan, Verdict};
+use roce_interop::{RingWorld, Testbed, World, report, ring};
+
+/// Run this stack against the kernel's rdma_rxe in guests, and print the matrix.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask interop")]
+struct Arguments {
+    /// Print the cases as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Run only cases whose group, row or column contains this; may be given several times, and
+    /// then all must be there.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Let rxe be on both sides: shows that the matrix itself is right.
+    #[arg(long)]
+    self_check: bool,
+    /// Run the cases so many times, or until one is red.
+    #[arg(long, default_value_t = 1)]
+    rounds: u32,
+    /// Only say which cases there are.
+    #[arg(long)]
+    list: bool,
+    /// Let our side record its packets there, as pcapng; one case after the other writes it anew.
+    #[arg(long)]
+    pcap: Option<PathBuf>,
+    /// Whether our side sends trains: on, off or auto.
+    #[arg(long)]
+    gso: Option<OsString>,
+    /// Where the guest is built or was.
+    #[arg(long, default_value = "target")]
+    target: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("interop: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all cases are green.
+fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut ours = Vec::new();
+    if let Some(file) = &arguments.pcap {
+        ours.extend(["--pcap".into(), file.canonicalize().unwrap_or_else(|_| file.clone()).into()]);
+    }
+    if let Some(mode) = &arguments.gso {
+        ours.extend(["--gso".into(), mode.clone()]);
+    }
+    let directions = match arguments.self_check {
+        true => vec![Direction::RxeToRxe],
+        false => vec![Direction::OursToRxe, Direction::RxeToOurs],
+    };
+    let mut cases = matrix::cases(&Plan { directions, ours });
+    let mut rings = if arguments.self_check { Vec::new() } else { ring::cases() };
+    cases.retain(|case| wanted(arguments, &case.name()));
+    rings.retain(|case| wanted(arguments, &case.name()));
+    if arguments.list {
+        cases.iter().map(Case::name).for_each(|name| println!("{name}"));
+        rings.iter().map(Case::name).for_each(|name| println!("{name}"));
+        return Ok(true);
+    }
+    let image = World::image(&arguments.target)?;
+    roce_netns::enter_user_namespace_if_needed()?;
+    let mut verdicts = Vec::new();
+    if !cases.is_empty() {
+        let world = World::boot(&image)?;
+        verdicts = rounds(arguments, &world, &cases)?;
+        world.guest.power_off()?;
+    }
+    if !rings.is_empty() {
+        let world = RingWorld::boot(&image)?;
+        verdicts.extend(rounds(arguments, &world, &rings)?);
+        world.power_off()?;
+    }
+    if arguments.json {
+        println!("{}", report::json(&verdicts));
+    } else {
+        print!("{}", report::tables(&verdicts));
+    }
+    Ok(verdicts.iter().all(|verdict| verdict.fault.is_none()))
+}
+
+fn wanted(arguments: &Arguments, name: &str) -> bool {
+    arguments.only.iter().all(|only| name.contains(only.as_str()))
+}
+
+/// Runs the cases of one world as often as asked for.
+fn rounds<W: Testbed>(
+    arguments: &Arguments,
+    world: &W,
+    cases: &[Case<W>],
+) -> Result<Vec<Verdict>, Box<dyn std::error::Error>> {
+    let mut verdicts = Vec::new();
+    for _ in 0..arguments.rounds {
+        verdicts = matrix::run(world, cases, tell)?;
+        if verdicts.iter().any(|verdict| verdict.fault.is_some()) {
+            break;
+        }
+    }
+    Ok(verdicts)
+}
+
+/// A line on a case that just ended.
+fn tell(verdict: &Verdict) {
+    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
+    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
+    if let Some(fault) = &verdict.fault {
+        eprintln!("     {fault}");
+    }
+}

@@ -1,0 +1,357 @@
+//! What each command does.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use roce_interop::params::Operation;
+use roce_interop::pattern;
+use roce_verbs::exchange::QpDest;
+use roce_verbs::{
+    AccessFlags, Completion, CompletionOperation, CompletionStatus, ConnectOptions, Gid,
+    MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RegisterOptions, RemoteAddr,
+    RnrTimer, SendOperation, SendWr, Sge,
+};
+
+use crate::Result;
+use crate::objects::{Objects, Pair, Queue};
+use crate::parse::Words;
+
+/// Obeys one command; returns what stands behind `ok`.
+pub(crate) fn obey(
+    objects: &mut Objects,
+    words: &Words<'_>,
+    out: &mut impl Write,
+) -> Result<String> {
+    match words.at(0) {
+        "mr" => {
+            let access = rights(words.text("rights").unwrap_or("l"))?;
+            register(objects, words, access, RegisterOptions::default())
+        }
+        "lend" => {
+            let options = RegisterOptions { invalidatable: true, ..RegisterOptions::default() };
+            register(objects, words, rights("lwra")?, options)
+        }
+        "fill" | "crc" | "get" | "set" => memory(objects, words),
+        "qp" => make_pair(objects, words),
+        "connect" => connect(objects, words),
+        "state" => Ok(format!("state={}", state(objects.pair(words.at(1))?.qp.query()?.state))),
+        "error" => {
+            let attributes =
+                QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
+            objects.pair(words.at(1))?.qp.modify(&attributes)?;
+            Ok(String::new())
+        }
+        "recv" => receive(objects, words),
+        "post" => post(objects, words),
+        "wait" => wait(objects.pair(words.at(1))?, words, out),
+        "counter" => Ok(format!("value={}", objects.device.counter(words.at(1))?)),
+        "drop" => objects.drop_object(words.at(1)).map(|()| String::new()),
+        other => Err(format!("unknown command: {other}").into()),
+    }
+}
+
+/// `mr NAME size=N rights=lwrab seed=N`, `lend NAME qp=NAME size=N`
+fn register(
+    objects: &mut Objects,
+    words: &Words<'_>,
+    access: AccessFlags,
+    options: RegisterOptions,
+) -> Result<String> {
+    objects.is_free(words.at(1))?;
+    let size = words.number("size", 0)?;
+    let region = objects.pd.register_with(size, access, options)?;
+    if words.text("seed").is_some() {
+        region.write(0, &pattern::bytes(words.number("seed", 0)?, size))?;
+    }
+    let (lkey, rkey, address) = (region.lkey(), region.rkey(), region.address());
+    objects.keep_region(words.at(1), region);
+    Ok(format!("lkey={lkey:#x} rkey={rkey:#x} address={address:#x}"))
+}
+
+/// `fill NAME offset=N len=N seed=N`, `crc NAME offset=N len=N`, `get NAME offset=N`,
+/// `set NAME offset=N value=N`
+fn memory(objects: &Objects, words: &Words<'_>) -> Result<String> {
+    let region = objects.region(words.at(1))?;
+    let offset: usize = words.number("offset", 0)?;
+    let len: usize = words.number("len", region.len().saturating_sub(offset))?;
+    let len = if matches!(words.at(0), "get" | "set") { 8 } else { len };
+    if offset > region.len() || len > region.len() - offset {
+        return Err(format!("{offset}+{len} is not inside {}", words.at(1)).into());
+    }
+    let mut bytes = vec![0; len];
+    match words.at(0) {
+        "fill" => region.write(offset, &pattern::bytes(words.number("seed", 0)?, len))?,
+        "set" => region.write(offset, &words.number("value", 0u64)?.to_ne_bytes())?,
+        "crc" => {
+            region.read(offset, &mut bytes)?;
+            return Ok(format!("crc={:#x}", pattern::checksum(&bytes)));
+        }
+        _ => {
+            region.read(offset, &mut bytes)?;
+            let value = u64::from_ne_bytes(bytes.try_into().map_err(|_| "not eight bytes")?);
+            return Ok(format!("value={value:#x}"));
+        }
+    }
+    Ok(String::new())
+}
+
+/// `qp NAME family=4|6 send_wr=N recv_wr=N inline=N psn=N access=wra`
+fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
+    objects.is_free(words.at(1))?;
+    let (send_wr, recv_wr) = (words.number("send_wr", 64u32)?, words.number("recv_wr", 64u32)?);
+    let want_v4 = words.number("family", 4u8)? == 4;
+    let gids = objects.device.gid_table()?;
+    let usable = gids.iter().find(|row| {
+        let is_local = row.gid.0.starts_with(&[0xfe, 0x80]);
+        row.usable && !is_local && is_v4(row.gid) == want_v4
+    });
+    let row = usable.ok_or("no address of that family")?;
+    let send = objects.queue(send_wr as usize + 1)?;
+    let recv = objects.queue(recv_wr as usize + 1)?;
+    let mut builder = objects
+        .pd
+        .queue_pair(&send.cq, &recv.cq)
+        .max_send_wr(send_wr)
+        .max_recv_wr(recv_wr)
+        .max_send_sge(MAX_SGES)
+        .max_recv_sge(MAX_SGES)
+        .max_inline(words.number("inline", 0u32)?);
+    if words.text("psn").is_some() {
+        let psn = words.number("psn", 0u32)? & 0xff_ffff;
+        builder = builder.first_psn(Psn::new(psn).ok_or("psn")?);
+    }
+    let qp = builder.build()?;
+    let access = rights(words.text("access").unwrap_or("wra"))?;
+    qp.init(&ConnectOptions { access, ..ConnectOptions::default() })?;
+    let gid: String = row.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let reply = format!("qpn={:#x} psn={:#x} gid={gid}", qp.number().get(), qp.first_psn().get());
+    objects.keep_pair(words.at(1), Pair { qp, send, recv, gid_index: row.index, access });
+    Ok(reply)
+}
+
+/// `connect NAME qpn=N psn=N gid=DIGITS mtu=BYTES timeout=N retry=N rnr_retry=N min_rnr_timer=N
+/// rd_atomic=N dest_rd_atomic=N`
+fn connect(objects: &Objects, words: &Words<'_>) -> Result<String> {
+    let pair = objects.pair(words.at(1))?;
+    let gid = u128::from_str_radix(words.text("gid").unwrap_or_default(), 16)?;
+    let peer = QpDest {
+        qpn: Qpn::new(words.number("qpn", 0)?).ok_or("qpn")?,
+        psn: Psn::new(words.number("psn", 0)?).ok_or("psn")?,
+        gid: Gid(gid.to_be_bytes()),
+    };
+    let options = ConnectOptions {
+        gid_index: Some(pair.gid_index),
+        path_mtu: Some(PathMtu::from_bytes(words.number("mtu", 1024)?).ok_or("mtu")?),
+        access: pair.access,
+        timeout: words.number("timeout", 14)?,
+        retry_count: words.number("retry", 7)?,
+        rnr_retry: words.number("rnr_retry", 7)?,
+        min_rnr_timer: RnrTimer::new(words.number("min_rnr_timer", 12)?).ok_or("min_rnr_timer")?,
+        max_rd_atomic: words.number("rd_atomic", 16)?,
+        max_dest_rd_atomic: words.number("dest_rd_atomic", 16)?,
+        ..ConnectOptions::default()
+    };
+    pair.qp.connect_from_init(&peer, &options)?;
+    Ok(String::new())
+}
+
+/// `recv NAME mr=NAME offset=N len=N sges=N count=N step=N id=N`
+fn receive(objects: &Objects, words: &Words<'_>) -> Result<String> {
+    let pair = objects.pair(words.at(1))?;
+    let (count, step, id) =
+        (words.number("count", 1)?, words.number("step", 0u64)?, words.number("id", 0)?);
+    for index in 0..count {
+        let scatter = pieces(objects, words, index * step)?;
+        pair.qp.post_recv([RecvWr::new(id + index, scatter)])?;
+    }
+    Ok(String::new())
+}
+
+/// `post NAME op=OPERATION mr=NAME offset=N len=N sges=N raddr=N rkey=N imm=N inv=N add=N swap=N
+/// compare=N flags=sfiu count=N step=N id=N`
+fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
+    let pair = objects.pair(words.at(1))?;
+    let name = words.text("op").unwrap_or_default();
+    let operation = Operation::ALL.into_iter().find(|operation| operation.name() == name);
+    let operation = operation.ok_or_else(|| format!("no such operation: {name}"))?;
+    let flags = words.text("flags").unwrap_or_default();
+    let (count, step, id) =
+        (words.number("count", 1)?, words.number("step", 0u64)?, words.number("id", 0)?);
+    // One list for all: they go to the engine together, as a program would post them.
+    let mut list = Vec::new();
+    for index in 0..count {
+        let moved = if operation.is_atomic() { 0 } else { index * step };
+        let gather = pieces(objects, words, index * step)?;
+        let what = send_operation(operation, words, moved)?;
+        let mut work = if flags.contains('i') {
+            SendWr::inline(id + index, what, bytes_of(objects, words, &gather)?)
+        } else {
+            SendWr::new(id + index, what, gather)
+        };
+        work.signaled = !flags.contains('u');
+        work.solicited = flags.contains('s');
+        work.fence = flags.contains('f');
+        list.push(work);
+    }
+    pair.qp.post_send(list)?;
+    Ok(String::new())
+}
+
+fn send_operation(operation: Operation, words: &Words<'_>, moved: u64) -> Result<SendOperation> {
+    let remote =
+        RemoteAddr { addr: words.number("raddr", 0u64)? + moved, rkey: words.number("rkey", 0)? };
+    let immediate = Some(words.number("imm", 0u32)?.to_be_bytes());
+    Ok(match operation {
+        Operation::Send => SendOperation::send(),
+        Operation::SendImmediate => SendOperation::Send { immediate, invalidate: None },
+        Operation::SendInvalidate => {
+            SendOperation::Send { immediate: None, invalidate: Some(words.number("inv", 0)?) }
+        }
+        Operation::Write => SendOperation::Write { remote, immediate: None },
+        Operation::WriteImmediate => SendOperation::Write { remote, immediate },
+        Operation::Read => SendOperation::Read { remote },
+        Operation::CompareSwap => SendOperation::CompareSwap {
+            remote,
+            compare: words.number("compare", 0)?,
+            swap: words.number("swap", 0)?,
+        },
+        Operation::FetchAdd => SendOperation::FetchAdd { remote, add: words.number("add", 0)? },
+    })
+}
+
+/// The named range, `moved` bytes further, in so many entries, the rest in the last.
+fn pieces(objects: &Objects, words: &Words<'_>, moved: u64) -> Result<Vec<Sge>> {
+    let Some(name) = words.text("mr") else { return Ok(Vec::new()) };
+    let region = objects.region(name)?;
+    let len: u32 = words.number("len", 0)?;
+    let count: u32 = words.number("sges", 1)?;
+    if count == 0 || count > MAX_SGES {
+        return Err(format!("sges=1..={MAX_SGES}").into());
+    }
+    let at = region.address() + words.number("offset", 0u64)? + moved;
+    let each = len / count;
+    Ok((0..count)
+        .map(|index| Sge {
+            lkey: region.lkey(),
+            addr: at + u64::from(index * each),
+            len: if index + 1 == count { len - index * each } else { each },
+        })
+        .collect())
+}
+
+fn bytes_of(objects: &Objects, words: &Words<'_>, gather: &[Sge]) -> Result<Vec<u8>> {
+    let region: &MemoryRegion = objects.region(words.text("mr").unwrap_or_default())?;
+    let mut bytes = Vec::new();
+    for piece in gather {
+        let mut part = vec![0; piece.len as usize];
+        region.read((piece.addr - region.address()) as usize, &mut part)?;
+        bytes.extend(part);
+    }
+    Ok(bytes)
+}
+
+/// `wait NAME send|recv count=N ms=N events=0|1`
+fn wait(pair: &Pair, words: &Words<'_>, out: &mut impl Write) -> Result<String> {
+    let queue = match words.at(2) {
+        "send" => &pair.send,
+        "recv" => &pair.recv,
+        _ => return Err("wait NAME send|recv count=N ms=N events=0|1".into()),
+    };
+    let wanted: usize = words.number("count", 1)?;
+    let deadline = Instant::now() + Duration::from_millis(words.number("ms", 1000)?);
+    let by_event = words.number("events", 0u8)? != 0;
+    for seen in 0..wanted {
+        let next = if by_event {
+            next_by_event(queue, deadline)?
+        } else {
+            next_by_polling(queue, deadline)
+        };
+        match next {
+            Some(completion) => writeln!(out, "wc {}", line(&completion))?,
+            None => return Err(format!("timeout: {seen} of {wanted}").into()),
+        }
+    }
+    Ok(format!("count={wanted}"))
+}
+
+fn next_by_polling(queue: &Queue, deadline: Instant) -> Option<Completion> {
+    queue.cq.spin_wait(deadline.saturating_duration_since(Instant::now()))
+}
+
+/// Arms, looks once more, and then sleeps on the channel.
+fn next_by_event(queue: &Queue, deadline: Instant) -> Result<Option<Completion>> {
+    loop {
+        if let Some(completion) = queue.cq.poll_one() {
+            return Ok(Some(completion));
+        }
+        queue.cq.arm(false);
+        if let Some(completion) = queue.cq.poll_one() {
+            return Ok(Some(completion));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        queue.channel.wait(Some(left))?;
+    }
+}
+
+fn line(completion: &Completion) -> String {
+    let mut line = format!("id={} status={}", completion.wr_id, completion.status.code());
+    if completion.status != CompletionStatus::Success {
+        return line; // the rest has no meaning then
+    }
+    line += &format!(" opcode={} len={}", opcode(completion.operation), completion.byte_len);
+    if let Some(immediate) = completion.immediate {
+        line += &format!(" imm={:#x}", u32::from_be_bytes(immediate));
+    }
+    if let Some(key) = completion.invalidated_key {
+        line += &format!(" inv={key:#x}");
+    }
+    line
+}
+
+/// The number in `ibv_wc_opcode`.
+fn opcode(operation: CompletionOperation) -> u32 {
+    match operation {
+        CompletionOperation::Send => 0,
+        CompletionOperation::Write => 1,
+        CompletionOperation::Read => 2,
+        CompletionOperation::CompareSwap => 3,
+        CompletionOperation::FetchAdd => 4,
+        CompletionOperation::LocalInvalidate => 6,
+        CompletionOperation::Recv => 128,
+        CompletionOperation::RecvWithImmediate => 129,
+        _ => u32::MAX,
+    }
+}
+
+const fn state(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::ReadyToReceive => "RTR",
+        QpState::ReadyToSend => "RTS",
+        QpState::SendQueueDrain => "SQD",
+        QpState::SendQueueError => "SQE",
+        QpState::Error => "ERROR",
+    }
+}
+
+fn rights(letters: &str) -> Result<AccessFlags> {
+    letters.chars().try_fold(AccessFlags::empty(), |flags, letter| match letter {
+        'l' => Ok(flags | AccessFlags::LOCAL_WRITE),
+        'w' => Ok(flags | AccessFlags::REMOTE_WRITE),
+        'r' => Ok(flags | AccessFlags::REMOTE_READ),
+        'a' => Ok(flags | AccessFlags::REMOTE_ATOMIC),
+        // There are no windows to bind here.
+        'b' | '-' => Ok(flags),
+        _ => Err(format!("no such right: {letter}").into()),
+    })
+}
+
+fn is_v4(gid: Gid) -> bool {
+    gid.0.starts_with(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
+}
+
+const MAX_SGES: u32 = 32;

@@ -1,0 +1,13 @@
+//! What is done in a case of the matrix, by theme.
+
+pub mod atomics;
+pub mod invalidate;
+pub mod killed;
+pub mod pingpong;
+pub mod protection;
+pub mod ring;
+pub mod ring_faults;
+pub mod rnr;
+pub mod rxe_on_same_host;
+pub mod sharing;
+pub mod transfer;

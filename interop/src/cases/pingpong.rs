@@ -1,0 +1,121 @@
+//! Unmodified `ibv_rc_pingpong` in the guest against `roce pingpong` here.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::fault::{Fault, expect};
+use crate::params::WaitMode;
+use crate::world::{GUEST_ADDRESS, INTERFACE, OUR_ADDRESS, World, program};
+
+/// Which of the two serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// `roce pingpong`.
+    Ours,
+    /// `ibv_rc_pingpong`.
+    Theirs,
+}
+
+/// Runs the pair with their defaults, and expects both to end well and to count the same bytes.
+///
+/// # Errors
+/// When it is not so.
+pub fn run(world: &World, server: Server, wait_mode: WaitMode) -> Result<(), Fault> {
+    let events = if wait_mode == WaitMode::Events { " -e" } else { "" };
+    let theirs = format!("ibv_rc_pingpong -g 1{events}");
+    let (their_output, our_output) = match server {
+        Server::Ours => {
+            let mut ours = start_ours(world, events, None)?;
+            let text = wait_until_it_listens(&mut ours)?;
+            let theirs = world.guest.run_ok(&format!("{theirs} {OUR_ADDRESS}"))?;
+            (theirs, text + &end(ours)?)
+        }
+        Server::Theirs => {
+            let mut server = world.guest.spawn(&theirs)?;
+            let listening =
+                format!("until netstat -ltn | grep -q ':{PORT} '; do usleep 10000; done");
+            world.guest.run_ok(&listening)?;
+            let ours = start_ours(world, events, Some(GUEST_ADDRESS))?;
+            let ours = end(ours)?;
+            let theirs = server.wait(LIMIT)?;
+            expect(theirs.status.is_success(), || format!("ibv_rc_pingpong: {}", theirs.stderr))?;
+            (theirs.stdout, ours)
+        }
+    };
+    for (name, output) in [("ibv_rc_pingpong", their_output), ("roce pingpong", our_output)] {
+        expect(output.contains(SUMMARY), || format!("{name} printed no {SUMMARY:?}: {output}"))?;
+    }
+    Ok(())
+}
+
+fn start_ours(world: &World, events: &str, server: Option<&str>) -> Result<Child, Fault> {
+    let mut command = Command::new(program("roce")?);
+    command.args(["pingpong", "-d", INTERFACE]).args(events.split_whitespace()).args(server);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    world.host.spawn(command).map_err(Fault::ours("start roce pingpong"))
+}
+
+/// Reads up to the line on the local address, which a server prints before it listens; the
+/// client in the guest starts after more than that takes.
+fn wait_until_it_listens(child: &mut Child) -> Result<String, Fault> {
+    let pid = child.id();
+    let deadline = Instant::now() + LIMIT;
+    // The table of this process's own network namespace, where it may listen.
+    while !listens(pid) {
+        expect(Instant::now() < deadline, || "roce pingpong does not listen".to_owned())?;
+        if let Some(status) = child.try_wait().map_err(Fault::ours("wait for roce pingpong"))? {
+            let mut text = String::new();
+            for stream in [
+                child.stderr.take().map(|stream| Box::new(stream) as Box<dyn std::io::Read>),
+                child.stdout.take().map(|stream| Box::new(stream) as Box<dyn std::io::Read>),
+            ] {
+                let lines = stream.map(|stream| BufReader::new(stream).lines());
+                text.extend(lines.into_iter().flatten().map_while(Result::ok));
+            }
+            return Err(Fault::Wrong(format!("roce pingpong: {status}: {text}")));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(String::new())
+}
+
+/// Whether a TCP socket in the namespace of `pid` listens on the port.
+fn listens(pid: u32) -> bool {
+    ["tcp", "tcp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        text.lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().unwrap_or_default();
+            local.ends_with(&format!(":{PORT:04X}")) && fields.nth(1) == Some(LISTEN)
+        })
+    })
+}
+
+/// Waits for our program's end and returns what it printed.
+fn end(mut child: Child) -> Result<String, Fault> {
+    let deadline = Instant::now() + LIMIT;
+    while child.try_wait().map_err(Fault::ours("wait for roce pingpong"))?.is_none() {
+        if Instant::now() > deadline {
+            let _ = child.kill(); // it may end just now
+            let _ = child.wait();
+            return Err(Fault::Silent { end: "roce pingpong", limit: LIMIT });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().map_err(Fault::ours("read roce pingpong's output"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    expect(output.status.success(), || {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        format!("roce pingpong: {}: {text}{stderr}", output.status)
+    })?;
+    Ok(text)
+}
+
+/// What both print at their ends, with their defaults.
+const SUMMARY: &str = "8192000 bytes in";
+/// Where both listen.
+const PORT: u16 = 18515;
+/// TCP_LISTEN in the kernel's table.
+const LISTEN: &str = "0A";
+const LIMIT: Duration = Duration::from_secs(30);

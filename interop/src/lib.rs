@@ -1,0 +1,24 @@
+//! The interop matrix: this stack and the kernel's `rdma_rxe`, each as requester and responder.
+//!
+//! `cargo xtask interop` runs it. A [`World`] is a network namespace of ours and a guest on one
+//! tap; an [`Agent`] is a program that has one end of connections, on either side; a
+//! [`matrix::Case`] shows one thing, such as a READ of every size over IPv6. A [`RingWorld`] has
+//! several of each on a switch, for rings of ranks of both kinds ([`ring`]).
+
+mod agent;
+pub mod cases;
+pub mod connection;
+mod fault;
+pub mod matrix;
+pub mod params;
+pub mod pattern;
+pub mod report;
+pub mod ring;
+mod testbed;
+mod world;
+
+pub use agent::Agent;
+pub use fault::Fault;
+pub use ring::RingWorld;
+pub use testbed::Testbed;
+pub use world::World;

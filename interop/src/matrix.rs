@@ -1,0 +1,356 @@
+//! The cases of the matrix, and running them.
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use roce_guest::GuestError;
+
+use super::cases::pingpong::{self, Server};
+use super::cases::protection::{self, Offence};
+use super::cases::{atomics, invalidate, killed, rnr, rxe_on_same_host, sharing, transfer};
+use super::connection::Connection;
+use super::params::{ConnectionParams, Family, Operation, WaitMode};
+use super::{Agent, Fault, Testbed, World};
+
+/// Who requests and who responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Our stack requests, rxe responds.
+    OursToRxe,
+    /// rxe requests, our stack responds.
+    RxeToOurs,
+    /// rxe on both sides: shows that the matrix itself is right.
+    RxeToRxe,
+}
+
+impl Direction {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::OursToRxe => "ours → rxe",
+            Self::RxeToOurs => "rxe → ours",
+            Self::RxeToRxe => "rxe → rxe",
+        }
+    }
+
+    /// Opens both ends; `ours` are arguments of our agent.
+    fn connect(
+        self,
+        world: &World,
+        settings: ConnectionParams,
+        ours: &[OsString],
+    ) -> Result<Connection, Fault> {
+        let (requester, responder) = match self {
+            Self::OursToRxe => (Agent::ours(world, ours)?, Agent::rxe(world)?),
+            Self::RxeToOurs => (Agent::rxe(world)?, Agent::ours(world, ours)?),
+            Self::RxeToRxe => (Agent::rxe(world)?, Agent::rxe(world)?),
+        };
+        Connection::new(requester, responder, settings)
+    }
+}
+
+/// One thing to show, in a world of some kind.
+pub struct Case<W> {
+    /// Which table it is in.
+    pub group: &'static str,
+    /// Its row there.
+    pub row: String,
+    /// Its column there.
+    pub column: String,
+    /// What the link must carry.
+    pub(crate) path_mtu: usize,
+    /// What the guests' outgoing packets suffer, in netem's words.
+    pub(crate) netem: &'static str,
+    pub(crate) run: Run<W>,
+}
+
+impl<W> std::fmt::Debug for Case<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Case({})", self.name())
+    }
+}
+
+impl<W> Case<W> {
+    /// Group, row and column: what `--only` looks into.
+    pub fn name(&self) -> String {
+        format!("{} / {} / {}", self.group, self.row, self.column)
+    }
+}
+
+/// How a case is run.
+pub(crate) type Run<W> = Box<dyn Fn(&W) -> Result<(), Fault>>;
+
+/// How a case ended.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Of [`Case`].
+    pub group: &'static str,
+    /// Of [`Case`].
+    pub row: String,
+    /// Of [`Case`].
+    pub column: String,
+    /// How long it took.
+    pub took: Duration,
+    /// What was wrong, if it is red.
+    pub fault: Option<String>,
+}
+
+impl Verdict {
+    /// As [`Case::name`].
+    pub fn name(&self) -> String {
+        format!("{} / {} / {}", self.group, self.row, self.column)
+    }
+}
+
+/// What of the matrix is wanted.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Each operation in each of these.
+    pub directions: Vec<Direction>,
+    /// More arguments for our agent, such as `--pcap FILE`.
+    pub ours: Vec<OsString>,
+}
+
+/// Everything there is to show with one guest.
+pub fn cases(plan: &Plan) -> Vec<Case<World>> {
+    let mut cases = Vec::new();
+    for direction in &plan.directions {
+        operations(&mut cases, *direction, plan);
+        impairment(&mut cases, *direction, plan);
+        refusals(&mut cases, *direction, plan);
+    }
+    if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
+        pingpongs(&mut cases);
+        neighbours(&mut cases, plan);
+    }
+    // A change of the link's MTU takes a while.
+    cases.sort_by_key(|case| (case.path_mtu, case.netem));
+    cases
+}
+
+/// Runs cases one after the other; `progress` is told of each.
+///
+/// # Errors
+/// When the guest is gone, or link or guest can no longer be set up. What goes wrong in a case
+/// otherwise is in its verdict.
+pub fn run<W: Testbed>(
+    world: &W,
+    cases: &[Case<W>],
+    mut progress: impl FnMut(&Verdict),
+) -> Result<Vec<Verdict>, Fault> {
+    let mut verdicts = Vec::new();
+    let (mut path_mtu, mut netem) = (0, "");
+    for case in cases {
+        if case.path_mtu != path_mtu {
+            world.set_path_mtu(case.path_mtu)?;
+            path_mtu = case.path_mtu;
+        }
+        if case.netem != netem {
+            world.set_netem(case.netem)?;
+            netem = case.netem;
+        }
+        let started = Instant::now();
+        let fault = match (case.run)(world) {
+            // Its last words are worth more than a red mark on every case to come.
+            Err(fault @ Fault::Guest(GuestError::Gone { .. })) => {
+                return Err(Fault::Wrong(format!("{}: {fault}", case.name())));
+            }
+            ended => ended.err().map(|fault| fault.to_string()),
+        };
+        let (row, column) = (case.row.clone(), case.column.clone());
+        let verdict = Verdict { group: case.group, row, column, took: started.elapsed(), fault };
+        progress(&verdict);
+        verdicts.push(verdict);
+    }
+    world.set_netem("")?;
+    Ok(verdicts)
+}
+
+fn row(operation: Operation, direction: Direction) -> String {
+    format!("{operation:10} {}", direction.name())
+}
+
+/// One operation with all its sizes on one connection.
+fn exercise(
+    connection: &mut Connection,
+    operation: Operation,
+    lens: &[usize],
+    count: usize,
+    wait_mode: WaitMode,
+) -> Result<(), Fault> {
+    if operation.is_atomic() {
+        // One at a time, then many at once.
+        atomics::run(connection, operation, 1, wait_mode)?;
+        return atomics::run(connection, operation, 8 * count, wait_mode);
+    }
+    if operation == Operation::SendInvalidate {
+        return invalidate::run(connection, lens, wait_mode).map(drop);
+    }
+    for len in lens {
+        // Long messages alone: several would not fit into the region.
+        let count = if *len > LONG { 1 } else { count };
+        transfer::run(connection, operation, *len, count, wait_mode)
+            .map_err(|fault| Fault::Wrong(format!("{len} bytes: {fault}")))?;
+    }
+    Ok(())
+}
+
+/// Every operation and size over both path MTUs and both protocols below.
+fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    for (family, path_mtu, wait_mode) in [
+        (Family::V4, 1024, WaitMode::Poll),
+        (Family::V6, 1024, WaitMode::Events),
+        (Family::V4, 4096, WaitMode::Events),
+        (Family::V6, 4096, WaitMode::Poll),
+    ] {
+        for operation in Operation::ALL {
+            let ours = plan.ours.clone();
+            let settings =
+                ConnectionParams { largest: LARGEST, ..ConnectionParams::new(family, path_mtu) };
+            let lens = [0, 1, path_mtu - 1, path_mtu, path_mtu + 1, 64 << 10, 1 << 20, LARGEST];
+            cases.push(Case {
+                group: "operations",
+                row: row(operation, direction),
+                column: format!("{family:?} {path_mtu}"),
+                path_mtu,
+                netem: "",
+                run: Box::new(move |world| {
+                    let mut connection = direction.connect(world, settings, &ours)?;
+                    if operation == Operation::SendInvalidate {
+                        let last = invalidate::run(&mut connection, &lens, wait_mode)?;
+                        return last
+                            .map_or(Ok(()), |key| invalidate::expect_dead(&mut connection, key));
+                    }
+                    exercise(&mut connection, operation, &lens, 1, wait_mode)
+                }),
+            });
+        }
+    }
+}
+
+/// Every operation while packets get lost, doubled and out of order.
+fn impairment(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    let ours_loses = ["--loss", "0.05"].map(OsString::from);
+    for (column, netem, arguments) in [
+        ("loss 1%", "loss 1%", &[][..]),
+        ("twice 1%", "duplicate 1%", &[]),
+        ("reordered", "delay 1ms reorder 75% 50%", &[]),
+        ("ours loses 5%", "", &ours_loses),
+    ] {
+        if direction == Direction::RxeToRxe {
+            continue; // loopback meets no netem
+        }
+        for operation in Operation::ALL {
+            let ours: Vec<OsString> = plan.ours.iter().chain(arguments).cloned().collect();
+            // Ours counts its retries; rxe's 7 stands for as many as it takes.
+            let settings = ConnectionParams {
+                timeout: 12,
+                rxe_timeout: 8,
+                ..ConnectionParams::new(Family::V4, 1024)
+            };
+            let lens = [0, 1, 1023, 1024, 1025, 64 << 10, 1 << 20];
+            cases.push(Case {
+                group: "impairment",
+                row: row(operation, direction),
+                column: column.to_owned(),
+                path_mtu: 1024,
+                netem,
+                run: Box::new(move |world| {
+                    let mut connection = direction.connect(world, settings, &ours)?;
+                    exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)
+                }),
+            });
+        }
+    }
+}
+
+/// What a responder must refuse or put off, and a requester must give up.
+fn refusals(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    let mut case = |group, row: String, column: &str, settings, run: Step| {
+        let ours = plan.ours.clone();
+        cases.push(Case {
+            group,
+            row,
+            column: column.to_owned(),
+            path_mtu: 1024,
+            netem: "",
+            run: Box::new(move |world| run(direction.connect(world, settings, &ours)?)),
+        });
+    };
+    let settings = ConnectionParams::new(Family::V4, 1024);
+    for operation in Operation::ALL {
+        let row = || row(operation, direction);
+        if operation.takes_receive() && operation != Operation::SendInvalidate {
+            let budget = ConnectionParams { rnr_retry: 2, min_rnr_timer: 22, ..settings };
+            let recover: Step = Box::new(move |mut it| rnr::recover(&mut it, operation));
+            let give_up: Step = Box::new(move |mut it| rnr::give_up(&mut it, operation));
+            case("no receive", row(), "posted late", settings, recover);
+            case("no receive", row(), "never posted", budget, give_up);
+        }
+        if !operation.is_send() {
+            for offence in Offence::ALL {
+                let step: Step =
+                    Box::new(move |mut it| protection::run(&mut it, operation, offence));
+                case("refused", row(), offence.name(), settings, step);
+            }
+        }
+        // rxe on both sides is one kernel, too busy with itself to notice the order to kill.
+        let apart = direction != Direction::RxeToRxe;
+        if apart && matches!(operation, Operation::Write | Operation::Read) {
+            let budget = ConnectionParams { retry: 6, ..settings };
+            let step: Step = Box::new(move |it| killed::run(it, operation));
+            case("peer killed", row(), "in the middle", budget, step);
+        }
+    }
+}
+
+/// What is done with a connection.
+type Step = Box<dyn Fn(Connection) -> Result<(), Fault>>;
+
+/// The stock program against ours.
+fn pingpongs(cases: &mut Vec<Case<World>>) {
+    for (server, row) in
+        [(Server::Theirs, "roce → ibv_rc_pingpong"), (Server::Ours, "ibv_rc_pingpong → roce")]
+    {
+        for (wait_mode, column) in [(WaitMode::Poll, "polling"), (WaitMode::Events, "events")] {
+            cases.push(Case {
+                group: "pingpong",
+                row: row.to_owned(),
+                column: column.to_owned(),
+                path_mtu: 1024,
+                netem: "",
+                run: Box::new(move |world| pingpong::run(world, server, wait_mode)),
+            });
+        }
+    }
+}
+
+/// The largest message of the matrix: what rxe says it can.
+const LARGEST: usize = 8 << 20;
+
+/// Several programs on one machine.
+fn neighbours(cases: &mut Vec<Case<World>>, plan: &Plan) {
+    let mut case = |row: &str, column: &str, run: Run<World>| {
+        cases.push(Case {
+            group: "side by side",
+            row: row.to_owned(),
+            column: column.to_owned(),
+            path_mtu: 4096,
+            netem: "",
+            run,
+        });
+    };
+    let settings = ConnectionParams::new(Family::V4, 4096);
+    for operation in [Operation::Send, Operation::Write, Operation::Read, Operation::FetchAdd] {
+        let ours = plan.ours.clone();
+        let run = move |world: &World| {
+            let connect = |direction: Direction| direction.connect(world, settings, &ours);
+            let connections = [connect(Direction::OursToRxe)?, connect(Direction::RxeToOurs)?];
+            sharing::run(connections, operation)
+        };
+        case("two processes ↔ rxe", operation.name(), Box::new(run));
+    }
+    case("roce beside rxe", "refuses", Box::new(rxe_on_same_host::run));
+}
+
+/// Messages above this are sent alone.
+const LONG: usize = 64 << 10;

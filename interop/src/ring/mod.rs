@@ -1,0 +1,21 @@
+//! Rings of ranks of both kinds: `roce allreduce` in hosts of ours, and `interop/ring_allreduce.c`
+//! on rxe in guests.
+//!
+//! Rank 0 is always ours: it has the hub, which the C program has not. For the other ranks a ring
+//! looks the same after a turn, but chunks do not (the first are longer, and each rank finishes
+//! another one), and who comes before and behind rank 0 does not either. So every choice of rxe
+//! ranks among 1 .. size−1 is a ring of its own, and all are run: three of three ranks, seven of
+//! four. Every rxe rank sits in its own guest, since rxe hands what goes to its own address straight
+//! back.
+
+mod cases;
+mod job;
+mod ranks;
+mod table;
+mod world;
+
+pub use cases::cases;
+pub use job::Job;
+pub use ranks::{Ended, Kind, Ranks};
+pub(crate) use table::expect_exact;
+pub use world::RingWorld;
