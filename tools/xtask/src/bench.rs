@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Result, machine, workspace};
+use crate::{Result, host, workspace};
 
 /// Runs the bench; arguments are its own, but for `--no-install`.
 ///
@@ -17,8 +17,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     let (ours, theirs): (Vec<_>, Vec<_>) =
         arguments.iter().partition(|argument| *argument == NO_INSTALL);
     if ours.is_empty()
-        && is_work(arguments)
-        && let Err(why) = machine::get_bench_peers()
+        && measures_something(arguments)
+        && let Err(why) = host::install_bench_programs()
     {
         println!("   peers will be missing: {why}");
     }
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     build_mpi(&folder)?;
     let mut bench = Command::new(folder.join("bench"));
     bench.current_dir(workspace::root()).args(&theirs);
-    bench.arg("--command").arg(in_words(&theirs));
+    bench.arg("--command").arg(command_line(&theirs));
     let status = bench.status()?;
     if status.success() { Ok(()) } else { Err(format!("the bench ended with {status}").into()) }
 }
@@ -39,8 +39,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
 /// # Errors
 /// When something does not compile, or nothing could be recorded.
 pub(crate) fn profile(arguments: &[OsString]) -> Result<()> {
-    if is_work(arguments)
-        && let Err(why) = machine::get_profiler()
+    if measures_something(arguments)
+        && let Err(why) = host::install_profiler()
     {
         println!("   some of it will be missing: {why}");
     }
@@ -64,7 +64,7 @@ fn build(mut cargo: Command) -> Result<()> {
 /// A peer's program, where there is an MPI to build it with. Without it the table has no such
 /// peer, and says so.
 fn build_mpi(folder: &Path) -> Result<()> {
-    if !machine::is_installed("mpicc") {
+    if !host::is_installed("mpicc") {
         return Ok(());
     }
     let mut compiler = Command::new("mpicc");
@@ -76,13 +76,13 @@ fn build_mpi(folder: &Path) -> Result<()> {
 }
 
 /// Whether anything is to be measured: who asks for help, or for names, needs nobody else.
-fn is_work(arguments: &[OsString]) -> bool {
+fn measures_something(arguments: &[OsString]) -> bool {
     const WORDS: [&str; 4] = ["--help", "-h", "--list", "--render"];
     !arguments.iter().any(|argument| WORDS.iter().any(|word| argument == word))
 }
 
 /// What to type to run this again.
-fn in_words(arguments: &[&OsString]) -> OsString {
+fn command_line(arguments: &[&OsString]) -> OsString {
     let words = arguments.iter().map(|argument| argument.as_os_str());
     let mut text = OsString::from("cargo xtask bench");
     for word in words {
@@ -96,19 +96,19 @@ const NO_INSTALL: &str = "--no-install";
 
 #[cfg(test)]
 mod tests {
-    use super::{in_words, is_work};
+    use super::{command_line, measures_something};
 
     #[test]
     fn who_asks_for_help_gets_nothing_installed() {
-        assert!(is_work(&["--quick".into()]) && is_work(&[]));
-        assert!(!is_work(&["--only".into(), "write".into(), "--list".into()]));
-        assert!(!is_work(&["--help".into()]));
+        assert!(measures_something(&["--quick".into()]) && measures_something(&[]));
+        assert!(!measures_something(&["--only".into(), "write".into(), "--list".into()]));
+        assert!(!measures_something(&["--help".into()]));
     }
 
     #[test]
     fn the_command_is_kept_as_it_was_typed() {
         let words = ["--quick".into(), "--only".into(), "write".into()];
-        assert_eq!(in_words(&words.each_ref()), "cargo xtask bench --quick --only write");
-        assert_eq!(in_words(&[]), "cargo xtask bench");
+        assert_eq!(command_line(&words.each_ref()), "cargo xtask bench --quick --only write");
+        assert_eq!(command_line(&[]), "cargo xtask bench");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) struct Score {
 pub(crate) fn build(log: &Log) -> Result<Vec<TestProgram>> {
     let mut cargo = workspace::cargo();
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    log.take_output(&mut cargo)?;
+    log.redirect_output(&mut cargo)?;
     let output = cargo.stdout(Stdio::piped()).spawn()?.wait_with_output()?;
     if !output.status.success() {
         return Err("a test does not compile".into());
@@ -107,8 +107,8 @@ pub(crate) fn run(
     match &score {
         Some(score) if score.failures.is_empty() => {}
         // What libtest shows of the tests that failed begins with this line, and each with why.
-        Some(_) => log.blame(text.find("\nfailures:\n").map_or(&text, |at| &text[at + 1..])),
-        None => log.blame(last_lines(&text)),
+        Some(_) => log.add_excerpt(text.find("\nfailures:\n").map_or(&text, |at| &text[at + 1..])),
+        None => log.add_excerpt(last_lines(&text)),
     }
     if !ended? {
         return Err(format!("{} did not end within {limit:?} and was killed", program.name).into());

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::stages::{Done, Log};
+use crate::stages::{Log, StageResult};
 use crate::{Result, workspace};
 
 /// Builds `book/` into `target/book`.
 ///
 /// # Errors
 /// When mdBook cannot be had, or finds something wrong; or when a chapter did not come out.
-pub(crate) fn stage(log: &Log) -> Result<Done> {
+pub(crate) fn stage(log: &Log) -> Result<StageResult> {
     let mdbook = get_mdbook(log)?;
     let into = workspace::target().join("book");
     let mut build = Command::new(mdbook);
@@ -30,7 +30,7 @@ pub(crate) fn stage(log: &Log) -> Result<Done> {
     }
     match chapters.len() {
         0 => Err("the book has no chapters".into()),
-        pages => Ok(Done::Passed(format!("{pages} chapters"))),
+        pages => Ok(StageResult::Passed(format!("{pages} chapters"))),
     }
 }
 

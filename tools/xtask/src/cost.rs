@@ -18,8 +18,8 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use crate::stages::{Done, Log, Stages};
-use crate::{Result, machine, workspace};
+use crate::stages::{Log, StageResult, Stages};
+use crate::{Result, host, workspace};
 use callgrind::Profile;
 
 /// The functions of the `cost` program that a side's whole work is in.
@@ -74,9 +74,9 @@ pub(crate) fn run() -> Result<()> {
 ///
 /// # Errors
 /// When a bound does not hold.
-pub(crate) fn stage(log: &Log) -> Result<Done> {
-    if let Err(why) = machine::get_profiling_tools() {
-        return Ok(Done::Skipped(why.to_string()));
+pub(crate) fn stage(log: &Log) -> Result<StageResult> {
+    if let Err(why) = host::install_profiling_tools() {
+        return Ok(StageResult::Skipped(why.to_string()));
     }
     log.run(workspace::cargo().args(["build", "--release", "-p", "roce-cost", "--bin", "cost"]))?;
     let program = workspace::target().join("release/cost");
@@ -104,7 +104,7 @@ pub(crate) fn stage(log: &Log) -> Result<Done> {
     judge(&rows)
 }
 
-fn judge(rows: &[Row]) -> Result<Done> {
+fn judge(rows: &[Row]) -> Result<StageResult> {
     let sides = rows.iter().flat_map(|row| {
         let of = |side: usize| (row, side, row.costs[side].protocol, row.at_most[side]);
         [of(0), of(1)]
@@ -121,7 +121,7 @@ fn judge(rows: &[Row]) -> Result<Done> {
         let room = sides.map(|(_, _, cost, at_most)| 1.0 - cost / at_most);
         let least = room.reduce(f64::min).unwrap_or_default();
         let text = format!("{} workloads, {:.1} % below the bounds", rows.len(), least * 100.0);
-        return Ok(Done::Passed(text));
+        return Ok(StageResult::Passed(text));
     }
     let advice = "find the cause with callgrind_annotate, or raise the bound and say why";
     Err(format!("instructions a packet: {}; {advice}", over.join("; ")).into())
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_cost_above_its_bound_fails_whatever_the_payload_costs() {
-        assert!(matches!(judge(&[row([500.0, 399.0])]), Ok(Done::Passed(_))));
+        assert!(matches!(judge(&[row([500.0, 399.0])]), Ok(StageResult::Passed(_))));
         let why = judge(&[row([490.0, 400.5])]).unwrap_err().to_string();
         assert!(why.contains("write-8 at the responder: 400.5 instead of 400.0"), "{why}");
         assert!(!why.contains("requester"), "{why}");

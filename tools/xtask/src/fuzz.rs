@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::stages::{Done, Log, Stages};
-use crate::{Result, machine, workspace};
+use crate::stages::{Log, StageResult, Stages};
+use crate::{Result, host, workspace};
 
 /// What `cargo xtask fuzz` takes.
 #[derive(Debug, Args)]
@@ -45,13 +45,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// When a target found something: the log holds the input and the command that repeats it.
-pub(crate) fn stage(log: &Log, time: Duration) -> Result<Done> {
+pub(crate) fn stage(log: &Log, time: Duration) -> Result<StageResult> {
     fuzz(log, time, "")
 }
 
-fn fuzz(log: &Log, time: Duration, only: &str) -> Result<Done> {
+fn fuzz(log: &Log, time: Duration, only: &str) -> Result<StageResult> {
     if let Err(why) = get_tools(log) {
-        return Ok(Done::Skipped(why.to_string()));
+        return Ok(StageResult::Skipped(why.to_string()));
     }
     let targets = targets(only)?;
     log.run(cargo_fuzz().arg("build"))?;
@@ -73,7 +73,11 @@ fn fuzz(log: &Log, time: Duration, only: &str) -> Result<Done> {
         }
     }
     if faults.is_empty() {
-        return Ok(Done::Passed(format!("{} targets, {} s each", targets.len(), time.as_secs())));
+        return Ok(StageResult::Passed(format!(
+            "{} targets, {} s each",
+            targets.len(),
+            time.as_secs()
+        )));
     }
     Err(faults.join("; ").into())
 }
@@ -93,7 +97,7 @@ fn start(target: &str, time: Duration, log: &Log) -> Result<(PathBuf, Child)> {
 
 /// Replaces what was kept before by the fewest inputs that reach as much as all that were
 /// found.
-fn keep(log: &Log, only: &str) -> Result<Done> {
+fn keep(log: &Log, only: &str) -> Result<StageResult> {
     get_tools(log)?;
     let mut kept = Vec::new();
     for target in targets(only)? {
@@ -127,7 +131,7 @@ fn keep(log: &Log, only: &str) -> Result<Done> {
         for (len, file) in files {
             let contents = fs::read(&file)?;
             let is_seed = seeds.iter().any(|seed| fs::read(seed).is_ok_and(|it| it == contents));
-            if is_seed || count == MOST_FILES || bytes + len > MOST_BYTES {
+            if is_seed || count == MAX_FILES || bytes + len > MAX_BYTES {
                 continue;
             }
             let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -138,7 +142,7 @@ fn keep(log: &Log, only: &str) -> Result<Done> {
         }
         kept.push(format!("{target} {count} files, {} KiB", bytes.div_ceil(1024)));
     }
-    Ok(Done::Passed(kept.join("; ")))
+    Ok(StageResult::Passed(kept.join("; ")))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -186,7 +190,7 @@ fn made(folder: PathBuf) -> Result<PathBuf> {
 }
 
 fn get_tools(log: &Log) -> Result<()> {
-    machine::get_fuzzing_tools()?;
+    host::install_fuzzing_tools()?;
     if cargo_fuzz().arg("--version").output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
@@ -217,5 +221,5 @@ const LEN_CONTROL: &str = "-len_control=20";
 const SEED: &str = "seed_";
 const KEPT: &str = "kept_";
 /// A committed corpus has no more inputs, seeds among them, and no more bytes.
-const MOST_FILES: usize = 199;
-const MOST_BYTES: u64 = 900 << 10;
+const MAX_FILES: usize = 199;
+const MAX_BYTES: u64 = 900 << 10;

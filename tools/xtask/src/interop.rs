@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::stages::{Done, Log};
-use crate::{Result, machine, workspace};
+use crate::stages::{Log, StageResult};
+use crate::{Result, host, workspace};
 
 /// Prints the matrix.
 ///
 /// # Errors
 /// When a case is red, or the machine cannot have a guest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
-    machine::get_guest_tools()?;
-    machine::may_make_taps()?;
+    host::install_guest_tools()?;
+    host::check_tap_access()?;
     if !build().status()?.success() {
         return Err("the matrix does not compile".into());
     }
@@ -24,12 +24,12 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn stage(log: &Log) -> Result<Done> {
+pub(crate) fn stage(log: &Log) -> Result<StageResult> {
     log.run(&mut build())?;
     log.run(&mut matrix())?;
     let text = std::fs::read_to_string(log.path())?;
     let summary = text.lines().rev().find(|line| line.contains("cases")).unwrap_or_default();
-    Ok(Done::Passed(summary.to_owned()))
+    Ok(StageResult::Passed(summary.to_owned()))
 }
 
 /// Builds the matrix, the program that has our end in it, and the command.

@@ -1,14 +1,14 @@
-//! The layer check: arrows between rooms point down only.
+//! The layer check: arrows between rules point down only.
 //!
-//! The table of rooms in `ARCHITECTURE.md` is compared with what cargo says the crates depend on,
+//! The table of rules in `ARCHITECTURE.md` is compared with what cargo says the crates depend on,
 //! so that page and code cannot part. A row reads
 //!
 //! ```text
 //! | `roce-io` | 1 | roce-wire, roce-sim (tests) |
 //! ```
 //!
-//! room, level, and the rooms it uses: `(tests)` behind a name allows it to tests only, `all`
-//! stands for every room below, `–` for none. Every crate of the workspace has a row, and each
+//! rule, level, and the rules it uses: `(tests)` behind a name allows it to tests only, `all`
+//! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
 //! arrow leads to a lower level.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use serde_json::Value;
 
 use crate::{Result, workspace};
 
-/// What a room uses, by name; true when tests alone do.
+/// What a crate uses, by name; true when tests alone do.
 type Uses = BTreeMap<String, bool>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Room {
+struct CrateRule {
     level: u32,
     may_use: MayUse,
 }
@@ -40,29 +40,29 @@ enum MayUse {
 pub(crate) fn check() -> Result<String> {
     let page = workspace::root().join("ARCHITECTURE.md");
     let page = fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
-    let rooms = rooms_in(&page);
-    if rooms.is_empty() {
-        return Err("ARCHITECTURE.md has no table `| room | level | may use |`".into());
+    let rules = rules_in(&page);
+    if rules.is_empty() {
+        return Err("ARCHITECTURE.md has no table `| crate | level | may use |`".into());
     }
     let crates = crates_in(&workspace::metadata()?);
-    let differences = compare(&rooms, &crates);
+    let differences = compare(&rules, &crates);
     if differences.is_empty() {
         let arrows: usize = crates.values().map(Uses::len).sum();
-        return Ok(format!("{} rooms, {arrows} arrows, all pointing down", crates.len()));
+        return Ok(format!("{} rules, {arrows} arrows, all pointing down", crates.len()));
     }
     Err(differences.join("\n").into())
 }
 
-/// The rows of the table of rooms. Other tables of the page have no level in the second column.
-fn rooms_in(page: &str) -> BTreeMap<String, Room> {
-    let mut rooms = BTreeMap::new();
+/// The rows of the table of rules. Other tables of the page have no level in the second column.
+fn rules_in(page: &str) -> BTreeMap<String, CrateRule> {
+    let mut rules = BTreeMap::new();
     for line in page.lines() {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let &[name, level, may_use, ..] = cells.as_slice() else { continue };
         let Ok(level) = level.parse() else { continue };
-        rooms.insert(room_name(name).to_owned(), Room { level, may_use: may_use_in(may_use) });
+        rules.insert(room_name(name).to_owned(), CrateRule { level, may_use: may_use_in(may_use) });
     }
-    rooms
+    rules
 }
 
 fn may_use_in(cell: &str) -> MayUse {
@@ -107,25 +107,25 @@ fn crates_in(metadata: &Value) -> BTreeMap<String, Uses> {
         .collect()
 }
 
-fn compare(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, Uses>) -> Vec<String> {
+fn compare(rules: &BTreeMap<String, CrateRule>, crates: &BTreeMap<String, Uses>) -> Vec<String> {
     let mut differences = Vec::new();
-    for name in crates.keys().filter(|name| !rooms.contains_key(*name)) {
+    for name in crates.keys().filter(|name| !rules.contains_key(*name)) {
         differences.push(format!("{name} has no row in ARCHITECTURE.md"));
     }
-    for name in rooms.keys().filter(|name| !crates.contains_key(*name)) {
+    for name in rules.keys().filter(|name| !crates.contains_key(*name)) {
         differences.push(format!("ARCHITECTURE.md has a row for {name}, which does not exist"));
     }
     for (name, uses) in crates {
-        let Some(room) = rooms.get(name) else { continue };
+        let Some(rule) = rules.get(name) else { continue };
         for (used, tests_only) in uses {
-            let Some(below) = rooms.get(used) else { continue };
-            if below.level >= room.level {
+            let Some(below) = rules.get(used) else { continue };
+            if below.level >= rule.level {
                 differences.push(format!(
                     "{name} (level {}) uses {used} (level {}): arrows point down only",
-                    room.level, below.level
+                    rule.level, below.level
                 ));
             }
-            if let MayUse::These(allowed) = &room.may_use {
+            if let MayUse::These(allowed) = &rule.may_use {
                 match allowed.get(used) {
                     None => {
                         differences.push(format!("{name} uses {used}; its row does not say so"))
@@ -136,7 +136,7 @@ fn compare(rooms: &BTreeMap<String, Room>, crates: &BTreeMap<String, Uses>) -> V
                 }
             }
         }
-        if let MayUse::These(allowed) = &room.may_use {
+        if let MayUse::These(allowed) = &rule.may_use {
             for unused in allowed.keys().filter(|allowed| !uses.contains_key(*allowed)) {
                 differences
                     .push(format!("the row of {name} names {unused}, which it does not use"));
@@ -152,7 +152,7 @@ mod tests {
 
     const PAGE: &str = "\
 # Rooms\n\
-| room | level | may use |\n\
+| crate | level | may use |\n\
 |---|---|---|\n\
 | `crates/wire` | 0 | – |\n\
 | `crates/sim` | 0 | – |\n\
@@ -174,7 +174,7 @@ mod tests {
         [("engine", "wire", false), ("engine", "sim", true), ("all", "engine", false)];
 
     fn differences(arrows: &[(&str, &str, bool)]) -> Vec<String> {
-        compare(&rooms_in(PAGE), &crates(arrows))
+        compare(&rules_in(PAGE), &crates(arrows))
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         let mut with_stranger = crates(&AS_WRITTEN);
         with_stranger.insert("stranger".into(), Uses::new());
         with_stranger.remove("sim");
-        let found = compare(&rooms_in(PAGE), &with_stranger).join("\n");
+        let found = compare(&rules_in(PAGE), &with_stranger).join("\n");
         assert!(found.contains("stranger has no row"), "{found}");
         assert!(found.contains("a row for sim, which does not exist"), "{found}");
     }

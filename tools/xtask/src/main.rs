@@ -9,15 +9,15 @@ mod binaries;
 mod book;
 mod cost;
 mod fuzz;
+mod host;
 mod interop;
 mod layers;
-mod machine;
 mod namespace;
 mod picture;
 mod rxe;
 mod soak;
 mod stages;
-mod suite;
+mod test;
 mod workspace;
 
 use std::error::Error;
@@ -34,13 +34,13 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
     #[command(subcommand)]
-    chore: Chore,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum Command {
     /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing.
-    Test(suite::Options),
+    Test(test::Options),
     /// Compare the crates' dependencies with the table of rooms in ARCHITECTURE.md.
     Layers,
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
@@ -89,18 +89,18 @@ enum Chore {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().chore {
-        Chore::Test(options) => suite::run(&options),
-        Chore::Layers => layers::check().map(|summary| println!("{summary}")),
-        Chore::Interop { arguments } => interop::run(&arguments),
-        Chore::Rxe(options) => rxe::run(&options),
-        Chore::Bench { arguments } => bench::run(&arguments),
-        Chore::Profile { arguments } => bench::profile(&arguments),
-        Chore::Soak { arguments } => soak::run(&arguments),
-        Chore::Cost => cost::run(),
-        Chore::Picture => picture::run(),
-        Chore::Fuzz(options) => fuzz::run(&options),
-        Chore::InNamespace { command } => namespace::exec(&command),
+    let done = match Arguments::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Layers => layers::check().map(|summary| println!("{summary}")),
+        Command::Interop { arguments } => interop::run(&arguments),
+        Command::Rxe(options) => rxe::run(&options),
+        Command::Bench { arguments } => bench::run(&arguments),
+        Command::Profile { arguments } => bench::profile(&arguments),
+        Command::Soak { arguments } => soak::run(&arguments),
+        Command::Cost => cost::run(),
+        Command::Picture => picture::run(),
+        Command::Fuzz(options) => fuzz::run(&options),
+        Command::InNamespace { command } => namespace::exec(&command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,7 +4,7 @@ use clap::Args;
 use roce_guest::{GuestConfig, Image, interactive_command};
 use roce_netns::{Link, VirtualNetwork};
 
-use crate::{Result, machine, workspace};
+use crate::{Result, host, workspace};
 
 /// What `cargo xtask rxe` takes.
 #[derive(Debug, Args)]
@@ -22,12 +22,12 @@ pub(crate) struct Options {
 /// # Errors
 /// When the guest cannot be built or booted, or there is no right to make a network for it.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    machine::get_guest_tools()?;
-    machine::may_make_taps()?;
+    host::install_guest_tools()?;
+    host::check_tap_access()?;
     // The image first: fetching needs this machine's network and its owner's files.
     println!("preparing the guest ...");
     let image = Image::prepare(&workspace::target().join("guest"))?;
-    let was_root = machine::is_root();
+    let was_root = host::is_root();
     roce_netns::enter_user_namespace_if_needed()?;
     let network = VirtualNetwork::new()?;
     let host = network.host("host")?;

@@ -11,7 +11,7 @@ use crate::{Result, workspace};
 
 /// How a stage that did not fail ended.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum StageResult {
     /// It did its work; the text says how much.
     Passed(String),
     /// It could not do its work on this machine; the text says why.
@@ -37,7 +37,11 @@ impl Stages {
 
     /// Runs one stage and prints a line on it. What it printed itself is in the log it is given;
     /// when it fails, that line says why, and what the log has to show for it follows.
-    pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&Log) -> Result<Done>) {
+    pub(crate) fn run(
+        &mut self,
+        name: &'static str,
+        stage: impl FnOnce(&Log) -> Result<StageResult>,
+    ) {
         let started = Instant::now();
         let outcome = Log::create(name).and_then(|log| match stage(&log) {
             Err(error) => Err(format!("{error}\n{}", log.explanation()).into()),
@@ -45,11 +49,11 @@ impl Stages {
         });
         let took = started.elapsed().as_secs_f32();
         match outcome {
-            Ok(Done::Passed(what)) => {
+            Ok(StageResult::Passed(what)) => {
                 println!("   ok {name} ({took:.1} s){}{what}", separator(&what));
                 self.passed += 1;
             }
-            Ok(Done::Skipped(why)) => {
+            Ok(StageResult::Skipped(why)) => {
                 println!(" skip {name}: {why}");
                 self.skipped.push(format!("{name} ({why})"));
                 if self.skips_fail {
@@ -100,7 +104,7 @@ pub(crate) struct Log {
     path: PathBuf,
     file: File,
     /// What explains the stage's failure best, as far as somebody said.
-    culprits: RefCell<String>,
+    excerpts: RefCell<String>,
 }
 
 impl Log {
@@ -109,7 +113,7 @@ impl Log {
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.log", stage.replace([' ', ':'], "-")));
         let file = File::create(&path)?;
-        Ok(Self { path, file, culprits: RefCell::default() })
+        Ok(Self { path, file, excerpts: RefCell::default() })
     }
 
     /// Where it is.
@@ -123,7 +127,7 @@ impl Log {
     }
 
     /// Lets a program print into the log.
-    pub(crate) fn take_output<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command> {
+    pub(crate) fn redirect_output<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command> {
         let (out, err) = (self.file.try_clone()?, self.file.try_clone()?);
         Ok(command.stdin(Stdio::null()).stdout(out).stderr(err))
     }
@@ -135,7 +139,7 @@ impl Log {
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
         let program = command.get_program().to_string_lossy().into_owned();
         let status = self
-            .take_output(command)?
+            .redirect_output(command)?
             .status()
             .map_err(|error| format!("start {program}: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("{program}: {status}").into()) }
@@ -143,13 +147,13 @@ impl Log {
 
     /// Names a part of what was printed as the reason of a failure: of that the beginning is shown.
     /// Where nothing is named, it is the end of the log.
-    pub(crate) fn blame(&self, part: &str) {
-        let shown = part.lines().take(LINES_SHOWN).map(indented);
-        self.culprits.borrow_mut().extend(shown);
+    pub(crate) fn add_excerpt(&self, part: &str) {
+        let shown = part.lines().take(MAX_LINES_SHOWN).map(indented);
+        self.excerpts.borrow_mut().extend(shown);
     }
 
     fn explanation(&self) -> String {
-        let mut shown = self.culprits.take();
+        let mut shown = self.excerpts.take();
         if shown.is_empty() {
             let text = fs::read(&self.path).unwrap_or_default();
             shown = last_lines(&String::from_utf8_lossy(&text)).lines().map(indented).collect();
@@ -160,7 +164,7 @@ impl Log {
 
 /// The end of a text that is too long to be shown.
 pub(crate) fn last_lines(text: &str) -> &str {
-    let cut = text.trim_end().rmatch_indices('\n').nth(LINES_SHOWN - 1);
+    let cut = text.trim_end().rmatch_indices('\n').nth(MAX_LINES_SHOWN - 1);
     cut.map_or(text, |(at, _)| &text[at + 1..])
 }
 
@@ -168,4 +172,4 @@ fn indented(line: &str) -> String {
     format!("      {line}\n")
 }
 
-const LINES_SHOWN: usize = 60;
+const MAX_LINES_SHOWN: usize = 60;

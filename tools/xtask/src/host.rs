@@ -37,7 +37,7 @@ const FUZZING_TOOLS: &[Requirement] = &[(Program("c++"), "g++")];
 ///
 /// # Errors
 /// Otherwise the text has the one line to run, or says that this system has no apt.
-pub(crate) fn get_guest_tools() -> Result<()> {
+pub(crate) fn install_guest_tools() -> Result<()> {
     let missing = roce_guest::missing_tools();
     if missing.contains(&Tool::AptGet) || missing.contains(&Tool::AptCache) {
         return Err("this system has no apt, and the guest is made of Debian packages".into());
@@ -53,7 +53,7 @@ pub(crate) fn get_guest_tools() -> Result<()> {
 ///
 /// # Errors
 /// The text has the line to run as root.
-pub(crate) fn may_make_taps() -> Result<()> {
+pub(crate) fn check_tap_access() -> Result<()> {
     const TUN: &str = "/dev/net/tun";
     match fs::OpenOptions::new().read(true).write(true).open(TUN) {
         Ok(_) => Ok(()),
@@ -78,13 +78,13 @@ const NETWORK_TOOLS: &[Requirement] = &[
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
 ///
 /// # Errors
-/// As [`get_guest_tools`].
-pub(crate) fn get_network_tools() -> Result<()> {
+/// As [`install_guest_tools`].
+pub(crate) fn install_network_tools() -> Result<()> {
     install_missing(NETWORK_TOOLS)
 }
 
 /// Debian packages of what the bench measures beside ours, and of what it makes networks with.
-const BENCH_PEERS: &[Requirement] = &[
+const BENCH_PROGRAMS: &[Requirement] = &[
     (Program("iperf3"), "iperf3"),
     (Program("sockperf"), "sockperf"),
     (Program("ucx_perftest"), "ucx-utils"),
@@ -97,9 +97,9 @@ const BENCH_PEERS: &[Requirement] = &[
 /// Makes sure that the bench's peers are installed.
 ///
 /// # Errors
-/// As [`get_guest_tools`].
-pub(crate) fn get_bench_peers() -> Result<()> {
-    install_missing(BENCH_PEERS)
+/// As [`install_guest_tools`].
+pub(crate) fn install_bench_programs() -> Result<()> {
+    install_missing(BENCH_PROGRAMS)
 }
 
 /// Debian packages of what records stacks and finds their functions.
@@ -112,24 +112,24 @@ const PROFILER: &[Requirement] = &[
 /// Makes sure that what profiling needs is installed.
 ///
 /// # Errors
-/// As [`get_guest_tools`].
-pub(crate) fn get_profiler() -> Result<()> {
+/// As [`install_guest_tools`].
+pub(crate) fn install_profiler() -> Result<()> {
     install_missing(PROFILER)
 }
 
 /// Makes sure that what fuzzing needs besides cargo-fuzz is installed.
 ///
 /// # Errors
-/// As [`get_guest_tools`].
-pub(crate) fn get_fuzzing_tools() -> Result<()> {
+/// As [`install_guest_tools`].
+pub(crate) fn install_fuzzing_tools() -> Result<()> {
     install_missing(FUZZING_TOOLS)
 }
 
 /// Makes sure that what counting instructions needs is installed.
 ///
 /// # Errors
-/// As [`get_guest_tools`].
-pub(crate) fn get_profiling_tools() -> Result<()> {
+/// As [`install_guest_tools`].
+pub(crate) fn install_profiling_tools() -> Result<()> {
     install_missing(PROFILING_TOOLS)
 }
 
@@ -219,12 +219,12 @@ mod tests {
     fn the_bench_gets_the_mpi_headers_where_mpicc_is_there_and_does_not_find_them() {
         let folder = env::temp_dir().join(format!("roce-xtask-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        for (need, _) in BENCH_PEERS {
+        for (need, _) in BENCH_PROGRAMS {
             if let Program(name) = need {
                 write_script(&folder, name, "exit 0");
             }
         }
-        let missing = || missing_packages(BENCH_PEERS, folder.as_os_str());
+        let missing = || missing_packages(BENCH_PROGRAMS, folder.as_os_str());
         assert_eq!(missing(), ["libopenmpi-dev"], "no mpicc");
         // As of `openmpi-bin`: fatal error: mpi.h: No such file or directory.
         write_script(&folder, "mpicc", r#"case "$*" in *mpi.h*) exit 1; esac"#);

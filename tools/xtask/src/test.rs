@@ -8,8 +8,8 @@ use clap::Args;
 use roce_guest::Image;
 
 use crate::binaries::{self, Score, TestProgram};
-use crate::stages::{Done, Log, Stages};
-use crate::{Result, book, cost, fuzz, interop, layers, machine, workspace};
+use crate::stages::{Log, StageResult, Stages};
+use crate::{Result, book, cost, fuzz, host, interop, layers, workspace};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         });
     }
     if wanted("layers") {
-        stages.run("layers", |_| layers::check().map(Done::Passed));
+        stages.run("layers", |_| layers::check().map(StageResult::Passed));
     }
 
     // What belongs to which tier is learnt from running tier 0.
@@ -74,24 +74,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if wanted("tier 1") {
         let missing = match namespaces_missing() {
             Some(why) => Some(why),
-            None => machine::get_network_tools().err().map(|why| why.to_string()),
+            None => host::install_network_tools().err().map(|why| why.to_string()),
         };
         stages.run("tier 1", |log| match &missing {
-            Some(why) => Ok(Done::Skipped(why.clone())),
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => run_tier(tiers.get("tier 1"), log),
         });
     }
     if wanted("tier 2") {
-        let tools = machine::get_guest_tools().and_then(|()| match namespaces_missing() {
+        let tools = host::install_guest_tools().and_then(|()| match namespaces_missing() {
             Some(why) => Err(why.into()),
-            None => machine::may_make_taps(),
+            None => host::check_tap_access(),
         });
         let mut missing = tools.err().map(|why| why.to_string());
         // The image is built by this user on this machine's network; the tests find it ready.
         stages.run("tier 2 guest", |_| match &missing {
-            Some(why) => Ok(Done::Skipped(why.clone())),
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => match Image::prepare(&workspace::target().join("guest")) {
-                Ok(image) => Ok(Done::Passed(image.kernel_release().to_owned())),
+                Ok(image) => Ok(StageResult::Passed(image.kernel_release().to_owned())),
                 Err(error) => {
                     missing = Some("there is no guest".to_owned());
                     Err(error.into())
@@ -99,11 +99,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             },
         });
         stages.run("tier 2", |log| match &missing {
-            Some(why) => Ok(Done::Skipped(why.clone())),
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => run_tier(tiers.get("tier 2"), log),
         });
         stages.run("tier 2 interop", |log| match &missing {
-            Some(why) => Ok(Done::Skipped(why.clone())),
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => interop::stage(log),
         });
     }
@@ -119,11 +119,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     stages.finish()
 }
 
-fn passed(what: &str) -> Result<Done> {
-    Ok(Done::Passed(what.to_owned()))
+fn passed(what: &str) -> Result<StageResult> {
+    Ok(StageResult::Passed(what.to_owned()))
 }
 
-fn tier_0(programs: &[TestProgram], log: &Log, tiers: &mut BTreeMap<String, Tier>) -> Result<Done> {
+fn tier_0(
+    programs: &[TestProgram],
+    log: &Log,
+    tiers: &mut BTreeMap<String, Tier>,
+) -> Result<StageResult> {
     let (mut total, mut faults) = (0, Vec::new());
     for program in programs {
         let score = match binaries::run(program, &[], false, PROGRAM_LIMIT, log) {
@@ -154,7 +158,7 @@ fn tier_0(programs: &[TestProgram], log: &Log, tiers: &mut BTreeMap<String, Tier
     conclude(total, faults)
 }
 
-fn run_tier(tier: Option<&Tier>, log: &Log) -> Result<Done> {
+fn run_tier(tier: Option<&Tier>, log: &Log) -> Result<StageResult> {
     let (mut total, mut faults) = (0, Vec::new());
     for (program, tests) in tier.into_iter().flatten() {
         // One at a time: these tests start programs of their own and look at the clock.
@@ -177,21 +181,21 @@ fn note_failures(program: &TestProgram, score: &Score, faults: &mut Vec<String>)
     }
 }
 
-fn conclude(total: usize, faults: Vec<String>) -> Result<Done> {
+fn conclude(total: usize, faults: Vec<String>) -> Result<StageResult> {
     if total == 0 && faults.is_empty() {
         return Err("there is not a single test here".into());
     }
     if faults.is_empty() {
-        return Ok(Done::Passed(format!("{total} tests")));
+        return Ok(StageResult::Passed(format!("{total} tests")));
     }
     Err(faults.join("; ").into())
 }
 
-fn documentation_examples(log: &Log) -> Result<Done> {
+fn documentation_examples(log: &Log) -> Result<StageResult> {
     log.run(workspace::cargo().args(["test", "--workspace", "--doc"]))?;
     let text = std::fs::read_to_string(log.path())?;
     let total = binaries::score(&text).map_or(0, |score| score.passed);
-    Ok(Done::Passed(format!("{total} examples")))
+    Ok(StageResult::Passed(format!("{total} examples")))
 }
 
 /// Why this machine has no network namespaces for us, if it has none.
