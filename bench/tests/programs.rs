@@ -1,5 +1,6 @@
 //! The small programs between two hosts on a cable (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,8 +10,7 @@ use serde_json::Value;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
     let (server, client) = cable()?;
     let large = ["--payload", "1024"];
@@ -33,8 +33,7 @@ fn trains_arrive_whole_and_are_counted_alike_at_both_ends() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn times_are_ordered_and_every_question_is_answered() -> Outcome {
     let (server, client) = cable()?;
     let cases: [(&str, &[&str]); 5] = [
@@ -57,8 +56,7 @@ fn times_are_ordered_and_every_question_is_answered() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn small_messages_are_counted_where_they_arrive() -> Outcome {
     let (server, client) = cable()?;
     for options in [&["--kind", "tcp"][..], &["--kind", "tcp", "--nodelay"], &["--kind", "udp"]] {
@@ -70,8 +68,7 @@ fn small_messages_are_counted_where_they_arrive() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
     let (server, client) = cable()?;
     for (program, raw) in [
@@ -105,8 +102,7 @@ fn an_end_whose_peer_dies_says_so_and_ends() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_server_tells_the_client_why_it_cannot() -> Outcome {
     let (server, client) = cable()?;
     let there = start(&server, TRAINS, &["--listen", "--interface", "eth7"])?;

@@ -1,5 +1,6 @@
 //! Rows on real networks (tier 1): who plays when, and what becomes of those who fail.
 
+use roce_test_macros::tier1;
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -19,8 +20,7 @@ fn benchmark(topology: Topology, candidates: Vec<Candidate>) -> Benchmark {
     Benchmark { name: "benchmark", title, topology, axis, candidates, comparisons, notes }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
     let turns = Arc::new(Mutex::new(String::new()));
     let note = |letter: char| {
@@ -52,8 +52,7 @@ fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
     assert_eq!(verdict, Verdict::NotMeasured("bad failed".to_owned()));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_that_does_not_end_is_ended() {
     let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let started = Instant::now();
@@ -65,8 +64,7 @@ fn a_program_that_does_not_end_is_ended() {
     assert!(!Path::new(&format!("/proc/{id}")).exists());
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_server_that_fails_is_quoted_before_its_client_starts() {
     let network = Network::make(Topology::Cable { mtu: 1500 }).unwrap();
     let server = Launch::new("sh").args(["-c", "echo no such device >&2; exit 3"]);
@@ -76,8 +74,7 @@ fn a_server_that_fails_is_quoted_before_its_client_starts() {
     assert_eq!(why, "sh: no such device (exit status: 3)");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_wire_loses_what_it_is_told_to_lose() {
     let tools = Tools::find(Path::new("/nowhere"));
     for (of, one_in, arrives) in [
@@ -109,8 +106,7 @@ fn busy_loops() -> usize {
     processes.filter(|it| is_busy_loop(&it.path()) == Some(true)).count()
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn busy_loops_run_as_long_as_their_contestant_and_end_with_it_also_if_it_fails() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let notes = Arc::clone(&seen);

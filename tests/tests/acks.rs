@@ -3,6 +3,7 @@
 //! The receiver polls for long enough that ACKs are held until it comes back; then it ends in one
 //! of many ways, or never calls again. The sender must be told Success.
 
+use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -85,8 +86,7 @@ fn request(immediate: bool, from: &roce_verbs::MemoryRegion, to: RemoteAddr) -> 
 
 /// The sender has no timer: if the ACK is lost, its request never completes; and nothing that it
 /// sends again can wake the receiver's driver thread.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next() {
     let options = ConnectOptions { timeout: 0, ..ConnectOptions::default() };
     let cable = Cable::with_mtu(1500);
@@ -125,8 +125,7 @@ fn a_message_that_was_seen_is_acknowledged_soon_whatever_the_receiver_does_next(
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_message_that_was_seen_is_acknowledged_though_the_receivers_process_ends_at_once() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());

@@ -1,5 +1,6 @@
 //! Sleeping until something happens: channels, tasks, idle devices.
 
+use roce_test_macros::tier1;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -27,8 +28,7 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -54,8 +54,7 @@ fn a_program_that_sleeps_on_a_channel_is_woken_by_each_completion() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     let cable = Cable::with_mtu(1500);
     let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
@@ -75,8 +74,7 @@ fn a_queue_that_holds_completions_reports_at_once_when_it_is_armed() {
     assert!(channel.wait(Some(COMPLETION_TIMEOUT)).unwrap().is_some());
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -101,8 +99,7 @@ fn a_task_is_woken_by_a_completion_while_its_thread_does_other_things() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
     let cable = Cable::with_mtu(1500);
     let left = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
@@ -117,8 +114,7 @@ fn an_idle_device_and_a_sleeping_program_use_no_cpu() {
     assert!(used <= Duration::from_millis(20), "{used:?} of CPU in an idle second");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
     let cable = Cable::with_mtu(1500);
     let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
@@ -151,8 +147,7 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
 }
 
 /// A program that polls answers before it acknowledges; this one has no answer, and goes.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn who_leaves_with_the_last_message_has_acknowledged_it() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -211,15 +206,13 @@ fn write_to_itself(end: &TestDevice) {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_a_program_sends_to_itself_arrives_though_it_never_polls() {
     let cable = Cable::with_mtu(1500);
     write_to_itself(&TestDevice::on(&cable.left, DeviceConfig::default()));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
     let cable = Cable::with_mtu(1500);
     let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
@@ -234,8 +227,7 @@ fn what_a_program_sends_to_itself_arrives_though_only_a_sleeper_drives() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn all_of_a_message_leaves_though_its_sender_never_polls_and_has_no_timer() {
     let cable = Cable::with_mtu(1500);
     let config = || DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };

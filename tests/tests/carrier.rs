@@ -1,6 +1,7 @@
 //! An interface that loses its carrier: every request ends in time, traffic to the own host goes
 //! on, and no processor time is spent on waiting.
 
+use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect, contents};
@@ -24,8 +25,7 @@ fn cut(cable: &Cable, left: &Waiter) {
     wait_for_port(&left.end.device, PortState::Down);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_request_in_flight_ends_when_the_carrier_goes_and_the_local_one_at_once() {
     for (waiting, times) in
         [(Waiting::Polling, SHORT), (Waiting::Sleeping, SHORT), (Waiting::Polling, USUAL)]
@@ -63,8 +63,7 @@ fn every_request_in_flight_ends_when_the_carrier_goes_and_the_local_one_at_once(
 /// A request to the own host takes microseconds; a busy machine may take away the processor.
 const LOCAL_LIMIT: Duration = Duration::from_millis(50);
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_request_that_is_posted_without_a_carrier_ends_in_time_and_so_do_those_behind_it() {
     for (waiting, times) in [(Waiting::Sleeping, USUAL), (Waiting::Polling, SHORT)] {
         let cable = Cable::with_mtu(1500);
@@ -88,8 +87,7 @@ fn a_request_that_is_posted_without_a_carrier_ends_in_time_and_so_do_those_behin
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
     for (waiting, outage) in [(Waiting::Sleeping, 3000), (Waiting::Polling, 500)] {
         let outage = Duration::from_millis(outage);
@@ -118,8 +116,7 @@ fn traffic_goes_on_by_itself_when_the_carrier_comes_back() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn without_a_carrier_an_idle_device_uses_no_processor_and_a_busy_one_little() {
     let cable = Cable::with_mtu(1500);
     let (left, right) = ends(&cable, Waiting::Sleeping);

@@ -1,5 +1,6 @@
 //! The engine's clock, driven by many threads.
 
+use roce_test_macros::tier1;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,8 +11,7 @@ use roce_verbs::{
 
 /// Builds with debug assertions check with every round that time has not gone back; a panic of any
 /// thread that drives fails the test.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn time_never_goes_back_however_many_threads_drive() {
     if !cfg!(debug_assertions) {
         panic!("without debug assertions this checks nothing");
@@ -55,8 +55,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Longer than any clock counts.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_longest_timeouts_wait_and_do_not_overflow() {
     let cable = Cable::with_mtu(1500);
     let config = DeviceConfig { spin: Duration::MAX, ..DeviceConfig::default() };

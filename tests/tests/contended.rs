@@ -1,5 +1,6 @@
 //! Polling on processors that other threads use up.
 
+use roce_test_macros::tier1;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -106,16 +107,14 @@ fn median_round_trip(cables: usize) -> Duration {
     times[times.len() / 2]
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_polled_message_waits_for_no_time_slice_of_other_threads() {
     let median = median_round_trip(1);
     println!("median round trip {median:?}, at most {MAX_MEDIAN:?}");
     assert!(median <= MAX_MEDIAN, "{median:?}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_thread_that_polls_two_devices_waits_for_both_at_once() {
     let median = median_round_trip(2);
     println!("median round trip {median:?}, at most {MAX_MEDIAN:?}");

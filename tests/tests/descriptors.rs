@@ -1,5 +1,6 @@
 //! Round trips to a program that sleeps on the descriptor of a completion channel.
 
+use roce_test_macros::tier1;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -127,8 +128,7 @@ fn quantile(sorted: &[Duration], percent: usize) -> Duration {
 /// Prints medians and 99 % of all ways in one run: the figures are for people; what is asserted
 /// has room for a busy machine. Where the driver thread leaves the engine to a program that has
 /// polled before it armed, the median is above a millisecond.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_that_sleeps_on_a_descriptor_is_told_about_as_soon_as_one_in_wait() {
     let ends = Ends::new();
     ends.receive_one(0);
@@ -161,8 +161,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_that_sleeps_on_a_descriptor_uses_no_cpu_nor_does_its_driver_thread() {
     let ends = Ends::new();
     ends.receive_one(0);

@@ -1,5 +1,6 @@
 //! What cannot be, and how it is said.
 
+use roce_test_macros::tier1;
 use std::net::UdpSocket;
 use std::process::Command;
 
@@ -10,8 +11,7 @@ use roce_verbs::{
     PathMtu, Psn, QpAttributes, QpState, Qpn, RegisterOptions, RnrTimer,
 };
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_on_port_4791_is_named_and_the_device_does_not_open() {
     let cable = Cable::with_mtu(1500);
     let _holder = cable.left.run(|| UdpSocket::bind("0.0.0.0:4791")).unwrap();
@@ -21,8 +21,7 @@ fn a_program_on_port_4791_is_named_and_the_device_does_not_open() {
     assert!(text.contains("another program holds UDP port 4791"), "{text}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -32,8 +31,7 @@ fn a_path_mtu_that_the_interface_cannot_carry_is_refused_before_anything_is_sent
     assert!(matches!(refused, Error::PathMtuTooLarge { allowed: 1024, .. }), "{refused}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_peer_that_nobody_answers_for_is_named() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -48,8 +46,7 @@ fn a_peer_that_nobody_answers_for_is_named() {
     assert!(text.contains("no route to 192.0.2.1"), "{text}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn looking_for_a_neighbour_sends_nothing_to_its_roce_port() {
     // A datagram shorter than a BTH there takes a host with rdma_rxe down.
     let cable = Cable::with_mtu(1500);
@@ -63,8 +60,7 @@ fn looking_for_a_neighbour_sends_nothing_to_its_roce_port() {
     assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_without_carrier_or_name_is_refused_with_what_to_do() {
     let cable = Cable::with_mtu(1500);
     let text = cable.left.run(|| Device::open("eth7", DeviceConfig::default())).unwrap_err();
@@ -74,8 +70,7 @@ fn an_interface_without_carrier_or_name_is_refused_with_what_to_do() {
     assert!(text.to_string().contains("ip link set eth0 up"), "{text}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_same_interface_is_one_device_and_with_other_settings_refused() {
     let cable = Cable::with_mtu(1500);
     let open = |config| cable.left.run(|| Device::open("eth0", config));
@@ -88,8 +83,7 @@ fn the_same_interface_is_one_device_and_with_other_settings_refused() {
     open(other).expect("closed with its last object");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn memory_that_is_not_there_cannot_be_registered() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -102,8 +96,7 @@ fn memory_that_is_not_there_cannot_be_registered() {
     assert!(matches!(remote_only, Err(Error::RemoteWithoutLocalWrite)));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -127,8 +120,7 @@ fn addresses_that_come_and_go_are_told_and_keep_their_rows() {
     assert_eq!(after.last().unwrap().1, added.addr());
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_path_that_was_dropped_is_refused_and_one_that_a_queue_pair_uses_lives() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -164,8 +156,7 @@ fn a_path_that_was_dropped_is_refused_and_one_that_a_queue_pair_uses_lives() {
     there.modify(&to_rtr(used)).unwrap();
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn after_a_fork_the_parent_is_untouched_and_the_child_starts_anew() {
     let cable = Cable::with_mtu(1500);
     let mut command = Command::new(env!("CARGO_BIN_EXE_roce-test-fork"));

@@ -1,11 +1,11 @@
 //! Children of a process that uses devices.
 
+use roce_test_macros::tier1;
 use std::process::Command;
 
 use roce_tests::fixtures::Cable;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_child_that_is_made_while_another_thread_opens_a_device_can_open_its_own() {
     let cable = Cable::with_mtu(1500);
     let fifo = std::env::temp_dir().join(format!("roce-fork-{}", std::process::id()));

@@ -1,5 +1,6 @@
 //! A transmit queue that is full: of a tap that nothing reads.
 
+use roce_test_macros::tier1;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,8 +91,7 @@ fn ends(hosts: &Carried, waiting: Waiting) -> (Waiter, TestDevice) {
     (Waiter::new(open(&hosts.left), waiting), TestDevice::of(open(&hosts.right)))
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn requests_end_in_time_when_the_transmit_queue_stays_full_and_local_ones_at_once() {
     for waiting in [Waiting::Polling, Waiting::Sleeping] {
         let hosts = Carried::new();
@@ -140,8 +140,7 @@ fn requests_end_in_time_when_the_transmit_queue_stays_full_and_local_ones_at_onc
 /// Local requests take microseconds; a busy machine may take away the processor.
 const LOCAL_LIMIT: Duration = Duration::from_millis(50);
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_queue_that_is_full_for_less_than_the_bound_loses_nothing() {
     let hosts = Carried::new();
     let (left, right) = ends(&hosts, Waiting::Sleeping);

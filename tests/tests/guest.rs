@@ -1,5 +1,6 @@
 //! The guest itself: what the interop matrix and people's experiments rely on.
 
+use roce_test_macros::tier2;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -24,8 +25,7 @@ fn boot() -> (Host, Guest) {
 
 const SOON: Duration = Duration::from_secs(20);
 
-#[test]
-#[ignore = "tier 2: qemu"]
+#[tier2]
 fn commands_run_side_by_side_and_say_how_they_ended() {
     let (_host, guest) = boot();
     let output = guest.run("echo out; echo err >&2; exit 3").unwrap();
@@ -62,8 +62,7 @@ fn commands_run_side_by_side_and_say_how_they_ended() {
     guest.power_off().unwrap();
 }
 
-#[test]
-#[ignore = "tier 2: qemu"]
+#[tier2]
 fn the_link_decides_the_path_mtu_and_addresses_become_gids() {
     let (host, guest) = boot();
     let port = "/sys/class/infiniband/rxe0/ports/1";
@@ -84,8 +83,7 @@ fn the_link_decides_the_path_mtu_and_addresses_become_gids() {
     drop(host);
 }
 
-#[test]
-#[ignore = "tier 2: qemu"]
+#[tier2]
 fn a_guest_that_dies_is_missed_at_once() {
     let (_host, guest) = boot();
     let mut process = guest.spawn("sleep 1000").unwrap();

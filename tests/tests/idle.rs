@@ -1,5 +1,6 @@
 //! What queue pairs cost that are connected and have nothing to do.
 
+use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
 use roce_tests::fixtures::{Cable, TestDevice, connect};
@@ -17,8 +18,7 @@ fn connected(left: &TestDevice, right: &QueuePair) -> QueuePair {
 }
 
 /// Everything that this process allocates for it: the object, its path, the engine's part.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
     let cable = Cable::with_mtu(4200);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -43,8 +43,7 @@ fn a_connected_queue_pair_of_a_real_device_takes_at_most_4_kib() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn connected_queue_pairs_that_have_nothing_to_do_use_no_processor() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());

@@ -1,5 +1,6 @@
 //! An interface that is switched off and on, or removed, under connections.
 
+use roce_test_macros::tier1;
 use std::time::{Duration, Instant};
 
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, connect};
@@ -14,8 +15,7 @@ fn ends(cable: &Cable, waiting: Waiting) -> (Waiter, TestDevice) {
     (Waiter::new(left, waiting), TestDevice::on(&cable.right, DeviceConfig::default()))
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
     for waiting in [Waiting::Sleeping, Waiting::Polling] {
         let cable = Cable::with_mtu(1500);
@@ -55,8 +55,7 @@ fn traffic_goes_on_by_itself_when_the_own_interface_was_down_and_is_up_again() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn requests_end_in_time_when_the_interface_is_removed_and_nothing_spins() {
     for waiting in [Waiting::Polling, Waiting::Sleeping] {
         let cable = Cable::with_mtu(1500);

@@ -1,5 +1,6 @@
 //! An interface that changes beneath connected queue pairs.
 
+use roce_test_macros::tier1;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,8 +27,7 @@ fn events(end: &TestDevice) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| end.device.poll_event()).collect()
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn below_the_path_mtu_requests_that_fit_go_on_and_others_end_within_their_bound() {
     // 67 ms · (1 + 3 retries), and as much again for a machine that is busy.
     let (options, bound) = (
@@ -49,8 +49,7 @@ fn below_the_path_mtu_requests_that_fit_go_on_and_others_end_within_their_bound(
     assert!(took < bound && left.device.counter("socket_sent_too_long").unwrap() > 0);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_request_goes_on_when_the_mtu_is_raised_again() {
     let cable = Cable::with_mtu(4200);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -68,8 +67,7 @@ fn a_request_goes_on_when_the_mtu_is_raised_again() {
     assert_eq!(status, CompletionStatus::Success);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_mac_address_that_changes_at_the_peer_fails_no_request() {
     let cable = Cable::with_mtu(1500);
     [&cable.left, &cable.right].into_iter().for_each(hurry_neighbours);
@@ -103,8 +101,7 @@ fn last_source_mac(capture: &Path, source: IpAddr) -> Option<[u8; 6]> {
     last
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_mac_address_that_changes_on_the_own_side_fails_no_request_and_is_sent() {
     let cable = Cable::with_mtu(1500);
     [&cable.left, &cable.right].into_iter().for_each(hurry_neighbours);
@@ -125,8 +122,7 @@ fn a_mac_address_that_changes_on_the_own_side_fails_no_request_and_is_sent() {
     assert_eq!(last.map(MacAddr), Some(NEW_MAC));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_request_outlasts_an_address_that_is_removed_and_added_again() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -162,8 +158,7 @@ fn a_request_outlasts_an_address_that_is_removed_and_added_again() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_is_deleted_ends_requests_within_their_bound_and_is_told() {
     let (options, bound) = (
         ConnectOptions { timeout: 14, retry_count: 3, ..ConnectOptions::default() },

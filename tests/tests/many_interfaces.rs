@@ -1,5 +1,6 @@
 //! A host with hundreds of interfaces and neighbours that change all the time.
 
+use roce_test_macros::tier1;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,7 @@ const PAIRS: usize = 400;
 /// In builds with debug assertions a question to the kernel under the engine's lock panics. In the
 /// driver thread that would end the WRITEs; in the monitor thread, that the device follows its
 /// interface.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn nothing_is_asked_under_the_engines_lock_while_neighbours_and_interfaces_change() {
     let cable = Cable::with_mtu(1500);
     let pairs = |what: fn(usize) -> String| (0..PAIRS).map(what).collect::<String>();

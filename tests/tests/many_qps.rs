@@ -1,5 +1,6 @@
 //! Many queue pairs between two of ours, all at once.
 
+use roce_test_macros::tier1;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, RemoteAddr, SendOperation, SendWr,
@@ -10,8 +11,7 @@ const QUEUE_PAIRS: usize = 1000;
 const EACH: usize = 4;
 const LEN: usize = 8 << 10;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_thousand_queue_pairs_that_send_at_once_do_not_flood_their_peer() {
     let cable = Cable::with_mtu(4200);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());

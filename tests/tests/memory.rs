@@ -1,5 +1,6 @@
 //! Regions: whose bytes they are, and when their keys die.
 
+use roce_test_macros::tier1;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents, every_right, pattern};
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, RecvWr, RegisterOptions, RemoteAddr,
@@ -14,8 +15,7 @@ fn two_ends() -> (Cable, TestDevice, TestDevice) {
     (cable, left, right)
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn memory_that_the_caller_owns_is_written_by_the_peer_and_nothing_beside_it() {
     let (_cable, left, right) = two_ends();
     let (here, _there) = connect(&left, &right, &ConnectOptions::default());
@@ -36,8 +36,7 @@ fn memory_that_the_caller_owns_is_written_by_the_peer_and_nothing_beside_it() {
     assert!(owned[..1000].iter().chain(&owned[11_000..]).all(|byte| *byte == 0xee));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_region_that_goes_while_it_is_being_written_ends_in_a_remote_access_error() {
     let (_cable, left, right) = two_ends();
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
@@ -60,8 +59,7 @@ fn a_region_that_goes_while_it_is_being_written_ends_in_a_remote_access_error() 
     drop(there);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_send_with_invalidate_ends_the_life_of_a_key_that_may_be_invalidated() {
     let (_cable, left, right) = two_ends();
     let (here, there) = connect(&left, &right, &ConnectOptions::default());
@@ -84,8 +82,7 @@ fn a_send_with_invalidate_ends_the_life_of_a_key_that_may_be_invalidated() {
     assert!(contents(&doomed).iter().all(|byte| *byte == 0));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn huge_pages_are_used_or_done_without_and_the_region_is_the_same() {
     let (_cable, left, right) = two_ends();
     let (here, _there) = connect(&left, &right, &ConnectOptions::default());

@@ -1,6 +1,7 @@
 //! Several processes on one interface and one address.
 
 use roce_netns::Host;
+use roce_test_macros::tier1;
 use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice, contents, every_right, pattern};
 use roce_verbs::{
@@ -43,8 +44,7 @@ impl Caller {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() {
     let cable = Cable::with_mtu(1500);
     let servers = [7001, 7002].map(|port| start_echo(&cable.left, "10.1.0.1", port));
@@ -64,8 +64,7 @@ fn processes_that_share_an_address_serve_the_same_peer_at_once_and_each_other() 
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_process_that_was_killed_leaves_nothing_that_stops_its_successor() {
     let cable = Cable::with_mtu(1500);
     let end = TestDevice::on(&cable.right, DeviceConfig::default());

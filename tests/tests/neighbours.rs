@@ -1,5 +1,6 @@
 //! Neighbours that do not answer, and what waits for them.
 
+use roce_test_macros::tier1;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,8 +21,7 @@ fn is_silent(result: &Result<(), Error>) -> bool {
     matches!(result, Err(Error::Route(RouteError::NoNeighbour { .. })))
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn three_dead_peers_do_not_delay_a_live_one() {
     let bound = Duration::from_secs(1);
     let cable = Cable::with_mtu(1500);
@@ -44,8 +44,7 @@ fn three_dead_peers_do_not_delay_a_live_one() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn writes_go_on_while_the_target_resolves_a_dead_address() {
     let bound = Duration::from_millis(500);
     let cable = Cable::with_mtu(1500);
@@ -66,8 +65,7 @@ fn writes_go_on_while_the_target_resolves_a_dead_address() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_neighbour_that_the_kernel_reports_as_failed_fails_at_once_and_can_be_resolved_later() {
     let bound = Duration::from_secs(2);
     let cable = Cable::with_mtu(1500);

@@ -1,5 +1,6 @@
 //! Requests posted one by one: all of them leave, soon, whatever the program does next.
 
+use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -115,8 +116,7 @@ impl Next {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
     let cable = Cable::with_mtu(1500);
     let mut ends = Ends::new(&cable);
@@ -142,8 +142,7 @@ fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
     assert!(held > 0, "no request was ever held: the test shows nothing");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
     let cable = Cable::with_mtu(1500);
     let mut ends = Ends::new(&cable);
@@ -166,8 +165,7 @@ fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_burst_of_posts_has_left_before_its_process_exits() {
     let cable = Cable::with_mtu(1500);
     let right = TestDevice::on(&cable.right, DeviceConfig::default());

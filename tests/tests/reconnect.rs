@@ -1,5 +1,6 @@
 //! Queue pairs that connect again while packets of the connection before are on their way.
 
+use roce_test_macros::tier1;
 use std::time::Duration;
 
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents};
@@ -92,8 +93,7 @@ fn reconnect_with_a_message_in_flight(
     assert_eq!(contents(&theirs), contents(&new), "{name}: the first message");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_message_of_the_connection_before_is_never_received_by_the_next() {
     reconnect_with_a_message_in_flight(
         |_, [here, there]| {

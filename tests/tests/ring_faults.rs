@@ -1,5 +1,6 @@
 //! What every rank hears when one fails.
 
+use roce_test_macros::tier1;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,7 @@ use roce_collectives::{DataType, Error, Group, GroupConfig, Operation, ReduceOp}
 use roce_tests::ranks::{Exercise, ROOT, Ranks};
 use roce_verbs::{FaultConfig, FaultRates};
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_rank_that_never_arrives_is_named_to_those_who_wait() {
     let ranks = Ranks::new(3);
     let errors = ranks.each(|rank, config| {
@@ -23,8 +23,7 @@ fn a_rank_that_never_arrives_is_named_to_those_who_wait() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn where_rank_0_never_arrives_its_address_is_named() {
     let ranks = Ranks::new(2);
     let error = ranks.host(1).run(|| {
@@ -34,8 +33,7 @@ fn where_rank_0_never_arrives_its_address_is_named() {
     assert!(matches!(&error, Error::NoRoot { address, .. } if address == ROOT), "{error}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_rank_that_brings_another_count_or_type_is_refused_by_name() {
     let ranks = Ranks::new(3);
     for (key, odd, common) in [("count", "9", "8"), ("type", "double", "float")] {
@@ -58,8 +56,7 @@ fn a_rank_that_brings_another_count_or_type_is_refused_by_name() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_rank_that_calls_another_operation_is_found_by_its_neighbour() {
     for count in [100, 50_000] {
         let errors = Ranks::new(3).each(|rank, config| {
@@ -74,8 +71,7 @@ fn a_rank_that_calls_another_operation_is_found_by_its_neighbour() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_goes_down_is_named_and_so_is_its_rank() {
     let ranks = Ranks::new(4);
     let all_work = Barrier::new(4);
@@ -108,8 +104,7 @@ fn an_interface_that_goes_down_is_named_and_so_is_its_rank() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_group_that_is_dropped_without_leaving_fails_the_others() {
     let ended = Ranks::new(3).each(|rank, config| {
         let mut group = Group::join(config).unwrap();
@@ -123,8 +118,7 @@ fn a_group_that_is_dropped_without_leaving_fails_the_others() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results() {
     let retransmitted = Ranks::new(3).grouped(
         |config| {
@@ -147,8 +141,7 @@ fn a_link_that_loses_one_packet_in_twenty_changes_the_time_and_not_the_results()
 }
 
 /// A rank that has its result goes on and posts the next message while the last one may be lost.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_was_copied_when_it_was_posted_stays_until_it_has_arrived() {
     let retransmitted = Ranks::new(2).grouped(
         |config| {

@@ -1,5 +1,6 @@
 //! A rank is killed. Alone in its program, since it counts what the process has open.
 
+use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -46,8 +47,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_killed_rank_is_named_by_every_other_rank_within_two_seconds_and_nothing_is_left() {
     const SIZE: usize = 4;
     for victim in [0, 2] {

@@ -1,6 +1,7 @@
 //! All collectives of groups over a private switch, against the naive reference.
 
 use roce_collectives::{Collective, DataType, Operation, ReduceOp};
+use roce_test_macros::tier1;
 use roce_tests::ranks::{Exercise, Ranks};
 
 const COLLECTIVES: [Collective; 6] = [
@@ -28,8 +29,7 @@ fn wrong_in(size: usize, operations: &[(Operation, bool)]) -> u64 {
     wrong.iter().sum()
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_type_and_operator_is_reduced_right_by_2_3_4_5_and_8_ranks() {
     for size in [2, 3, 4, 5, 8] {
         let counts = [0, 1, size as u64 - 1, 7, 1009, 5003];
@@ -46,8 +46,7 @@ fn every_type_and_operator_is_reduced_right_by_2_3_4_5_and_8_ranks() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_collective_is_right_in_place_and_out_of_place_from_every_root() {
     for size in [2_u32, 3, 5] {
         let mut operations = Vec::new();
@@ -72,15 +71,13 @@ fn every_collective_is_right_in_place_and_out_of_place_from_every_root() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn sixty_four_megabytes_and_three_floats_are_summed_right() {
     let large = Operation::all_reduce(DataType::F32, ReduceOp::Sum, (1 << 24) + 3);
     assert_eq!(wrong_in(3, &[(large, true)]), 0);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn all_ranks_end_with_the_same_bits_and_again_with_the_same_when_repeated() {
     let operations = [(DataType::F32, 999), (DataType::Bf16, 100_001), (DataType::F16, 70_000)];
     let results = Ranks::new(4).grouped(

@@ -1,5 +1,6 @@
 //! Several interfaces, several queue pairs, several ranks on one host.
 
+use roce_test_macros::tier1;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
@@ -32,8 +33,7 @@ fn check_group(group: &mut Group) {
     group.barrier().unwrap();
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn results_are_the_same_over_any_number_of_queue_pairs_split_or_not() {
     for (qps_per_connection, split) in [(1, true), (3, false), (4, true)] {
         Ranks::new(3).grouped(
@@ -43,8 +43,7 @@ fn results_are_the_same_over_any_number_of_queue_pairs_split_or_not() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn two_interfaces_share_the_work() {
     for (qps_per_connection, split) in [(1, false), (2, true)] {
         let ranks = Ranks::with_rails(3, 2);
@@ -64,8 +63,7 @@ fn two_interfaces_share_the_work() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn any_number_of_slots_of_any_size_will_do() {
     for (slots, slot_bytes, small_message_max) in [(1, 4096, 0), (2, 1000, 4096), (5, 1 << 20, 100)]
     {
@@ -78,8 +76,7 @@ fn any_number_of_slots_of_any_size_will_do() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ranks_that_are_threads_of_one_process_may_share_an_interface() {
     let ranks = Ranks::new(1);
     std::thread::scope(|scope| {
@@ -97,8 +94,7 @@ fn ranks_that_are_threads_of_one_process_may_share_an_interface() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ranks_that_are_processes_of_one_host_may_share_an_interface() {
     let ranks = Ranks::new(1);
     let children = (0..3).map(|rank: u32| {
@@ -116,8 +112,7 @@ fn ranks_that_are_processes_of_one_host_may_share_an_interface() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_group_that_is_told_no_interface_takes_one_that_has_an_address() {
     let chosen = Ranks::new(2).grouped(
         |config| config.interfaces.clear(),
@@ -129,8 +124,7 @@ fn a_group_that_is_told_no_interface_takes_one_that_has_an_address() {
     assert_eq!(chosen, [["eth0"], ["eth0"]]);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -157,8 +151,7 @@ fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
     assert!(refused.unwrap_err().to_string().contains("caller's"));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
     let cable = Cable::with_mtu(1500);
     let ends: Vec<_> = [&cable.left, &cable.right]
@@ -191,8 +184,7 @@ fn a_sleeper_on_two_devices_is_woken_by_either_and_by_a_socket() {
     assert!(channels.iter().all(|channel| channel.poll().is_none()));
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn registered_memory_is_the_buffers_and_a_fixed_amount() {
     let seen = Ranks::new(3).grouped(
         |config| config.qps_per_connection = 2,

@@ -2,6 +2,7 @@
 //! memory it measures.
 
 use roce_collectives::{DataType, Operation, ReduceOp};
+use roce_test_macros::tier1;
 use roce_tests::ranks::{Exercise, Ranks};
 
 /// Bytes of this process that are in memory.
@@ -13,8 +14,7 @@ fn resident() -> u64 {
 /// Bytes that may come and go without being a leak.
 const SLACK: u64 = 1 << 20;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ten_thousand_operations_leave_the_resident_set_as_it_was() {
     let grown = Ranks::new(2).grouped(
         |config| config.steps = 1000,

@@ -1,6 +1,7 @@
 //! What a group tells about its steps: the ring of three ranks and one float.
 
 use roce_collectives::{DataType, Group, ReduceOp, TimelineEvent};
+use roce_test_macros::tier1;
 use roce_tests::ranks::Ranks;
 use roce_verbs::{Trace, TraceKind};
 
@@ -14,8 +15,7 @@ fn sum_of_one_float(group: &mut Group) {
     assert_eq!(f32::from_le_bytes(sum), 6.0);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn one_float_meets_in_the_middle_of_three_ranks_in_two_steps_that_are_recorded() {
     let all = Ranks::new(3).grouped(
         |config| config.steps = 100,
@@ -42,8 +42,7 @@ fn one_float_meets_in_the_middle_of_three_ranks_in_two_steps_that_are_recorded()
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_timeline_shows_states_posts_with_their_steps_and_polls_in_order() {
     let all = Ranks::new(3).grouped(
         |config| config.device.trace = Some(Trace::new(10_000)),

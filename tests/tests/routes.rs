@@ -3,6 +3,7 @@
 //! `10.2.0.5` belongs to the right host; the left one reaches it through a gateway. There are two:
 //! `10.1.0.11` has the right host's MAC address, at `10.1.0.12` there is nothing.
 
+use roce_test_macros::tier1;
 use std::net::IpAddr;
 use std::process::Command;
 
@@ -65,8 +66,7 @@ fn assert_that_it_writes(writer: &Writer<'_>, how: &str) {
     assert_eq!(status, CompletionStatus::Success);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_changed_gateway_is_followed_while_requests_wait() {
     let net = net();
     net.add_gateways();
@@ -85,8 +85,7 @@ fn a_changed_gateway_is_followed_while_requests_wait() {
     assert_eq!(status, CompletionStatus::Success);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_route_that_goes_away_stops_the_packets_and_one_that_comes_lets_them_go() {
     let net = net();
     net.add_gateways();
@@ -109,8 +108,7 @@ fn a_route_that_goes_away_stops_the_packets_and_one_that_comes_lets_them_go() {
     assert_eq!(net.left.completion().status, CompletionStatus::Success);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_ipv4_peer_behind_an_ipv6_next_hop_is_reached() {
     let net = net();
     let commands = format!(
@@ -122,8 +120,7 @@ fn an_ipv4_peer_behind_an_ipv6_next_hop_is_reached() {
     assert_that_it_writes(&net.writer("10.1.0.1"), "a WRITE over an IPv6 next hop");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_rule_for_the_source_address_chooses_the_route() {
     let net = net();
     net.add_gateways();
@@ -146,8 +143,7 @@ fn a_rule_for_the_source_address_chooses_the_route() {
 /// Set in the process that has no CAP_NET_ADMIN.
 const PEER: &str = "ROCE_TEST_LINK_LOCAL_PEER";
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_link_local_peer_is_resolved_without_cap_net_admin() {
     if let Ok(peer) = std::env::var(PEER) {
         let device = Device::open("eth0", DeviceConfig::default()).unwrap();

@@ -1,12 +1,12 @@
 //! The soak, for a short time: `cargo xtask soak` runs it for as long as one likes.
 
+use roce_test_macros::tier1;
 use std::path::Path;
 
 use clap::Parser;
 use roce_tests::soak::{self, Options};
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn while_peers_are_killed_every_request_completes_every_byte_is_right_and_nothing_leaks() {
     // 20 seconds, in which each peer is killed about five times.
     let options = Options::parse_from(["soak", "--minutes", "0.333", "--kill-every", "4"]);

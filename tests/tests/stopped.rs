@@ -1,5 +1,6 @@
 //! Processes that get no processor for a while: stopped, or beside busy loops.
 
+use roce_test_macros::tier1;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,7 @@ fn stop(process: &Process, duration: Duration) {
     process.signal(Signal::SIGCONT);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn nothing_fails_while_the_peer_is_stopped_for_half_the_bound() {
     let cable = Cable::with_mtu(1500);
     let (sender, echo) = sender_and_echo(&cable, 2.0, "echo");
@@ -37,8 +37,7 @@ fn nothing_fails_while_the_peer_is_stopped_for_half_the_bound() {
     assert!(line.ends_with("all succeeded"), "{line}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn requests_to_a_peer_that_is_stopped_for_three_times_the_bound_end_with_retry_exceeded() {
     let cable = Cable::with_mtu(1500);
     let (sender, echo) = sender_and_echo(&cable, 5.0, "echo");
@@ -54,8 +53,7 @@ fn requests_to_a_peer_that_is_stopped_for_three_times_the_bound_end_with_retry_e
     assert!(took < 3 * USUAL.bound(), "{took:?}");
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn nothing_fails_when_this_process_itself_was_stopped_for_three_times_the_bound() {
     let cable = Cable::with_mtu(1500);
     // The peer posts nothing: its own requests to a process that is silent for so long would end,
@@ -96,8 +94,7 @@ impl Drop for BusyLoops {
 
 /// For ten minutes: `ROCE_BUSY_SECONDS=600 cargo test -p roce-tests --test stopped -- --ignored
 /// beside_eight --nocapture`.
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn nothing_fails_beside_eight_busy_loops_when_messages_are_posted_one_by_one() {
     let seconds = std::env::var("ROCE_BUSY_SECONDS").ok().and_then(|text| text.parse().ok());
     let seconds = seconds.unwrap_or(10.0);

@@ -1,5 +1,6 @@
 //! Every operation between two of ours, over a real packet socket.
 
+use roce_test_macros::tier1;
 use roce_tests::fixtures::{Cable, TestDevice, connect, contents, pattern};
 use roce_verbs::{
     Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, GsoMode,
@@ -68,8 +69,7 @@ fn all_operations(left: &TestDevice, right: &TestDevice, options: &ConnectOption
     assert_eq!(theirs.load_u64(64).unwrap(), 7);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() {
     for (netdev, mtu) in [(1500, PathMtu::B1024), (4200, PathMtu::B4096), (9000, PathMtu::B4096)] {
         let cable = Cable::with_mtu(netdev);
@@ -91,8 +91,7 @@ fn every_operation_of_every_size_arrives_intact_at_any_mtu_over_ipv4_and_ipv6() 
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -116,8 +115,7 @@ fn the_longest_trains_leave_over_ipv6_behind_something_over_ipv4() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn without_trains_every_operation_arrives_too() {
     let cable = Cable::with_mtu(1500);
     let config = DeviceConfig { gso: GsoMode::Off, ..DeviceConfig::default() };
@@ -127,8 +125,7 @@ fn without_trains_every_operation_arrives_too() {
     assert_eq!(left.device.counter("device_sent_trains").unwrap(), 0);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
     let cable = Cable::with_mtu(1500);
     let end = TestDevice::on(&cable.left, DeviceConfig::default());
@@ -152,8 +149,7 @@ fn a_queue_pair_that_talks_to_its_own_device_or_to_itself_is_served_too() {
     assert!(bytes[..1 << 19] == bytes[1 << 19..]);
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_target_whose_program_does_nothing_is_written_and_read_all_the_same() {
     let cable = Cable::with_mtu(1500);
     let left = TestDevice::on(&cable.left, DeviceConfig::default());

@@ -3,6 +3,7 @@
 
 mod common;
 
+use roce_test_macros::tier1;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,8 +101,7 @@ const FIELDS: &[Same] = &[
     ("infiniband.ieth", |roce| roce.headers?.invalidate.map(|key| key.0.into())),
 ];
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_agrees_on_every_field_of_every_packet() {
     let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
     // A train is one packet to tshark, and a damaged packet may be anything.
@@ -167,8 +167,7 @@ const CM_FIELDS: &[(&str, &str, &str)] = &[
     ("infiniband.cm.drsp.remotecommid", "CM DREP", "remote communication id"),
 ];
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_agrees_on_connection_management() {
     let names: Vec<&str> = CM_FIELDS.iter().map(|(name, ..)| *name).collect();
     let mut compared = vec![0; names.len()];
@@ -215,8 +214,7 @@ impl Drop for Scratch {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_does_not_know_congestion_notifications() {
     let path = testdata().join("generated/cnp_v4.pcap");
     let rows = tshark(&path, &["_ws.col.Info"]);
@@ -224,8 +222,7 @@ fn tshark_does_not_know_congestion_notifications() {
     for_each_packet(&path, |_, roce, _| assert_eq!(roce.known_opcode(), Some(opcode::CNP)));
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_has_no_field_for_fecn_and_becn() {
     let output = Command::new("tshark").args(["-G", "fields"]).output().unwrap();
     let fields = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -238,8 +235,7 @@ fn tshark_has_no_field_for_fecn_and_becn() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_shows_an_icrc_and_does_not_judge_it() {
     let mut wrong = sample(opcode::RC_ACKNOWLEDGE, Ip::V4);
     *wrong.last_mut().unwrap() ^= 0xff;
@@ -250,8 +246,7 @@ fn tshark_shows_an_icrc_and_does_not_judge_it() {
     assert!(matches!(alone(&wrong).findings[..], [Finding::Icrc { .. }]));
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_reads_12_of_the_20_bits_of_a_connection_requests_flow_label() {
     let path = testdata().join("generated/cm_v4.pcap");
     let field = "infiniband.cm.req.prim_flowlabel";
@@ -265,8 +260,7 @@ fn tshark_reads_12_of_the_20_bits_of_a_connection_requests_flow_label() {
     });
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_does_not_read_a_service_id_resolution() {
     for version in ["v4", "v6"] {
         let path = testdata().join(format!("rxe/cm_udaddy_by_rxe_{version}.pcapng"));
@@ -279,8 +273,7 @@ fn tshark_does_not_read_a_service_id_resolution() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+#[tier1("tshark")]
 fn tshark_takes_a_train_for_one_packet() {
     let path = testdata().join("generated/train.pcap");
     assert_eq!(tshark(&path, &["infiniband.bth.psn"]).len(), 1);

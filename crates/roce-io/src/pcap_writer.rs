@@ -123,6 +123,7 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
 
 #[cfg(test)]
 mod tests {
+    use roce_test_macros::tier1;
     use std::{process::Command, time::Duration};
 
     use pcap_file::pcapng::{
@@ -241,8 +242,7 @@ mod tests {
         assert_eq!(file.flush().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
-    #[test]
-    #[ignore = "tier 1: needs tshark (cargo xtask test installs it)"]
+    #[tier1("tshark")]
     fn wireshark_finds_every_checksum_right() {
         let path = std::env::temp_dir().join(format!("roce-io-{}.pcapng", std::process::id()));
         let file = CaptureFile::create(&path).unwrap();

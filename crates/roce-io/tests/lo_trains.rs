@@ -8,9 +8,9 @@ use roce_io::{
     PortReservationConfig, QpnBlocks,
 };
 use roce_netns::VirtualNetwork;
+use roce_test_macros::tier1;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
     let _holder = host.run(|| PortReservation::bind(&PortReservationConfig::default()))?;
@@ -38,8 +38,7 @@ fn what_is_sent_on_lo_comes_once_to_every_device_there() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_filter_parts_the_programs_that_share_lo() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
     let block = |block| {
@@ -57,8 +56,7 @@ fn a_filter_parts_the_programs_that_share_lo() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_segment_beyond_the_mtu_is_refused_on_lo() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
     host.set_mtu("lo", 1500)?;

@@ -2,6 +2,7 @@
 
 mod common;
 
+use roce_test_macros::tier1;
 use std::{
     os::fd::AsFd,
     time::{Duration, Instant},
@@ -42,8 +43,7 @@ fn read(tap: &Tap, count: usize) -> Vec<Vec<u8>> {
     packets
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_train_comes_out_of_a_tap_as_packets_that_count_up() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
@@ -63,8 +63,7 @@ fn a_train_comes_out_of_a_tap_as_packets_that_count_up() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_segment_beyond_the_mtu_is_refused_on_a_tap() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
@@ -84,8 +83,7 @@ fn a_segment_beyond_the_mtu_is_refused_on_a_tap() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_tap_that_no_machine_has_taken_has_no_carrier_and_frames_to_it_are_dropped() -> Outcome {
     let network = VirtualNetwork::new()?;
     let host = network.host("host")?;
@@ -111,8 +109,7 @@ fn offer_until_dropped(device: &mut AfPacket) -> (Duration, u32) {
     (began.elapsed(), attempts)
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn frames_for_a_queue_that_stays_full_are_dropped_after_the_bound_and_counted() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
@@ -141,8 +138,7 @@ fn frames_for_a_queue_that_stays_full_are_dropped_after_the_bound_and_counted() 
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_queue_that_is_full_holds_frames_back_and_loses_none() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
@@ -171,8 +167,7 @@ fn a_queue_that_is_full_holds_frames_back_and_loses_none() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn packets_from_a_machine_come_in_through_its_tap() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;

@@ -2,6 +2,7 @@
 
 mod common;
 
+use roce_test_macros::tier1;
 use std::net::UdpSocket;
 
 use common::{MODES, Outcome, collect, config, ipv4, ipv6, mac, open, payload, send, single};
@@ -25,8 +26,7 @@ fn tagged(frame: &[u8], tag: u16) -> Vec<u8> {
     [&frame[..12], &[0x81, 0x00], &tag.to_be_bytes(), &frame[12..]].concat()
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ours_comes_in_and_nothing_else_does() -> Outcome {
     let (left, right) = cable()?;
     for mode in MODES {
@@ -62,8 +62,7 @@ fn ours_comes_in_and_nothing_else_does() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_filter_can_be_changed_while_the_device_is_open() -> Outcome {
     let (left, right) = cable()?;
     let (mut sender, mut receiver) =
@@ -81,8 +80,7 @@ fn a_filter_can_be_changed_while_the_device_is_open() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_a_device_sends_comes_in_neither_to_itself_nor_to_its_neighbour() -> Outcome {
     let (left, right) = cable()?;
     // Past the queueing discipline nothing listens to what goes out: the other way is the test.
@@ -103,8 +101,7 @@ fn what_a_device_sends_comes_in_neither_to_itself_nor_to_its_neighbour() -> Outc
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_kernel_answers_for_the_port_unless_it_is_held() -> Outcome {
     let (left, right) = cable()?;
     let socket = left.run(|| UdpSocket::bind("10.0.0.1:0"))?;
@@ -126,8 +123,7 @@ fn the_kernel_answers_for_the_port_unless_it_is_held() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn interfaces_are_listed_as_this_namespace_has_them() -> Outcome {
     let (_left, right) = cable()?;
     right.set_mtu("eth0", 4200)?;

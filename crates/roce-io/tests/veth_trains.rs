@@ -2,6 +2,7 @@
 
 mod common;
 
+use roce_test_macros::tier1;
 use std::{
     io,
     time::{Duration, Instant},
@@ -20,8 +21,7 @@ fn cable(mtu: u32) -> Result<(Host, Host), Box<dyn std::error::Error>> {
     Ok((left, right))
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_train_crosses_a_cable_whole_over_both_versions_of_ip() -> Outcome {
     for (mtu, segment_len, packets) in [(1500, 1040, 62), (4300, 4112, 15), (9000, 272, 64)] {
         let (left, right) = cable(mtu)?;
@@ -44,8 +44,7 @@ fn a_train_crosses_a_cable_whole_over_both_versions_of_ip() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_train_crosses_a_bridge_whole() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
@@ -59,8 +58,7 @@ fn a_train_crosses_a_bridge_whole() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn single_packets_arrive_in_order_and_untouched() -> Outcome {
     let (left, right) = cable(4300)?;
     for mode in MODES {
@@ -79,8 +77,7 @@ fn single_packets_arrive_in_order_and_untouched() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_ring_goes_round_many_times_without_a_frame_lost_or_changed() -> Outcome {
     let (left, right) = cable(4300)?;
     for mode in MODES {
@@ -103,8 +100,7 @@ fn the_ring_goes_round_many_times_without_a_frame_lost_or_changed() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_frame_that_no_slot_has_room_for_is_dropped_and_counted() -> Outcome {
     let (left, right) = cable(1500)?;
     for mode in MODES {
@@ -125,8 +121,7 @@ fn a_frame_that_no_slot_has_room_for_is_dropped_and_counted() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_segment_beyond_the_mtu_is_refused_on_veth_and_the_next_frame_passes() -> Outcome {
     let (left, right) = cable(1500)?;
     let (mut sender, mut receiver) =
@@ -157,8 +152,7 @@ fn a_segment_beyond_the_mtu_is_refused_on_veth_and_the_next_frame_passes() -> Ou
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_mtu_that_shrinks_is_noticed() -> Outcome {
     let (left, right) = cable(4300)?;
     let (mut sender, mut receiver) =
@@ -178,8 +172,7 @@ fn an_mtu_that_shrinks_is_noticed() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_device_that_sends_no_trains_says_so() -> Outcome {
     let (left, _right) = cable(1500)?;
     for (gso, packets) in [(GsoMode::Auto, 64), (GsoMode::On, 64), (GsoMode::Off, 1)] {
@@ -192,8 +185,7 @@ fn a_device_that_sends_no_trains_says_so() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_goes_down_is_an_error_that_says_so_and_no_end() -> Outcome {
     for mode in MODES {
         let (left, right) = cable(1500)?;
@@ -221,8 +213,7 @@ fn an_interface_that_goes_down_is_an_error_that_says_so_and_no_end() -> Outcome 
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn without_a_carrier_frames_are_dropped_within_the_bound_and_with_one_they_pass_again() -> Outcome {
     let (left, right) = cable(1500)?;
     let (mut sender, mut receiver) =
@@ -264,8 +255,7 @@ fn dropped(device: &AfPacket) -> u64 {
     counter(device, "socket_sent_no_carrier") + counter(device, "socket_sent_stalled")
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_is_removed_is_an_error_that_says_so() -> Outcome {
     let (left, right) = cable(1500)?;
     let mut device = left.run(|| AfPacket::open(&config("eth0", MODES[0])))?;
@@ -285,8 +275,7 @@ fn an_interface_that_is_removed_is_an_error_that_says_so() -> Outcome {
     }
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_is_not_there_is_named_among_those_that_are() -> Outcome {
     let (left, _right) = cable(1500)?;
     let error = left.run(|| AfPacket::open(&AfPacketConfig::new("eth9"))).unwrap_err();
@@ -296,8 +285,7 @@ fn an_interface_that_is_not_there_is_named_among_those_that_are() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_idle_wait_uses_no_processor() -> Outcome {
     use nix::sys::{
         resource::{UsageWho, getrusage},
@@ -319,8 +307,7 @@ fn an_idle_wait_uses_no_processor() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn who_has_received_until_nothing_waits_may_sleep_until_the_next_frame() -> Outcome {
     let (left, right) = cable(1500)?;
     for mode in MODES {

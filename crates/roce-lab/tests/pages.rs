@@ -4,6 +4,7 @@ mod common;
 
 use common::Browser;
 use roce_lab::{Ladder, Lesson, LessonRun};
+use roce_test_macros::tier1;
 use roce_wire::{Bth, Headers, OuterHeaders, Psn, Qpn, UdpChecksum, opcode, seal};
 
 fn page(name: &str) -> (LessonRun, String) {
@@ -35,8 +36,7 @@ fn long_capture(packets: u32) -> Vec<u8> {
     file
 }
 
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn every_lesson_opens_without_a_complaint_and_with_its_packets() {
     let mut browser = Browser::start("lessons");
     for lesson in Lesson::all() {
@@ -55,8 +55,7 @@ fn every_lesson_opens_without_a_complaint_and_with_its_packets() {
     }
 }
 
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn a_click_shows_a_packets_layers_and_bytes() {
     let mut browser = Browser::start("click");
     let (_, page) = page("lost-packet");
@@ -85,8 +84,7 @@ fn a_click_shows_a_packets_layers_and_bytes() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn keys_walk_search_open_and_close() {
     let mut browser = Browser::start("keys");
     let (_, page) = page("lost-packet");
@@ -123,8 +121,7 @@ fn keys_walk_search_open_and_close() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn the_chunks_of_the_ring_follow_the_packets() {
     let mut browser = Browser::start("ring");
     let (_, page) = page("ring");
@@ -142,8 +139,7 @@ fn the_chunks_of_the_ring_follow_the_packets() {
 }
 
 /// Where arrows cross the lanes of others.
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn no_packets_words_on_the_ring_hide_anothers() {
     let mut browser = Browser::start("words");
     let (run, page) = page("ring");
@@ -175,8 +171,7 @@ fn no_packets_words_on_the_ring_hide_anothers() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-#[test]
-#[ignore = "tier 1: chromium"]
+#[tier1("chromium")]
 fn a_hundred_thousand_packets_open_and_only_what_is_visible_is_drawn() {
     let mut browser = Browser::start("long");
     for packets in [10_000, 100_000] {

@@ -1,5 +1,6 @@
 //! Private networks carry packets and leave nothing behind (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
 use std::io::Read;
@@ -12,8 +13,7 @@ use roce_netns::{Host, Link, NetnsError, VirtualNetwork};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
@@ -26,8 +26,7 @@ fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
     ping(&right, "fd00::2", &left, "fd00::1")
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
     let network = VirtualNetwork::new()?;
     let hosts = [network.host("a")?, network.host("b")?, network.host("c")?];
@@ -47,8 +46,7 @@ fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
@@ -57,8 +55,7 @@ fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
@@ -73,8 +70,7 @@ fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outco
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
     let mut command = Command::new("setpriv");
@@ -92,8 +88,7 @@ fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Out
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (stays, goes) = (network.host("stays")?, network.host("goes")?);
@@ -112,8 +107,7 @@ fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome 
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
     let network = VirtualNetwork::new()?;
     let host = network.host("host")?;
@@ -130,8 +124,7 @@ fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_change_to_a_missing_interface_is_refused_by_name() -> Outcome {
     let host = VirtualNetwork::new()?.host("lonely")?;
     let refusal = host.address("eth7", "10.0.0.1/24".parse()?).unwrap_err();

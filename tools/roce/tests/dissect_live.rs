@@ -1,5 +1,6 @@
 //! `roce dissect --live` in the middle of a private network (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
 use std::io;
@@ -13,8 +14,7 @@ use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn live_packets_are_shown_as_they_come_until_there_are_enough() -> Outcome {
     let network = Network::new()?;
     let watcher = network.watch(&["--count", "100"])?;
@@ -36,8 +36,7 @@ fn live_packets_are_shown_as_they_come_until_there_are_enough() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_live_summary_is_printed_when_it_is_interrupted() -> Outcome {
     let network = Network::new()?;
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
@@ -61,8 +60,7 @@ fn a_live_summary_is_printed_when_it_is_interrupted() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_interface_that_is_not_there_is_told_in_one_line() -> Outcome {
     let network = Network::new()?;
     let output = Running::start(&network.client, dissect("eth7", &[]))?.end()?;

@@ -1,5 +1,6 @@
 //! Collectives as people start them: `--local`, by hand, under launchers (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -12,8 +13,7 @@ use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_ring_in_a_private_network_is_right_for_any_number_of_ranks() -> Outcome {
     for (ranks, sizes) in [("1", 18), ("2", 18), ("3", 18), ("5", 18)] {
         let sizes_of = ["-b", "8", "-e", "1M", "-f", "2", "-c", "1", "-n", "2"];
@@ -33,8 +33,7 @@ fn a_ring_in_a_private_network_is_right_for_any_number_of_ranks() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_collective_type_operator_and_root_is_right() -> Outcome {
     let cases: [(&str, &[&str], usize); 6] = [
         ("allreduce", &["-d", "all", "-o", "all"], 50),
@@ -54,8 +53,7 @@ fn every_collective_type_operator_and_root_is_right() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn three_ranks_of_one_float_end_with_six_in_two_steps() -> Outcome {
     let ring = ["allreduce", "--local", "3", "-b", "4", "-e", "4", "--values", "rank"];
     let text = succeeded(&roce(&ring, &["--steps", "--placement", "out", "-n", "10"])?)?;
@@ -93,8 +91,7 @@ fn three_ranks_of_one_float_end_with_six_in_two_steps() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn loss_rails_and_queue_pairs_change_the_time_and_not_the_result() -> Outcome {
     let ring = ["allreduce", "--local", "3", "-b", "100", "-e", "300000", "-f", "30", "-n", "3"];
     for (more, counted) in [
@@ -114,8 +111,7 @@ fn loss_rails_and_queue_pairs_change_the_time_and_not_the_result() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_ordinary_user_can_run_a_ring() -> Outcome {
     let folder = std::env::temp_dir().join(format!("roce-ring-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
@@ -133,8 +129,7 @@ fn an_ordinary_user_can_run_a_ring() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome {
     let mut parent = long_run("3", "3000", Stdio::piped())?;
     let ranks = ranks_of(parent.id())?;
@@ -160,8 +155,7 @@ fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_ring_whose_parent_is_killed_ends() -> Outcome {
     // Three also end because their network goes; one has nothing but its parent.
     for (number, iterations) in [("3", "3000"), ("1", "100000")] {
@@ -179,8 +173,7 @@ fn a_ring_whose_parent_is_killed_ends() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn mpirun_starts_ranks_that_share_an_interface() -> Outcome {
     let (hosts, _switch) = network(2)?;
     let mut command = mpirun(3);
@@ -192,8 +185,7 @@ fn mpirun_starts_ranks_that_share_an_interface() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn mpirun_starts_ranks_in_several_namespaces() -> Outcome {
     let (hosts, _switch) = network(3)?;
     // A process in each, whose namespace others can enter; it ends with its standard input.
@@ -224,8 +216,7 @@ fn mpirun_starts_ranks_in_several_namespaces() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn the_variables_of_torchrun_are_understood() -> Outcome {
     let (hosts, _switch) = network(2)?;
     let children = hosts.iter().enumerate().map(|(rank, host)| {
@@ -242,8 +233,7 @@ fn the_variables_of_torchrun_are_understood() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ranks_that_do_not_fit_together_or_do_not_come_are_named() -> Outcome {
     let (hosts, _switch) = network(2)?;
     let rank = |rank: usize, more: &[&str]| {

@@ -1,5 +1,6 @@
 //! Commands whose link goes down while they run (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -125,8 +126,7 @@ const BUSY: u64 = 300;
 const COMMANDS: [(&str, &str); 3] =
     [("perf write bw", "-D 60"), ("perf send lat", "-D 60"), ("pingpong", "-n 100000000")];
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
     for (command, more) in COMMANDS {
         let network = Network::new()?;
@@ -157,8 +157,7 @@ fn both_ends_say_why_they_fail_when_the_link_goes_down_for_good() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_pingpong_server_that_only_waits_fails_when_its_own_link_stays_down() -> Outcome {
     let network = Network::new()?;
     let [mut server, _client] = network.start("pingpong", "-n 100000000")?;
@@ -170,8 +169,7 @@ fn a_pingpong_server_that_only_waits_fails_when_its_own_link_stays_down() -> Out
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_command_goes_on_when_the_link_is_back_in_time_and_says_so() -> Outcome {
     let network = Network::new()?;
     // The retries last 8.6 seconds.

@@ -1,5 +1,6 @@
 //! Commands run at both ends of a private network (tier 1).
 
+use roce_test_macros::tier1;
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,8 +12,7 @@ use std::time::{Duration, Instant};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn pingpong_prints_what_ibv_rc_pingpong_prints() -> Outcome {
     for events in [&[][..], &["--events"]] {
         let output = roce(&["pingpong", "--local", "-n", "50", "-c"], events)?;
@@ -31,8 +31,7 @@ fn pingpong_prints_what_ibv_rc_pingpong_prints() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn every_operation_is_measured_in_bandwidth_and_latency() -> Outcome {
     for verb in ["send", "write", "read", "atomic"] {
         for (test, figure) in [("bw", "BW_average"), ("lat", "t_typical")] {
@@ -46,8 +45,7 @@ fn every_operation_is_measured_in_bandwidth_and_latency() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
     for verb in ["send", "write", "read"] {
         let arguments = ["perf", verb, "bw", "--local", "--json", "-q", "5", "-s", "4K"];
@@ -66,8 +64,7 @@ fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_thousand_queue_pairs_share_a_link_and_their_shares_are_told() -> Outcome {
     // Patient with a slow build: what is under test here is who gets what, not how fast.
     let arguments = ["perf", "write", "bw", "--local", "--json", "-q", "1000", "-s", "1K"];
@@ -81,8 +78,7 @@ fn a_thousand_queue_pairs_share_a_link_and_their_shares_are_told() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn messages_go_through_a_working_set_and_arrive_as_they_were_sent() -> Outcome {
     // 5000 bytes are in no way aligned; an end that sleeps does as well as one that polls.
     for verb in ["send", "write", "read"] {
@@ -98,8 +94,7 @@ fn messages_go_through_a_working_set_and_arrive_as_they_were_sent() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn ends_that_sleep_measure_a_latency() -> Outcome {
     for verb in ["send", "read", "atomic"] {
         for more in [&["-n", "50"][..], &["-D", "0.2"], &["-n", "50", "--spin", "0"]] {
@@ -109,8 +104,7 @@ fn ends_that_sleep_measure_a_latency() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_end_runs_where_it_is_put_or_says_why_not() -> Outcome {
     let place = |list| roce(&["perf", "write", "bw", "--local", "-n", "20", "--cpu"], &[list]);
     succeeded(&place("0,0")?)?;
@@ -126,8 +120,7 @@ fn an_end_runs_where_it_is_put_or_says_why_not() -> Outcome {
 /// A working set of memory from huge pages.
 const HUGE: [&str; 5] = ["--working-set", "4M", "--huge-pages", "-n", "100"];
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn an_ordinary_user_needs_no_root() -> Outcome {
     let directory = Directory::new("user")?;
     let program = directory.0.join("roce");
@@ -141,8 +134,7 @@ fn an_ordinary_user_needs_no_root() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_capture_is_written_whole() -> Outcome {
     let directory = Directory::new("pcap")?;
     let file = directory.0.join("out.pcapng");
@@ -155,8 +147,7 @@ fn a_capture_is_written_whole() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn what_is_lost_is_sent_again() -> Outcome {
     let faults = ["--loss", "2%", "--duplicate", "1%", "--reorder", "1%", "--seed", "7"];
     succeeded(&roce(&["pingpong", "--local", "-n", "200", "-c"], &faults)?)?;
@@ -164,8 +155,7 @@ fn what_is_lost_is_sent_again() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_failure_at_either_end_is_told_and_exits_non_zero() -> Outcome {
     let output = roce(&["pingpong", "--local", "-d", "nosuch0"], &[])?;
     let told = String::from_utf8_lossy(&output.stderr);
@@ -181,8 +171,7 @@ fn a_failure_at_either_end_is_told_and_exits_non_zero() -> Outcome {
     Ok(())
 }
 
-#[test]
-#[ignore = "tier 1: needs network namespaces (cargo xtask test runs it)"]
+#[tier1]
 fn a_run_that_is_killed_leaves_no_process_behind() -> Outcome {
     let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
         .args(["perf", "write", "bw", "--local", "-D", "60"])

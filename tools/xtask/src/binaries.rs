@@ -1,8 +1,8 @@
 //! The workspace's test programs: built once, run by tier.
 //!
-//! A test that needs more than a machine to compute on is ignored and says what it needs:
-//! `#[ignore = "tier 1: network namespaces"]`. Tier 0 runs all programs without such tests and
-//! notes, from what they print, which tests belong to which tier.
+//! A test that needs more than `cargo test` offers is marked `#[tier1]` or `#[tier2]`
+//! (`tests/macros`), which libtest ignores with a reason. Tier 0 runs all programs without such
+//! tests and notes, from the reasons that they print, which tests belong to which tier.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

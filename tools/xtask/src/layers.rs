@@ -88,7 +88,9 @@ fn room_name(cell: &str) -> &str {
 
 /// Each crate of the workspace with those of its dependencies that are in the workspace too.
 fn crates_in(metadata: &Value) -> BTreeMap<String, Uses> {
-    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    // Any crate may use macros: the compiled crate holds none.
+    let packages: Vec<&Value> = packages.filter(|package| !is_proc_macro(package)).collect();
     let names: BTreeSet<&str> =
         packages.iter().filter_map(|package| package["name"].as_str()).collect();
     packages
@@ -105,6 +107,10 @@ fn crates_in(metadata: &Value) -> BTreeMap<String, Uses> {
             Some((package["name"].as_str()?.to_owned(), uses))
         })
         .collect()
+}
+
+fn is_proc_macro(package: &Value) -> bool {
+    package["targets"].as_array().into_iter().flatten().any(|it| it["kind"][0] == "proc-macro")
 }
 
 fn compare(rules: &BTreeMap<String, CrateRule>, crates: &BTreeMap<String, Uses>) -> Vec<String> {
