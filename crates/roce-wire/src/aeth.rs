@@ -1,8 +1,8 @@
-//! ACK Extended Transport Header (AETH): the responder's verdict.
+//! ACK Extended Transport Header (AETH): acknowledgements and NAKs.
 
 use crate::{Layer, LenError, RnrTimer};
 
-/// The responder's verdict on what it has received.
+/// An acknowledgement or a NAK.
 ///
 /// ```
 /// use roce_wire::{Aeth, Credits, Syndrome};
@@ -11,7 +11,7 @@ use crate::{Layer, LenError, RnrTimer};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// The verdict.
+    /// Kind of acknowledgement.
     pub syndrome: Syndrome,
     /// Messages that the responder has completed, modulo 2^24; higher bits are not sent.
     pub msn: u32,
@@ -29,40 +29,40 @@ impl Aeth {
         }
     }
 
-    /// Unknown syndromes are values too, so this cannot fail.
+    /// Reads the header; cannot fail.
     pub const fn from_bytes(bytes: &[u8; AETH_LEN]) -> Self {
         let [syndrome, m0, m1, m2] = *bytes;
         Self { syndrome: Syndrome::from_byte(syndrome), msn: u32::from_be_bytes([0, m0, m1, m2]) }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; AETH_LEN] {
         let [_, m0, m1, m2] = self.msn.to_be_bytes();
         [self.syndrome.to_byte(), m0, m1, m2]
     }
 }
 
-/// AETH syndrome: the verdict in one byte, without loss.
+/// AETH syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Everything up to this packet's PSN has arrived.
+    /// All packets up to this PSN have been received.
     Ack {
-        /// Messages that the responder has receives posted for.
+        /// Receives posted at the responder.
         credits: Credits,
     },
     /// Receiver not ready: no receive is posted.
     RnrNak {
-        /// Ask again after this time.
+        /// Time before the retry.
         timer: RnrTimer,
     },
-    /// The request was refused.
+    /// The request failed.
     Nak(NakCode),
-    /// No meaning is known: the byte as it stands.
+    /// A reserved value.
     Reserved(u8),
 }
 
 impl Syndrome {
-    /// Reads the byte; every byte has exactly one value.
+    /// Reads the byte; values and bytes correspond one to one.
     pub const fn from_byte(byte: u8) -> Self {
         let value = byte & 0x1f;
         match byte >> 5 {
@@ -73,7 +73,7 @@ impl Syndrome {
         }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_byte(self) -> u8 {
         match self {
             Self::Ack { credits } => credits.0,
@@ -96,20 +96,20 @@ impl From<Syndrome> for u8 {
     }
 }
 
-/// Why a request was refused.
+/// Reason of a NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NakCode {
-    /// A packet is missing: send again from this PSN on.
+    /// A packet is missing: retransmit from this PSN.
     PsnSequence,
-    /// The request makes no sense here.
+    /// The request is invalid.
     InvalidRequest,
-    /// The key does not give the right to these bytes.
+    /// The key does not permit the access.
     RemoteAccess,
-    /// The responder failed for reasons of its own.
+    /// The responder had an internal error.
     RemoteOperational,
     /// An invalid datagram request; unused by reliable connections.
     InvalidRdRequest,
-    /// No meaning is known: 5 ..= 31.
+    /// A reserved value, 5 ..= 31.
     Reserved(u8),
 }
 
@@ -137,43 +137,43 @@ impl NakCode {
     }
 }
 
-/// How many messages the responder has receives posted for, as five bits of an ACK say it.
+/// Number of receives posted at the responder, encoded in five bits of an ACK.
 ///
 /// ```
 /// use roce_wire::Credits;
-/// assert_eq!(Credits::for_count(7).count(), Some(6)); // rounded down: 7 cannot be said
+/// assert_eq!(Credits::for_count(7).count(), Some(6)); // rounded down: 7 has no code
 /// assert_eq!(Credits::UNLIMITED.count(), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(u8);
 
 impl Credits {
-    /// The responder does not count: the requester need not hold back.
+    /// The responder does not limit the requester.
     pub const UNLIMITED: Self = Self(31);
 
-    /// `None` if `code` needs more than 5 bits.
+    /// Creates one; `None` if `code` needs more than 5 bits.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The largest number that can be said and is not above `count`.
+    /// Returns the largest encodable number that is at most `count`.
     pub fn for_count(count: u32) -> Self {
         let not_above = COUNTS.partition_point(|&said| said <= count);
-        Self(not_above as u8 - 1) // the first entry is 0, so at least one is not above
+        Self(not_above as u8 - 1) // the first entry is 0, so at least one is at most `count`
     }
 
-    /// The code, 0 ..= 31.
+    /// Returns the code, 0 ..= 31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// Messages, 0 ..= 32768; `None` if the responder does not count.
+    /// Returns the number, 0 ..= 32768; `None` if unlimited.
     pub const fn count(self) -> Option<u32> {
         if self.0 == Self::UNLIMITED.0 { None } else { Some(COUNTS[self.0 as usize]) }
     }
 }
 
-/// By code, 0 ..= 30.
+/// Numbers by code, 0 ..= 30.
 const COUNTS: [u32; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn syndromes_are_those_of_real_packets() {
+    fn syndromes_match_captured_packets() {
         assert_eq!(Syndrome::from(0x1f), Syndrome::Ack { credits: Credits::UNLIMITED });
         assert_eq!(Syndrome::from(0x2c), Syndrome::RnrNak { timer: RnrTimer::DEFAULT });
         assert_eq!(Syndrome::from(0x60), Syndrome::Nak(NakCode::PsnSequence));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_credit_code_but_the_last_counts_more_than_the_one_before() {
+    fn credit_codes_but_the_last_are_in_order_of_their_counts() {
         for code in 1..31 {
             assert!(Credits(code).count() > Credits(code - 1).count());
         }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_can_be_said_is_said_exactly() {
+    fn an_encodable_count_is_encoded_exactly() {
         for code in 0..31 {
             let credits = Credits(code);
             assert_eq!(Credits::for_count(credits.count().unwrap()), credits);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reserved_nak_code_cannot_spill_into_the_kind() {
+    fn a_reserved_nak_code_does_not_change_the_kind() {
         let byte = Syndrome::Nak(NakCode::Reserved(0xff)).to_byte();
         assert_eq!(byte >> 5, 0b011);
     }
@@ -239,12 +239,12 @@ mod tests {
         }
 
         #[test]
-        fn every_header_is_written_back_as_it_came(bytes: [u8; AETH_LEN]) {
+        fn parsed_headers_are_written_unchanged(bytes: [u8; AETH_LEN]) {
             prop_assert_eq!(Aeth::from_bytes(&bytes).to_bytes(), bytes);
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(syndrome: u8, msn in 0u32..1 << 24) {
+        fn written_headers_are_parsed_unchanged(syndrome: u8, msn in 0u32..1 << 24) {
             let aeth = Aeth { syndrome: syndrome.into(), msn };
             let bytes = aeth.to_bytes();
             prop_assert_eq!(Aeth::split(&bytes), Ok((aeth, &[][..])));

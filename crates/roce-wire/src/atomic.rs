@@ -1,8 +1,8 @@
-//! The extension headers of atomics: what to do to eight bytes, and what they held.
+//! Extension headers of atomics.
 
 use crate::{Layer, LenError};
 
-/// What an atomic request does to eight bytes of the responder's memory.
+/// Extension header of an atomic request on eight bytes of the responder's memory.
 ///
 /// ```
 /// use roce_wire::AtomicEth;
@@ -11,13 +11,13 @@ use crate::{Layer, LenError};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// Where the eight bytes start, in the responder's own terms.
+    /// Virtual address of the eight bytes at the responder.
     pub address: u64,
-    /// The key that gives the right to them.
+    /// Remote key.
     pub key: u32,
-    /// The new value of a compare-and-swap, or what a fetch-and-add adds.
+    /// The new value of a compare-and-swap, or the addend of a fetch-and-add.
     pub swap_or_add: u64,
-    /// What a compare-and-swap expects; a fetch-and-add may hold anything here.
+    /// The expected value of a compare-and-swap; ignored in a fetch-and-add.
     pub compare: u64,
 }
 
@@ -31,7 +31,7 @@ impl AtomicEth {
         Ok((Self::from_bytes(head), rest))
     }
 
-    /// Every value of every field has a meaning, so this cannot fail.
+    /// Reads the header; cannot fail.
     pub fn from_bytes(bytes: &[u8; ATOMIC_ETH_LEN]) -> Self {
         let word = |at: usize| {
             u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -40,7 +40,7 @@ impl AtomicEth {
         Self { address: long(0), key: word(8), swap_or_add: long(12), compare: long(20) }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub fn to_bytes(self) -> [u8; ATOMIC_ETH_LEN] {
         let mut bytes = [0; ATOMIC_ETH_LEN];
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());
@@ -51,10 +51,10 @@ impl AtomicEth {
     }
 }
 
-/// What the eight bytes held before an atomic request changed them.
+/// Extension header of an atomic response: the previous value of the eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// The value before.
+    /// The previous value.
     pub original: u64,
 }
 
@@ -70,12 +70,12 @@ impl AtomicAckEth {
         }
     }
 
-    /// Every value has a meaning, so this cannot fail.
+    /// Reads the header; cannot fail.
     pub const fn from_bytes(bytes: &[u8; ATOMIC_ACK_ETH_LEN]) -> Self {
         Self { original: u64::from_be_bytes(*bytes) }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; ATOMIC_ACK_ETH_LEN] {
         self.original.to_be_bytes()
     }
@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fields_stand_in_the_order_address_key_swap_compare() {
+    fn fields_are_in_the_order_address_key_swap_compare() {
         let bytes: [u8; ATOMIC_ETH_LEN] = core::array::from_fn(|i| i as u8 + 1);
         let atomic = AtomicEth::from_bytes(&bytes);
         assert_eq!(atomic.address, 0x0102_0304_0506_0708);
@@ -104,12 +104,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_is_written_back_as_it_came(bytes: [u8; ATOMIC_ETH_LEN]) {
+        fn parsed_headers_are_written_unchanged(bytes: [u8; ATOMIC_ETH_LEN]) {
             prop_assert_eq!(AtomicEth::from_bytes(&bytes).to_bytes(), bytes);
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(
+        fn written_headers_are_parsed_unchanged(
             address: u64, key: u32, swap_or_add: u64, compare: u64,
         ) {
             let atomic = AtomicEth { address, key, swap_or_add, compare };

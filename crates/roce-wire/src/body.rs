@@ -1,17 +1,17 @@
-//! A packet from its BTH to its ICRC, taken apart; the same in RoCEv1 and RoCEv2.
+//! A packet from its BTH to its ICRC, parsed; the same in RoCEv1 and RoCEv2.
 
 use crate::{Headers, ICRC_LEN, Layer, LenError, WireError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Body<'a> {
-    /// From the first byte of the BTH to the last of the ICRC.
+    /// From the first byte of the BTH to the last byte of the ICRC.
     pub(crate) bytes: &'a [u8],
     /// The same without ICRC.
     pub(crate) before_icrc: &'a [u8],
-    /// The ICRC as it stands.
+    /// The carried ICRC.
     pub(crate) icrc: u32,
     pub(crate) headers: Headers,
-    /// What stands between headers and pad.
+    /// Between headers and pad.
     pub(crate) payload: &'a [u8],
 }
 

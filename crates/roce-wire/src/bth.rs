@@ -2,9 +2,9 @@
 
 use crate::{KnownOpcode, Layer, LenError, Opcode, Psn, Qpn, WireError};
 
-/// A BTH borrowed from a packet: every field as it stands, none judged.
+/// A BTH borrowed from a packet, with unchecked fields.
 ///
-/// Holding one proves that 12 bytes are there, so no accessor can fail or panic.
+/// It has 12 bytes, so no accessor can fail or panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BthView<'a>(&'a [u8; BTH_LEN]);
 
@@ -60,9 +60,7 @@ impl<'a> BthView<'a> {
     }
 }
 
-/// A BTH we are willing to act on or to send: only meaningful values fit in.
-///
-/// Reserved bits are accepted whatever they hold, and sent as zeros.
+/// A BTH with a known opcode and version. Reserved bits are ignored when parsed and sent as zeros.
 ///
 /// ```
 /// use roce_wire::{Bth, BthView, Psn, Qpn, opcode};
@@ -74,30 +72,30 @@ impl<'a> BthView<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// Opcode.
     pub opcode: KnownOpcode,
-    /// The receiver's completion shall wake one that waits for solicited events only.
+    /// The completion at the receiver raises a solicited event.
     pub solicited_event: bool,
-    /// Path migration state; means nothing over RoCE and is set by some network cards.
+    /// Path migration state; unused in RoCE, but set by some network cards.
     pub migration_request: bool,
     /// Zero bytes between payload and ICRC.
     pub pad: Pad,
     /// Partition; [`DEFAULT_PARTITION_KEY`] in practice.
     pub partition_key: u16,
-    /// The packet met congestion.
+    /// Forward explicit congestion notification.
     pub fecn: bool,
-    /// Packets in the other direction met congestion.
+    /// Backward explicit congestion notification.
     pub becn: bool,
-    /// The queue pair that the packet is for.
+    /// Destination queue pair.
     pub dest_qp: Qpn,
-    /// The responder shall acknowledge this packet.
+    /// AckReq: the responder acknowledges this packet.
     pub ack_request: bool,
-    /// The packet's place in the sequence.
+    /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// A header with the default partition, no pad and no flag set.
+    /// Creates a header with the default partition, no pad and no flag set.
     pub const fn new(opcode: KnownOpcode, dest_qp: Qpn, psn: Psn) -> Self {
         Self {
             opcode,
@@ -113,7 +111,7 @@ impl Bth {
         }
     }
 
-    /// Reads meaning out of bytes; a value of this type needs no later check.
+    /// Parses a BTH.
     ///
     /// # Errors
     /// [`WireError::BthVersion`], [`WireError::UnknownOpcode`].
@@ -138,32 +136,31 @@ impl Bth {
         })
     }
 
-    /// Returns an array, so a wrong length cannot be written down.
-    ///
-    // Put together in registers: twelve bytes that are stored one by one and then copied as two
-    // words are not forwarded to the copy. It waits until everything stored before has left for
-    // the cache, often a whole payload: a seventh of a sender's time at path MTU 1024.
+    /// Returns the bytes on the wire.
+    // Built in registers: the processor does not forward twelve single-byte stores to a copy of two
+    // words. The copy would wait until all earlier stores, often a whole payload, are in the cache:
+    // a seventh of a sender's time at path MTU 1024.
     #[inline]
     pub const fn to_bytes(self) -> [u8; BTH_LEN] {
         let flags = ((self.solicited_event as u8) << 7)
             | ((self.migration_request as u8) << 6)
             | (self.pad.0 << 4);
         let ecn = ((self.fecn as u8) << 7) | ((self.becn as u8) << 6);
-        let to_whom = (self.opcode.code().0 as u64) << 56
+        let front_word = (self.opcode.code().0 as u64) << 56
             | (flags as u64) << 48
             | (self.partition_key as u64) << 32
             | (ecn as u64) << 24
             | self.dest_qp.get() as u64;
-        let which = (self.ack_request as u32) << 31 | self.psn.get();
+        let back_word = (self.ack_request as u32) << 31 | self.psn.get();
         let mut bytes = [0; BTH_LEN];
         let (front, back) = bytes.split_at_mut(8);
-        front.copy_from_slice(&to_whom.to_be_bytes());
-        back.copy_from_slice(&which.to_be_bytes());
+        front.copy_from_slice(&front_word.to_be_bytes());
+        back.copy_from_slice(&back_word.to_be_bytes());
         bytes
     }
 }
 
-/// How many zero bytes follow the payload to make its length a multiple of 4: 0 ..= 3.
+/// Number of zero bytes after the payload that make its length a multiple of 4, 0 ..= 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Pad(u8);
 
@@ -171,17 +168,17 @@ impl Pad {
     /// No pad.
     pub const NONE: Self = Self(0);
 
-    /// `None` if `bytes` is above 3.
+    /// Creates a pad; `None` if `bytes` is above 3.
     pub const fn new(bytes: u8) -> Option<Self> {
         if bytes < 4 { Some(Self(bytes)) } else { None }
     }
 
-    /// The pad that a payload of `len` bytes needs.
+    /// Returns the pad of a payload of `len` bytes.
     pub const fn for_payload(len: usize) -> Self {
         Self((len.wrapping_neg() & 0b11) as u8)
     }
 
-    /// Bytes, 0 ..= 3.
+    /// Returns the number of bytes, 0 ..= 3.
     pub const fn bytes(self) -> usize {
         self.0 as usize
     }
@@ -190,7 +187,7 @@ impl Pad {
 /// Length of a BTH on the wire, in bytes.
 pub const BTH_LEN: usize = 12;
 
-/// The partition that everything is a member of.
+/// The default partition, of which every port is a member.
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
 #[cfg(test)]
@@ -198,11 +195,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bits that a sender must set to zero and a receiver must ignore.
+    /// Bits that a sender sets to zero and a receiver ignores.
     const RESERVED: [u8; BTH_LEN] = [0, 0, 0, 0, 0x3f, 0, 0, 0, 0x7f, 0, 0, 0];
 
-    /// Any bytes, but half of them get past the version and opcode checks: plain
-    /// random bytes would do so once in two hundred times and test little.
+    /// Random bytes of which half pass the version and opcode checks, instead of one in 200.
     fn header_bytes() -> impl Strategy<Value = [u8; BTH_LEN]> {
         (any::<[u8; BTH_LEN]>(), any::<bool>()).prop_map(|(mut bytes, plausible)| {
             if plausible {
@@ -215,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_we_accept_is_written_back_as_it_came(bytes in header_bytes()) {
+        fn accepted_headers_are_written_unchanged(bytes in header_bytes()) {
             let (view, rest) = BthView::split(&bytes).unwrap();
             prop_assert!(rest.is_empty());
             match Bth::parse(view) {
@@ -230,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(
+        fn written_headers_are_parsed_unchanged(
             code in (0u8..=0xff).prop_filter_map("unknown", |b| KnownOpcode::new(Opcode(b))),
             flags: [bool; 5], payload in 0usize..=4096, key: u16,
             qp in 0u32..1 << 24, psn in 0u32..1 << 24,
@@ -247,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn a_short_header_says_what_it_lacks(bytes in prop::collection::vec(any::<u8>(), 0..BTH_LEN)) {
+        fn a_short_header_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..BTH_LEN)) {
             let short = LenError { layer: Layer::Bth, need: BTH_LEN, have: bytes.len(), at: 0 };
             prop_assert_eq!(BthView::split(&bytes), Err(short));
         }

@@ -1,8 +1,8 @@
-//! Datagram Extended Transport Header (DETH): who sent a datagram.
+//! Datagram Extended Transport Header (DETH).
 
 use crate::{Layer, LenError, Qpn};
 
-/// Who sent a datagram, and by what right.
+/// Extension header of a datagram.
 ///
 /// ```
 /// use roce_wire::{Deth, Qpn};
@@ -11,9 +11,9 @@ use crate::{Layer, LenError, Qpn};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deth {
-    /// The key that the receiving queue pair asks for.
+    /// Key that the receiving queue pair requires.
     pub q_key: u32,
-    /// The queue pair to answer to.
+    /// Queue pair to reply to.
     pub source_qp: Qpn,
 }
 
@@ -29,7 +29,7 @@ impl Deth {
         }
     }
 
-    /// Every value of every field has a meaning, so this cannot fail.
+    /// Reads the header; cannot fail.
     pub const fn from_bytes(bytes: &[u8; DETH_LEN]) -> Self {
         let [k0, k1, k2, k3, _reserved, q0, q1, q2] = *bytes;
         Self {
@@ -38,7 +38,7 @@ impl Deth {
         }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; DETH_LEN] {
         let [k0, k1, k2, k3] = self.q_key.to_be_bytes();
         let [q0, q1, q2] = self.source_qp.to_be_bytes();
@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_is_written_back_as_it_came_but_for_the_reserved_byte(
+        fn parsed_headers_are_written_unchanged_except_for_the_reserved_byte(
             bytes: [u8; DETH_LEN],
         ) {
             let mut kept = bytes;
@@ -65,7 +65,7 @@ mod tests {
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(q_key: u32, qp in 0u32..1 << 24) {
+        fn written_headers_are_parsed_unchanged(q_key: u32, qp in 0u32..1 << 24) {
             let deth = Deth { q_key, source_qp: Qpn::new(qp).unwrap() };
             let bytes = deth.to_bytes();
             prop_assert_eq!(Deth::split(&bytes), Ok((deth, &[][..])));

@@ -1,10 +1,10 @@
-//! Errors whose fault lies in the bytes, and those of a caller that seals.
+//! Errors of parsing and of sealing.
 
 use core::fmt;
 
 use crate::Opcode;
 
-/// What a piece of a frame is called, outermost first.
+/// A part of a frame, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -27,26 +27,26 @@ pub enum Layer {
     Icrc,
 }
 
-/// Too few bytes: says which layer, how many it needs, how many there were, where.
+/// Too few bytes for a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LenError {
-    /// The layer that did not fit.
+    /// The layer.
     pub layer: Layer,
-    /// Bytes that `layer` needs.
+    /// Bytes that the layer needs.
     pub need: usize,
-    /// Bytes that were left.
+    /// Bytes available.
     pub have: usize,
-    /// Where `layer` starts, in bytes from the start of what was parsed.
+    /// Offset of the layer, in bytes from the start of the parsed bytes.
     pub at: usize,
 }
 
 impl LenError {
-    /// An error at the start of what was parsed.
+    /// Creates an error at offset 0.
     pub const fn new(layer: Layer, need: usize, have: usize) -> Self {
         Self { layer, need, have, at: 0 }
     }
 
-    /// Each outer layer adds its own length while the error climbs out.
+    /// Adds the length of an outer layer to the offset.
     #[must_use]
     pub const fn beneath(mut self, outer: usize) -> Self {
         self.at += outer;
@@ -74,13 +74,12 @@ impl fmt::Display for LenError {
 
 impl core::error::Error for LenError {}
 
-/// Why bytes from the network are no RoCE packet. The fault is the bytes' alone:
-/// the only thing to do is to drop them and count the drop under
+/// Reason why received bytes are not a RoCE packet: drop them and count the drop under
 /// [`counter`](Self::counter).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A header, or what a length field promised, did not fit in the bytes at hand.
+    /// The bytes end before a header does, or before a length field says.
     #[error(transparent)]
     Short(#[from] LenError),
     /// Neither IPv4 nor IPv6 in this frame (or, for RoCEv1, no GRH).
@@ -89,17 +88,17 @@ pub enum WireError {
         /// The innermost EtherType, after VLAN tags.
         ether_type: u16,
     },
-    /// A third VLAN tag: two are the most that are read.
+    /// More than two VLAN tags.
     #[error("more than two VLAN tags")]
     TooManyVlanTags,
     /// The version nibble disagrees with the EtherType.
     #[error("IP version {version} under the EtherType of another")]
     IpVersion {
-        /// The nibble as it stands.
+        /// The version nibble.
         version: u8,
     },
     /// An IPv4 header length below 5 words.
-    #[error("IPv4 header length of {words} words is impossible")]
+    #[error("IPv4 header length of {words} words is below 5")]
     Ipv4HeaderLength {
         /// 32-bit words, 0 ..= 4.
         words: u8,
@@ -110,24 +109,24 @@ pub enum WireError {
         /// 32-bit words, 6 ..= 15.
         words: u8,
     },
-    /// A fragment: only whole packets can be checked.
+    /// An IPv4 or IPv6 fragment.
     #[error("an IPv4 fragment")]
     Ipv4Fragment,
-    /// The IPv4 header does not sum up to its checksum.
+    /// The IPv4 header checksum is wrong.
     #[error("IPv4 header checksum {carried:#06x}, computed {computed:#06x}")]
     Ipv4Checksum {
-        /// As it stands in the header.
+        /// Value in the header.
         carried: u16,
-        /// As it should stand.
+        /// Computed value.
         computed: u16,
     },
-    /// The IP packet carries something else than UDP.
+    /// The IP packet does not carry UDP.
     #[error("IP protocol {protocol} is not UDP")]
     NotUdp {
         /// IPv4 protocol, or IPv6 next header.
         protocol: u8,
     },
-    /// A UDP packet for another port than 4791.
+    /// The UDP destination port is not 4791.
     #[error("UDP port {port} is not RoCE's")]
     UdpPort {
         /// The destination port.
@@ -138,28 +137,28 @@ pub enum WireError {
     UdpLength {
         /// The UDP length field, header included.
         udp: u16,
-        /// What the IP header promises.
+        /// Length according to the IP header.
         ip: usize,
     },
-    /// A UDP checksum that is not zero and not right.
+    /// The UDP checksum is neither zero nor right.
     #[error("UDP checksum {carried:#06x} is wrong")]
     UdpChecksum {
-        /// As it stands in the header.
+        /// Value in the header.
         carried: u16,
     },
-    /// A RoCEv1 header that announces something else than an InfiniBand packet.
+    /// The next header of a RoCEv1 GRH is not an InfiniBand packet.
     #[error("GRH next header {next_header:#04x} is no InfiniBand transport")]
     GrhNextHeader {
-        /// As it stands in the header.
+        /// Value in the header.
         next_header: u8,
     },
-    /// A BTH of a version that nobody has defined.
+    /// The BTH version is not 0.
     #[error("transport header version {0}")]
     BthVersion(u8),
-    /// An opcode without a row in the table.
+    /// The opcode is not in the table.
     #[error("unknown opcode {:#04x}", .0.0)]
     UnknownOpcode(Opcode),
-    /// The pad count is larger than what follows the headers.
+    /// The pad count exceeds the bytes after the headers.
     #[error("{pad} pad bytes, {have} bytes after the headers")]
     PadExceedsPayload {
         /// Bytes of pad, 1 ..= 3.
@@ -167,21 +166,21 @@ pub enum WireError {
         /// Bytes of payload and pad together.
         have: usize,
     },
-    /// Payload and pad together are no multiple of four bytes.
+    /// The length of payload and pad is not a multiple of 4.
     #[error("payload and pad of {len} bytes are no multiple of 4")]
     Unaligned {
         /// Bytes of payload and pad together.
         len: usize,
     },
-    /// An opcode that carries no payload, with payload.
+    /// Payload on an opcode that carries none.
     #[error("{len} bytes of payload on opcode {:#04x}, which carries none", .opcode.0)]
     UnexpectedPayload {
-        /// The opcode that carries none.
+        /// The opcode.
         opcode: Opcode,
         /// Bytes after the headers.
         len: usize,
     },
-    /// A train cut in pieces too small for any packet.
+    /// The segments of a train are too short for a packet.
     #[error("a train of {segment_len}-byte segments cannot hold packets")]
     SegmentLen {
         /// UDP payload bytes per packet.
@@ -190,7 +189,7 @@ pub enum WireError {
 }
 
 impl WireError {
-    /// The name of the counter that a drop for this reason belongs under. Stable.
+    /// Returns the stable name of the counter of such drops.
     pub const fn counter(&self) -> &'static str {
         match self {
             Self::Short(error) => match error.layer {
@@ -225,8 +224,7 @@ impl WireError {
         }
     }
 
-    /// Every name that [`counter`](Self::counter) and [`BadIcrc::COUNTER`] can give, so
-    /// that a table of counters can be made before the first drop.
+    /// All names of [`counter`](Self::counter), and [`BadIcrc::COUNTER`].
     pub const COUNTERS: [&'static str; 28] = [
         "drop_short_ethernet",
         "drop_short_vlan",
@@ -258,7 +256,7 @@ impl WireError {
         BadIcrc::COUNTER,
     ];
 
-    /// A length error climbs out of the layers around it; the others carry no place.
+    /// Adds the length of an outer layer to the offset of a length error.
     #[must_use]
     pub const fn beneath(self, outer: usize) -> Self {
         match self {
@@ -268,45 +266,46 @@ impl WireError {
     }
 }
 
-/// The ICRC of a packet does not fit its bytes: it was damaged on the way, or made by
-/// somebody who does not know the rule.
+/// The ICRC of a packet is wrong: the packet is corrupted, or its sender computes ICRCs otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ICRC {carried:#010x}, computed {computed:#010x}")]
 pub struct BadIcrc {
-    /// What the bytes ask for.
+    /// Computed value.
     pub computed: u32,
-    /// What stands behind them.
+    /// Value in the packet.
     pub carried: u32,
 }
 
 impl BadIcrc {
-    /// The name of the counter that such a drop belongs under. Stable.
+    /// Stable name of the counter of such drops.
     pub const COUNTER: &'static str = "drop_icrc";
 }
 
-/// Why a frame could not be sealed. The fault is the caller's.
+/// Reason why a frame could not be sealed; an error of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
     /// One address is IPv4, the other IPv6.
-    #[error("source and destination are of different IP versions: give two of one version")]
+    #[error("source and destination are of different IP versions: use one version")]
     MixedFamilies,
-    /// A segment has no room for a BTH and an ICRC.
-    #[error("a segment of {len} bytes cannot hold a packet: 16 bytes are the least")]
+    /// A segment is too short for a BTH and an ICRC.
+    #[error("a segment of {len} bytes is too short for a packet: make it at least 16 bytes long")]
     SegmentTooShort {
         /// Bytes of the segment.
         len: usize,
     },
-    /// The train is longer than the length fields of IP can say.
+    /// The train exceeds the length fields of IP.
     #[error("a train of {len} bytes does not fit one IP packet: make it shorter")]
     TrainTooLong {
         /// Bytes of all segments together.
         len: usize,
     },
     /// The frame is shorter than the outer headers.
-    #[error("a frame of {have} bytes has no room for {need} bytes of outer headers")]
+    #[error(
+        "a frame of {have} bytes is shorter than its {need} bytes of outer headers: make it longer"
+    )]
     NoHeadroom {
-        /// Bytes that the outer headers take.
+        /// Bytes of the outer headers.
         need: usize,
         /// Bytes of the frame.
         have: usize,

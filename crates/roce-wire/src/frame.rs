@@ -1,4 +1,4 @@
-//! A received Ethernet frame: everything in front of the first BTH.
+//! A received Ethernet frame: the headers before the first BTH.
 
 mod fast_path;
 
@@ -16,11 +16,10 @@ use crate::{
     link::{self, Link},
 };
 
-/// A RoCEv2 frame whose outer headers were read and found right; the packet or packets
-/// in it have not been looked at.
+/// A RoCEv2 frame with checked outer headers; its packets are unchecked.
 ///
-/// The IPv4 header checksum and a UDP checksum that is not zero have been verified.
-/// Ethernet padding behind the IP packet is ignored.
+/// The IPv4 header checksum and a nonzero UDP checksum have been verified. Ethernet padding after
+/// the IP packet is ignored.
 ///
 /// ```
 /// use roce_wire::{Frame, Layer, LenError, WireError};
@@ -38,7 +37,7 @@ pub struct Frame<'a> {
     pub(crate) covered: IcrcPseudoHeader,
 }
 
-/// What IPv4 and IPv6 headers have in common, and what only one has.
+/// The fields of an IPv4 or IPv6 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ip {
     source: IpAddr,
@@ -49,40 +48,39 @@ struct Ip {
     identification: Option<u16>,
 }
 
-/// What [`Frame::parse_with`] may take for granted.
+/// Options of [`Frame::parse_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ParseOptions {
-    /// The UDP checksum is not finished: the kernel handed over a frame that never
-    /// crossed a wire, or a train, and left only the pseudo-header's sum in it.
+    /// The UDP checksum is partial and is not verified: the frame is a train, or never crossed a
+    /// wire, and holds only the pseudo-header's sum.
     pub udp_checksum_offloaded: bool,
 }
 
 /// Explicit congestion notification: the low two bits of TOS or traffic class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ecn {
-    /// The sender does not take part.
+    /// Not ECN-capable.
     NotCapable,
-    /// The sender takes part, code point 1.
+    /// ECN-capable, code point 1.
     Capable1,
-    /// The sender takes part, code point 0.
+    /// ECN-capable, code point 0.
     Capable0,
-    /// A router met congestion.
+    /// Congestion experienced.
     CongestionExperienced,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the outer headers of a frame that crossed a wire.
+    /// Parses the outer headers of a frame that crossed a wire.
     ///
-    /// Time O(1), and O(length) where there is a UDP checksum; no allocation.
+    /// Time O(1), or O(length) with a UDP checksum; no allocation.
     ///
     /// # Errors
-    /// [`WireError`] says which header is short or wrong. IPv4 options and fragments are
-    /// refused by name.
+    /// [`WireError`] names the short or invalid header. IPv4 options and fragments are errors.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         Self::parse_with(bytes, ParseOptions::default())
     }
 
-    /// Reads the outer headers of a frame.
+    /// Parses the outer headers of a frame.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -113,7 +111,7 @@ impl<'a> Frame<'a> {
         if usize::from(udp.length()) != datagram.len() {
             return Err(WireError::UdpLength { udp: udp.length(), ip: datagram.len() });
         }
-        // Zero means that there is none, in IPv6 too: RoCE has its ICRC.
+        // Zero means no checksum, over IPv6, too: RoCE has the ICRC.
         let carried = udp.checksum();
         if carried != 0 && !options.udp_checksum_offloaded && !ip.checksum_is_right(datagram) {
             return Err(WireError::UdpChecksum { carried });
@@ -139,21 +137,21 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The packet of a frame that holds one.
+    /// Parses the packet of a frame that holds one.
     ///
     /// # Errors
-    /// [`WireError`] says which header is short or wrong.
+    /// [`WireError`] names the short or invalid header.
     #[inline]
     pub fn packet(&'a self) -> Result<Packet<'a, Unverified>, WireError> {
         Packet::parse(self, None, 0, self.payload)
             .map_err(|error| error.beneath(self.payload_offset))
     }
 
-    /// The packets in this frame, in order.
+    /// Returns the packets in this frame, in order.
     ///
-    /// `segment_len` is the UDP payload of each packet in bytes where the frame holds a
-    /// train, of which the last packet may be shorter; `None` where it holds one packet.
-    /// A packet that is wrong is an error in its place, and the walk goes on behind it.
+    /// `segment_len` is the UDP payload of each packet of a train in bytes, of which the last may be
+    /// shorter; `None`: the frame holds one packet. An invalid packet is an error in its place; the
+    /// iterator continues after it.
     pub fn packets(&'a self, segment_len: Option<usize>) -> Packets<'a> {
         let segment_len = segment_len.unwrap_or(self.payload.len());
         let is_train = segment_len < self.payload.len() && segment_len >= BTH_LEN + ICRC_LEN;
@@ -166,27 +164,27 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Who sent the frame over the last link.
+    /// Source MAC address.
     pub const fn source_mac(&self) -> MacAddr {
         self.link.source
     }
 
-    /// Whom the frame was sent to over the last link.
+    /// Destination MAC address.
     pub const fn destination_mac(&self) -> MacAddr {
         self.link.destination
     }
 
-    /// VLAN tags, outermost first; two at most.
+    /// VLAN tags, outermost first; at most two.
     pub fn vlans(&self) -> &[VlanTag] {
         self.link.vlans()
     }
 
-    /// Who sent the packet.
+    /// Source address.
     pub const fn source(&self) -> IpAddr {
         self.ip.source
     }
 
-    /// Whom the packet was sent to.
+    /// Destination address.
     pub const fn destination(&self) -> IpAddr {
         self.ip.destination
     }
@@ -196,7 +194,7 @@ impl<'a> Frame<'a> {
         self.ip.traffic_class
     }
 
-    /// The congestion bits of [`traffic_class`](Self::traffic_class).
+    /// The ECN bits of [`traffic_class`](Self::traffic_class).
     pub const fn ecn(&self) -> Ecn {
         Ecn::from_traffic_class(self.ip.traffic_class)
     }
@@ -221,7 +219,7 @@ impl<'a> Frame<'a> {
         self.source_port
     }
 
-    /// The UDP checksum as it stands.
+    /// The carried UDP checksum.
     pub const fn udp_checksum(&self) -> u16 {
         self.udp_checksum
     }
@@ -231,15 +229,14 @@ impl<'a> Frame<'a> {
         self.payload
     }
 
-    /// Where [`payload`](Self::payload) starts, in bytes from the start of the frame.
+    /// Offset of [`payload`](Self::payload) in the frame, in bytes.
     pub const fn payload_offset(&self) -> usize {
         self.payload_offset
     }
 }
 
 impl Ip {
-    /// Returns the header's meaning, its length, and the IP payload without what
-    /// Ethernet may have padded.
+    /// Returns the header, its length, and the IP payload without Ethernet padding.
     fn split_v4(bytes: &[u8]) -> Result<(Self, usize, &[u8]), WireError> {
         use err::ipv4::{HeaderError, HeaderSliceError};
 
@@ -314,7 +311,7 @@ impl Ip {
         Ok((ip, IPV6_LEN, &packet[IPV6_LEN..]))
     }
 
-    /// Does a UDP datagram between these addresses sum up to its checksum?
+    /// Returns true if the checksum of a UDP datagram between these addresses is right.
     fn checksum_is_right(&self, datagram: &[u8]) -> bool {
         let pseudo_header = pseudo_header_sum(self.source, self.destination, datagram.len());
         pseudo_header.add_slice(datagram).ones_complement() == 0
@@ -337,11 +334,11 @@ impl Ecn {
 #[derive(Clone, Debug)]
 pub struct Packets<'a> {
     frame: &'a Frame<'a>,
-    /// `None` when all was handed out. At the start, not even empty: a frame without a
-    /// single byte of payload is an error, not a train of no packets.
+    /// `None` at the end. Empty at the start for a frame without payload, which is an error and not
+    /// a train of no packets.
     rest: Option<&'a [u8]>,
     segment_len: usize,
-    /// Where there are several.
+    /// For trains.
     start: Option<TrainStart>,
     index: u16,
 }
@@ -370,7 +367,7 @@ impl<'a> Iterator for Packets<'a> {
     }
 }
 
-/// The sum over what the UDP checksum covers besides the datagram itself.
+/// Returns the sum over the UDP pseudo-header.
 fn pseudo_header_sum(source: IpAddr, destination: IpAddr, len: usize) -> Sum16BitWords {
     let mut sum = Sum16BitWords::new();
     for address in [source, destination] {
@@ -379,6 +376,6 @@ fn pseudo_header_sum(source: IpAddr, destination: IpAddr, len: usize) -> Sum16Bi
             IpAddr::V6(v6) => sum.add_16bytes(v6.octets()),
         };
     }
-    // A datagram never exceeds 65535 bytes: an IP length field said how long it is.
+    // At most 65535 bytes, as the length comes from an IP header.
     sum.add_2bytes([0, IpNumber::UDP.0]).add_2bytes((len as u16).to_be_bytes())
 }

@@ -1,11 +1,10 @@
-//! The bodies of the fuzz targets: what any bytes whatever must stand. Not part of the
-//! crate's interface; it exists for the fuzzer, and for the tests that replay its corpora.
+//! Bodies of the fuzz targets, for the fuzzer and the tests that replay its corpora.
 
 use core::fmt::{self, Write};
 
 use crate::*;
 
-/// Any bytes as a frame, as a train, as a RoCEv1 frame and as bare transport headers.
+/// Parses any bytes as a frame, a train, a RoCEv1 frame and transport headers.
 pub fn parse_frame(bytes: &[u8]) {
     for udp_checksum_offloaded in [false, true] {
         let options = ParseOptions { udp_checksum_offloaded };
@@ -50,7 +49,7 @@ fn walk(frame: &Frame<'_>, segment_len: Option<usize>) {
     assert!((1..=frame.payload().len() / 16 + 1).contains(&walked));
 }
 
-/// Headers that were read can be written, and then read again as the same.
+/// Checks that parsed headers are written and parsed again unchanged.
 fn check_headers(headers: &Headers) {
     assert!(headers.is_complete());
     let mut bytes = [0; 64];
@@ -59,10 +58,9 @@ fn check_headers(headers: &Headers) {
     assert_eq!(Headers::parse(&bytes[..len]), Ok((*headers, &[][..])));
 }
 
-/// Any headers around any payload, sealed as a train of three, are read as they were made.
+/// Checks that any headers around any payload, sealed as a train of three, are parsed unchanged.
 ///
-/// `bytes` are instructions: the first is the opcode, and each field takes the next it
-/// needs, or zeros when they are used up.
+/// The first of `bytes` is the opcode; the fields take the bytes after it, then zeros.
 pub fn round_trip(bytes: &[u8]) {
     let mut bytes = Instructions(bytes);
     let Some(opcode) = KnownOpcode::new(Opcode(bytes.byte())) else { return };
@@ -94,7 +92,7 @@ pub fn round_trip(bytes: &[u8]) {
     let mut walked = 0;
     for packet in frame.packets(Some(segment_len)) {
         let packet = packet.expect("every packet in it is right");
-        // Under a fuzzer the ICRC's door stands open: look at the bits themselves.
+        // Under a fuzzer every ICRC verifies, so compare the bits.
         assert_eq!(packet.check_icrc(), Ok(()));
         assert_eq!(packet.headers(), &headers.with_pad(pad));
         assert_eq!(packet.payload().len(), payload_len);
@@ -168,7 +166,7 @@ impl Instructions<'_> {
     }
 }
 
-/// Makes the text and throws it away.
+/// Formats without output.
 fn show(value: &impl fmt::Display) {
     struct Nowhere;
     impl Write for Nowhere {

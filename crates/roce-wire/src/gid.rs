@@ -1,4 +1,4 @@
-//! Global identifier: an address as verbs write it.
+//! Global identifier.
 
 use core::{
     fmt,
@@ -10,7 +10,7 @@ use crate::MacAddr;
 
 /// Global identifier: the IP address of a port, written as 16 bytes.
 ///
-/// An IPv4 address stands in it as `::ffff:a.b.c.d`.
+/// An IPv4 address is mapped to `::ffff:a.b.c.d`.
 ///
 /// ```
 /// use roce_wire::Gid;
@@ -23,14 +23,14 @@ use crate::MacAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
-/// A text that is neither an IPv4 nor an IPv6 address.
+/// Text that is neither an IPv4 nor an IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a GID: write an IPv4 or an IPv6 address")]
 pub struct GidParseError;
 
 impl Gid {
-    /// The link-local GID of the interface with this Ethernet address: `fe80::` and the
-    /// EUI-64 made from it.
+    /// Returns the link-local GID of an interface with this Ethernet address: `fe80::` and its
+    /// EUI-64.
     ///
     /// ```
     /// use roce_wire::{Gid, MacAddr};
@@ -43,12 +43,12 @@ impl Gid {
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// The address: IPv4 where the GID holds a mapped one.
+    /// Returns the address; a mapped one as IPv4.
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Is this an IPv4 address in the form `::ffff:a.b.c.d`?
+    /// Returns true for an IPv4 address of the form `::ffff:a.b.c.d`.
     pub fn is_ipv4(self) -> bool {
         self.ip().is_ipv4()
     }
@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn every_gid_survives_its_address_and_its_text(bytes: [u8; 16]) {
+        fn a_gid_equals_the_one_parsed_from_its_address_or_text(bytes: [u8; 16]) {
             prop_assert_eq!(Gid::from(Gid(bytes).ip()), Gid(bytes));
             prop_assert_eq!(Gid(bytes).to_string().parse(), Ok(Gid(bytes)));
         }

@@ -1,30 +1,30 @@
-//! Global Route Header (GRH): what RoCEv1 has in the place of IP and UDP.
+//! Global Route Header (GRH), which RoCEv1 has instead of IP and UDP.
 
 use crate::{Gid, Layer, LenError};
 
-/// A GRH: 40 bytes of the layout of an IPv6 header. Read, never sent.
+/// A GRH: 40 bytes with the layout of an IPv6 header. Received only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
-    /// 6 in every GRH.
+    /// Version, 6.
     pub version: u8,
     /// As in IPv6.
     pub traffic_class: u8,
     /// 20 bits, as in IPv6.
     pub flow_label: u32,
-    /// Bytes from the first of the BTH to the last of the ICRC.
+    /// Bytes from the BTH to the ICRC, both included.
     pub payload_len: u16,
-    /// [`Grh::INFINIBAND`] where an InfiniBand packet follows.
+    /// [`Grh::INFINIBAND`] if an InfiniBand packet follows.
     pub next_header: u8,
     /// As in IPv6.
     pub hop_limit: u8,
-    /// Who sent the packet.
+    /// Source address.
     pub source: Gid,
-    /// Whom the packet was sent to.
+    /// Destination address.
     pub destination: Gid,
 }
 
 impl Grh {
-    /// The next header that announces an InfiniBand packet.
+    /// The next header of an InfiniBand packet.
     pub const INFINIBAND: u8 = 0x1b;
 
     /// Splits a GRH off the front of `bytes`; also returns what follows it.
@@ -36,7 +36,7 @@ impl Grh {
         Ok((Self::from_bytes(head), rest))
     }
 
-    /// Reads every field as it stands.
+    /// Reads the header; cannot fail.
     pub fn from_bytes(bytes: &[u8; GRH_LEN]) -> Self {
         let first = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         let mut source = [0; 16];
@@ -55,7 +55,7 @@ impl Grh {
         }
     }
 
-    /// As it stands on the wire; of `version` and `flow_label` the low 4 and 20 bits.
+    /// Returns the bytes on the wire; of `version` and `flow_label` the low 4 and 20 bits.
     pub fn to_bytes(self) -> [u8; GRH_LEN] {
         let first = u32::from(self.version & 0xf) << 28
             | u32::from(self.traffic_class) << 20
@@ -81,12 +81,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_is_written_back_as_it_came(bytes: [u8; GRH_LEN]) {
+        fn parsed_headers_are_written_unchanged(bytes: [u8; GRH_LEN]) {
             prop_assert_eq!(Grh::from_bytes(&bytes).to_bytes(), bytes);
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(
+        fn written_headers_are_parsed_unchanged(
             version in 0u8..16, traffic_class: u8, flow_label in 0u32..1 << 20,
             payload_len: u16, next_header: u8, hop_limit: u8, source: [u8; 16],
             destination: [u8; 16],

@@ -1,4 +1,4 @@
-//! All transport headers of a packet together: the BTH and the extensions its opcode asks for.
+//! The transport headers of a packet: BTH and extension headers.
 
 use crate::{
     AETH_LEN, ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, Aeth, AtomicAckEth, AtomicEth, BTH_LEN, Bth,
@@ -8,9 +8,8 @@ use crate::{
 
 /// The BTH and the extension headers of one packet.
 ///
-/// Which extensions are there is the opcode's business: after [`parse`](Self::parse)
-/// exactly those of its row in the table are `Some`, and [`emit`](Self::emit) wants
-/// exactly those.
+/// The opcode determines the extensions: exactly those of its row in the table are `Some` after
+/// [`parse`](Self::parse), and have to be for [`emit`](Self::emit).
 ///
 /// ```
 /// use roce_wire::{Bth, Headers, Psn, Qpn, Reth, opcode};
@@ -36,7 +35,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// A BTH without extensions; those of its opcode are for the caller to fill in.
+    /// Creates headers without extensions; the caller adds those of the opcode.
     pub const fn new(bth: Bth) -> Self {
         Self {
             bth,
@@ -50,8 +49,7 @@ impl Headers {
         }
     }
 
-    /// Reads the headers off the front of `bytes`; also returns what follows them: payload
-    /// and pad, and the ICRC unless the caller has taken it off.
+    /// Splits the headers off the front of `bytes`; also returns what follows them.
     ///
     /// # Errors
     /// [`WireError::Short`], [`WireError::BthVersion`], [`WireError::UnknownOpcode`].
@@ -84,21 +82,18 @@ impl Headers {
         })
     }
 
-    /// Splits what follows the headers, without ICRC, into payload and pad; returns the
-    /// payload.
+    /// Returns the payload of `rest`, the bytes between headers and ICRC.
     ///
     /// # Errors
-    /// The lengths disagree with the opcode or with each other:
     /// [`WireError::Unaligned`], [`WireError::UnexpectedPayload`],
-    /// [`WireError::PadExceedsPayload`]. Whether the payload has the length that the path
-    /// MTU and the message ask for is not known here.
+    /// [`WireError::PadExceedsPayload`]. The length is not checked against path MTU and message.
     #[inline]
     pub fn split_payload<'a>(&self, rest: &'a [u8]) -> Result<&'a [u8], WireError> {
         self.payload_len(rest.len()).map(|payload_len| &rest[..payload_len])
     }
 
-    /// As [`split_payload`](Self::split_payload), where only the number of bytes is known that
-    /// follow the headers: a capture may have kept fewer.
+    /// As [`split_payload`](Self::split_payload), from the number of bytes only: a capture may have
+    /// fewer.
     ///
     /// # Errors
     /// As [`split_payload`](Self::split_payload).
@@ -117,25 +112,24 @@ impl Headers {
 
     /// Writes the headers to the front of `into` and returns their length.
     ///
-    /// An extension that the opcode asks for and that is `None` is written as zeros, one
-    /// that it does not ask for is left out; both are mistakes of the caller, and a debug
-    /// build says so.
+    /// An extension of the opcode that is `None` is written as zeros, one that the opcode does not
+    /// have is left out; both are errors of the caller.
     ///
     /// # Panics
-    /// `into` is shorter than [`len`](Self::len); in debug builds, also unless
+    /// If `into` is shorter than [`len`](Self::len); in debug builds, also if not
     /// [`is_complete`](Self::is_complete).
     #[inline]
     pub fn emit(&self, into: &mut [u8]) -> usize {
         self.emit_with(self.bth.to_bytes(), into)
     }
 
-    /// The same behind a BTH that is given as bytes.
+    /// As [`emit`](Self::emit), with the bytes of the BTH.
     #[inline]
     fn emit_with(&self, bth: [u8; BTH_LEN], into: &mut [u8]) -> usize {
         debug_assert!(self.is_complete(), "extensions disagree with the opcode: {self:?}");
         into[..BTH_LEN].copy_from_slice(&bth);
         let extensions = self.bth.opcode.info().extensions;
-        // By far the most, with lengths that the compiler knows.
+        // The most frequent, with lengths known to the compiler.
         match (extensions, self.reth) {
             ([], _) => return BTH_LEN,
             ([Ext::Reth], Some(reth)) => {
@@ -172,14 +166,12 @@ impl Headers {
         at
     }
 
-    /// Makes a segment around a payload of `payload_len` bytes that already stands at
-    /// [`len`](Self::len): writes the headers in front of it, the pad behind it (and its
-    /// length into the BTH), and leaves room for the ICRC.
-    ///
-    /// Returns the length of the segment, ICRC included: what [`seal`](crate::seal) takes.
+    /// Completes a segment whose payload of `payload_len` bytes is at [`len`](Self::len): writes
+    /// the headers before it and the pad after it. Returns the length of the segment with its ICRC,
+    /// which [`seal`](crate::seal) writes.
     ///
     /// # Panics
-    /// `segment` is too short, or as [`emit`](Self::emit).
+    /// If `segment` is too short, or as [`emit`](Self::emit).
     #[inline]
     pub fn emit_around(&self, segment: &mut [u8], payload_len: usize) -> usize {
         let pad = Pad::for_payload(payload_len);
@@ -191,24 +183,24 @@ impl Headers {
         payload_end + pad.bytes() + ICRC_LEN
     }
 
-    /// The same headers with a pad of `bytes & 3` bytes.
+    /// Returns the headers with a pad of `bytes & 3` bytes.
     #[must_use]
     pub fn with_pad(mut self, bytes: u8) -> Self {
         self.bth.pad = Pad::new(bytes & 3).unwrap_or(Pad::NONE);
         self
     }
 
-    /// Bytes of all headers together, 12 ..= 40.
+    /// Returns the length of all headers in bytes, 12 ..= 40.
     pub const fn len(&self) -> usize {
         self.bth.opcode.headers_len()
     }
 
-    /// Always `false`: there is a BTH at least.
+    /// Returns `false`.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Are exactly those extensions there that the opcode asks for?
+    /// Returns true if exactly the extensions of the opcode are `Some`.
     pub fn is_complete(&self) -> bool {
         let info = self.bth.opcode.info();
         self.reth.is_some() == info.has(Ext::Reth)

@@ -1,18 +1,17 @@
-//! Invariant CRC: guards everything in a packet that no router may change.
+//! Invariant CRC: covers the fields of a packet that no router may change.
 //!
-//! A CRC-32 over eight bytes of ones (the place of a header that Ethernet does not
-//! have), the IP header, the UDP header, and everything from the BTH to the last pad
-//! byte. What a router may change counts as ones: TOS, TTL and header checksum of IPv4,
-//! traffic class, flow label and hop limit of IPv6, the UDP checksum, and byte 4 of the
-//! BTH. The IPv4 identification and DF are covered. It is sent least significant byte
-//! first.
+//! A CRC-32 over eight bytes of ones (in place of a header that Ethernet does not have), the IP
+//! header, the UDP header, and the packet from the BTH to the last pad byte. Fields that a router
+//! may change count as ones: TOS, TTL and header checksum of IPv4, traffic class, flow label and
+//! hop limit of IPv6, the UDP checksum, and byte 4 of the BTH. The IPv4 identification and DF are
+//! covered. It is sent least significant byte first.
 
 use crc32fast::Hasher;
 
 use crate::{BTH_LEN, GRH_LEN, PayloadCrc};
 
-/// IP and UDP header of a frame as the ICRC sees them. Made once for a frame; of a
-/// train, each packet differs in its lengths and its IPv4 identification only.
+/// The IP and UDP headers that the ICRC covers. The packets of a train differ only in their lengths
+/// and IPv4 identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IcrcPseudoHeader {
     bytes: [u8; IPV6_LEN + UDP_LEN],
@@ -43,32 +42,30 @@ impl IcrcPseudoHeader {
         Self { bytes, ip_len }
     }
 
-    /// The same with another UDP source port.
+    /// Returns the headers with another UDP source port.
     pub(crate) fn with_source_port(mut self, port: u16) -> Self {
         self.bytes[self.ip_len..self.ip_len + 2].copy_from_slice(&port.to_be_bytes());
         self
     }
 
-    /// The ICRC of the packet that starts with the BTH at the start of `packet` and ends
-    /// with the last pad byte at its end, sent as an IP packet of its own.
+    /// Returns the ICRC of `packet`, from its BTH to its last pad byte, sent as an IP packet of its
+    /// own. `identification` is that of an IPv4 header, and ignored for IPv6.
     ///
-    /// `identification` goes into an IPv4 header and means nothing for IPv6.
-    ///
-    /// Needs at least a BTH in `packet`, and at most what fits an IP packet.
+    /// `packet` has at least a BTH and fits an IP packet.
     pub(crate) fn icrc(&self, identification: u16, packet: &[u8]) -> u32 {
-        if self.ip_len == IPV4_LEN && packet.len() <= LONGEST_SHORT {
+        if self.ip_len == IPV4_LEN && packet.len() <= MAX_SHORT {
             return self.icrc_of_short(identification, packet);
         }
         let head = self.with(identification, packet.len());
-        // Two calls with lengths known to the compiler: the copies become a few moves.
+        // With lengths known to the compiler the copies become a few moves.
         match self.ip_len {
             IPV4_LEN => finish(&head[..IPV4_LEN + UDP_LEN], packet),
             _ => finish(&head, packet),
         }
     }
 
-    /// The same for IPv4 and at most [`LONGEST_SHORT`] bytes: put together where it is computed, in
-    /// half as many instructions. See [`finish`] for what stands where.
+    /// As [`icrc`](Self::icrc) for IPv4 and at most [`MAX_SHORT`] bytes, gathered in one block:
+    /// half as many instructions. [`finish`] describes the block.
     fn icrc_of_short(&self, identification: u16, packet: &[u8]) -> u32 {
         let mut block = [0; BLOCK];
         let (front, place) = block.split_at_mut(BLOCK - packet.len());
@@ -89,7 +86,7 @@ impl IcrcPseudoHeader {
         crc.finalize()
     }
 
-    /// The same of a packet that begins with `headers` and ends with a payload that was summed.
+    /// As [`icrc`](Self::icrc), of a packet of `headers` and a payload with a known CRC.
     pub(crate) fn icrc_around(
         &self,
         identification: u16,
@@ -100,7 +97,7 @@ impl IcrcPseudoHeader {
         payload.after(finish(&head[..self.ip_len + UDP_LEN], headers))
     }
 
-    /// The headers of a packet of `packet_len` bytes from its BTH to its last pad byte.
+    /// Returns the headers of a packet of `packet_len` bytes from its BTH to its last pad byte.
     #[inline(always)]
     fn with(&self, identification: u16, packet_len: usize) -> [u8; IPV6_LEN + UDP_LEN] {
         let udp_len = (UDP_LEN + packet_len + ICRC_LEN) as u16;
@@ -119,23 +116,22 @@ impl IcrcPseudoHeader {
     }
 }
 
-/// The start of the ICRCs of a train's packets that are equally long.
+/// The common start of the ICRCs of equally long packets of a train.
 ///
-/// From one to the next only the IPv4 identification and the BTH change, and a CRC is linear: what
-/// a byte contributes depends on its value and its place alone. So the CRC of the headers is that
-/// of headers with zeros in these places, and one entry of a table for each byte there. That takes
-/// a third of the time that computing it anew does, which is a tenth of what a sender needs for a
-/// packet of 1 KiB.
+/// Their headers differ only in the IPv4 identification and the BTH, and a CRC is linear: the
+/// contribution of a byte depends only on its value and its offset. So the CRC of the headers is
+/// that of headers with zeros there, plus one table entry for each byte. That takes a third of the
+/// time of computing it anew, which is a tenth of a sender's time for a packet of 1 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrainStart {
     packet_len: usize,
     has_identification: bool,
-    /// Of the headers with zeros where they change.
+    /// CRC of the headers with zeros where they change.
     crc: u32,
 }
 
 impl TrainStart {
-    /// For packets of `packet_len` bytes from their BTH to their last pad byte.
+    /// Creates it for packets of `packet_len` bytes from their BTH to their last pad byte.
     pub(crate) fn new(covered: &IcrcPseudoHeader, packet_len: usize) -> Self {
         let bytes = covered.with(0, packet_len);
         let mut crc = Hasher::new();
@@ -158,7 +154,7 @@ impl TrainStart {
         Some(crc.finalize())
     }
 
-    /// The CRC of all up to the end of the BTH.
+    /// Returns the CRC up to the end of the BTH.
     #[inline]
     pub(crate) fn crc_of_headers(&self, identification: u16, bth: &[u8; BTH_LEN]) -> u32 {
         let mut crc = self.crc;
@@ -173,13 +169,13 @@ impl TrainStart {
         crc
     }
 
-    /// How long packets are from their BTH to their last pad byte.
+    /// Returns the length of the packets, from their BTH to their last pad byte.
     pub(crate) fn packet_len(&self) -> usize {
         self.packet_len
     }
 }
 
-/// What each value of a byte contributes to a CRC where `more` bytes follow.
+/// Returns the contribution of each value of a byte to a CRC if `more` bytes follow.
 const fn contributions(more: usize) -> [u32; 256] {
     let mut table = [0; 256];
     let mut value = 0;
@@ -196,7 +192,7 @@ const fn contributions(more: usize) -> [u32; 256] {
     table
 }
 
-/// Of the bytes of a BTH.
+/// Contributions of the bytes of a BTH.
 static BTH: [[u32; 256]; BTH_LEN] = {
     let mut tables = [[0; 256]; BTH_LEN];
     let mut place = 0;
@@ -207,20 +203,20 @@ static BTH: [[u32; 256]; BTH_LEN] = {
     tables
 };
 
-/// Of the two bytes of the identification, the fifth and sixth of an IPv4 header.
+/// Contributions of the identification, bytes 4 and 5 of an IPv4 header.
 static IDENTIFICATION: [[u32; 256]; 2] = [
     contributions(IPV4_LEN + UDP_LEN + BTH_LEN - 5),
     contributions(IPV4_LEN + UDP_LEN + BTH_LEN - 6),
 ];
 
-/// The ICRC that a RoCEv2 packet has to carry, for those who look at packets and judge them.
+/// Returns the right ICRC of a RoCEv2 packet.
 ///
 /// `ip` is the IP header without options or extension headers (20 or 40 bytes), `udp` the UDP
-/// header; lengths in them are replaced by those of `packet`, which reaches from its BTH to its
-/// last pad byte. `identification` goes into an IPv4 header, since a packet that was captured
-/// in a train had one of its own, and means nothing for IPv6.
+/// header; their lengths are replaced by those of `packet`, which reaches from its BTH to its last
+/// pad byte. `identification` replaces that of an IPv4 header, as each packet of a captured train
+/// had its own; it is ignored for IPv6.
 ///
-/// `None`: no IP header has that length, there is no whole BTH, or no IP packet is that long.
+/// `None` if no IP header has that length, or if `packet` is shorter than a BTH or too long.
 ///
 /// ```
 /// use roce_wire::*;
@@ -249,19 +245,18 @@ pub fn expected_icrc(
     fits.then(|| covered.icrc(identification, packet))
 }
 
-/// The ICRC that a RoCEv1 packet has to carry; `packet` as in [`expected_icrc`].
-///
-/// `None` without a whole BTH.
+/// Returns the right ICRC of a RoCEv1 packet; `packet` as in [`expected_icrc`]. `None` without a
+/// whole BTH.
 pub fn expected_icrc_v1(grh: &[u8; GRH_LEN], packet: &[u8]) -> Option<u32> {
     (packet.len() >= BTH_LEN).then(|| icrc_behind_grh(grh, packet))
 }
 
-/// The ICRC of a RoCEv1 packet: the GRH stands where IP and UDP header do in RoCEv2.
+/// The ICRC of a RoCEv1 packet, which covers the GRH instead of IP and UDP header.
 pub(crate) fn icrc_behind_grh(grh: &[u8; GRH_LEN], packet: &[u8]) -> u32 {
     finish(&masked_ipv6(grh), packet)
 }
 
-/// A GRH has the layout of an IPv6 header, so this serves both.
+/// Masks an IPv6 header, or a GRH, which has the same layout.
 fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
     let mut ip = *ip;
     ip[0] |= 0x0f; // traffic class, upper half
@@ -273,12 +268,11 @@ fn masked_ipv6(ip: &[u8; IPV6_LEN]) -> [u8; IPV6_LEN] {
 /// The CRC of eight bytes of ones, the covered headers, and the packet with byte 4 of its BTH as
 /// ones.
 ///
-/// The fast path of the CRC takes 128 bytes at least, and runs through tables for what is left
-/// behind the last multiple of 16: for short headers before a long payload, and for short
-/// packets, that took longer than the payload. So what is short is gathered at the *end* of a
-/// block of 128 bytes, and as much of the payload with it as leaves a multiple of 16. Zeros in
-/// front of it change nothing as long as the register is zero, and so it is after the first four
-/// of the eight bytes of ones, which is where we begin.
+/// The fast path of the CRC needs at least 128 bytes and uses tables for the rest after the last
+/// multiple of 16, which for short headers and short packets took longer than the payload. So the
+/// headers are gathered at the *end* of a block of 128 bytes, with as much of the payload as leaves
+/// a multiple of 16. Zeros before them have no effect while the register is zero, which it is after
+/// the first four of the eight bytes of ones, where the computation begins.
 #[inline(always)]
 fn finish(covered: &[u8], packet: &[u8]) -> u32 {
     let mut block = [0; BLOCK];
@@ -305,19 +299,19 @@ fn finish(covered: &[u8], packet: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// How many of the eight bytes of ones [`finish`] begins with.
+/// Number of the eight bytes of ones that [`finish`] includes.
 const ONES: usize = 4;
 
-/// Bytes of a packet up to which all that the ICRC covers fits into a block, over IPv4.
-const LONGEST_SHORT: usize = BLOCK - ONES - IPV4_LEN - UDP_LEN;
+/// Maximum length of a packet whose covered bytes fit into a block, over IPv4.
+const MAX_SHORT: usize = BLOCK - ONES - IPV4_LEN - UDP_LEN;
 
-/// Bytes of the block that goes through the CRC first.
+/// Bytes of the first block.
 const BLOCK: usize = 128;
 
 /// What the CRC is when its register holds zero: the register is its complement.
 const ZERO_REGISTER: u32 = u32::MAX;
 
-/// What an IPv4 packet has room for between its UDP header and an ICRC.
+/// Maximum bytes between UDP header and ICRC in an IPv4 packet.
 const LONGEST_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
 
 /// Length of an ICRC on the wire, in bytes.
@@ -332,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_icrc_is_expected_of_what_is_no_packet() {
+    fn bytes_that_are_not_a_packet_have_no_icrc() {
         assert_eq!(expected_icrc(&[0; 20], &[0; 8], 0, &[0; 11]), None);
         assert_eq!(expected_icrc(&[0; 24], &[0; 8], 0, &[0; 12]), None);
         assert_eq!(expected_icrc(&[0; 20], &[0; 8], 0, &vec![0; 65_504]), None);
@@ -340,7 +334,7 @@ mod tests {
         assert_eq!(expected_icrc_v1(&[0; 40], &[0; 11]), None);
     }
 
-    /// What [`finish`] computes, byte after byte.
+    /// As [`finish`], over contiguous bytes.
     fn plainly(covered: &[u8], packet: &[u8]) -> u32 {
         let mut bytes = [&[0xff; 8], covered, packet].concat();
         bytes[8 + covered.len() + 4] = 0xff;
@@ -352,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_train_an_icrc_is_the_same_as_of_a_packet_of_its_own() {
+    fn the_icrc_of_a_packet_is_the_same_in_a_train_and_alone() {
         let bytes: Vec<u8> = (0..3000u32).map(|i| (i * i + 5 * i + 1) as u8).collect();
         let udp = bytes[50..].first_chunk().unwrap();
         let v4 = IcrcPseudoHeader::ipv4(bytes[60..].first_chunk().unwrap(), udp);
@@ -372,13 +366,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_together_in_one_place_has_the_crc_of_its_bytes_in_a_row() {
+    fn the_icrc_of_a_short_packet_is_the_crc_of_its_contiguous_bytes() {
         let bytes: Vec<u8> = (0..400u32).map(|i| (i * i + 11 * i + 1) as u8).collect();
         let udp = bytes[50..].first_chunk().unwrap();
         let v4 = IcrcPseudoHeader::ipv4(bytes[60..].first_chunk().unwrap(), udp);
         let v6 = IcrcPseudoHeader::ipv6(bytes[90..].first_chunk().unwrap(), udp);
         for covered in [v4, v6] {
-            for len in BTH_LEN..2 * LONGEST_SHORT {
+            for len in BTH_LEN..2 * MAX_SHORT {
                 let packet = &bytes[len..2 * len];
                 let head = &covered.with(0xabcd, len)[..covered.ip_len + UDP_LEN];
                 assert_eq!(covered.icrc(0xabcd, packet), plainly(head, packet), "{len} bytes");
@@ -387,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_any_length_behind_any_header_has_the_crc_of_its_bytes_in_a_row() {
+    fn the_icrc_of_a_packet_of_any_length_is_the_crc_of_its_contiguous_bytes() {
         let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i + 7 * i + 3) as u8).collect();
         for covered in [IPV4_LEN + UDP_LEN, GRH_LEN, IPV6_LEN + UDP_LEN] {
             let covered = &bytes[100..100 + covered];

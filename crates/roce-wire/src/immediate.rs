@@ -1,9 +1,8 @@
-//! What the last packet of a message may carry for the receiver's completion.
+//! Immediate data and the key to invalidate, in the last packet of a message.
 
 use crate::{Layer, LenError};
 
-/// Four bytes from application to application. This crate gives them no meaning; by
-/// convention they are a number, most significant byte first.
+/// Four bytes from application to application, by convention a big-endian number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Immediate(pub [u8; 4]);
 
@@ -19,13 +18,13 @@ impl Immediate {
         }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; IMMEDIATE_LEN] {
         self.0
     }
 }
 
-/// The key (IETH) that the receiver of a SEND with invalidate shall forget.
+/// The key (IETH) that the receiver of a SEND with Invalidate invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InvalidateKey(pub u32);
 
@@ -41,7 +40,7 @@ impl InvalidateKey {
         }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; INVALIDATE_KEY_LEN] {
         self.0.to_be_bytes()
     }

@@ -1,17 +1,15 @@
 //! Bytes to RoCEv2 headers and back.
 //!
-//! This crate knows what a RoCEv2 packet looks like and nothing of what it is for:
-//! headers, the opcode table, PSN arithmetic, the ICRC, the outer headers in front of
-//! a packet and trains of packets in one frame. It has no clock, no socket and no
-//! state. Parsing never panics and never allocates.
+//! Headers, the opcode table, PSN arithmetic, the ICRC, the outer headers and packet trains in one
+//! frame. This crate has no clock, no socket and no state. Parsing never panics and never
+//! allocates.
 //!
 //! In: [`Frame::parse`] reads the outer headers of an Ethernet frame,
 //! [`Frame::packets`] walks the packets in it (one, or a train), and
-//! [`Packet::verify_icrc`] turns a packet into one that may be acted upon.
+//! [`Packet::verify_icrc`] turns a packet into one to act upon.
 //!
-//! Out: [`Headers::emit_around`] writes the headers in front of a payload already in
-//! place, and [`seal`] puts the outer headers in front of one packet or a whole train
-//! and the ICRC behind every packet of it.
+//! Out: [`Headers::emit_around`] writes the headers before a payload already in place, and [`seal`]
+//! writes the outer headers of a packet or a train and the ICRC of every packet.
 //!
 //! ```
 //! use roce_wire::*;
@@ -27,7 +25,7 @@
 //! ));
 //! headers.bth.ack_request = true;
 //!
-//! // The payload is in place; headers go in front of it, pad and ICRC behind.
+//! // The payload is in place; the headers go before it, pad and ICRC after it.
 //! let mut frame = [0u8; 128];
 //! let start = outer.len();
 //! frame[start + headers.len()..][..5].copy_from_slice(b"hello");
@@ -44,7 +42,7 @@
 //! ```
 
 #![forbid(unsafe_code)]
-// Without an allocator in sight, no length that a peer names can make us allocate.
+// Without an allocator no length from a peer can cause an allocation.
 #![cfg_attr(not(test), no_std)]
 
 mod aeth;

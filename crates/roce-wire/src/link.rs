@@ -4,7 +4,7 @@ use etherparse::{Ethernet2HeaderSlice, SingleVlanHeaderSlice};
 
 use crate::{Layer, LenError, MacAddr, VlanTag, WireError};
 
-/// What stands in front of the network layer.
+/// The headers before the network layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) source: MacAddr,
@@ -32,8 +32,8 @@ impl Link {
                 let at = bytes.len() - rest.len();
                 LenError::new(Layer::Vlan, VLAN_LEN, rest.len()).beneath(at)
             })?;
-            let place = link.vlans.get_mut(link.vlan_count).ok_or(WireError::TooManyVlanTags)?;
-            *place = VlanTag::from_control_information([tag.slice()[0], tag.slice()[1]]);
+            let slot = link.vlans.get_mut(link.vlan_count).ok_or(WireError::TooManyVlanTags)?;
+            *slot = VlanTag::from_control_information([tag.slice()[0], tag.slice()[1]]);
             link.vlan_count += 1;
             link.ether_type = tag.ether_type().0;
             rest = &rest[VLAN_LEN..];
@@ -41,7 +41,7 @@ impl Link {
         Ok((link, rest))
     }
 
-    /// A header without tags, if it announces `ether_type`.
+    /// Parses a header without tags; `None` for another EtherType.
     #[inline]
     pub(crate) fn untagged(bytes: &[u8; ETHERNET_LEN], ether_type: u16) -> Option<Self> {
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *bytes;
@@ -65,7 +65,7 @@ pub(crate) const ETHERNET_LEN: usize = 14;
 pub(crate) const VLAN_LEN: usize = 4;
 
 pub(crate) const VLAN: u16 = 0x8100;
-/// The outer of two tags, where a provider adds its own.
+/// EtherType of the outer of two tags (802.1ad).
 const PROVIDER_VLAN: u16 = 0x88a8;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;

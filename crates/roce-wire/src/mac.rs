@@ -12,7 +12,7 @@ use core::{fmt, str::FromStr};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct MacAddr(pub [u8; 6]);
 
-/// A text that is not six pairs of hexadecimal digits with colons between them.
+/// Text that is not six pairs of hexadecimal digits separated by colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an Ethernet address: write six pairs of hexadecimal digits, as in 02:00:00:00:00:2a")]
 pub struct MacAddrParseError;
@@ -62,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_address_survives_its_text(bytes: [u8; 6]) {
+        fn an_address_equals_the_one_parsed_from_its_text(bytes: [u8; 6]) {
             prop_assert_eq!(MacAddr(bytes).to_string().parse(), Ok(MacAddr(bytes)));
         }
     }

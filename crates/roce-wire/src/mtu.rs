@@ -1,8 +1,8 @@
-//! Path MTU: how many payload bytes a packet may carry.
+//! Path MTU.
 
 use core::fmt;
 
-/// Payload bytes in every packet of a message but the last.
+/// Path MTU: payload bytes of every packet of a message but the last.
 ///
 /// ```
 /// use roce_wire::PathMtu;
@@ -29,33 +29,31 @@ impl PathMtu {
     /// All path MTUs, smallest first.
     pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// Bytes kept free in the netdev's MTU for everything that is not payload: the
-    /// longest headers of a packet over IPv6, and the ICRC.
+    /// Bytes of the netdev's MTU that are not payload: the longest headers over IPv6, and the ICRC.
     pub const OVERHEAD: u32 = 80;
 
-    /// `None` unless `bytes` is one of 256, 512, 1024, 2048, 4096.
+    /// Creates one; `None` unless `bytes` is one of 256, 512, 1024, 2048, 4096.
     pub fn from_bytes(bytes: usize) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
-    /// `None` unless `code` is 1 ..= 5.
+    /// Creates one; `None` unless `code` is 1 ..= 5.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.code() == code)
     }
 
-    /// The largest path MTU that fits an interface whose MTU is `netdev_mtu` bytes;
-    /// `None` below 336, where not even the smallest fits.
+    /// Returns the largest path MTU for an interface MTU of `netdev_mtu` bytes; `None` below 336.
     pub fn for_netdev_mtu(netdev_mtu: u32) -> Option<Self> {
         let room = netdev_mtu.checked_sub(Self::OVERHEAD)? as usize;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
     }
 
-    /// Payload bytes, 256 ..= 4096.
+    /// Returns the payload bytes, 256 ..= 4096.
     pub const fn bytes(self) -> usize {
         128 << self.code()
     }
 
-    /// The number that verbs and connection management use, 1 ..= 5.
+    /// Returns the code of verbs and connection management, 1 ..= 5.
     pub const fn code(self) -> u8 {
         self as u8
     }

@@ -1,4 +1,4 @@
-//! Opcodes: the one table behind parser, emitter, dissector and sequence check.
+//! Opcodes: the table used by parser, emitter, dissector and sequence check.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     INVALIDATE_KEY_LEN, RETH_LEN,
 };
 
-/// BTH opcode as sent: all 256 values can be held, so unknown ones can be shown.
+/// BTH opcode, known or not.
 ///
 /// ```
 /// use roce_wire::{Opcode, Operation, Position, opcode};
@@ -19,20 +19,20 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
-/// An opcode that has a row in the table: asking for its [`OpcodeInfo`] cannot fail.
+/// An opcode in the table, so that it has an [`OpcodeInfo`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KnownOpcode(u8);
 
-/// What an opcode says about its packet.
+/// Properties of the packets of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpcodeInfo {
-    /// The transport service that the packet belongs to.
+    /// Transport service.
     pub service: Service,
-    /// What the packet asks for or answers.
+    /// Operation.
     pub operation: Operation,
-    /// Where in its message the packet stands.
+    /// Position in the message.
     pub position: Position,
-    /// Extension headers, in the order in which they follow the BTH.
+    /// Extension headers, in order.
     pub extensions: &'static [Ext],
 }
 
@@ -45,11 +45,11 @@ pub enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Congestion notification: belongs to no service, and names a queue pair of any.
+    /// Congestion notification, for queue pairs of any service.
     Cnp,
 }
 
-/// What a packet asks for or answers.
+/// Operation of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -65,14 +65,14 @@ pub enum Operation {
     Cnp,
 }
 
-/// Where in its message a packet stands.
+/// Position of a packet in its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Position {
     First,
     Middle,
     Last,
-    /// First and last at once.
+    /// First and last.
     Only,
 }
 
@@ -87,23 +87,23 @@ pub enum Ext {
     Deth,
     Immediate,
     InvalidateKey,
-    /// The reserved bytes of a CNP: sent as zeros, accepted whatever they hold.
+    /// The reserved bytes of a CNP: sent as zeros, ignored when received.
     CnpReserved,
 }
 
-/// What the last packet of a SEND or WRITE carries besides its payload.
+/// Extension of the last packet of a SEND or WRITE for the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Trailer {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// Four bytes for the peer's completion.
+    /// Immediate data.
     Immediate,
-    /// A key of the peer to be invalidated.
+    /// Key to invalidate.
     InvalidateKey,
 }
 
-/// One row for each opcode: code, constant, name, info.
+/// One row for each opcode: code, constant, name, service, operation, position, extensions.
 macro_rules! table {
     ($( $code:literal $constant:ident $name:literal
         $service:ident $operation:ident $position:ident [$($ext:ident)*] )*) => {
@@ -180,7 +180,7 @@ struct Row {
     info: OpcodeInfo,
 }
 
-/// The bytes of all headers, by opcode: asked for with every packet.
+/// Length of all headers, by opcode.
 static HEADERS_LEN: [u8; 256] = {
     let mut all = [0; 256];
     let mut code = 0;
@@ -194,7 +194,7 @@ static HEADERS_LEN: [u8; 256] = {
 };
 
 impl Opcode {
-    /// What this opcode says about its packet; `None` without a row in the table.
+    /// Returns the row of the table; `None` for an unknown opcode.
     pub const fn info(self) -> Option<OpcodeInfo> {
         match ROWS[self.0 as usize] {
             Some(row) => Some(row.info),
@@ -202,8 +202,8 @@ impl Opcode {
         }
     }
 
-    /// Returns the opcode of such a packet; `None` where the table has none, as for a
-    /// READ over an unreliable service.
+    /// Returns the opcode of such packets; `None` if there is none, as for a READ over an
+    /// unreliable service.
     ///
     /// ```
     /// use roce_wire::{Opcode, Operation, Position, Service, Trailer, opcode};
@@ -217,7 +217,7 @@ impl Opcode {
         position: Position,
         trailer: Trailer,
     ) -> Option<KnownOpcode> {
-        // The opcodes of a service are 32 in a row.
+        // Each service has 32 consecutive opcodes.
         let first = service.first_opcode();
         (first..first + 32).filter_map(|code| KnownOpcode::new(Opcode(code))).find(|opcode| {
             let info = opcode.info();
@@ -227,7 +227,7 @@ impl Opcode {
 }
 
 impl KnownOpcode {
-    /// `None` without a row in the table.
+    /// Creates one; `None` for an unknown opcode.
     pub const fn new(opcode: Opcode) -> Option<Self> {
         match ROWS[opcode.0 as usize] {
             Some(_) => Some(Self(opcode.0)),
@@ -235,27 +235,27 @@ impl KnownOpcode {
         }
     }
 
-    /// Every opcode in the table, in order of their codes.
+    /// Returns the opcodes in the table, in order of their codes.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..=u8::MAX).filter_map(|code| Self::new(Opcode(code)))
     }
 
-    /// The opcode as sent.
+    /// Returns the opcode.
     pub const fn code(self) -> Opcode {
         Opcode(self.0)
     }
 
-    /// What this opcode says about its packet.
+    /// Returns the row of the table.
     pub const fn info(self) -> OpcodeInfo {
         self.row().info
     }
 
-    /// Bytes of BTH and extension headers together: [`OpcodeInfo::headers_len`], looked up.
+    /// Returns [`OpcodeInfo::headers_len`], from a table.
     pub const fn headers_len(self) -> usize {
         HEADERS_LEN[self.0 as usize] as usize
     }
 
-    /// The name that people know it by.
+    /// Returns the specification's name.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -266,7 +266,7 @@ impl KnownOpcode {
 }
 
 impl OpcodeInfo {
-    /// Bytes of BTH and extension headers together.
+    /// Returns the length of BTH and extension headers in bytes.
     pub const fn headers_len(self) -> usize {
         let mut len = BTH_LEN;
         let mut i = 0;
@@ -282,7 +282,7 @@ impl OpcodeInfo {
         self.extensions.contains(&ext)
     }
 
-    /// What stands at the end of the headers for the peer's completion.
+    /// Returns the extension for the peer's completion.
     pub fn trailer(self) -> Trailer {
         match self.extensions.last() {
             Some(Ext::Immediate) => Trailer::Immediate,
@@ -291,12 +291,12 @@ impl OpcodeInfo {
         }
     }
 
-    /// May payload follow the headers?
+    /// Returns true if payload may follow the headers.
     pub const fn carries_payload(self) -> bool {
         matches!(self.operation, Operation::Send | Operation::Write | Operation::ReadResponse)
     }
 
-    /// Does a responder execute it? Otherwise it answers a requester, or is a CNP.
+    /// Returns true for requests; false for responses and CNPs.
     pub const fn is_request(self) -> bool {
         matches!(
             self.operation,
@@ -308,7 +308,7 @@ impl OpcodeInfo {
         )
     }
 
-    /// Does it answer a requester?
+    /// Returns true for responses.
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation,
@@ -328,17 +328,17 @@ impl OpcodeInfo {
 }
 
 impl Position {
-    /// Does the message begin with this packet?
+    /// Returns true if the message begins with this packet.
     pub const fn is_first(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
 
-    /// Does the message end with this packet?
+    /// Returns true if the message ends with this packet.
     pub const fn is_last(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
 
-    /// Must another packet of the message follow?
+    /// Returns true if another packet of the message follows.
     pub const fn opens(self) -> bool {
         !self.is_last()
     }
@@ -356,7 +356,7 @@ impl Service {
 }
 
 impl Ext {
-    /// Bytes on the wire.
+    /// Returns the length on the wire in bytes.
     pub const fn wire_len(self) -> usize {
         match self {
             Self::Reth => RETH_LEN,
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_lengths_are_those_of_real_packets() {
+    fn header_lengths_match_captured_packets() {
         let len = |opcode: KnownOpcode| opcode.info().headers_len();
         assert_eq!(len(RC_SEND_FIRST), 12);
         assert_eq!(len(RC_SEND_LAST_INVALIDATE), 16);
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_finds_its_own_opcode() {
+    fn every_row_finds_its_opcode() {
         for opcode in KnownOpcode::all() {
             let OpcodeInfo { service, operation, position, .. } = opcode.info();
             let found = Opcode::find(service, operation, position, opcode.info().trailer());
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn no_opcode_is_found_for_what_a_service_cannot_do() {
+    fn an_operation_that_a_service_lacks_has_no_opcode() {
         use {Operation::*, Position::*};
         assert_eq!(Opcode::find(Service::Uc, ReadRequest, Only, Trailer::None), None);
         assert_eq!(Opcode::find(Service::Rc, Write, Last, Trailer::InvalidateKey), None);
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_the_service_and_the_position() {
+    fn a_name_has_the_service_and_the_position() {
         for opcode in KnownOpcode::all() {
             let OpcodeInfo { service, position, operation, .. } = opcode.info();
             let service = format!("{service:?}").to_uppercase();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_message_is_continued_by_its_own_kind_only() {
+    fn a_message_is_continued_only_by_its_own_kind() {
         let may =
             |next: KnownOpcode, before: KnownOpcode| next.info().may_follow(Some(before.info()));
         assert!(RC_SEND_FIRST.info().may_follow(None));

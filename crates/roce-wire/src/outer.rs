@@ -1,4 +1,4 @@
-//! The headers in front of a packet that is sent: Ethernet, VLAN, IP, UDP.
+//! The outer headers of a packet to send: Ethernet, VLAN, IP, UDP.
 
 use core::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{
     link::{self, ETHERNET_LEN, VLAN_LEN},
 };
 
-/// What goes in front of every packet on one path.
+/// The outer headers of the packets on one path.
 ///
 /// ```
 /// use roce_wire::OuterHeaders;
@@ -22,30 +22,30 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeaders {
-    /// The interface that sends.
+    /// Source MAC address.
     pub source_mac: MacAddr,
-    /// The next hop.
+    /// Destination MAC address, the next hop's.
     pub destination_mac: MacAddr,
-    /// A VLAN tag, where the interface does not put one in itself.
+    /// VLAN tag, if the interface does not insert it.
     pub vlan: Option<VlanTag>,
-    /// Our address.
+    /// Source address.
     pub source: IpAddr,
-    /// The peer's address, of the same IP version.
+    /// Destination address, of the same IP version.
     pub destination: IpAddr,
-    /// UDP source port: the same for all packets of a connection, so that routers keep
-    /// them in order; see [`source_port_for`].
+    /// UDP source port, one for all packets of a connection, so that routers keep their order; see
+    /// [`source_port_for`].
     pub source_port: u16,
     /// TOS (IPv4) or traffic class (IPv6).
     pub traffic_class: u8,
     /// TTL (IPv4) or hop limit (IPv6).
     pub hop_limit: u8,
-    /// IPv6 flow label; its low 20 bits are sent. Means nothing for IPv4.
+    /// IPv6 flow label; its low 20 bits are sent. Ignored for IPv4.
     pub flow_label: u32,
 }
 
 impl OuterHeaders {
-    /// Headers between two addresses, with MAC addresses of zeros, no VLAN tag, source
-    /// port 49152, traffic class 0, hop limit 64 and flow label 0.
+    /// Creates headers with MAC addresses of zeros, no VLAN tag, source port 49152, traffic class
+    /// 0, hop limit 64 and flow label 0.
     pub const fn new(source: IpAddr, destination: IpAddr) -> Self {
         Self {
             source_mac: MacAddr([0; 6]),
@@ -60,28 +60,28 @@ impl OuterHeaders {
         }
     }
 
-    /// Bytes in front of the BTH: 42 for IPv4, 62 for IPv6, and 4 more with a VLAN tag.
+    /// Returns the length in bytes: 42 for IPv4, 62 for IPv6, and 4 more with a VLAN tag.
     pub const fn len(&self) -> usize {
         let ip_len = if self.source.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         self.ip_offset() + ip_len + UDP_LEN
     }
 
-    /// Always `false`: there is an Ethernet header at least.
+    /// Returns `false`.
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Where the IP header starts, in bytes from the start of the frame.
+    /// Returns the offset of the IP header in the frame.
     pub const fn ip_offset(&self) -> usize {
         if self.vlan.is_some() { ETHERNET_LEN + VLAN_LEN } else { ETHERNET_LEN }
     }
 
-    /// Where the UDP header starts, in bytes from the start of the frame.
+    /// Returns the offset of the UDP header in the frame.
     pub const fn udp_offset(&self) -> usize {
         self.len() - UDP_LEN
     }
 
-    /// Writes the headers of a frame without payload, with identification, source port and
+    /// Returns the headers of a frame without payload, with identification, source port and
     /// checksums of zero.
     pub(crate) fn write(&self) -> Result<HeaderTemplate, SealError> {
         let mut template = HeaderTemplate {
@@ -174,7 +174,7 @@ impl HeaderTemplate {
     /// Copies them into `place`, which has their length.
     pub(crate) fn copy_to(&self, place: &mut [u8]) {
         match place.first_chunk_mut::<SHORTEST>() {
-            // By far the most: the length is known to the compiler.
+            // The most frequent: the length is known to the compiler.
             Some(whole) if self.len() == SHORTEST => {
                 whole.copy_from_slice(&self.bytes[..SHORTEST]);
             }
@@ -194,7 +194,7 @@ impl HeaderTemplate {
 const SHORTEST: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;
 const LONGEST: usize = ETHERNET_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN;
 
-/// A VLAN tag: which virtual network a frame belongs to, and how urgent it is.
+/// A VLAN tag.
 ///
 /// ```
 /// use roce_wire::VlanTag;
@@ -205,7 +205,7 @@ const LONGEST: usize = ETHERNET_LEN + VLAN_LEN + IPV6_LEN + UDP_LEN;
 pub struct VlanTag(u16);
 
 impl VlanTag {
-    /// `None` if `id` needs more than 12 bits or `priority` more than 3.
+    /// Creates a tag; `None` if `id` needs more than 12 bits or `priority` more than 3.
     pub const fn new(id: u16, priority: u8, drop_eligible: bool) -> Option<Self> {
         if id < 1 << 12 && priority < 1 << 3 {
             Some(Self((priority as u16) << 13 | (drop_eligible as u16) << 12 | id))
@@ -214,35 +214,34 @@ impl VlanTag {
         }
     }
 
-    /// Reads the two bytes behind the EtherType of a tag; all of them have a meaning.
+    /// Reads the two bytes after the EtherType of a tag; cannot fail.
     pub const fn from_control_information(bytes: [u8; 2]) -> Self {
         Self(u16::from_be_bytes(bytes))
     }
 
-    /// As it stands behind the EtherType of a tag.
+    /// Returns the two bytes after the EtherType of a tag.
     pub const fn control_information(self) -> [u8; 2] {
         self.0.to_be_bytes()
     }
 
-    /// The virtual network, 0 ..= 4095.
+    /// Returns the VLAN id, 0 ..= 4095.
     pub const fn id(self) -> u16 {
         self.0 & 0xfff
     }
 
-    /// Priority code point, 0 ..= 7.
+    /// Returns the priority code point, 0 ..= 7.
     pub const fn priority(self) -> u8 {
         (self.0 >> 13) as u8
     }
 
-    /// May a switch drop this frame before others?
+    /// Returns the drop eligible indicator.
     pub const fn drop_eligible(self) -> bool {
         self.0 & 0x1000 != 0
     }
 }
 
-/// UDP source port of a connection between two queue pairs: the same from both ends.
-///
-/// `flow_label` spreads connections by hand where it is not 0; its low 20 bits count.
+/// Returns the UDP source port of a connection between two queue pairs, the same at both ends. If
+/// it is not 0, the low 20 bits of `flow_label` determine it instead.
 ///
 /// ```
 /// use roce_wire::{Qpn, source_port_for};
@@ -268,13 +267,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn source_ports_are_those_of_rxe() {
+    fn source_ports_equal_those_of_rxe() {
         let port = |local, remote, label| {
             source_port_for(Qpn::new(local).unwrap(), Qpn::new(remote).unwrap(), label)
         };
         assert_eq!(port(0x11, 0x11, 0), 49441);
         assert_eq!(port(0x11, 0x11, 0xa_3d00), 64808);
-        // A product of 48 bits, so that both folds count.
+        // A product of 48 bits, so that both folds matter.
         assert_eq!(port(0xff_ffff, 0xff_fffe, 0), 65298);
     }
 
@@ -296,7 +295,7 @@ mod tests {
         }
 
         #[test]
-        fn every_vlan_tag_survives_the_wire(id in 0u16..1 << 12, priority in 0u8..8, drop: bool) {
+        fn a_written_vlan_tag_is_read_unchanged(id in 0u16..1 << 12, priority in 0u8..8, drop: bool) {
             let tag = VlanTag::new(id, priority, drop).unwrap();
             let read = VlanTag::from_control_information(tag.control_information());
             prop_assert_eq!((read.id(), read.priority(), read.drop_eligible()), (id, priority, drop));

@@ -1,27 +1,25 @@
-//! One RoCEv2 packet: headers, payload, and whether its ICRC has been checked.
+//! A RoCEv2 packet, verified or not.
 
 use core::{marker::PhantomData, net::IpAddr};
 
 use crate::{BadIcrc, Ecn, Frame, Gid, Headers, WireError, body::Body, icrc::TrainStart};
 
-/// The ICRC has not been looked at.
+/// The ICRC has not been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unverified {}
 
-/// The ICRC was right.
+/// The ICRC has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {}
 
-/// One packet, borrowed from the frame that it came in.
-///
-/// Its lengths agree with its opcode; all else that it says is for the receiver to
-/// judge, and only when it is [`Verified`].
+/// A packet, borrowed from its frame. Its lengths match its opcode; act on its contents only if it
+/// is [`Verified`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a, Trust> {
     frame: &'a Frame<'a>,
     body: Body<'a>,
     index: u16,
-    /// Of a packet in a train.
+    /// For a packet of a train.
     start: Option<TrainStart>,
     trust: PhantomData<Trust>,
 }
@@ -37,13 +35,12 @@ impl<'a> Packet<'a, Unverified> {
         Ok(Self { frame, body: Body::parse(bytes)?, index, start, trust: PhantomData })
     }
 
-    /// The only door to [`Verified`]; under a fuzzer it stands open, or no mutated input
-    /// would ever reach an engine.
+    /// Verifies the ICRC. Under a fuzzer every ICRC passes, as mutated packets would otherwise
+    /// never reach an engine.
     ///
-    /// A kernel that cuts a train counts the IPv4 identification up by one for each
-    /// packet, and the ICRC covers it: so packet *i* is tried with the frame's
-    /// identification plus *i*, and then with the frame's own, in case the packets were
-    /// gathered from a sender that does not count.
+    /// A kernel that segments a train increments the IPv4 identification with each packet, and the
+    /// ICRC covers it. So packet *i* is tried with the frame's identification plus *i*, then with
+    /// the frame's own, for merged packets of a sender that does not increment it.
     ///
     /// Time O(length), no allocation.
     ///
@@ -86,28 +83,27 @@ impl<'a, Trust> Packet<'a, Trust> {
         &self.body.headers
     }
 
-    /// What the packet carries, without pad.
+    /// The payload, without pad.
     pub const fn payload(&self) -> &'a [u8] {
         self.body.payload
     }
 
-    /// Pad bytes behind the payload, 0 ..= 3.
+    /// Number of pad bytes after the payload, 0 ..= 3.
     pub const fn pad(&self) -> usize {
         self.body.headers.bth.pad.bytes()
     }
 
-    /// The frame that the packet came in: addresses, ports and what else stands before
-    /// the BTH.
+    /// The packet's frame.
     pub const fn frame(&self) -> &'a Frame<'a> {
         self.frame
     }
 
-    /// Who sent the packet.
+    /// Source address.
     pub const fn source(&self) -> IpAddr {
         self.frame.source()
     }
 
-    /// Whom the packet was sent to.
+    /// Destination address.
     pub const fn destination(&self) -> IpAddr {
         self.frame.destination()
     }
@@ -122,12 +118,12 @@ impl<'a, Trust> Packet<'a, Trust> {
         self.destination().into()
     }
 
-    /// Whether the packet met congestion on its way.
+    /// Returns true if the packet experienced congestion.
     pub const fn ecn(&self) -> Ecn {
         self.frame.ecn()
     }
 
-    /// The packet's place in its train, counted from 0.
+    /// Index of the packet in its train.
     pub const fn index(&self) -> u16 {
         self.index
     }

@@ -1,14 +1,13 @@
-//! The CRC of a payload on its own, made where the payload is moved.
+//! The CRC of a payload, computed while it is copied.
 
 use crc32fast::Hasher;
 
 use crate::PathMtu;
 
-/// What the bytes of a whole payload, a path MTU, contribute to the ICRC of their packet.
+/// The contribution of a payload of a whole path MTU to the ICRC of its packet.
 ///
-/// Whoever copies a payload has every byte of it in a register once; going on with the CRC from
-/// there spares a second pass. [`Sealing::seal_around`](crate::Sealing::seal_around) puts it
-/// together with the headers, whenever those are known.
+/// A copy has every byte of the payload in a register once; computing the CRC there saves a second
+/// pass. [`Sealing::seal_around`](crate::Sealing::seal_around) combines it with the headers.
 ///
 /// ```
 /// use roce_wire::{PathMtu, PayloadCrc};
@@ -27,7 +26,7 @@ pub struct PayloadCrc {
 }
 
 impl PayloadCrc {
-    /// Of these bytes; `None` unless they are as many as some path MTU.
+    /// Computes the CRC of `payload`; `None` if its length is not a path MTU.
     pub fn of(payload: &[u8]) -> Option<Self> {
         let mtu = PathMtu::from_bytes(payload.len())?;
         let mut crc = Hasher::new_with_initial(ZERO_REGISTER);
@@ -35,26 +34,25 @@ impl PayloadCrc {
         Some(Self { register: !crc.finalize(), mtu })
     }
 
-    /// Of `mtu` bytes that left this in the register of a CRC-32 (reflected, with the polynomial
-    /// `0xedb88320`) which held zero before them.
+    /// Creates it from the register of a CRC-32 (reflected, polynomial `0xedb88320`) that was zero
+    /// before `mtu` bytes.
     pub const fn from_register(register: u32, mtu: PathMtu) -> Self {
         Self { register, mtu }
     }
 
-    /// How long the payload is.
+    /// Returns the length of the payload.
     pub const fn mtu(self) -> PathMtu {
         self.mtu
     }
 
-    /// The CRC, complemented as CRCs are, of text with the CRC `before` and this payload behind it.
+    /// Returns the CRC, complemented, of bytes with the CRC `before` followed by this payload.
     pub(crate) fn after(self, before: u32) -> u32 {
         !(behind(self.mtu, !before) ^ self.register)
     }
 }
 
-/// What a CRC register becomes by as many zeros as `mtu` has bytes.
-///
-/// A CRC is linear, so each byte of the register goes its own way: four looks at a table.
+/// Returns a CRC register after `mtu` bytes of zeros. A CRC is linear, so each byte of the register
+/// contributes on its own: four table look-ups.
 fn behind(mtu: PathMtu, register: u32) -> u32 {
     let [first, second, third, fourth] = &BEHIND[usize::from(mtu.code()) - 1];
     let [a, b, c, d] = register.to_le_bytes().map(usize::from);
@@ -70,7 +68,7 @@ static BEHIND: [[[u32; 256]; 4]; 5] = [
 ];
 
 const fn tables(mtu: PathMtu) -> [[u32; 256]; 4] {
-    // One zero bit is a multiplication by x, so as many as these are one by x^bits.
+    // Each zero bit multiplies by x.
     let (mut power, mut bits) = (X, 1);
     while bits < 8 * mtu.bytes() {
         power = product(power, power);
@@ -89,7 +87,7 @@ const fn tables(mtu: PathMtu) -> [[u32; 256]; 4] {
     tables
 }
 
-/// The product modulo the CRC's polynomial; the most significant bit stands for 1, the next for x.
+/// Returns the product modulo the CRC's polynomial; the most significant bit is 1, the next x.
 const fn product(a: u32, mut b: u32) -> u32 {
     let mut sum = 0;
     let mut power = 0;
@@ -105,7 +103,7 @@ const fn product(a: u32, mut b: u32) -> u32 {
 
 const X: u32 = 1 << 30;
 const POLYNOMIAL: u32 = 0xedb8_8320;
-/// What a CRC is when its register holds zero: the register is its complement.
+/// The CRC of a register of zero: its complement.
 const ZERO_REGISTER: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -114,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_whole_payloads_are_summed() {
+    fn only_payloads_of_a_path_mtu_have_a_payload_crc() {
         for len in [0, 1, 255, 257, 1020, 4095, 4097, 8192] {
             assert_eq!(PayloadCrc::of(&vec![1; len]), None);
         }
@@ -122,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_payload_summed_on_its_own_gives_the_crc_of_the_whole(
+        fn a_payload_crc_and_its_prefix_give_the_crc_of_the_whole(
             head in proptest::collection::vec(any::<u8>(), 0..80),
             payload in proptest::collection::vec(any::<u8>(), 4096),
         ) {

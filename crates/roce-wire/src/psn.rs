@@ -1,11 +1,11 @@
-//! Packet sequence number: a point on a circle of 2^24 points.
+//! Packet sequence number.
 
 use core::fmt;
 
-/// Packet sequence number: a point on a circle of 2^24 points.
+/// Packet sequence number, modulo 2^24.
 ///
-/// There is deliberately no `Ord`: "before" is not transitive on a circle, and
-/// sorting PSNs would be a bug. Ask for [`distance_from`](Self::distance_from).
+/// There is no `Ord`, as "before" is not transitive modulo 2^24; use
+/// [`distance_from`](Self::distance_from).
 ///
 /// ```
 /// use roce_wire::Psn;
@@ -17,24 +17,24 @@ use core::fmt;
 pub struct Psn(u32);
 
 impl Psn {
-    /// The PSN after the last one.
+    /// The PSN zero, which follows the last one.
     pub const ZERO: Self = Self(0);
-    /// Points on the circle.
+    /// Number of PSNs.
     pub const MODULUS: u32 = 1 << 24;
-    /// Two PSNs further apart than this many packets cannot be put in order.
+    /// Maximum distance of two PSNs whose order is defined.
     pub const HALF: u32 = Self::MODULUS / 2;
 
-    /// `None` if `raw` needs more than 24 bits; never truncates in silence.
+    /// Creates one; `None` if `raw` needs more than 24 bits.
     pub const fn new(raw: u32) -> Option<Self> {
         if raw < Self::MODULUS { Some(Self(raw)) } else { None }
     }
 
-    /// The low 24 bits of `raw`: for counters and random numbers, where wrapping is meant.
+    /// Creates one from the low 24 bits of `raw`.
     pub const fn wrapping(raw: u32) -> Self {
         Self(raw & (Self::MODULUS - 1))
     }
 
-    /// The number, 0 ..= 2^24 - 1.
+    /// Returns the number, 0 ..= 2^24 - 1.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -44,28 +44,28 @@ impl Psn {
         Self(u32::from_be_bytes([0, a, b, c]))
     }
 
-    /// Three bytes, most significant first.
+    /// Returns three bytes, most significant first.
     pub const fn to_be_bytes(self) -> [u8; 3] {
         let [_, a, b, c] = self.0.to_be_bytes();
         [a, b, c]
     }
 
-    /// The PSN `packets` further along the circle.
+    /// Returns the PSN `packets` later.
     #[must_use]
     pub const fn advanced_by(self, packets: u32) -> Self {
         Self::wrapping(self.0.wrapping_add(packets))
     }
 
-    /// The PSN before this one.
+    /// Returns the previous PSN.
     #[must_use]
     pub const fn previous(self) -> Self {
         Self::wrapping(self.0.wrapping_sub(1))
     }
 
-    /// Packets from `origin` to `self` by the shorter way round:
-    /// -2^23 ..= 2^23 - 1, negative when `self` lies behind `origin`.
+    /// Returns the number of packets from `origin` to `self`, -2^23 ..= 2^23 - 1; negative if
+    /// `self` is before `origin`.
     pub const fn distance_from(self, origin: Self) -> i32 {
-        // Lift to the top 24 bits so that i32 does the wrapping and the sign.
+        // Shifted to the top 24 bits, i32 does the wrapping and the sign.
         ((self.0.wrapping_sub(origin.0) << 8) as i32) >> 8
     }
 }
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn the_far_side_of_the_circle_lies_behind() {
+    fn half_the_modulus_away_counts_as_before() {
         assert_eq!(Psn(Psn::HALF).distance_from(Psn(0)), -(Psn::HALF as i32));
         assert_eq!(Psn(Psn::HALF - 1).distance_from(Psn(0)), Psn::HALF as i32 - 1);
     }
 
     proptest! {
         #[test]
-        fn distance_undoes_advance_within_half_the_circle(
+        fn distance_undoes_advance_within_half_the_modulus(
             start in 0..Psn::MODULUS, step in 0..Psn::HALF,
         ) {
             let a = Psn(start);
@@ -123,7 +123,7 @@ mod tests {
         }
 
         #[test]
-        fn every_psn_survives_its_bytes(raw in 0..Psn::MODULUS) {
+        fn a_psn_equals_the_one_read_from_its_bytes(raw in 0..Psn::MODULUS) {
             let a = Psn(raw);
             prop_assert_eq!(Psn::from_be_bytes(a.to_be_bytes()), a);
         }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Queue pair number: names a queue pair within one device. 24 bits.
+/// Queue pair number, 24 bits, unique within a device.
 ///
 /// ```
 /// use roce_wire::Qpn;
@@ -13,19 +13,19 @@ use core::fmt;
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The largest number that 24 bits hold.
+    /// The largest number.
     pub const MAX: Self = Self(0x00ff_ffff);
-    /// The destination of every multicast packet; names no queue pair.
+    /// The destination of multicast packets.
     pub const MULTICAST: Self = Self::MAX;
-    /// The general services queue pair, which speaks connection management.
+    /// The general services queue pair, for connection management.
     pub const GSI: Self = Self(1);
 
-    /// `None` if `raw` needs more than 24 bits; never truncates in silence.
+    /// Creates one; `None` if `raw` needs more than 24 bits.
     pub const fn new(raw: u32) -> Option<Self> {
         if raw <= Self::MAX.0 { Some(Self(raw)) } else { None }
     }
 
-    /// The number, 0 ..= 2^24 - 1.
+    /// Returns the number, 0 ..= 2^24 - 1.
     pub const fn get(self) -> u32 {
         self.0
     }
@@ -35,7 +35,7 @@ impl Qpn {
         Self(u32::from_be_bytes([0, a, b, c]))
     }
 
-    /// Three bytes, most significant first.
+    /// Returns three bytes, most significant first.
     pub const fn to_be_bytes(self) -> [u8; 3] {
         let [_, a, b, c] = self.0.to_be_bytes();
         [a, b, c]

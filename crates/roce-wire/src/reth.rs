@@ -1,8 +1,8 @@
-//! RDMA Extended Transport Header (RETH): which bytes of the peer a WRITE or READ means.
+//! RDMA Extended Transport Header (RETH).
 
 use crate::{Layer, LenError};
 
-/// Which bytes of the responder's memory a WRITE fills or a READ fetches.
+/// The memory at the responder that a WRITE or READ accesses.
 ///
 /// ```
 /// use roce_wire::Reth;
@@ -11,9 +11,9 @@ use crate::{Layer, LenError};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reth {
-    /// Where the bytes start, in the responder's own terms.
+    /// Virtual address at the responder.
     pub address: u64,
-    /// The key that gives the right to them.
+    /// Remote key.
     pub key: u32,
     /// Bytes of the whole message, not of this packet.
     pub len: u32,
@@ -31,7 +31,7 @@ impl Reth {
         }
     }
 
-    /// Every value of every field has a meaning, so this cannot fail.
+    /// Reads the header; cannot fail.
     pub const fn from_bytes(bytes: &[u8; RETH_LEN]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3] = *bytes;
         Self {
@@ -41,7 +41,7 @@ impl Reth {
         }
     }
 
-    /// As it stands on the wire.
+    /// Returns the bytes on the wire.
     pub const fn to_bytes(self) -> [u8; RETH_LEN] {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = self.address.to_be_bytes();
         let [k0, k1, k2, k3] = self.key.to_be_bytes();
@@ -66,12 +66,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_is_written_back_as_it_came(bytes: [u8; RETH_LEN]) {
+        fn parsed_headers_are_written_unchanged(bytes: [u8; RETH_LEN]) {
             prop_assert_eq!(Reth::from_bytes(&bytes).to_bytes(), bytes);
         }
 
         #[test]
-        fn every_header_we_can_hold_survives_the_wire(address: u64, key: u32, len: u32) {
+        fn written_headers_are_parsed_unchanged(address: u64, key: u32, len: u32) {
             let reth = Reth { address, key, len };
             let bytes = reth.to_bytes();
             prop_assert_eq!(Reth::split(&bytes), Ok((reth, &[][..])));

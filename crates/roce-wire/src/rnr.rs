@@ -1,10 +1,9 @@
-//! RNR timer: how long a requester waits for a receiver that was not ready.
+//! RNR timer.
 
 use core::time::Duration;
 
-/// How long to wait before asking again, as the five bits of an RNR NAK say it.
-///
-/// The codes are not in order of their durations: code 0 is the longest.
+/// Time before the retry of a request, encoded in five bits of an RNR NAK. Code 0 is the longest
+/// time; the others are in order.
 ///
 /// ```
 /// use roce_wire::RnrTimer;
@@ -15,36 +14,36 @@ use core::time::Duration;
 pub struct RnrTimer(u8);
 
 impl RnrTimer {
-    /// Code 12, 0.64 ms: what `ibv_rc_pingpong` asks for.
+    /// Code 12, 0.64 ms, as `ibv_rc_pingpong` uses.
     pub const DEFAULT: Self = Self(12);
 
-    /// `None` if `code` needs more than 5 bits.
+    /// Creates one; `None` if `code` needs more than 5 bits.
     pub const fn new(code: u8) -> Option<Self> {
         if code < 32 { Some(Self(code)) } else { None }
     }
 
-    /// The low five bits of an AETH syndrome.
+    /// Creates one from the low five bits of an AETH syndrome.
     pub(crate) const fn from_low_bits(byte: u8) -> Self {
         Self(byte & 0x1f)
     }
 
-    /// The shortest timer that is at least `wait` long; the longest, 655.36 ms, if none is.
+    /// Returns the shortest timer of at least `wait`; the longest, 655.36 ms, if none is.
     pub fn at_least(wait: Duration) -> Self {
         (1..32).map(Self).find(|timer| timer.duration() >= wait).unwrap_or(Self(0))
     }
 
-    /// The code, 0 ..= 31.
+    /// Returns the code, 0 ..= 31.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The wait that this code stands for, 10 µs ..= 655.36 ms.
+    /// Returns the duration, 10 µs ..= 655.36 ms.
     pub const fn duration(self) -> Duration {
         Duration::from_micros(10 * TENS_OF_MICROS[self.0 as usize] as u64)
     }
 }
 
-/// By code, in units of 10 µs.
+/// Durations by code, in units of 10 µs.
 const TENS_OF_MICROS: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -1,4 +1,4 @@
-//! Sealing: outer headers in front of a train, the ICRC behind each of its packets.
+//! Sealing: writes the outer headers of a frame and the ICRC of each of its packets.
 
 use core::net::IpAddr;
 
@@ -8,21 +8,20 @@ use crate::{
     outer::HeaderTemplate,
 };
 
-/// What stands in the UDP checksum field of a frame that is sent.
+/// The UDP checksum field of a frame to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UdpChecksum {
-    /// No checksum: the ICRC guards more. What every RoCE device sends.
+    /// Zero, as every RoCE device sends: the ICRC covers more.
     Zero,
-    /// The pseudo-header's sum, for a device that finishes it: what the kernel wants of a
-    /// train that it shall cut.
+    /// The pseudo-header's sum, which the device or the kernel completes; required for trains that
+    /// the kernel segments.
     PartialForOffload,
 }
 
-/// Finishes one packet, or a train of packets in one frame, in place: as
-/// [`Sealer::seal`], for those who send little on a path.
+/// Seals a packet, or a train, as [`Sealer::seal`], for callers that send little on a path.
 ///
 /// # Errors
-/// [`SealError`]; the frame is then in no particular state.
+/// [`SealError`]; the contents of the frame are then unspecified.
 pub fn seal(
     outer: &OuterHeaders,
     identification: u16,
@@ -34,7 +33,7 @@ pub fn seal(
     sealer.seal(outer.source_port, identification, frame, segment_len, checksum)
 }
 
-/// Outer headers of one path, written once, to be put in front of many frames.
+/// The outer headers of one path, serialised once for many frames.
 ///
 /// ```
 /// use roce_wire::*;
@@ -52,7 +51,7 @@ pub struct Sealer {
     /// With lengths, identification, source port and checksums of zero.
     headers: HeaderTemplate,
     is_ipv4: bool,
-    /// The sum over the IPv4 header as it is in `headers`; nothing for IPv6.
+    /// The sum over the IPv4 header in `headers`; 0 for IPv6.
     ip_sum: u32,
     /// The sum over the UDP pseudo-header without the length.
     pseudo_sum: u32,
@@ -60,7 +59,7 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Writes the headers down. Cost: some 200 ns, once for a path.
+    /// Serialises the headers, in about 200 ns.
     ///
     /// # Errors
     /// [`SealError::MixedFamilies`].
@@ -85,41 +84,40 @@ impl Sealer {
         Ok(Self { headers, is_ipv4, ip_sum, pseudo_sum, covered })
     }
 
-    /// Bytes in front of the first BTH, as [`OuterHeaders::len`].
+    /// Returns [`OuterHeaders::len`].
     #[allow(clippy::len_without_is_empty, reason = "headers are never empty")]
     pub const fn len(&self) -> usize {
         self.headers.len()
     }
 
-    /// The same for another interface that sends.
+    /// Returns the sealer with another source MAC address.
     #[must_use]
     pub fn with_source_mac(mut self, interface: MacAddr) -> Self {
         self.headers.set_source_mac(interface);
         self
     }
 
-    /// The same for another station of the next hop.
+    /// Returns the sealer with another destination MAC address.
     #[must_use]
     pub fn with_destination_mac(mut self, station: MacAddr) -> Self {
         self.headers.set_destination_mac(station);
         self
     }
 
-    /// Finishes one packet, or a train of packets in one frame, in place.
+    /// Seals one packet, or a train of packets in one frame, in place.
     ///
-    /// `frame` is [`len`](Self::len) bytes of headroom, and behind it the segments: each is a
-    /// packet from its BTH to its last pad byte, and 4 bytes of room for its ICRC. All segments
-    /// have `segment_len` bytes but the last, which may be shorter. One packet is a train of one.
+    /// `frame` is [`len`](Self::len) bytes of headroom, then the segments: each is a packet from its
+    /// BTH to its last pad byte, and 4 bytes for its ICRC. All segments have `segment_len` bytes
+    /// but the last, which may be shorter. A single packet is a train of one.
     ///
-    /// The outer headers are those of the whole train, with DF set. The ICRCs are those of
-    /// the packets as a kernel or a card cuts the train: each with its own lengths, and with
-    /// the IPv4 identification counted up by one from `identification`. IPv6 has none, and
-    /// the number is ignored.
+    /// The outer headers are those of the whole train, with DF set. The ICRCs are those of the
+    /// packets as a kernel or a card segments the train: each with its own lengths, and with the
+    /// IPv4 identification incremented from `identification`, which is ignored for IPv6.
     ///
     /// Time O(length), in one pass; no allocation.
     ///
     /// # Errors
-    /// [`SealError`]; the frame is then in no particular state.
+    /// [`SealError`]; the contents of the frame are then unspecified.
     pub fn seal(
         &self,
         source_port: u16,
@@ -139,18 +137,16 @@ impl Sealer {
     /// Begins a frame whose packets are sealed one by one, each as soon as it is written;
     /// [`put_headers`](Self::put_headers) completes it.
     ///
-    /// While a packet is still in the innermost cache, and the payload of the next one is being
-    /// copied beside it, its ICRC takes half the time that it takes when the whole train stands
-    /// there: a sender of packets of 1 KiB got 6 % faster by it.
+    /// While a packet is in the first-level cache, and the payload of the next one is being copied,
+    /// its ICRC takes half the time that it takes after the whole train is written: a sender of
+    /// packets of 1 KiB became 6 % faster.
     pub fn begin(&self, source_port: u16, identification: u16) -> Sealing {
         let covered = self.covered.with_source_port(source_port);
         Sealing { covered, identification, start: None, last_len: 0 }
     }
 
-    /// As [`begin`](Self::begin), with what was worked out for the frame before, if that went the
-    /// same way.
-    ///
-    /// Working it out for every frame of fifteen packets was 1.6 % of what its sender did.
+    /// As [`begin`](Self::begin), but reuses the state of the previous frame if it had the same
+    /// headers: 1.6 % of a sender's time with fifteen packets a frame.
     pub fn resume(&self, sealing: &mut Sealing, source_port: u16, identification: u16) {
         if sealing.covered == self.covered.with_source_port(source_port) {
             sealing.identification = identification;
@@ -159,7 +155,7 @@ impl Sealer {
         }
     }
 
-    /// As [`begin`](Self::begin), and [`Sealing::seal`] of the frame's only packet.
+    /// Seals the frame's only packet, as [`begin`](Self::begin) and [`Sealing::seal`].
     ///
     /// # Errors
     /// [`SealError::SegmentTooShort`] for less than a BTH and an ICRC.
@@ -179,13 +175,13 @@ impl Sealer {
         Ok(())
     }
 
-    /// Puts the outer headers in front of a packet or a train whose packets are sealed, or will be.
+    /// Writes the outer headers of a packet or a train.
     ///
     /// `frame` is as for [`seal`](Self::seal).
     ///
     /// # Errors
     /// [`SealError::NoHeadroom`], [`SealError::TrainTooLong`], and
-    /// [`SealError::SegmentTooShort`] when there is nothing behind the headroom.
+    /// [`SealError::SegmentTooShort`] if nothing follows the headroom.
     pub fn put_headers(
         &self,
         source_port: u16,
@@ -201,7 +197,7 @@ impl Sealer {
         self.write(source_port, identification, train.len(), checksum, headroom)
     }
 
-    /// Puts the headers of a train of `train_len` bytes into `headroom`, which has their length.
+    /// Writes the headers of a train of `train_len` bytes into `headroom`, which has their length.
     fn write(
         &self,
         source_port: u16,
@@ -226,7 +222,7 @@ impl Sealer {
         udp[..2].copy_from_slice(&source_port.to_be_bytes());
         udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
         if checksum == UdpChecksum::PartialForOffload {
-            // The folded sum itself, not its complement: the device adds the rest.
+            // The folded sum, not its complement: the device adds the rest.
             let sum = folded(self.pseudo_sum + u32::from(udp_len));
             udp[6..8].copy_from_slice(&sum.to_be_bytes());
         }
@@ -234,7 +230,7 @@ impl Sealer {
     }
 }
 
-/// The packets of one frame, sealed one by one; from [`Sealer::begin`].
+/// State of sealing the packets of a frame one by one; from [`Sealer::begin`].
 ///
 /// ```
 /// use roce_wire::*;
@@ -254,16 +250,16 @@ impl Sealer {
 #[derive(Clone, Debug)]
 pub struct Sealing {
     covered: IcrcPseudoHeader,
-    /// The next packet's, as the train will be cut.
+    /// The next packet's, as the train is segmented.
     identification: u16,
-    /// For packets of one length, once two of them came one after the other.
+    /// For packets of one length, after two in a row.
     start: Option<TrainStart>,
     last_len: usize,
 }
 
 impl Sealing {
     /// Writes the ICRC of the frame's next packet: `segment` is the packet from its BTH to its
-    /// last pad byte, and 4 bytes of room.
+    /// last pad byte, and 4 bytes for the ICRC.
     ///
     /// # Errors
     /// [`SealError::SegmentTooShort`] for less than a BTH and an ICRC.
@@ -285,8 +281,8 @@ impl Sealing {
         Ok(())
     }
 
-    /// As [`seal`](Self::seal) for a packet that ends with a whole payload, without pad, which was
-    /// summed when it was copied: reads nothing but the headers.
+    /// As [`seal`](Self::seal) for a packet that ends with a payload, without pad, whose CRC was
+    /// computed when it was copied: reads only the headers.
     ///
     /// # Errors
     /// [`SealError::SegmentTooShort`] for less than a BTH, that payload, and an ICRC.
@@ -305,7 +301,7 @@ impl Sealing {
         let identification = self.identification;
         let bth = headers.try_into().ok();
         if bth.is_some() {
-            // Such packets seldom come alone, so the first of them is reason enough.
+            // Such packets rarely come alone, so one is enough.
             self.start_for(packet.len());
         }
         let computed = match (bth, &self.start) {
@@ -317,7 +313,7 @@ impl Sealing {
         Ok(())
     }
 
-    /// Works out what packets of that length begin with, unless that was done already.
+    /// Computes the start for packets of that length, unless it is known.
     fn start_for(&mut self, packet_len: usize) {
         if self.start.is_none_or(|start| start.packet_len() != packet_len) {
             self.start = Some(TrainStart::new(&self.covered, packet_len));
@@ -325,18 +321,18 @@ impl Sealing {
     }
 }
 
-/// The sum of the 16-bit words; `bytes` has an even length.
+/// Returns the sum of the 16-bit words; `bytes` has an even length.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
 }
 
-/// The same sum modulo 2^16 - 1.
+/// Returns the sum modulo 2^16 - 1.
 fn folded(sum: u32) -> u16 {
     let once = (sum & 0xffff) + (sum >> 16);
     (once + (once >> 16)) as u16
 }
 
-/// IP's number for UDP.
+/// The IP protocol number of UDP.
 const UDP: u8 = 17;
 /// A BTH and an ICRC.
 const MIN_SEGMENT_LEN: usize = BTH_LEN + ICRC_LEN;
@@ -348,7 +344,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn packets_sealed_one_by_one_are_those_that_are_sealed_together() {
+    fn packets_sealed_one_by_one_equal_those_sealed_together() {
         let pattern: Vec<u8> = (0..9000u32).map(|i| (i * i + 3 * i + 1) as u8).collect();
         for (here, there) in [("10.9.0.1", "10.9.0.2"), ("fd00::1", "fd00::2")] {
             let outer = OuterHeaders::new(here.parse().unwrap(), there.parse().unwrap());
@@ -365,7 +361,7 @@ mod tests {
                 }
                 sealer.put_headers(0xc123, 0xfffe, &mut one_by_one, checksum).unwrap();
                 assert_eq!(one_by_one, together);
-                // A packet that begins a frame is computed another way.
+                // The first packet of a frame is computed without the start.
                 for (number, packet) in together[sealer.len()..].chunks(segment_len).enumerate() {
                     let mut alone = vec![0; sealer.len()];
                     alone.extend(packet);
@@ -380,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_goes_another_way_owes_nothing_to_the_one_before() {
+    fn a_frame_on_another_path_does_not_depend_on_the_previous_frame() {
         let sealer = |there: &str| {
             let (here, there) = ("10.9.0.1".parse().unwrap(), there.parse().unwrap());
             Sealer::new(&OuterHeaders::new(here, there)).unwrap()
@@ -400,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_for_the_payload_that_was_summed_is_refused() {
+    fn a_segment_shorter_than_its_payload_crc_is_refused() {
         let outer = OuterHeaders::new([10, 9, 0, 1].into(), [10, 9, 0, 2].into());
         let mut sealing = Sealer::new(&outer).unwrap().begin(0, 0);
         let payload = PayloadCrc::of(&[0; 512]).unwrap();
@@ -412,7 +408,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_around_payloads_that_were_summed_are_those_that_are_sealed_whole(
+        fn packets_sealed_with_a_payload_crc_equal_those_sealed_whole(
             (is_ipv4, resumes, identification) in any::<(bool, bool, u16)>(),
             bytes in proptest::collection::vec(any::<u8>(), 3 * (BTH_LEN + 4096)),
             lens in proptest::collection::vec(
@@ -430,7 +426,7 @@ mod tests {
                 let mut expected = [packet, &[0; ICRC_LEN]].concat();
                 let mut seen = expected.clone();
                 whole.seal(&mut expected).unwrap();
-                // With more headers than a BTH, or without.
+                // With and without extension headers.
                 let payload = &packet[BTH_LEN + len % 256..];
                 match PayloadCrc::of(payload) {
                     Some(payload) => summed.seal_around(&mut seen, payload).unwrap(),
@@ -445,7 +441,7 @@ mod tests {
         }
 
         #[test]
-        fn headers_written_once_and_filled_in_are_those_that_are_written_anew(
+        fn headers_from_the_template_equal_those_written_anew(
             (source, destination) in any::<([u8; 16], [u8; 16])>(),
             (is_ipv4, is_tagged) in any::<(bool, bool)>(),
             (source_port, identification, traffic_class, hop_limit) in any::<(u16, u16, u8, u8)>(),
@@ -485,7 +481,7 @@ mod tests {
             prop_assert_eq!(parsed.hop_limit(), hop_limit);
             prop_assert_eq!(parsed.vlans().len(), usize::from(is_tagged));
             prop_assert_eq!(parsed.identification(), is_ipv4.then_some(identification));
-            // The partial sum and the sum over the datagram itself make a whole checksum.
+            // The partial sum and the sum over the datagram make the checksum.
             let datagram = &frame[sealer.len() - UDP_LEN..];
             let mut with_sum = datagram.to_vec();
             if with_sum.len() % 2 == 1 { with_sum.push(0); }

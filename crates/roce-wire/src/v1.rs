@@ -1,4 +1,4 @@
-//! RoCEv1: the same packet behind a GRH in its own EtherType. Read, never sent.
+//! RoCEv1: a packet with a GRH under its own EtherType. Received only.
 
 use crate::{
     BadIcrc, GRH_LEN, Grh, Headers, Layer, LenError, MacAddr, VlanTag, WireError, body::Body,
@@ -7,22 +7,21 @@ use crate::{
 
 /// A RoCEv1 frame: always one packet.
 ///
-/// It is shown, and never acted upon: there is no way from here to a
-/// [`Packet`](crate::Packet) that an engine would take.
+/// For display only: it cannot become a [`Packet`](crate::Packet) for an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameV1<'a> {
     link: Link,
     grh: Grh,
-    /// The GRH as it stands, for the ICRC.
+    /// The bytes of the GRH, for the ICRC.
     grh_bytes: &'a [u8; GRH_LEN],
     body: Body<'a>,
 }
 
 impl<'a> FrameV1<'a> {
-    /// Reads all headers of a frame.
+    /// Parses the headers of a frame.
     ///
     /// # Errors
-    /// [`WireError`] says which header is short or wrong.
+    /// [`WireError`] names the short or invalid header.
     pub fn parse(frame: &'a [u8]) -> Result<Self, WireError> {
         let (link, network) = Link::split(frame)?;
         if link.ether_type != ROCE_V1_ETHER_TYPE {
@@ -38,7 +37,7 @@ impl<'a> FrameV1<'a> {
         if grh.next_header != Grh::INFINIBAND {
             return Err(WireError::GrhNextHeader { next_header: grh.next_header });
         }
-        // What stands behind the packet is Ethernet padding.
+        // Ethernet padding may follow the packet.
         let len = GRH_LEN + usize::from(grh.payload_len);
         let short = LenError::new(Layer::Grh, len, network.len()).beneath(grh_offset);
         let bytes = rest.get(..grh.payload_len.into()).ok_or(short)?;
@@ -46,32 +45,32 @@ impl<'a> FrameV1<'a> {
         Ok(Self { link, grh, grh_bytes, body })
     }
 
-    /// Is the ICRC right?
+    /// Verifies the ICRC.
     ///
     /// # Errors
-    /// [`BadIcrc`] if it is not.
+    /// [`BadIcrc`].
     pub fn check_icrc(&self) -> Result<(), BadIcrc> {
         let computed = icrc_behind_grh(self.grh_bytes, self.body.before_icrc);
         let carried = self.body.icrc;
         if computed == carried { Ok(()) } else { Err(BadIcrc { computed, carried }) }
     }
 
-    /// Who sent the frame over the last link.
+    /// Source MAC address.
     pub const fn source_mac(&self) -> MacAddr {
         self.link.source
     }
 
-    /// Whom the frame was sent to over the last link.
+    /// Destination MAC address.
     pub const fn destination_mac(&self) -> MacAddr {
         self.link.destination
     }
 
-    /// VLAN tags, outermost first; two at most.
+    /// VLAN tags, outermost first; at most two.
     pub fn vlans(&self) -> &[VlanTag] {
         self.link.vlans()
     }
 
-    /// Addresses and what else stands before the BTH.
+    /// The GRH.
     pub const fn grh(&self) -> &Grh {
         &self.grh
     }
@@ -81,7 +80,7 @@ impl<'a> FrameV1<'a> {
         &self.body.headers
     }
 
-    /// What the packet carries, without pad.
+    /// The payload, without pad.
     pub const fn payload(&self) -> &'a [u8] {
         self.body.payload
     }

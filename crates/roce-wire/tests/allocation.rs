@@ -1,8 +1,8 @@
-//! No length, count or address that a peer names can make this crate allocate.
+//! No length, count or address from a peer makes this crate allocate.
 
 use roce_wire::*;
 
-/// A train of 60 packets with an AETH each, and room for the outer headers.
+/// A train of 60 packets with an AETH each, and headroom for the outer headers.
 fn train(outer: &OuterHeaders) -> (Vec<u8>, usize) {
     let mut headers = Headers::new(Bth::new(opcode::RC_ACKNOWLEDGE, Qpn::GSI, Psn::ZERO));
     headers.aeth = Some(Aeth { syndrome: Syndrome::Nak(NakCode::PsnSequence), msn: 1 });
@@ -14,7 +14,7 @@ fn train(outer: &OuterHeaders) -> (Vec<u8>, usize) {
     (frame, segment_len)
 }
 
-/// Returns how many packets were right.
+/// Returns the number of valid packets.
 fn receive(bytes: &[u8], segment_len: usize) -> usize {
     let _ = FrameV1::parse(bytes);
     let Ok(frame) = Frame::parse(bytes) else { return 0 };
@@ -39,7 +39,7 @@ fn sealing_and_parsing_allocate_nothing() {
         });
         assert_eq!(allocated.count_total, 0);
 
-        // The same with every byte wrong in turn, so that errors are made as well.
+        // With each byte wrong in turn, for the errors.
         let allocated = allocation_counter::measure(|| {
             for at in 0..frame.len() {
                 frame[at] ^= 0x55;

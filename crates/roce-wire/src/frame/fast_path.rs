@@ -1,5 +1,4 @@
-//! Outer headers as nearly all frames have them: IPv4 without options or a VLAN tag, and no UDP
-//! checksum to verify.
+//! Fast path of the parser: IPv4 without options or a VLAN tag, and no UDP checksum to verify.
 
 use core::net::IpAddr;
 
@@ -10,7 +9,7 @@ use crate::ROCE_V2_PORT;
 use crate::icrc::{IPV4_LEN, IcrcPseudoHeader, UDP_LEN};
 use crate::link::{self, ETHERNET_LEN, Link};
 
-/// A frame whose headers were found as nearly all are, and right; not yet taken apart.
+/// A frame with valid headers of that form, not yet parsed.
 pub(super) struct FastPath<'a> {
     link: Link,
     header: &'a [u8; IPV4_LEN],
@@ -19,8 +18,8 @@ pub(super) struct FastPath<'a> {
 }
 
 impl<'a> FastPath<'a> {
-    /// `None` for any other frame, right or wrong. What is found so means what
-    /// [`Frame::parse_any`] finds, in a third of the instructions.
+    /// Returns `None` for any other frame, valid or not. The result equals that of
+    /// [`Frame::parse_any`], in a third of the instructions.
     #[inline]
     pub(super) fn of(bytes: &'a [u8], options: ParseOptions) -> Option<Self> {
         let headers = bytes.first_chunk::<USUAL_LEN>()?;
@@ -28,7 +27,7 @@ impl<'a> FastPath<'a> {
         let (header, udp) = rest.split_first_chunk::<IPV4_LEN>()?;
         let udp = udp.first_chunk::<UDP_LEN>()?;
         let link = Link::untagged(ethernet, link::IPV4)?;
-        // The sum of ones' complement words is the same in any order of bytes, and of words.
+        // A ones' complement sum does not depend on the order of words or of bytes.
         let words =
             header.chunks_exact(4).map(|it| u32::from_ne_bytes([it[0], it[1], it[2], it[3]]));
         let sum: u64 = words.map(u64::from).sum();
@@ -47,7 +46,7 @@ impl<'a> FastPath<'a> {
         is_plain.then_some(Self { link, header, udp, payload })
     }
 
-    /// Takes it apart.
+    /// Parses the frame.
     #[inline]
     pub(super) fn frame(self) -> Frame<'a> {
         let Self { link, header, udp, payload } = self;
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_stack_sends_is_usual() {
+    fn frames_of_this_stack_take_the_fast_path() {
         let plain = frame(UdpChecksum::Zero);
         assert!(FastPath::of(&plain, ParseOptions::default()).is_some());
         let train = frame(UdpChecksum::PartialForOffload);
@@ -109,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_read_as_usual_means_what_it_means_otherwise(
+        fn the_fast_path_parses_as_the_general_path_does(
             changes in prop::collection::vec((0..USUAL_LEN, any::<u8>()), 0..3),
             udp_checksum_offloaded: bool,
             rights_the_checksum: bool,
@@ -122,7 +121,7 @@ mod tests {
                 let sum = etherparse::checksum::Sum16BitWords::new().add_slice(&bytes[14..34]);
                 bytes[24..26].copy_from_slice(&sum.ones_complement().to_be().to_be_bytes());
             }
-            // Mostly whole or with padding.
+            // Most are whole or padded.
             bytes.resize(if len < USUAL_LEN { bytes.len() + len } else { len }, 0);
             let options = ParseOptions { udp_checksum_offloaded };
             if let Some(path) = FastPath::of(&bytes, options) {

@@ -36,7 +36,7 @@ fn every_train_in_the_corpus_survives_the_round_trip() {
     replay("round_trip", round_trip);
 }
 
-/// The seeds are the valid packets of today. `ROCE_WRITE_SEEDS=1` writes them anew.
+/// The seeds are valid packets. `ROCE_WRITE_SEEDS=1` writes them.
 #[test]
 fn the_seeds_are_what_this_crate_makes() {
     let frames = KnownOpcode::all()

@@ -1,4 +1,4 @@
-//! Bytes made to hurt: cut short, bits flipped, lengths that lie.
+//! Hostile bytes: truncated, with flipped bits, with wrong lengths.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::samples::{self, Sample, every_kind, headers_of, ipv4, ipv6, sealed};
 use crate::{fuzzing::parse_frame, *};
 
-/// What a receiver sees of a packet that it accepts.
+/// The contents of an accepted packet.
 #[derive(Clone, Debug, PartialEq)]
 struct Accepted {
     headers: Headers,
@@ -17,7 +17,7 @@ struct Accepted {
     source_port: u16,
 }
 
-/// The packet in `frame`, or the counter that its drop belongs under.
+/// Returns the packet in `frame`, or the counter of its drop.
 fn receive(frame: &[u8]) -> Result<Accepted, &'static str> {
     receive_with(frame, ParseOptions::default())
 }
@@ -45,25 +45,25 @@ fn every_prefix_of_every_packet_is_refused_as_too_short() {
     }
 }
 
-/// What happens to a packet of which one bit was flipped.
+/// Outcome of a packet with one flipped bit.
 #[derive(Debug, PartialEq)]
 enum Fate {
-    /// No check covers the bit: the packet is accepted, and nothing in it has changed.
+    /// No check covers the bit: the packet is accepted unchanged.
     Unchanged,
-    /// The bit is one of FECN and BECN: accepted, and nothing else has changed.
+    /// The bit is FECN or BECN: accepted, otherwise unchanged.
     CongestionMark,
     /// Dropped under one of these counters.
     Dropped(&'static [&'static str]),
 }
 use Fate::*;
 
-/// The fate of a flip of the bits of `mask` in byte `at` of a frame without UDP checksum.
+/// Returns the outcome of flipping `mask` in byte `at` of a frame without UDP checksum.
 ///
 /// The bits that the ICRC does not cover are exactly: the MAC addresses, the contents of
 /// VLAN tags, TOS and TTL and header checksum (IPv4), traffic class and flow label and
 /// hop limit (IPv6), the UDP checksum, and byte 4 of the BTH. Of these, the IPv4 header
-/// checksum guards those in its header. A UDP checksum of zero means none; with a bit
-/// flipped there is one, and it is wrong.
+/// checksum covers those in its header. A UDP checksum of zero means none; with a flipped bit there
+/// is one, and it is wrong.
 fn fate(sample: &Sample, at: usize, mask: u8) -> Fate {
     let udp = sample.bth_offset() - 8;
     if at < 12 {
@@ -144,7 +144,7 @@ fn every_flipped_bit_is_caught_by_its_owner_or_changes_nothing() {
             }
         }
     }
-    // Were an owner never met, its line above would be idle talk.
+    // Every outcome occurs.
     let expected = [
         "drop_bth_version",
         "drop_ether_type",
@@ -168,7 +168,7 @@ fn every_flipped_bit_is_caught_by_its_owner_or_changes_nothing() {
     assert_eq!(counters, BTreeSet::from(expected));
 }
 
-/// The whole datagram under a right UDP checksum: it catches what the ICRC leaves out.
+/// A datagram with a right UDP checksum, which covers the bits that the ICRC does not.
 #[test]
 fn with_a_udp_checksum_a_flip_behind_the_ip_header_is_dropped() {
     for outer in [ipv4(), ipv6()] {
@@ -207,7 +207,7 @@ fn an_offloaded_udp_checksum_may_hold_anything() {
     }
 }
 
-/// Seals `segment` as it is, so that only what it says of itself can be wrong with it.
+/// Seals `segment` unchanged, so that only its own headers can be wrong.
 fn sealed_as_is(mut segment: Vec<u8>) -> Vec<u8> {
     let outer = ipv4();
     let mut frame = vec![0; outer.len()];
@@ -264,7 +264,7 @@ fn unknown_opcodes_and_versions_are_refused_by_name() {
     }
 }
 
-/// `frame` with a right IPv4 header checksum.
+/// Returns `frame` with a right IPv4 header checksum.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     let words = usize::from(frame[14] & 0xf);
     frame[24..26].fill(0);
@@ -363,14 +363,14 @@ fn every_counter_is_in_the_list() {
 
 proptest! {
     #[test]
-    fn any_bytes_whatever_are_refused_or_read_without_a_panic(
+    fn no_bytes_make_the_parser_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..256),
     ) {
         parse_frame(&bytes);
     }
 
     #[test]
-    fn a_mangled_packet_is_refused_or_read_without_a_panic(
+    fn no_mangled_packet_makes_the_parser_panic(
         which: prop::sample::Index, changes in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 1..8),
     ) {
         let mut frame = which.get(&every_kind()).frame.clone();

@@ -1,4 +1,4 @@
-//! Packets as other stacks make them, byte for byte.
+//! Packets of other stacks, byte for byte.
 
 use super::samples::{headers_of, ipv4, ipv6, sealed};
 use crate::*;
@@ -53,7 +53,7 @@ fn what_we_send_is_bit_for_bit_what_rxe_sends() {
     assert_eq!(ack, frame([0x86, 0xdd], ACK_IPV6));
 }
 
-/// Network cards send these; none may be held against them.
+/// Bits that network cards set, and that a receiver ignores.
 #[test]
 fn oddities_of_network_cards_are_accepted() {
     let mut headers = headers_of(opcode::RC_SEND_ONLY);

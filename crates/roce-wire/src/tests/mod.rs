@@ -1,4 +1,4 @@
-//! Laws that span several headers: whole packets, trains, hostile bytes, corpora.
+//! Properties of several headers: whole packets, trains, hostile bytes, corpora.
 
 mod corpus;
 mod display;

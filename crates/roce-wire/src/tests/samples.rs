@@ -1,16 +1,16 @@
-//! Valid packets to start from: one of every opcode, in every kind of frame.
+//! Valid packets: one of every opcode, in every kind of frame.
 
 use proptest::prelude::*;
 
 use crate::*;
 
-/// A valid frame and what went into it.
+/// A valid frame and its contents.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) name: String,
     pub(super) outer: OuterHeaders,
     pub(super) frame: Vec<u8>,
-    /// Where the IP header starts.
+    /// Offset of the IP header.
     pub(super) ip_offset: usize,
 }
 
@@ -65,9 +65,9 @@ pub(super) fn sealed(
     frame
 }
 
-/// A packet with room for its ICRC.
+/// A packet and 4 bytes for its ICRC.
 pub(super) fn segment(headers: &Headers, payload: &[u8]) -> Vec<u8> {
-    // Filled with something, so that a pad that is not written is seen.
+    // Not zeros, so that a missing pad is noticed.
     let mut segment = vec![0xee; headers.len() + payload.len() + 3 + ICRC_LEN];
     segment[headers.len()..][..payload.len()].copy_from_slice(payload);
     let len = headers.emit_around(&mut segment, payload.len());
@@ -92,7 +92,7 @@ fn between(source: &str, destination: &str) -> OuterHeaders {
     }
 }
 
-/// Headers with something in every field of every extension that `opcode` asks for.
+/// Headers with a value in every field of every extension of `opcode`.
 pub(super) fn headers_of(opcode: KnownOpcode) -> Headers {
     let qpn = Qpn::new(0x12).unwrap();
     let has = |ext| opcode.info().has(ext);
@@ -117,7 +117,7 @@ pub(super) fn headers_of(opcode: KnownOpcode) -> Headers {
     }
 }
 
-/// Any headers with exactly the extensions that their opcode asks for.
+/// Any headers with exactly the extensions of their opcode.
 pub(super) fn any_headers() -> impl Strategy<Value = Headers> {
     let opcode = (0u8..=0xff).prop_filter_map("unknown", |code| KnownOpcode::new(Opcode(code)));
     let bth = (opcode, any::<[bool; 5]>(), any::<u16>(), 0u32..1 << 24, 0u32..1 << 24).prop_map(

@@ -1,4 +1,4 @@
-//! A train is nothing but its packets.
+//! Trains.
 
 use etherparse::checksum::Sum16BitWords;
 use proptest::prelude::*;
@@ -63,7 +63,7 @@ fn frame_of(outer: &OuterHeaders, segments: &[Vec<u8>]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_sealed_train_holds_exactly_the_packets_that_sealing_one_by_one_gives(
+    fn a_sealed_train_holds_the_packets_that_sealing_one_by_one_gives(
         outer in any_outer(), identification: u16, count in 1usize..20, len in 1usize..300,
         last_len in 0usize..300,
     ) {
@@ -94,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn every_packet_we_can_make_is_read_as_it_was_made(
+    fn every_sealed_packet_is_parsed_unchanged(
         outer in any_outer(), identification: u16, headers in any_headers(),
         payload in prop::collection::vec(any::<u8>(), 0..64),
     ) {
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn headers_survive_the_wire_and_leave_what_follows_alone(
+    fn headers_are_parsed_unchanged_and_leave_the_bytes_after_them(
         headers in any_headers(), behind: [u8; 8],
     ) {
         let mut bytes = [0; 64];
@@ -134,9 +134,9 @@ proptest! {
         prop_assert_eq!(Headers::parse(&bytes[..len + 8]), Ok((headers, &behind[..])));
     }
 
-    /// What a device does that finishes checksums: add the datagram to what stands there.
+    /// Completes a partial checksum as a device does.
     #[test]
-    fn a_partial_checksum_becomes_right_when_the_datagram_is_added(
+    fn a_partial_checksum_is_right_once_the_datagram_is_added(
         outer in any_outer(), payload in prop::collection::vec(any::<u8>(), 1..64),
     ) {
         let mut bytes = sealed(&outer, 1, &headers_of(opcode::RC_SEND_ONLY), &payload);
@@ -147,7 +147,7 @@ proptest! {
         prop_assert!(Frame::parse_with(&bytes, offloaded).is_ok());
         let udp = outer.udp_offset();
         let sum = Sum16BitWords::new().add_slice(&bytes[udp..]).to_ones_complement_with_no_zero();
-        // One in 65536 is right, or says that there is none, before anything is added.
+        // One in 65536 is right or zero by chance.
         prop_assume!(bytes[udp + 6..udp + 8] != sum.to_ne_bytes());
         prop_assume!(bytes[udp + 6..udp + 8] != [0, 0]);
         let unfinished = Frame::parse(&bytes);
