@@ -172,7 +172,7 @@ fn wait(fd: BorrowedFd<'_>) {
 fn frame(mac: [u8; 6], payload_len: usize) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], mac)
         .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
-        .udp(0xc000, roce_io::ROCE_UDP_PORT);
+        .udp(0xc000, roce_wire::ROCE_V2_PORT);
     let mut frame = Vec::new();
     builder.write(&mut frame, &vec![7; payload_len]).expect("it fits an IP packet");
     frame

@@ -30,9 +30,9 @@ pub trait FrameDevice: Send {
     }
 
     /// Lends free transmit slots to `fill`, each
-    /// [`max_frame_len`](DeviceCapabilities::max_frame_len) bytes long, until `fill` returns `None`,
-    /// no slot is free, or a batch is full; then hands the batch to the kernel. Returns how many frames the kernel took, including those
-    /// left from earlier calls.
+    /// [`max_frame_len`](DeviceCapabilities::max_frame_len) bytes long, until `fill` returns
+    /// `None`, no slot is free, or a batch is full; then hands the batch to the kernel. Returns how
+    /// many frames the kernel took, including those left from earlier calls.
     ///
     /// A full kernel queue is no error: frames keep their slots and go first next time; then
     /// [`has_unsent`](Self::has_unsent) is true. No file descriptor reports when the queue has
@@ -154,8 +154,8 @@ pub struct TxFrame {
     /// Bytes of the frame, from its destination MAC address.
     pub len: usize,
     /// UDP payload bytes of each packet of a train but the last. The UDP checksum field must then
-    /// hold the folded sum over the pseudo-header of the whole train, *not* complemented: the kernel
-    /// completes it when it segments the train. `None`: one packet, sent unchanged.
+    /// hold the folded sum over the pseudo-header of the whole train, *not* complemented: the
+    /// kernel completes it when it segments the train. `None`: one packet, sent unchanged.
     pub segment_len: Option<usize>,
     /// Offset of the UDP payload: 42 for IPv4, 62 for IPv6, 4 more for each VLAN tag. Used for
     /// trains only.

@@ -1,8 +1,7 @@
 //! The packet filter, a classic BPF program.
 
+use roce_wire::ROCE_V2_PORT;
 use socket2::SockFilter;
-
-use crate::ROCE_UDP_PORT;
 
 /// The frames that a device receives: UDP to one port over IPv4 (no options, no fragments) or IPv6,
 /// for this host, in no VLAN (a priority tag, VLAN 0, is allowed), and to the queue pairs of this
@@ -33,7 +32,7 @@ pub enum QpnBlocks {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { udp_port: ROCE_UDP_PORT, qpn_blocks: QpnBlocks::Any }
+        Self { udp_port: ROCE_V2_PORT, qpn_blocks: QpnBlocks::Any }
     }
 }
 

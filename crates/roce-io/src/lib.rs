@@ -1,9 +1,9 @@
 //! Ethernet frames to and from an interface.
 //!
 //! This crate moves whole Ethernet frames. Of RoCE it knows the UDP port and the offset of the
-//! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames;
-//! [`AfPacket`] is the device over a Linux packet socket, [`memory_pair`] makes two devices connected
-//! through memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
+//! destination queue pair, for its packet filter. A [`FrameDevice`] carries frames; [`AfPacket`] is
+//! the device over a Linux packet socket, [`memory_pair`] makes two devices connected through
+//! memory. Capture, fault injection and counters are devices around devices: [`PcapWriter`],
 //! [`FaultInjector`], [`CountingDevice`].
 //!
 //! One frame may hold a *packet train*: UDP datagrams of equal payload length (the last may be
@@ -54,6 +54,3 @@ pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};
 pub use segmenter::{SegmentChecksum, Segmenter};
 pub use sys::prefetch::prefetch;
-
-/// The UDP destination port of RoCEv2.
-pub const ROCE_UDP_PORT: u16 = 4791;

@@ -1,4 +1,4 @@
-//! Keeps the kernel from answering for a UDP port that a packet socket serves.
+//! Keeps the kernel from responding for a UDP port that a packet socket serves.
 
 mod owner;
 
@@ -8,13 +8,14 @@ use std::{
     os::fd::AsFd,
 };
 
+use roce_wire::ROCE_V2_PORT;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{ROCE_UDP_PORT, error::PortError, filter, sys};
+use crate::{error::PortError, filter, sys};
 
-/// Holds a UDP port for IPv4 and IPv6, and reads nothing from it, so that the kernel does not
-/// answer *port unreachable* to packets that a packet socket receives. Several reservations, of one
-/// user or of many, share one port. The port is free again when the last is dropped.
+/// Reserves a UDP port for IPv4 and IPv6, so that the kernel does not send *port unreachable* for
+/// packets that a packet socket receives. Several reservations, also of different users, share one
+/// port, which is free again when the last is dropped.
 ///
 /// ```
 /// use roce_io::{PortReservation, PortReservationConfig};
@@ -33,28 +34,28 @@ pub struct PortReservation {
     _sockets: Vec<Socket>,
 }
 
-/// Which port to hold, and how.
+/// Configuration of a [`PortReservation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortReservationConfig {
     /// The UDP port.
     pub port: u16,
-    /// Take whole trains, so that the kernel does not cut each one just to drop its packets: that
-    /// costs two thirds of the speed. Wanted where trains arrive (veth, tap, bridge, `lo`). On a
-    /// real card it lets the kernel merge packets of several senders, so leave it off there.
+    /// Accept whole trains, so that the kernel does not segment each one only to drop its packets,
+    /// which costs two thirds of the throughput. Set it where trains arrive (veth, tap, bridge,
+    /// `lo`), but not on a network card, where the kernel would merge packets of several senders.
     pub whole_trains: bool,
 }
 
 impl Default for PortReservationConfig {
     fn default() -> Self {
-        Self { port: ROCE_UDP_PORT, whole_trains: true }
+        Self { port: ROCE_V2_PORT, whole_trains: true }
     }
 }
 
 impl PortReservation {
-    /// Holds the port in this thread's network namespace.
+    /// Reserves the port in this thread's network namespace.
     ///
     /// # Errors
-    /// [`PortError::KernelRxe`] or [`PortError::OtherProgram`] when the port is taken.
+    /// [`PortError::KernelRxe`] or [`PortError::OtherProgram`] if the port is taken.
     pub fn bind(config: &PortReservationConfig) -> Result<Self, PortError> {
         let port = config.port;
         let mut sockets = Vec::new();
@@ -62,7 +63,7 @@ impl PortReservation {
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
         ] {
-            match hold(address, config.whole_trains) {
+            match reserve(address, config.whole_trains) {
                 Ok(socket) => sockets.push(socket),
                 Err((_, error)) if address.is_ipv6() && is_without_ipv6(&error) => {}
                 Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -75,19 +76,19 @@ impl PortReservation {
     }
 }
 
-fn hold(address: SocketAddr, whole_trains: bool) -> Result<Socket, (&'static str, io::Error)> {
+fn reserve(address: SocketAddr, whole_trains: bool) -> Result<Socket, (&'static str, io::Error)> {
     let at = |step| move |error| (step, error);
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
         .map_err(at("opening a socket"))?;
     if address.is_ipv6() {
         socket.set_only_v6(true).map_err(at("keeping to IPv6"))?;
     }
-    // The filter first: no packet is ever queued where nobody reads.
+    // The filter first, so that no packet is queued.
     socket.attach_filter(&filter::drop_all()).map_err(at("attaching a filter"))?;
     socket.set_reuse_address(true).map_err(at("sharing the port"))?;
     if whole_trains {
         sys::socket::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)
-            .map_err(at("asking for whole trains"))?;
+            .map_err(at("enabling whole trains"))?;
     }
     socket.bind(&address.into()).map_err(at("binding a socket"))?;
     Ok(socket)
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn several_holders_share_a_port_and_leave_it_free() {
+    fn several_reservations_share_a_port_and_free_it() {
         let config = free_port();
         let reservations =
             [PortReservation::bind(&config).unwrap(), PortReservation::bind(&config).unwrap()];
         assert!(UdpSocket::bind(("0.0.0.0", config.port)).is_err());
         drop(reservations);
-        // A program that another test starts has our sockets for as long as it takes to start.
+        // A process started by another test has our sockets until its exec.
         let deadline = Instant::now() + Duration::from_secs(10);
         while let Err(error) = UdpSocket::bind(("0.0.0.0", config.port)) {
             assert!(Instant::now() < deadline, "{error}");
@@ -141,18 +142,21 @@ mod tests {
     }
 
     #[test]
-    fn a_held_port_is_neither_answered_for_nor_queued() {
+    fn packets_to_a_reserved_port_are_neither_rejected_nor_queued() {
         let config = free_port();
         let _reservation = PortReservation::bind(&config).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(("127.0.0.1", config.port)).unwrap();
-        // An ICMP answer comes before `send` on lo returns, and the next call reports it.
+        // An ICMP error arrives before `send` on lo returns, and the next call reports it.
         for _ in 0..3 {
             sender.send(b"into the void").unwrap();
         }
         sender.set_nonblocking(true).unwrap();
         assert_eq!(sender.recv(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let held = owner::entries_of(Path::new("/"), config.port);
-        assert!(!held.is_empty() && held.iter().all(|entry| entry.waiting == 0), "{held:?}");
+        let reserved = owner::entries_of(Path::new("/"), config.port);
+        assert!(
+            !reserved.is_empty() && reserved.iter().all(|entry| entry.waiting == 0),
+            "{reserved:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The virtio header in front of each frame: it says that a frame is a train.
+//! The virtio header before each frame (PACKET_VNET_HDR), which marks trains.
 
 use crate::{
     device::{DeviceCapabilities, TxFrame},
@@ -8,8 +8,8 @@ use crate::{
 /// Bytes of the header.
 pub(crate) const HEADER_LEN: usize = 10;
 
-/// Bytes of the longest frame we send. The kernel cuts what reaches its 65 536-byte limit, and an
-/// IP packet cannot name a length beyond 65 535.
+/// Maximum bytes of a frame to send: the kernel segments longer ones, and an IP packet has at most
+/// 65 535.
 pub(crate) const MAX_FRAME_LEN: usize = 65_535;
 
 /// Returns the header of a frame that has passed [`check`]. The kernel takes a train of one packet
@@ -33,17 +33,17 @@ pub(crate) fn tx_header(tx_frame: &TxFrame) -> [u8; HEADER_LEN] {
     header
 }
 
-/// What the header of a received frame says.
+/// The contents of the header of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RxHeader {
     /// UDP payload bytes of each packet of a train.
     pub(crate) segment_len: Option<usize>,
-    /// The UDP checksum is not complete.
+    /// The UDP checksum is partial.
     pub(crate) checksum_partial: bool,
 }
 
 impl RxHeader {
-    /// `None`: the frame is a train of a kind that we do not know.
+    /// Returns `None` for a train of an unknown kind.
     pub(crate) fn parse(header: &[u8; HEADER_LEN]) -> Option<Self> {
         let [flags, kind, _, _, size_0, size_1, ..] = *header;
         let checksum_partial = flags & NEEDS_CSUM != 0;
@@ -57,7 +57,7 @@ impl RxHeader {
     }
 }
 
-/// Holds a frame to what the device carries; returns its bytes.
+/// Checks a frame against the device's capabilities; returns its bytes.
 pub(crate) fn check<'a>(
     slot: &'a [u8],
     tx_frame: &TxFrame,
@@ -89,7 +89,7 @@ pub(crate) fn check<'a>(
     Ok(frame)
 }
 
-/// Where the IP header starts: VLAN tags lie below it and do not count against the MTU.
+/// Returns the offset of the IP header; VLAN tags do not count against the MTU.
 fn ip_offset(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET_LEN;
     for _ in 0..MAX_VLAN_TAGS {
@@ -120,14 +120,14 @@ mod tests {
         DeviceCapabilities { mtu: 1500, max_frame_len: 65_535, max_train_packets: 64 };
 
     #[test]
-    fn a_train_names_its_checksum_and_its_segments() {
+    fn the_header_of_a_train_has_its_checksum_and_segment_offsets() {
         let header = tx_header(&TxFrame::train(42 + 3 * 1040, 42, 1040));
         let fields = [42u16, 1040, 34, 6].map(u16::to_ne_bytes).concat();
         assert_eq!((&header[..2], &header[2..]), (&[1u8, 5][..], &fields[..]));
     }
 
     #[test]
-    fn a_train_of_one_is_a_packet_whose_checksum_wants_completing() {
+    fn a_train_of_one_is_a_packet_with_a_partial_checksum() {
         let header = tx_header(&TxFrame::train(42 + 1040, 42, 1040));
         assert_eq!(
             RxHeader::parse(&header),
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn a_single_packet_is_sent_untouched() {
+    fn a_single_packet_is_sent_unchanged() {
         assert_eq!(tx_header(&TxFrame::single(60)), [0; HEADER_LEN]);
     }
 
     #[test]
-    fn what_is_sent_as_a_train_is_understood_as_one() {
+    fn a_sent_train_is_received_as_one() {
         let header = tx_header(&TxFrame::train(9000, 62, 1040));
         assert_eq!(
             RxHeader::parse(&header),
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn a_train_of_an_unknown_kind_or_of_nothing_is_refused() {
+    fn a_train_of_an_unknown_kind_or_without_segments_is_refused() {
         assert_eq!(RxHeader::parse(&[1, 1, 0, 0, 5, 5, 0, 0, 0, 0]), None);
         assert_eq!(RxHeader::parse(&[1, 5, 0, 0, 0, 0, 0, 0, 0, 0]), None);
     }
 
     #[test]
-    fn a_segment_is_held_to_the_mtu_to_the_byte() {
+    fn a_segment_may_reach_the_mtu_and_no_further() {
         let slot = vec![0; 20_000];
         let train = |segment_len| TxFrame::train(42 + 4 * segment_len, 42, segment_len);
         assert!(check(&slot, &train(1472), &CAPABILITIES, "eth0").is_ok());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_in_a_slot_is_an_error_and_no_panic() {
+    fn no_contents_of_a_slot_cause_a_panic() {
         let slot = [0x81, 0, 0x81, 0].repeat(20);
         for len in 0..=slot.len() + 1 {
             for headers_len in 0..=slot.len() + 1 {

@@ -1,7 +1,6 @@
-//! Finds out who holds a UDP port: the kernel's rxe or another program.
+//! Finds the owner of a UDP port: the kernel's rxe or another program.
 //!
-//! The kernel's own sockets stand in `/proc/net/udp` as root's and like any other, but no process
-//! has them open.
+//! `/proc/net/udp` lists the kernel's own sockets as root's, but no process has them open.
 
 use std::{
     fs, io,
@@ -10,7 +9,7 @@ use std::{
 
 use crate::error::PortError;
 
-/// Says why `port` could not be bound.
+/// Returns why `port` could not be bound.
 pub(super) fn explain(port: u16) -> PortError {
     explain_from(Path::new("/"), port)
 }
@@ -21,8 +20,8 @@ fn explain_from(root: &Path, port: u16) -> PortError {
     if let Some(owner) = owner_of(root, &entries) {
         return PortError::OtherProgram { port, owner: Some(owner) };
     }
-    // The kernel's sockets belong to root, who is nobody in a user namespace without him; an
-    // ordinary user's socket cannot be the kernel's.
+    // The kernel's sockets belong to root, or to the overflow user in a user namespace without
+    // root.
     let may_be_kernels =
         entries.is_empty() || entries.iter().any(|entry| [ROOT, OVERFLOW].contains(&entry.uid));
     if may_be_kernels && root.join("sys/module/rdma_rxe").exists() {
@@ -31,10 +30,10 @@ fn explain_from(root: &Path, port: u16) -> PortError {
     PortError::OtherProgram { port, owner: None }
 }
 
-/// The sockets on `port`. The kernel may skip some while others come and go, so a table without
-/// any is read again.
+/// Returns the sockets on `port`. The kernel may skip entries while others change, so an empty
+/// result is read again.
 pub(super) fn entries_of(root: &Path, port: u16) -> Vec<Entry> {
-    // Of the thread: a process's threads may live in several network namespaces.
+    // The thread's, as threads may be in different network namespaces.
     let tables = ["udp", "udp6"].map(|table| root.join("proc/thread-self/net").join(table));
     let read = || -> Vec<Entry> {
         let texts = tables.iter().filter_map(|table| fs::read_to_string(table).ok());
@@ -47,20 +46,20 @@ pub(super) fn entries_of(root: &Path, port: u16) -> Vec<Entry> {
 
 const READS: usize = 16;
 const ROOT: u32 = 0;
-/// How a user is shown who does not exist in this user namespace.
+/// The uid of users that this user namespace does not have.
 const OVERFLOW: u32 = 65_534;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     port: u16,
-    /// Bytes that wait to be read.
+    /// Bytes waiting to be read.
     pub(super) waiting: u64,
     uid: u32,
     inode: u64,
 }
 
 impl Entry {
-    /// From a line of `/proc/net/udp`: number, local address, remote address, state, bytes in the
+    /// Parses a line of `/proc/net/udp`: number, local address, remote address, state, bytes in the
     /// queues out and in, timer, retransmissions, user, timeout, inode, …
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split_whitespace();
@@ -75,7 +74,7 @@ impl Entry {
     }
 }
 
-/// The process that has one of these sockets open, if this process may see it.
+/// Returns the process that has one of these sockets open, if this process may see it.
 fn owner_of(root: &Path, entries: &[Entry]) -> Option<String> {
     let targets: Vec<PathBuf> =
         entries.iter().map(|entry| PathBuf::from(format!("socket:[{}]", entry.inode))).collect();
@@ -97,7 +96,7 @@ fn owner_of(root: &Path, entries: &[Entry]) -> Option<String> {
     None
 }
 
-/// RDMA devices that stand on a network interface by name, as rxe's do.
+/// Returns the RDMA devices with a parent interface, as rxe's have.
 fn rxe_devices(root: &Path) -> Vec<String> {
     let Ok(devices) = fs::read_dir(root.join("sys/class/infiniband")) else { return Vec::new() };
     let mut names: Vec<String> = devices
@@ -116,7 +115,7 @@ fn rxe_devices(root: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A file system with these files and links in it, gone when dropped.
+    /// A temporary file system tree.
     struct Root(PathBuf);
 
     impl Root {
@@ -153,7 +152,7 @@ mod tests {
                          00000000     0        0 99 2 0000000000000000 0\n";
 
     #[test]
-    fn a_socket_that_no_process_has_open_is_rxes_where_rxe_is_loaded() {
+    fn a_socket_that_no_process_has_open_is_rxes_if_rxe_is_loaded() {
         let root = Root::new("rxe");
         root.file("proc/thread-self/net/udp", TABLE)
             .file("sys/module/rdma_rxe/refcnt", "1")
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_a_process_has_open_is_that_programs_even_where_rxe_is_loaded() {
+    fn a_socket_that_a_process_has_open_is_that_programs_even_if_rxe_is_loaded() {
         let root = Root::new("program");
         root.file("proc/thread-self/net/udp", TABLE)
             .file("sys/module/rdma_rxe/refcnt", "1")
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn where_rxe_is_not_loaded_it_is_another_program() {
+    fn without_rxe_the_owner_is_another_program() {
         let root = Root::new("none");
         root.file("proc/thread-self/net/udp", TABLE);
         let error = explain_from(&root.0, 4791);

@@ -1,6 +1,4 @@
-//! What an interface says of itself.
-//!
-//! Asked by ioctl, not read under `/sys/class/net`: that tree shows the network namespace it was
+//! Properties of an interface, by ioctl: `/sys/class/net` shows the network namespace it was
 //! mounted in, which need not be this thread's.
 
 use std::{
@@ -9,7 +7,7 @@ use std::{
     ptr,
 };
 
-/// Its MTU in bytes.
+/// Returns the MTU in bytes.
 pub(crate) fn mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFMTU reads and writes one `ifreq`.
@@ -19,7 +17,7 @@ pub(crate) fn mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     Ok(mtu.max(0) as u32)
 }
 
-/// Its `IFF_*` flags.
+/// Returns the `IFF_*` flags.
 pub(crate) fn flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFFLAGS reads and writes one `ifreq`.
@@ -29,7 +27,7 @@ pub(crate) fn flags(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     Ok(u32::from(flags as u16))
 }
 
-/// Its `ARPHRD_*` hardware type.
+/// Returns the `ARPHRD_*` hardware type.
 pub(crate) fn hardware_type(fd: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
     let mut request = request(name)?;
     // SAFETY: SIOCGIFHWADDR reads and writes one `ifreq`.
@@ -38,7 +36,7 @@ pub(crate) fn hardware_type(fd: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
     Ok(unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family)
 }
 
-/// The name of its driver.
+/// Returns the name of the driver.
 pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     let mut request = request(name)?;
     let mut info = DriverInfo { command: GET_DRIVER_INFO, driver: [0; 32], rest: [0; 160] };
@@ -50,15 +48,15 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Whether it is up and has a carrier, as its flags say. After a change they say so a moment later:
-/// on a veth milliseconds, on a card up to a second. The kernel takes no lock to answer.
+/// Returns true if the interface's flags say that it is up and has a carrier. They lag behind a
+/// change: milliseconds on a veth, up to a second on a card. The kernel takes no lock.
 pub(crate) fn is_running(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     const UP_AND_RUNNING: u32 = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     Ok(flags(fd, name)? & UP_AND_RUNNING == UP_AND_RUNNING)
 }
 
-/// Whether its device has a carrier now. The kernel may take long to answer: it holds a lock
-/// meanwhile that every change of any interface takes.
+/// Returns true if the interface has a carrier now. May take long: the kernel takes a lock that
+/// every change of any interface holds.
 pub(crate) fn has_carrier(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     let mut request = request(name)?;
     let mut link = Value { command: GET_LINK, value: 0 };
@@ -76,7 +74,7 @@ struct Value {
     value: u32,
 }
 
-/// `struct ethtool_drvinfo`, of which the driver's name is all we read.
+/// `struct ethtool_drvinfo`, of which only the driver's name is read.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -101,7 +99,7 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
 }
 
 /// # Safety
-/// `argument` points to what `command` reads and writes.
+/// `argument` points to the structure that `command` reads and writes.
 unsafe fn ioctl(
     fd: BorrowedFd<'_>,
     command: libc::c_ulong,

@@ -1,4 +1,4 @@
-//! Many frames in one system call.
+//! Sends and receives several frames in one system call.
 
 use std::{
     io,
@@ -7,14 +7,12 @@ use std::{
     ptr,
 };
 
-/// The most frames that one call takes.
+/// Maximum number of frames of one call.
 pub(crate) const MAX_BATCH: usize = 64;
 
-/// Sends one frame, with its virtio header in front: for the least latency, since the kernel has
-/// fewer structures to read than for many.
+/// Sends one frame, with its virtio header before it, in less time than `sendmmsg` takes.
 ///
-/// Not by the C library's `send`: that allows for the thread to be cancelled meanwhile, at the
-/// price of two locked instructions.
+/// Not by the C library's `send`, a cancellation point, which costs two locked instructions.
 pub(crate) fn send_one(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     // SAFETY: the arguments are those of `sendto` without an address; the kernel only reads the
     // frame, which outlives this call.
@@ -33,7 +31,7 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
 }
 
 /// Sends as many of the first [`MAX_BATCH`] frames as the kernel takes now: at least one, or an
-/// error. Each comes with its virtio header in front.
+/// error. Each has its virtio header before it.
 pub(crate) fn send<'a>(
     fd: BorrowedFd<'_>,
     frames: impl Iterator<Item = &'a [u8]>,
@@ -64,7 +62,7 @@ pub(crate) fn send<'a>(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
-/// What came into a buffer.
+/// A received frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// Bytes in the buffer.
@@ -73,8 +71,8 @@ pub(crate) struct Arrival {
     pub(crate) truncated: bool,
 }
 
-/// Receives what waits, one frame into each of the first [`MAX_BATCH`] buffers, and says into
-/// `arrivals` (as many as buffers) what came. Returns how many.
+/// Receives waiting frames, one into each of the first [`MAX_BATCH`] buffers, and describes them in
+/// `arrivals` (as many as buffers). Returns how many.
 pub(crate) fn receive(
     fd: BorrowedFd<'_>,
     buffers: &mut [Vec<u8>],

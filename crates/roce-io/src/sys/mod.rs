@@ -1,6 +1,4 @@
-//! What needs `unsafe`: system calls and memory shared with the kernel.
-//!
-//! Everything outside this module is safe code and sees slices, integers and errors.
+//! The crate's `unsafe` code: system calls and memory shared with the kernel.
 
 #![allow(unsafe_code)]
 

@@ -12,10 +12,10 @@ use std::{
 use super::{prefetch::prefetch, socket};
 use crate::vnet_hdr;
 
-/// Bytes of a block: the kernel allocates each in one piece.
+/// Bytes of a block, which the kernel allocates contiguously.
 const BLOCK_LEN: usize = 1 << 20;
-/// Slots in a block. Fifteen, not sixteen: a slot of 64 KiB has no room for the longest frame
-/// behind the kernel's own headers.
+/// Slots of a block. With sixteen, a slot of 64 KiB would be too short for the kernel's headers and
+/// the longest frame.
 pub(crate) const SLOTS_PER_BLOCK: usize = 15;
 /// Bytes of a slot: the kernel's headers, the virtio header and a frame.
 const SLOT_LEN: usize =
@@ -27,8 +27,8 @@ const SLOT_LEN: usize =
 /// 1. `base` is the start of a mapping of `slot_count / SLOTS_PER_BLOCK * BLOCK_LEN` bytes,
 ///    readable and writable, that lives until this value is dropped.
 /// 2. `next < slot_count`; every slot lies whole inside the mapping, aligned to 16 bytes.
-/// 3. A slot whose status has the user bit is ours alone until we give it back: the kernel does
-///    not write to it. Nobody else in this process touches the mapping.
+/// 3. A slot whose status has the user bit is ours until we give it back: the kernel does not
+///    write to it. No other code in this process accesses the mapping.
 /// 4. `slot` is that of number `next`. `taken` is one whose status has the user bit.
 #[derive(Debug)]
 pub(crate) struct Ring {
@@ -36,7 +36,7 @@ pub(crate) struct Ring {
     slot_count: usize,
     next: usize,
     slot: NonNull<u8>,
-    /// The last slot taken, as long as it is not given back.
+    /// The last slot taken, until it is given back.
     taken: Option<NonNull<u8>>,
 }
 
@@ -47,15 +47,15 @@ unsafe impl Send for Ring {}
 /// A frame in the ring.
 #[derive(Debug)]
 pub(crate) enum RingFrame<'a> {
-    /// Whole, behind its virtio header.
+    /// A whole frame and its virtio header.
     Whole { vnet_hdr: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8] },
     /// Longer than its slot, or described by lengths that do not fit the slot.
     Unusable,
 }
 
 impl Ring {
-    /// Makes the ring of a packet socket that is not bound yet and already has its virtio header
-    /// switched on. `slots` is rounded up to whole blocks.
+    /// Creates the ring of a packet socket that is not bound yet and has virtio headers enabled.
+    /// `slots` is rounded up to whole blocks.
     pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
         let blocks = slots.div_ceil(SLOTS_PER_BLOCK).max(1);
         socket::set_int(
@@ -90,7 +90,7 @@ impl Ring {
         Ok(Self { base, slot_count, next: 0, slot: base, taken: None })
     }
 
-    /// Whether a frame waits. If so, its first bytes come on their way.
+    /// Returns true if a frame waits, and prefetches its first bytes.
     #[inline]
     pub(crate) fn has_frame(&self) -> bool {
         // Acquire pairs with the kernel's barrier between writing the frame and the status.
@@ -102,11 +102,11 @@ impl Ring {
         waits
     }
 
-    /// Lends the next waiting frame to `on_frame`. False: none waits.
+    /// Lends the next waiting frame to `on_frame`; returns false if none waits.
     ///
-    /// Its slot goes back to the kernel with the next call, or with
-    /// [`give_back`](Self::give_back): storing a word that the sender's processor has looked at
-    /// takes as long as fetching it, and whoever takes a lock next would wait for it.
+    /// Its slot goes back to the kernel with the next call or with [`give_back`](Self::give_back):
+    /// the store misses the cache, as the sender's processor has read the word, and a lock taken
+    /// next would wait for it.
     #[inline]
     pub(crate) fn take(&mut self, on_frame: impl FnOnce(RingFrame<'_>)) -> bool {
         if !self.has_frame() {
@@ -114,25 +114,25 @@ impl Ring {
         }
         self.give_back();
         let slot = self.slot;
-        // Noted first: were `on_frame` to panic, the ring would stand still for ever.
+        // Before the call: if `on_frame` panics, the ring still advances.
         self.taken = Some(slot);
         self.next = if self.next + 1 == self.slot_count { 0 } else { self.next + 1 };
         self.slot = self.slot_at(self.next);
-        // Whether it holds a frame, too, is asked soon; it lies on a page of its own.
+        // Its status is read soon, and is on a page of its own.
         // SAFETY: invariant 2: the line lies inside the slot. Prefetching reads nothing.
         prefetch(unsafe { slice::from_raw_parts(self.slot.as_ptr(), 1) });
         // SAFETY: invariants 1 to 3: the slot is ours until given back, which takes `&mut self`,
-        // so that nobody has the frame any more.
+        // so that no reference to the frame is left.
         on_frame(unsafe { frame_in(slot) });
         true
     }
 
-    /// Gives the slot of the last frame back to the kernel. To be called before the socket is
-    /// waited for, which is readable as long as a frame is not given back.
+    /// Gives the slot of the last frame back to the kernel. Call it before waiting for the socket,
+    /// which is readable until then.
     #[inline]
     pub(crate) fn give_back(&mut self) {
         if let Some(slot) = self.taken.take() {
-            // Release: our reads of the frame come before the kernel's next write to the slot.
+            // Release: orders our reads of the frame before the kernel's next write to the slot.
             self.status(slot).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         }
     }
@@ -156,19 +156,19 @@ const LINE: usize = 64;
 impl Drop for Ring {
     fn drop(&mut self) {
         let len = self.slot_count / SLOTS_PER_BLOCK * BLOCK_LEN;
-        // SAFETY: invariant 1: this is the whole mapping, and nothing borrows from it any more.
+        // SAFETY: invariant 1: this is the whole mapping, and no borrow of it is left.
         unsafe { libc::munmap(self.base.as_ptr().cast(), len) };
     }
 }
 
 /// # Safety
-/// `slot` points to `SLOT_LEN` readable bytes, aligned to 16, that nobody writes to during 'a.
+/// `slot` points to `SLOT_LEN` readable bytes, aligned to 16, without writes during 'a.
 unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
     // SAFETY: the caller's promise; bytes of any value make integers.
     let (slot, header) = unsafe {
         (slice::from_raw_parts(slot.as_ptr(), SLOT_LEN), slot.cast::<libc::tpacket2_hdr>().as_ref())
     };
-    // The kernel is not trusted with our bounds either.
+    // The kernel's lengths are checked, too.
     let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
     let vnet_hdr = start.checked_sub(vnet_hdr::HEADER_LEN).and_then(|at| slot.get(at..start));
     let bytes = start.checked_add(len).and_then(|end| slot.get(start..end));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_cut_short_is_unusable() {
+    fn a_truncated_frame_is_unusable() {
         assert!(matches!(Slot::new(header(80, 1001, 1000)).frame(), RingFrame::Unusable));
     }
 

@@ -1,4 +1,4 @@
-//! Socket options and addresses that socket2 does not know.
+//! Socket options and addresses that socket2 lacks.
 
 use std::{
     io, mem,
@@ -12,12 +12,13 @@ pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
     set(fd, level, name, &value)
 }
 
-/// Asks for a receive ring of the given shape.
+/// Creates a receive ring.
 pub(crate) fn set_rx_ring(fd: BorrowedFd<'_>, request: &libc::tpacket_req) -> io::Result<()> {
     set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
 }
 
-/// Frames seen and frames dropped for want of room since the last call.
+/// Returns the numbers of frames seen, and of frames dropped because the buffer was full, since the
+/// last call.
 pub(crate) fn packet_statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = mem::size_of_val(&stats) as libc::socklen_t;
@@ -38,7 +39,7 @@ pub(crate) fn packet_statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     }
 }
 
-/// The address of an interface for a packet socket: binding to it lets every protocol in.
+/// Returns the address of an interface for a packet socket, for all protocols.
 pub(crate) fn packet_address(index: u32) -> SockAddr {
     let mut storage = SockAddrStorage::zeroed();
     // SAFETY: `sockaddr_ll` is a plain socket address, which the storage has room for.

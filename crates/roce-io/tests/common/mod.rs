@@ -70,7 +70,7 @@ pub(crate) fn ipv4(to: [u8; 6], identification: u16, payload: &[u8]) -> Vec<u8> 
     ip.dont_fragment = true;
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], to)
         .ip(etherparse::IpHeaders::Ipv4(ip, Default::default()))
-        .udp(0xc001, roce_io::ROCE_UDP_PORT);
+        .udp(0xc001, roce_wire::ROCE_V2_PORT);
     let mut frame = Vec::new();
     builder.write(&mut frame, payload).expect("it fits");
     frame
@@ -79,7 +79,7 @@ pub(crate) fn ipv4(to: [u8; 6], identification: u16, payload: &[u8]) -> Vec<u8> 
 pub(crate) fn ipv6(to: [u8; 6], payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 9], to)
         .ipv6([0xfd; 16], [0xfe; 16], 64)
-        .udp(0xc001, roce_io::ROCE_UDP_PORT);
+        .udp(0xc001, roce_wire::ROCE_V2_PORT);
     let mut frame = Vec::new();
     builder.write(&mut frame, payload).expect("it fits");
     frame
