@@ -1,19 +1,19 @@
 //! `roce allreduce` and its relatives: collectives over a ring, measured as nccl-tests does.
 
 mod bench;
-mod desk;
-mod figures;
 mod info;
+mod input_data;
 mod job;
-mod knobs;
+mod nccl_env;
+mod number_format;
 mod options;
-mod place;
 mod progress;
+mod rank_assignment;
 mod report;
+mod report_collector;
 mod selector;
 mod steps;
 mod trace;
-mod values;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,23 +26,23 @@ use roce_ring::Collective;
 use roce_verbs::{DeviceConfig, Trace};
 use serde_json::Value;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::local::ring;
 use crate::traffic;
-use bench::{Bench, Office};
-use desk::Desk;
+use bench::{Bench, RankZeroOutput};
 use info::Info;
 use job::Job;
-use knobs::Knobs;
+use nccl_env::NcclEnv;
 use options::Options;
-use place::Place;
+use rank_assignment::RankAssignment;
 use report::{Report, Style};
+use report_collector::ReportCollector;
 use trace::{Event, Form};
 
 /// The collectives, a word each.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Sum vectors over a ring of ranks, and measure it as nccl-tests does (all_reduce_perf)
+    /// Sum vectors over a ring of ranks, and measure it as nccl-tests help_text (all_reduce_perf)
     #[command(name = "allreduce", aliases = ["all-reduce", "all_reduce", "all_reduce_perf"])]
     AllReduce(Options),
     /// Give every rank the vectors of all (all_gather_perf)
@@ -75,7 +75,7 @@ carried. What is measured must be the same on all ranks; one that differs is ref
 NCCL_IB_HCA and other variables choose interfaces and more: --help lists them.";
 
 /// Runs the command.
-pub(crate) fn run(command: &Command) -> Outcome {
+pub(crate) fn run(command: &Command) -> Result {
     let (collective, options) = match command {
         Command::AllReduce(options) => (Collective::AllReduce, options),
         Command::AllGather(options) => (Collective::AllGather, options),
@@ -84,58 +84,65 @@ pub(crate) fn run(command: &Command) -> Outcome {
         Command::Reduce(options) => (Collective::Reduce, options),
     };
     let job = options.job(collective)?;
-    let knobs = Knobs::from_environment().map_err(Failure::new)?;
+    let nccl_env = NcclEnv::from_environment().map_err(CliError::new)?;
     match (options.local, options.local_rank) {
         (Some(ranks), None) => {
             Options::check_ranks(&job, ranks)?;
             ring::run(ranks, u32::from(options.net.rails), options.net.link_mtu)
         }
         (Some(size), Some(rank)) => ring::within(|| {
-            let place = Place {
+            let assignment = RankAssignment {
                 rank,
                 size,
                 root: ring::ROOT.to_owned(),
-                said_by: "--local".to_owned(),
-                first_on_host: rank == 0,
+                source: "--local".to_owned(),
+                is_first_on_host: rank == 0,
             };
-            be_a_rank(options, &job, &knobs, &place)
+            run_rank(options, &job, &nccl_env, &assignment)
         }),
         (None, _) => {
             let launch = LauncherEnv::from_environment();
-            let place = Place::find(&options.place, knobs.root.as_deref(), launch)?;
-            Options::check_ranks(&job, place.size)?;
-            be_a_rank(options, &job, &knobs, &place).map_err(|failure| named(failure, &place))
+            let assignment =
+                RankAssignment::find(&options.assignment, nccl_env.root.as_deref(), launch)?;
+            Options::check_ranks(&job, assignment.size)?;
+            run_rank(options, &job, &nccl_env, &assignment)
+                .map_err(|failure| named(failure, &assignment))
         }
     }
 }
 
 /// Says which rank it was: launchers mix what ranks say.
-fn named(failure: Failure, place: &Place) -> Failure {
+fn named(failure: CliError, assignment: &RankAssignment) -> CliError {
     match failure {
-        Failure::Told(text) if place.size > 1 => {
-            Failure::Told(format!("rank {} stops: {text}", place.rank))
+        CliError::Message(text) if assignment.size > 1 => {
+            CliError::Message(format!("rank {} stops: {text}", assignment.rank))
         }
         other => other,
     }
 }
 
-fn be_a_rank(options: &Options, job: &Job, knobs: &Knobs, place: &Place) -> Outcome {
-    let info = Info::new(knobs, place.rank)?;
-    if place.rank == 0 {
+fn run_rank(
+    options: &Options,
+    job: &Job,
+    nccl_env: &NcclEnv,
+    assignment: &RankAssignment,
+) -> Result {
+    let info = Info::new(nccl_env, assignment.rank)?;
+    if assignment.rank == 0 {
         info.version();
     }
-    if place.first_on_host {
-        knobs.warnings.iter().for_each(|warning| info.warn(warning));
+    if assignment.is_first_on_host {
+        nccl_env.warnings.iter().for_each(|warning| info.warn(warning));
     }
-    let (interfaces, why) = interfaces(options, knobs, place)?;
-    info.before(place, &interfaces, &why);
-    let trace = options.wants_trace().then(|| Trace::new(MOST_EVENTS));
-    let config = config(options, job, knobs, place, interfaces, trace.clone())?;
-    let files = Files::create(options, place)?;
+    let (interfaces, why) = interfaces(options, nccl_env, assignment)?;
+    info.before(assignment, &interfaces, &why);
+    let trace = options.wants_trace().then(|| Trace::new(MAX_EVENTS));
+    let config = config(options, job, nccl_env, assignment, interfaces, trace.clone())?;
+    let files = Files::create(options, assignment)?;
     let mut group = Group::join(config).map_err(explain)?;
-    info.after(&group, knobs.gid_index, knobs.qps_per_connection.unwrap_or(1));
-    let outcome = work(options, job, knobs, &mut group, trace.as_ref(), files);
-    if options.counters && place.rank == 0 {
+    info.after(&group, nccl_env.gid_index, nccl_env.qps_per_connection.unwrap_or(1));
+    let outcome = work(options, job, nccl_env, &mut group, trace.as_ref(), files);
+    if options.counters && assignment.rank == 0 {
         group.devices().try_for_each(traffic::print_counters)?;
     }
     for device in group.devices() {
@@ -145,7 +152,7 @@ fn be_a_rank(options: &Options, job: &Job, knobs: &Knobs, place: &Place) -> Outc
     group.leave()?;
     if wrong > 0 {
         let much = if wrong == 1 { "1 element is" } else { &format!("{wrong} elements are") };
-        return Err(Failure::new(format!(
+        return Err(CliError::new(format!(
             "{much} wrong. No network may do that: please report it with the command line, and with \
              --pcap if it happens again"
         )));
@@ -157,31 +164,31 @@ fn be_a_rank(options: &Options, job: &Job, knobs: &Knobs, place: &Place) -> Outc
 fn work(
     options: &Options,
     job: &Job,
-    knobs: &Knobs,
+    nccl_env: &NcclEnv,
     group: &mut Group,
     trace: Option<&Trace>,
     files: Files,
-) -> Outcome<u64> {
+) -> Result<u64> {
     let devices: Vec<String> =
-        group.devices().map(|device| info::describe(device, knobs.gid_index)).collect();
+        group.devices().map(|device| info::describe(device, nccl_env.gid_index)).collect();
     let devices = if devices.is_empty() { "none".to_owned() } else { devices.join(", ") };
     let (pid, host) = (std::process::id().to_string(), info::host_name());
     group.report("device", &[("pid", pid), ("host", host), ("devices", devices)])?;
     if group.rank() != 0 {
         Bench::new(group, job, options.steps)?.run::<io::Stdout>(None)?;
-        tell_events(group, trace)?;
+        report_events(group, trace)?;
         return Ok(0);
     }
-    let mut desk = Desk::default();
+    let mut collector = ReportCollector::default();
     let mut report = Report::new(options.style(), job, group.size(), io::stdout())?;
     let average = options.average();
-    let office = Office { desk: &mut desk, report: &mut report, average };
+    let office = RankZeroOutput { collector: &mut collector, report: &mut report, average };
     Bench::new(group, job, options.steps)?.run(Some(office))?;
-    tell_events(group, trace)?;
+    report_events(group, trace)?;
     if trace.is_some() {
-        desk.gather_traces(group)?;
+        collector.wait_for_traces(group)?;
     }
-    show_more(options, desk, &mut report, group.size(), files.trace_json)?;
+    show_more(options, collector, &mut report, group.size(), files.trace_json)?;
     report.finish()?;
     if let Some(mut file) = files.output {
         writeln!(file, "{:#}", report.to_json())?;
@@ -192,24 +199,24 @@ fn work(
 /// What was asked for beside the table.
 fn show_more(
     options: &Options,
-    mut desk: Desk,
+    mut collector: ReportCollector,
     report: &mut Report<io::Stdout>,
     ranks: u32,
     trace_json: Option<File>,
-) -> Outcome {
+) -> Result {
     let table = report.style() == Style::Table;
-    for line in desk.values_in_words(ranks) {
+    for line in collector.value_lines(ranks) {
         report.note(&line)?;
-        report.add("values", desk.values_in_json());
+        report.add("values", collector.values_json());
     }
     if options.steps {
-        report.text(&steps::table(&desk.steps))?;
-        report.add("steps", desk.steps.iter().map(steps::StepLine::to_json).collect());
+        report.text(&steps::table(&collector.steps))?;
+        report.add("steps", collector.steps.iter().map(steps::StepLine::to_json).collect());
     }
     if !options.wants_trace() {
         return Ok(());
     }
-    let events = trace::merge(std::mem::take(&mut desk.events));
+    let events = trace::merge(std::mem::take(&mut collector.events));
     if let Some(file) = trace_json {
         let mut file = io::BufWriter::new(file);
         for line in trace::lines(&events, Form::Json) {
@@ -231,15 +238,15 @@ fn show_more(
             report.add("trace", parsed.collect());
         }
     }
-    if desk.lost_events > 0 {
-        let (lost, most) = (desk.lost_events, MOST_EVENTS);
+    if collector.lost_events > 0 {
+        let (lost, most) = (collector.lost_events, MAX_EVENTS);
         eprintln!("{lost} events are missing: ranks keep {most} each. Run less: -n 1 -w 0 -c 0");
     }
     Ok(())
 }
 
 /// Tells rank 0 what happened here.
-fn tell_events(group: &mut Group, trace: Option<&Trace>) -> Outcome {
+fn report_events(group: &mut Group, trace: Option<&Trace>) -> Result {
     let Some(trace) = trace else { return Ok(()) };
     let events: Vec<Event> = group.timeline().iter().map(Event::from).collect();
     for text in trace::pack(&events) {
@@ -249,25 +256,29 @@ fn tell_events(group: &mut Group, trace: Option<&Trace>) -> Outcome {
 }
 
 /// The interfaces to use, and why these.
-fn interfaces(options: &Options, knobs: &Knobs, place: &Place) -> Outcome<(Vec<String>, String)> {
-    if place.size == 1 {
+fn interfaces(
+    options: &Options,
+    nccl_env: &NcclEnv,
+    assignment: &RankAssignment,
+) -> Result<(Vec<String>, String)> {
+    if assignment.size == 1 {
         return Ok((Vec::new(), "one rank needs none".to_owned()));
     }
     let usable = traffic::usable_interfaces()?;
     let none = |name: &str, selector: &selector::Selector| {
         let there_are = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
-        Failure::new(format!(
+        CliError::new(format!(
             "{name}={selector} matches no interface that can carry RoCE now (there are: {there_are}). \
              Names here are those of interfaces: `roce devices` lists them"
         ))
     };
-    if let Some(selector) = &knobs.hca {
+    if let Some(selector) = &nccl_env.hca {
         let picked = selector.pick(&usable);
         let picked = (!picked.is_empty()).then_some(picked);
         let picked = picked.ok_or_else(|| none("NCCL_IB_HCA", selector))?;
         return Ok((picked, format!("NCCL_IB_HCA={selector}")));
     }
-    if let Some(selector) = &knobs.ifname {
+    if let Some(selector) = &nccl_env.ifname {
         let first = selector.pick(&usable).into_iter().next();
         let first = first.ok_or_else(|| none("NCCL_SOCKET_IFNAME", selector))?;
         return Ok((vec![first], format!("the first of NCCL_SOCKET_IFNAME={selector}")));
@@ -283,36 +294,36 @@ fn interfaces(options: &Options, knobs: &Knobs, place: &Place) -> Outcome<(Vec<S
 fn config(
     options: &Options,
     job: &Job,
-    knobs: &Knobs,
-    place: &Place,
+    nccl_env: &NcclEnv,
+    assignment: &RankAssignment,
     interfaces: Vec<String>,
     trace: Option<Trace>,
-) -> Outcome<GroupConfig> {
+) -> Result<GroupConfig> {
     let net = &options.net;
-    let usual = GroupConfig::new(place.rank, place.size, place.root.clone());
+    let usual = GroupConfig::new(assignment.rank, assignment.size, assignment.root.clone());
     let device = DeviceConfig {
         gso: net.gso.into(),
-        capture: net.pcap.clone().filter(|_| place.rank == 0),
+        capture: net.pcap.clone().filter(|_| assignment.rank == 0),
         // Each packet arrives once, so the dice are thrown once.
-        faults: net.faults.any().then(|| net.faults.of_receiver(place.rank)),
+        faults: net.faults.any().then(|| net.faults.of_receiver(assignment.rank)),
         trace,
         ..DeviceConfig::default()
     };
-    let steps = if options.steps { step_records(job, place.size) } else { 0 };
+    let steps = if options.steps { step_records(job, assignment.size) } else { 0 };
     Ok(GroupConfig {
         interfaces,
-        gid_index: knobs.gid_index,
-        qps_per_connection: knobs.qps_per_connection.unwrap_or(usual.qps_per_connection),
-        split: knobs.split,
+        gid_index: nccl_env.gid_index,
+        qps_per_connection: nccl_env.qps_per_connection.unwrap_or(usual.qps_per_connection),
+        split: nccl_env.split,
         slots: net.slots,
         slot_bytes: net.slot_bytes,
         small_message_max: net
             .small_message_max
             .unwrap_or(usual.small_message_max)
             .min(net.slot_bytes),
-        ack_timeout: knobs.ack_timeout.unwrap_or(usual.ack_timeout),
-        retry_count: knobs.retry_count.unwrap_or(usual.retry_count),
-        traffic_class: knobs.traffic_class.unwrap_or(usual.traffic_class),
+        ack_timeout: nccl_env.ack_timeout.unwrap_or(usual.ack_timeout),
+        retry_count: nccl_env.retry_count.unwrap_or(usual.retry_count),
+        traffic_class: nccl_env.traffic_class.unwrap_or(usual.traffic_class),
         path_mtu: net.mtu,
         device,
         timeout: Duration::from_secs(options.timeout),
@@ -326,15 +337,15 @@ fn config(
 fn step_records(job: &Job, ranks: u32) -> usize {
     let of_one = 4 * u64::from(ranks);
     let all = job.iterations.saturating_mul(of_one).saturating_add(of_one);
-    usize::try_from(all).unwrap_or(usize::MAX).min(MOST_STEP_RECORDS)
+    usize::try_from(all).unwrap_or(usize::MAX).min(MAX_STEP_RECORDS)
 }
 
 /// Names the way out that this command has where a right is missing.
-fn explain(error: roce_collectives::Error) -> Failure {
+fn explain(error: roce_collectives::Error) -> CliError {
     use roce_collectives::Error::Verbs;
     match error {
         Verbs(roce_verbs::Error::Open(OpenError::NotPermitted { .. })) => {
-            Failure::new(format!("{error}. To try things without any right, use --local"))
+            CliError::new(format!("{error}. To try things without any right, use --local"))
         }
         _ => error.into(),
     }
@@ -347,11 +358,11 @@ struct Files {
 }
 
 impl Files {
-    fn create(options: &Options, place: &Place) -> Outcome<Self> {
+    fn create(options: &Options, assignment: &RankAssignment) -> Result<Self> {
         let create = |path: &Option<std::path::PathBuf>| match path {
-            Some(path) if place.rank == 0 => {
+            Some(path) if assignment.rank == 0 => {
                 let file = File::create(path);
-                let told = |error| Failure::of(format!("writing {}", path.display()), error);
+                let told = |error| CliError::context(format!("writing {}", path.display()), error);
                 file.map(Some).map_err(told)
             }
             _ => Ok(None),
@@ -363,8 +374,8 @@ impl Files {
 }
 
 /// Events that a rank keeps for `--trace`.
-const MOST_EVENTS: usize = 1 << 16;
-const MOST_STEP_RECORDS: usize = 1 << 20;
+const MAX_EVENTS: usize = 1 << 16;
+const MAX_STEP_RECORDS: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

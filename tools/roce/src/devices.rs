@@ -4,7 +4,7 @@ use clap::Args;
 use roce_verbs::{Device, DeviceInfo, PathMtu, PortState};
 use serde_json::{Value, json};
 
-use crate::failure::Outcome;
+use crate::error::Result;
 
 /// List the interfaces that can carry RoCE, and their addresses
 #[derive(Args, Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Options {
 }
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     let devices: Vec<Shown> = Device::list()?.iter().map(Shown::from).collect();
     if options.json {
         let list: Vec<Value> = devices.iter().map(Shown::to_json).collect();

@@ -1,14 +1,14 @@
 //! `roce dissect`: what is in a capture, packet by packet or connection by connection.
 
-mod digits;
+mod color;
 mod filter;
 mod hex;
 mod json;
-mod line;
 mod live;
-mod paint;
+mod number_format;
 mod progress;
 mod summary;
+mod summary_line;
 mod threads;
 mod tree;
 
@@ -21,12 +21,12 @@ use std::thread;
 use clap::{Args, ValueEnum};
 use roce_dissect::{Capture, CaptureError, Damage, Dissector, FrameAnalysis, Packet, Timestamp};
 
+use self::color::Coloring;
 use self::filter::Filter;
-use self::line::Line;
-use self::paint::Paint;
 use self::progress::Progress;
-use self::threads::Sight;
-use crate::failure::{Failure, Outcome};
+use self::summary_line::SummaryLine;
+use self::threads::Outcome;
+use crate::error::{CliError, Result};
 
 /// Explain captured packets: what they are, what is wrong with them, what they did
 ///
@@ -85,13 +85,13 @@ Examples:
 docs/dissect.md describes the lines, the JSON names and every finding.";
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
-    let paint = match options.colour {
-        Colour::Always => Paint::On,
-        Colour::Never => Paint::Off,
-        Colour::Auto => Paint::for_terminal(io::stdout().is_terminal()),
+pub(crate) fn run(options: &Options) -> Result {
+    let coloring = match options.colour {
+        Colour::Always => Coloring::On,
+        Colour::Never => Coloring::Off,
+        Colour::Auto => Coloring::for_terminal(io::stdout().is_terminal()),
     };
-    let mut report = Report::new(options, paint);
+    let mut report = Report::new(options, coloring);
     let outcome = match &options.live {
         Some(interface) => live::run(interface, &mut report),
         None => from_file(&options.file, &mut report),
@@ -113,7 +113,7 @@ enum Stop {
     /// Everything wanted was seen, or nobody listens any more.
     Done,
     /// Something that the user has to be told.
-    Told(Failure),
+    Told(CliError),
 }
 
 impl Stop {
@@ -121,7 +121,7 @@ impl Stop {
     fn writing(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Done,
-            _ => Self::Told(Failure::of("writing", error)),
+            _ => Self::Told(CliError::context("writing", error)),
         }
     }
 }
@@ -130,13 +130,13 @@ fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
     if path == Path::new("-") {
         if io::stdin().is_terminal() {
             let text = "give it a capture file, or a capture on standard input";
-            return Err(Stop::Told(Failure::new(text)));
+            return Err(Stop::Told(CliError::new(text)));
         }
         return from_reader(io::stdin(), "standard input", 1, Progress::hidden(), report);
     }
     let name = path.display().to_string();
     let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
-    let (file, data) = opened.map_err(|error| Stop::Told(Failure::of(&name, error)))?;
+    let (file, data) = opened.map_err(|error| Stop::Told(CliError::context(&name, error)))?;
     let progress = Progress::new(data.len(), report.options.summary);
     from_reader(file, &name, threads_for(&data), progress, report)
 }
@@ -149,7 +149,7 @@ fn threads_for(file: &Metadata) -> usize {
     }
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let worth = 1 + file.len() / BYTES_PER_THREAD;
-    processors.min(MOST_THREADS).min(usize::try_from(worth).unwrap_or(MOST_THREADS))
+    processors.min(MAX_THREADS).min(usize::try_from(worth).unwrap_or(MAX_THREADS))
 }
 
 fn from_reader(
@@ -159,20 +159,20 @@ fn from_reader(
     mut progress: Progress,
     report: &mut Report<'_>,
 ) -> Result<(), Stop> {
-    let told = |error| Stop::Told(Failure::of(format!("reading {name}"), error));
+    let told = |error| Stop::Told(CliError::context(format!("reading {name}"), error));
     let capture = Capture::open(reader).map_err(|error| match error {
         CaptureError::Io(error) => told(error),
         error => {
             eprintln!("roce: {name}: {error}");
-            Stop::Told(Failure::AlreadyTold(2))
+            Stop::Told(CliError::Reported(2))
         }
     })?;
     threads::look_through(capture, threads, |piece| {
         let piece = piece.map_err(told)?;
         for sight in &piece.sights {
             match sight {
-                Sight::Frame(analysis) => report.frame(analysis)?,
-                Sight::Damage(damage) => report.damage(damage),
+                Outcome::Frame(analysis) => report.frame(analysis)?,
+                Outcome::Damage(damage) => report.damage(damage),
             }
         }
         progress.reach(piece.end);
@@ -187,8 +187,8 @@ fn from_reader(
 struct Report<'o> {
     options: &'o Options,
     dissector: Dissector,
-    line: Line,
-    paint: Paint,
+    line: SummaryLine,
+    coloring: Coloring,
     /// What is to be printed; written out when it is long, and at the end.
     text: Vec<u8>,
     began: Option<Timestamp>,
@@ -196,12 +196,12 @@ struct Report<'o> {
 }
 
 impl<'o> Report<'o> {
-    fn new(options: &'o Options, paint: Paint) -> Self {
+    fn new(options: &'o Options, coloring: Coloring) -> Self {
         Self {
             options,
             dissector: Dissector::new(roce_dissect::Options::default()),
-            line: Line::new(paint),
-            paint,
+            line: SummaryLine::new(coloring),
+            coloring,
             text: Vec::with_capacity(2 * WRITE_LEN),
             began: None,
             explained: false,
@@ -213,7 +213,7 @@ impl<'o> Report<'o> {
         let frame = analysis.frame();
         let began = *self.began.get_or_insert(frame.time);
         let (options, line, text) = (self.options, &mut self.line, &mut self.text);
-        let (paint, explained) = (self.paint, &mut self.explained);
+        let (coloring, explained) = (self.coloring, &mut self.explained);
         self.dissector.follow(analysis, |packet| {
             if options.summary {
                 return;
@@ -222,15 +222,15 @@ impl<'o> Report<'o> {
                 Some(number) if packet.frame.number == number => {
                     *explained = true;
                     line.write(packet, began, text);
-                    show(options, packet, paint, text);
-                    tree::write_explanation(&packet.explain(), paint, text);
+                    show(options, packet, coloring, text);
+                    tree::write_explanation(&packet.explain(), coloring, text);
                 }
                 Some(_) => {}
                 None if !options.filter.takes(packet) => {}
                 None if options.json => json::write_packet(packet, options.verbose, text),
                 None => {
                     line.write(packet, began, text);
-                    show(options, packet, paint, text);
+                    show(options, packet, coloring, text);
                 }
             }
         });
@@ -274,13 +274,13 @@ impl<'o> Report<'o> {
                 connections.filter(|connection| self.options.filter.takes_connection(connection));
             match self.options.json {
                 true => json::write_connections(wanted, &mut self.text),
-                false => summary::write(wanted, &totals, self.paint, &mut self.text),
+                false => summary::write(wanted, &totals, self.coloring, &mut self.text),
             }
         }
         self.write_out()?;
         if let Some(number) = self.options.explain.filter(|_| !self.explained) {
             let text = format!("there is no frame {number}: the capture has {}", totals.frames);
-            return Err(Stop::Told(Failure::new(text)));
+            return Err(Stop::Told(CliError::new(text)));
         }
         if totals.packets == 0 {
             let and_pauses = match totals.pauses {
@@ -294,12 +294,12 @@ impl<'o> Report<'o> {
 }
 
 /// What comes behind a packet's line.
-fn show(options: &Options, packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
+fn show(options: &Options, packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     if options.verbose {
-        tree::write(packet, paint, text);
+        tree::write(packet, coloring, text);
     }
     if options.hex {
-        hex::write(packet, paint, text);
+        hex::write(packet, coloring, text);
     }
 }
 
@@ -310,4 +310,4 @@ const WRITE_LEN: usize = 64 << 10;
 const BYTES_PER_THREAD: u64 = 4 << 20;
 
 /// More threads do not get faster: what each tells of the frames is told in turn.
-const MOST_THREADS: usize = 4;
+const MAX_THREADS: usize = 4;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use roce_lab::{Lesson, LessonRun, TextOptions};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// Learn RDMA packet by packet: lessons on the real engine, in virtual time
 #[derive(Args, Clone, Debug)]
@@ -39,19 +39,19 @@ const EXAMPLES: &str = "\
   roce lab lost-packet --html page.html   the same to look at and to click on";
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     let Some(name) = &options.lesson else {
         return print(&list(&Lesson::all()));
     };
     let Some(lesson) = Lesson::find(name) else {
         let list = list(&Lesson::all());
         eprint!("roce: there is no lesson {name:?}. There are:\n\n{list}");
-        return Err(Failure::AlreadyTold(2));
+        return Err(CliError::Reported(2));
     };
     let run = LessonRun::simulate(&lesson)?;
     if let Some(path) = &options.html {
         let page = roce_lab::Ladder::of_lesson(&run).to_html()?;
-        let failed = |why| Failure::of(format!("cannot write {}", path.display()), why);
+        let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
         return std::fs::write(path, page).map_err(failed);
     }
     let is_terminal = io::stdout().is_terminal();
@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 /// Prints the lesson piece by piece, with a pause before each.
-fn step_through(run: &LessonRun, options: &TextOptions) -> Outcome {
+fn step_through(run: &LessonRun, options: &TextOptions) -> Result {
     print(&run.title(options))?;
     for place in 0..run.sections.len() {
         pause("Enter goes on")?;
@@ -81,22 +81,22 @@ fn step_through(run: &LessonRun, options: &TextOptions) -> Outcome {
     print(&run.answer(options))
 }
 
-fn pause(what: &str) -> Outcome {
+fn pause(what: &str) -> Result {
     print(&format!("\n[{what}] "))?;
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
-    match read.map_err(|why| Failure::of("cannot read from the terminal", why))? {
-        0 => Err(Failure::AlreadyTold(0)), // end of input: enough for today
+    match read.map_err(|why| CliError::context("cannot read from the terminal", why))? {
+        0 => Err(CliError::Reported(0)), // end of input: enough for today
         _ => Ok(()),
     }
 }
 
 /// Prints; a reader that went away is no failure.
-pub(crate) fn print(text: &str) -> Outcome {
+pub(crate) fn print(text: &str) -> Result {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Err(Failure::AlreadyTold(0)),
-        Err(why) => Err(Failure::of("cannot print", why)),
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Reported(0)),
+        Err(why) => Err(CliError::context("cannot print", why)),
         Ok(()) => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use roce_lab::{CaptureLadderError, Ladder};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// Draw a capture as a ladder of packets between hosts: one page that needs nothing else
 #[derive(Args, Clone, Debug)]
@@ -28,18 +28,18 @@ const EXAMPLES: &str = "\
   tcpdump -i eth0 -c 1000 -w - udp port 4791 | roce ladder - -o ladder.html";
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     let name = options.capture.display().to_string();
     let input: Box<dyn Read> = if name == "-" {
         Box::new(io::stdin().lock())
     } else {
         let file = File::open(&options.capture);
-        Box::new(file.map_err(|why| Failure::of(format!("cannot open {name}"), why))?)
+        Box::new(file.map_err(|why| CliError::context(format!("cannot open {name}"), why))?)
     };
     let ladder = match Ladder::of_capture(BufReader::new(input), &name, options.max_packets) {
         Err(CaptureLadderError::NotACapture(why)) => {
             eprintln!("roce: {name}: {why}");
-            return Err(Failure::AlreadyTold(2));
+            return Err(CliError::Reported(2));
         }
         other => other?,
     };
@@ -49,5 +49,5 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let page = ladder.to_html()?;
     let output = &options.output;
     std::fs::write(output, page)
-        .map_err(|why| Failure::of(format!("cannot write {}", output.display()), why))
+        .map_err(|why| CliError::context(format!("cannot write {}", output.display()), why))
 }

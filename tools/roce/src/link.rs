@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_verbs::{Device, PortState};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// Says on standard error when the link goes down and when it is back, until it is dropped.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct LinkWatch {
 
 impl LinkWatch {
     /// Starts to watch. A link that is down already is told of at once.
-    pub(crate) fn start(device: &Device) -> Outcome<Self> {
+    pub(crate) fn start(device: &Device) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let device = device.clone();
         let watch = move || {
@@ -66,35 +66,35 @@ pub(crate) fn is_down(device: &Device) -> bool {
 /// For an end that only waits for messages, and so learns nothing from retries of its own: fails
 /// once the link has been down for longer than the other end's retries last.
 #[derive(Debug)]
-pub(crate) struct LinkPatience {
+pub(crate) struct LinkDownLimit {
     limit: Duration,
     looked: Instant,
     down_since: Option<Instant>,
 }
 
 /// Time between two looks at the link.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-impl LinkPatience {
+impl LinkDownLimit {
     /// `retries` is how long the other end sends again.
     pub(crate) fn new(retries: Duration) -> Self {
         // The other end may begin to send just before the link is back.
         Self {
-            limit: retries.saturating_mul(2).saturating_add(2 * INTERVAL),
+            limit: retries.saturating_mul(2).saturating_add(2 * CHECK_INTERVAL),
             looked: Instant::now(),
             down_since: None,
         }
     }
 
     /// Looks at the link, if it is time.
-    pub(crate) fn look(&mut self, device: &Device) -> Outcome {
+    pub(crate) fn look(&mut self, device: &Device) -> Result {
         let now = Instant::now();
-        if now.duration_since(self.looked) < INTERVAL {
+        if now.duration_since(self.looked) < CHECK_INTERVAL {
             return Ok(());
         }
         self.looked = now;
         self.note(now, is_down(device)).map_err(|outage| {
-            Failure::new(format!(
+            CliError::new(format!(
                 "the link of {} has been down for {:.1} seconds: the other end has used up its \
                  retries",
                 device.interface(),
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn only_an_outage_without_a_break_that_outlasts_the_retries_is_a_failure() {
         let start = Instant::now();
-        let mut patience = LinkPatience::new(Duration::from_secs(1));
-        let at = |tenths: u32| start + INTERVAL * tenths;
+        let mut patience = LinkDownLimit::new(Duration::from_secs(1));
+        let at = |tenths: u32| start + CHECK_INTERVAL * tenths;
         (0..=22).for_each(|tenths| assert_eq!(patience.note(at(tenths), true), Ok(())));
         assert_eq!(patience.note(at(23), false), Ok(()));
         (24..=46).for_each(|tenths| assert_eq!(patience.note(at(tenths), true), Ok(())));
-        assert_eq!(patience.note(at(47), true), Err(INTERVAL * 23));
+        assert_eq!(patience.note(at(47), true), Err(CHECK_INTERVAL * 23));
     }
 }

@@ -17,7 +17,7 @@ use roce_netns::{Host, Link, VirtualNetwork};
 
 pub(crate) mod ring;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::traffic::{Role, Traffic};
 
 /// The interface's name at both ends.
@@ -35,7 +35,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Makes the network, as an ordinary user too. No thread may exist yet.
-    pub(crate) fn new(traffic: &Traffic) -> Outcome<Self> {
+    pub(crate) fn new(traffic: &Traffic) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let pair = Self { server: network.host("server")?, client: network.host("client")? };
@@ -52,7 +52,7 @@ impl Pair {
 
     /// Runs this process's own command at both ends, with some more arguments, the client's
     /// output into `output`.
-    pub(crate) fn run_command(&self, more: &[String], output: &mut (impl Write + Send)) -> Outcome {
+    pub(crate) fn run_command(&self, more: &[String], output: &mut (impl Write + Send)) -> Result {
         let server = start(&self.server, Role::Server, more)?;
         let client = start(&self.client, Role::Client, more)?;
         Run { server, client }.finish(output)
@@ -60,7 +60,7 @@ impl Pair {
 }
 
 /// Makes a network, runs this process's own command at both ends, prints the client's part.
-pub(crate) fn run(traffic: &Traffic) -> Outcome {
+pub(crate) fn run(traffic: &Traffic) -> Result {
     let pair = Pair::new(traffic)?;
     eprintln!(
         "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
@@ -70,21 +70,21 @@ pub(crate) fn run(traffic: &Traffic) -> Outcome {
 }
 
 /// What an end of a private network does first: it asks to die with its parent.
-pub(crate) fn begin(role: Option<Role>) -> Outcome {
+pub(crate) fn begin(role: Option<Role>) -> Result {
     if role.is_some() {
         die_with_parent()?;
     }
     if role == Some(Role::Client) {
         // The parent says by one byte that the server is ready.
-        io::stdin().read_exact(&mut [0]).map_err(|_| Failure::AlreadyTold(1))?;
+        io::stdin().read_exact(&mut [0]).map_err(|_| CliError::Reported(1))?;
     }
     Ok(())
 }
 
 /// Asks the kernel to end this process when its parent ends, however that happens.
-fn die_with_parent() -> Outcome {
+fn die_with_parent() -> Result {
     prctl::set_pdeathsig(Signal::SIGKILL)
-        .map_err(|errno| Failure::of("asking to end with the parent process", errno))
+        .map_err(|errno| CliError::context("asking to end with the parent process", errno))
 }
 
 /// The server that an end of a private network connects to, if it is the client.
@@ -108,7 +108,7 @@ pub(crate) fn linger(role: Option<Role>) {
     }
 }
 
-fn start(host: &Host, role: Role, more: &[String]) -> Outcome<Child> {
+fn start(host: &Host, role: Role, more: &[String]) -> Result<Child> {
     let mut command = myself();
     let name = match role {
         Role::Server => "server",
@@ -138,14 +138,14 @@ struct Run {
     client: Child,
 }
 
-enum News {
+enum Event {
     ServerReady,
     ServerEnded,
     ClientEnded,
 }
 
 impl Run {
-    fn finish(mut self, output: &mut (impl Write + Send)) -> Outcome {
+    fn finish(mut self, output: &mut (impl Write + Send)) -> Result {
         let (tell, news) = mpsc::channel();
         let mut client_stdin = self.client.stdin.take();
         let server_stdout = self.server.stdout.take();
@@ -161,7 +161,7 @@ impl Run {
             scope.spawn(move || watch_server(server_stdout, &of_server));
             scope.spawn(move || {
                 let _ = client_stdout.map(|mut pipe| copy(&mut pipe, output));
-                let _ = tell.send(News::ClientEnded);
+                let _ = tell.send(Event::ClientEnded);
             });
             let outcome = self.follow(&news, &mut client_stdin);
             // Ended already, or stopped by `follow`: the threads see the ends of the pipes.
@@ -172,21 +172,21 @@ impl Run {
     }
 
     /// Waits until both have ended, and stops what would go on for ever.
-    fn follow(&mut self, news: &Receiver<News>, client_stdin: &mut Option<ChildStdin>) -> Outcome {
+    fn follow(&mut self, news: &Receiver<Event>, client_stdin: &mut Option<ChildStdin>) -> Result {
         let mut patience = Duration::MAX;
         let (mut server_alive, mut client_alive) = (true, true);
         while server_alive || client_alive {
             match news.recv_timeout(patience) {
-                Ok(News::ServerReady) => {
+                Ok(Event::ServerReady) => {
                     // If the client is gone, its end is the next news.
                     let _ = client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
                 }
-                Ok(News::ServerEnded) => {
+                Ok(Event::ServerEnded) => {
                     server_alive = false;
                     // Ends a client that waits, for its beginning or for us.
                     *client_stdin = None;
                 }
-                Ok(News::ClientEnded) => {
+                Ok(Event::ClientEnded) => {
                     client_alive = false;
                     if server_alive && !self.client.wait()?.success() {
                         // It could only complain that the client is gone.
@@ -199,28 +199,28 @@ impl Run {
                     let _ = if server_alive { self.server.kill() } else { self.client.kill() };
                 }
             }
-            patience = if server_alive && client_alive { Duration::MAX } else { PATIENCE };
+            patience = if server_alive && client_alive { Duration::MAX } else { END_TIMEOUT };
         }
         let (server, client) = (self.server.wait()?, self.client.wait()?);
         // Each has told its own reason.
         match (client.success(), server.success()) {
             (true, true) => Ok(()),
-            (true, false) => Err(Failure::AlreadyTold(exit_code(server))),
-            (false, _) => Err(Failure::AlreadyTold(exit_code(client))),
+            (true, false) => Err(CliError::Reported(exit_code(server))),
+            (false, _) => Err(CliError::Reported(exit_code(client))),
         }
     }
 }
 
 /// Looks for the word that the server is ready, and then for its end.
-fn watch_server(stdout: Option<impl Read>, tell: &Sender<News>) {
+fn watch_server(stdout: Option<impl Read>, tell: &Sender<Event>) {
     if let Some(pipe) = stdout {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             if line == READY {
-                let _ = tell.send(News::ServerReady);
+                let _ = tell.send(Event::ServerReady);
             }
         }
     }
-    let _ = tell.send(News::ServerEnded);
+    let _ = tell.send(Event::ServerEnded);
 }
 
 /// Passes on what comes as soon as it comes.
@@ -243,4 +243,4 @@ fn exit_code(status: ExitStatus) -> u8 {
 const READY: &str = "ready for the client";
 
 /// How long one end may take to end after the other has.
-const PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -6,13 +6,13 @@ mod cli;
 mod collective;
 mod devices;
 mod dissect;
-mod failure;
+mod error;
 mod lab;
 mod ladder;
 mod link;
 mod local;
 mod log;
-mod number;
+mod parse_number;
 mod perf;
 mod pingpong;
 mod simulate;
@@ -36,5 +36,5 @@ fn main() -> ExitCode {
         cli::Command::Ladder(options) => ladder::run(&options),
         cli::Command::Simulate(options) => simulate::run(&options),
     };
-    outcome.map_or_else(failure::report, |()| ExitCode::SUCCESS)
+    outcome.map_or_else(error::report, |()| ExitCode::SUCCESS)
 }

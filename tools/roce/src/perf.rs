@@ -3,27 +3,27 @@
 mod bandwidth;
 mod compare;
 mod control;
-mod cycle;
-mod end;
 mod fairness;
 mod latency;
-mod message;
-mod plan;
+mod params;
 mod report;
+mod resources;
 mod sender;
 mod statistics;
+mod work_request;
+mod working_set;
 
 use clap::Args;
 use roce_verbs::{Device, PathMtu};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::pingpong::path_mtu;
 use crate::traffic::{self, Traffic};
-use crate::{local, number, pingpong};
-use control::Control;
-use end::{End, Manner};
-use plan::{AtomicKind, MOST_BYTES, MOST_REQUESTS, Plan, Test, Verb};
-use report::Finished;
+use crate::{local, parse_number, pingpong};
+use control::ControlChannel;
+use params::{AtomicKind, MAX_BUFFER_BYTES, MAX_REQUESTS, Params, Test, Verb};
+use report::SizeResult;
+use resources::{LocalOptions, Resources};
 
 /// Measure bandwidth or latency of an operation, as perftest does (ib_write_bw and its kin)
 #[derive(Args, Clone, Debug)]
@@ -40,13 +40,13 @@ pub(crate) struct Options {
     host: Option<String>,
     /// Bytes of a message [default: 65536 for bw, 2 for lat; atomics have 8]
     #[arg(short, long, value_name = "BYTES")]
-    #[arg(value_parser = number::parse_message_len)]
+    #[arg(value_parser = parse_number::parse_message_len)]
     size: Option<u32>,
     /// Run all sizes from 2 to 8 MiB
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
     /// Messages of each size [default: 1000, for write bw 5000]
-    #[arg(short = 'n', long = "iters", value_name = "N", value_parser = number::parse)]
+    #[arg(short = 'n', long = "iters", value_name = "N", value_parser = parse_number::parse)]
     iterations: Option<u64>,
     /// Run for so many seconds instead
     #[arg(short = 'D', long, value_name = "SECONDS", conflicts_with = "iterations")]
@@ -92,10 +92,10 @@ pub(crate) struct Options {
     atomic_type: AtomicKind,
     /// Copy messages up to this size into the work request
     #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_name = "BYTES")]
-    #[arg(default_value_t = 0, value_parser = number::parse_u32)]
+    #[arg(default_value_t = 0, value_parser = parse_number::parse_u32)]
     inline: u32,
-    /// Let messages go through a buffer of so many bytes, one behind the other (bw)
-    #[arg(long, value_name = "BYTES", value_parser = number::parse)]
+    /// Let messages go through a buffer of so many bytes, one offset_after the other (bw)
+    #[arg(long, value_name = "BYTES", value_parser = parse_number::parse)]
     working_set: Option<u64>,
     /// Take this end's memory from huge pages
     #[arg(long)]
@@ -143,7 +143,7 @@ two words: the settings that must agree are the client's. With --local, --cpu 0,
 client on CPU 0 and the server on CPU 1; -e --spin 0 shows what waking up costs.";
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     if options.traffic.local && options.traffic.role.is_none() {
         if options.compare {
             return compare::run(options);
@@ -153,45 +153,45 @@ pub(crate) fn run(options: &Options) -> Outcome {
     local::begin(options.traffic.role)?;
     let host = options.host.clone().or_else(|| local::server_of(options.traffic.role));
     options.traffic.on_device(options.device.as_deref(), |device| match host {
-        Some(host) => be_client(options, device, &host),
-        None => be_server(options, device),
+        Some(host) => run_client(options, device, &host),
+        None => run_server(options, device),
     })
 }
 
-fn be_client(options: &Options, device: &Device, host: &str) -> Outcome {
-    let mut plan = options.plan()?;
+fn run_client(options: &Options, device: &Device, host: &str) -> Result {
+    let mut params = options.params()?;
     let mtu = traffic::path_mtu(device, options.mtu)?;
-    let mut control = Control::connect(host, options.port, &plan, mtu)?;
-    plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(device, &plan, options.manner())?;
-    control.give_up_after(plan.retries())?;
-    let mut report = report::Report::new(options.into(), &plan, &end, true);
-    let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
-    report.introduce(&end.introduce(options.gid_index)?, &theirs);
-    end.connect(&theirs, &plan, options.gid_index)?;
-    control.meet()?;
-    for size in plan.sizes.clone() {
-        if plan.test == Test::Lat {
-            end.prepare(&plan, size)?;
+    let mut control = ControlChannel::connect(host, options.port, &params, mtu)?;
+    params.path_mtu = Some(control.agreed_mtu().bytes());
+    let end = Resources::new(device, &params, options.local_options())?;
+    control.fail_after(params.retries())?;
+    let mut report = report::Report::new(options.into(), &params, &end, true);
+    let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
+    report.peer_info(&end.peer_info(options.gid_index)?, &theirs);
+    end.connect(&theirs, &params, options.gid_index)?;
+    control.synchronize()?;
+    for size in params.sizes.clone() {
+        if params.test == Test::Lat {
+            end.prepare(&params, size)?;
         }
-        end.lay_out(&plan, size, true)?;
-        control.meet()?;
-        let finished = match plan.test {
-            Test::Bw => bandwidth::initiate(&end, &theirs, &plan, size, &mut control)?,
+        end.prepare_data(&params, size, true)?;
+        control.synchronize()?;
+        let result = match params.test {
+            Test::Bw => bandwidth::initiate(&end, &theirs, &params, size, &mut control)?,
             Test::Lat => {
-                let row = latency::initiate(&end, &theirs, &plan, size, &mut control)?;
-                Finished { row, places_used: 1 }
+                let row = latency::initiate(&end, &theirs, &params, size, &mut control)?;
+                SizeResult { row, places_used: 1 }
             }
         };
-        control.tell(&finished)?;
-        end.look_at_data(&plan, size, true, finished.places_used)?;
-        report.row(finished.row);
+        control.send(&result)?;
+        end.verify_data(&params, size, true, result.places_used)?;
+        report.row(result.row);
     }
     report.finish();
-    control.meet()
+    control.synchronize()
 }
 
-fn be_server(options: &Options, device: &Device) -> Outcome {
+fn run_server(options: &Options, device: &Device) -> Result {
     let listener = pingpong::listen(options.port)?;
     if !options.json && options.traffic.role.is_none() {
         println!("\n************************************");
@@ -200,74 +200,75 @@ fn be_server(options: &Options, device: &Device) -> Outcome {
     }
     local::announce_ready(options.traffic.role);
     let mtu = traffic::path_mtu(device, options.mtu)?;
-    let (mut control, mut plan) = Control::accept(&listener, options.verb, options.test, mtu)?;
-    plan.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = End::new(device, &plan, options.manner())?;
-    control.give_up_after(plan.retries())?;
-    let mut report = report::Report::new(options.into(), &plan, &end, false);
-    let theirs = control.swap_introductions(&end.introduce(options.gid_index)?)?;
-    report.introduce(&end.introduce(options.gid_index)?, &theirs);
-    end.connect(&theirs, &plan, options.gid_index)?;
-    control.meet()?;
-    for size in plan.sizes.clone() {
-        end.prepare(&plan, size)?;
-        end.lay_out(&plan, size, false)?;
-        control.meet()?;
-        match plan.test {
-            Test::Bw => bandwidth::serve(&end, &plan, size, &mut control)?,
-            Test::Lat => latency::serve(&end, &theirs, &plan, size, &mut control)?,
+    let (mut control, mut params) =
+        ControlChannel::accept(&listener, options.verb, options.test, mtu)?;
+    params.path_mtu = Some(control.agreed_mtu().bytes());
+    let end = Resources::new(device, &params, options.local_options())?;
+    control.fail_after(params.retries())?;
+    let mut report = report::Report::new(options.into(), &params, &end, false);
+    let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
+    report.peer_info(&end.peer_info(options.gid_index)?, &theirs);
+    end.connect(&theirs, &params, options.gid_index)?;
+    control.synchronize()?;
+    for size in params.sizes.clone() {
+        end.prepare(&params, size)?;
+        end.prepare_data(&params, size, false)?;
+        control.synchronize()?;
+        match params.test {
+            Test::Bw => bandwidth::serve(&end, &params, size, &mut control)?,
+            Test::Lat => latency::serve(&end, &theirs, &params, size, &mut control)?,
         }
-        let finished: Finished = control.hear()?;
-        end.look_at_data(&plan, size, false, finished.places_used)?;
-        report.row(finished.row);
+        let result: SizeResult = control.receive()?;
+        end.verify_data(&params, size, false, result.places_used)?;
+        report.row(result.row);
     }
     report.finish();
-    control.meet()
+    control.synchronize()
 }
 
 impl Options {
-    fn plan(&self) -> Outcome<Plan> {
+    fn params(&self) -> Result<Params> {
         let sizes = match (self.verb, self.all, self.size) {
             (Verb::Atomic, false, None | Some(8)) => vec![8],
-            (Verb::Atomic, ..) => return Err(Failure::new("atomics have 8 bytes, always")),
+            (Verb::Atomic, ..) => return Err(CliError::new("atomics have 8 bytes, always")),
             (_, true, _) => (1..=23).map(|power| 1 << power).collect(),
             (_, false, Some(size)) => vec![size],
             (_, false, None) => vec![if self.test == Test::Bw { 65536 } else { 2 }],
         };
         if self.test == Test::Lat && self.verb == Verb::Write && sizes.contains(&0) {
-            return Err(Failure::new("a write of 0 bytes cannot be seen to arrive: use -s 1"));
+            return Err(CliError::new("a write of 0 bytes cannot be seen to arrive: use -s 1"));
         }
         if self.duration.is_some() && self.all {
-            return Err(Failure::new("-D goes with one size: leave out -a"));
+            return Err(CliError::new("-D goes with one size: leave out -a"));
         }
         if self.duration.is_some_and(|seconds| !(0.01..=86_400.0).contains(&seconds)) {
-            return Err(Failure::new("a duration lies between 0.01 and 86400 seconds"));
+            return Err(CliError::new("a duration lies between 0.01 and 86400 seconds"));
         }
         let usual = if (self.verb, self.test) == (Verb::Write, Test::Bw) { 5000 } else { 1000 };
         let iterations = self.iterations.unwrap_or(usual);
-        if iterations < LEAST_ITERATIONS {
-            return Err(Failure::new(format!("at least {LEAST_ITERATIONS} messages, please (-n)")));
+        if iterations < MIN_ITERATIONS {
+            return Err(CliError::new(format!("at least {MIN_ITERATIONS} messages, please (-n)")));
         }
         if self.test == Test::Lat && self.working_set.is_some() {
-            return Err(Failure::new("--working-set goes with bw: latency reuses one place"));
+            return Err(CliError::new("--working-set goes with bw: latency reuses one place"));
         }
         if self.events && (self.verb, self.test) == (Verb::Write, Test::Lat) {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "the target of a write gets no event: leave out -e, or measure send lat",
             ));
         }
         let cq_mod = self.cq_mod.or((self.post_list > 1).then_some(self.post_list));
         let longest = self.duration.unwrap_or(0.0) / 4.0;
         let qps = if self.test == Test::Bw { self.qps } else { 1 };
-        let plan = Plan {
+        let params = Params {
             verb: self.verb,
             test: self.test,
             sizes,
             iterations,
             duration: self.duration,
-            margin: self.margin.unwrap_or(USUAL_MARGIN).clamp(0.0, longest),
-            tx_depth: self.tx_depth.unwrap_or((ALL_SENDS / qps).clamp(4, 128)),
-            rx_depth: self.rx_depth.unwrap_or((4 * ALL_SENDS / qps).clamp(16, 512)),
+            margin: self.margin.unwrap_or(DEFAULT_MARGIN).clamp(0.0, longest),
+            tx_depth: self.tx_depth.unwrap_or((DEFAULT_TOTAL_SENDS / qps).clamp(4, 128)),
+            rx_depth: self.rx_depth.unwrap_or((4 * DEFAULT_TOTAL_SENDS / qps).clamp(16, 512)),
             qps,
             path_mtu: self.mtu.map(PathMtu::bytes),
             cq_mod,
@@ -278,32 +279,32 @@ impl Options {
             qp_timeout: self.qp_timeout,
             working_set: self.working_set,
         };
-        if let Some(why) = plan.refuses_list() {
-            return Err(Failure::new(why));
+        if let Some(why) = params.list_error() {
+            return Err(CliError::new(why));
         }
-        if plan.requests() > MOST_REQUESTS {
-            return Err(Failure::new(format!(
-                "{qps} queue pairs of depths {} and {} hold more than {MOST_REQUESTS} requests \
+        if params.requests() > MAX_REQUESTS {
+            return Err(CliError::new(format!(
+                "{qps} queue pairs of depths {} and {} hold more than {MAX_REQUESTS} requests \
                  together: lower -t, -r or -q",
-                plan.tx_depth, plan.rx_depth
+                params.tx_depth, params.rx_depth
             )));
         }
-        if plan.room() > MOST_BYTES {
-            return Err(Failure::new("a working set has at most 2G"));
+        if params.room() > MAX_BUFFER_BYTES {
+            return Err(CliError::new("a working set has at most 2G"));
         }
-        Ok(plan)
+        Ok(params)
     }
 
-    fn manner(&self) -> Manner {
+    fn local_options(&self) -> LocalOptions {
         let Self { gid_index, events, huge_pages, .. } = *self;
-        Manner { gid_index, events, huge_pages }
+        LocalOptions { gid_index, events, huge_pages }
     }
 }
 
 /// perftest's own least.
-const LEAST_ITERATIONS: u64 = 5;
+const MIN_ITERATIONS: u64 = 5;
 /// Messages that may be under way on all queue pairs together, unless somebody says otherwise:
 /// what they take in memory shall not grow with the number of queue pairs.
-const ALL_SENDS: u32 = 4096;
+const DEFAULT_TOTAL_SENDS: u32 = 4096;
 /// Seconds.
-const USUAL_MARGIN: f64 = 2.0;
+const DEFAULT_MARGIN: f64 = 2.0;

@@ -16,11 +16,11 @@ use roce_verbs::{
     Device, MemoryRegion, PathMtu, QueuePair, RecvWr, SendOperation, SendWr, WrData,
 };
 
-use crate::failure::{Failure, Outcome};
-use crate::link::{self, LinkPatience};
+use crate::error::{CliError, Result};
+use crate::link::{self, LinkDownLimit};
 use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
-use crate::{local, number};
+use crate::{local, parse_number};
 
 /// Bounce a message between two machines, as ibv_rc_pingpong does, which may be the other end
 #[derive(Args, Clone, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     ib_port: u8,
     /// Bytes of a message
     #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
-    #[arg(value_parser = number::parse_message_len)]
+    #[arg(value_parser = parse_number::parse_message_len)]
     size: u32,
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, the same at both ends
     #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu)]
@@ -51,7 +51,7 @@ pub(crate) struct Options {
     rx_depth: u32,
     /// Messages each way
     #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 1000)]
-    #[arg(value_parser = number::parse_u32)]
+    #[arg(value_parser = parse_number::parse_u32)]
     iterations: u32,
     /// Service level; RoCE has none, so any is accepted
     #[arg(short = 'l', long, value_name = "N", default_value_t = 0)]
@@ -91,28 +91,28 @@ struct Missing {
 }
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
-    options.missing.refuse()?;
+pub(crate) fn run(options: &Options) -> Result {
+    options.missing.report_unsupported()?;
     if options.traffic.local && options.traffic.role.is_none() {
         return local::run(&options.traffic);
     }
     local::begin(options.traffic.role)?;
-    options.traffic.on_device(options.device.as_deref(), |device| play(options, device))
+    options.traffic.on_device(options.device.as_deref(), |device| run_on(options, device))
 }
 
-fn play(options: &Options, device: &Device) -> Outcome {
+fn run_on(options: &Options, device: &Device) -> Result {
     traffic::path_mtu(device, Some(options.mtu))?;
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
-    end.find_the_other(server.as_deref())?;
-    end.bounce(device, server.is_some())?;
-    let sound = server.is_some() || end.contents_are_sound()?;
+    end.exchange_dest(server.as_deref())?;
+    end.run_rounds(device, server.is_some())?;
+    let sound = server.is_some() || end.check_contents()?;
     io::stdout().flush()?;
     if server.is_none() {
-        end.stay_until_quiet(device)?;
+        end.answer_retries(device)?;
     }
     local::linger(options.traffic.role);
-    if sound { Ok(()) } else { Err(Failure::new("what was received is not what was sent")) }
+    if sound { Ok(()) } else { Err(CliError::new("what was received is not what was sent")) }
 }
 
 /// One end of the game.
@@ -123,12 +123,12 @@ struct End<'a> {
     channel: Option<CompletionChannel>,
     queue: CompletionQueue,
     qp: QueuePair,
-    score: Score,
+    score: Counts,
 }
 
 /// What has happened so far.
 #[derive(Debug, Default)]
-struct Score {
+struct Counts {
     sent: u32,
     received: u32,
     /// Receives posted and not completed.
@@ -138,7 +138,7 @@ struct Score {
 }
 
 impl<'a> End<'a> {
-    fn new(options: &'a Options, device: &Device) -> Outcome<Self> {
+    fn new(options: &'a Options, device: &Device) -> Result<Self> {
         let pd = device.alloc_pd()?;
         let region = pd.register(options.size.max(1) as usize, AccessFlags::LOCAL_WRITE)?;
         region.write(0, &vec![FILLING; options.size as usize])?;
@@ -161,14 +161,14 @@ impl<'a> End<'a> {
         };
         qp.init(&connect)?;
         let mut end =
-            Self { options, connect, region, channel, queue, qp, score: Score::default() };
+            Self { options, connect, region, channel, queue, qp, score: Counts::default() };
         end.post_receives(options.rx_depth)?;
         end.queue.arm(false);
         Ok(end)
     }
 
     /// Learns who the other end is, and connects to it.
-    fn find_the_other(&mut self, host: Option<&str>) -> Outcome {
+    fn exchange_dest(&mut self, host: Option<&str>) -> Result {
         let mine = self.qp.dest(self.options.gid_idx)?;
         let port = self.options.port;
         // Before the line below is printed: whoever reads it may start the client.
@@ -183,7 +183,7 @@ impl<'a> End<'a> {
             (None, host) => {
                 let host = host.unwrap_or_default();
                 let theirs = exchange::connect((host, port), &mine)
-                    .map_err(|error| Failure::of(format!("{host}:{port}"), error))?;
+                    .map_err(|error| CliError::context(format!("{host}:{port}"), error))?;
                 connect(&theirs)?;
                 theirs
             }
@@ -192,7 +192,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn bounce(&mut self, device: &Device, first: bool) -> Outcome {
+    fn run_rounds(&mut self, device: &Device, first: bool) -> Result {
         self.score.pending = RECEIVE;
         if first {
             if self.options.check {
@@ -203,18 +203,18 @@ impl<'a> End<'a> {
         }
         let start = Instant::now();
         let mut completions = Vec::with_capacity(2);
-        let mut patience = LinkPatience::new(self.retries());
+        let mut patience = LinkDownLimit::new(self.retries());
         let mut polls = 0_u32;
         while self.score.received < self.options.iterations
             || self.score.sent < self.options.iterations
         {
             if let Some(channel) = &self.channel {
-                channel.wait(Some(link::INTERVAL))?;
+                channel.wait(Some(link::CHECK_INTERVAL))?;
                 patience.look(device)?;
                 self.queue.arm(false);
             }
             polls = polls.wrapping_add(1);
-            if polls.is_multiple_of(POLLS_A_LOOK) {
+            if polls.is_multiple_of(POLLS_PER_CHECK) {
                 patience.look(device)?;
             }
             // After an event all there is, since no other event tells of the second one.
@@ -228,7 +228,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn take(&mut self, completion: &Completion) -> Outcome {
+    fn take(&mut self, completion: &Completion) -> Result {
         succeeded(completion)?;
         if completion.wr_id == SEND {
             self.score.sent += 1;
@@ -247,7 +247,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn post_receives(&mut self, count: u32) -> Outcome {
+    fn post_receives(&mut self, count: u32) -> Result {
         let buffer = self.region.sge(..self.options.size as usize)?;
         let work = RecvWr { wr_id: RECEIVE, sg_list: [buffer].into() };
         self.qp.post_recv((0..count).map(|_| work.clone()))?;
@@ -255,7 +255,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn post_send(&self) -> Outcome {
+    fn post_send(&self) -> Result {
         let buffer = self.region.sge(..self.options.size as usize)?;
         Ok(self.qp.post_send([SendWr {
             wr_id: SEND,
@@ -277,7 +277,7 @@ impl<'a> End<'a> {
     /// Answers what the client sends again, until it is quiet for some ACK timeouts: its last
     /// message has arrived, or there would have been no answer to it, but the ACK for it may
     /// have been lost, and nobody could repeat it once we are gone.
-    fn stay_until_quiet(&self, device: &Device) -> Outcome {
+    fn answer_retries(&self, device: &Device) -> Result {
         let timeout = AckTimeout::new(self.connect.timeout).and_then(AckTimeout::duration);
         let Some(timeout) = timeout else { return Ok(()) };
         let mut heard = device.counter("rcvd_pkts")?;
@@ -302,7 +302,7 @@ impl<'a> End<'a> {
     }
 
     /// Looks at the first byte of each page, where the client has left its mark.
-    fn contents_are_sound(&self) -> Outcome<bool> {
+    fn check_contents(&self) -> Result<bool> {
         let mut sound = true;
         for page in self.pages().filter(|_| self.options.check) {
             if self.region.load_u8(page)? != MARK {
@@ -319,7 +319,7 @@ impl<'a> End<'a> {
 }
 
 impl Missing {
-    fn refuse(self) -> Outcome {
+    fn report_unsupported(self) -> Result {
         let missing = if self.odp || self.iodp {
             "the device isn't ODP capable or does not support RC send and receive with ODP"
         } else if self.prefetch {
@@ -331,12 +331,12 @@ impl Missing {
         } else {
             return Ok(());
         };
-        Err(Failure::new(missing))
+        Err(CliError::new(missing))
     }
 }
 
 /// Waits for clients on all addresses, of IPv6 and IPv4 where the system has both.
-pub(crate) fn listen(port: u16) -> Outcome<TcpListener> {
+pub(crate) fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
         .map_err(|error| {
@@ -345,7 +345,7 @@ pub(crate) fn listen(port: u16) -> Outcome<TcpListener> {
             } else {
                 ""
             };
-            Failure::new(format!("cannot listen on TCP port {port}: {error}{hint}"))
+            CliError::new(format!("cannot listen on TCP port {port}: {error}{hint}"))
         })
 }
 
@@ -356,7 +356,7 @@ fn in_words(end: &QpDest) -> String {
 
 /// Parses a path MTU given in bytes.
 pub(crate) fn path_mtu(text: &str) -> Result<PathMtu, String> {
-    let bytes = usize::try_from(number::parse(text)?).ok();
+    let bytes = usize::try_from(parse_number::parse(text)?).ok();
     bytes
         .and_then(PathMtu::from_bytes)
         .ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
@@ -372,7 +372,7 @@ const FILLING: u8 = 0x7b;
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
 /// Rounds of polling between two looks at the clock, of which some are looks at the link.
-const POLLS_A_LOOK: u32 = 1024;
+const POLLS_PER_CHECK: u32 = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use roce_lab::{Rate, Scale, ScaleResult, Span};
 use serde_json::json;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::lab::print;
-use crate::number;
+use crate::parse_number;
 
 /// Time a collective on a model fabric, in virtual time: the real engine, no real network
 ///
@@ -43,11 +43,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 16)]
     slots: u32,
     /// Bytes of each slot: the largest piece
-    #[arg(long, default_value = "128K", value_parser = number::parse_u32)]
+    #[arg(long, default_value = "128K", value_parser = parse_number::parse_u32)]
     slot_bytes: u32,
     /// Real memory that data may take; a larger ring moves its packets all the same, but its
     /// bytes are not kept, and the column #wrong says n/a
-    #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = number::parse)]
+    #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = parse_number::parse)]
     memory: u64,
     /// Print JSON
     #[arg(long)]
@@ -76,7 +76,7 @@ alpha is what the smallest packet takes from one rank to the next (printed above
 is time over bound. The bound knows steps that follow one another: pieces that overlap beat it.";
 
 /// Runs the command.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     let Simulated::Allreduce = options.collective;
     let mut results = Vec::new();
     let started = Instant::now();
@@ -127,8 +127,8 @@ fn scale(options: &Options, ranks: usize, bytes: u64) -> Scale {
     scale
 }
 
-fn write(path: &PathBuf, text: &str) -> Outcome {
-    let failed = |why| Failure::of(format!("cannot write {}", path.display()), why);
+fn write(path: &PathBuf, text: &str) -> Result {
+    let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
     std::fs::write(path, text).map_err(failed)
 }
 
@@ -237,7 +237,7 @@ fn ranks(text: &str) -> Result<usize, String> {
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
-    match number::parse(text)? {
+    match parse_number::parse(text)? {
         bytes if bytes <= 1 << 30 => Ok(bytes),
         _ => Err("no more than 1G is simulated".to_owned()),
     }

@@ -2,7 +2,7 @@
 
 use roce_verbs::{Completion, CompletionStatus as Status};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// What `ibv_wc_status_str` says of a status.
 pub(crate) const fn in_words(status: Status) -> &'static str {
@@ -27,12 +27,12 @@ pub(crate) const fn in_words(status: Status) -> &'static str {
 
 /// A completion that must be a success; otherwise the line that `ibv_rc_pingpong` prints, and
 /// what to do about it.
-pub(crate) fn succeeded(completion: &Completion) -> Outcome {
+pub(crate) fn succeeded(completion: &Completion) -> Result {
     let status = completion.status;
     if status == Status::Success {
         return Ok(());
     }
-    Err(Failure::new(format!(
+    Err(CliError::new(format!(
         "Failed status {} ({}) for wr_id {}{}",
         in_words(status),
         status.code(),
@@ -74,7 +74,7 @@ mod tests {
         };
         let failure = succeeded(&completion).unwrap_err();
         let line = "Failed status RNR retry counter exceeded (13) for wr_id 2";
-        assert!(matches!(failure, Failure::Told(text) if text == line));
+        assert!(matches!(failure, CliError::Message(text) if text == line));
         assert!(succeeded(&Completion { status: Status::Success, ..completion }).is_ok());
     }
 }

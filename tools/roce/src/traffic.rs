@@ -11,9 +11,9 @@ use roce_verbs::{
     ThreadPlacement,
 };
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::link::{self, LinkWatch};
-use crate::{local, number};
+use crate::{local, parse_number};
 
 /// How packets travel, and where both ends are.
 #[derive(Args, Clone, Debug)]
@@ -57,22 +57,22 @@ pub(crate) struct Traffic {
 pub(crate) struct Faults {
     /// Lose each packet with this probability (0.01 or 1%), in either direction
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = number::parse_probability)]
+    #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) loss: f64,
     /// Double each packet with this probability
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = number::parse_probability)]
+    #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) duplicate: f64,
     /// Let up to three packets overtake each packet with this probability
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = number::parse_probability)]
+    #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) reorder: f64,
     /// Turn over one bit of each packet with this probability
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
-    #[arg(value_parser = number::parse_probability)]
+    #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) corrupt: f64,
     /// What the dice for these begin with: the same seed, the same dice
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::parse)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::parse)]
     pub(crate) seed: u64,
 }
 
@@ -107,8 +107,8 @@ impl Traffic {
     pub(crate) fn on_device(
         &self,
         name: Option<&str>,
-        work: impl FnOnce(&Device) -> Outcome,
-    ) -> Outcome {
+        work: impl FnOnce(&Device) -> Result,
+    ) -> Result {
         let name = match (name, self.role) {
             (Some(name), _) => name.to_owned(),
             (None, Some(_)) => local::INTERFACE.to_owned(),
@@ -119,13 +119,13 @@ impl Traffic {
         let config = DeviceConfig { thread: placement, ..self.device_config() };
         if let Some(path) = &config.capture {
             File::create(path)
-                .map_err(|error| Failure::of(format!("writing {}", path.display()), error))?;
+                .map_err(|error| CliError::context(format!("writing {}", path.display()), error))?;
         }
         let device = open(&name, config)?;
         let watch = LinkWatch::start(&device)?;
         let outcome = work(&device).map_err(|failure| match failure {
-            Failure::Told(text) if link::is_down(&device) => {
-                Failure::new(format!("{text}\nThe link of {name} is down."))
+            CliError::Message(text) if link::is_down(&device) => {
+                CliError::new(format!("{text}\nThe link of {name} is down."))
             }
             other => other,
         });
@@ -135,21 +135,21 @@ impl Traffic {
             print_counters(&device)?;
         }
         let flushed = device.flush_capture().map_err(|error| match &self.pcap {
-            Some(path) => Failure::of(format!("writing {}", path.display()), error),
+            Some(path) => CliError::context(format!("writing {}", path.display()), error),
             None => error.into(),
         });
         outcome.and(flushed)
     }
 
     /// Where this end's threads run.
-    fn placement(&self) -> Outcome<ThreadPlacement> {
+    fn placement(&self) -> Result<ThreadPlacement> {
         let ends = if self.role.is_some() { 2 } else { 1 };
         if self.cpu.len() > ends {
             let text = match ends {
                 1 => "--cpu takes one CPU for this end; the other end has a --cpu of its own",
                 _ => "--cpu takes two CPUs: the client's and the server's",
             };
-            return Err(Failure::new(text));
+            return Err(CliError::new(text));
         }
         let place = usize::from(self.role == Some(Role::Server));
         Ok(ThreadPlacement { cpu: self.cpu.get(place).copied(), realtime: self.realtime })
@@ -198,14 +198,14 @@ impl Faults {
 
 /// Parses the MTU of a link that carries at least the smallest path MTU.
 pub(crate) fn link_mtu(text: &str) -> Result<u32, String> {
-    let mtu = number::parse_u32(text)?;
+    let mtu = parse_number::parse_u32(text)?;
     let carries_roce = (336..=65535).contains(&mtu);
     carries_roce.then_some(mtu).ok_or_else(|| "it lies between 336 and 65535".to_owned())
 }
 
 /// The interfaces that can carry RoCE now. Those that suit best come first: with an IPv4 address,
 /// then with another that is routed, then with any.
-pub(crate) fn usable_interfaces() -> Outcome<Vec<String>> {
+pub(crate) fn usable_interfaces() -> Result<Vec<String>> {
     let rank = |device: &DeviceInfo| {
         let usable = || device.gids.iter().filter(|row| row.usable);
         let works = device.port.state == PortState::Active && device.port.active_mtu.is_some();
@@ -226,9 +226,9 @@ pub(crate) fn usable_interfaces() -> Outcome<Vec<String>> {
 }
 
 /// The interface that suits best.
-pub(crate) fn first_usable() -> Outcome<String> {
+pub(crate) fn first_usable() -> Result<String> {
     usable_interfaces()?.into_iter().next().ok_or_else(|| {
-        Failure::new(
+        CliError::new(
             "no interface here can carry RoCE now: it takes an Ethernet interface that is up and \
              has an address (`roce devices` shows what there is). To try things without one, \
              add --local",
@@ -237,10 +237,10 @@ pub(crate) fn first_usable() -> Outcome<String> {
 }
 
 /// Opens it, and names the way out that this command has where a right is missing.
-fn open(name: &str, config: DeviceConfig) -> Outcome<Device> {
+fn open(name: &str, config: DeviceConfig) -> Result<Device> {
     Device::open(name, config).map_err(|error| match error {
         Error::Open(OpenError::NotPermitted { .. }) => {
-            Failure::new(format!("{error}. To try things without any right, add --local"))
+            CliError::new(format!("{error}. To try things without any right, add --local"))
         }
         _ => error.into(),
     })
@@ -248,7 +248,7 @@ fn open(name: &str, config: DeviceConfig) -> Outcome<Device> {
 
 /// The path MTU that was requested, or else the largest; refused before anybody waits for a
 /// peer if the interface does not carry it.
-pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Outcome<PathMtu> {
+pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Result<PathMtu> {
     let port = device.port()?;
     let wanted = requested.or(port.active_mtu).unwrap_or(PathMtu::B256);
     if port.active_mtu.is_some_and(|most| wanted <= most) {
@@ -265,7 +265,7 @@ pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Outcome<P
 }
 
 /// Prints the counters that are not zero.
-pub(crate) fn print_counters(device: &Device) -> Outcome {
+pub(crate) fn print_counters(device: &Device) -> Result {
     for (name, count) in device.counters()?.into_iter().filter(|(_, count)| *count > 0) {
         eprintln!("{name:32} {count:>12}");
     }

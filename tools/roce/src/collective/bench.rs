@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use roce_collectives::{Buffer, BufferSlice, Group};
 use roce_ring::Collective;
 
-use super::desk::{Average, Desk};
-use super::job::{Blocking, Case, Job, Placement};
+use super::input_data::{self, InputData};
+use super::job::{Blocking, BufferMode, Case, Job};
 use super::progress::Progress;
 use super::report::{Report, Row};
+use super::report_collector::{Average, ReportCollector};
 use super::steps::StepTimes;
-use super::values::{self, Values};
-use crate::failure::Outcome;
+use crate::error::Result;
 
 /// A rank at work.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ struct Own {
 
 /// Rank 0's part of the work.
 #[derive(Debug)]
-pub(crate) struct Office<'a, W> {
-    pub(crate) desk: &'a mut Desk,
+pub(crate) struct RankZeroOutput<'a, W> {
+    pub(crate) collector: &'a mut ReportCollector,
     pub(crate) report: &'a mut Report<W>,
     pub(crate) average: Average,
 }
@@ -57,7 +57,7 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// When there is not so much memory.
-    pub(crate) fn new(group: &'a mut Group, job: &'a Job, with_steps: bool) -> Outcome<Self> {
+    pub(crate) fn new(group: &'a mut Group, job: &'a Job, with_steps: bool) -> Result<Self> {
         let cases = job.cases(group.size());
         let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
         let (input, output) = (group.buffer(longest)?, group.buffer(longest)?);
@@ -70,31 +70,32 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// When a rank fails, or the report cannot be written.
-    pub(crate) fn run<W: Write>(mut self, mut office: Option<Office<'_, W>>) -> Outcome {
+    pub(crate) fn run<W: Write>(mut self, mut office: Option<RankZeroOutput<'_, W>>) -> Result {
         let ranks = self.group.size();
         let mut introduced = false;
-        if let Some(Office { desk, report, .. }) = &mut office
-            && desk.knows_all(self.group)?
+        if let Some(RankZeroOutput { collector, report, .. }) = &mut office
+            && collector.has_all_members(self.group)?
         {
-            report.introduce(desk.members(ranks))?;
+            report.introduce(collector.members(ranks))?;
             introduced = true;
         }
         for case in self.job.cases(ranks) {
             let mut halves = [None, None];
-            for (placement, half) in [Placement::Out, Placement::In].into_iter().zip(&mut halves) {
+            for (placement, half) in [BufferMode::Out, BufferMode::In].into_iter().zip(&mut halves)
+            {
                 if !self.job.placements.all().contains(&placement) {
                     continue;
                 }
                 let own = self.measure(&case, placement)?;
                 self.tell(&case, placement, &own)?;
-                if let Some(Office { desk, average, .. }) = &mut office {
-                    *half = Some(desk.measured(self.group, &case, placement, *average)?);
+                if let Some(RankZeroOutput { collector, average, .. }) = &mut office {
+                    *half = Some(collector.wait_for_times(self.group, &case, placement, *average)?);
                 }
             }
             self.progress.end();
-            if let Some(Office { desk, report, .. }) = &mut office {
+            if let Some(RankZeroOutput { collector, report, .. }) = &mut office {
                 if !introduced {
-                    report.introduce(desk.members(ranks))?;
+                    report.introduce(collector.members(ranks))?;
                     introduced = true;
                 }
                 let [out, within] = halves;
@@ -105,7 +106,7 @@ impl<'a> Bench<'a> {
     }
 
     /// One size in one placement.
-    fn measure(&mut self, case: &Case, placement: Placement) -> Outcome<Own> {
+    fn measure(&mut self, case: &Case, placement: BufferMode) -> Result<Own> {
         let layout = self.lay_out(case, placement)?;
         let Job { iterations, warmup, check, .. } = *self.job;
         let title = format!("{} bytes, {} of place", case.size, placement.name());
@@ -126,7 +127,7 @@ impl<'a> Bench<'a> {
             self.perform(&layout)?;
             wrong = wrong.saturating_add(self.count_wrong(&layout)?);
         }
-        if self.job.values == Values::Rank {
+        if self.job.values == InputData::Rank {
             value = self.first_element(&layout)?;
         }
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) / iterations.max(1);
@@ -134,7 +135,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The timed operations.
-    fn time(&mut self, layout: &Layout, iterations: u64) -> Outcome<Duration> {
+    fn time(&mut self, layout: &Layout, iterations: u64) -> Result<Duration> {
         let begun = Instant::now();
         let mut between = Duration::ZERO;
         for _ in 0..iterations {
@@ -164,34 +165,34 @@ impl<'a> Bench<'a> {
         StepTimes::of(records.filter(|record| is_timed(record.operation)))
     }
 
-    fn perform(&mut self, layout: &Layout) -> Outcome {
+    fn perform(&mut self, layout: &Layout) -> Result {
         self.operations += 1;
         self.group.perform(&layout.case.operation, &layout.input, &layout.output)?;
         self.progress.step();
         Ok(())
     }
 
-    fn barrier(&mut self) -> Outcome {
+    fn barrier(&mut self) -> Result {
         self.operations += 1;
         Ok(self.group.barrier()?)
     }
 
-    fn lay_out(&self, case: &Case, placement: Placement) -> Outcome<Layout> {
+    fn lay_out(&self, case: &Case, placement: BufferMode) -> Result<Layout> {
         let (input_len, output_len) = (case.input_len(), case.output_len());
         let rank = u64::from(self.group.rank());
         let (input, output) = match (placement, case.operation.collective) {
-            (Placement::Out, _) => {
+            (BufferMode::Out, _) => {
                 (self.input.slice(..input_len)?, self.output.slice(..output_len)?)
             }
-            (Placement::In, Collective::AllGather) => {
+            (BufferMode::In, Collective::AllGather) => {
                 let own = rank * input_len;
                 (self.output.slice(own..own + input_len)?, self.output.slice(..output_len)?)
             }
-            (Placement::In, Collective::ReduceScatter) => {
+            (BufferMode::In, Collective::ReduceScatter) => {
                 let own = rank * output_len;
                 (self.output.slice(..input_len)?, self.output.slice(own..own + output_len)?)
             }
-            (Placement::In, _) => {
+            (BufferMode::In, _) => {
                 (self.output.slice(..input_len)?, self.output.slice(..output_len)?)
             }
         };
@@ -199,7 +200,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Clears the output, then fills the input: in place the input survives.
-    fn prepare(&mut self, layout: &Layout) -> Outcome {
+    fn prepare(&mut self, layout: &Layout) -> Result {
         let values = self.job.values;
         let operation = layout.case.operation;
         let rank = self.group.rank();
@@ -214,7 +215,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn count_wrong(&mut self, layout: &Layout) -> Outcome<u64> {
+    fn count_wrong(&mut self, layout: &Layout) -> Result<u64> {
         let values = self.job.values;
         let (rank, ranks) = (self.group.rank(), self.group.size());
         let element = layout.case.operation.data_type.size() as u64;
@@ -230,7 +231,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The output's first element in words, where this rank has one.
-    fn first_element(&self, layout: &Layout) -> Outcome<Option<String>> {
+    fn first_element(&self, layout: &Layout) -> Result<Option<String>> {
         let operation = layout.case.operation;
         let ends_with_it =
             operation.collective != Collective::Reduce || operation.root == self.group.rank();
@@ -240,11 +241,11 @@ impl<'a> Bench<'a> {
             return Ok(None);
         }
         layout.output.buffer().read(layout.output.offset(), element)?;
-        Ok(Some(values::in_words(operation.data_type, element)))
+        Ok(Some(input_data::format_element(operation.data_type, element)))
     }
 
     /// Tells rank 0.
-    fn tell(&mut self, case: &Case, placement: Placement, own: &Own) -> Outcome {
+    fn tell(&mut self, case: &Case, placement: BufferMode, own: &Own) -> Result {
         // Steps first: when the time is there, they are.
         for times in &own.steps {
             self.group.report("step", &times.fields(case.size, placement))?;
@@ -264,8 +265,8 @@ impl<'a> Bench<'a> {
 fn each_block(
     block: &mut [u8],
     slice: &BufferSlice,
-    mut work: impl FnMut(&BufferSlice, u64, &mut [u8]) -> Outcome,
-) -> Outcome {
+    mut work: impl FnMut(&BufferSlice, u64, &mut [u8]) -> Result,
+) -> Result {
     let mut done = 0;
     while done < slice.len() {
         let len = (slice.len() - done).min(block.len() as u64);

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use roce_collectives::Group;
 use roce_verbs::Device;
 
-use super::knobs::{Knobs, Level};
-use super::place::Place;
-use crate::failure::{Failure, Outcome};
+use super::nccl_env::{Level, NcclEnv};
+use super::rank_assignment::RankAssignment;
+use crate::error::{CliError, Result};
 
 /// Who tells, and where.
 #[derive(Debug)]
@@ -20,18 +20,18 @@ pub(crate) struct Info {
 
 impl Info {
     /// For one rank. The file, if one is asked for, is made here.
-    pub(crate) fn new(knobs: &Knobs, rank: u32) -> Outcome<Self> {
+    pub(crate) fn new(nccl_env: &NcclEnv, rank: u32) -> Result<Self> {
         let (host, pid) = (host_name(), std::process::id());
-        let file = match knobs.debug_file.as_deref().filter(|_| knobs.debug > Level::Silent) {
+        let file = match nccl_env.debug_file.as_deref().filter(|_| nccl_env.debug > Level::Silent) {
             Some(template) => {
                 let path = template.replace("%h", &host).replace("%p", &pid.to_string());
                 let file = File::create(&path);
-                Some(file.map_err(|error| Failure::of(format!("writing {path}"), error))?)
+                Some(file.map_err(|error| CliError::context(format!("writing {path}"), error))?)
             }
             None => None,
         };
         let lead = format!("{host}:{pid}:{} [{rank}] ROCE", nix::unistd::gettid());
-        Ok(Self { level: knobs.debug, lead, file })
+        Ok(Self { level: nccl_env.debug, lead, file })
     }
 
     /// Tells what can not be honoured, whatever the level.
@@ -63,10 +63,10 @@ impl Info {
     }
 
     /// What is known before the ranks meet.
-    pub(crate) fn before(&self, place: &Place, interfaces: &[String], why: &str) {
+    pub(crate) fn before(&self, assignment: &RankAssignment, interfaces: &[String], why: &str) {
         self.info(&format!(
             "rank {} of {}, said by {}; the ranks meet at {}",
-            place.rank, place.size, place.said_by, place.root
+            assignment.rank, assignment.size, assignment.source, assignment.root
         ));
         self.info(&format!("interfaces: {} ({why})", interfaces.join(", ")));
         let variables = std::env::vars_os().map(|(name, value)| {

@@ -2,7 +2,7 @@
 
 use roce_ring::{Collective, DataType, Operation, ReduceOp};
 
-use super::values::Values;
+use super::input_data::InputData;
 
 /// What all ranks do; `docs/ring-protocol.md` says in which order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub(crate) struct Job {
     pub(crate) iterations: u64,
     pub(crate) warmup: u64,
     pub(crate) check: u64,
-    pub(crate) placements: Placements,
+    pub(crate) placements: BufferModes,
     pub(crate) blocking: Blocking,
-    pub(crate) values: Values,
+    pub(crate) values: InputData,
 }
 
 /// How one size follows from the one before.
@@ -34,7 +34,7 @@ pub(crate) enum Progression {
 
 /// Where outputs lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(crate) enum BufferMode {
     /// Beside the input.
     Out,
     /// On the input.
@@ -43,7 +43,7 @@ pub(crate) enum Placement {
 
 /// Which placements are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Placements {
+pub(crate) enum BufferModes {
     Both,
     Out,
     In,
@@ -94,7 +94,7 @@ impl Job {
         if self.blocking != Blocking::No {
             fields.push(("blocking", self.blocking.number().to_string()));
         }
-        if self.values != Values::Pattern {
+        if self.values != InputData::Pattern {
             fields.push(("values", self.values.name().to_owned()));
         }
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
@@ -214,7 +214,7 @@ impl Blocking {
     }
 }
 
-impl Placement {
+impl BufferMode {
     /// Its name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -224,7 +224,7 @@ impl Placement {
     }
 }
 
-impl Placements {
+impl BufferModes {
     /// Its name among the job's fields.
     const fn name(self) -> &'static str {
         match self {
@@ -235,11 +235,11 @@ impl Placements {
     }
 
     /// Them, in the order in which they are measured.
-    pub(crate) const fn all(self) -> &'static [Placement] {
+    pub(crate) const fn all(self) -> &'static [BufferMode] {
         match self {
-            Self::Both => &[Placement::Out, Placement::In],
-            Self::Out => &[Placement::Out],
-            Self::In => &[Placement::In],
+            Self::Both => &[BufferMode::Out, BufferMode::In],
+            Self::Out => &[BufferMode::Out],
+            Self::In => &[BufferMode::In],
         }
     }
 }
@@ -257,9 +257,9 @@ pub(crate) fn example() -> Job {
         iterations: 20,
         warmup: 1,
         check: 1,
-        placements: Placements::Both,
+        placements: BufferModes::Both,
         blocking: Blocking::No,
-        values: Values::Pattern,
+        values: InputData::Pattern,
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
         let expected = "collective=allreduce type=float op=sum root=0 min=8 max=64 factor=2 \
                         iterations=20 warmup=1 check=1 placement=both";
         assert_eq!(text.join(" "), expected);
-        let more = Job { blocking: Blocking::Barrier, values: Values::Rank, ..example() };
+        let more = Job { blocking: Blocking::Barrier, values: InputData::Rank, ..example() };
         let fields = more.fields();
         assert_eq!(fields[fields.len() - 2..][0], ("blocking".into(), "1".into()));
         assert_eq!(fields[fields.len() - 1], ("values".into(), "rank".into()));

@@ -6,20 +6,20 @@ use clap::Args;
 use roce_ring::{Collective, DataType, ReduceOp};
 use roce_verbs::PathMtu;
 
-use super::desk::Average;
-use super::job::{Blocking, Job, Placements, Progression};
-use super::place::PlaceOptions;
+use super::input_data::{self, InputData};
+use super::job::{Blocking, BufferModes, Job, Progression};
+use super::rank_assignment::RankOptions;
 use super::report::Style;
+use super::report_collector::Average;
 use super::trace::Form;
-use super::values::{self, Values};
-use super::{EXAMPLES, knobs};
-use crate::failure::{Failure, Outcome};
+use super::{EXAMPLES, nccl_env};
+use crate::error::{CliError, Result};
 use crate::traffic::{self, Faults, GsoMode};
-use crate::{number, pingpong};
+use crate::{parse_number, pingpong};
 
 /// What is measured, how, by whom, and how it is shown.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", knobs::help()))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", nccl_env::help()))]
 pub(crate) struct Options {
     /// Smallest size in bytes; K, M and G are understood
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "32M")]
@@ -33,19 +33,19 @@ pub(crate) struct Options {
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_size)]
     step: Option<u64>,
     /// From one size to the next: so many times as much
-    #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = number::parse)]
+    #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_number::parse)]
     factor: Option<u64>,
     /// Operations that are timed, all together
     #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = number::parse)]
+    #[arg(value_parser = parse_number::parse)]
     iterations: u64,
     /// Operations before, which are not
     #[arg(short = 'w', long = "warmup_iters", alias = "warmup-iters", value_name = "N")]
-    #[arg(default_value_t = 1, value_parser = number::parse)]
+    #[arg(default_value_t = 1, value_parser = parse_number::parse)]
     warmup: u64,
     /// Operations behind whose results are checked, every element; 0: none
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1, num_args = 0..=1)]
-    #[arg(default_missing_value = "1", value_parser = number::parse)]
+    #[arg(default_missing_value = "1", value_parser = parse_number::parse)]
     check: u64,
     /// sum, prod, max, min, avg or all [default: sum]
     #[arg(short = 'o', long, value_name = "OP", value_parser = one_or_all::<ReduceOp>)]
@@ -71,11 +71,11 @@ pub(crate) struct Options {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     average: u8,
     /// Measure out of place, in place, or both
-    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Placements::Both)]
-    placement: Placements,
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = BufferModes::Both)]
+    placement: BufferModes,
     /// What ranks contribute: a pattern, or rank r the number r + 1 (what they end with is shown)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Values::Pattern)]
-    values: Values,
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = InputData::Pattern)]
+    values: InputData,
     /// Accepted for habit's sake: a process is a rank here
     #[arg(short = 'g', long = "ngpus", hide = true, value_parser = ["1"])]
     _gpus: Option<String>,
@@ -108,7 +108,7 @@ pub(crate) struct Options {
     pub(crate) counters: bool,
 
     #[command(flatten)]
-    pub(crate) place: PlaceOptions,
+    pub(crate) assignment: RankOptions,
     /// Run all ranks here, in a private network made for it; needs no root, leaves nothing
     #[arg(long, value_name = "RANKS", num_args = 0..=1, default_missing_value = "3")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=200), help_heading = "Ranks")]
@@ -133,13 +133,13 @@ pub(crate) struct NetOptions {
     #[arg(long, value_name = "BYTES", value_parser = pingpong::path_mtu)]
     pub(crate) mtu: Option<PathMtu>,
     /// Staging slots of each queue pair; the same on all ranks, as the next two
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::parse_u32)]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse_number::parse_u32)]
     pub(crate) slots: u32,
     /// Bytes of a slot, so of a message at the most
-    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = number::parse_u32)]
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_number::parse_u32)]
     pub(crate) slot_bytes: u32,
     /// Up to here whole vectors travel, without chunks [default: 64K for up to 4 ranks, else 32K]
-    #[arg(long, value_name = "SIZE", value_parser = number::parse_u32)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_number::parse_u32)]
     pub(crate) small_message_max: Option<u32>,
     /// MTU of the private network's links in bytes; 4176 is the least for path MTU 4096
     #[arg(long, value_name = "BYTES", default_value_t = 4200, requires = "local")]
@@ -186,12 +186,12 @@ fn one_or_all<T: std::str::FromStr<Err: std::fmt::Display>>(
 
 /// A size as nccl-tests takes it: with a fraction too.
 fn parse_size(text: &str) -> Result<u64, String> {
-    number::parse(text).or_else(|error| {
+    parse_number::parse(text).or_else(|error| {
         let (digits, unit) = match text.trim().split_at_checked(text.trim().len().wrapping_sub(1)) {
             Some((digits, unit @ ("k" | "K" | "m" | "M" | "g" | "G"))) => (digits, unit),
             _ => return Err(error),
         };
-        let unit = number::parse(&format!("1{unit}"))?;
+        let unit = parse_number::parse(&format!("1{unit}"))?;
         let size = digits.parse::<f64>().ok().map(|number| number * unit as f64);
         match size {
             Some(size) if digits.contains('.') && (0.0..=1e15).contains(&size) => Ok(size as u64),
@@ -205,18 +205,18 @@ impl Options {
     ///
     /// # Errors
     /// For what makes no sense together.
-    pub(crate) fn job(&self, collective: Collective) -> Outcome<Job> {
+    pub(crate) fn job(&self, collective: Collective) -> Result<Job> {
         if self.min > self.max {
             let (min, max) = (self.min, self.max);
             let why = format!("the smallest size, {min} (-b), is above the largest, {max} (-e)");
-            return Err(Failure::new(why));
+            return Err(CliError::new(why));
         }
         let progression = match (self.factor, self.step) {
             (Some(0), _) => {
-                return Err(Failure::new("a factor of 0 (-f) makes no sizes; 2 doubles them"));
+                return Err(CliError::new("a factor of 0 (-f) makes no sizes; 2 doubles them"));
             }
             (Some(2..), Some(_)) => {
-                return Err(Failure::new(
+                return Err(CliError::new(
                     "sizes grow by a factor (-f) or by steps (-i), not by both",
                 ));
             }
@@ -226,13 +226,13 @@ impl Options {
         };
         let name = collective.name();
         if self.op.is_some() && !collective.reduces() {
-            return Err(Failure::new(format!("{name} combines no values: leave out -o")));
+            return Err(CliError::new(format!("{name} combines no values: leave out -o")));
         }
         if self.root.is_some() && !collective.has_root() {
-            return Err(Failure::new(format!("{name} has no root: leave out -r")));
+            return Err(CliError::new(format!("{name} has no root: leave out -r")));
         }
         if self.iterations == 0 && self.check == 0 {
-            return Err(Failure::new("nothing to do: neither timed (-n) nor checked (-c)"));
+            return Err(CliError::new("nothing to do: neither timed (-n) nor checked (-c)"));
         }
         let job = Job {
             collective,
@@ -263,18 +263,18 @@ impl Options {
     ///
     /// # Errors
     /// Says why not.
-    pub(crate) fn check_ranks(job: &Job, ranks: u32) -> Outcome {
+    pub(crate) fn check_ranks(job: &Job, ranks: u32) -> Result {
         if let Some(root) = job.root.filter(|root| *root >= ranks) {
             let why = format!("rank {root} cannot be the root (-r): there are {ranks} ranks");
-            return Err(Failure::new(why));
+            return Err(CliError::new(why));
         }
-        if job.values == Values::Rank && job.collective.reduces() {
+        if job.values == InputData::Rank && job.collective.reduces() {
             let (Some(data_type), Some(op)) = (job.data_type, job.op) else {
-                return Err(Failure::new("--values rank goes with one type and one operator"));
+                return Err(CliError::new("--values rank goes with one type and one operator"));
             };
-            let most = values::most_ranks(data_type, op);
+            let most = input_data::max_ranks(data_type, op);
             if ranks > most {
-                return Err(Failure::new(format!(
+                return Err(CliError::new(format!(
                     "--values rank: {op} over {ranks} ranks leaves what {data_type} holds exactly \
                      (at most {most} ranks); take another type (-d)"
                 )));
@@ -319,9 +319,9 @@ mod tests {
         options: Options,
     }
 
-    fn job(line: &str) -> Outcome<Job> {
+    fn job(line: &str) -> Result<Job> {
         let words = std::iter::once("roce").chain(line.split_whitespace());
-        let line = Line::try_parse_from(words).map_err(|error| Failure::new(error.to_string()))?;
+        let line = Line::try_parse_from(words).map_err(|error| CliError::new(error.to_string()))?;
         line.options.job(Collective::AllReduce)
     }
 
@@ -348,7 +348,7 @@ mod tests {
         let lines = ["-b 9 -e 8", "-f 0", "-r 1", "-n 0 -c 0", "-f 2 -i 8"];
         for line in lines {
             match job(line) {
-                Err(Failure::Told(text)) => assert_eq!(text.lines().count(), 1, "{text}"),
+                Err(CliError::Message(text)) => assert_eq!(text.lines().count(), 1, "{text}"),
                 other => panic!("{line}: {other:?}"),
             }
         }
@@ -379,7 +379,7 @@ mod tests {
         let ranks = |job: &Job, ranks| Options::check_ranks(job, ranks).is_ok();
         let job = Job { collective: Collective::Reduce, root: Some(3), ..example() };
         assert!(!ranks(&job, 3) && ranks(&job, 4));
-        let job = Job { values: Values::Rank, data_type: Some(DataType::I8), ..example() };
+        let job = Job { values: InputData::Rank, data_type: Some(DataType::I8), ..example() };
         assert!(ranks(&job, 15) && !ranks(&job, 16));
     }
 }

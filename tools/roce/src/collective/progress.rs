@@ -44,7 +44,7 @@ impl Progress {
         }
         match &self.bar {
             Some(bar) => bar.set_position(self.done),
-            None if self.started.elapsed() > LONG => {
+            None if self.started.elapsed() > SHOW_AFTER => {
                 let target = ProgressDrawTarget::stderr_with_hz(10);
                 let bar = ProgressBar::with_draw_target(Some(self.operations), target);
                 let template = "{msg} [{bar:40}] {pos}/{len} operations, {eta} left";
@@ -75,4 +75,4 @@ impl Drop for Progress {
 }
 
 /// From here on it is worth a bar.
-const LONG: Duration = Duration::from_secs(1);
+const SHOW_AFTER: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::figures::{fitted, general};
-use super::job::{Case, Job, Placement, Progression};
+use super::job::{BufferMode, Case, Job, Progression};
+use super::number_format::{fitted, general};
 
 /// One half of a line: what came out in one placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -257,7 +257,7 @@ const CSV_COLUMNS: &str =
 
 fn csv_lines(Row { case, out, within }: &Row, ranks: u32) -> String {
     let mut text = String::new();
-    for (placement, half) in [(Placement::Out, out), (Placement::In, within)] {
+    for (placement, half) in [(BufferMode::Out, out), (BufferMode::In, within)] {
         let Some(half) = half else { continue };
         let (algorithm, bus) = case.bandwidths(half.seconds, ranks);
         text += &format!(
@@ -295,7 +295,7 @@ fn row_json(Row { case, out, within }: &Row, ranks: u32) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::job::{self, Placements};
+    use super::super::job::{self, BufferModes};
     use super::*;
 
     fn printed(style: Style, job: &Job, wrong: Option<u64>) -> String {
@@ -309,9 +309,9 @@ mod tests {
         };
         report.introduce((0..3).map(member).collect()).unwrap();
         for (case, seconds) in job.cases(3).into_iter().zip([12.34e-6, 1234.5e-6, 12_345_678e-6]) {
-            let measured = Measured { seconds, wrong };
-            let out = job.placements.all().contains(&Placement::Out).then_some(measured);
-            report.row(Row { case, out, within: Some(measured) }).unwrap();
+            let wait_for_times = Measured { seconds, wrong };
+            let out = job.placements.all().contains(&BufferMode::Out).then_some(wait_for_times);
+            report.row(Row { case, out, within: Some(wait_for_times) }).unwrap();
         }
         report.finish().unwrap();
         drop(report);
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_placement_that_was_not_measured_leaves_its_columns_empty() {
-        let text = printed(Style::Table, &Job { placements: Placements::In, ..job() }, Some(0));
+        let text = printed(Style::Table, &Job { placements: BufferModes::In, ..job() }, Some(0));
         let row = text.lines().find(|line| !line.starts_with('#')).unwrap();
         assert_eq!(row.split_whitespace().count(), 9);
         assert_eq!(row.len(), 52 + 33 + 33);

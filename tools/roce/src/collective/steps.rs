@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use roce_collectives::{Report, StepRecord};
 use serde_json::{Value, json};
 
-use super::figures::fitted;
-use super::job::Placement;
+use super::job::BufferMode;
+use super::number_format::fitted;
 
 /// One step of one rank, over all timed operations of one size. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl StepTimes {
     }
 
     /// What rank 0 is told.
-    pub(crate) fn fields(&self, size: u64, placement: Placement) -> Vec<(&'static str, String)> {
+    pub(crate) fn fields(&self, size: u64, placement: BufferMode) -> Vec<(&'static str, String)> {
         vec![
             ("size", size.to_string()),
             ("placement", placement.name().to_owned()),
@@ -142,9 +142,9 @@ pub(crate) fn table(lines: &[StepLine]) -> String {
     for line in sorted {
         if current != Some((line.size, &line.placement)) {
             current = Some((line.size, &line.placement));
-            let place = if line.placement == "in" { "in place" } else { "out of place" };
+            let assignment = if line.placement == "in" { "in place" } else { "out of place" };
             text += &format!(
-                "#\n# Steps of {} bytes {place}, {} measured: from the first message posted to the last \
+                "#\n# Steps of {} bytes {assignment}, {} measured: from the first message posted to the last \
                  one taken in\n# {:>5}  {:>5}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n\
                  # {:>5}  {:>5}  {:>8}  {:>8}  {:>8}  {:>8}  {:>8}\n",
                 line.size,
@@ -223,7 +223,7 @@ mod tests {
         let of_rank = |rank: u32| {
             StepTimes::of([record(0, 0, 12_340, 1234), record(0, 1, 9_000, 0)]).into_iter().map(
                 move |times| {
-                    let fields = times.fields(4, Placement::Out).into_iter();
+                    let fields = times.fields(4, BufferMode::Out).into_iter();
                     let fields = fields.map(|(key, value)| (key.to_owned(), value)).collect();
                     let report = Report { rank, kind: "step".to_owned(), fields };
                     StepLine::from_report(&report).unwrap()

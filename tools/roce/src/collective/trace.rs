@@ -101,7 +101,7 @@ pub(crate) fn pack(events: &[Event]) -> Vec<String> {
         // Percent-encoding makes three bytes of some.
         let escaped = |byte: &u8| !byte.is_ascii_graphic() || *byte == b'%';
         let len = 1 + one.len() + 2 * one.as_bytes().iter().filter(|byte| escaped(byte)).count();
-        if weight + len > MOST_IN_A_LINE && !text.is_empty() {
+        if weight + len > MAX_MESSAGE_TEXT && !text.is_empty() {
             packs.push(format!("[{text}]"));
             text.clear();
             weight = 0;
@@ -181,7 +181,7 @@ fn micros(at: u64, start: u64) -> f64 {
 }
 
 /// Of the 8192 bytes of a line, with room for the rest.
-const MOST_IN_A_LINE: usize = 7500;
+const MAX_MESSAGE_TEXT: usize = 7500;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use roce_dissect::{Connection, Packet, PacketKind, Roce};
 use roce_wire::{KnownOpcode, Opcode, Psn, Qpn};
 
-use crate::number;
+use crate::parse_number;
 
 /// Which packets to show. Several of one kind: any of them; several kinds: all of them.
 #[derive(Args, Clone, Debug, Default)]
@@ -103,12 +103,12 @@ impl Psns {
 }
 
 fn parse_qpn(text: &str) -> Result<Qpn, String> {
-    let number = number::parse_u32(text)?;
+    let number = parse_number::parse_u32(text)?;
     Qpn::new(number).ok_or_else(|| "a queue pair number has 24 bits".to_owned())
 }
 
 fn parse_psn(text: &str) -> Result<Psn, String> {
-    let number = number::parse_u32(text)?;
+    let number = parse_number::parse_u32(text)?;
     Psn::new(number).ok_or_else(|| "a PSN has 24 bits".to_owned())
 }
 
@@ -120,7 +120,7 @@ fn parse_psns(text: &str) -> Result<Psns, String> {
 }
 
 fn parse_opcodes(text: &str) -> Result<Opcodes, String> {
-    if let Ok(number) = number::parse(text) {
+    if let Ok(number) = parse_number::parse(text) {
         let code = u8::try_from(number).map_err(|_| "an opcode has 8 bits".to_owned())?;
         return Ok(Opcodes(vec![Opcode(code)]));
     }

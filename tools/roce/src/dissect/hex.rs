@@ -2,12 +2,12 @@
 
 use roce_dissect::Packet;
 
-use super::line::put_fmt;
-use super::paint::{Paint, Tint};
+use super::color::{Color, Coloring};
+use super::summary_line::put_fmt;
 
 /// Sixteen bytes a line, each line with its place in the frame and its characters. Of a train,
 /// the first packet shows the outer headers too.
-pub(super) fn write(packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
+pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     let bytes = packet.frame.bytes;
     let range = match packet.roce() {
         Some(roce) if roce.train.is_some_and(|train| train.index > 0) => roce.range(&packet.frame),
@@ -16,9 +16,9 @@ pub(super) fn write(packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
     };
     for at in range.clone().step_by(16) {
         let row = &bytes[at..range.end.min(at + 16)];
-        paint.start(Tint::Dim, text);
+        coloring.start(Color::Dim, text);
         put_fmt(text, format_args!("        {at:04x} "));
-        paint.end(text);
+        coloring.end(text);
         for byte in row {
             put_fmt(text, format_args!(" {byte:02x}"));
         }

@@ -10,14 +10,14 @@ use roce_dissect::{FrameAnalysis, LinkType, RawFrame, Timestamp};
 use roce_io::{OpenError, RxFrame, Sniffer};
 
 use super::{Report, Stop};
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Shows what comes and goes on an interface until interrupted, or until the report has enough.
 pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
     // Taken by hand, so that an interrupted summary is printed all the same.
     let signals = take_signals().map_err(|error| told("taking signals", error))?;
     let mut sniffer = Sniffer::open(name).map_err(|error| match error {
-        OpenError::NotPermitted { .. } => Stop::Told(Failure::new(format!("{error}"))),
+        OpenError::NotPermitted { .. } => Stop::Told(CliError::new(format!("{error}"))),
         _ => Stop::Told(error.into()),
     })?;
     let mut frames = 0u64;
@@ -49,7 +49,7 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
 }
 
 fn told(what: &str, error: impl std::error::Error) -> Stop {
-    Stop::Told(Failure::of(what, error))
+    Stop::Told(CliError::context(what, error))
 }
 
 fn take_signals() -> nix::Result<SignalFd> {

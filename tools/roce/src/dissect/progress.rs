@@ -17,7 +17,7 @@ impl Progress {
     /// and the bar does not run into what is printed.
     pub(super) fn new(len: u64, prints_at_the_end: bool) -> Self {
         let is_in_the_way = io::stdout().is_terminal() && !prints_at_the_end;
-        if len < LARGE || is_in_the_way || !io::stderr().is_terminal() {
+        if len < MIN_FILE_WITH_PROGRESS || is_in_the_way || !io::stderr().is_terminal() {
             return Self::hidden();
         }
         let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {eta}");
@@ -38,4 +38,4 @@ impl Progress {
     }
 }
 
-const LARGE: u64 = 64 << 20;
+const MIN_FILE_WITH_PROGRESS: u64 = 64 << 20;

@@ -5,14 +5,14 @@ use std::time::Duration;
 use roce_dissect::{Connection, DisplayDuration, DisplayRate, FlowEnd, Totals};
 use roce_wire::Service;
 
-use super::line::put_fmt;
-use super::paint::{Paint, Tint};
+use super::color::{Color, Coloring};
+use super::summary_line::put_fmt;
 
 /// One row for each connection, and a line on the whole.
 pub(super) fn write(
     connections: impl Iterator<Item = Connection>,
     totals: &Totals,
-    paint: Paint,
+    coloring: Coloring,
     text: &mut Vec<u8>,
 ) {
     let rows: Vec<[String; COLUMNS]> = connections.map(|connection| row(&connection)).collect();
@@ -23,9 +23,9 @@ pub(super) fn write(
         }
     }
     if !rows.is_empty() {
-        paint.start(Tint::Heading, text);
+        coloring.start(Color::Heading, text);
         write_row(&HEADINGS.map(str::to_owned), &widths, text);
-        paint.end(text);
+        coloring.end(text);
         text.push(b'\n');
     }
     for row in &rows {

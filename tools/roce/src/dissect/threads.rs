@@ -15,7 +15,7 @@ use roce_dissect::{Batch, Capture, Damage, Event, FrameAnalysis};
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     /// What is in it, in order.
-    pub(super) sights: Vec<Sight<'a>>,
+    pub(super) sights: Vec<Outcome<'a>>,
     /// Bytes of the file up to its end.
     pub(super) end: u64,
 }
@@ -23,7 +23,7 @@ pub(super) struct Piece<'a> {
 /// What is in a piece.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // nearly all are the large one
-pub(super) enum Sight<'a> {
+pub(super) enum Outcome<'a> {
     /// A frame that was looked at.
     Frame(FrameAnalysis<'a>),
     /// A part of the file that makes no sense.
@@ -44,7 +44,7 @@ pub(super) fn look_through<E: Send>(
     tell: impl FnMut(io::Result<Piece<'_>>) -> Result<(), E> + Send,
 ) -> Result<(), E> {
     let reading = Mutex::new(Reading { capture, pieces: 0 });
-    let telling = Telling {
+    let telling = OrderedOutput {
         state: Mutex::new(Told { pieces: 0, outcome: None, tell }),
         moved: Condvar::new(),
     };
@@ -65,7 +65,7 @@ struct Reading<R> {
 }
 
 /// Who tells, one thread after the other.
-struct Telling<T, E> {
+struct OrderedOutput<T, E> {
     state: Mutex<Told<T, E>>,
     moved: Condvar,
 }
@@ -80,10 +80,10 @@ struct Told<T, E> {
 
 fn work<E>(
     reading: &Mutex<Reading<impl Read>>,
-    telling: &Telling<impl FnMut(io::Result<Piece<'_>>) -> Result<(), E>, E>,
+    telling: &OrderedOutput<impl FnMut(io::Result<Piece<'_>>) -> Result<(), E>, E>,
 ) {
     // Else the others would wait for a piece that is never told.
-    let _end = EndInPanic(telling);
+    let _end = StopOnPanic(telling);
     let mut batch = Batch::new();
     loop {
         let (number, read) = {
@@ -91,7 +91,7 @@ fn work<E>(
             reading.pieces += 1;
             (reading.pieces - 1, reading.capture.next_batch(&mut batch))
         };
-        let (sights, end) = (batch.events().map(Sight::of).collect(), batch.offset());
+        let (sights, end) = (batch.events().map(Outcome::of).collect(), batch.offset());
         let goes_on = telling.in_turn(number, |tell| match read {
             Ok(true) => tell(Ok(Piece { sights, end })).map(|()| true),
             Ok(false) => Ok(false),
@@ -103,7 +103,7 @@ fn work<E>(
     }
 }
 
-impl<'a> Sight<'a> {
+impl<'a> Outcome<'a> {
     fn of(event: Event<'a>) -> Self {
         match event {
             Event::Frame(frame) => Self::Frame(FrameAnalysis::of(frame)),
@@ -112,7 +112,7 @@ impl<'a> Sight<'a> {
     }
 }
 
-impl<T, E> Telling<T, E> {
+impl<T, E> OrderedOutput<T, E> {
     /// Waits until all pieces before this one are told; then lets `act` tell it and say whether
     /// there is more. False once there is no more.
     fn in_turn(&self, number: u64, act: impl FnOnce(&mut T) -> Result<bool, E>) -> bool {
@@ -136,9 +136,9 @@ impl<T, E> Telling<T, E> {
 }
 
 /// Ends the telling when its thread panics.
-struct EndInPanic<'t, T, E>(&'t Telling<T, E>);
+struct StopOnPanic<'t, T, E>(&'t OrderedOutput<T, E>);
 
-impl<T, E> Drop for EndInPanic<'_, T, E> {
+impl<T, E> Drop for StopOnPanic<'_, T, E> {
     fn drop(&mut self) {
         if thread::panicking() {
             lock(&self.0.state).outcome.get_or_insert(Ok(()));
@@ -170,9 +170,9 @@ mod tests {
     }
 
     fn numbers(piece: &Piece<'_>) -> Vec<u64> {
-        let number = |sight: &Sight<'_>| match sight {
-            Sight::Frame(analysis) => analysis.frame().number,
-            Sight::Damage(_) => 0,
+        let number = |sight: &Outcome<'_>| match sight {
+            Outcome::Frame(analysis) => analysis.frame().number,
+            Outcome::Damage(_) => 0,
         };
         piece.sights.iter().map(number).collect()
     }

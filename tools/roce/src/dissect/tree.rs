@@ -2,32 +2,32 @@
 
 use roce_dissect::{Action, Explanation, Packet};
 
-use super::line::put_fmt;
-use super::paint::{Paint, Tint};
+use super::color::{Color, Coloring};
+use super::summary_line::put_fmt;
 
 /// Every layer, every field: its name, what it holds, its bytes, what that means.
-pub(super) fn write(packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
+pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     for layer in packet.layers() {
-        paint.start(Tint::Heading, text);
+        coloring.start(Color::Heading, text);
         put_fmt(text, format_args!("        {}", layer.name));
-        paint.end(text);
+        coloring.end(text);
         let bytes = &layer.range;
-        paint.start(Tint::Dim, text);
+        coloring.start(Color::Dim, text);
         put_fmt(text, format_args!(" bytes {}..{}\n", bytes.start, bytes.end));
-        paint.end(text);
+        coloring.end(text);
         for field in &layer.fields {
             put_fmt(text, format_args!("          {:26} ", field.name));
             put_fmt(text, format_args!("{:18}", field.value.to_string()));
-            paint.start(Tint::Dim, text);
+            coloring.start(Color::Dim, text);
             text.extend_from_slice(b" ");
             let shown = packet.frame.bytes.get(field.bytes.clone()).unwrap_or_default();
-            for byte in shown.iter().take(MOST_BYTES) {
+            for byte in shown.iter().take(BYTES_PER_ROW) {
                 put_fmt(text, format_args!(" {byte:02x}"));
             }
-            if shown.len() > MOST_BYTES {
+            if shown.len() > BYTES_PER_ROW {
                 text.extend_from_slice(" …".as_bytes());
             }
-            paint.end(text);
+            coloring.end(text);
             if !field.note.is_empty() {
                 put_fmt(text, format_args!("  ({})", field.note));
             }
@@ -37,21 +37,21 @@ pub(super) fn write(packet: &Packet<'_>, paint: Paint, text: &mut Vec<u8>) {
 }
 
 /// The checks in order, then the verdict.
-pub(super) fn write_explanation(explanation: &Explanation, paint: Paint, text: &mut Vec<u8>) {
+pub(super) fn write_explanation(explanation: &Explanation, coloring: Coloring, text: &mut Vec<u8>) {
     for reason in &explanation.reasons {
         put_fmt(text, format_args!("        - {reason}\n"));
     }
-    let tint = match explanation.action {
-        Action::Accept => Tint::Answer,
-        Action::Repeat | Action::Ignore => Tint::Notice,
-        _ => Tint::Problem,
+    let color = match explanation.action {
+        Action::Accept => Color::Answer,
+        Action::Repeat | Action::Ignore => Color::Notice,
+        _ => Color::Problem,
     };
     text.extend_from_slice(b"        => ");
-    paint.start(tint, text);
+    coloring.start(color, text);
     text.extend_from_slice(explanation.verdict.as_bytes());
-    paint.end(text);
+    coloring.end(text);
     text.push(b'\n');
 }
 
 /// A field of more bytes shows these, and that there are more; -x shows all.
-const MOST_BYTES: usize = 16;
+const BYTES_PER_ROW: usize = 16;

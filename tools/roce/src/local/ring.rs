@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 use crate::local::{die_with_parent, myself};
 
 /// Where ranks meet: rank 0 has the first address.
@@ -30,7 +30,7 @@ pub(crate) fn interface(rail: u32) -> String {
 ///
 /// # Errors
 /// What went wrong first, naming the rank.
-pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Outcome {
+pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Result {
     let network = Network::new(ranks, rails, link_mtu)?;
     eprintln!("private network: {}", network.in_words(link_mtu));
     let mut children = Vec::new();
@@ -44,13 +44,13 @@ pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Outcome {
 }
 
 /// What a rank of a private network does: its reason to fail goes to the parent.
-pub(crate) fn within(work: impl FnOnce() -> Outcome) -> Outcome {
+pub(crate) fn within(work: impl FnOnce() -> Result) -> Result {
     die_with_parent()?;
     work().map_err(|failure| match failure {
-        Failure::Told(text) => {
+        CliError::Message(text) => {
             // If the parent is gone, so are we.
             let _ = writeln!(io::stdout(), "{MARK}{}", text.replace('\n', &MARK.to_string()));
-            Failure::AlreadyTold(1)
+            CliError::Reported(1)
         }
         other => other,
     })
@@ -67,7 +67,7 @@ struct Network {
 
 impl Network {
     /// As an ordinary user too. No thread may exist yet.
-    fn new(ranks: u32, rails: u32, link_mtu: u32) -> Outcome<Self> {
+    fn new(ranks: u32, rails: u32, link_mtu: u32) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let host = |rank| network.host(&format!("rank {rank}"));
@@ -116,7 +116,7 @@ struct End {
 }
 
 impl Run {
-    fn finish(mut self, output: &mut (impl Write + Send)) -> Outcome {
+    fn finish(mut self, output: &mut (impl Write + Send)) -> Result {
         let (tell, news) = mpsc::channel();
         let pipes: Vec<_> = self.children.iter_mut().map(|child| child.stdout.take()).collect();
         let output = std::sync::Mutex::new(output);
@@ -140,7 +140,7 @@ impl Run {
                 Ok((rank, reason)) => {
                     let status = self.children[rank].wait()?;
                     if !status.success() {
-                        patience = PATIENCE;
+                        patience = END_TIMEOUT;
                     }
                     ends.push(End { rank, status, reason });
                 }
@@ -193,14 +193,14 @@ fn watch(
 }
 
 /// What is to be said of how the ranks ended: the cause, not what followed from it.
-fn judge(ends: &[End]) -> Outcome {
+fn judge(ends: &[End]) -> Result {
     let failed: Vec<&End> = ends.iter().filter(|end| !end.status.success()).collect();
     if failed.is_empty() {
         return Ok(());
     }
     let killed: Vec<String> = failed.iter().filter_map(|end| killed_by(end)).collect();
     if !killed.is_empty() {
-        return Err(Failure::new(format!("{}; all others stopped", killed.join(", "))));
+        return Err(CliError::new(format!("{}; all others stopped", killed.join(", "))));
     }
     // By reason: a rank that only heard of another's failure explains nothing.
     let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
@@ -229,9 +229,9 @@ fn judge(ends: &[End]) -> Outcome {
     if lines.is_empty() {
         // Such as a panic, which has been printed.
         let names: Vec<String> = failed.iter().map(|end| end.rank.to_string()).collect();
-        return Err(Failure::new(format!("rank {} failed without a word", names.join(", "))));
+        return Err(CliError::new(format!("rank {} failed without a word", names.join(", "))));
     }
-    Err(Failure::new(lines.join("\n")))
+    Err(CliError::new(lines.join("\n")))
 }
 
 fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
@@ -241,7 +241,7 @@ fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
 }
 
 /// How long the others may take to end when a rank has failed: they hear of it at once.
-const PATIENCE: Duration = Duration::from_secs(4);
+const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Of a rank that took longer.
 const STOPPED: &str = "it did not end by itself and was stopped";
@@ -257,7 +257,7 @@ mod tests {
 
     fn said(ends: &[End]) -> String {
         match judge(ends) {
-            Err(Failure::Told(text)) => text,
+            Err(CliError::Message(text)) => text,
             other => format!("{other:?}"),
         }
     }

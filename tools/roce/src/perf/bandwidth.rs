@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use roce_verbs::CompletionChannel;
 
-use super::control::{Control, Introduction};
-use super::end::End;
-use super::plan::{Plan, Verb};
-use super::report::{Finished, Row};
+use super::control::{ControlChannel, PeerInfo};
+use super::params::{Params, Verb};
+use super::report::{Row, SizeResult};
+use super::resources::Resources;
 use super::sender::Sender;
-use crate::failure::Outcome;
+use crate::error::Result;
 use crate::status::succeeded;
 
 /// The client's part: sends, and measures.
 pub(crate) fn initiate(
-    end: &End,
-    theirs: &Introduction,
-    plan: &Plan,
+    end: &Resources,
+    theirs: &PeerInfo,
+    params: &Params,
     size: u32,
-    control: &mut Control,
-) -> Outcome<Finished> {
-    let mut sender = Sender::new(end, theirs, plan, size)?;
-    let mut window = plan.duration.map(|seconds| Window::new(seconds, plan.margin));
-    let mut completions = Vec::with_capacity(BATCH);
-    let mut idle = Idle::default();
+    control: &mut ControlChannel,
+) -> Result<SizeResult> {
+    let mut sender = Sender::new(end, theirs, params, size)?;
+    let mut window = params.duration.map(|seconds| MeasuredInterval::new(seconds, params.margin));
+    let mut completions = Vec::with_capacity(MAX_COMPLETIONS);
+    let mut idle = PeerCheck::default();
     loop {
         if let Some(window) = &mut window {
             let now = sender.start.elapsed();
             let is_over = window.is_over(now, sender.done);
-            if !end.is_alone() {
-                sender.note_shares(window.opens <= now, window.closes < now);
+            if !end.has_one_qp() {
+                sender.record_shares(window.opens <= now, window.closes < now);
             }
             if is_over {
                 sender.stop();
@@ -40,7 +40,7 @@ pub(crate) fn initiate(
         if sender.is_finished() {
             break;
         }
-        if end.queue.poll(&mut completions, BATCH) == 0 {
+        if end.queue.poll(&mut completions, MAX_COMPLETIONS) == 0 {
             idle.note(end, control)?;
         }
         completions.drain(..).try_for_each(|completion| sender.take(&completion))?;
@@ -51,28 +51,33 @@ pub(crate) fn initiate(
     };
     let fairness = sender.shares.fairness();
     let row = Row::Bandwidth { size, messages, peak, average, fairness };
-    Ok(Finished { row, places_used: sender.places_used() })
+    Ok(SizeResult { row, places_used: sender.places_used() })
 }
 
 /// The server's part: nothing for one-sided operations; receives to post again for sends.
-pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) -> Outcome {
-    if plan.verb != Verb::Send {
+pub(crate) fn serve(
+    end: &Resources,
+    params: &Params,
+    size: u32,
+    control: &mut ControlChannel,
+) -> Result {
+    if params.verb != Verb::Send {
         return Ok(());
     }
-    let each = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
-    let mut to_post = vec![each - end.receives_to_begin_with(plan); end.qps.len()];
-    let first = plan.cycle(size);
-    let first = (0..end.receives_to_begin_with(plan) % first.places())
-        .fold(0, |offset, _| first.behind(offset));
+    let each = if params.duration.is_some() { u64::MAX } else { params.iterations };
+    let mut to_post = vec![each - end.initial_receives(params); end.qps.len()];
+    let first = params.working_set(size);
+    let first = (0..end.initial_receives(params) % first.places())
+        .fold(0, |offset, _| first.offset_after(offset));
     let mut offsets = vec![first; end.qps.len()];
     let mut used = vec![0; end.qps.len()];
     let mut to_come = each.saturating_mul(end.qps.len() as u64);
-    let mut completions = Vec::with_capacity(BATCH);
-    let mut idle = Idle::default();
+    let mut completions = Vec::with_capacity(MAX_COMPLETIONS);
+    let mut idle = PeerCheck::default();
     while to_come > 0 {
-        if end.queue.poll(&mut completions, BATCH) == 0 {
+        if end.queue.poll(&mut completions, MAX_COMPLETIONS) == 0 {
             let news = idle.note(end, control)?;
-            if news && plan.duration.is_some() {
+            if news && params.duration.is_some() {
                 break;
             }
         }
@@ -84,7 +89,7 @@ pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) ->
         for (qp, used) in used.iter_mut().enumerate() {
             let again = (*used).min(to_post[qp]);
             if again > 0 {
-                offsets[qp] = end.post_receives(qp, plan, size, offsets[qp], again)?;
+                offsets[qp] = end.post_receives(qp, params, size, offsets[qp], again)?;
                 to_post[qp] -= again;
             }
             *used = 0;
@@ -95,7 +100,7 @@ pub(crate) fn serve(end: &End, plan: &Plan, size: u32, control: &mut Control) ->
 
 /// The part of a run over time that counts.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct MeasuredInterval {
     opens: Duration,
     closes: Duration,
     ends: Duration,
@@ -103,7 +108,7 @@ pub(crate) struct Window {
     last: Option<(Duration, u64)>,
 }
 
-impl Window {
+impl MeasuredInterval {
     /// A run of so many seconds, of which some at both ends do not count.
     pub(crate) fn new(seconds: f64, margin: f64) -> Self {
         let ends = Duration::from_secs_f64(seconds);
@@ -142,12 +147,12 @@ impl Window {
 
 /// Looks after the other end while there is nothing to do.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(u32);
+pub(crate) struct PeerCheck(u32);
 
-impl Idle {
+impl PeerCheck {
     /// There was nothing to do. Every now and then, or asleep until a completion comes where
     /// that is wanted: is the other end there, and has it said something?
-    pub(crate) fn note(&mut self, end: &End, control: &mut Control) -> Outcome<bool> {
+    pub(crate) fn note(&mut self, end: &Resources, control: &mut ControlChannel) -> Result<bool> {
         if let Some(channel) = &end.channel {
             if control.has_unread() {
                 return Ok(true);
@@ -158,27 +163,27 @@ impl Idle {
             while channel.poll().is_some() {
                 reported = true;
             }
-            return if reported { Ok(false) } else { control.has_news() };
+            return if reported { Ok(false) } else { control.has_input() };
         }
         self.0 = self.0.wrapping_add(1);
-        if self.0.is_multiple_of(POLLS_A_LOOK) { control.has_news() } else { Ok(false) }
+        if self.0.is_multiple_of(POLLS_PER_CHECK) { control.has_input() } else { Ok(false) }
     }
 }
 
 /// A look costs three system calls.
-const POLLS_A_LOOK: u32 = 1024;
+const POLLS_PER_CHECK: u32 = 1024;
 /// Completions taken at a time, as many as in perftest.
-const BATCH: usize = 16;
+const MAX_COMPLETIONS: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::Window;
+    use super::MeasuredInterval;
 
     #[test]
     fn what_happens_in_the_margins_does_not_count() {
-        let mut window = Window::new(10.0, 2.0);
+        let mut window = MeasuredInterval::new(10.0, 2.0);
         let over: Vec<bool> = (0..=10)
             .map(|second| window.is_over(Duration::from_secs(second), second * 100))
             .collect();

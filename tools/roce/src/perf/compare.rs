@@ -10,58 +10,58 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::Options;
-use super::plan::{Test, Verb};
-use crate::failure::{Failure, Outcome};
+use super::params::{Test, Verb};
+use crate::error::{CliError, Result};
 use crate::local::{self, Pair};
 
 /// Runs the comparison and prints it.
-pub(crate) fn run(options: &Options) -> Outcome {
+pub(crate) fn run(options: &Options) -> Result {
     if (options.verb, options.test) != (Verb::Write, Test::Bw) {
-        return Err(Failure::new("--compare goes with `perf write bw`"));
+        return Err(CliError::new("--compare goes with `perf write bw`"));
     }
     let pair = Pair::new(&options.traffic)?;
     let installed = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !installed {
         eprintln!("iperf3 is not installed (apt install iperf3): only roce is measured");
     }
-    let mut contestants = vec![Contestant::new("roce perf write bw", None)];
+    let mut candidates = vec![Candidate::new("roce perf write bw", None)];
     if installed {
-        contestants.extend([
-            Contestant::new("iperf3 (TCP, bbr)", Some("bbr")),
-            Contestant::new("iperf3 (TCP, cubic)", Some("cubic")),
+        candidates.extend([
+            Candidate::new("iperf3 (TCP, bbr)", Some("bbr")),
+            Candidate::new("iperf3 (TCP, cubic)", Some("cubic")),
         ]);
     }
     for round in 1..=ROUNDS {
-        for contestant in &mut contestants {
-            if contestant.obstacle.is_some() {
+        for candidate in &mut candidates {
+            if candidate.error.is_some() {
                 continue;
             }
-            eprintln!("round {round} of {ROUNDS}: {}", contestant.name);
-            match contestant.congestion_control {
-                None => contestant.results.push(run_roce(options, &pair)?),
+            eprintln!("round {round} of {ROUNDS}: {}", candidate.name);
+            match candidate.congestion_control {
+                None => candidate.results.push(run_roce(options, &pair)?),
                 Some(algorithm) => match run_iperf3(&pair, algorithm) {
-                    Ok(result) => contestant.results.push(result),
-                    Err(why) => contestant.obstacle = Some(why),
+                    Ok(result) => candidate.results.push(result),
+                    Err(why) => candidate.error = Some(why),
                 },
             }
         }
     }
-    print!("{}", table(&contestants, options.traffic.link_mtu));
+    print!("{}", table(&candidates, options.traffic.link_mtu));
     Ok(())
 }
 
 /// Somebody who carries bytes, and how fast they were each time, in Gb/sec.
 #[derive(Debug)]
-struct Contestant {
+struct Candidate {
     name: &'static str,
     congestion_control: Option<&'static str>,
     results: Vec<f64>,
-    obstacle: Option<String>,
+    error: Option<String>,
 }
 
-impl Contestant {
+impl Candidate {
     fn new(name: &'static str, congestion_control: Option<&'static str>) -> Self {
-        Self { name, congestion_control, results: Vec::new(), obstacle: None }
+        Self { name, congestion_control, results: Vec::new(), error: None }
     }
 
     fn median(&self) -> Option<f64> {
@@ -71,19 +71,19 @@ impl Contestant {
     }
 }
 
-fn table(contestants: &[Contestant], link_mtu: u32) -> String {
+fn table(candidates: &[Candidate], link_mtu: u32) -> String {
     let mut text = format!("Gb/sec over a veth pair of MTU {link_mtu}, medians:\n");
-    let ours = contestants.first().and_then(Contestant::median);
-    for contestant in contestants {
-        let Some(median) = contestant.median() else {
-            let why = contestant.obstacle.as_deref().unwrap_or("no result");
-            text += &format!("  {:20}  not measured: {why}\n", contestant.name);
+    let ours = candidates.first().and_then(Candidate::median);
+    for candidate in candidates {
+        let Some(median) = candidate.median() else {
+            let why = candidate.error.as_deref().unwrap_or("no result");
+            text += &format!("  {:20}  not measured: {why}\n", candidate.name);
             continue;
         };
         let each: Vec<String> =
-            contestant.results.iter().map(|result| format!("{result:.2}")).collect();
-        text += &format!("  {:20}  {median:7.2}  (each: {})", contestant.name, each.join(", "));
-        if let (Some(ours), Some(algorithm)) = (ours, contestant.congestion_control) {
+            candidate.results.iter().map(|result| format!("{result:.2}")).collect();
+        text += &format!("  {:20}  {median:7.2}  (each: {})", candidate.name, each.join(", "));
+        if let (Some(ours), Some(algorithm)) = (ours, candidate.congestion_control) {
             text += &format!("  roce / {algorithm} = {:.2}", ours / median);
         }
         text += "\n";
@@ -92,7 +92,7 @@ fn table(contestants: &[Contestant], link_mtu: u32) -> String {
 }
 
 /// One run of both ends of this command, for a few seconds unless the user has said how long.
-fn run_roce(options: &Options, pair: &Pair) -> Outcome<f64> {
+fn run_roce(options: &Options, pair: &Pair) -> Result<f64> {
     let mut more = vec!["--json".to_owned()];
     if options.duration.is_none() && options.iterations.is_none() {
         more.push(format!("--duration={SECONDS}"));
@@ -102,7 +102,7 @@ fn run_roce(options: &Options, pair: &Pair) -> Outcome<f64> {
     pair.run_command(&more, &mut output)?;
     let report: Value = serde_json::from_slice(&output)?;
     let average = report["results"][0]["BW_average"].as_f64();
-    let average = average.ok_or_else(|| Failure::new("the run gave no result"))?;
+    let average = average.ok_or_else(|| CliError::new("the run gave no result"))?;
     let is_gbits = report["test_info"]["BW_unit"] == "Gb/sec";
     Ok(if is_gbits { average } else { average * f64::from(1 << 20) * 8.0 / 1e9 })
 }
@@ -152,18 +152,18 @@ const SECONDS: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use super::{Contestant, table};
+    use super::{Candidate, table};
 
     #[test]
     fn the_table_shows_medians_ratios_and_why_something_is_missing() {
-        let mut contestants = [
-            Contestant::new("roce perf write bw", None),
-            Contestant::new("iperf3 (TCP, bbr)", Some("bbr")),
-            Contestant::new("iperf3 (TCP, cubic)", Some("cubic")),
+        let mut candidates = [
+            Candidate::new("roce perf write bw", None),
+            Candidate::new("iperf3 (TCP, bbr)", Some("bbr")),
+            Candidate::new("iperf3 (TCP, cubic)", Some("cubic")),
         ];
-        contestants[0].results = vec![40.0, 60.0, 50.0];
-        contestants[1].results = vec![20.0, 25.0, 30.0];
-        contestants[2].obstacle = Some("unable to set TCP congestion control".to_owned());
-        insta::assert_snapshot!("compare", table(&contestants, 4200));
+        candidates[0].results = vec![40.0, 60.0, 50.0];
+        candidates[1].results = vec![20.0, 25.0, 30.0];
+        candidates[2].error = Some("unable to set TCP congestion control".to_owned());
+        insta::assert_snapshot!("compare", table(&candidates, 4200));
     }
 }

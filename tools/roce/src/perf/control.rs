@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use socket2::{SockRef, TcpKeepalive};
 
-use super::plan::{Plan, Test, Verb};
-use crate::failure::{Failure, Outcome};
+use super::params::{Params, Test, Verb};
+use crate::error::{CliError, Result};
 
 /// One end of the line.
 #[derive(Debug)]
-pub(crate) struct Control {
+pub(crate) struct ControlChannel {
     stream: BufReader<TcpStream>,
     mtu: PathMtu,
 }
@@ -24,14 +24,15 @@ pub(crate) struct Control {
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     version: u32,
-    plan: Plan,
+    #[serde(rename = "plan")]
+    params: Params,
     /// The largest path MTU that suits it, in bytes.
     mtu: usize,
 }
 
 /// What the server answers.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum Reply {
     /// With the path MTU to use, in bytes.
     Welcome {
         mtu: usize,
@@ -43,8 +44,8 @@ enum Answer {
 
 /// What each end tells the other about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Introduction {
-    pub(crate) qps: Vec<QueuePairName>,
+pub(crate) struct PeerInfo {
+    pub(crate) qps: Vec<QpInfo>,
     pub(crate) gid: [u8; 16],
     /// The memory that the other end may write and read.
     pub(crate) address: u64,
@@ -53,28 +54,28 @@ pub(crate) struct Introduction {
 
 /// A queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct QueuePairName {
+pub(crate) struct QpInfo {
     pub(crate) number: u32,
     pub(crate) first_psn: u32,
 }
 
-impl Control {
+impl ControlChannel {
     /// The client's part: connects, says what is to be done, learns whether it will be.
-    pub(crate) fn connect(host: &str, port: u16, plan: &Plan, mtu: PathMtu) -> Outcome<Self> {
+    pub(crate) fn connect(host: &str, port: u16, params: &Params, mtu: PathMtu) -> Result<Self> {
         let stream = TcpStream::connect((host, port)).map_err(|error| {
-            Failure::new(format!(
+            CliError::new(format!(
                 "cannot reach the server at {host}, TCP port {port}: {error}. Is it started, \
                  with the same command but without a host?"
             ))
         })?;
         let mut control = Self::over(stream, mtu)?;
-        control.tell(&Hello { version: VERSION, plan: plan.clone(), mtu: mtu.bytes() })?;
-        match control.hear()? {
-            Answer::Welcome { mtu } => {
-                control.mtu = PathMtu::from_bytes(mtu).ok_or_else(nonsense)?;
+        control.send(&Hello { version: VERSION, params: params.clone(), mtu: mtu.bytes() })?;
+        match control.receive()? {
+            Reply::Welcome { mtu } => {
+                control.mtu = PathMtu::from_bytes(mtu).ok_or_else(protocol_error)?;
                 Ok(control)
             }
-            Answer::Refused { why } => Err(Failure::new(why)),
+            Reply::Refused { why } => Err(CliError::new(why)),
         }
     }
 
@@ -84,32 +85,32 @@ impl Control {
         verb: Verb,
         test: Test,
         mtu: PathMtu,
-    ) -> Outcome<(Self, Plan)> {
+    ) -> Result<(Self, Params)> {
         let (stream, _) = listener.accept()?;
         let mut control = Self::over(stream, mtu)?;
-        let hello: Hello = control.hear()?;
+        let hello: Hello = control.receive()?;
         let why = if hello.version != VERSION {
             Some("the two ends are of different versions of roce: use the same".to_owned())
-        } else if (hello.plan.verb, hello.plan.test) != (verb, test) {
-            let [ours, theirs] = [(verb, test), (hello.plan.verb, hello.plan.test)]
+        } else if (hello.params.verb, hello.params.test) != (verb, test) {
+            let [ours, theirs] = [(verb, test), (hello.params.verb, hello.params.test)]
                 .map(|(verb, test)| format!("roce perf {verb:?} {test:?}").to_lowercase());
             Some(format!("the server runs `{ours}`, the client `{theirs}`: start both alike"))
-        } else if !hello.plan.is_sane() {
+        } else if !hello.params.is_valid() {
             Some("the client asks for more than the server gives".to_owned())
         } else {
             None
         };
-        let theirs = PathMtu::from_bytes(hello.mtu).ok_or_else(nonsense)?;
+        let theirs = PathMtu::from_bytes(hello.mtu).ok_or_else(protocol_error)?;
         if let Some(why) = why {
-            control.tell(&Answer::Refused { why: why.clone() })?;
-            return Err(Failure::new(why));
+            control.send(&Reply::Refused { why: why.clone() })?;
+            return Err(CliError::new(why));
         }
         control.mtu = mtu.min(theirs);
-        control.tell(&Answer::Welcome { mtu: control.mtu.bytes() })?;
-        Ok((control, hello.plan))
+        control.send(&Reply::Welcome { mtu: control.mtu.bytes() })?;
+        Ok((control, hello.params))
     }
 
-    fn over(stream: TcpStream, mtu: PathMtu) -> Outcome<Self> {
+    fn over(stream: TcpStream, mtu: PathMtu) -> Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream), mtu })
     }
@@ -117,7 +118,7 @@ impl Control {
     /// Finds out that the other end cannot be reached any more, even while nothing is said, once
     /// its requests have used up their `retries` and some seconds besides. Then it has failed, and
     /// the word of that may never arrive.
-    pub(crate) fn give_up_after(&self, retries: Option<Duration>) -> Outcome {
+    pub(crate) fn fail_after(&self, retries: Option<Duration>) -> Result {
         // No ACK timeout: requests wait for ever, and so does this.
         let Some(retries) = retries else { return Ok(()) };
         let idle = (2 * retries).clamp(MIN_KEEPALIVE_IDLE, MAX_KEEPALIVE_IDLE);
@@ -136,34 +137,42 @@ impl Control {
     }
 
     /// Tells the other end about this one, and the other way round.
-    pub(crate) fn swap_introductions(&mut self, mine: &Introduction) -> Outcome<Introduction> {
-        self.tell(mine)?;
-        let theirs: Introduction = self.hear()?;
-        if theirs.qps.len() == mine.qps.len() { Ok(theirs) } else { Err(nonsense()) }
+    pub(crate) fn exchange_info(&mut self, mine: &PeerInfo) -> Result<PeerInfo> {
+        self.send(mine)?;
+        let theirs: PeerInfo = self.receive()?;
+        if theirs.qps.len() == mine.qps.len() { Ok(theirs) } else { Err(protocol_error()) }
     }
 
     /// Waits until the other end has come to the same point.
-    pub(crate) fn meet(&mut self) -> Outcome {
-        self.tell(&MEETING)?;
-        let heard: String = self.hear()?;
-        if heard == MEETING { Ok(()) } else { Err(nonsense()) }
+    pub(crate) fn synchronize(&mut self) -> Result {
+        self.send(&SYNC_POINT)?;
+        let heard: String = self.receive()?;
+        if heard == SYNC_POINT { Ok(()) } else { Err(protocol_error()) }
     }
 
     /// Says something.
-    pub(crate) fn tell(&mut self, what: &impl Serialize) -> Outcome {
+    pub(crate) fn send(&mut self, what: &impl Serialize) -> Result {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).map_err(|_| gone())
+        self.stream.get_mut().write_all(&line).map_err(|_| disconnected())
     }
 
     /// Waits for the other end to say something.
-    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = Vec::new();
-        self.stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(|_| gone())?;
+        self.stream
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)
+            .map_err(|_| disconnected())?;
         if line.last() != Some(&b'\n') {
-            return Err(if line.len() as u64 == LONGEST_LINE { nonsense() } else { gone() });
+            return Err(if line.len() as u64 == MAX_LINE_BYTES {
+                protocol_error()
+            } else {
+                disconnected()
+            });
         }
-        serde_json::from_slice(&line).map_err(|_| nonsense())
+        serde_json::from_slice(&line).map_err(|_| protocol_error())
     }
 
     /// Whether something of what the other end has said was received, but not heard yet.
@@ -171,9 +180,9 @@ impl Control {
         !self.stream.buffer().is_empty()
     }
 
-    /// Whether the other end has said something that was not heard yet, or is gone; never
+    /// Whether the other end has said something that was not heard yet, or is disconnected; never
     /// waits.
-    pub(crate) fn has_news(&mut self) -> Outcome<bool> {
+    pub(crate) fn has_input(&mut self) -> Result<bool> {
         if self.has_unread() {
             return Ok(true);
         }
@@ -182,16 +191,16 @@ impl Control {
         let peeked = stream.peek(&mut [0]);
         stream.set_nonblocking(false)?;
         match peeked {
-            Ok(0) => Err(gone()),
+            Ok(0) => Err(disconnected()),
             Ok(_) => Ok(true),
             Err(error) if is_nothing(&error) => Ok(false),
-            Err(_) => Err(gone()),
+            Err(_) => Err(disconnected()),
         }
     }
 }
 
 /// Readable when the other end has said something, or is gone.
-impl AsFd for Control {
+impl AsFd for ControlChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
     }
@@ -201,17 +210,17 @@ fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn gone() -> Failure {
-    Failure::new("the other end has gone away: what it printed says why")
+fn disconnected() -> CliError {
+    CliError::new("the other end has gone away: what it printed says why")
 }
 
-fn nonsense() -> Failure {
-    Failure::new("the other end is not a `roce perf` of this version (perftest speaks otherwise)")
+fn protocol_error() -> CliError {
+    CliError::new("the other end is not a `roce perf` of this version (perftest speaks otherwise)")
 }
 
 /// To be raised when what is said here changes.
 const VERSION: u32 = 3;
-const MEETING: &str = "here";
+const SYNC_POINT: &str = "here";
 /// Silence on the line after which the other end is asked whether it is there, and how often.
 const MIN_KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
 /// More than nine hours the kernel does not take.
@@ -219,7 +228,7 @@ const MAX_KEEPALIVE_IDLE: Duration = Duration::from_secs(32_000);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// Bytes: room for the introductions of 4096 queue pairs.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -228,14 +237,14 @@ mod tests {
 
     use roce_verbs::PathMtu;
 
-    use super::super::plan::{self, Test, Verb};
-    use super::{Control, gone, nonsense};
-    use crate::failure::Failure;
+    use super::super::params::{self, Test, Verb};
+    use super::{ControlChannel, disconnected, protocol_error};
+    use crate::error::CliError;
 
-    fn text(failure: Failure) -> String {
+    fn text(failure: CliError) -> String {
         match failure {
-            Failure::Told(text) => text,
-            Failure::AlreadyTold(_) => panic!("nothing was told"),
+            CliError::Message(text) => text,
+            CliError::Reported(_) => panic!("nothing was told"),
         }
     }
 
@@ -244,11 +253,11 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let client = thread::spawn(move || {
-            Control::connect("127.0.0.1", port, &plan::example(), PathMtu::B1024)
+            ControlChannel::connect("127.0.0.1", port, &params::example(), PathMtu::B1024)
                 .map(|control| control.agreed_mtu())
                 .map_err(text)
         });
-        let server = Control::accept(&listener, verb, test, PathMtu::B4096)
+        let server = ControlChannel::accept(&listener, verb, test, PathMtu::B4096)
             .map(|(control, _)| control.agreed_mtu())
             .map_err(text);
         [server, client.join().unwrap()]
@@ -273,12 +282,12 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stranger = thread::spawn(move || {
-            Control::connect("127.0.0.1", port, &plan::example(), PathMtu::B1024).map(drop)
+            ControlChannel::connect("127.0.0.1", port, &params::example(), PathMtu::B1024).map(drop)
         });
-        let accepted = Control::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
+        let accepted = ControlChannel::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
         let (mut control, _) = accepted.unwrap();
         stranger.join().unwrap().unwrap();
-        assert_eq!(text(control.meet().unwrap_err()), text(gone()));
+        assert_eq!(text(control.synchronize().unwrap_err()), text(disconnected()));
     }
 
     #[test]
@@ -289,8 +298,8 @@ mod tests {
             use std::io::Write;
             std::net::TcpStream::connect(address).unwrap().write_all(b"GET / HTTP/1.1\r\n\r\n")
         });
-        let refusal = Control::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
-        assert_eq!(text(refusal.map(drop).unwrap_err()), text(nonsense()));
+        let refusal = ControlChannel::accept(&listener, Verb::Write, Test::Bw, PathMtu::B4096);
+        assert_eq!(text(refusal.map(drop).unwrap_err()), text(protocol_error()));
         stranger.join().unwrap().unwrap();
     }
 }

@@ -4,76 +4,76 @@ use std::time::{Duration, Instant};
 
 use roce_verbs::Completion;
 
-use super::bandwidth::{Idle, Window};
-use super::control::{Control, Introduction};
-use super::end::{End, SENT};
-use super::message::Message;
-use super::plan::{Plan, Verb};
+use super::bandwidth::{MeasuredInterval, PeerCheck};
+use super::control::{ControlChannel, PeerInfo};
+use super::params::{Params, Verb};
 use super::report::Row;
+use super::resources::{Resources, SENT};
 use super::statistics::Latency;
-use crate::failure::{Failure, Outcome};
+use super::work_request::WorkRequest;
+use crate::error::{CliError, Result};
 use crate::status::succeeded;
 
 /// The client's part: begins each round, and measures.
 pub(crate) fn initiate(
-    end: &End,
-    theirs: &Introduction,
-    plan: &Plan,
+    end: &Resources,
+    theirs: &PeerInfo,
+    params: &Params,
     size: u32,
-    control: &mut Control,
-) -> Outcome<Row> {
-    let mut player = Player::new(end, theirs, plan, size, control)?;
-    let mut watch = Stopwatch::new(plan);
-    while watch.wants_more(player.sent) {
-        player.play()?;
-        match plan.verb {
-            Verb::Send => player.wait_for_message()?,
-            Verb::Write => player.wait_for_byte()?,
-            Verb::Read | Verb::Atomic => player.wait_for_completions(0)?,
+    control: &mut ControlChannel,
+) -> Result<Row> {
+    let mut ping_pong = PingPong::new(end, theirs, params, size, control)?;
+    let mut timer = RoundTimer::new(params);
+    while timer.wants_more(ping_pong.sent) {
+        ping_pong.send_next()?;
+        match params.verb {
+            Verb::Send => ping_pong.wait_for_message()?,
+            Verb::Write => ping_pong.wait_for_byte()?,
+            Verb::Read | Verb::Atomic => ping_pong.wait_for_completions(0)?,
         };
     }
-    player.wait_for_completions(0)?;
-    let parts = if matches!(plan.verb, Verb::Send | Verb::Write) { 2 } else { 1 };
-    watch.row(size, parts)
+    ping_pong.wait_for_completions(0)?;
+    let parts = if matches!(params.verb, Verb::Send | Verb::Write) { 2 } else { 1 };
+    timer.row(size, parts)
 }
 
 /// The server's part: answers each message by one; nothing for read and atomic.
 pub(crate) fn serve(
-    end: &End,
-    theirs: &Introduction,
-    plan: &Plan,
+    end: &Resources,
+    theirs: &PeerInfo,
+    params: &Params,
     size: u32,
-    control: &mut Control,
-) -> Outcome {
-    if matches!(plan.verb, Verb::Read | Verb::Atomic) {
+    control: &mut ControlChannel,
+) -> Result {
+    if matches!(params.verb, Verb::Read | Verb::Atomic) {
         return Ok(());
     }
-    let mut player = Player::new(end, theirs, plan, size, control)?;
-    while plan.duration.is_some() || player.sent < plan.iterations {
-        let came = match plan.verb {
-            Verb::Send => player.wait_for_message()?,
-            _ => player.wait_for_byte()?,
+    let mut ping_pong = PingPong::new(end, theirs, params, size, control)?;
+    while params.duration.is_some() || ping_pong.sent < params.iterations {
+        let came = match params.verb {
+            Verb::Send => ping_pong.wait_for_message()?,
+            _ => ping_pong.wait_for_byte()?,
         };
         if !came {
             break;
         }
-        player.play()?;
+        ping_pong.send_next()?;
     }
-    player.wait_for_completions(0).map(drop)
+    ping_pong.wait_for_completions(0).map(drop)
 }
 
 /// One end of the game.
-struct Player<'a> {
-    end: &'a End,
-    plan: &'a Plan,
+struct PingPong<'a> {
+    end: &'a Resources,
+    params: &'a Params,
     size: u32,
-    control: &'a mut Control,
-    message: Message<'a>,
-    idle: Idle,
+    control: &'a mut ControlChannel,
+    message: WorkRequest<'a>,
+    idle: PeerCheck,
     sent: u64,
     received: u64,
     /// Our messages that are not complete yet.
-    under_way: u64,
+    in_flight: u64,
     /// Receives still to post.
     to_post: u64,
     /// Those of them that are to be posted behind the next message.
@@ -82,29 +82,29 @@ struct Player<'a> {
     has_spare: bool,
 }
 
-impl<'a> Player<'a> {
+impl<'a> PingPong<'a> {
     fn new(
-        end: &'a End,
-        theirs: &Introduction,
-        plan: &'a Plan,
+        end: &'a Resources,
+        theirs: &PeerInfo,
+        params: &'a Params,
         size: u32,
-        control: &'a mut Control,
-    ) -> Outcome<Self> {
-        let all = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
-        let message = end.message(plan, theirs, size)?;
-        let to_begin_with = end.receives_to_begin_with(plan);
+        control: &'a mut ControlChannel,
+    ) -> Result<Self> {
+        let all = if params.duration.is_some() { u64::MAX } else { params.iterations };
+        let message = end.message(params, theirs, size)?;
+        let to_begin_with = end.initial_receives(params);
         let to_post = all - to_begin_with;
-        let idle = Idle::default();
+        let idle = PeerCheck::default();
         Ok(Self {
             end,
-            plan,
+            params,
             size,
             control,
             message,
             idle,
             sent: 0,
             received: 0,
-            under_way: 0,
+            in_flight: 0,
             to_post,
             due: 0,
             has_spare: to_begin_with > 1,
@@ -112,26 +112,26 @@ impl<'a> Player<'a> {
     }
 
     /// Sends the next message.
-    fn play(&mut self) -> Outcome {
+    fn send_next(&mut self) -> Result {
         // The queue is never full: an answer implies that all before it has arrived.
-        self.wait_for_completions(u64::from(self.plan.tx_depth) - 1)?;
+        self.wait_for_completions(u64::from(self.params.tx_depth) - 1)?;
         self.sent += 1;
-        if self.plan.verb == Verb::Write {
+        if self.params.verb == Verb::Write {
             // What the other end waits to see in its memory.
             self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
         }
-        self.under_way += 1;
+        self.in_flight += 1;
         self.end.qps[0].post_send([self.message.at(0, SENT, true)])?;
         // The message comes first: nobody waits for the receive in place of the one it took.
         let due = std::mem::take(&mut self.due);
         if due > 0 {
-            self.end.post_receives(0, self.plan, self.size, 0, due)?;
+            self.end.post_receives(0, self.params, self.size, 0, due)?;
         }
         Ok(())
     }
 
     /// Waits for the other's next message; `false` if there will be none.
-    fn wait_for_message(&mut self) -> Outcome<bool> {
+    fn wait_for_message(&mut self) -> Result<bool> {
         let expected = self.received + 1;
         while self.received < expected {
             match self.end.queue.poll_one() {
@@ -145,7 +145,7 @@ impl<'a> Player<'a> {
 
     /// Waits until the other's next message shows in our memory, at its last byte, as a
     /// program that is not told of arrivals does; `false` if there will be none.
-    fn wait_for_byte(&mut self) -> Outcome<bool> {
+    fn wait_for_byte(&mut self) -> Result<bool> {
         self.received += 1;
         let place = self.end.half + self.size as usize - 1;
         while self.end.memory.load_u8(place)? != self.received as u8 {
@@ -159,8 +159,8 @@ impl<'a> Player<'a> {
     }
 
     /// Waits until no more than `most` of our messages are incomplete.
-    fn wait_for_completions(&mut self, most: u64) -> Outcome<bool> {
-        while self.under_way > most {
+    fn wait_for_completions(&mut self, most: u64) -> Result<bool> {
+        while self.in_flight > most {
             match self.end.queue.poll_one() {
                 Some(completion) => self.take(&completion)?,
                 None => {
@@ -173,15 +173,15 @@ impl<'a> Player<'a> {
 
     /// Whether the other end has left the game, where it may: a server of a run over time
     /// learns the end of it so.
-    fn is_over(&mut self) -> Outcome<bool> {
+    fn is_over(&mut self) -> Result<bool> {
         let news = self.idle.note(self.end, self.control)?;
-        Ok(news && self.plan.duration.is_some())
+        Ok(news && self.params.duration.is_some())
     }
 
-    fn take(&mut self, completion: &Completion) -> Outcome {
+    fn take(&mut self, completion: &Completion) -> Result {
         succeeded(completion)?;
         if completion.wr_id & SENT != 0 {
-            self.under_way -= 1;
+            self.in_flight -= 1;
             return Ok(());
         }
         self.received += 1;
@@ -190,7 +190,7 @@ impl<'a> Player<'a> {
             if self.has_spare {
                 self.due += 1;
             } else {
-                self.end.post_receives(0, self.plan, self.size, 0, 1)?;
+                self.end.post_receives(0, self.params, self.size, 0, 1)?;
             }
         }
         Ok(())
@@ -198,19 +198,19 @@ impl<'a> Player<'a> {
 }
 
 /// Takes the time of each round.
-struct Stopwatch {
+struct RoundTimer {
     start: Instant,
     iterations: u64,
-    window: Option<Window>,
+    window: Option<MeasuredInterval>,
     /// When each message was posted, where the number of messages is given.
     posted: Vec<Duration>,
 }
 
-impl Stopwatch {
-    fn new(plan: &Plan) -> Self {
-        let window = plan.duration.map(|seconds| Window::new(seconds, plan.margin));
+impl RoundTimer {
+    fn new(params: &Params) -> Self {
+        let window = params.duration.map(|seconds| MeasuredInterval::new(seconds, params.margin));
         let start = Instant::now();
-        Self { start, iterations: plan.iterations, window, posted: Vec::new() }
+        Self { start, iterations: params.iterations, window, posted: Vec::new() }
     }
 
     /// Whether another round is to be played, after so many; if so it begins now.
@@ -225,7 +225,7 @@ impl Stopwatch {
         played < self.iterations
     }
 
-    fn row(self, size: u32, parts: u32) -> Outcome<Row> {
+    fn row(self, size: u32, parts: u32) -> Result<Row> {
         if let Some(window) = self.window {
             let (iterations, seconds) = (window.messages(), window.seconds());
             let average = seconds * 1e6 / f64::from(parts) / iterations.max(1) as f64;
@@ -234,7 +234,7 @@ impl Stopwatch {
         }
         let rounds = self.posted.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let latency = Latency::of(rounds, parts)
-            .ok_or_else(|| Failure::new("too few messages for statistics: raise -n"))?;
+            .ok_or_else(|| CliError::new("too few messages for statistics: raise -n"))?;
         Ok(Row::Latency { size, iterations: self.iterations, latency })
     }
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Options;
-use super::control::Introduction;
-use super::end::End;
+use super::control::PeerInfo;
 use super::fairness::Fairness;
-use super::plan::{AtomicKind, Plan, Test, Verb};
+use super::params::{AtomicKind, Params, Test, Verb};
+use super::resources::Resources;
 use super::statistics::Latency;
 
 /// The result for one size; rates are messages per second, times microseconds.
@@ -35,7 +35,7 @@ pub(crate) enum Row {
 
 /// What a client tells when it is through with one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Finished {
+pub(crate) struct SizeResult {
     pub(crate) row: Row,
     /// How many of the places in memory messages have been to.
     pub(crate) places_used: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Style {
 
 /// The settings that the block shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Settings {
+struct Header {
     title: String,
     device: String,
     gid_index: u8,
@@ -61,8 +61,8 @@ struct Settings {
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     style: Style,
-    plan: &'a Plan,
-    settings: Settings,
+    params: &'a Params,
+    settings: Header,
     rows: Vec<Row>,
 }
 
@@ -74,14 +74,14 @@ impl From<&Options> for Style {
 
 impl<'a> Report<'a> {
     /// Begins: prints the block of settings.
-    pub(crate) fn new(style: Style, plan: &'a Plan, end: &End, is_client: bool) -> Self {
-        let settings = Settings {
-            title: title(plan),
+    pub(crate) fn new(style: Style, params: &'a Params, end: &Resources, is_client: bool) -> Self {
+        let settings = Header {
+            title: title(params),
             device: end.device.interface().to_owned(),
             gid_index: end.gid_index,
             is_client,
         };
-        let report = Self { style, plan, settings, rows: Vec::new() };
+        let report = Self { style, params, settings, rows: Vec::new() };
         if !style.json {
             print!("{}", report.block());
         }
@@ -89,12 +89,12 @@ impl<'a> Report<'a> {
     }
 
     /// Prints who the two ends are, and the names of the columns.
-    pub(crate) fn introduce(&self, mine: &Introduction, theirs: &Introduction) {
+    pub(crate) fn peer_info(&self, mine: &PeerInfo, theirs: &PeerInfo) {
         if self.style.json {
             return;
         }
         for (side, end) in [("local", mine), ("remote", theirs)] {
-            print!("{}", self.introduction(side, end));
+            print!("{}", self.peer_lines(side, end));
         }
         println!("{LINE}\n{}", self.columns());
     }
@@ -132,46 +132,46 @@ impl<'a> Report<'a> {
     }
 
     fn block(&self) -> String {
-        let (plan, settings) = (self.plan, &self.settings);
+        let (params, settings) = (self.params, &self.settings);
         let mut text = format!("{LINE}\n                    {}\n", settings.title);
         let mut say = |line: String| text += &(line + "\n");
         say(format!(" Dual-port       : OFF\t\tDevice         : {}", settings.device));
-        say(format!(" Number of qps   : {}\t\tTransport type : IB", plan.qps));
+        say(format!(" Number of qps   : {}\t\tTransport type : IB", params.qps));
         say(" Connection type : RC\t\tUsing SRQ      : OFF".to_owned());
         if settings.is_client {
-            say(format!(" TX depth        : {}", plan.tx_depth));
+            say(format!(" TX depth        : {}", params.tx_depth));
         }
-        if plan.verb == Verb::Send && (!settings.is_client || plan.test == Test::Lat) {
-            say(format!(" RX depth        : {}", plan.rx_depth));
+        if params.verb == Verb::Send && (!settings.is_client || params.test == Test::Lat) {
+            say(format!(" RX depth        : {}", params.rx_depth));
         }
-        if plan.test == Test::Bw {
-            say(format!(" CQ Moderation   : {}", plan.moderation(plan.longest())));
+        if params.test == Test::Bw {
+            say(format!(" CQ Moderation   : {}", params.moderation(params.longest())));
         }
-        say(format!(" Mtu             : {}[B]", plan.path_mtu.unwrap_or(0)));
+        say(format!(" Mtu             : {}[B]", params.path_mtu.unwrap_or(0)));
         say(" Link type       : Ethernet".to_owned());
         say(format!(" GID index       : {}", settings.gid_index));
-        if matches!(plan.verb, Verb::Read | Verb::Atomic) {
-            say(format!(" Outstand reads  : {}", plan.outs));
+        if matches!(params.verb, Verb::Read | Verb::Atomic) {
+            say(format!(" Outstand reads  : {}", params.outs));
         } else {
-            say(format!(" Max inline data : {}[B]", plan.inline));
+            say(format!(" Max inline data : {}[B]", params.inline));
         }
         say(" rdma_cm QPs\t : OFF".to_owned());
         say(format!(" Data ex. method : Ethernet\n{LINE}"));
         text
     }
 
-    fn introduction(&self, side: &str, end: &Introduction) -> String {
+    fn peer_lines(&self, side: &str, end: &PeerInfo) -> String {
         let mut text = String::new();
-        let shown = if end.qps.len() > MOST_SHOWN { FEW_SHOWN } else { end.qps.len() };
+        let shown = if end.qps.len() > MAX_QPS_SHOWN { QPS_SHOWN_OF_MANY } else { end.qps.len() };
         for qp in &end.qps[..shown] {
             text += &format!(
                 " {side} address: LID 0000 QPN {:#06x} PSN {:#06x}",
                 qp.number, qp.first_psn
             );
-            if self.plan.verb == Verb::Read {
-                text += &format!(" OUT {:#04x}", self.plan.outs);
+            if self.params.verb == Verb::Read {
+                text += &format!(" OUT {:#04x}", self.params.outs);
             }
-            if matches!(self.plan.verb, Verb::Read | Verb::Write) {
+            if matches!(self.params.verb, Verb::Read | Verb::Write) {
                 text += &format!(" RKey {:#08x} VAddr {:#018x}", end.key, end.address);
             }
             text += &format!("\n GID: {}\n", end.gid.map(|byte| format!("{byte:02}")).join(":"));
@@ -183,7 +183,7 @@ impl<'a> Report<'a> {
     }
 
     fn columns(&self) -> &'static str {
-        match (self.plan.test, self.plan.duration, self.style.gbits) {
+        match (self.params.test, self.params.duration, self.style.gbits) {
             (Test::Bw, _, false) => {
                 " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]"
             }
@@ -244,20 +244,20 @@ impl<'a> Report<'a> {
     }
 
     fn to_json(&self) -> Value {
-        let plan = self.plan;
+        let params = self.params;
         let mut info = Map::new();
         let mut say = |name: &str, value: Value| drop(info.insert(name.to_owned(), value));
         say("test", json!(self.settings.title.replace(' ', "_")));
         say("Device", json!(self.settings.device));
-        say("Number_of_qps", json!(plan.qps));
+        say("Number_of_qps", json!(params.qps));
         say("Connection_type", json!("RC"));
-        say("TX_depth", json!(plan.tx_depth));
-        say("Mtu", json!(plan.path_mtu));
+        say("TX_depth", json!(params.tx_depth));
+        say("Mtu", json!(params.path_mtu));
         say("Link_type", json!("Ethernet"));
         say("GID_index", json!(self.settings.gid_index));
-        if plan.test == Test::Bw {
-            say("CQ_Moderation", json!(plan.moderation(plan.longest())));
-            if let Some(bytes) = plan.working_set {
+        if params.test == Test::Bw {
+            say("CQ_Moderation", json!(params.moderation(params.longest())));
+            if let Some(bytes) = params.working_set {
                 say("Working_set", json!(bytes));
             }
             say("BW_unit", json!(if self.style.gbits { "Gb/sec" } else { "MiB/sec" }));
@@ -303,15 +303,15 @@ impl<'a> Report<'a> {
     }
 }
 
-fn title(plan: &Plan) -> String {
-    let verb = match (plan.verb, plan.atomic) {
+fn title(params: &Params) -> String {
+    let verb = match (params.verb, params.atomic) {
         (Verb::Send, _) => "Send",
         (Verb::Write, _) => "RDMA_Write",
         (Verb::Read, _) => "RDMA_Read",
         (Verb::Atomic, AtomicKind::FetchAndAdd) => "Atomic FETCH_AND_ADD",
         (Verb::Atomic, AtomicKind::CompareAndSwap) => "Atomic CMP_AND_SWAP",
     };
-    let test = if plan.test == Test::Bw { "BW" } else { "Latency" };
+    let test = if params.test == Test::Bw { "BW" } else { "Latency" };
     format!("{verb} {test} Test")
 }
 
@@ -325,26 +325,26 @@ impl Row {
 }
 
 /// Queue pairs of each end that are shown one by one; of more, only the first few are.
-const MOST_SHOWN: usize = 16;
-const FEW_SHOWN: usize = 4;
+const MAX_QPS_SHOWN: usize = 16;
+const QPS_SHOWN_OF_MANY: usize = 4;
 
 const LINE: &str =
     "---------------------------------------------------------------------------------------";
 
 #[cfg(test)]
 mod tests {
-    use super::super::control::QueuePairName;
-    use super::super::plan;
+    use super::super::control::QpInfo;
+    use super::super::params;
     use super::*;
 
-    fn report(plan: &Plan, gbits: bool) -> Report<'_> {
-        let settings = Settings {
-            title: title(plan),
+    fn report(params: &Params, gbits: bool) -> Report<'_> {
+        let settings = Header {
+            title: title(params),
             device: "eth0".to_owned(),
             gid_index: 1,
             is_client: true,
         };
-        Report { style: Style { gbits, json: false }, plan, settings, rows: Vec::new() }
+        Report { style: Style { gbits, json: false }, params, settings, rows: Vec::new() }
     }
 
     fn latency() -> Row {
@@ -372,17 +372,17 @@ mod tests {
 
     #[test]
     fn bandwidth_is_reported_as_perftest_reports_it() {
-        let plan = plan::example();
-        let mut report = report(&plan, false);
-        let end = Introduction {
-            qps: vec![QueuePairName { number: 0x11, first_psn: 0x8a4e6f }],
+        let params = params::example();
+        let mut report = report(&params, false);
+        let end = PeerInfo {
+            qps: vec![QpInfo { number: 0x11, first_psn: 0x8a4e6f }],
             gid: std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(),
             address: 0x7f3a_9e3f_0000,
             key: 0x2b8,
         };
         let text = [
             report.block(),
-            report.introduction("local", &end),
+            report.peer_lines("local", &end),
             format!("{LINE}\n{}\n{}\n", report.columns(), report.line(&bandwidth())),
         ];
         insta::assert_snapshot!("write_bw", text.concat());
@@ -392,8 +392,8 @@ mod tests {
 
     #[test]
     fn shares_of_many_queue_pairs_are_told_below_the_table_and_in_json() {
-        let plan = Plan { qps: 1000, working_set: Some(1 << 26), ..plan::example() };
-        let mut report = report(&plan, false);
+        let params = Params { qps: 1000, working_set: Some(1 << 26), ..params::example() };
+        let mut report = report(&params, false);
         for (min_share, max_share) in [(0.95, 1.0625), (0.9375, 1.05)] {
             report.rows.push(match bandwidth() {
                 Row::Bandwidth { size, messages, peak, average, .. } => {
@@ -403,18 +403,18 @@ mod tests {
                 other => other,
             });
         }
-        let qp = QueuePairName { number: 0x11, first_psn: 0x8a4e6f };
+        let qp = QpInfo { number: 0x11, first_psn: 0x8a4e6f };
         let (gid, address, key) = ([0; 16], 0, 0);
-        let end = Introduction { qps: vec![qp; 1000], gid, address, key };
+        let end = PeerInfo { qps: vec![qp; 1000], gid, address, key };
         let json = format!("{:#}", report.to_json());
-        let text = [report.introduction("local", &end), report.fairness(), json];
+        let text = [report.peer_lines("local", &end), report.fairness(), json];
         insta::assert_snapshot!("many", text.concat());
     }
 
     #[test]
     fn gigabits_are_decimal_and_slow_ones_have_more_digits() {
-        let plan = plan::example();
-        let report = report(&plan, true);
+        let params = params::example();
+        let report = report(&params, true);
         let slow = Row::Bandwidth {
             size: 2,
             messages: 1000,
@@ -428,8 +428,9 @@ mod tests {
 
     #[test]
     fn latency_is_reported_as_perftest_reports_it() {
-        let plan = Plan { verb: Verb::Send, test: Test::Lat, sizes: vec![2], ..plan::example() };
-        let mut report = report(&plan, false);
+        let params =
+            Params { verb: Verb::Send, test: Test::Lat, sizes: vec![2], ..params::example() };
+        let mut report = report(&params, false);
         let text = [report.block(), report.columns().to_owned(), report.line(&latency())];
         insta::assert_snapshot!("send_lat", text.join("\n"));
         report.rows.push(latency());
@@ -438,8 +439,8 @@ mod tests {
 
     #[test]
     fn latency_over_time_has_an_average_and_a_rate() {
-        let plan = Plan { test: Test::Lat, duration: Some(3.0), ..plan::example() };
-        let report = report(&plan, false);
+        let params = Params { test: Test::Lat, duration: Some(3.0), ..params::example() };
+        let report = report(&params, false);
         let row = Row::LatencyOverTime { size: 2, iterations: 100, average: 5.0, rate: 33.3 };
         let lines = [report.columns().to_owned(), report.line(&row)];
         insta::assert_snapshot!("lat_duration", lines.join("\n"));

@@ -4,22 +4,22 @@ use std::time::Instant;
 
 use roce_verbs::Completion;
 
-use super::control::Introduction;
-use super::cycle::Cycle;
-use super::end::{End, SENT};
+use super::control::PeerInfo;
 use super::fairness::Shares;
-use super::message::Message;
-use super::plan::Plan;
+use super::params::Params;
+use super::resources::{Resources, SENT};
 use super::statistics::Timeline;
-use crate::failure::Outcome;
+use super::work_request::WorkRequest;
+use super::working_set::WorkingSet;
+use crate::error::Result;
 use crate::status::succeeded;
 
 /// What one queue pair has under way.
 #[derive(Clone, Copy, Debug, Default)]
-struct Flow {
+struct QpProgress {
     /// Messages still to post.
     left: u64,
-    under_way: u64,
+    in_flight: u64,
     /// Messages posted since the last one that will be reported.
     unreported: u64,
     posted: u64,
@@ -33,17 +33,17 @@ struct Flow {
 /// Posts messages on all queue pairs, and counts those that are done.
 #[derive(Debug)]
 pub(crate) struct Sender<'a> {
-    end: &'a End,
-    message: Message<'a>,
-    cycle: Cycle,
+    end: &'a Resources,
+    message: WorkRequest<'a>,
+    cycle: WorkingSet,
     depth: u64,
     /// One completion in so many messages.
     moderation: u64,
     /// Messages posted with one call.
     list: u64,
-    flows: Vec<Flow>,
+    flows: Vec<QpProgress>,
     /// The queue pairs that have room, in the order in which they got it.
-    to_fill: Vec<usize>,
+    with_room: Vec<usize>,
     stopped: bool,
     /// Up to when all queue pairs still had work, where the number of messages is given.
     pub(crate) shares: Shares,
@@ -56,51 +56,51 @@ pub(crate) struct Sender<'a> {
 
 impl<'a> Sender<'a> {
     pub(crate) fn new(
-        end: &'a End,
-        theirs: &Introduction,
-        plan: &Plan,
+        end: &'a Resources,
+        theirs: &PeerInfo,
+        params: &Params,
         size: u32,
-    ) -> Outcome<Self> {
-        let total = if plan.duration.is_some() { u64::MAX } else { plan.iterations };
+    ) -> Result<Self> {
+        let total = if params.duration.is_some() { u64::MAX } else { params.iterations };
         let count = end.qps.len();
         let mut shares = Shares::default();
-        if plan.duration.is_none() {
+        if params.duration.is_none() {
             shares.begin((0..count).map(|_| 0));
         }
         Ok(Self {
             end,
-            message: end.message(plan, theirs, size)?,
-            cycle: plan.cycle(size),
-            depth: u64::from(plan.tx_depth),
-            moderation: u64::from(plan.moderation(size)),
-            list: u64::from(plan.post_list),
-            flows: vec![Flow { left: total, listed: true, ..Flow::default() }; count],
-            to_fill: (0..count).collect(),
+            message: end.message(params, theirs, size)?,
+            cycle: params.working_set(size),
+            depth: u64::from(params.tx_depth),
+            moderation: u64::from(params.moderation(size)),
+            list: u64::from(params.post_list),
+            flows: vec![QpProgress { left: total, listed: true, ..QpProgress::default() }; count],
+            with_room: (0..count).collect(),
             stopped: false,
             shares,
             timeline: Timeline::new(total.saturating_mul(count as u64)),
-            timed: plan.duration.is_none(),
+            timed: params.duration.is_none(),
             start: Instant::now(),
             done: 0,
         })
     }
 
     /// Fills the queues that have room.
-    pub(crate) fn post(&mut self) -> Outcome {
-        let mut to_fill = std::mem::take(&mut self.to_fill);
-        for index in to_fill.drain(..) {
+    pub(crate) fn post(&mut self) -> Result {
+        let mut with_room = std::mem::take(&mut self.with_room);
+        for index in with_room.drain(..) {
             self.fill(index)?;
         }
-        self.to_fill = to_fill;
+        self.with_room = with_room;
         Ok(())
     }
 
     /// Posts lists to one queue pair for as long as a whole one has room.
-    fn fill(&mut self, index: usize) -> Outcome {
+    fn fill(&mut self, index: usize) -> Result {
         self.flows[index].listed = false;
         loop {
             let flow = &self.flows[index];
-            let room = self.depth - flow.under_way;
+            let room = self.depth - flow.in_flight;
             let count = self.list.min(flow.left);
             if count == 0 || count > room {
                 return Ok(());
@@ -110,12 +110,12 @@ impl<'a> Sender<'a> {
     }
 
     /// Posts `count` messages to one queue pair with one call.
-    fn post_list(&mut self, index: usize, count: u64) -> Outcome {
+    fn post_list(&mut self, index: usize, count: u64) -> Result {
         let Self { message, cycle, timeline, timed, start, moderation, .. } = self;
         let flow = &mut self.flows[index];
         flow.left -= count;
         flow.posted += count;
-        flow.under_way += count;
+        flow.in_flight += count;
         let left = flow.left;
         self.end.qps[index].post_send((1..=count).map(|number| {
             flow.unreported += 1;
@@ -126,7 +126,7 @@ impl<'a> Sender<'a> {
                 flow.unreported = 0;
             }
             let offset = flow.offset;
-            flow.offset = cycle.behind(offset);
+            flow.offset = cycle.offset_after(offset);
             if *timed {
                 timeline.post(|| start.elapsed());
             }
@@ -151,18 +151,18 @@ impl<'a> Sender<'a> {
     fn list(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         if flow.left > 0 && !std::mem::replace(&mut flow.listed, true) {
-            self.to_fill.push(index);
+            self.with_room.push(index);
         }
     }
 
-    pub(crate) fn take(&mut self, completion: &Completion) -> Outcome {
+    pub(crate) fn take(&mut self, completion: &Completion) -> Result {
         succeeded(completion)?;
         let index = (completion.wr_id & INDEX_MASK) as usize;
         let count = (completion.wr_id & !SENT) >> COUNT_SHIFT;
         let flow = &mut self.flows[index];
-        flow.under_way -= count;
+        flow.in_flight -= count;
         flow.done += count;
-        let is_through = flow.left == 0 && flow.under_way == 0;
+        let is_through = flow.left == 0 && flow.in_flight == 0;
         self.list(index);
         self.done += count;
         if self.timed {
@@ -176,11 +176,11 @@ impl<'a> Sender<'a> {
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.flows.iter().all(|flow| flow.left == 0 && flow.under_way == 0)
+        self.flows.iter().all(|flow| flow.left == 0 && flow.in_flight == 0)
     }
 
     /// Notes what each queue pair has done when the measured time begins and ends.
-    pub(crate) fn note_shares(&mut self, has_begun: bool, has_ended: bool) {
+    pub(crate) fn record_shares(&mut self, has_begun: bool, has_ended: bool) {
         if has_begun {
             self.shares.begin(self.flows.iter().map(|flow| flow.done));
         }

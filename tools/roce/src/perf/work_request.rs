@@ -4,7 +4,7 @@ use roce_verbs::{MemoryRegion, SendOperation, SendWr, Sge, WrData};
 
 /// A message, wherever in memory it lies.
 #[derive(Debug)]
-pub(crate) struct Message<'a> {
+pub(crate) struct WorkRequest<'a> {
     memory: &'a MemoryRegion,
     /// Of the one at the first place.
     operation: SendOperation,
@@ -14,7 +14,7 @@ pub(crate) struct Message<'a> {
     inline: bool,
 }
 
-impl<'a> Message<'a> {
+impl<'a> WorkRequest<'a> {
     pub(crate) fn new(
         memory: &'a MemoryRegion,
         operation: SendOperation,
@@ -47,8 +47,8 @@ impl<'a> Message<'a> {
     fn bytes(&self, offset: usize) -> WrData {
         let (mut few, mut many);
         let len = self.piece.len as usize;
-        let bytes = if len <= FEW {
-            few = [0; FEW];
+        let bytes = if len <= INLINE_CAPACITY {
+            few = [0; INLINE_CAPACITY];
             &mut few[..len]
         } else {
             many = vec![0; len];
@@ -62,4 +62,4 @@ impl<'a> Message<'a> {
 }
 
 /// As many bytes as a request carries without an allocation.
-const FEW: usize = 64;
+const INLINE_CAPACITY: usize = 64;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use roce_collectives::{Group, Report};
 use serde_json::{Value, json};
 
-use super::job::{Case, Placement};
+use super::job::{BufferMode, Case};
 use super::report::{Measured, Member};
 use super::steps::StepLine;
 use super::trace::{self, RankEvent};
-use crate::failure::Outcome;
+use crate::error::Result;
 
 /// Which of the ranks' mean times is shown: nccl-tests' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +23,24 @@ pub(crate) enum Average {
 
 /// Everything reported so far.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct ReportCollector {
     members: BTreeMap<u32, Member>,
     times: Vec<Report>,
     pub(crate) steps: Vec<StepLine>,
     pub(crate) events: Vec<RankEvent>,
     /// Events that ranks had no room for.
     pub(crate) lost_events: u64,
-    traced: u32,
+    trace_ends: u32,
     /// What ranks ended with: size, rank, the first element.
     values: Vec<(u64, u32, String)>,
 }
 
 /// What is asked for again and again; a rank that fails meanwhile ends it.
-const A_WHILE: Duration = Duration::from_secs(1);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// What ranks say first comes at once.
-const A_MOMENT: Duration = Duration::from_millis(300);
+const JOIN_REPORT_TIMEOUT: Duration = Duration::from_millis(300);
 
-impl Desk {
+impl ReportCollector {
     fn take(&mut self, report: Report) {
         let text = |name: &str| report.value(name).unwrap_or_default().to_owned();
         match report.kind.as_str() {
@@ -60,7 +60,7 @@ impl Desk {
             "trace" => self.events.extend(trace::unpack(&report)),
             "traced" => {
                 self.lost_events += text("lost").parse().unwrap_or(0);
-                self.traced += 1;
+                self.trace_ends += 1;
             }
             // Other programs may say what they like.
             _ => {}
@@ -68,9 +68,9 @@ impl Desk {
     }
 
     /// Takes what has come, and waits until `enough`.
-    fn wait(&mut self, group: &mut Group, enough: impl Fn(&Self) -> bool) -> Outcome {
+    fn wait(&mut self, group: &mut Group, enough: impl Fn(&Self) -> bool) -> Result {
         while !enough(self) {
-            if let Some(report) = group.next_report(A_WHILE)? {
+            if let Some(report) = group.next_report(REPORT_TIMEOUT)? {
                 self.take(report);
             }
         }
@@ -82,8 +82,8 @@ impl Desk {
     ///
     /// # Errors
     /// When a rank fails.
-    pub(crate) fn knows_all(&mut self, group: &mut Group) -> Outcome<bool> {
-        let until = Instant::now() + A_MOMENT;
+    pub(crate) fn has_all_members(&mut self, group: &mut Group) -> Result<bool> {
+        let until = Instant::now() + JOIN_REPORT_TIMEOUT;
         while self.members.len() < group.size() as usize {
             let left = until.saturating_duration_since(Instant::now());
             match group.next_report(left)? {
@@ -98,21 +98,22 @@ impl Desk {
     ///
     /// # Errors
     /// When a rank fails.
-    pub(crate) fn measured(
+    pub(crate) fn wait_for_times(
         &mut self,
         group: &mut Group,
         case: &Case,
-        placement: Placement,
+        placement: BufferMode,
         average: Average,
-    ) -> Outcome<Measured> {
+    ) -> Result<Measured> {
         let ranks = group.size() as usize;
         let size = case.size.to_string();
         let is_of = |report: &Report| {
             report.value("size") == Some(&size)
                 && report.value("placement") == Some(placement.name())
         };
-        let count = |desk: &Self| desk.times.iter().filter(|report| is_of(report)).count();
-        self.wait(group, |desk| count(desk) >= ranks)?;
+        let count =
+            |collector: &Self| collector.times.iter().filter(|report| is_of(report)).count();
+        self.wait(group, |collector| count(collector) >= ranks)?;
         let (of_this, others) = std::mem::take(&mut self.times).into_iter().partition(is_of);
         self.times = others;
         Ok(sum_up(&of_this, average))
@@ -122,10 +123,10 @@ impl Desk {
     ///
     /// # Errors
     /// When a rank fails.
-    pub(crate) fn gather_traces(&mut self, group: &mut Group) -> Outcome {
+    pub(crate) fn wait_for_traces(&mut self, group: &mut Group) -> Result {
         // Only those can tell that have said what they are.
         let ours = self.members.len() as u32;
-        self.wait(group, |desk| desk.traced >= ours)
+        self.wait(group, |collector| collector.trace_ends >= ours)
     }
 
     /// All ranks; of those that run another program no more than the rank is known.
@@ -141,7 +142,7 @@ impl Desk {
     }
 
     /// What the ranks ended with, a line for each size; ranks that have the same share a part.
-    pub(crate) fn values_in_words(&self, ranks: u32) -> Vec<String> {
+    pub(crate) fn value_lines(&self, ranks: u32) -> Vec<String> {
         let mut sizes: Vec<u64> = self.values.iter().map(|(size, ..)| *size).collect();
         sizes.dedup();
         let mut lines = Vec::new();
@@ -174,7 +175,7 @@ impl Desk {
     }
 
     /// The same for programs.
-    pub(crate) fn values_in_json(&self) -> Value {
+    pub(crate) fn values_json(&self) -> Value {
         let value =
             |(size, rank, value): &_| json!({ "size": size, "rank": rank, "first_element": value });
         self.values.iter().map(value).collect()
@@ -222,9 +223,9 @@ mod tests {
             (Average::Max, 6e-6),
         ];
         for (average, seconds) in cases {
-            let measured = sum_up(&reports, average);
-            assert!((measured.seconds - seconds).abs() < 1e-12, "{average:?}");
-            assert_eq!(measured.wrong, Some(3));
+            let wait_for_times = sum_up(&reports, average);
+            assert!((wait_for_times.seconds - seconds).abs() < 1e-12, "{average:?}");
+            assert_eq!(wait_for_times.wrong, Some(3));
         }
         assert_eq!(sum_up(&[time(0, 1, None)], Average::Mean).wrong, None);
         assert_eq!(sum_up(&[], Average::Mean).seconds, 0.0);
@@ -232,32 +233,32 @@ mod tests {
 
     #[test]
     fn ranks_that_end_alike_are_told_together() {
-        let mut desk = Desk::default();
+        let mut collector = ReportCollector::default();
         let mut end = |rank, value: &str| {
             let mut report = time(rank, 1, Some(0));
             report.fields.push(("first".to_owned(), value.to_owned()));
-            desk.take(report);
+            collector.take(report);
         };
         (0..3).for_each(|rank| end(rank, "6.0"));
-        assert_eq!(desk.values_in_words(3), ["4 bytes: every rank ends with 6.0"]);
-        let mut desk = Desk::default();
+        assert_eq!(collector.value_lines(3), ["4 bytes: every rank ends with 6.0"]);
+        let mut collector = ReportCollector::default();
         for (rank, value) in [(2, "6.0"), (0, "1.0"), (1, "6.0")] {
             let mut report = time(rank, 1, Some(0));
             report.fields.push(("first".to_owned(), value.to_owned()));
-            desk.take(report);
+            collector.take(report);
         }
         let expected = "4 bytes: what ranks end with: rank 0 with 1.0; rank 1, 2 with 6.0";
-        assert_eq!(desk.values_in_words(3), [expected]);
+        assert_eq!(collector.value_lines(3), [expected]);
     }
 
     #[test]
     fn a_rank_that_runs_another_program_is_listed_all_the_same() {
-        let mut desk = Desk::default();
+        let mut collector = ReportCollector::default();
         let fields = [("pid", "7"), ("host", "node"), ("devices", "[eth0]")];
         let fields = fields.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        desk.take(Report { rank: 1, kind: "device".to_owned(), fields });
-        desk.take(Report { rank: 1, kind: "weather".to_owned(), fields: Vec::new() });
-        let members = desk.members(2);
+        collector.take(Report { rank: 1, kind: "device".to_owned(), fields });
+        collector.take(Report { rank: 1, kind: "weather".to_owned(), fields: Vec::new() });
+        let members = collector.members(2);
         assert_eq!((members[1].pid, members[1].host.as_str()), (7, "node"));
         assert!(members[0].devices.contains("another program"));
     }

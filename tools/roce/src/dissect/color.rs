@@ -4,14 +4,14 @@ use std::env;
 
 /// Whether to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Paint {
+pub(super) enum Coloring {
     On,
     Off,
 }
 
 /// What a piece of text is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tint {
+pub(super) enum Color {
     /// Numbers and times, which one looks past.
     Dim,
     /// What asks for something.
@@ -25,25 +25,25 @@ pub(super) enum Tint {
     Heading,
 }
 
-impl Paint {
+impl Coloring {
     /// On a terminal, unless the user has asked for none: <https://no-color.org>.
     pub(super) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if is_terminal && !unwanted { Self::On } else { Self::Off }
     }
 
-    pub(super) fn start(self, tint: Tint, text: &mut Vec<u8>) {
+    pub(super) fn start(self, color: Color, text: &mut Vec<u8>) {
         if self == Self::Off {
             return;
         }
-        text.extend_from_slice(match tint {
-            Tint::Dim => b"\x1b[2m",
-            Tint::Request => b"\x1b[36m",
-            Tint::Answer => b"\x1b[32m",
-            Tint::Special => b"\x1b[35m",
-            Tint::Problem => b"\x1b[1;31m",
-            Tint::Notice => b"\x1b[33m",
-            Tint::Heading => b"\x1b[1m",
+        text.extend_from_slice(match color {
+            Color::Dim => b"\x1b[2m",
+            Color::Request => b"\x1b[36m",
+            Color::Answer => b"\x1b[32m",
+            Color::Special => b"\x1b[35m",
+            Color::Problem => b"\x1b[1;31m",
+            Color::Notice => b"\x1b[33m",
+            Color::Heading => b"\x1b[1m",
         });
     }
 

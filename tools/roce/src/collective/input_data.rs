@@ -7,14 +7,14 @@ use super::job::Case;
 
 /// What stands in the inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Values {
+pub(crate) enum InputData {
     /// Small numbers that differ from element to element and from rank to rank.
     Pattern,
     /// Rank r contributes r + 1, in every element.
     Rank,
 }
 
-impl Values {
+impl InputData {
     /// Its name among the job's fields.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Values {
 /// How many ranks can contribute their own number so that every result is exact in the type.
 ///
 /// Sums of so many numbers, and their product, are whole numbers that it holds.
-pub(crate) fn most_ranks(data_type: DataType, op: ReduceOp) -> u32 {
+pub(crate) fn max_ranks(data_type: DataType, op: ReduceOp) -> u32 {
     let limit = largest_whole(data_type);
     // An average is a sum first.
     let fits = |ranks: &u32| reduced(if op == ReduceOp::Avg { ReduceOp::Sum } else { op }, *ranks);
@@ -118,7 +118,7 @@ fn encode(data_type: DataType, value: f64) -> [u8; 8] {
 }
 
 /// An element in words.
-pub(crate) fn in_words(data_type: DataType, element: &[u8]) -> String {
+pub(crate) fn format_element(data_type: DataType, element: &[u8]) -> String {
     fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
         let mut array = [0; N];
         let len = N.min(bytes.len());
@@ -149,31 +149,31 @@ mod tests {
         for data_type in DataType::ALL {
             for value in 1..=100 {
                 let element = encode(data_type, f64::from(value));
-                let text = in_words(data_type, &element[..data_type.size()]);
+                let text = format_element(data_type, &element[..data_type.size()]);
                 let expected =
                     if data_type.is_float() { format!("{value}.0") } else { value.to_string() };
                 assert_eq!(text, expected, "{data_type}");
             }
         }
-        assert_eq!(in_words(DataType::F16, &encode(DataType::F16, 1.5)[..2]), "1.5");
-        assert_eq!(in_words(DataType::F16, &0xfc00_u16.to_le_bytes()), "-inf");
+        assert_eq!(format_element(DataType::F16, &encode(DataType::F16, 1.5)[..2]), "1.5");
+        assert_eq!(format_element(DataType::F16, &0xfc00_u16.to_le_bytes()), "-inf");
     }
 
     #[test]
     fn three_ranks_of_one_float_make_six() {
         let case = Job { min: 4, max: 4, ..job::example() }.cases(3)[0];
         let mut input = [0; 4];
-        Values::Rank.fill(&case.operation, 2, 0, &mut input);
+        InputData::Rank.fill(&case.operation, 2, 0, &mut input);
         assert_eq!(input, 3.0_f32.to_le_bytes());
-        let wrong = |sum: f32| Values::Rank.wrong_elements(&case, 0, 3, 0, &sum.to_le_bytes());
+        let wrong = |sum: f32| InputData::Rank.wrong_elements(&case, 0, 3, 0, &sum.to_le_bytes());
         assert_eq!((wrong(6.0), wrong(5.0)), (0, 1));
     }
 
     #[test]
     fn results_of_ranks_numbers_are_exact_or_refused() {
-        assert_eq!(most_ranks(DataType::I8, ReduceOp::Sum), 15);
-        assert_eq!(most_ranks(DataType::F32, ReduceOp::Prod), 10);
-        assert_eq!(most_ranks(DataType::Bf16, ReduceOp::Max), 256);
-        assert_eq!(most_ranks(DataType::F32, ReduceOp::Avg), 4096);
+        assert_eq!(max_ranks(DataType::I8, ReduceOp::Sum), 15);
+        assert_eq!(max_ranks(DataType::F32, ReduceOp::Prod), 10);
+        assert_eq!(max_ranks(DataType::Bf16, ReduceOp::Max), 256);
+        assert_eq!(max_ranks(DataType::F32, ReduceOp::Avg), 4096);
     }
 }

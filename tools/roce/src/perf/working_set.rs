@@ -2,20 +2,20 @@
 
 use roce_verbs::MemoryRegion;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// The places that messages of one size take in turn, in each half of an end's memory.
 ///
 /// The message at each place is the same at both ends, and different from its neighbours: what
 /// arrives can be told from what was there, and from what belongs elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cycle {
+pub(crate) struct WorkingSet {
     size: usize,
     stride: usize,
     places: usize,
 }
 
-impl Cycle {
+impl WorkingSet {
     /// For messages of `size` bytes that go through `working_set` bytes; without one there is
     /// one place.
     pub(crate) fn new(size: u32, working_set: Option<u64>) -> Self {
@@ -36,13 +36,13 @@ impl Cycle {
     }
 
     /// The offset of the place behind the one at `offset`.
-    pub(crate) fn behind(self, offset: usize) -> usize {
+    pub(crate) fn offset_after(self, offset: usize) -> usize {
         let next = offset + self.stride;
         if next < self.places * self.stride { next } else { 0 }
     }
 
     /// Puts into every place from `base` on what belongs there.
-    pub(crate) fn fill(self, memory: &MemoryRegion, base: usize) -> Outcome {
+    pub(crate) fn fill(self, memory: &MemoryRegion, base: usize) -> Result {
         self.chunks(self.span(), |offset, bytes| {
             bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(offset + i));
             Ok(memory.write(base + offset, bytes)?)
@@ -50,13 +50,13 @@ impl Cycle {
     }
 
     /// Wipes every place from `base` on.
-    pub(crate) fn clear(self, memory: &MemoryRegion, base: usize) -> Outcome {
+    pub(crate) fn clear(self, memory: &MemoryRegion, base: usize) -> Result {
         self.chunks(self.span(), |offset, bytes| Ok(memory.write(base + offset, bytes)?))
     }
 
     /// Looks whether the first `used` places from `base` on hold what belongs there, and the
     /// others still nothing.
-    pub(crate) fn check(self, memory: &MemoryRegion, base: usize, used: u64) -> Outcome {
+    pub(crate) fn check(self, memory: &MemoryRegion, base: usize, used: u64) -> Result {
         let used = usize::try_from(used).unwrap_or(usize::MAX).min(self.places) * self.stride;
         self.chunks(self.span(), |offset, bytes| {
             memory.read(base + offset, bytes)?;
@@ -67,7 +67,7 @@ impl Cycle {
             };
             match bytes.iter().enumerate().position(is_wrong) {
                 None => Ok(()),
-                Some(i) => Err(Failure::new(format!(
+                Some(i) => Err(CliError::new(format!(
                     "byte {} of the memory that messages of {} bytes were to fill is wrong: \
                      what arrived is not what was sent",
                     offset + i,
@@ -78,7 +78,7 @@ impl Cycle {
     }
 
     /// Goes through `len` bytes with a buffer of zeros that is not too large.
-    fn chunks(self, len: usize, mut work: impl FnMut(usize, &mut [u8]) -> Outcome) -> Outcome {
+    fn chunks(self, len: usize, mut work: impl FnMut(usize, &mut [u8]) -> Result) -> Result {
         let mut buffer = vec![0; CHUNK.min(len)];
         (0..len).step_by(CHUNK).try_for_each(|offset| {
             let here = CHUNK.min(len - offset);
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn messages_go_through_the_whole_working_set_and_begin_again() {
-        let cycle = Cycle::new(100, Some(1000));
+        let cycle = WorkingSet::new(100, Some(1000));
         let mut offset = 0;
         let mut seen = vec![];
         for _ in 0..8 {
             seen.push(offset);
-            offset = cycle.behind(offset);
+            offset = cycle.offset_after(offset);
         }
         assert_eq!(seen, [0, 128, 256, 384, 512, 640, 768, 0]);
         assert!(cycle.span() <= 1000);
@@ -117,9 +117,9 @@ mod tests {
     #[test]
     fn without_a_working_set_there_is_one_place_however_long_the_message() {
         for (size, working_set) in [(0, None), (8, None), (1 << 20, None), (1 << 20, Some(5))] {
-            let cycle = Cycle::new(size, working_set);
+            let cycle = WorkingSet::new(size, working_set);
             assert_eq!((cycle.places(), cycle.span()), (1, size as usize));
-            assert_eq!(cycle.behind(0), 0);
+            assert_eq!(cycle.offset_after(0), 0);
         }
     }
 

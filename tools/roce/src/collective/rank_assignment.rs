@@ -3,12 +3,12 @@
 use clap::Args;
 use roce_collectives::{Launcher, LauncherEnv, LauncherEnvError};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Result};
 
 /// What may be said on the command line; the launcher's environment says the rest.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Ranks")]
-pub(crate) struct PlaceOptions {
+pub(crate) struct RankOptions {
     /// This process's rank, 0 to size - 1 [default: the launcher's]
     #[arg(long, value_name = "R", requires = "size", conflicts_with = "local")]
     pub(crate) rank: Option<u32>,
@@ -23,28 +23,28 @@ pub(crate) struct PlaceOptions {
 
 /// One rank among others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RankAssignment {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) root: String,
     /// Who said so.
-    pub(crate) said_by: String,
+    pub(crate) source: String,
     /// Whether this process speaks for its host: one warning for each is enough.
-    pub(crate) first_on_host: bool,
+    pub(crate) is_first_on_host: bool,
 }
 
-impl Place {
+impl RankAssignment {
     /// From options, where they say it, else from what the launcher said; `comm_id` is
     /// NCCL's own word for where to meet.
     pub(crate) fn find(
-        options: &PlaceOptions,
+        options: &RankOptions,
         comm_id: Option<&str>,
         launch: Result<Option<LauncherEnv>, LauncherEnvError>,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let told_root = options.root_address.as_deref().or(comm_id);
         if let (Some(rank), Some(size)) = (options.rank, options.size) {
             if rank >= size {
-                return Err(Failure::new(format!(
+                return Err(CliError::new(format!(
                     "there is no rank {rank} of {size}: ranks are 0 to {}",
                     size.saturating_sub(1)
                 )));
@@ -52,25 +52,25 @@ impl Place {
             let root = match (told_root, launch.as_ref().ok().and_then(Option::as_ref)) {
                 (Some(root), _) => root.to_owned(),
                 (None, Some(launch)) if launch.root().is_ok() => launch.root()?.to_owned(),
-                (None, _) if size == 1 => ALONE.to_owned(),
-                (None, _) => return Err(Failure::new(NO_ROOT)),
+                (None, _) if size == 1 => LOOPBACK_ROOT.to_owned(),
+                (None, _) => return Err(CliError::new(NO_ROOT)),
             };
-            let said_by = "--rank and --size".to_owned();
-            return Ok(Self { rank, size, root, said_by, first_on_host: true });
+            let source = "--rank and --size".to_owned();
+            return Ok(Self { rank, size, root, source, is_first_on_host: true });
         }
-        let Some(launch) = launch? else { return Err(Failure::new(NO_RANK)) };
+        let Some(launch) = launch? else { return Err(CliError::new(NO_RANK)) };
         let root = match told_root {
             Some(root) => root.to_owned(),
             None => {
-                launch.root().map_err(|_| Failure::new(no_root_of(launch.launcher)))?.to_owned()
+                launch.root().map_err(|_| CliError::new(no_root_error(launch.launcher)))?.to_owned()
             }
         };
         Ok(Self {
             rank: launch.rank,
             size: launch.size,
             root,
-            said_by: launch.launcher.to_string(),
-            first_on_host: launch.local_rank.unwrap_or(0) == 0,
+            source: launch.launcher.to_string(),
+            is_first_on_host: launch.local_rank.unwrap_or(0) == 0,
         })
     }
 }
@@ -85,7 +85,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-const ALONE: &str = "127.0.0.1:0";
+const LOOPBACK_ROOT: &str = "127.0.0.1:0";
 
 const NO_ROOT: &str = "where do the ranks meet? Say it with --root-address HOST:PORT, an address of \
                        rank 0's host and a free port there, the same for all ranks";
@@ -96,7 +96,7 @@ which rank is this, and of how many? One of these says it:
   --rank R --size N --root-address H:P     each rank by hand
   mpirun -n 3 roce ..., srun, torchrun     a launcher, by its variables";
 
-fn no_root_of(launcher: Launcher) -> String {
+fn no_root_error(launcher: Launcher) -> String {
     format!(
         "{launcher} does not say where ranks on several hosts meet; add --root-address HOST:PORT \
          with an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
@@ -122,48 +122,56 @@ mod tests {
         ("MASTER_PORT", "1234"),
     ];
 
-    fn text(outcome: Outcome<Place>) -> String {
+    fn text(outcome: Result<RankAssignment>) -> String {
         match outcome {
-            Err(Failure::Told(text)) => text,
+            Err(CliError::Message(text)) => text,
             other => format!("{other:?}"),
         }
     }
 
     #[test]
     fn the_launcher_says_what_options_do_not() {
-        let place = Place::find(&PlaceOptions::default(), None, launched(TORCHRUN)).unwrap();
-        assert_eq!((place.rank, place.size, place.root.as_str()), (5, 8, "10.0.0.1:1234"));
-        assert!(!place.first_on_host);
-        let options = PlaceOptions { root_address: Some("h:1".into()), ..Default::default() };
-        assert_eq!(Place::find(&options, None, launched(TORCHRUN)).unwrap().root, "h:1");
-        let place = Place::find(&PlaceOptions::default(), Some("c:2"), launched(TORCHRUN)).unwrap();
-        assert_eq!(place.root, "c:2");
-        let options = PlaceOptions { rank: Some(0), size: Some(2), root_address: None };
-        let place = Place::find(&options, None, launched(TORCHRUN)).unwrap();
-        assert_eq!((place.rank, place.size, place.root.as_str()), (0, 2, "10.0.0.1:1234"));
+        let assignment =
+            RankAssignment::find(&RankOptions::default(), None, launched(TORCHRUN)).unwrap();
+        assert_eq!(
+            (assignment.rank, assignment.size, assignment.root.as_str()),
+            (5, 8, "10.0.0.1:1234")
+        );
+        assert!(!assignment.is_first_on_host);
+        let options = RankOptions { root_address: Some("h:1".into()), ..Default::default() };
+        assert_eq!(RankAssignment::find(&options, None, launched(TORCHRUN)).unwrap().root, "h:1");
+        let assignment =
+            RankAssignment::find(&RankOptions::default(), Some("c:2"), launched(TORCHRUN)).unwrap();
+        assert_eq!(assignment.root, "c:2");
+        let options = RankOptions { rank: Some(0), size: Some(2), root_address: None };
+        let assignment = RankAssignment::find(&options, None, launched(TORCHRUN)).unwrap();
+        assert_eq!(
+            (assignment.rank, assignment.size, assignment.root.as_str()),
+            (0, 2, "10.0.0.1:1234")
+        );
     }
 
     #[test]
     fn what_is_missing_is_asked_for() {
-        let nothing = PlaceOptions::default();
-        assert!(text(Place::find(&nothing, None, Ok(None))).contains("--local 3"));
-        let options = PlaceOptions { rank: Some(1), size: Some(2), root_address: None };
-        assert!(text(Place::find(&options, None, Ok(None))).contains("--root-address"));
-        let options = PlaceOptions { rank: Some(2), size: Some(2), root_address: None };
-        assert!(text(Place::find(&options, None, Ok(None))).contains("no rank 2 of 2"));
+        let nothing = RankOptions::default();
+        assert!(text(RankAssignment::find(&nothing, None, Ok(None))).contains("--local 3"));
+        let options = RankOptions { rank: Some(1), size: Some(2), root_address: None };
+        assert!(text(RankAssignment::find(&options, None, Ok(None))).contains("--root-address"));
+        let options = RankOptions { rank: Some(2), size: Some(2), root_address: None };
+        assert!(text(RankAssignment::find(&options, None, Ok(None))).contains("no rank 2 of 2"));
         let spread = [
             ("OMPI_COMM_WORLD_RANK", "0"),
             ("OMPI_COMM_WORLD_SIZE", "3"),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
         ];
-        let said = text(Place::find(&nothing, None, launched(&spread)));
+        let said = text(RankAssignment::find(&nothing, None, launched(&spread)));
         assert!(said.starts_with("Open MPI does not say"), "{said}");
     }
 
     #[test]
     fn one_rank_alone_needs_no_address() {
-        let options = PlaceOptions { rank: Some(0), size: Some(1), root_address: None };
-        assert_eq!(Place::find(&options, None, Ok(None)).unwrap().root, ALONE);
+        let options = RankOptions { rank: Some(0), size: Some(1), root_address: None };
+        assert_eq!(RankAssignment::find(&options, None, Ok(None)).unwrap().root, LOOPBACK_ROOT);
     }
 
     #[test]

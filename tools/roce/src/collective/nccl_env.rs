@@ -4,7 +4,7 @@ use super::selector::Selector;
 
 /// What the variables ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Knobs {
+pub(crate) struct NcclEnv {
     pub(crate) hca: Option<Selector>,
     pub(crate) ifname: Option<Selector>,
     pub(crate) gid_index: Option<u8>,
@@ -31,145 +31,145 @@ pub(crate) enum Level {
 }
 
 /// One variable.
-struct Knob {
+struct EnvVar {
     name: &'static str,
     /// Lines of help.
-    does: &'static str,
+    help_text: &'static str,
     /// Takes its value, or says what is wrong with it and what to do.
-    turn: fn(&mut Knobs, &str) -> Result<(), String>,
+    apply: fn(&mut NcclEnv, &str) -> Result<(), String>,
 }
 
-const KNOBS: &[Knob] = &[
-    Knob {
+const ENV_VARS: &[EnvVar] = &[
+    EnvVar {
         name: "NCCL_IB_HCA",
-        does: "Interfaces to use, each a rail of its own: eth0,eth1 (prefixes),\n\
+        help_text: "Interfaces to use, each a rail of its own: eth0,eth1 (prefixes),\n\
                =eth0 (exactly), ^eth0 (all others), eth0:1 (with its only port).\n\
                Names are those of interfaces: roce devices lists them",
-        turn: |knobs, value| {
-            knobs.hca = Some(Selector::parse(value, true)?);
+        apply: |nccl_env, value| {
+            nccl_env.hca = Some(Selector::parse(value, true)?);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_SOCKET_IFNAME",
-        does: "Written alike; where NCCL_IB_HCA is not set, the first that matches is\n\
+        help_text: "Written alike; where NCCL_IB_HCA is not set, the first that matches is\n\
                used. Ranks meet at the root address, whatever this says",
-        turn: |knobs, value| {
-            knobs.ifname = Some(Selector::parse(value, false)?);
+        apply: |nccl_env, value| {
+            nccl_env.ifname = Some(Selector::parse(value, false)?);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_COMM_ID",
-        does: "Where rank 0 listens, HOST:PORT, if --root-address does not say it",
-        turn: |knobs, value| {
-            knobs.root = Some(value.to_owned());
+        help_text: "Where rank 0 listens, HOST:PORT, if --root-address does not say it",
+        apply: |nccl_env, value| {
+            nccl_env.root = Some(value.to_owned());
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_GID_INDEX",
-        does: "Row of the GID table; -1: the first IPv4 address, else IPv6",
-        turn: |knobs, value| {
+        help_text: "Row of the GID table; -1: the first IPv4 address, else IPv6",
+        apply: |nccl_env, value| {
             if value.trim() != "-1" {
-                knobs.gid_index = Some(number(value, 0, 255)? as u8);
+                nccl_env.gid_index = Some(number(value, 0, 255)? as u8);
             }
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_TC",
-        does: "Traffic class of every packet (IPv4: type of service), 0 to 255",
-        turn: |knobs, value| {
-            knobs.traffic_class = Some(number(value, 0, 255)? as u8);
+        help_text: "Traffic class of every packet (IPv4: type of service), 0 to 255",
+        apply: |nccl_env, value| {
+            nccl_env.traffic_class = Some(number(value, 0, 255)? as u8);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_SL",
-        does: "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
+        help_text: "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
                set here: any other is warned about",
-        turn: |knobs, value| {
+        apply: |nccl_env, value| {
             if number(value, 0, 15)? != 0 {
                 let why = "no VLAN priority is set here, so a service level changes nothing; set \
                            one on the VLAN interface (ip link ... egress-qos-map)";
-                knobs.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
+                nccl_env.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
             }
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_TIMEOUT",
-        does: "Wait for an acknowledgement, 4.096 us * 2^N, 1 to 31 (14)",
-        turn: |knobs, value| {
-            knobs.ack_timeout = Some(number(value, 1, 31)? as u8);
+        help_text: "Wait for an acknowledgement, 4.096 us * 2^N, 1 to 31 (14)",
+        apply: |nccl_env, value| {
+            nccl_env.ack_timeout = Some(number(value, 1, 31)? as u8);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_RETRY_CNT",
-        does: "How often to send again after silence before giving up, 0 to 7 (7)",
-        turn: |knobs, value| {
-            knobs.retry_count = Some(number(value, 0, 7)? as u8);
+        help_text: "How often to send again after silence before giving up, 0 to 7 (7)",
+        apply: |nccl_env, value| {
+            nccl_env.retry_count = Some(number(value, 0, 7)? as u8);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_QPS_PER_CONNECTION",
-        does: "Queue pairs to each neighbour over each interface, 1 to 128 (1)",
-        turn: |knobs, value| {
-            knobs.qps_per_connection = Some(number(value, 1, 128)? as u32);
+        help_text: "Queue pairs to each neighbour over each interface, 1 to 128 (1)",
+        apply: |nccl_env, value| {
+            nccl_env.qps_per_connection = Some(number(value, 1, 128)? as u32);
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_SPLIT_DATA_ON_QPS",
-        does: "1: spread every piece over all queue pairs; 0: pieces in turn (0)",
-        turn: |knobs, value| {
-            knobs.split = number(value, 0, 1)? == 1;
+        help_text: "1: spread every piece over all queue pairs; 0: pieces in turn (0)",
+        apply: |nccl_env, value| {
+            nccl_env.split = number(value, 0, 1)? == 1;
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_ALGO",
-        does: "Ring, which is all there is; what leaves no ring is refused",
-        turn: |_, value| allowed(value, "ring", "the ring is the only algorithm here; say Ring"),
+        help_text: "Ring, which is all there is; what leaves no ring is refused",
+        apply: |_, value| allowed(value, "ring", "the ring is the only algorithm here; say Ring"),
     },
-    Knob {
+    EnvVar {
         name: "NCCL_PROTO",
-        does: "Simple, which is what ours is most like; LL and LL128 alone are refused",
-        turn: |_, value| {
+        help_text: "Simple, which is what ours is most like; LL and LL128 alone are refused",
+        apply: |_, value| {
             allowed(value, "simple", "LL and LL128 are not for networks like this; say Simple")
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_NET",
-        does: "IB; anything else is refused, for this is RDMA alone",
-        turn: |_, value| match value.trim().to_lowercase().as_str() {
+        help_text: "IB; anything else is refused, for this is RDMA alone",
+        apply: |_, value| match value.trim().to_lowercase().as_str() {
             "ib" => Ok(()),
             _ => Err("there is no other network than IB (which RoCE is) here; unset it".to_owned()),
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_IB_DISABLE",
-        does: "0; 1 is refused, for this is RDMA alone",
-        turn: |_, value| match number(value, 0, 1)? {
+        help_text: "0; 1 is refused, for this is RDMA alone",
+        apply: |_, value| match number(value, 0, 1)? {
             0 => Ok(()),
             _ => Err("without RDMA nothing is left here; unset it".to_owned()),
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_DEBUG",
-        does: "VERSION, WARN, or INFO: which path was chosen (interfaces, GIDs, queue\n\
+        help_text: "VERSION, WARN, or INFO: which path was chosen (interfaces, GIDs, queue\n\
                pairs, limits, the ring's order, MTU), on standard error",
-        turn: |knobs, value| {
-            knobs.debug = match value.trim().to_uppercase().as_str() {
+        apply: |nccl_env, value| {
+            nccl_env.debug = match value.trim().to_uppercase().as_str() {
                 "VERSION" => Level::Version,
                 "WARN" => Level::Warn,
                 "INFO" => Level::Info,
                 "TRACE" | "ABORT" => {
                     let what = "tells as much as INFO does; --trace tells of every packet's work";
-                    knobs.warnings.push(format!("NCCL_DEBUG={value} {what}"));
+                    nccl_env.warnings.push(format!("NCCL_DEBUG={value} {what}"));
                     Level::Info
                 }
                 _ => return Err("it is VERSION, WARN or INFO".to_owned()),
@@ -177,17 +177,17 @@ const KNOBS: &[Knob] = &[
             Ok(())
         },
     },
-    Knob {
+    EnvVar {
         name: "NCCL_DEBUG_FILE",
-        does: "Where that is written instead; %h: the host's name, %p: the process",
-        turn: |knobs, value| {
-            knobs.debug_file = Some(value.to_owned());
+        help_text: "Where that is written instead; %h: the host's name, %p: the process",
+        apply: |nccl_env, value| {
+            nccl_env.debug_file = Some(value.to_owned());
             Ok(())
         },
     },
 ];
 
-impl Knobs {
+impl NcclEnv {
     /// Reads them from the environment.
     pub(crate) fn from_environment() -> Result<Self, String> {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
@@ -199,22 +199,22 @@ impl Knobs {
     pub(crate) fn read(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, String> {
-        let mut knobs = Self::default();
+        let mut nccl_env = Self::default();
         let mut variables: Vec<_> = variables
             .into_iter()
             .filter(|(name, value)| name.starts_with("NCCL_") && !value.is_empty())
             .collect();
         variables.sort();
         for (name, value) in variables {
-            match KNOBS.iter().find(|knob| knob.name == name) {
-                Some(knob) => (knob.turn)(&mut knobs, &value)
+            match ENV_VARS.iter().find(|knob| knob.name == name) {
+                Some(knob) => (knob.apply)(&mut nccl_env, &value)
                     .map_err(|why| format!("{name}={value} cannot be honoured: {why}"))?,
-                None => knobs.warnings.push(format!(
+                None => nccl_env.warnings.push(format!(
                     "{name}={value} has no effect here (roce allreduce --help lists what has)"
                 )),
             }
         }
-        Ok(knobs)
+        Ok(nccl_env)
     }
 }
 
@@ -222,9 +222,9 @@ impl Knobs {
 pub(crate) fn help() -> String {
     let mut text =
         "Variables that people know from NCCL (any other NCCL_... is warned about):".to_owned();
-    for Knob { name, does, .. } in KNOBS {
+    for EnvVar { name, help_text, .. } in ENV_VARS {
         let mut lead = *name;
-        for line in does.lines() {
+        for line in help_text.lines() {
             text += &format!("\n  {lead:<26} {line}");
             lead = "";
         }
@@ -233,7 +233,8 @@ pub(crate) fn help() -> String {
 }
 
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    let number = crate::number::parse(text).ok().filter(|number| (least..=most).contains(number));
+    let number =
+        crate::parse_number::parse(text).ok().filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("it is a number from {least} to {most}"))
 }
 
@@ -256,13 +257,13 @@ fn allowed(value: &str, wanted: &str, otherwise: &str) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Knobs, String> {
-        Knobs::read(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+    fn read(variables: &[(&str, &str)]) -> Result<NcclEnv, String> {
+        NcclEnv::read(variables.iter().map(|(name, value)| ((*name).into(), (*value).into())))
     }
 
     #[test]
     fn every_knob_does_something_that_its_help_says() {
-        let knobs = read(&[
+        let nccl_env = read(&[
             ("NCCL_IB_HCA", "=eth1,eth0"),
             ("NCCL_SOCKET_IFNAME", "^lo"),
             ("NCCL_COMM_ID", "10.0.0.1:5000"),
@@ -281,7 +282,7 @@ mod tests {
             ("NCCL_DEBUG_FILE", "/tmp/%h.%p"),
         ])
         .unwrap();
-        let expected = Knobs {
+        let expected = NcclEnv {
             hca: Some(Selector::parse("=eth1,eth0", true).unwrap()),
             ifname: Some(Selector::parse("^lo", false).unwrap()),
             gid_index: Some(3),
@@ -295,8 +296,8 @@ mod tests {
             debug_file: Some("/tmp/%h.%p".to_owned()),
             warnings: Vec::new(),
         };
-        assert_eq!(knobs, expected);
-        assert!(KNOBS.iter().all(|knob| help().contains(knob.name)));
+        assert_eq!(nccl_env, expected);
+        assert!(ENV_VARS.iter().all(|knob| help().contains(knob.name)));
     }
 
     #[test]
@@ -319,9 +320,9 @@ mod tests {
         }
         let warned = [("NCCL_IB_SL", "3"), ("NCCL_BUFFSIZE", "4194304"), ("NCCL_DEBUG", "TRACE")];
         for (name, value) in warned {
-            let knobs = read(&[(name, value)]).unwrap();
-            assert_eq!(knobs.warnings.len(), 1);
-            assert!(knobs.warnings[0].starts_with(&format!("{name}={value}")));
+            let nccl_env = read(&[(name, value)]).unwrap();
+            assert_eq!(nccl_env.warnings.len(), 1);
+            assert!(nccl_env.warnings[0].starts_with(&format!("{name}={value}")));
         }
     }
 
@@ -334,7 +335,8 @@ mod tests {
 
     #[test]
     fn what_is_empty_or_not_of_nccl_is_left_alone() {
-        let knobs = read(&[("NCCL_IB_TC", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
-        assert_eq!(knobs, Knobs::default());
+        let nccl_env =
+            read(&[("NCCL_IB_TC", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
+        assert_eq!(nccl_env, NcclEnv::default());
     }
 }

@@ -5,30 +5,30 @@ use std::process::ExitCode;
 
 /// Why a command did not succeed; its text is all that the user gets to see.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CliError {
     /// Something that the user has to be told.
-    Told(String),
+    Message(String),
     /// A child process has told it already; this was its exit code.
-    AlreadyTold(u8),
+    Reported(u8),
 }
 
 /// What every command returns.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
 
-impl Failure {
+impl CliError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self::Told(text.into())
+        Self::Message(text.into())
     }
 
     /// `what` failed because of `error`.
-    pub(crate) fn of(what: impl AsRef<str>, error: impl Error) -> Self {
-        Self::Told(format!("{}: {}", what.as_ref(), with_causes(&error)))
+    pub(crate) fn context(what: impl AsRef<str>, error: impl Error) -> Self {
+        Self::Message(format!("{}: {}", what.as_ref(), with_causes(&error)))
     }
 }
 
-impl<E: Error> From<E> for Failure {
+impl<E: Error> From<E> for CliError {
     fn from(error: E) -> Self {
-        Self::Told(with_causes(&error))
+        Self::Message(with_causes(&error))
     }
 }
 
@@ -47,12 +47,12 @@ fn with_causes(error: &dyn Error) -> String {
 }
 
 /// Prints the reason and turns it into an exit code.
-pub(crate) fn report(failure: Failure) -> ExitCode {
-    match failure {
-        Failure::Told(text) => {
+pub(crate) fn report(error: CliError) -> ExitCode {
+    match error {
+        CliError::Message(text) => {
             eprintln!("roce: {text}");
             ExitCode::FAILURE
         }
-        Failure::AlreadyTold(code) => ExitCode::from(code),
+        CliError::Reported(code) => ExitCode::from(code),
     }
 }

@@ -7,7 +7,7 @@ use roce_dissect::Timestamp;
 
 pub(super) fn put_decimal(text: &mut Vec<u8>, mut value: u64) {
     let len = decimals(value);
-    let mut digits = [0; LONGEST_DECIMAL];
+    let mut digits = [0; MAX_DECIMAL_DIGITS];
     for digit in digits[..len].iter_mut().rev() {
         *digit = b'0' + (value % 10) as u8;
         value /= 10;
@@ -21,7 +21,7 @@ pub(super) fn decimals(value: u64) -> usize {
 }
 
 pub(super) fn put_hex(text: &mut Vec<u8>, value: u64, width: usize) {
-    let mut digits = [0; LONGEST_HEX];
+    let mut digits = [0; MAX_HEX_DIGITS];
     for (i, digit) in digits[..width].iter_mut().enumerate() {
         *digit = HEX[(value >> (4 * (width - 1 - i))) as usize & 0xf];
     }
@@ -95,8 +95,8 @@ pub(super) fn put_front<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len
 }
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
-const LONGEST_HEX: usize = 16;
-const LONGEST_DECIMAL: usize = 20;
+const MAX_HEX_DIGITS: usize = 16;
+const MAX_DECIMAL_DIGITS: usize = 20;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use roce_verbs::{AckTimeout, ConnectOptions};
 use serde::{Deserialize, Serialize};
 
-use super::cycle::Cycle;
+use super::working_set::WorkingSet;
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -45,7 +45,7 @@ pub(crate) enum AtomicKind {
 
 /// The settings that both ends must share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct Params {
     pub(crate) verb: Verb,
     pub(crate) test: Test,
     /// Bytes of a message, one run for each.
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     pub(crate) tx_depth: u32,
     pub(crate) rx_depth: u32,
     pub(crate) qps: u32,
-    /// Bytes; agreed on when the ends meet.
+    /// Bytes; agreed on when the ends synchronize.
     pub(crate) path_mtu: Option<usize>,
     pub(crate) cq_mod: Option<u32>,
     /// Requests posted with each call.
@@ -73,7 +73,7 @@ pub(crate) struct Plan {
     pub(crate) working_set: Option<u64>,
 }
 
-impl Plan {
+impl Params {
     /// Bytes of the longest message.
     pub(crate) fn longest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
@@ -86,8 +86,8 @@ impl Plan {
     }
 
     /// Where messages of this size lie.
-    pub(crate) fn cycle(&self, size: u32) -> Cycle {
-        Cycle::new(size, self.working_set)
+    pub(crate) fn working_set(&self, size: u32) -> WorkingSet {
+        WorkingSet::new(size, self.working_set)
     }
 
     /// Bytes of each half of an end's memory, at least.
@@ -104,13 +104,13 @@ impl Plan {
     /// One completion in so many messages of this size: as perftest, which finds that few
     /// completions help small messages only. Never more than may be under way.
     pub(crate) fn moderation(&self, size: u32) -> u32 {
-        let usual = if size > LARGE { 1 } else { 100 };
+        let usual = if size > MAX_SIZE_OF_RARE_COMPLETIONS { 1 } else { 100 };
         self.cq_mod.unwrap_or(usual).min(self.tx_depth)
     }
 
     /// Why lists of this length cannot be posted; `None` if they can. The rules are perftest's,
     /// whose loop posts whole lists only.
-    pub(crate) fn refuses_list(&self) -> Option<String> {
+    pub(crate) fn list_error(&self) -> Option<String> {
         let list = self.post_list;
         if list <= 1 {
             return None;
@@ -142,28 +142,28 @@ impl Plan {
     }
 
     /// Whether what a peer asks for is within reason.
-    pub(crate) fn is_sane(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         (1..=64).contains(&self.sizes.len())
-            && self.room() <= MOST_BYTES
+            && self.room() <= MAX_BUFFER_BYTES
             && (1..=16384).contains(&self.tx_depth)
             && (1..=16384).contains(&self.rx_depth)
             && (1..=4096).contains(&self.qps)
-            && self.requests() <= MOST_REQUESTS
+            && self.requests() <= MAX_REQUESTS
             && self.post_list >= 1
             && (1..=128).contains(&self.outs)
     }
 }
 
 /// Bytes.
-const LARGE: u32 = 8192;
+const MAX_SIZE_OF_RARE_COMPLETIONS: u32 = 8192;
 /// Of one half of an end's memory: as many bytes as the longest message has.
-pub(crate) const MOST_BYTES: u64 = 1 << 31;
+pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 31;
 /// In all queues of all queue pairs: a completion queue holds as many.
-pub(crate) const MOST_REQUESTS: u64 = 1 << 22;
+pub(crate) const MAX_REQUESTS: u64 = 1 << 22;
 
 #[cfg(test)]
-pub(crate) fn example() -> Plan {
-    Plan {
+pub(crate) fn example() -> Params {
+    Params {
         verb: Verb::Write,
         test: Test::Bw,
         sizes: vec![65536],
@@ -190,52 +190,53 @@ mod tests {
 
     #[test]
     fn a_plan_survives_the_way_to_the_other_end() {
-        let plan = example();
-        let line = serde_json::to_string(&plan).unwrap();
-        assert_eq!(serde_json::from_str::<super::Plan>(&line).unwrap(), plan);
+        let params = example();
+        let line = serde_json::to_string(&params).unwrap();
+        assert_eq!(serde_json::from_str::<super::Params>(&line).unwrap(), params);
     }
 
     #[test]
     fn completions_are_never_rarer_than_the_queue_is_deep() {
-        let mut plan = example();
-        assert_eq!((plan.moderation(65536), plan.moderation(64)), (1, 100));
-        plan.tx_depth = 4;
-        assert_eq!(plan.moderation(64), 4);
+        let mut params = example();
+        assert_eq!((params.moderation(65536), params.moderation(64)), (1, 100));
+        params.tx_depth = 4;
+        assert_eq!(params.moderation(64), 4);
     }
 
     #[test]
     fn a_list_is_whole_in_the_queue_in_the_run_and_in_completions() {
-        let plan = |post_list, tx_depth, iterations, cq_mod| {
-            let plan = example();
-            super::Plan { post_list, tx_depth, iterations, cq_mod, ..plan }
+        let params = |post_list, tx_depth, iterations, cq_mod| {
+            let params = example();
+            super::Params { post_list, tx_depth, iterations, cq_mod, ..params }
         };
-        for taken in [plan(1, 1, 7, Some(5)), plan(64, 64, 128, None), plan(64, 128, 640, Some(32))]
+        for taken in
+            [params(1, 1, 7, Some(5)), params(64, 64, 128, None), params(64, 128, 640, Some(32))]
         {
-            assert_eq!(taken.refuses_list(), None);
+            assert_eq!(taken.list_error(), None);
         }
-        let over_time = super::Plan { duration: Some(1.0), ..plan(64, 128, 5000, None) };
-        assert_eq!(over_time.refuses_list(), None);
-        let names_option = |plan: super::Plan, option| {
-            let why = plan.refuses_list().unwrap();
+        let over_time = super::Params { duration: Some(1.0), ..params(64, 128, 5000, None) };
+        assert_eq!(over_time.list_error(), None);
+        let names_option = |params: super::Params, option| {
+            let why = params.list_error().unwrap();
             assert!(why.contains(option), "{why}");
         };
-        names_option(plan(64, 63, 128, None), "-t");
-        names_option(plan(64, 128, 5000, None), "-n");
-        names_option(plan(64, 128, 640, Some(48)), "-Q");
-        names_option(super::Plan { test: super::Test::Lat, ..plan(2, 128, 128, None) }, "bw");
+        names_option(params(64, 63, 128, None), "-t");
+        names_option(params(64, 128, 5000, None), "-n");
+        names_option(params(64, 128, 640, Some(48)), "-Q");
+        names_option(super::Params { test: super::Test::Lat, ..params(2, 128, 128, None) }, "bw");
     }
 
     #[test]
     fn a_peer_cannot_make_us_allocate_without_bound() {
         let plans = [
-            super::Plan { sizes: vec![u32::MAX], ..example() },
-            super::Plan { sizes: vec![2; 65], ..example() },
-            super::Plan { qps: 1 << 20, ..example() },
-            super::Plan { rx_depth: 1 << 20, ..example() },
-            super::Plan { qps: 4096, tx_depth: 16384, ..example() },
-            super::Plan { working_set: Some(1 << 32), ..example() },
+            super::Params { sizes: vec![u32::MAX], ..example() },
+            super::Params { sizes: vec![2; 65], ..example() },
+            super::Params { qps: 1 << 20, ..example() },
+            super::Params { rx_depth: 1 << 20, ..example() },
+            super::Params { qps: 4096, tx_depth: 16384, ..example() },
+            super::Params { working_set: Some(1 << 32), ..example() },
         ];
-        assert!(plans.iter().all(|plan| !plan.is_sane()));
-        assert!(example().is_sane());
+        assert!(plans.iter().all(|params| !params.is_valid()));
+        assert!(example().is_valid());
     }
 }

@@ -8,15 +8,15 @@ use roce_dissect::{
 };
 use roce_wire::{Ecn, Ext, Headers, KnownOpcode, Service, Syndrome};
 
-use super::digits::{
+use super::color::{Color, Coloring};
+use super::number_format::{
     decimals, put_decimal, put_duration, put_front, put_hex, put_hex_short, put_time,
 };
-use super::paint::{Paint, Tint};
 
 /// Writes lines.
 #[derive(Debug)]
-pub(super) struct Line {
-    paint: Paint,
+pub(super) struct SummaryLine {
+    coloring: Coloring,
     /// Addresses of the last packets: they are slow to write, and rarely change.
     addresses: [Option<Address>; 16],
 }
@@ -25,22 +25,22 @@ pub(super) struct Line {
 #[derive(Clone, Copy, Debug)]
 struct Address {
     address: IpAddr,
-    text: [u8; LONGEST_ADDRESS],
+    text: [u8; MAX_ADDRESS_LEN],
     len: usize,
 }
 
-impl Line {
-    pub(super) fn new(paint: Paint) -> Self {
-        Self { paint, addresses: [const { None }; 16] }
+impl SummaryLine {
+    pub(super) fn new(coloring: Coloring) -> Self {
+        Self { coloring, addresses: [const { None }; 16] }
     }
 
     /// `    12 0.000123456 10.9.0.2 → 10.9.0.1 qp 0x000011 RC SEND Only psn 0x123456 5 bytes`
     pub(super) fn write(&mut self, packet: &Packet<'_>, began: Timestamp, text: &mut Vec<u8>) {
-        self.paint.start(Tint::Dim, text);
+        self.coloring.start(Color::Dim, text);
         self.write_number(packet, text);
         text.push(b' ');
         put_time(text, packet.frame.time, began);
-        self.paint.end(text);
+        self.coloring.end(text);
         text.push(b' ');
         match &packet.kind {
             PacketKind::Roce(roce) => self.write_roce(roce, text),
@@ -48,8 +48,8 @@ impl Line {
                 if let Some(source) = pause.source {
                     put_fmt(text, format_args!("{source} "));
                 }
-                let tint = if pause.pauses() { Tint::Notice } else { Tint::Special };
-                self.tinted(tint, text, |text| put_fmt(text, format_args!("{pause}")));
+                let color = if pause.pauses() { Color::Notice } else { Color::Special };
+                self.colored(color, text, |text| put_fmt(text, format_args!("{pause}")));
             }
             PacketKind::Other(other) => self.write_other(other, text),
         }
@@ -58,14 +58,14 @@ impl Line {
     }
 
     pub(super) fn write_damage(&mut self, damage: &Damage, text: &mut Vec<u8>) {
-        self.tinted(Tint::Problem, text, |text| put_fmt(text, format_args!("     ! {damage}")));
+        self.colored(Color::Problem, text, |text| put_fmt(text, format_args!("     ! {damage}")));
         text.push(b'\n');
     }
 
-    fn tinted(&self, tint: Tint, text: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        self.paint.start(tint, text);
+    fn colored(&self, color: Color, text: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        self.coloring.start(color, text);
         write(text);
-        self.paint.end(text);
+        self.coloring.end(text);
     }
 
     fn write_number(&self, packet: &Packet<'_>, text: &mut Vec<u8>) {
@@ -89,8 +89,8 @@ impl Line {
             put_hex(text, bth.dest_qp().get().into(), 6);
         }
         text.push(b' ');
-        let tint = roce.known_opcode().map_or(Tint::Problem, tint_of);
-        self.tinted(tint, text, |text| match (roce.known_opcode(), roce.opcode()) {
+        let color = roce.known_opcode().map_or(Color::Problem, color_of);
+        self.colored(color, text, |text| match (roce.known_opcode(), roce.opcode()) {
             (Some(opcode), _) => text.extend_from_slice(opcode.name().as_bytes()),
             (None, Some(opcode)) => put_fmt(text, format_args!("opcode {:#04x}", opcode.0)),
             (None, None) => text.extend_from_slice(b"less than a transport header"),
@@ -123,7 +123,7 @@ impl Line {
             self.write_address(destination, text);
             text.push(b' ');
         }
-        self.tinted(Tint::Dim, text, |text| put_fmt(text, format_args!("not RoCE: {other}")));
+        self.colored(Color::Dim, text, |text| put_fmt(text, format_args!("not RoCE: {other}")));
     }
 
     /// Behind a bar; what is a problem behind an exclamation mark.
@@ -131,10 +131,10 @@ impl Line {
         for (i, finding) in findings.iter().enumerate() {
             text.extend_from_slice(if i == 0 { b" | " } else { b"; " });
             match finding.severity() {
-                Severity::Problem => self.tinted(Tint::Problem, text, |text| {
+                Severity::Problem => self.colored(Color::Problem, text, |text| {
                     put_fmt(text, format_args!("! {finding}"));
                 }),
-                Severity::Notice => self.tinted(Tint::Notice, text, |text| {
+                Severity::Notice => self.colored(Color::Notice, text, |text| {
                     put_fmt(text, format_args!("{finding}"));
                 }),
                 Severity::Info => put_info(text, finding),
@@ -157,11 +157,11 @@ impl Line {
 
 impl Address {
     fn new(address: IpAddr) -> Self {
-        let mut text = [0; LONGEST_ADDRESS];
+        let mut text = [0; MAX_ADDRESS_LEN];
         let mut rest = &mut text[..];
         // No address is longer.
         let _ = write!(rest, "{address}");
-        let len = LONGEST_ADDRESS - rest.len();
+        let len = MAX_ADDRESS_LEN - rest.len();
         Self { address, text, len }
     }
 
@@ -170,13 +170,13 @@ impl Address {
     }
 }
 
-fn tint_of(opcode: KnownOpcode) -> Tint {
+fn color_of(opcode: KnownOpcode) -> Color {
     let info = opcode.info();
     match info.service {
-        Service::Cnp => Tint::Notice,
-        Service::Ud => Tint::Special,
-        _ if info.is_request() => Tint::Request,
-        _ => Tint::Answer,
+        Service::Cnp => Color::Notice,
+        Service::Ud => Color::Special,
+        _ if info.is_request() => Color::Request,
+        _ => Color::Answer,
     }
 }
 
@@ -316,4 +316,4 @@ pub(super) fn put_fmt(text: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {
 
 const NUMBER_WIDTH: usize = 6;
 /// Eight groups of four digits; addresses with an IPv4 address at their end are not longer.
-const LONGEST_ADDRESS: usize = 48;
+const MAX_ADDRESS_LEN: usize = 48;
