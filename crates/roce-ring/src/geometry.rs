@@ -51,12 +51,16 @@ impl RingConfig {
     /// ```
     pub fn for_ranks(size: u32) -> Self {
         let usual = Self::default();
-        if size <= FEW_RANKS { Self { small_message_max: 64 << 10, ..usual } } else { usual }
+        if size <= SMALL_RING_MAX_RANKS {
+            Self { small_message_max: 64 << 10, ..usual }
+        } else {
+            usual
+        }
     }
 }
 
 /// With so many ranks the small way wins for twice as long as with very many.
-const FEW_RANKS: u32 = 4;
+const SMALL_RING_MAX_RANKS: u32 = 4;
 
 /// A rank's place in a ring of known settings.
 ///
@@ -169,7 +173,7 @@ impl Geometry {
     /// How many sends the machine ever has uncompleted on a queue pair: its send queue must hold
     /// as many.
     pub const fn sends(&self) -> u32 {
-        self.data_sends() + self.answer_sends()
+        self.data_sends() + self.control_sends()
     }
 
     /// How many of them carry data.
@@ -178,7 +182,7 @@ impl Geometry {
     }
 
     /// And how many are credits and windows.
-    pub(crate) const fn answer_sends(&self) -> u32 {
+    pub(crate) const fn control_sends(&self) -> u32 {
         4 * self.config.slots + 2
     }
 

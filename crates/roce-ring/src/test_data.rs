@@ -61,7 +61,7 @@ pub fn wrong_elements(
     let Operation { collective, data_type, op, root, count } = *operation;
     let only = |rank: u32, i: u64| Expected::exact(data_type, value(data_type, op, rank, i));
     let elements = (first..).zip(output.chunks_exact(data_type.size()));
-    let wrong = |expected: &Expected, element: &[u8]| u64::from(!expected.is_met_by(element));
+    let wrong = |expected: &Expected, element: &[u8]| u64::from(!expected.matches(element));
     match collective {
         Collective::Barrier => 0,
         Collective::Reduce if rank != root => 0,
@@ -164,7 +164,7 @@ impl Expected {
         };
     }
 
-    fn is_met_by(&self, element: &[u8]) -> bool {
+    fn matches(&self, element: &[u8]) -> bool {
         match decode(self.data_type, element) {
             None => self.bytes.starts_with(element),
             // A NaN meets nothing.

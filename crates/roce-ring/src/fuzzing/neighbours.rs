@@ -22,7 +22,7 @@ pub(super) struct Neighbours {
     receives: Option<Receives>,
     next: Option<Message>,
     output_bytes: u64,
-    is_meeting: bool,
+    is_synchronizing: bool,
 }
 
 /// One lane, as its neighbours see it.
@@ -67,7 +67,7 @@ impl Neighbours {
             receives: None,
             next: None,
             output_bytes: 0,
-            is_meeting: false,
+            is_synchronizing: false,
         }
     }
 
@@ -80,7 +80,7 @@ impl Neighbours {
         for lane in &mut self.lanes {
             (lane.wants_window, lane.window) = (false, None);
             for flow in &mut lane.flows {
-                if self.is_meeting {
+                if self.is_synchronizing {
                     // It is over: everybody knows that what was before it is consumed.
                     flow.credited = flow.credited.max(flow.before.0);
                     flow.reported = flow.reported.max(flow.before.1);
@@ -88,7 +88,7 @@ impl Neighbours {
                 flow.before = (flow.arrived, flow.sent);
             }
         }
-        self.is_meeting = plan.is_meeting();
+        self.is_synchronizing = plan.is_synchronizing();
         for send in plan.sends().take(LOOK_AHEAD) {
             if matches!(send.to, Target::Window { .. }) {
                 self.lanes[send.lane as usize].wants_window = true;

@@ -19,7 +19,7 @@ pub(super) struct Rank<'a> {
     buffers: Option<Buffers>,
     workspace: Workspace,
     /// Something was handed in that no honest neighbour or driver would hand in.
-    is_spoilt: bool,
+    is_hostile: bool,
     is_over: bool,
     /// Bytes of heap that the machine has come to hold since it was made.
     held: i64,
@@ -74,7 +74,7 @@ impl<'a> Rank<'a> {
             neighbours: Neighbours::new(&geometry),
             buffers: None,
             workspace: Workspace::new(),
-            is_spoilt: false,
+            is_hostile: false,
             is_over: false,
             held: 0,
         })
@@ -110,12 +110,12 @@ impl<'a> Rank<'a> {
                     2 => message.immediate ^= 1 << (self.script.byte() % 32),
                     _ => message.len = self.script.number(),
                 }
-                self.is_spoilt = true;
+                self.is_hostile = true;
                 self.hand_in(message, NO_RECORD);
             }
             12 | 13 => {
                 let message = self.any_message();
-                self.is_spoilt = true;
+                self.is_hostile = true;
                 let record = WindowRecord {
                     address: self.script.number(),
                     length: self.script.number(),
@@ -157,13 +157,13 @@ impl<'a> Rank<'a> {
         let mut result = None;
         let used = measure(|| result = Some(call(&mut self.machine)));
         self.held += used.bytes_current;
-        assert!(self.held <= self.most_held(), "{} bytes more than at first", self.held);
+        assert!(self.held <= self.max_held(), "{} bytes more than at first", self.held);
         result.expect("it was called")
     }
 
     /// Bytes that a machine may come to hold while it runs: a place in a queue for each answer
     /// that is handed in before it is asked, of which there are as many as receives.
-    fn most_held(&self) -> i64 {
+    fn max_held(&self) -> i64 {
         let answers = 2 * self.geometry.lanes() * self.geometry.receives();
         let places = (answers as usize + 16).next_power_of_two();
         (places * size_of::<Action>()) as i64
@@ -234,19 +234,19 @@ impl<'a> Rank<'a> {
         if is_window && done.is_ok() {
             self.neighbours.lanes[lane as usize].announced = Some(record);
         }
-        self.judge(done);
+        self.check_result(done);
     }
 
-    fn judge(&mut self, done: Result<(), MachineError>) {
+    fn check_result(&mut self, done: Result<(), MachineError>) {
         match done {
             Ok(()) => assert!(!self.is_over),
             Err(MachineError::Peer(violation)) => {
-                assert!(self.is_spoilt, "an honest neighbour is blamed: {violation}");
+                assert!(self.is_hostile, "an honest neighbour is blamed: {violation}");
                 assert!(!violation.to_string().is_empty());
                 self.is_over = true;
             }
             Err(MachineError::Caller(error)) => {
-                assert!(matches!(error, UsageError::UnknownLane(_)) && self.is_spoilt, "{error}");
+                assert!(matches!(error, UsageError::UnknownLane(_)) && self.is_hostile, "{error}");
             }
         }
     }
@@ -266,10 +266,10 @@ impl<'a> Rank<'a> {
     fn poll(&mut self) {
         for _ in 0..MAX_ACTIONS {
             match self.call(Machine::poll_action) {
-                Ok(Some(action)) => self.act(&action),
+                Ok(Some(action)) => self.perform(&action),
                 Ok(None) => return,
                 Err(violation) => {
-                    assert!(self.is_spoilt, "an honest neighbour is blamed: {violation}");
+                    assert!(self.is_hostile, "an honest neighbour is blamed: {violation}");
                     self.is_over = true;
                     return;
                 }
@@ -277,7 +277,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    fn act(&mut self, action: &Action) {
+    fn perform(&mut self, action: &Action) {
         let geometry = self.geometry;
         let config = geometry.config();
         match *action {
@@ -302,7 +302,7 @@ impl<'a> Rank<'a> {
                 }
                 flow.sent += 1;
                 let beyond = flow.sent - flow.reported;
-                assert!(self.is_spoilt || beyond <= config.slots.into(), "beyond its credit");
+                assert!(self.is_hostile || beyond <= config.slots.into(), "beyond its credit");
                 flow.posted.push_back(id);
                 assert!(flow.posted.len() <= geometry.sends() as usize);
             }
@@ -313,7 +313,7 @@ impl<'a> Rank<'a> {
                 };
                 let before = state.credited;
                 state.credited = before + u64::from(consumed).wrapping_sub(before) % (1 << 30);
-                assert!(self.is_spoilt || (before..=state.arrived).contains(&state.credited));
+                assert!(self.is_hostile || (before..=state.arrived).contains(&state.credited));
                 state.posted.push_back(id);
                 assert!(state.posted.len() <= geometry.sends() as usize);
             }
@@ -343,7 +343,7 @@ impl<'a> Rank<'a> {
     /// Among honest neighbours, whatever was begun comes to its end.
     fn finish(mut self) {
         let is_small = self.buffers.as_ref().is_some_and(Buffers::are_kept);
-        if self.is_spoilt || !is_small || self.geometry.size() > 8 {
+        if self.is_hostile || !is_small || self.geometry.size() > 8 {
             return;
         }
         for _ in 0..MAX_ROUNDS {

@@ -31,23 +31,23 @@ fn every_neighbour_in_the_corpus_is_served_or_found_out() {
 }
 
 #[test]
-fn the_seeds_are_those_that_the_dice_gave() {
+fn the_stored_seeds_are_the_generated_ones() {
     for seed in 0..16 {
-        check_seed("ring_machine", &format!("dice_{seed}"), &dice(seed));
+        check_seed("ring_machine", &format!("dice_{seed}"), &random_bytes(seed));
     }
 }
 
 /// Seeds by dice, so long that the fuzzer begins with whole scripts.
-fn dice(seed: u8) -> Vec<u8> {
+fn random_bytes(seed: u8) -> Vec<u8> {
     let mut state = u64::from(seed);
-    let mut throw = || {
+    let mut next_byte = || {
         // splitmix64
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (mixed ^ mixed >> 31) as u8
     };
-    (0..300).map(|_| throw()).collect()
+    (0..300).map(|_| next_byte()).collect()
 }
 
 /// `ROCE_WRITE_SEEDS=1` writes them anew.

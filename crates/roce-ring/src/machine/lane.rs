@@ -1,14 +1,14 @@
 //! What a rank knows of one lane.
 
-use super::end::End;
+use super::flow::QpFlow;
 use super::id;
 use crate::{Action, Geometry, Immediate, OpTag, Side, ViolationKind, WindowRecord};
 
 /// One lane: a queue pair to the next rank and one to the previous rank.
 #[derive(Debug)]
 pub(super) struct Lane {
-    next: End,
-    previous: End,
+    next: QpFlow,
+    previous: QpFlow,
     /// The window announced last, until the operation that it is for uses it.
     announced: Option<(OpTag, WindowRecord)>,
     /// The window of the operation under way.
@@ -17,11 +17,11 @@ pub(super) struct Lane {
 
 impl Lane {
     pub(super) fn new(geometry: &Geometry) -> Self {
-        let end = || End::new(geometry);
-        Self { next: end(), previous: end(), announced: None, window: None }
+        let flow = || QpFlow::new(geometry);
+        Self { next: flow(), previous: flow(), announced: None, window: None }
     }
 
-    pub(super) fn end(&mut self, side: Side) -> &mut End {
+    pub(super) fn flow(&mut self, side: Side) -> &mut QpFlow {
         match side {
             Side::Next => &mut self.next,
             Side::Previous => &mut self.previous,
@@ -30,16 +30,16 @@ impl Lane {
 
     /// A new operation begins.
     pub(super) fn begin(&mut self) {
-        self.ends().for_each(End::begin);
+        self.flows().for_each(QpFlow::begin);
         self.window = None;
     }
 
     /// The operation under way is over, and all ranks had begun it.
-    pub(super) fn meet(&mut self) {
-        self.ends().for_each(End::meet);
+    pub(super) fn synchronize(&mut self) {
+        self.flows().for_each(QpFlow::synchronize);
     }
 
-    fn ends(&mut self) -> impl Iterator<Item = &mut End> {
+    fn flows(&mut self) -> impl Iterator<Item = &mut QpFlow> {
         [&mut self.next, &mut self.previous].into_iter()
     }
 
@@ -52,9 +52,9 @@ impl Lane {
         record: impl FnOnce() -> WindowRecord,
     ) -> Result<bool, ViolationKind> {
         let expected = match immediate {
-            Immediate::Slot(_) => return self.end(side).arrive(immediate, len).map(|()| false),
+            Immediate::Slot(_) => return self.flow(side).on_data(immediate, len).map(|()| false),
             Immediate::Window(_) if side == Side::Previous => {
-                return self.previous.arrive(immediate, len).map(|()| false);
+                return self.previous.on_data(immediate, len).map(|()| false);
             }
             Immediate::Credit { .. } => 0,
             Immediate::Announce(_) if side == Side::Next => WindowRecord::LEN as u64,
@@ -64,7 +64,7 @@ impl Lane {
             return Err(ViolationKind::WrongLength { expected, found: u64::from(len) });
         }
         match immediate {
-            Immediate::Credit { consumed } => self.end(side).credit(consumed)?,
+            Immediate::Credit { consumed } => self.flow(side).on_credit(consumed)?,
             Immediate::Announce(_) if self.announced.is_some() => {
                 return Err(ViolationKind::WindowTwice);
             }
@@ -75,8 +75,8 @@ impl Lane {
     }
 
     /// Whether everything sent may be overwritten.
-    pub(super) fn is_read(&self) -> bool {
-        self.next.is_read() && self.previous.is_read()
+    pub(super) fn may_overwrite_all(&self) -> bool {
+        self.next.may_overwrite_all() && self.previous.may_overwrite_all()
     }
 
     /// The window of the operation under way, if it was announced already.
@@ -105,9 +105,9 @@ impl Lane {
     pub(super) fn poll_credits(lanes: &mut [Self]) -> Option<Action> {
         for (number, lane) in (0..).zip(lanes) {
             for side in [Side::Previous, Side::Next] {
-                let end = lane.end(side);
-                if let Some(credit) = end.take_credit() {
-                    let id = id::join(side, number, end.post_answer());
+                let flow = lane.flow(side);
+                if let Some(credit) = flow.take_credit() {
+                    let id = id::join(side, number, flow.post_control());
                     return Some(Action::Credit {
                         side,
                         lane: number,

@@ -1,9 +1,9 @@
 //! A rank's part in the ring, without any I/O.
 
-mod end;
+mod active;
+mod flow;
 mod id;
 mod lane;
-mod run;
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use crate::{
     Action, Geometry, Immediate, MachineError, OpTag, Operation, Plan, Side, UsageError, Violation,
     ViolationKind, WindowRecord,
 };
+use active::ActiveOperation;
 use lane::Lane;
-use run::Run;
 
 /// A rank of a ring: it is told what arrived, and tells what to do.
 ///
@@ -44,16 +44,16 @@ pub struct Machine {
     lanes: Vec<Lane>,
     /// The next operation's number.
     number: u64,
-    run: Option<Run>,
+    active: Option<ActiveOperation>,
     /// The operation started last, as it was when it began: programs call the same one over and
     /// over, and planning a short sum takes as long as taking in its message.
     last: Option<Start>,
     /// What was decided and not yet asked for: at most one for the message taken in last, and
     /// one for each credit or window that came since, of which there are no more than receives.
-    decided: VecDeque<Action>,
+    queued: VecDeque<Action>,
     /// Whose message came last. Where two wait for the same result the other one gets it first: who
     /// has sent something gives its core away, most likely to the one that waits for longer.
-    came_last: Side,
+    last_sender: Side,
     violation: Option<Violation>,
 }
 
@@ -62,7 +62,7 @@ pub struct Machine {
 struct Start {
     operation: Operation,
     in_place: bool,
-    run: Run,
+    active: ActiveOperation,
 }
 
 impl Machine {
@@ -75,10 +75,10 @@ impl Machine {
             geometry,
             lanes: (0..geometry.lanes()).map(|_| Lane::new(&geometry)).collect(),
             number: 0,
-            run: None,
+            active: None,
             last: None,
-            decided: VecDeque::with_capacity(1 + answers),
-            came_last: Side::Previous,
+            queued: VecDeque::with_capacity(1 + answers),
+            last_sender: Side::Previous,
             violation: None,
         }
     }
@@ -101,24 +101,24 @@ impl Machine {
         if let Some(violation) = &self.violation {
             return Err(UsageError::Over(violation.clone()));
         }
-        if self.run.is_some() {
+        if self.active.is_some() {
             return Err(UsageError::Busy);
         }
         let number = self.number;
         let counted = (number & u64::from(OpTag::NUMBER_MASK)) as u16;
-        let run = match &self.last {
+        let active = match &self.last {
             Some(last) if last.operation == *operation && last.in_place == in_place => {
-                last.run.again(counted)
+                last.active.restart(counted)
             }
             _ => {
                 let plan = Plan::new(operation, &self.geometry)?;
                 let tag = OpTag { number: counted, signature: operation.signature() };
-                let run = Run::new(plan, tag, in_place);
-                self.last = Some(Start { operation: *operation, in_place, run: run.clone() });
-                run
+                let active = ActiveOperation::new(plan, tag, in_place);
+                self.last = Some(Start { operation: *operation, in_place, active: active.clone() });
+                active
             }
         };
-        self.run = Some(run);
+        self.active = Some(active);
         self.lanes.iter_mut().for_each(Lane::begin);
         self.number += 1;
         Ok(number)
@@ -140,12 +140,12 @@ impl Machine {
     ) -> Result<(), MachineError> {
         let immediate = Immediate::from_bits(immediate);
         if immediate.is_data() {
-            self.came_last = side;
+            self.last_sender = side;
         }
         match self.lane(lane)?.take(side, immediate, len, record) {
             Ok(is_free) => {
                 if is_free {
-                    self.decided.push_back(Action::Rearm { side, lane });
+                    self.queued.push_back(Action::Rearm { side, lane });
                 }
                 Ok(())
             }
@@ -162,7 +162,7 @@ impl Machine {
         let (side, lane, number) = id::split(id);
         let unknown = UsageError::UnknownId(id);
         let Some(lane) = self.lanes.get_mut(lane as usize) else { return Err(unknown) };
-        if lane.end(side).complete(number) { Ok(()) } else { Err(unknown) }
+        if lane.flow(side).complete(number) { Ok(()) } else { Err(unknown) }
     }
 
     /// The bytes of the write just asked for, `id`, were copied when it was posted: nothing
@@ -175,7 +175,7 @@ impl Machine {
     pub fn handle_copied(&mut self, id: u64) -> Result<(), UsageError> {
         let (side, lane, number) = id::split(id);
         let lane = self.lanes.get_mut(lane as usize);
-        if lane.is_some_and(|lane| lane.end(side).copied(number)) {
+        if lane.is_some_and(|lane| lane.flow(side).copied(number)) {
             Ok(())
         } else {
             Err(UsageError::UnknownId(id))
@@ -191,22 +191,22 @@ impl Machine {
         if let Some(violation) = &self.violation {
             return Err(violation.clone());
         }
-        if let Some(action) = self.decided.pop_front() {
+        if let Some(action) = self.queued.pop_front() {
             return Ok(Some(action));
         }
-        let action = match &mut self.run {
-            Some(run) => {
-                let first = self.came_last.opposite();
-                run.poll(&self.geometry, &mut self.lanes, first, &mut self.decided)
+        let action = match &mut self.active {
+            Some(active) => {
+                let first = self.last_sender.opposite();
+                active.poll(&self.geometry, &mut self.lanes, first, &mut self.queued)
             }
             None => Ok(Lane::poll_credits(&mut self.lanes)),
         };
         match action {
             Ok(None) => {
-                if let Some(run) = self.run.take_if(|run| run.is_done(&self.lanes))
-                    && run.is_meeting()
+                if let Some(active) = self.active.take_if(|active| active.is_done(&self.lanes))
+                    && active.is_synchronizing()
                 {
-                    self.lanes.iter_mut().for_each(Lane::meet);
+                    self.lanes.iter_mut().for_each(Lane::synchronize);
                 }
                 Ok(None)
             }
@@ -217,12 +217,12 @@ impl Machine {
 
     /// Whether no operation is under way. One is over only after `poll_action` gave `None`.
     pub fn is_done(&self) -> bool {
-        self.run.is_none()
+        self.active.is_none()
     }
 
     /// How many messages of the operation under way were taken in; 0 when none is.
     pub fn received(&self) -> u64 {
-        self.run.as_ref().map_or(0, Run::received)
+        self.active.as_ref().map_or(0, ActiveOperation::received)
     }
 
     fn lane(&mut self, lane: u32) -> Result<&mut Lane, MachineError> {

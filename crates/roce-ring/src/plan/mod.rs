@@ -1,11 +1,11 @@
 //! Which messages a rank sends and receives in an operation.
 
-mod line;
+mod algorithm;
+mod chain;
+mod cursor;
 mod message;
 mod receives;
 mod sends;
-mod shape;
-mod walk;
 mod window_lanes;
 
 pub use message::{OnReceive, Receive, Send, Target};
@@ -16,7 +16,7 @@ pub use window_lanes::WindowLanes;
 use crate::{
     Collective, Geometry, MemoryKind, MemorySpan, Operation, OperationError, ReduceOp, Work,
 };
-use shape::Shape;
+use algorithm::Algorithm;
 
 /// All messages of one rank in one operation, computed as they are asked for: a plan takes the
 /// same few bytes whatever it plans.
@@ -40,7 +40,7 @@ use shape::Shape;
 pub struct Plan {
     geometry: Geometry,
     operation: Operation,
-    shape: Shape,
+    algorithm: Algorithm,
 }
 
 /// The most messages of a large all-reduce: the lanes of its windows are known only to who goes
@@ -57,11 +57,11 @@ impl Plan {
         // A barrier moves nothing, whatever its caller counted.
         let count = if operation.collective == Collective::Barrier { 0 } else { operation.count };
         let operation = &Operation { count, ..*operation };
-        let shape = Shape::of(operation, geometry);
-        let plan = Self { geometry: *geometry, operation: *operation, shape };
+        let algorithm = Algorithm::of(operation, geometry);
+        let plan = Self { geometry: *geometry, operation: *operation, algorithm };
         let steps = u64::from(plan.steps_received());
-        let messages = plan.most_pieces(0).saturating_mul(steps);
-        if shape == Shape::Large && messages > MAX_MESSAGES {
+        let messages = plan.max_pieces(0).saturating_mul(steps);
+        if algorithm == Algorithm::Large && messages > MAX_MESSAGES {
             return Err(OperationError::TooManyMessages { messages, max: MAX_MESSAGES });
         }
         Ok(plan)
@@ -102,8 +102,11 @@ impl Plan {
 
     /// Whether a rank's result depends on every rank: who has it knows that all have begun, and so
     /// have finished whatever was before.
-    pub(crate) const fn is_meeting(&self) -> bool {
-        !matches!(self.shape, Shape::Nothing | Shape::Broadcast { .. } | Shape::Reduce)
+    pub(crate) const fn is_synchronizing(&self) -> bool {
+        !matches!(
+            self.algorithm,
+            Algorithm::Nothing | Algorithm::Broadcast { .. } | Algorithm::Reduce
+        )
     }
 
     /// The rank's place in the ring.

@@ -1,7 +1,7 @@
 //! The messages from the neighbours.
 
-use super::shape::Shape;
-use super::walk::{Part, Walk};
+use super::algorithm::Algorithm;
+use super::cursor::{Cursor, Part};
 use super::{OnReceive, Plan, Receive, Target};
 use crate::{MemoryKind, MemorySpan, Side};
 
@@ -9,7 +9,7 @@ use crate::{MemoryKind, MemorySpan, Side};
 #[derive(Clone, Debug)]
 pub struct Receives {
     plan: Plan,
-    walk: Walk,
+    cursor: Cursor,
     /// How many were received in the small way.
     received: u64,
     /// How many of them went into the scratch's rotation.
@@ -18,7 +18,7 @@ pub struct Receives {
 
 impl Receives {
     pub(super) fn new(plan: Plan) -> Self {
-        Self { plan, walk: Walk::default(), received: 0, kept: 0 }
+        Self { plan, cursor: Cursor::default(), received: 0, kept: 0 }
     }
 
     /// The next piece of the scratch's rotation, and the send that used it last.
@@ -40,29 +40,31 @@ impl Receives {
         let reduce =
             |into, divide_by| OnReceive::Reduce { own, own_is_left: false, into, divide_by };
         let last = plan.geometry.size() - 2;
-        match plan.shape {
-            Shape::Nothing | Shape::Barrier | Shape::Small => (OnReceive::Nothing, None),
-            Shape::Large if part.step > last => (OnReceive::Nothing, None),
-            Shape::Large => {
+        match plan.algorithm {
+            Algorithm::Nothing | Algorithm::Barrier | Algorithm::Small => {
+                (OnReceive::Nothing, None)
+            }
+            Algorithm::Large if part.step > last => (OnReceive::Nothing, None),
+            Algorithm::Large => {
                 // The chunk is finished here: its owner divides.
                 let divide_by = if part.step == last { plan.divide_by() } else { None };
                 (reduce(in_place, divide_by), None)
             }
-            Shape::Scatter if part.step == last => {
+            Algorithm::Scatter if part.step == last => {
                 let start = u64::from(plan.geometry.rank()) * plan.operation.count;
                 let into = plan.span(MemoryKind::Output, first - start, count);
                 (reduce(into, plan.divide_by()), None)
             }
-            Shape::Gather { window: true } | Shape::Broadcast { window: true } => {
+            Algorithm::Gather { window: true } | Algorithm::Broadcast { window: true } => {
                 (OnReceive::Nothing, None)
             }
-            Shape::Gather { window: false } | Shape::Broadcast { window: false } => {
+            Algorithm::Gather { window: false } | Algorithm::Broadcast { window: false } => {
                 (OnReceive::Copy { into: in_place }, None)
             }
-            Shape::Reduce if plan.geometry.rank() == plan.operation.root => {
+            Algorithm::Reduce if plan.geometry.rank() == plan.operation.root => {
                 (reduce(in_place, plan.divide_by()), None)
             }
-            Shape::Scatter | Shape::Reduce => {
+            Algorithm::Scatter | Algorithm::Reduce => {
                 let (into, after_sent) = self.keep(count);
                 (reduce(into, None), after_sent)
             }
@@ -75,20 +77,20 @@ impl Iterator for Receives {
 
     fn next(&mut self) -> Option<Receive> {
         let plan = self.plan;
-        if plan.is_line() {
-            let receive = plan.line_receive(self.received);
+        if plan.is_chain() {
+            let receive = plan.chain_receive(self.received);
             self.received += u64::from(receive.is_some());
             return receive;
         }
-        let part = self.walk.next(&plan, plan.steps_received(), Plan::received)?;
+        let part = self.cursor.next(&plan, plan.steps_received(), Plan::received)?;
         let in_place = plan.span(MemoryKind::Output, part.extent.first, part.extent.count);
         let (then, after_sent) = self.then(&part);
-        let window = match plan.shape {
-            Shape::Large => part.step >= plan.geometry.size() - 1,
+        let window = match plan.algorithm {
+            Algorithm::Large => part.step >= plan.geometry.size() - 1,
             _ => plan.has_windows(),
         };
-        let step = match plan.shape {
-            Shape::Broadcast { .. } | Shape::Reduce => plan.chain_distance() - 1,
+        let step = match plan.algorithm {
+            Algorithm::Broadcast { .. } | Algorithm::Reduce => plan.distance_from_start() - 1,
             _ => part.step,
         };
         Some(Receive {
@@ -108,7 +110,7 @@ impl Iterator for Receives {
 impl Plan {
     /// The index of the send that passes on what was the `turn`-th to be kept in the scratch.
     fn forwarding_send(&self, turn: u64) -> u64 {
-        if self.shape != Shape::Scatter {
+        if self.algorithm != Algorithm::Scatter {
             return turn;
         }
         // Every pass sends its first step from the input, and the others from the scratch.

@@ -1,7 +1,7 @@
 //! The messages to the neighbours.
 
-use super::shape::Shape;
-use super::walk::{Part, Walk};
+use super::algorithm::Algorithm;
+use super::cursor::{Cursor, Part};
 use super::{Plan, Send, Target};
 use crate::{MemoryKind, MemorySpan, Side};
 
@@ -9,9 +9,9 @@ use crate::{MemoryKind, MemorySpan, Side};
 #[derive(Clone, Debug)]
 pub struct Sends {
     plan: Plan,
-    walk: Walk,
+    cursor: Cursor,
     /// The receive that was passed on last.
-    passed_on: Walk,
+    passed_on: Cursor,
     /// How many were sent in the small way.
     sent: u64,
     /// Where the small way has two sides to answer: which of them first.
@@ -22,14 +22,14 @@ pub struct Sends {
 
 impl Sends {
     pub(super) fn new(plan: Plan) -> Self {
-        let (walk, passed_on) = (Walk::default(), Walk::default());
-        Self { plan, walk, passed_on, sent: 0, first: Side::Next, forwarded: 0 }
+        let (cursor, passed_on) = (Cursor::default(), Cursor::default());
+        Self { plan, cursor, passed_on, sent: 0, first: Side::Next, forwarded: 0 }
     }
 
     /// As long as nothing was sent in the small way: who is answered first, where both sides get
     /// the same. Returns what the first message is then; `None` in any other way.
-    pub(crate) fn begin_with(&mut self, first: Side) -> Option<Send> {
-        if !self.plan.is_line() {
+    pub(crate) fn start_with(&mut self, first: Side) -> Option<Send> {
+        if !self.plan.is_chain() {
             return None;
         }
         (self.first, self.sent) = (first, 0);
@@ -62,12 +62,12 @@ impl Iterator for Sends {
 
     fn next(&mut self) -> Option<Send> {
         let plan = self.plan;
-        if plan.is_line() {
-            let send = plan.line_send(self.sent, self.first);
+        if plan.is_chain() {
+            let send = plan.chain_send(self.sent, self.first);
             self.sent += u64::from(send.is_some());
             return send;
         }
-        let part = self.walk.next(&plan, plan.steps_sent(), Plan::sent)?;
+        let part = self.cursor.next(&plan, plan.steps_sent(), Plan::sent)?;
         let (first, count) = (part.extent.first, part.extent.count);
         let memory = if part.step == 0 { MemoryKind::Input } else { MemoryKind::Output };
         let in_place = plan.span(MemoryKind::Output, first, count);
@@ -83,19 +83,19 @@ impl Iterator for Sends {
             to: Target::Slot,
             after: self.before(&part),
         };
-        match plan.shape {
-            Shape::Nothing | Shape::Barrier | Shape::Small => {}
-            Shape::Large => {
+        match plan.algorithm {
+            Algorithm::Nothing | Algorithm::Barrier | Algorithm::Small => {}
+            Algorithm::Large => {
                 if part.step >= plan.geometry.size() - 1 {
                     send.to = window;
                 }
             }
-            Shape::Scatter => {
+            Algorithm::Scatter => {
                 if part.step > 0 {
                     send.from = self.forward(count);
                 }
             }
-            Shape::Gather { window: large } => {
+            Algorithm::Gather { window: large } => {
                 if part.step == 0 {
                     let done = part.piece * plan.max_piece();
                     send.from = plan.span(MemoryKind::Input, done, count);
@@ -104,8 +104,8 @@ impl Iterator for Sends {
                     send.to = window;
                 }
             }
-            Shape::Broadcast { window: large } => {
-                send.step = plan.chain_distance();
+            Algorithm::Broadcast { window: large } => {
+                send.step = plan.distance_from_start();
                 if send.step > 0 {
                     send.from.memory = MemoryKind::Output;
                     send.after = Some(part.index);
@@ -114,8 +114,8 @@ impl Iterator for Sends {
                     send.to = window;
                 }
             }
-            Shape::Reduce => {
-                send.step = plan.chain_distance();
+            Algorithm::Reduce => {
+                send.step = plan.distance_from_start();
                 if send.step > 0 {
                     send.from = self.forward(count);
                     send.after = Some(part.index);

@@ -12,7 +12,7 @@ use crate::{
 
 /// What one operation has done and has still to do.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct ActiveOperation {
     plan: Plan,
     tag: OpTag,
     output_bytes: u64,
@@ -31,9 +31,9 @@ pub(super) struct Run {
 }
 
 /// A breach, and whose on which lane.
-pub(super) type Broken = (Side, u32, ViolationKind);
+pub(super) type LaneViolation = (Side, u32, ViolationKind);
 
-impl Run {
+impl ActiveOperation {
     pub(super) fn new(plan: Plan, tag: OpTag, in_place: bool) -> Self {
         let (mut sends, mut receives) = (plan.sends(), plan.receives());
         let mut windows = plan.window_lanes();
@@ -58,7 +58,7 @@ impl Run {
     }
 
     /// The same operation, as it is now, with another number.
-    pub(super) fn again(&self, number: u16) -> Self {
+    pub(super) fn restart(&self, number: u16) -> Self {
         let tag = OpTag { number, ..self.tag };
         Self { tag, ..self.clone() }
     }
@@ -68,19 +68,19 @@ impl Run {
         &mut self,
         geometry: &Geometry,
         lanes: &mut [Lane],
-        answer_first: Side,
-        decided: &mut VecDeque<Action>,
-    ) -> Result<Option<Action>, Broken> {
+        reply_first: Side,
+        queued: &mut VecDeque<Action>,
+    ) -> Result<Option<Action>, LaneViolation> {
         if let Some(announce) = self.poll_announce(lanes) {
             return Ok(Some(announce));
         }
-        if let Some(write) = self.poll_send(geometry, lanes, answer_first)? {
+        if let Some(write) = self.poll_send(geometry, lanes, reply_first)? {
             return Ok(Some(write));
         }
         if let Some(credit) = Lane::poll_credits(lanes) {
             return Ok(Some(credit));
         }
-        if let Some(action) = self.take_in(lanes, decided)? {
+        if let Some(action) = self.consume_next(lanes, queued)? {
             return Ok(Some(action));
         }
         Ok(self.poll_copy())
@@ -90,11 +90,11 @@ impl Run {
         self.send.is_none()
             && self.receive.is_none()
             && self.copy.is_none()
-            && lanes.iter().all(Lane::is_read)
+            && lanes.iter().all(Lane::may_overwrite_all)
     }
 
-    pub(super) const fn is_meeting(&self) -> bool {
-        self.plan.is_meeting()
+    pub(super) const fn is_synchronizing(&self) -> bool {
+        self.plan.is_synchronizing()
     }
 
     pub(super) fn received(&self) -> u64 {
@@ -103,14 +103,14 @@ impl Run {
 
     fn poll_announce(&mut self, lanes: &mut [Lane]) -> Option<Action> {
         let number = self.announce?;
-        let end = lanes.get_mut(number as usize)?.end(Side::Previous);
-        if !end.may_answer() {
+        let flow = lanes.get_mut(number as usize)?.flow(Side::Previous);
+        if !flow.may_post_control() {
             return None;
         }
         self.announce = self.windows.next();
         Some(Action::Announce {
             lane: number,
-            id: id::join(Side::Previous, number, end.post_answer()),
+            id: id::join(Side::Previous, number, flow.post_control()),
             immediate: Immediate::Announce(self.tag).to_bits(),
             length: self.output_bytes,
         })
@@ -120,27 +120,27 @@ impl Run {
         &mut self,
         geometry: &Geometry,
         lanes: &mut [Lane],
-        answer_first: Side,
-    ) -> Result<Option<Action>, Broken> {
+        reply_first: Side,
+    ) -> Result<Option<Action>, LaneViolation> {
         let Some(mut send) = self.send else { return Ok(None) };
         if send.after.is_some_and(|receive| receive >= self.received) {
             return Ok(None);
         }
         if send.index == 0
-            && send.side != answer_first
-            && let Some(first) = self.sends.begin_with(answer_first)
+            && send.side != reply_first
+            && let Some(first) = self.sends.start_with(reply_first)
         {
             send = first;
             self.send = Some(first);
         }
         let lane = &mut lanes[send.lane as usize];
-        let end = lane.end(send.side);
-        if !end.may_send() {
+        let flow = lane.flow(send.side);
+        if !flow.may_send() {
             return Ok(None);
         }
         let (to, immediate) = match send.to {
             Target::Slot => {
-                let index = end.slot_sent();
+                let index = flow.slot_sent();
                 // We are at the other side of the neighbour.
                 let offset = u64::from(index) * geometry.slot_pitch(send.side.opposite());
                 (Remote::Slot { index, offset }, Immediate::Slot(self.tag))
@@ -156,7 +156,7 @@ impl Run {
                 (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.tag))
             }
         };
-        let id = id::join(send.side, send.lane, lane.end(send.side).post_data());
+        let id = id::join(send.side, send.lane, lane.flow(send.side).post_data());
         self.send = self.sends.next();
         Ok(Some(Action::Write {
             side: send.side,
@@ -171,15 +171,15 @@ impl Run {
     }
 
     /// Takes in the message whose turn it is, if it is there; gives the first thing to do with it.
-    fn take_in(
+    fn consume_next(
         &mut self,
         lanes: &mut [Lane],
-        decided: &mut VecDeque<Action>,
-    ) -> Result<Option<Action>, Broken> {
+        queued: &mut VecDeque<Action>,
+    ) -> Result<Option<Action>, LaneViolation> {
         let Some(receive) = self.receive else { return Ok(None) };
         let (side, number) = (receive.side, receive.lane);
-        let arrived = lanes[number as usize].end(side).arrived();
-        let Some((immediate, len)) = arrived else { return Ok(None) };
+        let oldest_arrival = lanes[number as usize].flow(side).oldest_arrival();
+        let Some((immediate, len)) = oldest_arrival else { return Ok(None) };
         if let Some(kind) = self.check(&receive, immediate, len) {
             return Err((side, number, kind));
         }
@@ -187,11 +187,11 @@ impl Run {
             && self.overwrites(&receive)
         {
             let all = lanes.len() as u64;
-            if !lanes[(send % all) as usize].end(side).has_sent(send / all) {
+            if !lanes[(send % all) as usize].flow(side).has_sent(send / all) {
                 return Ok(None);
             }
         }
-        let index = lanes[number as usize].end(side).consume();
+        let index = lanes[number as usize].flow(side).consume();
         let slot = MemorySpan::new(MemoryKind::Slot { side, lane: number, index }, 0, len);
         let work = match receive.then {
             OnReceive::Nothing => None,
@@ -206,7 +206,7 @@ impl Run {
         self.receive = self.receives.next();
         let received = Action::Received { side, lane: number, step, piece, bytes: len };
         let Some(work) = work else { return Ok(Some(received)) };
-        decided.push_back(received);
+        queued.push_back(received);
         Ok(Some(self.compute(step, piece, work)))
     }
 

@@ -1,7 +1,7 @@
 //! Going through passes, waves and steps.
 
 use super::Plan;
-use super::shape::Extent;
+use super::algorithm::Extent;
 
 /// A message's place in a plan.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +21,14 @@ pub(super) struct Part {
 /// Piece p of step s belongs to wave p + depth × s. Messages go by wave, and by step within a
 /// wave. A depth of as many pieces as a step has is one step after the other.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct Cursor {
     index: u64,
     pass: u64,
     wave: u64,
     step: u32,
 }
 
-impl Walk {
+impl Cursor {
     /// The next message; `steps` and `extent` say what moves in this direction.
     pub(super) fn next(
         &mut self,
@@ -38,12 +38,12 @@ impl Walk {
     ) -> Option<Part> {
         let last = u64::from(steps.checked_sub(1)?);
         while self.pass < plan.passes() {
-            let most = plan.most_pieces(self.pass);
-            let depth = plan.depth().min(most);
+            let max_pieces = plan.max_pieces(self.pass);
+            let depth = plan.depth().min(max_pieces);
             if u64::from(self.step) > last.min(self.wave / depth) {
                 self.wave += 1;
                 // The first step that has a piece for this wave.
-                self.step = (self.wave + 1).saturating_sub(most).div_ceil(depth) as u32;
+                self.step = (self.wave + 1).saturating_sub(max_pieces).div_ceil(depth) as u32;
                 if u64::from(self.step) > last {
                     *self = Self { index: self.index, pass: self.pass + 1, ..Self::default() };
                 }

@@ -5,7 +5,7 @@ use crate::{Collective, Geometry, Operation};
 
 /// The ways an operation can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum Algorithm {
     /// No message at all.
     Nothing,
     /// As small, with empty messages.
@@ -24,7 +24,7 @@ pub(super) enum Shape {
     Reduce,
 }
 
-impl Shape {
+impl Algorithm {
     pub(super) fn of(operation: &Operation, geometry: &Geometry) -> Self {
         let Operation { collective, count, data_type, .. } = *operation;
         if geometry.size() == 1 || (count == 0 && collective != Collective::Barrier) {
@@ -57,9 +57,9 @@ pub(super) struct Extent {
 impl Plan {
     /// How often all steps are gone through.
     pub(super) fn passes(&self) -> u64 {
-        match self.shape {
-            Shape::Nothing => 0,
-            Shape::Scatter => self.operation.count.div_ceil(self.elements_per_pass()),
+        match self.algorithm {
+            Algorithm::Nothing => 0,
+            Algorithm::Scatter => self.operation.count.div_ceil(self.elements_per_pass()),
             _ => 1,
         }
     }
@@ -67,29 +67,33 @@ impl Plan {
     /// How many steps this rank sends in.
     pub(super) fn steps_sent(&self) -> u32 {
         let size = self.geometry.size();
-        match self.shape {
-            Shape::Broadcast { .. } | Shape::Reduce => u32::from(self.chain_distance() < size - 1),
+        match self.algorithm {
+            Algorithm::Broadcast { .. } | Algorithm::Reduce => {
+                u32::from(self.distance_from_start() < size - 1)
+            }
             _ => self.ring_steps(),
         }
     }
 
     /// How many steps this rank receives in.
     pub(super) fn steps_received(&self) -> u32 {
-        match self.shape {
-            Shape::Broadcast { .. } | Shape::Reduce => u32::from(self.chain_distance() > 0),
+        match self.algorithm {
+            Algorithm::Broadcast { .. } | Algorithm::Reduce => {
+                u32::from(self.distance_from_start() > 0)
+            }
             _ => self.ring_steps(),
         }
     }
 
     fn ring_steps(&self) -> u32 {
         let once_around = self.geometry.size() - 1;
-        if self.shape == Shape::Large { 2 * once_around } else { once_around }
+        if self.algorithm == Algorithm::Large { 2 * once_around } else { once_around }
     }
 
     /// The rank's distance from the start of a chain.
-    pub(super) fn chain_distance(&self) -> u32 {
+    pub(super) fn distance_from_start(&self) -> u32 {
         let (rank, size) = (u64::from(self.geometry.rank()), u64::from(self.geometry.size()));
-        let start = u64::from(self.operation.root) + u64::from(self.shape == Shape::Reduce);
+        let start = u64::from(self.operation.root) + u64::from(self.algorithm == Algorithm::Reduce);
         // Both terms are below 2^33.
         ((rank + 2 * size - start) % size) as u32
     }
@@ -97,12 +101,12 @@ impl Plan {
     /// What is sent in a step.
     pub(super) fn sent(&self, pass: u64, step: u32) -> Extent {
         let ring = &self.geometry;
-        let chunk = match self.shape {
-            Shape::Large => {
+        let chunk = match self.algorithm {
+            Algorithm::Large => {
                 // The first chunk of the second round is the one that was finished last.
                 ring.behind(step % ring.size())
             }
-            Shape::Scatter => ring.behind(step + 1),
+            Algorithm::Scatter => ring.behind(step + 1),
             _ => ring.behind(step),
         };
         self.extent(pass, chunk)
@@ -111,12 +115,12 @@ impl Plan {
     /// What is received in a step: what the previous rank sends in it.
     pub(super) fn received(&self, pass: u64, step: u32) -> Extent {
         let ring = &self.geometry;
-        let chunk = match self.shape {
-            Shape::Large => {
+        let chunk = match self.algorithm {
+            Algorithm::Large => {
                 let around = ring.size() - 1;
                 if step < around { ring.behind(step + 1) } else { ring.behind(step - around) }
             }
-            Shape::Scatter => ring.behind(step + 2),
+            Algorithm::Scatter => ring.behind(step + 2),
             _ => ring.behind(step + 1),
         };
         self.extent(pass, chunk)
@@ -125,13 +129,13 @@ impl Plan {
     fn extent(&self, pass: u64, chunk: u32) -> Extent {
         let count = self.operation.count;
         let number = u64::from(chunk);
-        let (first, count) = match self.shape {
-            Shape::Large => {
+        let (first, count) = match self.algorithm {
+            Algorithm::Large => {
                 let size = u64::from(self.geometry.size());
                 (number * (count / size) + number.min(count % size), self.chunk_len(chunk))
             }
-            Shape::Gather { .. } => (number * count, count),
-            Shape::Scatter => {
+            Algorithm::Gather { .. } => (number * count, count),
+            Algorithm::Scatter => {
                 let done = pass * self.elements_per_pass();
                 (number * count + done, (count - done).min(self.elements_per_pass()))
             }
@@ -147,18 +151,18 @@ impl Plan {
     }
 
     /// Pieces of the longest step of a pass; 1 where there is none.
-    pub(super) fn most_pieces(&self, pass: u64) -> u64 {
+    pub(super) fn max_pieces(&self, pass: u64) -> u64 {
         // No chunk is longer than the first.
         self.pieces(self.extent(pass, 0).count).max(1)
     }
 
-    /// By how many waves a step is behind the one before; see [`Walk`](super::walk::Walk).
+    /// By how many waves a step is behind the one before; see [`Cursor`](super::cursor::Cursor).
     ///
     /// A large all-reduce sends on what it has just reduced, while that is still in the
     /// second-level cache: with 64 MiB and two ranks on two cores this is worth a twelfth. A step
     /// is behind by enough that all slots are in use before a message waits for another.
     pub(super) fn depth(&self) -> u64 {
-        if self.shape != Shape::Large {
+        if self.algorithm != Algorithm::Large {
             return u64::MAX;
         }
         let slots = u64::from(self.geometry.lanes()) * u64::from(self.geometry.slots());
@@ -168,8 +172,10 @@ impl Plan {
     /// Whether messages come into the output.
     pub(super) fn has_windows(&self) -> bool {
         matches!(
-            self.shape,
-            Shape::Large | Shape::Gather { window: true } | Shape::Broadcast { window: true }
+            self.algorithm,
+            Algorithm::Large
+                | Algorithm::Gather { window: true }
+                | Algorithm::Broadcast { window: true }
         )
     }
 
