@@ -73,7 +73,7 @@ pub fn summary(report: &Report, table: &str) -> String {
     let lines: String = LINES.iter().filter_map(|line| line.render(report)).collect();
     let (about, score) = (&report.about, score(report));
     format!(
-        "| | ours | TCP | ratio | targets passed |\n|---|---|---|---|---|\n{lines}\n\
+        "| | ours | TCP | ratio | passed |\n|---|---|---|---|---|\n{lines}\n\
          Measured {} on {} cores of {}, {}. [Full table]({table}): {score}",
         about.date, about.machine.cores, about.machine.processor, about.machine.kernel,
     )
