@@ -1,4 +1,4 @@
-//! Writes the captures of `testdata/generated`: what no implementation at hand sends by itself.
+//! Writes the captures of `testdata/generated`: packets that no available implementation sends.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -70,13 +70,13 @@ fn connection_management(ip: Ip) -> Vec<Vec<u8>> {
     ]
 }
 
-/// A WRITE whose MIDDLEs went as one frame.
+/// A WRITE whose Middle packets are one frame.
 fn write_train() -> Vec<u8> {
     let middle = |psn| (headers(opcode::RC_WRITE_MIDDLE, psn), payload_of(opcode::RC_WRITE_MIDDLE));
     train(&there(Ip::V4), &[middle(1), middle(2), middle(3), middle(4)])
 }
 
-/// The same packet, damaged in one place after the other.
+/// Copies of a packet, each damaged at another byte.
 fn damaged() -> Vec<Vec<u8>> {
     let good = sample(opcode::RC_SEND_ONLY, Ip::V4);
     let carries = |opcode: &KnownOpcode| {

@@ -1,15 +1,15 @@
-//! From frames to packets: one call for each frame, one answer for each packet in it.
+//! The dissector: one call for each frame, one callback for each packet in it.
 
 use crate::flow::{Connections, Flows};
 use crate::frame_analysis::{FrameAnalysis, FrameKind, Packets};
 use crate::outer::RoceFrame;
 use crate::{Finding, Icrc, Options, Packet, PacketKind, RawFrame, TrainPlace};
 
-/// Takes frames in the order of the capture, and tells what is in them.
+/// Reads frames in the order of the capture and reports their packets.
 ///
-/// That is two steps: a [`FrameAnalysis`] at the frame by itself, then what it means to those before it.
-/// The first needs no state, so those who have several frames may look at them in several threads
-/// and call [`follow`](Self::follow) in order; [`handle_frame`](Self::handle_frame) does both.
+/// It works in two steps: a [`FrameAnalysis`] of the frame alone, then [`follow`](Self::follow),
+/// which relates the packets to those before them. The first step needs no state, so it may run
+/// in several threads; [`handle_frame`](Self::handle_frame) does both.
 ///
 /// Memory grows with the number of connections seen, up to [`Options::max_flows`], and with
 /// nothing else.
@@ -28,29 +28,29 @@ use crate::{Finding, Icrc, Options, Packet, PacketKind, RawFrame, TrainPlace};
 pub struct Dissector {
     flows: Option<Flows>,
     totals: Totals,
-    /// Of the packet at hand; kept to save the allocation.
+    /// Findings of the current packet; kept to reuse the allocation.
     findings: Vec<Finding>,
 }
 
-/// What was in the capture so far.
+/// Counts over the capture so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Frames.
     pub frames: u64,
-    /// RoCE packets; a train counts as many as it holds.
+    /// RoCE packets, each packet of a train included.
     pub packets: u64,
     /// Frames that held more than one packet.
     pub trains: u64,
-    /// Packets whose ICRC is wrong.
+    /// Packets with a wrong ICRC.
     pub wrong_icrcs: u64,
-    /// Packets with a problem of any kind.
+    /// Packets with a finding of [`Severity::Problem`](crate::Severity::Problem).
     pub problems: u64,
     /// Pause frames.
     pub pauses: u64,
 }
 
 impl Dissector {
-    /// A dissector that has seen nothing yet.
+    /// Creates a dissector.
     pub fn new(options: Options) -> Self {
         Self {
             flows: options.follow.then(|| Flows::new(options)),
@@ -59,16 +59,16 @@ impl Dissector {
         }
     }
 
-    /// Tells `on_packet` of each packet in `frame`: one, or as many as the train holds. A frame
-    /// that carries no RoCE is one packet too.
+    /// Calls `on_packet` for each packet in `frame`: one, or several for a train. A frame without
+    /// RoCE is reported as one packet.
     ///
     /// Time O(length of the frame), and O(1) for following the connection.
     pub fn handle_frame(&mut self, frame: RawFrame<'_>, on_packet: impl FnMut(&Packet<'_>)) {
         self.follow(&FrameAnalysis::of(frame), on_packet);
     }
 
-    /// The second half of [`handle_frame`](Self::handle_frame): what the packets mean to those
-    /// before them. Looks come in the order of the capture, wherever they were made.
+    /// Does the second step of [`handle_frame`](Self::handle_frame): relates the packets to those
+    /// before them. Call it in the order of the capture.
     ///
     /// Time O(1) for each packet.
     pub fn follow(&mut self, analysis: &FrameAnalysis<'_>, mut on_packet: impl FnMut(&Packet<'_>)) {
@@ -97,12 +97,12 @@ impl Dissector {
         }
     }
 
-    /// What was seen so far.
+    /// Returns the counts so far.
     pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// The connections seen so far; empty unless they are followed.
+    /// Returns the connections seen so far; none unless [`Options::follow`] is set.
     pub fn connections(&self) -> Connections<'_> {
         Connections::new(self.flows.as_ref())
     }
@@ -131,7 +131,7 @@ impl Dissector {
         self.findings.clear();
         self.findings.extend_from_slice(&analysis.findings);
         let roce = outer.read(place, icrc, train, &mut self.findings);
-        // Put together once, and completed in place: it is large.
+        // Built once and completed in place: the packet is large.
         let kind = PacketKind::Roce(roce);
         let mut packet = Packet { frame: analysis.frame, kind, findings: &[], flow: None };
         if let (PacketKind::Roce(roce), Some(flows)) = (&packet.kind, &mut self.flows) {

@@ -1,4 +1,4 @@
-//! What a receiver in the observed state would do with a packet, and why.
+//! Explains how a receiver in the observed state handles a packet.
 
 use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
 
@@ -6,59 +6,59 @@ use crate::{
     Checksum, DisplayDuration, Finding, FlowState, Icrc, Packet, PacketKind, Roce, Severity,
 };
 
-/// What a receiver would do.
+/// Action of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// Take it.
+    /// Accepts the packet.
     Accept,
-    /// Drop it in silence.
+    /// Drops the packet without a NAK.
     Drop,
-    /// Refuse it with a NAK.
+    /// Drops the packet and sends a NAK.
     Nak,
-    /// Answer it again without doing it again.
+    /// Repeats the response without executing the request again.
     Repeat,
-    /// Nothing: it is not for RoCE.
+    /// None: the frame is not RoCE.
     Ignore,
 }
 
-/// What a receiver in the observed state would do with a packet, and why.
+/// How a receiver in the observed state handles a packet, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What it would do.
+    /// The action.
     pub action: Action,
-    /// That in a sentence.
+    /// The action as a sentence.
     pub verdict: String,
-    /// Each check it makes, in order, and what came of it.
+    /// Results of the receiver's checks, in order.
     pub reasons: Vec<String>,
 }
 
 impl Packet<'_> {
-    /// What a receiver in the observed state would do with this packet, and why.
+    /// Explains how a receiver handles this packet.
     ///
-    /// The state is what the capture told up to here: of a receiver that knows more, such as the
-    /// keys of its memory, it says what cannot be known. Allocates: not for the fast path.
+    /// The receiver's state is taken from the capture up to this packet. What a capture cannot
+    /// show, such as memory keys, is named as unknown. Allocates: not for the fast path.
     pub fn explain(&self) -> Explanation {
         let mut reasons = Reasons::default();
         let (action, verdict) = match &self.kind {
             PacketKind::Roce(roce) => explain_roce(self, roce, &mut reasons),
             PacketKind::Pause(pause) => {
                 let verdict = match pause.pauses() {
-                    true => "The neighbour on this link stops sending for that long.",
+                    true => "The neighbour on this link stops sending for that time.",
                     false => "The neighbour on this link may send again.",
                 };
-                reasons.say("It is a frame between two neighbours on a link, and goes no further.");
+                reasons.say("A pause frame is not forwarded: it holds for this link only.");
                 (Action::Ignore, verdict.to_owned())
             }
             PacketKind::Other(other) => {
-                (Action::Ignore, format!("No RoCE receiver sees it: it is {other}."))
+                (Action::Ignore, format!("No RoCE receiver handles it: it is {other}."))
             }
         };
         Explanation { action, verdict, reasons: reasons.0 }
     }
 }
 
-/// The checks made so far.
+/// Results of the checks so far.
 #[derive(Default)]
 struct Reasons(Vec<String>);
 
@@ -76,15 +76,14 @@ fn verdict(action: Action, text: impl Into<String>) -> Verdict {
 
 fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> Verdict {
     let Ok(headers) = check_bytes(packet, roce, reasons) else {
-        return verdict(Action::Drop, "It is dropped in silence, and only counted.");
+        return verdict(Action::Drop, "The receiver drops it without a NAK and counts it.");
     };
     let info = headers.bth.opcode.info();
     let state = packet.flow.map(|flow| flow.state).unwrap_or_default();
     match info.service {
         Service::Cnp => {
-            reasons
-                .say(format!("A congestion notification for queue pair {}.", headers.bth.dest_qp));
-            verdict(Action::Accept, "The queue pair sends more slowly from now on.")
+            reasons.say(format!("Congestion notification for queue pair {}.", headers.bth.dest_qp));
+            verdict(Action::Accept, "The queue pair reduces its rate.")
         }
         Service::Ud => explain_datagram(&headers, reasons),
         _ if info.is_request() => explain_request(&headers, roce, &state, reasons),
@@ -92,7 +91,7 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     }
 }
 
-/// What can be seen of the bytes alone, in the order in which a receiver looks.
+/// Makes the checks that need the bytes alone, in the order of a receiver.
 fn check_bytes(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> Result<Headers, ()> {
     for finding in packet.findings {
         if let Finding::Ipv4Checksum { .. } | Finding::Fragment | Finding::IpLength { .. } = finding
@@ -103,34 +102,38 @@ fn check_bytes(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> R
     }
     match roce.udp_checksum {
         Checksum::Wrong { carried, expected } => {
-            reasons.say(format!("UDP: checksum {carried:#06x}, {expected:#06x} is right."));
+            reasons
+                .say(format!("UDP: checksum {carried:#06x} is wrong, expected {expected:#06x}."));
             return Err(());
         }
         Checksum::Offloaded => reasons.say(
-            "UDP: only the pseudo-header is summed up; a network card was to do the rest, or the \
-             frame never met a wire.",
+            "UDP: checksum over the pseudo-header alone: captured before the network card \
+             completed it, or on a virtual link.",
         ),
-        Checksum::None => reasons.say("UDP: no checksum, as usual: the ICRC guards more."),
-        Checksum::Right => reasons.say("UDP: the checksum is right."),
-        Checksum::Unchecked => reasons.say("UDP: the checksum cannot be checked here."),
+        Checksum::None => {
+            reasons.say("UDP: no checksum, as usual in RoCEv2: the ICRC covers more.")
+        }
+        Checksum::Right => reasons.say("UDP: the checksum is correct."),
+        Checksum::Unchecked => {
+            reasons.say("UDP: checksum not checked: part of the datagram was not captured.")
+        }
     }
     match roce.icrc {
-        Icrc::Right => reasons.say("ICRC: right."),
+        Icrc::Right => reasons.say("ICRC: correct."),
         Icrc::Wrong { carried, expected } => {
             reasons.say(format!(
-                "ICRC: {carried:#010x} came, {expected:#010x} is right; nothing that the packet \
-                 says can be trusted."
+                "ICRC: {carried:#010x} is wrong, expected {expected:#010x}: any field may be \
+                 damaged."
             ));
             return Err(());
         }
         Icrc::Unchecked(why) => {
-            reasons.say(format!("ICRC: cannot be checked ({why}); taken to be right."));
+            reasons.say(format!("ICRC: not checked ({why}); assumed correct."));
         }
     }
     if let Some(train) = roce.train {
         reasons.say(format!(
-            "Train: the frame holds {} packets of up to {} bytes, and this is number {}; each is \
-             a packet of its own.",
+            "Train: the frame holds {} packets of up to {} bytes; this is number {}.",
             train.count,
             train.segment_len,
             train.index + 1
@@ -143,7 +146,7 @@ fn check_bytes(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> R
                 return Err(());
             }
             Finding::ReservedBits { .. } | Finding::PadNotZero => {
-                reasons.say(format!("Headers: {finding}; a receiver takes no notice."));
+                reasons.say(format!("Headers: {finding}; receivers ignore this."));
             }
             _ => {}
         }
@@ -154,13 +157,16 @@ fn check_bytes(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> R
 fn explain_datagram(headers: &Headers, reasons: &mut Reasons) -> Verdict {
     if let Some(deth) = headers.deth {
         reasons.say(format!(
-            "Datagram from queue pair {}: taken if {:#010x} is the receiver's Q_Key, which the \
-             capture does not tell.",
+            "Datagram from queue pair {}: accepted if {:#010x} is the receiver's Q_Key, which the \
+             capture does not show.",
             deth.source_qp, deth.q_key
         ));
     }
-    reasons.say("A datagram is a message of its own; its PSN is not looked at.");
-    verdict(Action::Accept, "It goes to the next posted receive, or is dropped where none is.")
+    reasons.say("A datagram is a complete message; the receiver ignores its PSN.");
+    verdict(
+        Action::Accept,
+        "The data go to the next posted receive; without one the datagram is dropped.",
+    )
 }
 
 fn explain_request(
@@ -174,7 +180,7 @@ fn explain_request(
     let is_reliable = info.service == Service::Rc;
     match state.expected {
         None => reasons.say(format!(
-            "PSN {}: what came before is not known; taken to be the one that is expected.",
+            "PSN {}: no earlier packet was captured; assumed to be the expected PSN.",
             bth.psn
         )),
         Some(expected) => {
@@ -184,17 +190,17 @@ fn explain_request(
             }
             if distance > 0 {
                 reasons.say(format!(
-                    "PSN {}: {expected} was expected, so {distance} are lost; an unreliable \
-                     connection goes on here.",
+                    "PSN {}: {expected} was expected, so {distance} packets are lost; an \
+                     unreliable connection continues here.",
                     bth.psn
                 ));
             } else if distance < 0 && is_reliable {
                 return explain_duplicate(bth.psn, expected, info, reasons);
             } else if distance < 0 {
-                reasons.say(format!("PSN {}: behind {expected}, which is expected.", bth.psn));
-                return verdict(Action::Drop, "It is dropped in silence: it is late.");
+                reasons.say(format!("PSN {}: earlier than the expected {expected}.", bth.psn));
+                return verdict(Action::Drop, "The receiver drops it: it is late.");
             } else {
-                reasons.say(format!("PSN {}: the one that is expected.", bth.psn));
+                reasons.say(format!("PSN {}: the expected one.", bth.psn));
             }
         }
     }
@@ -216,25 +222,25 @@ fn explain_gap(
 ) -> Verdict {
     reasons.say(format!("PSN {psn}: {expected} is expected, so {missing} packets are missing."));
     if gap_reported {
-        reasons.say("The gap was told already, and is told once only.");
-        return verdict(Action::Drop, format!("It is dropped in silence until {expected} comes."));
+        reasons.say("The receiver has sent a NAK for this gap; it sends one NAK for a gap.");
+        return verdict(Action::Drop, format!("The receiver drops it until {expected} arrives."));
     }
-    let text = format!("It is dropped, and refused with NAK PSN sequence error for {expected}.");
+    let text = format!("The receiver drops it and sends NAK PSN sequence error for {expected}.");
     verdict(Action::Nak, text)
 }
 
 fn explain_duplicate(psn: Psn, expected: Psn, info: OpcodeInfo, reasons: &mut Reasons) -> Verdict {
     let behind = expected.distance_from(psn);
     reasons.say(format!(
-        "PSN {psn}: {behind} behind {expected}, which is expected: it was taken before, or the \
+        "PSN {psn}: {behind} before the expected {expected}: the receiver has it already, or the \
          capture began later."
     ));
     let text = match info.operation {
-        Operation::ReadRequest => "The bytes are read again and sent again.",
+        Operation::ReadRequest => "The responder reads the memory again and sends the data again.",
         Operation::CompareSwap | Operation::FetchAdd => {
-            "It is not done again: the answer that was kept is sent again."
+            "The responder does not execute it again: it repeats the stored response."
         }
-        _ => "It is not done again; everything up to now is acknowledged again.",
+        _ => "The responder does not execute it again, and repeats the acknowledgement.",
     };
     verdict(Action::Repeat, text)
 }
@@ -246,18 +252,18 @@ fn check_opcode(
     reasons: &mut Reasons,
 ) -> Option<Verdict> {
     let open = state.open.and_then(Opcode::info);
-    if state.expected.is_none() || (open.is_none() && !info.position.is_first()) {
-        reasons.say("Opcode: the message's beginning was not seen.");
+    if open.is_none() && !info.position.is_first() {
+        reasons.say("Opcode: the first packet of the message was not captured.");
         return None;
     }
     if info.may_follow(open) {
         reasons.say(match open {
-            Some(_) => "Opcode: it goes on with the open message.",
-            None => "Opcode: it begins a message.",
+            Some(_) => "Opcode: continues the current message.",
+            None => "Opcode: begins a message.",
         });
         return None;
     }
-    reasons.say("Opcode: a message is open, and this does not belong to it.");
+    reasons.say("Opcode: does not continue the current message.");
     Some(invalid_request(is_reliable))
 }
 
@@ -265,9 +271,9 @@ fn invalid_request(is_reliable: bool) -> Verdict {
     match is_reliable {
         true => verdict(
             Action::Nak,
-            "It is refused with NAK invalid request, and the receiver's queue pair goes to error.",
+            "The responder sends NAK invalid request, and its queue pair enters the error state.",
         ),
-        false => verdict(Action::Drop, "The message is dropped in silence."),
+        false => verdict(Action::Drop, "The receiver drops the message without a NAK."),
     }
 }
 
@@ -293,7 +299,7 @@ fn check_lengths(
         reasons.say(format!("Length: {len} bytes, path MTU {path_mtu}."));
         return None;
     }
-    reasons.say(format!("Length: {len} bytes do not fit a path MTU of {path_mtu} here."));
+    reasons.say(format!("Length: {len} bytes are wrong for a path MTU of {path_mtu}."));
     Some(invalid_request(is_reliable))
 }
 
@@ -301,8 +307,8 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     let info = headers.bth.opcode.info();
     if let Some(reth) = headers.reth {
         reasons.say(format!(
-            "Memory: {} bytes at {:#x} under key {:#010x}; whether the key gives that right the \
-             capture does not tell. Where it does not: NAK remote access error.",
+            "Memory: {} bytes at {:#x} under key {:#010x}. The capture does not show whether the \
+             key allows that; if not, the responder sends NAK remote access error.",
             reth.len, reth.address, reth.key
         ));
     }
@@ -312,17 +318,17 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
             atomic.address,
             atomic.key,
             match atomic.address % 8 {
-                0 => "aligned as an atomic has to be",
-                _ => "not a multiple of 8, which is refused with NAK invalid request",
+                0 => "aligned",
+                _ => "not a multiple of 8: the responder sends NAK invalid request",
             }
         ));
     }
     let len = roce.payload_len;
     let done = match info.operation {
-        Operation::Send => format!("{len} bytes go to a posted receive (RNR NAK where none is)"),
+        Operation::Send => format!("{len} bytes go to a posted receive (without one: RNR NAK)"),
         Operation::Write => format!("{len} bytes go to memory"),
-        Operation::ReadRequest => "The bytes are read and sent back".to_owned(),
-        _ => "Eight bytes are changed, and what they held is sent back".to_owned(),
+        Operation::ReadRequest => "The responder reads the memory and sends the data".to_owned(),
+        _ => "The responder changes eight bytes and sends their previous value".to_owned(),
     };
     let completes = match info.position.is_last() && info.operation == Operation::Send
         || headers.immediate.is_some()
@@ -331,8 +337,10 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
         false => "",
     };
     let acknowledged = match (headers.bth.ack_request, info.service) {
-        (true, Service::Rc) => "; it is acknowledged at once, as it asks",
-        (false, Service::Rc) if info.carries_payload() => "; it need not be acknowledged by itself",
+        (true, Service::Rc) => "; the responder acknowledges it, as requested",
+        (false, Service::Rc) if info.carries_payload() => {
+            "; it requests no acknowledgement of its own"
+        }
         _ => "",
     };
     verdict(Action::Accept, format!("{done}{completes}{acknowledged}."))
@@ -341,13 +349,16 @@ fn accept_request(headers: &Headers, roce: &Roce<'_>, reasons: &mut Reasons) -> 
 fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons) -> Verdict {
     let psn = headers.bth.psn;
     let (Some(unacknowledged), Some(sent)) = (state.unacknowledged, state.sent) else {
-        reasons.say("The requests that it answers were not seen.");
-        return verdict(Action::Accept, "The requester takes it, if it has asked for it.");
+        reasons.say("The requests were not captured.");
+        return verdict(Action::Accept, "The requester accepts it if it has sent such a request.");
     };
     let last = sent.previous();
     if psn.distance_from(last) > 0 && headers.aeth.is_some_and(is_plain_ack) {
-        reasons.say(format!("PSN {psn}: the last request that was sent has {last}."));
-        return verdict(Action::Drop, "It acknowledges what was never sent, and is ignored.");
+        reasons.say(format!("PSN {psn}: the last request sent has {last}."));
+        return verdict(
+            Action::Drop,
+            "The requester ignores it: it acknowledges a PSN that was never sent.",
+        );
     }
     let outstanding = match sent.distance_from(unacknowledged) {
         0 => "nothing is outstanding".to_owned(),
@@ -359,19 +370,21 @@ fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons)
         Some(Syndrome::RnrNak { timer }) => verdict(
             Action::Accept,
             format!(
-                "The requester waits {} and sends again from {psn} on; what is before is done.",
+                "The requester waits {} and retransmits from {psn} on; earlier requests are complete.",
                 DisplayDuration(timer.duration())
             ),
         ),
         Some(Syndrome::Nak(NakCode::PsnSequence)) => {
-            verdict(Action::Accept, format!("The requester sends again from {psn} on, at once."))
+            verdict(Action::Accept, format!("The requester retransmits from {psn} on."))
         }
         Some(Syndrome::Nak(code)) => verdict(
             Action::Accept,
-            format!("The request at {psn} fails ({code}), and the queue pair goes to error."),
+            format!(
+                "The request at {psn} fails ({code}), and the queue pair enters the error state."
+            ),
         ),
         Some(Syndrome::Reserved(byte)) => {
-            verdict(Action::Drop, format!("Nobody has defined syndrome {byte:#04x}."))
+            verdict(Action::Drop, format!("Syndrome {byte:#04x} is reserved."))
         }
         _ => explain_progress(headers, psn, unacknowledged, reasons),
     }
@@ -390,30 +403,31 @@ fn explain_progress(
     let packets = psn.advanced_by(1).distance_from(unacknowledged);
     let operation = headers.bth.opcode.info().operation;
     if packets <= 0 {
-        reasons.say("Everything that it acknowledges was acknowledged before.");
+        reasons.say("All requests up to this PSN were acknowledged before.");
         let text = match operation {
-            Operation::Acknowledge => "It tells nothing new, and is ignored.",
-            _ => "It belongs to an answer that is asked for again, or is ignored.",
+            Operation::Acknowledge => "The requester ignores it: it acknowledges nothing new.",
+            _ => "The requester accepts it as part of a repeated response, or ignores it.",
         };
         return verdict(Action::Accept, text);
     }
     if packets > 1 {
         reasons.say(format!(
-            "An answer to {psn} says that the {} packets before it have arrived too.",
+            "A response to {psn} also acknowledges the {} packets before it.",
             packets - 1
         ));
     }
     let text = match operation {
-        Operation::ReadResponse => "The bytes go to where the READ wants them.".to_owned(),
-        Operation::AtomicAck => "What the eight bytes held goes to the requester.".to_owned(),
-        _ => format!("{packets} packets are done; messages that end there complete."),
+        Operation::ReadResponse => "The data go to the memory that the READ named.".to_owned(),
+        Operation::AtomicAck => {
+            "The previous value of the eight bytes goes to the requester.".to_owned()
+        }
+        _ => format!("{packets} packets are acknowledged; messages that end there complete."),
     };
     verdict(Action::Accept, text)
 }
 
-/// A packet with a problem: for those who want to see only these.
 impl Packet<'_> {
-    /// Was anything found that is wrong, or was lost?
+    /// Returns true if a finding has [`Severity::Problem`].
     pub fn has_problem(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity() == Severity::Problem)
     }

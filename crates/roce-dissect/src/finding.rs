@@ -1,205 +1,205 @@
-//! What is found about a packet: what is wrong with it, what happened, what it completed.
+//! Findings about packets: errors, losses, completed messages.
 
 use std::fmt;
 use std::time::Duration;
 
 use roce_wire::{NakCode, Opcode, Operation, Psn, RnrTimer, WireError};
 
-/// One thing found about a packet.
+/// A finding about a packet.
 ///
 /// [`name`](Self::name) is stable and meant for programs, `Display` for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// The capture kept only a part of the frame.
+    /// The capture truncated the frame.
     Truncated {
-        /// Bytes that are here.
+        /// Captured bytes.
         captured: u32,
-        /// Bytes that there were.
+        /// Bytes on the wire.
         original: u32,
     },
-    /// A header did not fit, or says what cannot be.
+    /// A header is incomplete or has an impossible value.
     Wire(WireError),
-    /// The IP header promises more bytes than the frame has.
+    /// The IP length does not fit the frame.
     IpLength {
-        /// Bytes that the IP header promises, itself included.
+        /// Length in the IP header, with the header, in bytes.
         promised: u32,
-        /// Bytes that are there.
+        /// Bytes in the frame from the IP header on.
         have: u32,
     },
-    /// The UDP length does not fit the length in the IP header.
+    /// The UDP length does not fit the IP length.
     UdpLength {
-        /// The UDP length, header included.
+        /// UDP length with its header, in bytes.
         udp: u32,
-        /// What the IP header leaves for it.
+        /// Bytes of the IP payload.
         ip: u32,
     },
     /// The IPv4 header checksum is wrong.
     Ipv4Checksum {
-        /// As it stands.
+        /// Value in the packet.
         carried: u16,
-        /// As it should stand.
+        /// Correct value.
         expected: u16,
     },
     /// The UDP checksum is wrong.
     UdpChecksum {
-        /// As it stands.
+        /// Value in the packet.
         carried: u16,
-        /// As it should stand.
+        /// Correct value.
         expected: u16,
     },
-    /// A fragment of an IP packet: RoCE has none.
+    /// The packet is an IP fragment; RoCE packets are never fragmented.
     Fragment,
     /// The ICRC is wrong.
     Icrc {
-        /// As it stands, first byte lowest.
+        /// Value in the packet, first byte lowest.
         carried: u32,
-        /// As it should stand.
+        /// Correct value.
         expected: u32,
     },
-    /// The ICRC could not be checked.
+    /// The ICRC was not checked.
     IcrcUnchecked(IcrcSkipped),
-    /// Reserved bits that are not zero: receivers take no notice.
+    /// Reserved bits are not zero; receivers ignore this.
     ReservedBits {
-        /// Where.
+        /// Field.
         place: &'static str,
         /// The bits.
         value: u32,
     },
-    /// Pad bytes that are not zero: receivers take no notice.
+    /// Pad bytes are not zero; receivers ignore this.
     PadNotZero,
-    /// The first or a middle packet of a message does not carry a whole path MTU.
+    /// A First or Middle packet does not carry exactly one path MTU.
     NotOneMtu {
         /// Payload bytes.
         len: u32,
-        /// The path MTU, where it is known.
+        /// Path MTU, if known.
         mtu: Option<u16>,
     },
-    /// More payload than the path MTU.
+    /// The payload exceeds the path MTU.
     AboveMtu {
         /// Payload bytes.
         len: u32,
-        /// The path MTU.
+        /// Path MTU.
         mtu: u16,
     },
-    /// The last packet of a message carries nothing.
+    /// A Last packet has no payload.
     EmptyLast,
-    /// The bytes of the message are not as many as its first packet promised.
+    /// The message length differs from the RETH.
     MessageLength {
-        /// What the RETH said.
+        /// Length in the RETH.
         promised: u64,
-        /// What came.
+        /// Bytes received.
         carried: u64,
     },
-    /// This opcode may not follow the one before it.
+    /// The opcode may not follow the previous one.
     OpcodeSequence {
-        /// The one before; `None` when no message was open.
+        /// Previous opcode; `None` if no message was open.
         before: Option<Opcode>,
     },
-    /// Packets are missing in front of this one.
+    /// Packets before this one are missing.
     Gap {
-        /// What the receiver waits for.
+        /// PSN that the receiver expects.
         expected: Psn,
-        /// How many are missing.
+        /// Number of missing packets.
         missing: u32,
     },
-    /// It comes behind a gap that is still open: the receiver drops it.
+    /// The packet follows a gap that is still open; the receiver drops it.
     BehindGap {
-        /// What the receiver waits for.
+        /// PSN that the receiver expects.
         expected: Psn,
     },
-    /// The receiver has had it.
+    /// The receiver has the packet already.
     Duplicate {
-        /// How many packets behind what the receiver expects.
+        /// Number of packets before the expected PSN.
         behind: u32,
     },
-    /// It was seen before.
+    /// The packet was sent before.
     Retransmission,
-    /// The receiver refuses.
+    /// The responder sends a NAK.
     Nak(NakCode),
-    /// The receiver was not ready.
+    /// The responder sends an RNR NAK.
     Rnr(RnrTimer),
-    /// An AETH whose syndrome nobody has defined.
+    /// The AETH syndrome is reserved.
     ReservedSyndrome(u8),
-    /// It acknowledges what was never sent.
+    /// The packet acknowledges a PSN that was never sent.
     GhostAck {
-        /// How far beyond the last packet sent.
+        /// PSNs after the last one sent.
         ahead: u32,
     },
-    /// The message sequence number is not the count of messages that the responder has done with.
+    /// The message sequence number is not the number of messages that the responder completed.
     MessageCount {
-        /// As it stands.
+        /// Value in the packet.
         msn: u32,
-        /// The least that it should be.
+        /// Minimum correct value.
         first: u32,
-        /// The most, which is the same where nothing else was under way.
+        /// Maximum correct value; equal to `first` if no other message was in progress.
         last: u32,
     },
-    /// It answers no request that was seen.
+    /// The response matches no captured request.
     Unrequested,
-    /// Requests were outstanding, and nothing was seen for long.
+    /// Requests were outstanding, and no packet was captured for this time.
     Stall(Duration),
-    /// A router marked it: there is congestion on its way.
+    /// A router marked the packet: congestion experienced (ECN).
     CongestionMarked,
-    /// Its receiver is asked to slow down.
+    /// Congestion notification: the receiver is asked to reduce its rate.
     CongestionNotified,
-    /// A message over an unreliable service lost a packet and with it its whole.
+    /// An unreliable message is lost because one of its packets is.
     MessageLost,
-    /// It ends a message.
+    /// The packet ends a message.
     MessageEnd {
-        /// What the message was.
+        /// Operation of the message.
         operation: Operation,
-        /// Its bytes.
+        /// Length of the message in bytes.
         bytes: u64,
-        /// Packets that carried it.
+        /// Number of packets.
         packets: u32,
-        /// From the first of them to the last; for a READ from the request.
+        /// Time from the first packet to the last; for a READ from the request.
         took: Duration,
     },
-    /// It acknowledges requests.
+    /// The packet acknowledges requests.
     Acknowledges {
-        /// How many packets it acknowledges for the first time.
+        /// Number of newly acknowledged packets.
         packets: u32,
-        /// Since the last of them was sent, where it was sent once.
+        /// Time since the last of them was sent, if it was sent once.
         after: Option<Duration>,
     },
-    /// It answers a READ or an atomic.
+    /// The packet is the response to a READ or an atomic.
     Answers {
-        /// The number of the frame that asked.
+        /// Frame number of the request.
         request: u64,
-        /// Since it asked.
+        /// Time since the request.
         after: Duration,
     },
-    /// The first packet of this queue pair in the capture: what was before is not known.
+    /// First captured packet of this queue pair; earlier packets are unknown.
     Joined,
 }
 
-/// Why an ICRC could not be checked.
+/// Reason why an ICRC was not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IcrcSkipped {
-    /// Some of the packet is not in the capture.
+    /// Part of the packet was not captured.
     Truncated,
     /// The ICRC is not defined over IPv4 options.
     Ipv4Options,
     /// The ICRC is not defined over IPv6 extension headers.
     Ipv6Extensions,
-    /// A fragment has no ICRC, or one over what is not here.
+    /// The packet is an IP fragment.
     Fragment,
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The course of things.
+    /// Normal operation.
     Info,
-    /// Unusual, and no harm done.
+    /// Unusual, but harmless.
     Notice,
-    /// Something is wrong, or was lost.
+    /// An error or a loss.
     Problem,
 }
 
 impl Finding {
-    /// How much it matters.
+    /// Returns the severity.
     pub const fn severity(&self) -> Severity {
         match self {
             Self::MessageEnd { .. }
@@ -216,7 +216,7 @@ impl Finding {
         }
     }
 
-    /// A stable name, for programs: `docs/dissect.md` lists them.
+    /// Returns a stable name for programs; `docs/dissect.md` lists them.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Truncated { .. } => "truncated",
@@ -265,9 +265,9 @@ impl fmt::Display for Finding {
             }
             Self::Wire(error) => write!(f, "{error}"),
             Self::IpLength { promised, have } => {
-                write!(f, "IP promises {promised} bytes, {have} are there")
+                write!(f, "IP length {promised}, but the frame has {have} bytes")
             }
-            Self::UdpLength { udp, ip } => write!(f, "UDP length {udp}, IP leaves {ip}"),
+            Self::UdpLength { udp, ip } => write!(f, "UDP length {udp}, but IP carries {ip} bytes"),
             Self::Ipv4Checksum { carried, expected } => {
                 write!(f, "IPv4 checksum {carried:#06x}, expected {expected:#06x}")
             }
@@ -282,15 +282,15 @@ impl fmt::Display for Finding {
             Self::ReservedBits { place, value } => write!(f, "reserved bits {value:#x} in {place}"),
             Self::PadNotZero => f.write_str("pad is not zero"),
             Self::NotOneMtu { len, mtu: Some(mtu) } => {
-                write!(f, "{len} bytes where a whole path MTU of {mtu} belongs")
+                write!(f, "{len} bytes, not a whole path MTU of {mtu}")
             }
             Self::NotOneMtu { len, mtu: None } => {
-                write!(f, "{len} bytes where a whole path MTU belongs")
+                write!(f, "{len} bytes, not a whole path MTU")
             }
             Self::AboveMtu { len, mtu } => write!(f, "{len} bytes, above the path MTU of {mtu}"),
-            Self::EmptyLast => f.write_str("the last packet of a message carries nothing"),
+            Self::EmptyLast => f.write_str("the last packet of a message is empty"),
             Self::MessageLength { promised, carried } => {
-                write!(f, "message of {carried} bytes, {promised} promised")
+                write!(f, "message of {carried} bytes, {promised} announced")
             }
             Self::OpcodeSequence { before: Some(before) } => match before.info() {
                 Some(_) => write!(f, "may not follow {}", name_of(before)),
@@ -310,7 +310,7 @@ impl fmt::Display for Finding {
             }
             Self::ReservedSyndrome(byte) => write!(f, "reserved syndrome {byte:#04x}"),
             Self::GhostAck { ahead } => {
-                write!(f, "acknowledges what was never sent, {ahead} ahead")
+                write!(f, "acknowledges a PSN that was never sent, {ahead} ahead")
             }
             Self::MessageCount { msn, first, last } if first == last => {
                 write!(f, "counts {msn} messages, expected {first}")
@@ -318,10 +318,10 @@ impl fmt::Display for Finding {
             Self::MessageCount { msn, first, last } => {
                 write!(f, "counts {msn} messages, expected {first} to {last}")
             }
-            Self::Unrequested => f.write_str("answers no request seen"),
+            Self::Unrequested => f.write_str("response without a captured request"),
             Self::Stall(long) => write!(f, "after a stall of {}", DisplayDuration(long)),
-            Self::CongestionMarked => f.write_str("ECN: congestion met"),
-            Self::CongestionNotified => f.write_str("slow down"),
+            Self::CongestionMarked => f.write_str("ECN: congestion experienced"),
+            Self::CongestionNotified => f.write_str("congestion notification"),
             Self::MessageLost => f.write_str("message lost"),
             Self::MessageEnd { operation, bytes, packets, took } => {
                 message_end(f, operation, bytes, packets, took)
@@ -334,9 +334,9 @@ impl fmt::Display for Finding {
                 after.map_or(Ok(()), |after| write!(f, " after {}", DisplayDuration(after)))
             }
             Self::Answers { request, after } => {
-                write!(f, "answers #{request} after {}", DisplayDuration(after))
+                write!(f, "response to #{request} after {}", DisplayDuration(after))
             }
-            Self::Joined => f.write_str("first seen"),
+            Self::Joined => f.write_str("first packet seen"),
         }
     }
 }
@@ -369,7 +369,7 @@ fn message_end(
 impl fmt::Display for IcrcSkipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Truncated => "the packet is not all here",
+            Self::Truncated => "the packet is truncated",
             Self::Ipv4Options => "not defined over IPv4 options",
             Self::Ipv6Extensions => "not defined over IPv6 extension headers",
             Self::Fragment => "a fragment",
@@ -377,7 +377,7 @@ impl fmt::Display for IcrcSkipped {
     }
 }
 
-/// A duration with three digits that matter: `12.3 µs`.
+/// Displays a duration with three significant digits: `12.3 µs`.
 ///
 /// ```
 /// use roce_dissect::DisplayDuration;
@@ -401,7 +401,7 @@ impl fmt::Display for DisplayDuration {
     }
 }
 
-/// Bits per second: `6.19 Gb/s`.
+/// Displays a rate in bits per second with three significant digits: `6.19 Gb/s`.
 ///
 /// ```
 /// assert_eq!(roce_dissect::DisplayRate(6.19e9).to_string(), "6.19 Gb/s");

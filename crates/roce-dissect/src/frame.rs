@@ -1,30 +1,30 @@
-//! A frame as a capture holds it, and what kind of link it was seen on.
+//! A captured frame and its link type.
 
 use std::fmt;
 
 use crate::Timestamp;
 
-/// A frame as it was captured; nothing in it has been looked at.
+/// A captured frame, not parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrame<'a> {
-    /// Its place in the capture, from 1.
+    /// Number in the capture, from 1.
     pub number: u64,
-    /// When it was seen.
+    /// Capture time.
     pub time: Timestamp,
-    /// What `bytes` begin with.
+    /// Link type, which says what `bytes` begin with.
     pub link: LinkType,
-    /// Bytes it had on the wire; more than are here where the capture cut it short.
+    /// Length on the wire in bytes; more than `bytes` holds if the capture truncated the frame.
     pub original_len: u32,
-    /// What was kept of it.
+    /// Captured bytes.
     pub bytes: &'a [u8],
-    /// Where the one who captured it knew that it is a train: UDP payload bytes of each packet
-    /// but the last. A capture file never says so, and the packets are then told apart by their
-    /// lengths and ICRCs.
+    /// UDP payload bytes of each packet but the last, if the source knows that the frame is a
+    /// train. Capture files do not record this; the dissector then finds the packets by their
+    /// PSNs and ICRCs.
     pub segment_len: Option<usize>,
 }
 
 impl<'a> RawFrame<'a> {
-    /// A whole Ethernet frame at a time of zero, such as a test or a simulation makes.
+    /// Returns a complete Ethernet frame at time zero, for tests and simulations.
     pub const fn ethernet(number: u64, bytes: &'a [u8]) -> Self {
         Self {
             number,
@@ -36,36 +36,36 @@ impl<'a> RawFrame<'a> {
         }
     }
 
-    /// Did the capture cut it short?
+    /// Returns true if the capture truncated the frame.
     pub const fn is_truncated(&self) -> bool {
         (self.bytes.len() as u64) < self.original_len as u64
     }
 }
 
-/// What a captured frame begins with.
+/// Link type: the header that a captured frame begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LinkType {
     /// An Ethernet header.
     Ethernet,
-    /// Linux "cooked", version 1: what `tcpdump -i any` wrote.
+    /// Linux "cooked" version 1, written by older versions of `tcpdump -i any`.
     LinuxCooked,
-    /// Linux "cooked", version 2: what it writes now.
+    /// Linux "cooked" version 2, written by current versions.
     LinuxCooked2,
     /// An IP header.
     RawIp,
-    /// Something that is not read here: the number from the capture.
+    /// An unsupported link type, by its number in the capture.
     Other(u32),
 }
 
 impl LinkType {
-    /// By the number that capture files use.
+    /// Returns the link type of a `LINKTYPE_` number.
     pub const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Ethernet,
             113 => Self::LinuxCooked,
             276 => Self::LinuxCooked2,
-            // 101 is the official one; 12 and 14 are what some systems wrote for it; 228 and 229
-            // are IPv4 alone and IPv6 alone.
+            // 101 is the official number; some systems wrote 12 and 14; 228 is IPv4 alone and 229
+            // IPv6 alone.
             101 | 12 | 14 | 228 | 229 => Self::RawIp,
             other => Self::Other(other),
         }

@@ -1,4 +1,4 @@
-//! Looking at one frame by itself: its headers, the packets in it, and whether they are right.
+//! Analysis of one frame without state: headers, packets, ICRCs.
 
 use roce_wire::{BthView, Ext, Headers, ICRC_LEN, KnownOpcode};
 
@@ -6,10 +6,10 @@ use crate::outer::{Outer, RoceFrame};
 use crate::segment::MAX_PACKET_LEN;
 use crate::{Finding, Icrc, IcrcSkipped, Offsets, Other, Pause, RawFrame, Roce, TrainPlace};
 
-/// What can be said of a frame without those before it: how it is wrapped, which packets are in
-/// it, and whether their checksums are right. That is most of the work on a frame, and needs no
-/// state: several threads may look at several frames.
-/// [`Dissector::follow`](crate::Dissector::follow) does the rest.
+/// Outer headers, packets and checksum results of one frame.
+///
+/// This is most of the work on a frame and needs no state, so several threads may analyse
+/// several frames. [`Dissector::follow`](crate::Dissector::follow) does the rest.
 ///
 /// ```
 /// use roce_dissect::{Dissector, FrameAnalysis, Options, RawFrame};
@@ -17,7 +17,8 @@ use crate::{Finding, Icrc, IcrcSkipped, Offsets, Other, Pause, RawFrame, Roce, T
 /// let frames = [[0u8; 60], [1u8; 60]];
 /// let analyses = std::thread::scope(|scope| {
 ///     let at = |i: usize| RawFrame::ethernet(i as u64 + 1, &frames[i]);
-///     [0, 1].map(|i| scope.spawn(move || FrameAnalysis::of(at(i)))).map(|thread| thread.join().unwrap())
+///     let threads = [0, 1].map(|i| scope.spawn(move || FrameAnalysis::of(at(i))));
+///     threads.map(|thread| thread.join().unwrap())
 /// });
 /// let mut dissector = Dissector::new(Options::default());
 /// for analysis in &analyses {
@@ -29,35 +30,35 @@ use crate::{Finding, Icrc, IcrcSkipped, Offsets, Other, Pause, RawFrame, Roce, T
 pub struct FrameAnalysis<'a> {
     pub(crate) frame: RawFrame<'a>,
     pub(crate) kind: FrameKind<'a>,
-    /// They hold for each packet in the frame.
+    /// Findings that apply to every packet of the frame.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// What a frame turned out to be.
+/// Kind of a frame, with its parsed content.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant)] // nearly all are the large one
+#[allow(clippy::large_enum_variant)] // nearly all frames are the large variant
 pub(crate) enum FrameKind<'a> {
     Roce(RoceFrame<'a>, Packets),
     Pause(Pause),
     Other(Other),
 }
 
-/// The packets in a frame with RoCE.
+/// Packets in a RoCE frame.
 #[derive(Clone, Debug)]
 pub(crate) enum Packets {
     One(Icrc),
     Train {
-        /// Bytes of each but the last.
+        /// Bytes of each packet but the last.
         segment_len: usize,
-        /// One for each.
+        /// Results in packet order.
         icrcs: Vec<Icrc>,
     },
 }
 
 impl<'a> FrameAnalysis<'a> {
-    /// Looks at a frame.
+    /// Analyses a frame.
     ///
-    /// Time O(length of the frame). A frame that is not right as one packet is tried as a train,
+    /// Time O(length of the frame). A frame whose ICRC is wrong as one packet is tried as a train,
     /// which costs a bounded number of ICRCs.
     pub fn of(frame: RawFrame<'a>) -> Self {
         let mut findings = Vec::new();
@@ -72,17 +73,17 @@ impl<'a> FrameAnalysis<'a> {
         Self { frame, kind, findings }
     }
 
-    /// The frame that was looked at.
+    /// Returns the analysed frame.
     pub const fn frame(&self) -> &RawFrame<'a> {
         &self.frame
     }
 }
 
 impl<'a> RoceFrame<'a> {
-    /// Tells the packets in the frame apart, and checks their ICRCs; `told` is their length where
-    /// whoever captured the frame knew it to be a train.
-    fn packets(&self, told: Option<usize>) -> Packets {
-        let whole = match told {
+    /// Splits the frame into packets and checks their ICRCs. `segment_len` is the packet length
+    /// if the source of the frame knows that it is a train.
+    fn packets(&self, segment_len: Option<usize>) -> Packets {
+        let whole = match segment_len {
             Some(len) if (1..self.len).contains(&len) => Err(len),
             _ => self.as_one(),
         };
@@ -99,8 +100,7 @@ impl<'a> RoceFrame<'a> {
         }
     }
 
-    /// The verdict on the ICRC where the frame is one packet, or the length of the packets in it
-    /// where it is a train.
+    /// Returns the ICRC result if the frame is one packet, or the packet length if it is a train.
     fn as_one(&self) -> Result<Icrc, usize> {
         let may_be_one = self.len <= MAX_PACKET_LEN;
         if may_be_one {
@@ -121,14 +121,14 @@ impl<'a> RoceFrame<'a> {
         }
     }
 
-    /// Where the `index`-th packet of a train begins, and its length.
+    /// Returns start and length of the `index`-th packet of a train.
     pub(crate) fn place(&self, segment_len: usize, index: u16) -> (usize, usize) {
         let start = usize::from(index) * segment_len;
         (start, segment_len.min(self.len - start))
     }
 
-    /// Takes the packet at `start` with `len` bytes on the wire apart, and judges what can be
-    /// judged of it alone.
+    /// Parses the packet at `start` with `len` bytes on the wire and adds the findings that need
+    /// no other packet.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -165,7 +165,7 @@ impl<'a> RoceFrame<'a> {
             Icrc::Wrong { carried, expected } => findings.push(Finding::Icrc { carried, expected }),
             Icrc::Unchecked(why) => findings.push(Finding::IcrcUnchecked(why)),
         }
-        // The last four bytes are the ICRC's, whether they are here or not.
+        // The last four bytes are the ICRC, even if they were not captured.
         let before_icrc = &bytes[..bytes.len().min(len.saturating_sub(ICRC_LEN))];
         let (headers, rest) = match Headers::parse(before_icrc) {
             Ok(parsed) => parsed,

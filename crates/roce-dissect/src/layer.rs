@@ -1,4 +1,4 @@
-//! A packet as a tree: layers, their fields, and the bytes of each. Made on demand only.
+//! A packet as a tree of layers and fields with their bytes; built on request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,41 +9,41 @@ use roce_wire::{Gid, MacAddr};
 
 use crate::Finding;
 
-/// One header, or the payload, or the ICRC.
+/// A header, the payload or the ICRC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// What people call it.
+    /// Name.
     pub name: &'static str,
-    /// Its bytes, counted from the start of the captured frame.
+    /// Byte range from the start of the captured frame.
     pub range: Range<usize>,
-    /// What is in it, in the order of the bytes.
+    /// Fields in the order of the bytes.
     pub fields: Vec<Field>,
 }
 
-/// One field of a header.
+/// A field of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What people call it.
+    /// Name.
     pub name: &'static str,
-    /// What it holds.
+    /// Value.
     pub value: Value,
-    /// The bytes it stands in, counted from the start of the captured frame. Fields that share a
-    /// byte have the same range.
+    /// Byte range from the start of the captured frame. Fields that share a byte have the same
+    /// range.
     pub bytes: Range<usize>,
-    /// What that means, in words; often empty.
+    /// Meaning of the value; often empty.
     pub note: Cow<'static, str>,
 }
 
-/// What a field holds; its `Display` is how people write it.
+/// Value of a field; its `Display` is the usual notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number that is counted in.
+    /// A decimal number.
     Decimal(u64),
-    /// A number that is a name or a pattern, with so many hexadecimal digits.
+    /// A hexadecimal number.
     Hex {
-        /// The number.
+        /// Number.
         value: u64,
-        /// Digits to write, 1 ..= 16.
+        /// Digits to display, 1 ..= 16.
         digits: u8,
     },
     /// One bit.
@@ -54,45 +54,45 @@ pub enum Value {
     Mac(MacAddr),
     /// A GID.
     Gid(Gid),
-    /// Bytes without further meaning here; where they stand says which.
+    /// Uninterpreted bytes; [`Field::bytes`] has their range.
     Bytes {
-        /// How many.
+        /// Number of bytes.
         len: usize,
     },
-    /// Words.
+    /// Text.
     Text(Cow<'static, str>),
 }
 
-/// One packet with everything in it: what `roce dissect -v` prints and a ladder shows.
+/// A packet with summary, layers and findings, as `roce dissect -v` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dissection {
-    /// One line: what it is and what matters in it.
+    /// One-line summary.
     pub summary: String,
-    /// Outermost first.
+    /// Layers, outermost first.
     pub layers: Vec<Layer>,
-    /// What was found wrong, or worth knowing.
+    /// Findings, in the order of the checks.
     pub findings: Vec<Finding>,
 }
 
 impl Layer {
-    /// A layer without fields.
+    /// Returns a layer without fields.
     pub const fn new(name: &'static str, range: Range<usize>) -> Self {
         Self { name, range, fields: Vec::new() }
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name)
     }
 }
 
 impl Field {
-    /// A field without a note.
+    /// Returns a field without a note.
     pub const fn new(name: &'static str, value: Value, bytes: Range<usize>) -> Self {
         Self { name, value, bytes, note: Cow::Borrowed("") }
     }
 
-    /// The same field with a note.
+    /// Returns the field with a note.
     #[must_use]
     pub fn noted(self, note: impl Into<Cow<'static, str>>) -> Self {
         Self { note: note.into(), ..self }

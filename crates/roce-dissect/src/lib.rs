@@ -1,11 +1,11 @@
-//! RoCE captures explained: packets, verdicts, connections.
+//! Dissector for RoCE captures: packets, checks, connections.
 //!
-//! In: frames, as a capture file holds them ([`Capture`] reads pcap and pcapng) or as anything
-//! else made them. Out: a [`Packet`] for each packet in them, with what was found about it
-//! ([`Finding`]), and the connections that they belong to.
+//! Input: frames from a capture file ([`Capture`] reads pcap and pcapng) or any other source.
+//! Output: a [`Packet`] for each packet in a frame, its [`Finding`]s, and the connections that
+//! the packets belong to.
 //!
-//! The fast path reads each packet once and builds nothing: a tree of layers and fields
-//! ([`Packet::layers`]) and the words of [`Packet::explain`] are made when they are asked for.
+//! The fast path reads each packet once and does not allocate. The tree of layers and fields
+//! ([`Packet::layers`]) and the text of [`Packet::explain`] are built on request.
 //!
 //! ```
 //! use roce_dissect::{Dissector, Options, RawFrame};

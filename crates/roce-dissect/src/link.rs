@@ -1,27 +1,25 @@
-//! The link layer: Ethernet with its VLAN tags, Linux "cooked", or nothing at all.
+//! The link layer: Ethernet with VLAN tags, Linux "cooked", or none.
 
 use etherparse::{Ethernet2HeaderSlice, SingleVlanHeaderSlice};
 use roce_wire::{Layer, LenError, MacAddr, WireError};
 
 use crate::LinkType;
 
-/// What stands in front of the network layer.
+/// Parsed link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// Who sent the frame over the link, where the capture says so.
+    /// Source MAC address, if the capture has it.
     pub(crate) source: Option<MacAddr>,
     /// The innermost EtherType.
     pub(crate) ether_type: u16,
-    /// Bytes of link header and VLAN tags.
+    /// Bytes of link header and VLAN tags together.
     pub(crate) len: usize,
-    /// Of these, bytes in front of the VLAN tags.
+    /// Bytes of the link header alone.
     pub(crate) base_len: usize,
 }
 
 impl Link {
-    /// Reads the link header.
-    ///
-    /// A link that is not read here has EtherType 0.
+    /// Parses the link header. An unsupported link type has EtherType 0.
     pub(crate) fn parse(kind: LinkType, frame: &[u8]) -> Result<Self, WireError> {
         let base = match kind {
             LinkType::Ethernet => Self::ethernet(frame)?,
@@ -82,19 +80,19 @@ impl Link {
         Err(WireError::TooManyVlanTags)
     }
 
-    /// VLAN tags in front of the network layer.
+    /// Returns the number of VLAN tags.
     pub(crate) const fn vlan_tags(&self) -> usize {
         (self.len - self.base_len) / VLAN_LEN
     }
 }
 
-/// The address in a cooked header, where it is an Ethernet address.
+/// Returns the address in a cooked header, if it is an Ethernet address.
 fn cooked_source(hardware: &[u8], len: u8, address: &[u8]) -> Option<MacAddr> {
     let ethernet = matches!(hardware, [0, 1]) && len == 6;
     ethernet.then(|| address.first_chunk().map(|bytes| MacAddr(*bytes))).flatten()
 }
 
-/// One more than two, so that a third is said to be too many.
+/// Bound of the loop; a third tag is an error.
 const MAX_VLAN_TAGS: usize = 3;
 
 pub(crate) const ETHERNET_LEN: usize = 14;
@@ -103,9 +101,9 @@ pub(crate) const COOKED_LEN: usize = 16;
 pub(crate) const COOKED2_LEN: usize = 20;
 
 const VLAN: u16 = 0x8100;
-/// The outer of two tags, where a provider adds its own.
+/// Provider's outer tag (802.1ad).
 const PROVIDER_VLAN: u16 = 0x88a8;
-/// The same before there was a standard.
+/// Provider's outer tag before 802.1ad.
 const OLD_PROVIDER_VLAN: u16 = 0x9100;
 pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;

@@ -1,16 +1,17 @@
-//! What a dissector does besides reading headers.
+//! Options of a dissector.
 
 use std::time::Duration;
 
-/// What a dissector does besides reading headers.
+/// Options of a [`Dissector`](crate::Dissector).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Follow connections: gaps, duplicates, answers, messages. Default true.
+    /// Follow connections to find gaps, duplicates, responses and messages. Default true.
     pub follow: bool,
-    /// Silence for this long while requests are outstanding is a stall. Default 10 ms.
+    /// Minimum time without packets that is reported as a stall while requests are outstanding.
+    /// Default 10 ms.
     pub stall: Duration,
-    /// Directions of connections that are followed at the same time, each at most 16 KiB; what
-    /// comes on others is read and not followed. Default 2^20.
+    /// Maximum number of directions of connections to follow, at most 16 KiB each. Packets of
+    /// further directions are reported but not followed. Default 2^20.
     pub max_flows: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Everything in front of the first BTH: link, IP and UDP, judged where it can be judged.
+//! Parses and checks the headers before the first BTH: link, IP, UDP.
 //!
-//! An endpoint refuses what is unusual (`roce_wire::Frame` does); here it is read all the same
-//! and said what is wrong with it.
+//! An endpoint drops malformed frames (`roce_wire::Frame`). The dissector parses them as far as
+//! possible and reports findings.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use roce_wire::{GRH_LEN, Grh, Layer, LenError, ROCE_V1_ETHER_TYPE, ROCE_V2_PORT,
 use crate::link::{self, Link};
 use crate::{Checksum, Finding, IcrcSkipped, LinkType, Other, Pause, RawFrame, RoceVersion, pause};
 
-/// A frame's outer headers.
+/// Parsed outer headers of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outer<'a> {
     Roce(RoceFrame<'a>),
@@ -22,7 +22,7 @@ pub(crate) enum Outer<'a> {
     Other(Other),
 }
 
-/// A frame with RoCE in it: one packet, or a train of them.
+/// A RoCE frame: one packet or a train.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoceFrame<'a> {
     pub(crate) version: RoceVersion,
@@ -30,35 +30,35 @@ pub(crate) struct RoceFrame<'a> {
     pub(crate) destination: IpAddr,
     pub(crate) source_port: u16,
     pub(crate) traffic_class: u8,
-    /// Of IPv4.
+    /// IPv4 identification; 0 for IPv6.
     pub(crate) identification: u16,
     pub(crate) udp_checksum: Checksum,
     pub(crate) ip_offset: usize,
     pub(crate) udp_offset: usize,
     pub(crate) bth_offset: usize,
-    /// IP header or GRH without extensions, and the UDP header: what the ICRC covers.
+    /// IP header or GRH without extensions. The ICRC covers it and the UDP header.
     pub(crate) ip: &'a [u8],
     pub(crate) udp: Option<&'a [u8; 8]>,
-    /// Why no ICRC is defined here.
+    /// Reason why the ICRC cannot be checked.
     pub(crate) no_icrc: Option<IcrcSkipped>,
-    /// From the first BTH to the end of the last ICRC, as far as it was captured.
+    /// Captured bytes from the first BTH to the end of the last ICRC.
     pub(crate) bytes: &'a [u8],
-    /// Bytes of that on the wire.
+    /// Length of that range on the wire.
     pub(crate) len: usize,
 }
 
-/// An IP header, read.
+/// Parsed IP header.
 struct Network {
     source: IpAddr,
     destination: IpAddr,
     traffic_class: u8,
     identification: u16,
     protocol: u8,
-    /// Header and extensions.
+    /// Bytes of header and extensions.
     header_len: usize,
-    /// Of the whole IP packet, on the wire.
+    /// Bytes of the whole IP packet on the wire.
     len: usize,
-    /// Of the header alone, as the ICRC covers it.
+    /// Bytes of the header alone, which the ICRC covers.
     base_len: usize,
     fragment: Fragment,
     no_icrc: Option<IcrcSkipped>,
@@ -72,7 +72,7 @@ enum Fragment {
 }
 
 impl<'a> Outer<'a> {
-    /// Reads the outer headers; what is wrong with them goes to `findings`.
+    /// Parses the outer headers and adds errors to `findings`.
     pub(crate) fn parse(frame: &RawFrame<'a>, findings: &mut Vec<Finding>) -> Self {
         if frame.is_truncated() {
             findings.push(Finding::Truncated {
@@ -130,7 +130,7 @@ impl Network {
             }
         })?;
         let header_len = header.slice().len();
-        let len = promised_len(header.total_len().into(), header_len, wire_len - at, findings);
+        let len = ip_len(header.total_len().into(), header_len, wire_len - at, findings);
         let fragment = match (header.is_fragmenting_payload(), header.fragments_offset().value()) {
             (false, _) => Fragment::Not,
             (true, 0) => Fragment::First,
@@ -166,7 +166,7 @@ impl Network {
         })?;
         let base_len = header.slice().len();
         let promised = match header.payload_length() {
-            0 => 0, // a jumbo packet, of a card that segments
+            0 => 0, // longer than 16 bits can say, before segmentation
             payload => base_len + usize::from(payload),
         };
         let mut network = Self {
@@ -176,7 +176,7 @@ impl Network {
             identification: 0,
             protocol: header.next_header().0,
             header_len: base_len,
-            len: promised_len(promised, base_len, wire_len - at, findings),
+            len: ip_len(promised, base_len, wire_len - at, findings),
             base_len,
             fragment: Fragment::Not,
             no_icrc: None,
@@ -185,7 +185,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Each extension has eight bytes at least, so this ends.
+    /// Terminates: each extension has at least eight bytes.
     fn skip_extensions(&mut self, frame: &[u8], at: usize) -> Result<(), WireError> {
         while self.fragment != Fragment::Later {
             let offset = at + self.header_len;
@@ -215,7 +215,7 @@ impl Network {
         Ok(())
     }
 
-    /// What is above IP.
+    /// Parses the layers above IP.
     fn above<'a>(&self, frame: &'a [u8], at: usize, findings: &mut Vec<Finding>) -> Outer<'a> {
         let (source, destination) = (self.source, self.destination);
         if self.fragment == Fragment::Later {
@@ -238,19 +238,19 @@ impl Network {
         if self.source.is_ipv4() {
             check_ipv4_header(&frame[at..at + self.base_len], findings);
         }
-        let ip_leaves = self.len.saturating_sub(self.header_len);
+        let ip_payload_len = self.len.saturating_sub(self.header_len);
         let udp_len = usize::from(word(4));
-        // Zero: longer than 16 bits can say, for a card that segments.
-        let mut datagram_len = if udp_len == 0 { ip_leaves } else { udp_len };
+        // Zero: longer than 16 bits can say, before segmentation.
+        let mut datagram_len = if udp_len == 0 { ip_payload_len } else { udp_len };
         let mut no_icrc = self.no_icrc;
         if self.fragment == Fragment::First {
             findings.push(Finding::Fragment);
             no_icrc = Some(IcrcSkipped::Fragment);
-        } else if datagram_len != ip_leaves {
-            let (udp, ip) = (udp_len as u32, ip_leaves as u32);
+        } else if datagram_len != ip_payload_len {
+            let (udp, ip) = (udp_len as u32, ip_payload_len as u32);
             findings.push(Finding::UdpLength { udp, ip });
         }
-        datagram_len = datagram_len.clamp(UDP_LEN, ip_leaves.max(UDP_LEN));
+        datagram_len = datagram_len.clamp(UDP_LEN, ip_payload_len.max(UDP_LEN));
         let len = datagram_len - UDP_LEN;
         let bytes = &behind[..len.min(behind.len())];
         let udp_checksum = self.check_udp(udp, bytes, len, findings);
@@ -300,7 +300,7 @@ impl Network {
         }
         let sum = pseudo_header.add_slice(&udp[..6]).add_slice(payload);
         let expected = match u16::from_be(sum.ones_complement()) {
-            0 => 0xffff, // zero would say that there is none
+            0 => 0xffff, // zero means no checksum
             sum => sum,
         };
         if expected == carried {
@@ -311,14 +311,9 @@ impl Network {
     }
 }
 
-/// Length of an IP packet: what its header promises, or what is there where it promises nothing
-/// (a card that segments) or too much.
-fn promised_len(
-    promised: usize,
-    header_len: usize,
-    have: usize,
-    findings: &mut Vec<Finding>,
-) -> usize {
+/// Returns the length of an IP packet: the length in its header, or that of the frame if the
+/// header has zero (before segmentation) or a value that does not fit.
+fn ip_len(promised: usize, header_len: usize, have: usize, findings: &mut Vec<Finding>) -> usize {
     if promised == 0 {
         return have;
     }
@@ -338,14 +333,14 @@ fn check_ipv4_header(header: &[u8], findings: &mut Vec<Finding>) {
     }
     let carried = u16::from_be_bytes([header[10], header[11]]);
     if carried == 0 {
-        return; // a network card was to fill it in
+        return; // offloaded to the network card
     }
     let sum = Sum16BitWords::new().add_slice(&header[..10]).add_slice(&header[12..]);
     let expected = u16::from_be(sum.ones_complement());
     findings.push(Finding::Ipv4Checksum { carried, expected });
 }
 
-/// A GRH, and what it promises behind it.
+/// Parses a GRH.
 fn parse_v1<'a>(
     frame: &'a [u8],
     wire_len: usize,
@@ -366,7 +361,7 @@ fn parse_v1<'a>(
         return broken(WireError::GrhNextHeader { next_header: grh.next_header }, findings);
     }
     let promised = GRH_LEN + usize::from(grh.payload_len);
-    let len = promised_len(promised, GRH_LEN, wire_len - at, findings) - GRH_LEN;
+    let len = ip_len(promised, GRH_LEN, wire_len - at, findings) - GRH_LEN;
     let bth_offset = at + GRH_LEN;
     let behind = &frame[bth_offset..];
     Outer::Roce(RoceFrame {

@@ -1,4 +1,4 @@
-//! One packet, taken apart: what the fast path knows of it without building a tree.
+//! A parsed packet, as the fast path reports it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,204 +11,204 @@ use crate::{Finding, FlowContext, IcrcSkipped, RawFrame, Severity};
 /// One packet: a frame, or one of the packets of a train in a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The frame that it came in.
+    /// Frame that carried the packet.
     pub frame: RawFrame<'a>,
-    /// What it is.
+    /// Parsed content.
     pub kind: PacketKind<'a>,
-    /// What was found about it, in the order in which it was found.
+    /// Findings, in the order of the checks.
     pub findings: &'a [Finding],
-    /// Which connection it belongs to, and what was known of that before it came; `None` unless
-    /// connections are followed.
+    /// Connection of the packet, with its state before the packet; `None` unless connections are
+    /// followed.
     pub flow: Option<FlowContext>,
 }
 
-/// What a packet is.
+/// Kind of a packet, with its parsed content.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::large_enum_variant)] // nearly all are the large one, and none is kept
+#[allow(clippy::large_enum_variant)] // nearly all are the large variant, and none is stored
 pub enum PacketKind<'a> {
     /// A RoCE packet.
     Roce(Roce<'a>),
     /// A pause frame of Ethernet.
     Pause(Pause),
-    /// Something else.
+    /// Any other frame.
     Other(Other),
 }
 
 /// A RoCE packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Roce<'a> {
-    /// How it is wrapped.
+    /// Encapsulation.
     pub version: RoceVersion,
-    /// Who sent it; for RoCEv1 the GID as an address.
+    /// Source address; for RoCEv1 the source GID as an address.
     pub source: IpAddr,
-    /// Whom it was sent to.
+    /// Destination address; for RoCEv1 the destination GID as an address.
     pub destination: IpAddr,
     /// UDP source port; 0 for RoCEv1.
     pub source_port: u16,
     /// TOS or traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// Its BTH as it stands; `None` where not even that is whole.
+    /// BTH; `None` if the packet is shorter.
     pub bth: Option<BthView<'a>>,
-    /// All headers; `None` where the opcode is unknown or a header is not whole.
+    /// All headers; `None` if the opcode is unknown or a header is incomplete.
     pub headers: Option<Headers>,
-    /// What it carries, without pad, as far as it was captured.
+    /// Captured payload, without pad.
     pub payload: &'a [u8],
-    /// Bytes that it carried on the wire, without pad.
+    /// Payload bytes on the wire, without pad.
     pub payload_len: usize,
-    /// The ICRC.
+    /// Result of the ICRC check.
     pub icrc: Icrc,
-    /// The UDP checksum of the frame.
+    /// Result of the UDP checksum check of the frame.
     pub udp_checksum: Checksum,
-    /// Its place in a train.
+    /// Position in a train; `None` for a single packet.
     pub train: Option<TrainPlace>,
-    /// Where its parts stand in the frame.
+    /// Offsets of the headers in the frame.
     pub offsets: Offsets,
 }
 
-/// How a RoCE packet is wrapped.
+/// Encapsulation of a RoCE packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RoceVersion {
-    /// A GRH in an EtherType of its own.
+    /// A GRH under an EtherType of its own.
     V1,
     /// IP and UDP.
     V2,
 }
 
-/// Where the parts of a RoCE packet stand, in bytes from the start of the frame. What was not
-/// captured may lie beyond its end.
+/// Offsets of a RoCE packet's headers in bytes from the start of the frame. They may exceed the
+/// captured length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// The IP header, or the GRH.
+    /// IP header or GRH.
     pub ip: usize,
-    /// The UDP header; for RoCEv1 where the BTH is.
+    /// UDP header; for RoCEv1 equal to `bth`.
     pub udp: usize,
-    /// The BTH.
+    /// BTH.
     pub bth: usize,
-    /// Behind the ICRC.
+    /// End of the ICRC.
     pub end: usize,
 }
 
-/// A packet's place in its train.
+/// Position of a packet in a packet train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainPlace {
-    /// From 0.
+    /// Index of the packet, from 0.
     pub index: u16,
     /// Packets in the train.
     pub count: u16,
-    /// Bytes of each but the last, from BTH to ICRC.
+    /// Bytes of each packet but the last, from BTH to ICRC.
     pub segment_len: u16,
 }
 
-/// What became of checking an ICRC.
+/// Result of an ICRC check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Icrc {
-    /// It is right.
+    /// Correct.
     Right,
-    /// It is wrong. Numbers as sent least significant byte first.
+    /// Wrong. Values as transmitted, least significant byte first.
     Wrong {
-        /// As it stands.
+        /// Value in the packet.
         carried: u32,
-        /// As it should stand.
+        /// Correct value.
         expected: u32,
     },
-    /// It could not be checked.
+    /// Not checked.
     Unchecked(IcrcSkipped),
 }
 
-/// What became of checking an IP or UDP checksum.
+/// Result of a UDP checksum check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
-    /// Zero: there is none.
+    /// Zero: the sender computed none.
     None,
-    /// It is right.
+    /// Correct.
     Right,
-    /// The sum over the pseudo-header alone: a network card was to finish it, or nobody, since
-    /// the frame never met a wire.
+    /// Sum over the pseudo-header alone: captured before the network card completed it, or on a
+    /// virtual link that never does.
     Offloaded,
-    /// It is wrong.
+    /// Wrong.
     Wrong {
-        /// As it stands.
+        /// Value in the packet.
         carried: u16,
-        /// As it should stand.
+        /// Correct value.
         expected: u16,
     },
-    /// It could not be checked: not all it covers was captured.
+    /// Not checked: part of the datagram was not captured.
     Unchecked,
 }
 
 /// An Ethernet pause frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// Who asks; `None` where the capture has no Ethernet header.
+    /// Sender; `None` if the capture has no Ethernet header.
     pub source: Option<MacAddr>,
-    /// Where the MAC control frame starts, behind the EtherType.
+    /// Offset of the MAC control frame, which follows the EtherType.
     pub offset: usize,
-    /// What it asks.
+    /// Request.
     pub kind: PauseKind,
 }
 
-/// What a pause frame asks. A quantum is the time of 512 bits on that link.
+/// Request of a pause frame. A quantum is the time of 512 bits on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PauseKind {
-    /// Send nothing for so many quanta; 0: go on.
+    /// Pauses all traffic; 0 quanta end the pause.
     All {
         /// 0 ..= 65535.
         quanta: u16,
     },
-    /// Priority flow control (802.1Qbb): each priority on its own.
+    /// Priority flow control (802.1Qbb): pauses each priority separately.
     Priority {
-        /// Bit *i*: priority *i* is meant.
+        /// Bit *i*: the frame applies to priority *i*.
         enabled: u8,
-        /// By priority; 0: go on.
+        /// Quanta by priority; 0 ends the pause.
         quanta: [u16; 8],
     },
-    /// A MAC control frame that asks something else.
+    /// Any other MAC control frame.
     Unknown {
-        /// Its opcode.
+        /// Opcode.
         opcode: u16,
     },
 }
 
-/// A frame that carries no RoCE.
+/// A frame without RoCE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Other {
     /// Another protocol above the link.
     EtherType(u16),
     /// Another protocol above IP.
     Protocol {
-        /// Who sent it.
+        /// Source address.
         source: IpAddr,
-        /// Whom it was sent to.
+        /// Destination address.
         destination: IpAddr,
         /// IPv4 protocol, or IPv6 next header.
         protocol: u8,
     },
     /// Another port above UDP.
     Udp {
-        /// Who sent it.
+        /// Source address.
         source: IpAddr,
-        /// Whom it was sent to.
+        /// Destination address.
         destination: IpAddr,
-        /// From this port.
+        /// Source port.
         source_port: u16,
-        /// To this port.
+        /// Destination port.
         destination_port: u16,
     },
     /// A later fragment of an IP packet.
     Fragment {
-        /// Who sent it.
+        /// Source address.
         source: IpAddr,
-        /// Whom it was sent to.
+        /// Destination address.
         destination: IpAddr,
     },
-    /// A link that is not read here.
+    /// An unsupported link type.
     Link(u32),
-    /// So short or wrong that it cannot be said what it is; a finding says more.
+    /// Too short or malformed to identify; a finding has the reason.
     Broken,
 }
 
 impl<'a> Packet<'a> {
-    /// The RoCE packet, if it is one.
+    /// Returns the RoCE packet, if it is one.
     pub const fn roce(&self) -> Option<&Roce<'a>> {
         match &self.kind {
             PacketKind::Roce(roce) => Some(roce),
@@ -216,46 +216,46 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The worst that was found; [`Severity::Info`] where nothing was.
+    /// Returns the highest severity of the findings; [`Severity::Info`] without findings.
     pub fn severity(&self) -> Severity {
         self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Info)
     }
 }
 
 impl<'a> Roce<'a> {
-    /// The opcode as sent.
+    /// Returns the opcode as sent.
     pub fn opcode(&self) -> Option<Opcode> {
         self.bth.map(BthView::opcode)
     }
 
-    /// The opcode, if the table has it.
+    /// Returns the opcode if it is defined.
     pub fn known_opcode(&self) -> Option<KnownOpcode> {
         self.opcode().and_then(KnownOpcode::new)
     }
 
-    /// The queue pair that it is for.
+    /// Returns the destination queue pair.
     pub fn dest_qp(&self) -> Option<Qpn> {
         self.bth.map(BthView::dest_qp)
     }
 
-    /// Its place in the sequence.
+    /// Returns the PSN.
     pub fn psn(&self) -> Option<Psn> {
         self.bth.map(BthView::psn)
     }
 
-    /// The congestion bits of the IP header.
+    /// Returns the ECN bits of the IP header.
     pub const fn ecn(&self) -> Ecn {
         Ecn::from_traffic_class(self.traffic_class)
     }
 
-    /// Its bytes in the frame, from BTH to ICRC, as far as they were captured.
+    /// Returns the range of captured bytes from BTH to ICRC.
     pub fn range(&self, frame: &RawFrame<'_>) -> Range<usize> {
         let end = self.offsets.end.min(frame.bytes.len());
         self.offsets.bth.min(end)..end
     }
 }
 
-/// What it is, without addresses: `ARP`, `TCP`, `UDP 5000 > 53`.
+/// Protocol without addresses: `ARP`, `TCP`, `UDP 5000 > 53`.
 impl fmt::Display for Other {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -303,7 +303,7 @@ impl fmt::Display for Pause {
 }
 
 impl Pause {
-    /// Does it hold anybody up?
+    /// Returns true if the frame pauses any traffic.
     pub fn pauses(&self) -> bool {
         match self.kind {
             PauseKind::All { quanta } => quanta > 0,

@@ -1,4 +1,4 @@
-//! Pause frames of Ethernet: plain (802.3) and by priority (802.1Qbb).
+//! Ethernet pause frames: 802.3 and, by priority, 802.1Qbb.
 
 use roce_wire::{Layer, LenError};
 
@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::outer::Outer;
 use crate::{Finding, Other, Pause, PauseKind};
 
-/// Reads a MAC control frame.
+/// Parses a MAC control frame.
 pub(crate) fn parse<'a>(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) -> Outer<'a> {
     let bytes = &frame[link.len..];
     let kind = match bytes {
@@ -33,5 +33,5 @@ pub(crate) fn parse<'a>(frame: &[u8], link: &Link, findings: &mut Vec<Finding>) 
     Outer::Pause(Pause { source: link.source, offset: link.len, kind })
 }
 
-/// A time for each of eight priorities.
+/// Bytes of eight pause times, one for each priority.
 const PRIORITY_TIMES_LEN: usize = 16;

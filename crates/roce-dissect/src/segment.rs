@@ -1,20 +1,21 @@
-//! Trains: telling the packets in one frame apart.
+//! Segmentation of packet trains.
 //!
-//! A kernel hands packets of one queue pair up and down as one large frame, and what captures on
-//! a virtual link, or in front of a card that segments, sees that frame. Nothing in it says where
-//! it is to be cut. But each packet has its BTH and its own ICRC: the right length is the one
-//! after which the same queue pair and the next PSN stand, and up to which the ICRC is right.
+//! The kernel passes packets of one queue pair as one large frame, which a capture on a virtual
+//! link or before a segmenting network card contains. The frame does not record the packet
+//! length. The dissector finds it from BTH and ICRC: the ICRC is correct up to the right length,
+//! and a BTH with the same queue pair follows.
 
 use roce_wire::{BTH_LEN, BthView, ICRC_LEN, KnownOpcode};
 
 use crate::outer::RoceFrame;
 use crate::{Icrc, IcrcSkipped, RoceVersion};
 
-/// No single packet is longer: headers, 4096 bytes and an ICRC.
+/// Maximum length of a packet: headers, 4096 bytes of payload and ICRC.
 pub(crate) const MAX_PACKET_LEN: usize = 40 + 4096 + ICRC_LEN;
 
 impl<'a> RoceFrame<'a> {
-    /// The ICRC of the packet at `start` with `len` bytes on the wire, the `index`-th of a train.
+    /// Checks the ICRC of the packet at `start` with `len` bytes on the wire, the `index`-th of a
+    /// train.
     pub(crate) fn check_icrc(&self, start: usize, len: usize, index: u16) -> Icrc {
         if let Some(why) = self.no_icrc {
             return Icrc::Unchecked(why);
@@ -27,7 +28,7 @@ impl<'a> RoceFrame<'a> {
         let Some(expected) = self.expected_icrc(packet, index) else {
             return Icrc::Unchecked(IcrcSkipped::Truncated);
         };
-        // Packets gathered from a sender that does not count share one identification.
+        // GRO may merge packets of a sender that uses one IP identification for all.
         let gathered = || index > 0 && self.expected_icrc(packet, 0) == Some(carried);
         if expected == carried || gathered() {
             Icrc::Right
@@ -46,8 +47,8 @@ impl<'a> RoceFrame<'a> {
         }
     }
 
-    /// Bytes of each packet but the last, if this is a train; for a frame that is not right as
-    /// one packet.
+    /// Returns the bytes of each packet but the last if this is a train. Called for frames whose
+    /// ICRC is not correct as one packet.
     pub(crate) fn segment_len(&self) -> Option<usize> {
         let first = BthView::split(self.bytes).ok()?.0;
         if self.version == RoceVersion::V1 {
@@ -55,7 +56,7 @@ impl<'a> RoceFrame<'a> {
         }
         let longest = MAX_PACKET_LEN.min(self.len.saturating_sub(MIN_PACKET_LEN));
         let mut trials = 0;
-        let mut looks_right = None;
+        let mut plausible = None;
         for len in (MIN_PACKET_LEN..=longest).step_by(4) {
             let Some(next) = self.bytes.get(len..).and_then(|rest| BthView::split(rest).ok())
             else {
@@ -67,20 +68,20 @@ impl<'a> RoceFrame<'a> {
             if self.check_icrc(0, len, 0) == Icrc::Right {
                 return Some(len);
             }
-            // The first may be the one that is damaged, or cut off by the capture.
-            if looks_right.is_none() && self.walks(first, len) {
-                looks_right = Some(len);
+            // The first packet may itself be damaged or truncated.
+            if plausible.is_none() && self.has_sequential_psns(first, len) {
+                plausible = Some(len);
             }
             trials += 1;
             if trials == MAX_TRIALS {
                 break;
             }
         }
-        looks_right
+        plausible
     }
 
-    /// Does every packet of this length but the first follow the one before?
-    fn walks(&self, first: BthView<'_>, len: usize) -> bool {
+    /// Returns true if the PSNs of packets of this length increase by one.
+    fn has_sequential_psns(&self, first: BthView<'_>, len: usize) -> bool {
         let mut before = first;
         for start in (len..self.bytes.len()).step_by(len) {
             let Ok((bth, _)) = BthView::split(&self.bytes[start..]) else { break };
@@ -100,8 +101,8 @@ fn same_pair(first: BthView<'_>, next: BthView<'_>) -> bool {
         && KnownOpcode::new(next.opcode()).is_some()
 }
 
-/// A BTH and an ICRC.
+/// Minimum length of a packet: BTH and ICRC.
 const MIN_PACKET_LEN: usize = BTH_LEN + ICRC_LEN;
 
-/// Lengths that are tried in earnest: the payload of an attacker may hold BTHs without end.
+/// Maximum number of lengths to try; a hostile payload may contain any number of BTHs.
 const MAX_TRIALS: u32 = 32;

@@ -1,4 +1,4 @@
-//! A packet in one line of words.
+//! One-line summaries of packets.
 
 use std::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::tree::{CmMessage, is_management};
 use crate::{Other, Packet, PacketKind, Roce, Severity};
 
 impl Packet<'_> {
-    /// One line: who to whom, what, and what was found. For people; allocates.
+    /// Returns one line with addresses, summary and findings, for people to read. Allocates.
     pub fn summary_line(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -41,19 +41,19 @@ impl Packet<'_> {
 }
 
 impl Roce<'_> {
-    /// Opcode, queue pair, PSN and the facts that matter, as text.
+    /// Returns opcode, queue pair, PSN and payload length as text.
     pub fn summary(&self) -> PacketSummary<'_> {
         PacketSummary(self)
     }
 
-    /// What a management datagram says, if this is one: its `Display` is meant for people, and
+    /// Returns the content of a management datagram, if this is one. Its `Display` is for people;
     /// [`Packet::layers`] has every field.
     pub fn management(&self) -> Option<Management> {
         is_management(self).then(|| Management(CmMessage::parse(self.payload)))
     }
 }
 
-/// A management datagram in words; made by [`Roce::management`].
+/// Text of a management datagram; returned by [`Roce::management`].
 #[derive(Clone, Copy, Debug)]
 pub struct Management(Option<CmMessage>);
 
@@ -66,7 +66,7 @@ impl fmt::Display for Management {
     }
 }
 
-/// A RoCE packet's opcode, queue pair, PSN and facts; made by [`Roce::summary`].
+/// Text of a RoCE packet's opcode, queue pair, PSN and payload length; returned by [`Roce::summary`].
 #[derive(Clone, Copy, Debug)]
 pub struct PacketSummary<'a>(&'a Roce<'a>);
 
@@ -90,7 +90,7 @@ fn raw(f: &mut fmt::Formatter<'_>, bth: BthView<'_>) -> fmt::Result {
     write!(f, " qp {} psn {}", bth.dest_qp(), bth.psn())
 }
 
-/// What the headers' own text leaves out: payload, and what a management datagram says.
+/// Writes the payload length or the management datagram, which the text of the headers omits.
 fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
     if let Some(message) = roce.management() {
         return write!(f, " {message}");
@@ -103,7 +103,7 @@ fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
 }
 
 impl Other {
-    /// Who sent it to whom, where that is known.
+    /// Returns source and destination, if the frame has them.
     pub const fn addresses(&self) -> Option<(std::net::IpAddr, std::net::IpAddr)> {
         match *self {
             Self::Protocol { source, destination, .. }

@@ -1,4 +1,4 @@
-//! When a frame was seen.
+//! Capture timestamps.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// How long after `earlier` this is; zero where it is before.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,4 +1,4 @@
-//! What is said of packets that are wrong, each check by itself.
+//! Findings about malformed packets, one check each.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn names(frame: &[u8]) -> Vec<&'static str> {
     alone(frame).findings.iter().map(Finding::name).collect()
 }
 
-/// A SEND of five bytes; changed, and its ICRC made right again.
+/// A SEND of five bytes, changed, with its ICRC recomputed.
 fn resealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut frame = sample(opcode::RC_SEND_ONLY, Ip::V4);
     change(&mut frame);
@@ -27,7 +27,7 @@ fn reseal(frame: &mut [u8]) {
 }
 
 #[test]
-fn a_right_packet_of_any_opcode_in_any_wrapping_has_no_finding() {
+fn a_correct_packet_of_any_opcode_and_encapsulation_has_no_finding() {
     for opcode in KnownOpcode::all() {
         for frame in [sample(opcode, Ip::V4), sample(opcode, Ip::V6), sample_v1(opcode)] {
             for tags in 0..=2 {
@@ -38,7 +38,7 @@ fn a_right_packet_of_any_opcode_in_any_wrapping_has_no_finding() {
 }
 
 #[test]
-fn a_wrong_icrc_is_said_with_the_one_that_is_right() {
+fn a_wrong_icrc_is_reported_with_the_correct_one() {
     let mut frame = sample(opcode::RC_SEND_ONLY, Ip::V4);
     let end = frame.len();
     let right = u32::from_le_bytes(frame[end - 4..].try_into().unwrap());
@@ -49,12 +49,12 @@ fn a_wrong_icrc_is_said_with_the_one_that_is_right() {
 }
 
 #[test]
-fn every_bit_that_the_icrc_covers_is_found_damaged() {
+fn a_flip_of_any_bit_that_the_icrc_covers_is_found() {
     let good = sample(opcode::RC_SEND_ONLY, Ip::V4);
     for bit in 8 * 42..8 * good.len() {
         let mut frame = good.clone();
         frame[bit / 8] ^= 1 << (bit % 8);
-        // Byte 4 of the BTH may be changed on the way, and is covered as ones.
+        // The ICRC covers byte 4 of the BTH as ones: routers may change it.
         let covered = bit / 8 != 42 + 4;
         assert_eq!(names(&frame).contains(&"icrc"), covered, "bit {bit}");
     }
@@ -97,7 +97,7 @@ fn udp_sum(frame: &[u8], payload: bool) -> u16 {
 }
 
 #[test]
-fn a_udp_checksum_is_right_wrong_or_offloaded() {
+fn a_udp_checksum_is_correct_wrong_or_offloaded() {
     let plain = sample(opcode::RC_SEND_ONLY, Ip::V4);
     let with = |checksum: u16| {
         let mut frame = plain.clone();
@@ -110,7 +110,7 @@ fn a_udp_checksum_is_right_wrong_or_offloaded() {
         let udp = layers.into_iter().find(|layer| layer.name == "UDP").unwrap();
         udp.field("checksum").unwrap().note.to_string()
     };
-    assert_eq!(note(&plain), "none: the ICRC guards the packet");
+    assert_eq!(note(&plain), "none: the ICRC covers the packet");
     assert_eq!(note(&with(right)), "right");
     assert!(note(&with(udp_sum(&plain, false))).starts_with("offloaded"));
     assert_eq!(names(&with(udp_sum(&plain, false))), [""; 0]);
@@ -119,8 +119,8 @@ fn a_udp_checksum_is_right_wrong_or_offloaded() {
 }
 
 #[test]
-fn lengths_that_disagree_with_each_other_are_said() {
-    // UDP says more, or less, than IP leaves.
+fn lengths_that_disagree_are_reported() {
+    // The UDP length is more, or less, than the IP payload.
     for change in [-4i16, 4] {
         let frame = {
             let mut frame = sample(opcode::RC_SEND_ONLY, Ip::V4);
@@ -130,14 +130,14 @@ fn lengths_that_disagree_with_each_other_are_said() {
         };
         assert!(names(&frame).contains(&"udp_length"), "{change}");
     }
-    // IP says more than there is.
+    // The IP length exceeds the frame.
     let mut frame = sample(opcode::RC_SEND_ONLY, Ip::V4);
     frame.truncate(frame.len() - 4);
     assert!(names(&frame).contains(&"ip_length"));
 }
 
 #[test]
-fn a_payload_on_an_opcode_that_carries_none_is_said() {
+fn a_payload_on_an_opcode_without_one_is_reported() {
     let frame = {
         let mut headers = ack(1);
         headers.bth.opcode = opcode::RC_SEND_ONLY;
@@ -151,7 +151,7 @@ fn a_payload_on_an_opcode_that_carries_none_is_said() {
 }
 
 #[test]
-fn a_pad_that_is_not_zero_or_longer_than_the_payload_is_said() {
+fn a_pad_that_is_not_zero_or_exceeds_the_payload_is_reported() {
     let not_zero = resealed(|frame| {
         let end = frame.len();
         frame[end - 5] = 1;
@@ -167,7 +167,7 @@ fn a_pad_that_is_not_zero_or_longer_than_the_payload_is_said() {
 }
 
 #[test]
-fn reserved_bits_are_said_and_do_no_harm() {
+fn reserved_bits_are_reported_and_harmless() {
     for (at, mask) in [(42 + 4, 0x10u8), (42 + 8, 0x01)] {
         let frame = resealed(|frame| frame[at] |= mask);
         assert_eq!(names(&frame), ["reserved_bits"]);
@@ -180,7 +180,7 @@ fn reserved_bits_are_said_and_do_no_harm() {
 }
 
 #[test]
-fn an_unknown_opcode_and_an_unknown_version_are_said() {
+fn an_unknown_opcode_and_an_unknown_version_are_reported() {
     assert_eq!(names(&resealed(|frame| frame[42] = 0x15)), ["drop_unknown_opcode"]);
     assert_eq!(names(&resealed(|frame| frame[43] |= 0x02)), ["drop_bth_version"]);
 }
@@ -223,7 +223,7 @@ fn other_protocols_are_named() {
 }
 
 #[test]
-fn a_fragment_is_said_to_be_one() {
+fn a_fragment_is_reported() {
     let mut first = sample(opcode::RC_SEND_ONLY, Ip::V4);
     first[20] |= 0x20;
     assert!(names(&first).contains(&"fragment"));
@@ -233,7 +233,7 @@ fn a_fragment_is_said_to_be_one() {
 }
 
 #[test]
-fn pause_frames_say_what_they_ask() {
+fn pause_frames_are_described() {
     assert_eq!(alone(&pause(7)).summary, "pause 7 quanta");
     assert_eq!(alone(&pause(0)).summary, "pause ends");
     assert_eq!(alone(&pfc()).summary, "PFC priority 3 pauses 65535 quanta priority 4 goes on");
@@ -256,7 +256,7 @@ fn an_explanation_gives_the_first_reason_to_drop() {
 }
 
 #[test]
-fn what_a_receiver_does_follows_from_what_it_has_seen() {
+fn an_explanation_follows_from_the_receivers_state() {
     let send = |psn| frame(&there(Ip::V4), &asking(opcode::RC_SEND_ONLY, psn), b"ping");
     let read = |psn| frame(&there(Ip::V4), &reth(opcode::RC_READ_REQUEST, psn, 4), &[]);
     let answer = |headers| frame(&back(Ip::V4), &headers, &[]);
@@ -264,18 +264,18 @@ fn what_a_receiver_does_follows_from_what_it_has_seen() {
     let ud = sample(opcode::UD_SEND_ONLY, Ip::V4);
     let cases = [
         (send(1), Action::Accept, "4 bytes go to a posted receive"),
-        (send(2), Action::Accept, "acknowledged at once"),
-        (send(1), Action::Repeat, "acknowledged again"),
+        (send(2), Action::Accept, "as requested"),
+        (send(1), Action::Repeat, "repeats the acknowledgement"),
         (send(5), Action::Nak, "NAK PSN sequence error for 0x000003"),
-        (send(6), Action::Drop, "until 0x000003 comes"),
+        (send(6), Action::Drop, "until 0x000003 arrives"),
         (middle, Action::Accept, "bytes go to a posted receive"),
-        (answer(nak(3, NakCode::PsnSequence)), Action::Accept, "sends again from 0x000003"),
-        (read(3), Action::Accept, "read and sent back"),
-        (read(3), Action::Repeat, "read again"),
+        (answer(nak(3, NakCode::PsnSequence)), Action::Accept, "retransmits from 0x000003"),
+        (read(3), Action::Accept, "reads the memory and sends"),
+        (read(3), Action::Repeat, "reads the memory again"),
         (answer(rnr(3)), Action::Accept, "waits 640 µs"),
         (answer(ack(200)), Action::Drop, "never sent"),
         (ud, Action::Accept, "next posted receive"),
-        (sample(opcode::CNP, Ip::V4), Action::Accept, "more slowly"),
+        (sample(opcode::CNP, Ip::V4), Action::Accept, "reduces its rate"),
         (pfc(), Action::Ignore, "stops sending"),
     ];
     let frames: Vec<Vec<u8>> = cases.iter().map(|case| case.0.clone()).collect();
@@ -288,7 +288,22 @@ fn what_a_receiver_does_follows_from_what_it_has_seen() {
 }
 
 #[test]
-fn a_bth_that_can_be_made_is_read_as_it_was_made() {
+fn the_first_packet_of_a_capture_may_begin_a_message_or_continue_one() {
+    let cases = [
+        (sample(opcode::RC_SEND_ONLY, Ip::V4), "Opcode: begins a message."),
+        (sample(opcode::RC_SEND_FIRST, Ip::V4), "Opcode: begins a message."),
+        (sample(opcode::RC_SEND_MIDDLE, Ip::V4), "Opcode: the first packet of the message was not"),
+    ];
+    for (frame, expected) in cases {
+        run(&[frame], |packet| {
+            let reasons = packet.explain().reasons;
+            assert!(reasons.iter().any(|reason| reason.starts_with(expected)), "{reasons:?}");
+        });
+    }
+}
+
+#[test]
+fn headers_are_read_as_they_were_written() {
     let bth: Bth = full_headers(opcode::RC_WRITE_ONLY_IMMEDIATE).bth;
     run(&[sample(opcode::RC_WRITE_ONLY_IMMEDIATE, Ip::V6)], |packet| {
         let roce = packet.roce().unwrap();

@@ -1,4 +1,4 @@
-//! Whether answers count the messages that their responder has done with.
+//! Checks of the message sequence number in responses.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn tell(headers: Headers, payload: &[u8]) -> Vec<u8> {
     frame(&back(Ip::V4), &headers, payload)
 }
 
-/// A SEND of one packet that asks for an acknowledgement.
+/// A SEND of one packet that requests an ACK.
 fn send(psn: u32) -> Vec<u8> {
     ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
 }
@@ -23,7 +23,7 @@ fn ack_of(psn: u32, msn: u32) -> Vec<u8> {
     tell(counting(ack(psn), msn), &[])
 }
 
-/// Frames with a wrong count, from 0, and what is found there.
+/// Indexes of frames with a wrong count, and their findings.
 fn wrong(frames: &[Vec<u8>]) -> Vec<(usize, Finding)> {
     let counts = |dissection: &Dissection| {
         let is_it = |finding: &&Finding| finding.name() == "message_count";
@@ -34,13 +34,13 @@ fn wrong(frames: &[Vec<u8>]) -> Vec<(usize, Finding)> {
 }
 
 #[test]
-fn an_answer_that_counts_on_from_the_one_before_is_right() {
+fn a_response_that_continues_the_count_is_correct() {
     let frames = [send(1), ack_of(1, 0xff_ffff), send(2), ack_of(2, 0), send(3), ack_of(3, 1)];
     assert_eq!(wrong(&frames), []);
 }
 
 #[test]
-fn an_answer_that_counts_otherwise_is_found_once_and_learnt_from() {
+fn a_wrong_count_is_reported_once_and_then_continued() {
     let frames = [send(1), ack_of(1, 7), send(2), ack_of(2, 7), send(3), ack_of(3, 8)];
     assert_eq!(wrong(&frames), [(3, Finding::MessageCount { msn: 7, first: 8, last: 8 })]);
     let seen = follow(&frames);
@@ -48,19 +48,19 @@ fn an_answer_that_counts_otherwise_is_found_once_and_learnt_from() {
 }
 
 #[test]
-fn an_answer_may_count_what_came_since_and_not_what_never_came() {
+fn a_response_may_count_later_messages_but_not_more_than_were_sent() {
     let asked = || vec![send(1), ack_of(1, 1), send(2), send(3), send(4)];
     for (msn, is_right) in [(1, false), (2, true), (3, true), (4, true), (5, false)] {
         let frames = [asked(), vec![ack_of(2, msn)]].concat();
         assert_eq!(wrong(&frames).is_empty(), is_right, "{msn}");
     }
-    // What the first told has to fit what the next tells.
+    // The second response has to be consistent with the first.
     let frames = [asked(), vec![ack_of(2, 3), ack_of(4, 5)]].concat();
     assert_eq!(wrong(&frames), [(6, Finding::MessageCount { msn: 5, first: 4, last: 4 })]);
 }
 
 #[test]
-fn a_message_counts_when_its_last_packet_has_come() {
+fn a_message_counts_with_its_last_packet() {
     let whole = vec![7; MTU];
     let first = Headers {
         bth: asking(opcode::RC_WRITE_FIRST, 2).bth,
@@ -80,7 +80,7 @@ fn a_message_counts_when_its_last_packet_has_come() {
     }
 }
 
-/// Some responders count a READ when it comes, others when they have answered all of it.
+/// Some responders count a READ on arrival, others with its last response.
 #[test]
 fn a_read_may_be_counted_early_or_late() {
     let read = || ask(reth(opcode::RC_READ_REQUEST, 2, MTU as u32 + 1), &[]);
@@ -99,7 +99,7 @@ fn a_read_may_be_counted_early_or_late() {
 }
 
 #[test]
-fn a_connection_whose_making_was_seen_counts_from_zero() {
+fn a_connection_captured_from_its_setup_counts_from_zero() {
     let making = || {
         vec![
             management(Ip::V4, 0x10, &cm_req(5), false),
@@ -113,7 +113,7 @@ fn a_connection_whose_making_was_seen_counts_from_zero() {
 }
 
 #[test]
-fn what_was_refused_and_what_was_missed_is_no_reason_to_complain() {
+fn a_nak_and_packets_missing_from_the_capture_are_no_wrong_count() {
     let refused = [
         send(1),
         ack_of(1, 1),
@@ -127,10 +127,10 @@ fn what_was_refused_and_what_was_missed_is_no_reason_to_complain() {
         ack_of(4, 4),
     ];
     assert_eq!(wrong(&refused), []);
-    // 2 and 3 are not in the capture, and the responder has them.
+    // The responder has 2 and 3, but the capture lacks them.
     let missed = [send(1), ack_of(1, 1), send(4), ack_of(4, 4), send(5), ack_of(5, 5)];
     assert_eq!(wrong(&missed), []);
-    // And both are counted on from.
+    // The count continues after both.
     let frames = [&refused[..], &[send(5), ack_of(5, 6)]].concat();
     assert_eq!(wrong(&frames).len(), 1);
     let frames = [&missed[..], &[send(6), ack_of(6, 7)]].concat();
@@ -138,7 +138,7 @@ fn what_was_refused_and_what_was_missed_is_no_reason_to_complain() {
 }
 
 #[test]
-fn an_answer_that_tells_nothing_new_is_not_held_to_its_count() {
+fn the_count_of_a_duplicate_response_is_not_checked() {
     let frames =
         [send(1), ack_of(1, 1), send(2), ack_of(2, 2), ack_of(1, 1), send(3), ack_of(3, 3)];
     assert_eq!(wrong(&frames), []);

@@ -1,4 +1,4 @@
-//! What is said of packets because of the packets before them.
+//! Findings that follow from earlier packets.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn tell(headers: roce_wire::Headers, payload: &[u8]) -> Vec<u8> {
     frame(&back(Ip::V4), &headers, payload)
 }
 
-/// A SEND of one packet that asks for an acknowledgement.
+/// A SEND of one packet that requests an ACK.
 fn send(psn: u32) -> Vec<u8> {
     ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
 }
@@ -28,7 +28,7 @@ fn connections(frames: &[Vec<u8>]) -> Vec<Connection> {
 }
 
 #[test]
-fn packets_in_order_with_their_answers_give_no_trouble() {
+fn packets_in_order_with_their_responses_have_no_problem() {
     let second = tell(counting(ack(0), 2), &[]);
     let frames = [send(0xff_ffff), tell(ack(0xff_ffff), &[]), send(0), second];
     assert_eq!(found(&frames), vec![[""; 0]; 4]);
@@ -42,7 +42,7 @@ fn packets_in_order_with_their_answers_give_no_trouble() {
 }
 
 #[test]
-fn a_gap_is_told_once_and_what_fills_it_is_a_retransmission_where_it_is_one() {
+fn a_gap_is_reported_once_and_filled_by_a_retransmission() {
     let frames = [send(1), send(4), send(5), send(2), send(3), send(4), send(5)];
     assert_eq!(
         found(&frames),
@@ -64,7 +64,7 @@ fn a_gap_is_told_once_and_what_fills_it_is_a_retransmission_where_it_is_one() {
 }
 
 #[test]
-fn what_the_receiver_has_had_is_a_duplicate() {
+fn a_packet_that_the_receiver_has_is_a_duplicate() {
     let frames = [send(1), send(2), send(1)];
     assert_eq!(found(&frames)[2], ["duplicate"]);
     assert_eq!(follow(&frames)[2].findings, [Finding::Duplicate { behind: 2 }]);
@@ -73,7 +73,7 @@ fn what_the_receiver_has_had_is_a_duplicate() {
 }
 
 #[test]
-fn a_packet_with_a_wrong_icrc_is_one_that_the_receiver_never_had() {
+fn a_packet_with_a_wrong_icrc_leaves_a_gap() {
     let mut damaged = send(2);
     damaged[60] ^= 1;
     let frames = [send(1), damaged, send(3), send(2)];
@@ -81,7 +81,7 @@ fn a_packet_with_a_wrong_icrc_is_one_that_the_receiver_never_had() {
 }
 
 #[test]
-fn a_nak_says_what_the_receiver_expects_even_if_the_capture_saw_it_pass() {
+fn a_nak_sets_the_expected_psn_even_if_the_packet_was_captured() {
     let nak = || tell(nak(2, NakCode::PsnSequence), &[]);
     let frames = [send(1), send(2), send(3), nak(), send(2), send(3), tell(ack(3), &[])];
     assert_eq!(
@@ -101,7 +101,7 @@ fn a_nak_says_what_the_receiver_expects_even_if_the_capture_saw_it_pass() {
 }
 
 #[test]
-fn an_rnr_nak_says_how_long_to_wait_and_what_comes_again() {
+fn an_rnr_nak_has_a_wait_and_leads_to_a_retransmission() {
     let frames = [send(1), tell(rnr(1), &[]), send(1), tell(ack(1), &[])];
     assert_eq!(found(&frames), vec![vec![], vec!["rnr"], vec!["retransmission"], vec![]]);
     assert!(follow(&frames)[1].summary.contains("wait 640 µs"));
@@ -110,7 +110,7 @@ fn an_rnr_nak_says_how_long_to_wait_and_what_comes_again() {
 }
 
 #[test]
-fn every_cause_of_a_nak_is_told() {
+fn every_nak_code_is_reported() {
     let causes = [
         (NakCode::InvalidRequest, "invalid request"),
         (NakCode::RemoteAccess, "remote access error"),
@@ -123,7 +123,7 @@ fn every_cause_of_a_nak_is_told() {
 }
 
 #[test]
-fn an_acknowledgement_counts_the_packets_it_implies_and_ghosts_are_told() {
+fn an_ack_counts_all_packets_it_covers_and_an_ack_of_unsent_packets_is_reported() {
     let frames = [send(1), send(2), send(3), tell(ack(3), &[]), tell(ack(9), &[])];
     let seen = follow(&frames);
     assert!(matches!(seen[3].findings[..], [Finding::Acknowledges { packets: 3, .. }]));
@@ -131,13 +131,13 @@ fn an_acknowledgement_counts_the_packets_it_implies_and_ghosts_are_told() {
 }
 
 #[test]
-fn what_the_capture_missed_and_the_receiver_acknowledged_is_no_gap_for_long() {
+fn an_ack_closes_a_gap_that_only_the_capture_has() {
     let frames = [send(1), send(4), tell(ack(4), &[]), send(5)];
     assert_eq!(found(&frames), vec![vec![], vec!["gap"], vec![], vec![]]);
 }
 
 #[test]
-fn an_opcode_that_may_not_follow_the_one_before_is_told() {
+fn an_opcode_out_of_sequence_is_reported() {
     let first = |psn| ask(headers(opcode::RC_SEND_FIRST, psn), &[0; MTU]);
     let write_last = ask(headers(opcode::RC_WRITE_LAST, 3), b"end!");
     let frames = [send(1), first(2), write_last];
@@ -150,13 +150,13 @@ fn an_opcode_that_may_not_follow_the_one_before_is_told() {
 }
 
 #[test]
-fn a_capture_that_begins_within_a_message_does_not_complain() {
+fn a_capture_that_begins_within_a_message_reports_no_problem() {
     let last = ask(headers(opcode::RC_SEND_LAST, 1), b"end!");
     assert_eq!(found(&[last, send(2)]), vec![[""; 0]; 2]);
 }
 
 #[test]
-fn lengths_are_held_against_the_path_mtu_that_the_first_whole_packet_tells() {
+fn payload_lengths_are_checked_against_the_path_mtu_of_the_first_full_packet() {
     let first = |psn, len| ask(headers(opcode::RC_SEND_FIRST, psn), &vec![0; len]);
     let middle = |psn, len| ask(headers(opcode::RC_SEND_MIDDLE, psn), &vec![0; len]);
     let last = |psn, len| ask(headers(opcode::RC_SEND_LAST, psn), &vec![0; len]);
@@ -176,7 +176,7 @@ fn lengths_are_held_against_the_path_mtu_that_the_first_whole_packet_tells() {
 }
 
 #[test]
-fn a_message_of_another_length_than_promised_is_told() {
+fn a_message_length_that_differs_from_the_reth_is_reported() {
     let frames = |promised| {
         let last = ask(headers(opcode::RC_WRITE_LAST, 2), b"end!");
         [ask(reth(opcode::RC_WRITE_FIRST, 1, promised), &[0; MTU]), last]
@@ -187,7 +187,7 @@ fn a_message_of_another_length_than_promised_is_told() {
 }
 
 #[test]
-fn a_message_of_several_packets_ends_with_its_size_its_time_and_its_rate() {
+fn the_end_of_a_message_has_its_size_time_and_rate() {
     let frames = [
         ask(reth(opcode::RC_WRITE_FIRST, 1, 516), &[0; MTU]),
         ask(headers(opcode::RC_WRITE_MIDDLE, 2), &[0; MTU]),
@@ -203,7 +203,7 @@ fn a_message_of_several_packets_ends_with_its_size_its_time_and_its_rate() {
 }
 
 #[test]
-fn a_read_is_joined_with_its_answer_and_takes_as_many_psns() {
+fn a_read_is_matched_with_its_response_and_takes_as_many_psns() {
     let answer = |opcode, psn, len| tell(answer(opcode, psn, ACK), &vec![0; len]);
     let plain = |opcode, psn, len| tell(headers(opcode, psn), &vec![0; len]);
     let frames = [
@@ -229,7 +229,7 @@ const ACK: roce_wire::Syndrome =
     roce_wire::Syndrome::Ack { credits: roce_wire::Credits::UNLIMITED };
 
 #[test]
-fn the_path_mtu_is_learnt_from_where_the_request_behind_a_read_stands() {
+fn the_path_mtu_is_learnt_from_the_psn_of_the_request_after_a_read() {
     let read = ask(reth(opcode::RC_READ_REQUEST, 1, 4096), &[]);
     let frames = [read, send(5)];
     assert_eq!(found(&frames), vec![[""; 0]; 2]);
@@ -237,7 +237,7 @@ fn the_path_mtu_is_learnt_from_where_the_request_behind_a_read_stands() {
 }
 
 #[test]
-fn a_gap_in_the_answer_to_a_read_is_told() {
+fn a_gap_in_a_read_response_is_reported() {
     let frames = [
         ask(reth(opcode::RC_READ_REQUEST, 1, 768), &[]),
         tell(answer(opcode::RC_READ_RESPONSE_FIRST, 1, ACK), &[0; MTU]),
@@ -247,7 +247,7 @@ fn a_gap_in_the_answer_to_a_read_is_told() {
 }
 
 #[test]
-fn an_atomic_is_joined_with_its_answer_and_an_answer_to_nothing_is_told() {
+fn an_atomic_is_matched_with_its_response_and_an_unrequested_one_is_reported() {
     let atomic = |psn| {
         let mut headers = full_headers(opcode::RC_FETCH_ADD);
         headers.bth.psn = Psn::wrapping(psn);
@@ -265,7 +265,7 @@ fn an_atomic_is_joined_with_its_answer_and_an_answer_to_nothing_is_told() {
 }
 
 #[test]
-fn silence_while_an_answer_is_outstanding_is_a_stall_and_otherwise_is_not() {
+fn a_pause_is_a_stall_only_while_a_response_is_outstanding() {
     let stall = |frames: &[(u64, Vec<u8>)]| {
         let mut dissector = Dissector::new(Options::default());
         let mut seen = Vec::new();
@@ -286,7 +286,7 @@ fn silence_while_an_answer_is_outstanding_is_a_stall_and_otherwise_is_not() {
 }
 
 #[test]
-fn marks_and_notifications_of_congestion_are_counted() {
+fn ecn_marks_and_congestion_notifications_are_counted() {
     let mut marked = send(1);
     marked[15] |= 3;
     marked[24] = 0;
@@ -309,7 +309,7 @@ fn marks_and_notifications_of_congestion_are_counted() {
 }
 
 #[test]
-fn an_unreliable_connection_goes_on_behind_a_gap_and_loses_the_message() {
+fn an_unreliable_connection_continues_after_a_gap_without_the_message() {
     let part = |opcode, psn, len| ask(headers(opcode, psn), &vec![0; len]);
     let frames = [
         part(opcode::UC_SEND_FIRST, 1, MTU),
@@ -320,7 +320,7 @@ fn an_unreliable_connection_goes_on_behind_a_gap_and_loses_the_message() {
 }
 
 #[test]
-fn connection_management_tells_both_queue_pairs_and_where_their_sequences_begin() {
+fn connection_management_has_both_queue_pairs_and_their_first_psns() {
     let frames = [
         management(Ip::V4, 0x10, &cm_req(500), false),
         management(Ip::V4, 0x13, &cm_rep(100), true),
@@ -336,7 +336,7 @@ fn connection_management_tells_both_queue_pairs_and_where_their_sequences_begin(
 }
 
 #[test]
-fn two_connections_between_the_same_hosts_are_told_apart_by_their_psns() {
+fn two_connections_between_the_same_hosts_are_distinguished_by_their_psns() {
     let other = |mut headers: roce_wire::Headers, qp: u32| {
         headers.bth.dest_qp = Qpn::new(qp).unwrap();
         headers
@@ -353,7 +353,7 @@ fn two_connections_between_the_same_hosts_are_told_apart_by_their_psns() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_read_and_not_followed() {
+fn connections_above_the_limit_are_reported_and_not_followed() {
     let mut dissector = Dissector::new(Options { max_flows: 2, ..Options::default() });
     let mut tracked = 0;
     for qp in 2..10 {
@@ -368,7 +368,7 @@ fn connections_beyond_the_limit_are_read_and_not_followed() {
 }
 
 #[test]
-fn a_train_is_followed_packet_by_packet_and_said_to_be_one() {
+fn a_train_is_followed_packet_by_packet_and_marked_as_a_train() {
     let part = |opcode, psn, len: usize| (headers(opcode, psn), vec![psn as u8; len]);
     let whole = train(
         &there(Ip::V4),
@@ -384,7 +384,7 @@ fn a_train_is_followed_packet_by_packet_and_said_to_be_one() {
     assert!(seen[0].summary.contains("(1 of 4 in a train)"), "{}", seen[0].summary);
     assert!(seen[3].summary.contains("SEND of 775 bytes in 4 packets"), "{}", seen[3].summary);
 
-    // One damaged packet leaves the others right, the first one too.
+    // One damaged packet leaves the others correct, even if it is the first.
     for damaged in 0..4 {
         let mut frame = whole.clone();
         frame[42 + damaged * 272 + 20 - if damaged == 3 { 4 } else { 0 }] ^= 1;
@@ -396,7 +396,7 @@ fn a_train_is_followed_packet_by_packet_and_said_to_be_one() {
 }
 
 #[test]
-fn a_train_of_whose_length_somebody_knows_is_cut_there() {
+fn a_train_with_a_given_segment_length_is_split_there() {
     let part = |psn| (headers(opcode::RC_SEND_ONLY, psn), b"12345678".to_vec());
     let bytes = train(&there(Ip::V6), &[part(1), part(2), part(3)]);
     let raw = RawFrame { segment_len: Some(24), ..RawFrame::ethernet(1, &bytes) };
@@ -407,7 +407,7 @@ fn a_train_of_whose_length_somebody_knows_is_cut_there() {
 }
 
 #[test]
-fn what_ip_or_udp_drops_never_reached_the_queue_pair() {
+fn a_packet_that_ip_or_udp_drops_does_not_reach_the_queue_pair() {
     let mut damaged = send(2);
     damaged[25] ^= 1;
     let frames = [send(1), damaged, send(2)];
@@ -415,14 +415,14 @@ fn what_ip_or_udp_drops_never_reached_the_queue_pair() {
 }
 
 #[test]
-fn a_train_whose_psns_jump_is_told_apart_by_its_icrcs() {
+fn a_train_whose_psns_jump_is_split_by_its_icrcs() {
     let acks = [1, 5, 9].map(|psn| (ack(psn), Vec::new()));
     let seen = follow(&[train(&back(Ip::V4), &acks)]);
     assert_eq!(trouble(&seen), vec![[""; 0]; 3]);
 }
 
 #[test]
-fn an_answer_to_a_read_of_another_length_than_asked_for_is_told() {
+fn a_read_response_of_the_wrong_length_is_reported() {
     let frames = [
         ask(reth(opcode::RC_READ_REQUEST, 1, 100), &[]),
         tell(answer(opcode::RC_READ_RESPONSE_ONLY, 1, ACK), &[0; 40]),

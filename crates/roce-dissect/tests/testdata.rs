@@ -1,4 +1,4 @@
-//! The captures in `testdata/` are what its page says, and stay so.
+//! The captures in `testdata/` match their description.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn for_each_packet(path: &Path, mut on_packet: impl FnMut(&Packet<'_>)) {
 }
 
 #[test]
-fn every_recorded_packet_is_right_and_belongs_to_a_conversation_without_trouble() {
+fn every_recorded_packet_is_correct_and_its_connection_has_no_problem() {
     let mut packets = 0;
     for path in files("rxe") {
         for_each_packet(&path, |packet| {
@@ -44,7 +44,7 @@ fn every_recorded_packet_is_right_and_belongs_to_a_conversation_without_trouble(
             let roce = packet.roce().expect("it is RoCE");
             assert_eq!(roce.icrc, Icrc::Right, "{}: {}", path.display(), packet.summary_line());
             assert_eq!(roce.udp_checksum, Checksum::None, "{}", packet.summary_line());
-            // rxe's timer sends again now and then what was never lost.
+            // rxe's timer sometimes retransmits packets that were not lost.
             let is_fine = |finding: &Finding| {
                 finding.severity() == Severity::Info
                     || matches!(finding, Finding::Duplicate { .. } | Finding::Stall(_))
@@ -76,7 +76,7 @@ fn every_opcode_that_rxe_sends_was_recorded_from_it_over_both_versions_of_ip() {
 }
 
 #[test]
-fn connections_were_recorded_from_their_request_to_their_end_and_to_a_refusal() {
+fn connections_were_recorded_from_request_to_end_and_to_a_rejection() {
     const KINDS: [&str; 8] = [
         "CM REQ",
         "CM REP",
@@ -95,7 +95,7 @@ fn connections_were_recorded_from_their_request_to_their_end_and_to_a_refusal() 
             let layer = |name: &str| layers.iter().find(|layer| layer.name == name);
             let kind = KINDS.iter().find(|kind| layer(kind).is_some());
             sent.extend(kind.map(|kind| (roce.source.is_ipv4(), *kind)));
-            // Both kinds of request say once more who asks whom.
+            // Both kinds of request repeat the addresses of both hosts.
             let asks = matches!(kind, Some(&("CM REQ" | "CM SIDR REQ")));
             let addresses = layer("CM addresses");
             assert_eq!(addresses.is_some(), asks, "{}", packet.summary_line());
@@ -140,7 +140,7 @@ fn no_capture_has_more_than_20_kilobytes() {
 }
 
 #[test]
-fn every_damaged_packet_has_a_finding_or_was_damaged_where_a_router_may_change_it() {
+fn every_damaged_packet_has_a_finding_unless_routers_may_change_the_byte() {
     let mut at = 0;
     for_each_packet(&folder("generated/damage.pcap"), |packet| {
         // MAC addresses; the ECN and DSCP bits, TTL and checksum of IPv4 have a checksum.
@@ -154,7 +154,7 @@ fn every_damaged_packet_has_a_finding_or_was_damaged_where_a_router_may_change_i
 }
 
 #[test]
-fn the_train_is_told_apart_and_said_to_be_one() {
+fn the_train_is_split_and_marked_as_a_train() {
     let mut places = Vec::new();
     for_each_packet(&folder("generated/train.pcap"), |packet| {
         let train = packet.roce().unwrap().train.unwrap();
@@ -164,7 +164,7 @@ fn the_train_is_told_apart_and_said_to_be_one() {
 }
 
 #[test]
-fn every_cause_of_a_nak_is_there() {
+fn every_nak_code_was_recorded() {
     let mut causes = BTreeSet::new();
     for_each_packet(&folder("generated/rc_nak_v6.pcap"), |packet| {
         for finding in packet.findings {

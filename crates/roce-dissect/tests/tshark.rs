@@ -1,5 +1,5 @@
-//! Held against tshark, field by field, over the captures in `testdata/`; and where tshark is
-//! silent or wrong, a test says so by name.
+//! Comparison with tshark, field by field, over the captures in `testdata/`. A named test covers
+//! each difference.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
 }
 
-/// One row of these fields for each frame, as tshark reads the file.
+/// Values of these fields for each frame, as tshark reads the file.
 fn tshark(path: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "-r"]).arg(path);
@@ -29,8 +29,7 @@ fn tshark(path: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
 }
 
-/// A number as tshark writes it: decimal, hexadecimal, or as bytes where the field is made of
-/// them.
+/// A number in tshark's notation: decimal, hexadecimal or bytes.
 fn number(field: &str, text: &str) -> Option<u64> {
     if matches!(field, "infiniband.immdt" | "infiniband.ieth" | "infiniband.invariant.crc") {
         let text = text.strip_prefix("0x").unwrap_or(text);
@@ -63,7 +62,7 @@ fn files(folders: &[&str], wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     files.filter(|path| wanted(path.file_stem().unwrap().to_str().unwrap())).collect()
 }
 
-/// tshark's name of a field, and where we have it.
+/// tshark's name of a field, and our field.
 type Same = (&'static str, fn(&Roce<'_>) -> Option<u64>);
 
 const FIELDS: &[Same] = &[
@@ -104,9 +103,9 @@ const FIELDS: &[Same] = &[
 #[tier1("tshark")]
 fn tshark_agrees_on_every_field_of_every_packet() {
     let names: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
-    // A train is one packet to tshark, and a damaged packet may be anything.
+    // tshark reads a train as one packet, and damaged packets may have any fields.
     let wanted = |name: &str| name != "train" && name != "damage" && name != "pause";
-    // In one file, since tshark takes long to start.
+    // In one file, because tshark starts slowly.
     let mut frames = Vec::new();
     for path in files(&["rxe", "generated"], wanted) {
         let mut capture = Capture::open(fs::File::open(&path).unwrap()).unwrap();
@@ -175,7 +174,7 @@ fn tshark_agrees_on_connection_management() {
         let rows = tshark(&path, &names);
         for_each_packet(&path, |frame, _, layers| {
             let row = &rows[frame as usize - 1];
-            // The addresses there are a test of their own.
+            // Another test covers the addresses.
             let is_sidr = layers.iter().any(|layer| layer.name == "CM SIDR REQ");
             for (i, ((name, layer, field), theirs)) in CM_FIELDS.iter().zip(row).enumerate() {
                 if is_sidr && *layer == "CM addresses" {
@@ -197,7 +196,7 @@ fn tshark_agrees_on_connection_management() {
     assert!(compared.iter().all(|&times| times > 0), "{compared:?}");
 }
 
-/// A file for tshark, gone when dropped.
+/// A file for tshark, deleted on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -236,7 +235,7 @@ fn tshark_has_no_field_for_fecn_and_becn() {
 }
 
 #[tier1("tshark")]
-fn tshark_shows_an_icrc_and_does_not_judge_it() {
+fn tshark_shows_an_icrc_but_does_not_check_it() {
     let mut wrong = sample(opcode::RC_ACKNOWLEDGE, Ip::V4);
     *wrong.last_mut().unwrap() ^= 0xff;
     let file = Scratch::new("icrc", std::slice::from_ref(&wrong));
@@ -267,14 +266,14 @@ fn tshark_does_not_read_a_service_id_resolution() {
         let rows = tshark(&path, &["infiniband.cm.req.ip_cm.sport", "_ws.col.Info"]);
         assert_eq!(rows[0], ["", "CM: ServiceIDResReq"], "then compare its addresses after all");
         for_each_packet(&path, |frame, _, layers| {
-            // What stands in it is held against the packet's own addresses in `testdata.rs`.
+            // `testdata.rs` checks its content against the packet's own addresses.
             assert_eq!(layers.iter().any(|layer| layer.name == "CM addresses"), frame == 1);
         });
     }
 }
 
 #[tier1("tshark")]
-fn tshark_takes_a_train_for_one_packet() {
+fn tshark_reads_a_train_as_one_packet() {
     let path = testdata().join("generated/train.pcap");
     assert_eq!(tshark(&path, &["infiniband.bth.psn"]).len(), 1);
     let mut packets = 0;

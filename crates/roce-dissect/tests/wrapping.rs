@@ -1,4 +1,4 @@
-//! What may stand in front of a packet: links, tags, options, extension headers.
+//! Outer headers: link types, VLAN tags, options, extension headers.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::*;
 use roce_dissect::{Finding, IcrcSkipped, LinkType, Severity};
 use roce_wire::{KnownOpcode, opcode};
 
-/// The same IP packet behind another link header.
+/// The same IP packet after another link header.
 fn relinked(link: LinkType, frame: &[u8]) -> Vec<u8> {
     let (ether_type, ip) = (&frame[12..14], &frame[14..]);
     let head: Vec<u8> = match link {
@@ -22,7 +22,7 @@ fn relinked(link: LinkType, frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_link_leads_to_the_same_packet() {
+fn every_link_type_yields_the_same_packet() {
     for ip in [Ip::V4, Ip::V6] {
         let frame = sample(opcode::RC_WRITE_ONLY, ip);
         let ethernet = alone(&frame);
@@ -94,7 +94,7 @@ fn ipv6_extension_headers_are_read_past_and_leave_the_icrc_unchecked() {
 }
 
 #[test]
-fn the_layers_cover_the_frame_without_a_hole_and_hold_what_the_wire_says() {
+fn the_layers_cover_the_frame_without_a_gap_and_match_its_bytes() {
     for opcode in KnownOpcode::all() {
         for frame in [sample(opcode, Ip::V4), sample(opcode, Ip::V6), sample_v1(opcode)] {
             let seen = alone(&frame);
@@ -156,7 +156,7 @@ fn a_connection_request_shows_every_field_and_the_addresses_in_its_private_data(
 }
 
 #[test]
-fn no_byte_of_a_right_frame_can_be_changed_so_that_reading_it_panics() {
+fn a_change_of_any_byte_of_a_correct_frame_does_not_panic() {
     for opcode in KnownOpcode::all() {
         for good in [tagged(sample(opcode, Ip::V4), 1), sample(opcode, Ip::V6), sample_v1(opcode)] {
             for at in 0..good.len().min(110) {
@@ -185,7 +185,7 @@ fn hostile(bytes: &[u8]) {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_as_any_link_are_read_to_the_end(
+    fn any_bytes_on_any_link_type_are_read_to_the_end(
         bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300), link in 0u32..300,
     ) {
         let link = LinkType::from_code(link);

@@ -1,10 +1,9 @@
-//! Frames that were read together, for those who look at several at a time.
+//! Frames of one read, for analysis in several threads.
 
 use super::{Event, Found};
 
-/// What [`Capture::next_batch`](crate::Capture::next_batch) found: frames, with the memory that
-/// they stand in. It can be handed to another thread while the capture is read on, and is filled
-/// again without a new allocation.
+/// Frames from [`Capture::next_batch`](crate::Capture::next_batch) with their memory. Another
+/// thread may process it while the capture is read; it is refilled without a new allocation.
 ///
 /// Memory: 640 KiB, and 56 bytes for each frame.
 #[derive(Debug, Default)]
@@ -15,17 +14,17 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty one, to be filled.
+    /// Returns an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What was found, in the order of the file.
+    /// Returns the items in file order.
     pub fn events(&self) -> impl ExactSizeIterator<Item = Event<'_>> {
         self.found.iter().map(|found| found.event(&self.memory))
     }
 
-    /// Bytes of the file up to the end of this batch.
+    /// Returns the file offset at the end of this batch.
     pub const fn offset(&self) -> u64 {
         self.offset
     }

@@ -1,29 +1,29 @@
-//! Bytes read ahead, lent out without a copy.
+//! Read-ahead buffer that lends bytes without a copy.
 
 use std::io::{self, Read};
 
-/// A window onto what is read, in bounded memory.
+/// A buffered reader in bounded memory.
 pub(super) struct Buffer<R> {
     reader: R,
-    /// [`ROOM`] for what is left of the last chunk, and behind it the chunk.
+    /// [`HEADROOM`] for the rest of the previous chunk, then the chunk.
     memory: Vec<u8>,
     start: usize,
     end: usize,
-    /// Of `start`, from the start of the file.
+    /// File offset of `start`.
     offset: u64,
     ended: bool,
-    /// What was found in the memory is not done with: it must stay where it is.
+    /// Frames refer to the memory, so its content must stay in place.
     is_lent: bool,
-    /// What was left when the memory was given away.
+    /// Unconsumed bytes, kept while a batch has the memory.
     rest: Vec<u8>,
 }
 
-/// Why nothing was found, though the file has not ended.
+/// Reason to stop before the end of the file.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// The reader's reason.
+    /// The read failed.
     Io(io::Error),
-    /// There is no place for the next bytes while frames are lent out.
+    /// The next bytes do not fit while frames are lent.
     Lent,
 }
 
@@ -53,8 +53,8 @@ impl<R: Read> Buffer<R> {
         }
     }
 
-    /// Reads until `need` bytes are there; false where the file ends before, or where they are
-    /// more than [`ROOM`].
+    /// Reads until `need` bytes are available. Returns false if the file ends first or `need`
+    /// exceeds [`HEADROOM`].
     #[inline]
     pub(super) fn fill(&mut self, need: usize) -> Result<bool, Halt> {
         if self.end - self.start >= need {
@@ -64,17 +64,17 @@ impl<R: Read> Buffer<R> {
     }
 
     fn read_more(&mut self, need: usize) -> Result<bool, Halt> {
-        if need > ROOM {
+        if need > HEADROOM {
             return Ok(false);
         }
         while self.end - self.start < need && !self.ended {
-            self.settle()?;
-            self.memory.resize(ROOM + CHUNK_LEN, 0);
+            self.check_not_lent()?;
+            self.memory.resize(HEADROOM + CHUNK_LEN, 0);
             // Less than `need`, so it fits.
-            let start = ROOM - (self.end - self.start);
+            let start = HEADROOM - (self.end - self.start);
             self.memory.copy_within(self.start..self.end, start);
-            (self.start, self.end) = (start, ROOM);
-            match self.reader.read(&mut self.memory[ROOM..]) {
+            (self.start, self.end) = (start, HEADROOM);
+            match self.reader.read(&mut self.memory[HEADROOM..]) {
                 Ok(0) => self.ended = true,
                 Ok(read) => self.end += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -84,13 +84,13 @@ impl<R: Read> Buffer<R> {
         Ok(self.end - self.start >= need)
     }
 
-    /// What is there.
+    /// Returns the available bytes.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 
-    /// Where [`bytes`](Self::bytes) begin in [`memory`](Self::memory).
+    /// Returns the offset of [`bytes`](Self::bytes) in [`memory`](Self::memory).
     #[inline]
     pub(super) const fn start(&self) -> usize {
         self.start
@@ -101,7 +101,7 @@ impl<R: Read> Buffer<R> {
         &self.memory
     }
 
-    /// Goes on behind the next `len` bytes that are there.
+    /// Consumes up to `len` available bytes.
     #[inline]
     pub(super) fn consume(&mut self, len: usize) {
         let len = len.min(self.end - self.start);
@@ -109,9 +109,9 @@ impl<R: Read> Buffer<R> {
         self.offset += len as u64;
     }
 
-    /// Goes on behind the next `len` bytes, there or not; false where the file ends before.
+    /// Consumes `len` bytes and reads as needed. Returns false if the file ends first.
     pub(super) fn skip(&mut self, mut len: u64) -> Result<bool, Halt> {
-        self.settle()?;
+        self.check_not_lent()?;
         while len > 0 {
             if !self.fill(1)? {
                 return Ok(false);
@@ -127,18 +127,18 @@ impl<R: Read> Buffer<R> {
         self.offset
     }
 
-    /// For what may have to read on and cannot be begun again.
-    pub(super) const fn settle(&self) -> Result<(), Halt> {
+    /// Fails while frames are lent. Called before a read that cannot be repeated.
+    pub(super) const fn check_not_lent(&self) -> Result<(), Halt> {
         if self.is_lent { Err(Halt::Lent) } else { Ok(()) }
     }
 
-    /// From now on nothing is read over what is there.
+    /// Keeps the memory in place until [`give_away`](Self::give_away).
     #[inline]
     pub(super) const fn lend(&mut self) {
         self.is_lent = true;
     }
 
-    /// Gives the memory away, and keeps what was not consumed.
+    /// Returns the memory and keeps a copy of the unconsumed bytes.
     pub(super) fn give_away(&mut self) -> Vec<u8> {
         self.rest.clear();
         self.rest.extend_from_slice(&self.memory[self.start..self.end]);
@@ -146,22 +146,22 @@ impl<R: Read> Buffer<R> {
         std::mem::take(&mut self.memory)
     }
 
-    /// Takes memory to go on in, unless it still has its own.
+    /// Continues in `memory`, unless the buffer has its own.
     pub(super) fn take_over(&mut self, memory: Vec<u8>) {
         if !self.memory.is_empty() {
             return;
         }
         self.memory = memory;
-        self.memory.resize(ROOM + CHUNK_LEN, 0);
-        self.start = ROOM.saturating_sub(self.rest.len());
+        self.memory.resize(HEADROOM + CHUNK_LEN, 0);
+        self.start = HEADROOM.saturating_sub(self.rest.len());
         self.end = self.start + self.rest.len();
         self.memory[self.start..self.end].copy_from_slice(&self.rest);
     }
 }
 
-/// Free bytes in front of a chunk: what is left of the one before goes there. A multiple of a
-/// page, and more than the longest block.
-const ROOM: usize = 384 << 10;
+/// Bytes before a chunk, for the rest of the previous one. A multiple of the page size, and more
+/// than the longest block.
+const HEADROOM: usize = 384 << 10;
 
-/// Most bytes in a chunk: fits the second level of most processors' caches.
+/// Maximum bytes of a chunk; fits the level 2 cache of most processors.
 const CHUNK_LEN: usize = 256 << 10;

@@ -1,9 +1,9 @@
-//! Capture files: pcap and pcapng, from anything that can be read.
+//! Reader for capture files: pcap and pcapng, from any [`Read`].
 //!
-//! A small reader of our own, for three reasons that were looked at: `pcap-file` takes every
-//! pcapng timestamp for nanoseconds, whatever the file says (most files count microseconds); it
-//! gives up at the first block that is damaged, where this one looks for the next that is not;
-//! and it builds a list of options for every packet, where this one allocates nothing.
+//! The crate `pcap-file` was not usable for three reasons. It takes every pcapng timestamp for
+//! nanoseconds, although most files count microseconds. It stops at the first damaged block,
+//! where this reader searches for the next intact one. It allocates a list of options for every
+//! packet, where this reader allocates nothing.
 
 mod batch;
 mod buffer;
@@ -19,7 +19,7 @@ use self::pcap::Pcap;
 use self::pcapng::PcapNg;
 use crate::{LinkType, RawFrame, Timestamp};
 
-/// A capture that is read frame by frame, in bounded memory.
+/// A reader of capture files, frame by frame, in bounded memory.
 ///
 /// ```
 /// use roce_dissect::{Capture, Event};
@@ -53,94 +53,95 @@ enum Format {
     PcapNg(PcapNg),
 }
 
-/// What comes next in a capture.
+/// Next item of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A frame.
     Frame(RawFrame<'a>),
-    /// A part of the file that makes no sense; reading goes on behind it.
+    /// A damaged part of the file; reading continues after it.
     Damage(Damage),
 }
 
-/// A part of a capture that makes no sense.
+/// A damaged part of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where it begins, in bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Kind of the damage.
     pub kind: DamageKind,
-    /// Bytes left out until something made sense again, or the file ended.
+    /// Bytes skipped up to the next intact part or the end of the file.
     pub skipped: u64,
 }
 
-/// What is wrong with a part of a capture.
+/// Kind of damage to a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
-    /// The file ends in the middle of something.
+    /// The file ends within a packet or block.
     Cut,
-    /// A packet header says what cannot be.
+    /// A packet header has an impossible value.
     PacketHeader,
-    /// A block's length is impossible, or not repeated at its end.
+    /// A block length is impossible, or not repeated at the end of the block.
     BlockLength,
-    /// A block is too short for what it has to hold.
+    /// A block is too short for its fields.
     BlockContent,
     /// A packet names an interface that was not described.
     Interface(u32),
-    /// More interfaces than anybody has.
+    /// The section has more than 65 536 interfaces.
     TooManyInterfaces,
-    /// A section in an unknown byte order or version.
+    /// A section has an unknown byte order or version.
     Section,
 }
 
-/// What was found, and where it stands in the memory that was read into.
+/// A parsed item; frames refer to the buffer memory.
 #[derive(Clone, Copy, Debug)]
 enum Found {
     Frame(Place),
     Damage(Damage),
 }
 
-/// A frame, without its bytes.
+/// Position of a frame in the buffer memory, with its metadata.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u64,
     time: Timestamp,
     link: LinkType,
     original_len: u32,
-    /// Of its first byte.
+    /// Offset of the first byte.
     at: usize,
     len: usize,
 }
 
-/// Why a capture cannot be read at all.
+/// Reason why a file cannot be read as a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The operating system's reason.
+    /// The read failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is none.
+    /// The file is not a capture.
     #[error("{0}")]
     NotACapture(NotACapture),
 }
 
-/// What a file is that is no capture.
+/// Content of a file that is not a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotACapture {
-    /// Nothing.
+    /// Empty file.
     Empty,
-    /// A capture that ends before its first packet can begin.
+    /// A capture that ends within its file header.
     Cut,
-    /// Compressed by this program.
+    /// A compressed file; the value is the program that decompresses it.
     Compressed(&'static str),
-    /// Something else, which begins with these bytes.
+    /// Unknown format that begins with these bytes.
     Unknown([u8; 4]),
 }
 
 impl<R: Read> Capture<R> {
-    /// Reads the head of a capture.
+    /// Reads the file header of a capture.
     ///
     /// # Errors
-    /// [`CaptureError::NotACapture`] where it is none, or the reader's reason.
+    /// [`CaptureError::NotACapture`] if the file is not a capture; [`CaptureError::Io`] if the read
+    /// fails.
     pub fn open(reader: R) -> Result<Self, CaptureError> {
         let mut buffer = Buffer::new(reader);
         buffer.fill(4).map_err(io::Error::from)?;
@@ -170,23 +171,23 @@ impl<R: Read> Capture<R> {
         Ok(Self { buffer, format, frames: 0 })
     }
 
-    /// The next frame, or the next part that makes no sense; `None` at the end.
+    /// Returns the next frame or damaged part; `None` at the end of the file.
     ///
     /// # Errors
-    /// The reader's reason.
+    /// The error of the reader.
     pub fn next_event(&mut self) -> io::Result<Option<Event<'_>>> {
         let found = self.find()?;
         Ok(found.map(|found| found.event(self.buffer.memory())))
     }
 
-    /// Fills `batch` with what comes next: all frames that are whole in what one reading brought.
-    /// False at the end, with nothing in the batch.
+    /// Fills `batch` with the next items: all complete frames of one read. Returns false at the end
+    /// of the file, with an empty batch.
     ///
-    /// It reads only while it has found nothing, so a frame that arrives is not kept waiting for
-    /// others. Damage is handed over in its place among the frames.
+    /// It reads only until it has one item, so an arriving frame does not wait for further ones.
+    /// Damage appears in file order among the frames.
     ///
     /// # Errors
-    /// The reader's reason, with nothing in the batch.
+    /// The error of the reader, with an empty batch.
     ///
     /// ```
     /// use roce_dissect::{Batch, Capture, Dissector, Event, FrameAnalysis, Options};
@@ -196,12 +197,12 @@ impl<R: Read> Capture<R> {
     /// let mut dissector = Dissector::new(Options::default());
     /// let mut batch = Batch::new();
     /// while capture.next_batch(&mut batch)? {
-    ///     // This may be done in several threads, each with a batch of its own …
+    ///     // Several threads may do this, each with its own batch …
     ///     let analyses: Vec<FrameAnalysis<'_>> = batch.events().filter_map(|event| match event {
     ///         Event::Frame(frame) => Some(FrameAnalysis::of(frame)),
     ///         Event::Damage(_) => None,
     ///     }).collect();
-    ///     // … and this is done in the order of the batches.
+    ///     // … and one thread does this in the order of the batches.
     ///     for analysis in &analyses {
     ///         dissector.follow(analysis, |packet| println!("{}", packet.summary_line()));
     ///     }
@@ -237,14 +238,14 @@ impl<R: Read> Capture<R> {
         Ok(found)
     }
 
-    /// Bytes of the file that were read so far.
+    /// Returns the number of bytes read so far.
     pub fn offset(&self) -> u64 {
         self.buffer.offset()
     }
 }
 
 impl Found {
-    /// With the bytes of the frame, which stand in `memory`.
+    /// Converts to an event with the bytes of the frame in `memory`.
     fn event<'a>(&self, memory: &'a [u8]) -> Event<'a> {
         match *self {
             Self::Damage(damage) => Event::Damage(damage),
@@ -261,7 +262,7 @@ impl From<Halt> for io::Error {
     fn from(halt: Halt) -> Self {
         match halt {
             Halt::Io(error) => error,
-            // Frames are lent out while a batch is filled, and at no other time.
+            // Frames are lent only while a batch is filled.
             Halt::Lent => Self::other("frames of the capture are lent out"),
         }
     }
@@ -271,17 +272,17 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the file is damaged at byte {}: ", self.offset)?;
         match self.kind {
-            DamageKind::Cut => f.write_str("it ends in the middle of a packet")?,
-            DamageKind::PacketHeader => f.write_str("a packet header says what cannot be")?,
-            DamageKind::BlockLength => f.write_str("a block's length is impossible")?,
-            DamageKind::BlockContent => f.write_str("a block is too short for what it holds")?,
+            DamageKind::Cut => f.write_str("it ends within a packet")?,
+            DamageKind::PacketHeader => f.write_str("a packet header has an impossible value")?,
+            DamageKind::BlockLength => f.write_str("a block length is impossible")?,
+            DamageKind::BlockContent => f.write_str("a block is too short for its fields")?,
             DamageKind::Interface(number) => write!(f, "interface {number} was not described")?,
             DamageKind::TooManyInterfaces => f.write_str("too many interfaces")?,
             DamageKind::Section => f.write_str("a section of unknown byte order or version")?,
         }
         match self.skipped {
             0 => Ok(()),
-            skipped => write!(f, "; {skipped} bytes left out"),
+            skipped => write!(f, "; {skipped} bytes skipped"),
         }
     }
 }
@@ -289,22 +290,22 @@ impl fmt::Display for Damage {
 impl fmt::Display for NotACapture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("not a capture: it is empty"),
-            Self::Cut => f.write_str("not a capture: it ends before its first packet"),
+            Self::Empty => f.write_str("not a capture: the file is empty"),
+            Self::Cut => f.write_str("not a capture: the file ends within its header"),
             Self::Compressed(program) => {
-                write!(f, "not a capture but compressed: pipe it through `{program}`")
+                write!(f, "the capture is compressed: pipe it through `{program}`")
             }
             Self::Unknown([a, b, c, d]) => write!(
                 f,
-                "not a capture: it begins with {a:02x} {b:02x} {c:02x} {d:02x}, as no pcap or \
-                 pcapng file does"
+                "not a capture: the file begins with {a:02x} {b:02x} {c:02x} {d:02x}, which is \
+                 neither pcap nor pcapng"
             ),
         }
     }
 }
 
-/// A longer packet is a sign of damage. The most that libpcap writes is 256 KiB.
-const LONGEST_FRAME: usize = 256 << 10;
+/// Maximum length of a frame, as in libpcap. A longer one is a sign of damage.
+const MAX_FRAME_LEN: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -3,19 +3,19 @@
 use std::io::Read;
 
 use super::buffer::{Buffer, Halt};
-use super::{Damage, DamageKind, Found, LONGEST_FRAME, Place};
+use super::{Damage, DamageKind, Found, MAX_FRAME_LEN, Place};
 use crate::{LinkType, Timestamp};
 
-/// What the file's header says, and where we are.
+/// Parser of a pcap file.
 #[derive(Debug)]
 pub(super) struct Pcap {
     big_endian: bool,
-    /// Nanoseconds to one unit of a packet's second time field.
+    /// Nanoseconds per unit of the second time field.
     unit: u32,
     link: LinkType,
-    /// Of the frame that was lent out, to be left behind.
+    /// Bytes of the lent frame, to be consumed next.
     lent: usize,
-    /// Seconds of the last packet: another that is far from it is no packet.
+    /// Time of the last packet in seconds, to recognise packet headers after damage.
     last_seconds: Option<u32>,
 }
 
@@ -31,7 +31,7 @@ impl Pcap {
         order_and_unit(magic).is_some()
     }
 
-    /// `None` where the file ends in its header.
+    /// Returns `None` if the file ends within its header.
     pub(super) fn open<R: Read>(buffer: &mut Buffer<R>) -> Result<Option<Self>, Halt> {
         if !buffer.fill(FILE_HEADER_LEN)? {
             return Ok(None);
@@ -41,7 +41,7 @@ impl Pcap {
         let Some((big_endian, unit)) = order_and_unit(magic) else { return Ok(None) };
         let network = word(bytes, 20, big_endian);
         buffer.consume(FILE_HEADER_LEN);
-        // The upper bits say how long a frame check sequence is: it stands behind the packet.
+        // The upper bits have the length of a frame check sequence after the packet.
         let link = LinkType::from_code(network & 0xffff);
         Ok(Some(Self { big_endian, unit, link, lent: 0, last_seconds: None }))
     }
@@ -56,7 +56,7 @@ impl Pcap {
             return Ok(cut(buffer));
         }
         let header = self.header(buffer.bytes());
-        if header.captured > LONGEST_FRAME {
+        if header.captured > MAX_FRAME_LEN {
             return self.find_next(buffer).map(Some);
         }
         let len = HEADER_LEN + header.captured;
@@ -87,9 +87,9 @@ impl Pcap {
         }
     }
 
-    /// Looks for the next place where two packet headers in a row make sense.
+    /// Searches for the next offset with two plausible packet headers in a row.
     fn find_next<R: Read>(&self, buffer: &mut Buffer<R>) -> Result<Found, Halt> {
-        buffer.settle()?;
+        buffer.check_not_lent()?;
         let offset = buffer.offset();
         loop {
             buffer.consume(1);
@@ -119,15 +119,15 @@ impl Pcap {
 
     fn is_plausible(&self, header: &Header) -> bool {
         let near = |last: u32| header.seconds.abs_diff(last) <= SECONDS_PER_DAY;
-        (1..=LONGEST_FRAME).contains(&header.captured)
+        (1..=MAX_FRAME_LEN).contains(&header.captured)
             && header.original as usize >= header.captured
-            && header.original as usize <= LONGEST_FRAME
+            && header.original as usize <= MAX_FRAME_LEN
             && u64::from(header.fraction) * u64::from(self.unit) < 1_000_000_000
             && self.last_seconds.is_none_or(near)
     }
 }
 
-/// The file ended: right behind a packet, or in the middle of one.
+/// Handles the end of the file: after a packet, or within one.
 fn cut<R: Read>(buffer: &mut Buffer<R>) -> Option<Found> {
     let (offset, skipped) = (buffer.offset(), buffer.bytes().len() as u64);
     buffer.consume(usize::MAX);
@@ -135,7 +135,7 @@ fn cut<R: Read>(buffer: &mut Buffer<R>) -> Option<Found> {
     (skipped > 0).then_some(Found::Damage(damage))
 }
 
-/// Byte order, and nanoseconds to a unit of time, by the first bytes of a file.
+/// Returns byte order and nanoseconds per unit of time for a magic number.
 fn order_and_unit(magic: [u8; 4]) -> Option<(bool, u32)> {
     match magic {
         [0xd4, 0xc3, 0xb2, 0xa1] => Some((false, 1000)),

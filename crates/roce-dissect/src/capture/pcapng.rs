@@ -1,17 +1,17 @@
-//! pcapng: sections of blocks, of which some hold packets.
+//! pcapng: sections of blocks; some blocks are packets.
 
 use std::io::Read;
 
 use super::buffer::{Buffer, Halt};
-use super::{Damage, DamageKind, Found, LONGEST_FRAME, Place};
+use super::{Damage, DamageKind, Found, MAX_FRAME_LEN, Place};
 use crate::{LinkType, Timestamp};
 
-/// What the section so far has said.
+/// Parser of a pcapng file, with the state of the current section.
 #[derive(Debug, Default)]
 pub(super) struct PcapNg {
     big_endian: bool,
     interfaces: Vec<Interface>,
-    /// Of the block that a frame was lent out of, to be left behind.
+    /// Bytes of the block of the lent frame, to be consumed next.
     lent: usize,
     last_time: Timestamp,
 }
@@ -21,20 +21,20 @@ struct Interface {
     link: LinkType,
     snaplen: u32,
     ticks: Ticks,
-    /// Seconds to be added to each time.
+    /// Seconds to add to each timestamp.
     offset: i64,
 }
 
-/// How long a unit of time is.
+/// Unit of the timestamps.
 #[derive(Clone, Copy, Debug)]
 enum Ticks {
-    /// So many nanoseconds.
+    /// Nanoseconds per unit.
     Nanos(u64),
-    /// So many make a second.
+    /// Units per second.
     PerSecond(u64),
 }
 
-/// What a block turned out to be.
+/// A parsed block.
 enum Block {
     Frame { interface: usize, time: Option<u64>, original: u32, at: usize, len: usize },
     Nothing,
@@ -49,18 +49,18 @@ impl PcapNg {
         buffer.consume(std::mem::take(&mut self.lent));
         loop {
             let offset = buffer.offset();
-            if !buffer.fill(SHORTEST_BLOCK)? {
+            if !buffer.fill(MIN_BLOCK_LEN)? {
                 return Ok(cut(buffer, offset));
             }
             if buffer.bytes()[..4] == SECTION && !self.order(buffer.bytes()) {
                 return self.find_next(buffer, DamageKind::Section).map(Some);
             }
             let (kind, len) = (self.word(buffer.bytes(), 0), self.word(buffer.bytes(), 4) as usize);
-            if len < SHORTEST_BLOCK || !len.is_multiple_of(4) {
+            if len < MIN_BLOCK_LEN || !len.is_multiple_of(4) {
                 return self.find_next(buffer, DamageKind::BlockLength).map(Some);
             }
-            if len > LONGEST_BLOCK {
-                // Nothing that is wanted here is that long, and other things may be.
+            if len > MAX_BLOCK_LEN {
+                // Packets are never that long; other blocks may be.
                 if matches!(kind, ENHANCED_PACKET | SIMPLE_PACKET | OLD_PACKET) || len > 1 << 30 {
                     return self.find_next(buffer, DamageKind::BlockLength).map(Some);
                 }
@@ -99,7 +99,7 @@ impl PcapNg {
         }
     }
 
-    /// Reads a section's byte order; false where there is none.
+    /// Reads the byte order of a section. Returns false if it is invalid.
     fn order(&mut self, bytes: &[u8]) -> bool {
         match bytes[8..12] {
             [0x1a, 0x2b, 0x3c, 0x4d] => self.big_endian = true,
@@ -155,7 +155,7 @@ impl PcapNg {
         if interface as usize >= self.interfaces.len() {
             return Err(DamageKind::Interface(interface));
         }
-        if len > LONGEST_FRAME || body.len() - at < len {
+        if len > MAX_FRAME_LEN || body.len() - at < len {
             return Err(DamageKind::BlockContent);
         }
         let interface = interface as usize;
@@ -164,7 +164,7 @@ impl PcapNg {
 
     fn interface(&mut self, body: &[u8]) -> Result<Block, DamageKind> {
         let head = body.get(..8).ok_or(DamageKind::BlockContent)?;
-        if self.interfaces.len() == MOST_INTERFACES {
+        if self.interfaces.len() == MAX_INTERFACES {
             return Err(DamageKind::TooManyInterfaces);
         }
         let mut interface = Interface {
@@ -193,14 +193,14 @@ impl PcapNg {
         Ok(Block::Nothing)
     }
 
-    /// Looks for the next block of a known kind whose length stands at both its ends.
+    /// Searches for the next block of a known type with the same length at both ends.
     fn find_next<R: Read>(&self, buffer: &mut Buffer<R>, kind: DamageKind) -> Result<Found, Halt> {
-        buffer.settle()?;
+        buffer.check_not_lent()?;
         let offset = buffer.offset();
         loop {
             buffer.consume(1);
-            if !buffer.fill(SHORTEST_BLOCK)? {
-                buffer.consume(SHORTEST_BLOCK);
+            if !buffer.fill(MIN_BLOCK_LEN)? {
+                buffer.consume(MIN_BLOCK_LEN);
                 break;
             }
             let bytes = buffer.bytes();
@@ -209,11 +209,11 @@ impl PcapNg {
             let (kind, len) = (self.word(bytes, 0), self.word(bytes, 4) as usize);
             let is_known = is_section || matches!(kind, 1..=6);
             if !is_known
-                || !(SHORTEST_BLOCK..=LONGEST_BLOCK).contains(&len)
+                || !(MIN_BLOCK_LEN..=MAX_BLOCK_LEN).contains(&len)
                 || !len.is_multiple_of(4)
             {
                 if is_section {
-                    break; // of another byte order, perhaps: the next call finds out
+                    break; // perhaps of another byte order; the next call decides
                 }
                 continue;
             }
@@ -249,7 +249,7 @@ impl Interface {
 }
 
 impl Ticks {
-    /// The upper bit says whether the others are a power of two or of ten.
+    /// Decodes `if_tsresol`: the upper bit selects a power of two or of ten.
     fn from_code(code: u8) -> Self {
         let power = u32::from(code & 0x7f);
         if code & 0x80 == 0 {
@@ -281,7 +281,7 @@ const ENHANCED_PACKET: u32 = 6;
 const TIME_RESOLUTION: u16 = 9;
 const TIME_OFFSET: u16 = 14;
 
-const SHORTEST_BLOCK: usize = 12;
-/// The longest frame and options.
-const LONGEST_BLOCK: usize = LONGEST_FRAME + (64 << 10);
-const MOST_INTERFACES: usize = 65_536;
+const MIN_BLOCK_LEN: usize = 12;
+/// Maximum length of a block: the longest frame, and options.
+const MAX_BLOCK_LEN: usize = MAX_FRAME_LEN + (64 << 10);
+const MAX_INTERFACES: usize = 65_536;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::LinkType;
 
-/// Frames and damages, as text that is easy to compare; the same one by one and in batches.
+/// Frames and damage as text, the same one by one and in batches.
 fn read(file: &[u8]) -> Vec<String> {
     let events = read_from(file);
     assert_eq!(read_in_batches(file), events);
@@ -30,7 +30,7 @@ fn read_in_batches(reader: impl Read) -> Vec<String> {
         Err(error) => return vec![error.to_string()],
     };
     let mut seen = Vec::new();
-    // Two in turn, as two threads have them: what is in one stays while the other is filled.
+    // Two batches in turn, as with two threads: one keeps its content while the other is filled.
     let mut batches = [Batch::new(), Batch::new()];
     let mut before = 0;
     while capture.next_batch(&mut batches[0]).unwrap() {
@@ -131,7 +131,7 @@ fn pcapng_is_read_in_either_byte_order_with_a_link_and_a_clock_for_each_interfac
         file.extend(interface(101, &option(9, 1, &[9, 0, 0, 0]), order)); // nanoseconds
         file.extend(interface(276, &option(9, 1, &[0x80 | 10, 0, 0, 0]), order)); // 1/1024 s
         file.extend(enhanced(0, 2_000_001, &[0xaa], order));
-        file.extend(block(0x0bad, &[1, 2, 3], order)); // nobody knows it
+        file.extend(block(0x0bad, &[1, 2, 3], order)); // an unknown block type
         file.extend(enhanced(1, 2_000_001, &[0xbb; 3], order));
         file.extend(enhanced(2, 1536, &[0xcc], order));
         file.extend(block(3, &[&order(2)[..], &[0xdd, 0xee]].concat(), order)); // simple
@@ -148,7 +148,7 @@ fn pcapng_is_read_in_either_byte_order_with_a_link_and_a_clock_for_each_interfac
 }
 
 #[test]
-fn a_new_section_forgets_the_interfaces_of_the_one_before() {
+fn a_new_section_clears_the_interfaces() {
     let mut file = section(LITTLE);
     file.extend(interface(1, &[], LITTLE));
     file.extend(section(BIG));
@@ -159,16 +159,16 @@ fn a_new_section_forgets_the_interfaces_of_the_one_before() {
 }
 
 #[test]
-fn what_is_no_capture_says_what_it_is() {
-    assert_eq!(read(&[]), ["not a capture: it is empty"]);
+fn a_file_that_is_no_capture_is_named() {
+    assert_eq!(read(&[]), ["not a capture: the file is empty"]);
     assert!(read(b"hello, world")[0].contains("begins with 68 65 6c 6c"));
     assert!(read(b"hi")[0].contains("not a capture"));
     assert!(read(&[0x1f, 0x8b, 8, 0])[0].contains("gunzip"));
-    assert!(read(&pcap_header(0xa1b2_c3d4, 1, LITTLE)[..20])[0].contains("before its first"));
+    assert!(read(&pcap_header(0xa1b2_c3d4, 1, LITTLE)[..20])[0].contains("within its header"));
 }
 
 #[test]
-fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
+fn a_truncated_file_yields_the_packets_before_its_end() {
     let mut pcap = pcap_header(0xa1b2_c3d4, 1, LITTLE);
     pcap.extend(pcap_packet(1, 0, &[1; 4], LITTLE));
     let whole = pcap.len();
@@ -180,17 +180,17 @@ fn a_file_that_is_cut_keeps_what_is_before_the_cut() {
     pcapng.extend(enhanced(0, 0, &[2; 4], LITTLE));
     for (file, whole) in [(pcap, whole), (pcapng, whole_ng)] {
         assert_eq!(read(&file).len(), 2);
-        assert_eq!(read(&file[..whole]).len(), 1, "right behind a packet is no cut");
+        assert_eq!(read(&file[..whole]).len(), 1, "the end of a packet is not a truncation");
         for end in whole + 1..file.len() {
             let seen = read(&file[..end]);
             assert_eq!(seen.len(), 2, "{end}");
-            assert!(seen[1].contains(&format!("at byte {whole}: it ends in the middle")));
+            assert!(seen[1].contains(&format!("at byte {whole}: it ends within")));
         }
     }
 }
 
 #[test]
-fn garbage_between_packets_is_left_out_and_reading_goes_on() {
+fn garbage_between_packets_is_skipped_and_reading_continues() {
     let mut pcap = pcap_header(0xa1b2_c3d4, 1, LITTLE);
     pcap.extend(pcap_packet(1000, 0, &[1; 4], LITTLE));
     pcap.extend([0xff; 33]);
@@ -205,13 +205,13 @@ fn garbage_between_packets_is_left_out_and_reading_goes_on() {
     for file in [pcap, pcapng] {
         let seen = read(&file);
         assert_eq!(seen.len(), 4, "{seen:?}");
-        assert!(seen[1].ends_with("33 bytes left out"), "{seen:?}");
+        assert!(seen[1].ends_with("33 bytes skipped"), "{seen:?}");
         assert!(seen[2].starts_with("#2") && seen[3].starts_with("#3"), "{seen:?}");
     }
 }
 
 #[test]
-fn a_block_whose_length_is_not_repeated_at_its_end_is_left_out() {
+fn a_block_whose_length_is_not_repeated_at_its_end_is_skipped() {
     let mut file = section(LITTLE);
     file.extend(interface(1, &[], LITTLE));
     let damaged = file.len();
@@ -220,17 +220,17 @@ fn a_block_whose_length_is_not_repeated_at_its_end_is_left_out() {
     file.extend(enhanced(0, 0, &[2; 4], LITTLE));
     let seen = read(&file);
     assert_eq!(seen.len(), 2, "{seen:?}");
-    assert!(seen[0].contains(&format!("at byte {damaged}: a block's length")), "{seen:?}");
+    assert!(seen[0].contains(&format!("at byte {damaged}: a block length")), "{seen:?}");
     assert!(seen[1].starts_with("#1 0.000000000 Ethernet [02"), "{seen:?}");
 }
 
 #[test]
-fn a_link_that_is_not_known_keeps_its_number() {
+fn an_unknown_link_type_keeps_its_number() {
     assert_eq!(LinkType::from_code(105), LinkType::Other(105));
     assert_eq!(LinkType::from_code(228), LinkType::RawIp);
 }
 
-/// A reader that hands out few bytes at a time, as a pipe may.
+/// A reader that returns few bytes at a time, as a pipe may.
 struct Dribble<'a>(&'a [u8], usize);
 
 impl Read for Dribble<'_> {
@@ -242,9 +242,9 @@ impl Read for Dribble<'_> {
     }
 }
 
-/// Longer than what is read at once, with damage and blocks longer than that in it.
+/// A file longer than one read, with damage and with blocks longer than that.
 #[test]
-fn a_long_file_is_the_same_in_batches_and_none_is_held_back_for_the_next() {
+fn a_long_file_reads_the_same_in_batches_and_no_frame_waits_for_the_next_batch() {
     let junk = vec![0xff; 300_000];
     let nobodys = block(0x0bad, &vec![7; 700_000], LITTLE);
     let mut ng = [section(LITTLE), interface(1, &[], LITTLE)].concat();
@@ -269,9 +269,9 @@ fn a_long_file_is_the_same_in_batches_and_none_is_held_back_for_the_next() {
     }
 }
 
-/// Somebody watches what comes through a pipe.
+/// Packets from a pipe appear as they arrive.
 #[test]
-fn a_batch_is_handed_over_before_anything_more_is_read() {
+fn a_batch_is_returned_before_the_next_read() {
     struct Steps(std::vec::IntoIter<Vec<u8>>);
     impl Read for Steps {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -299,7 +299,7 @@ fn a_batch_is_handed_over_before_anything_more_is_read() {
 
 proptest! {
     #[test]
-    fn any_bytes_behind_any_header_end(
+    fn any_bytes_after_any_header_are_read_to_the_end(
         ng: bool, bytes in proptest::collection::vec(any::<u8>(), 0..400),
     ) {
         let mut file = match ng {
@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn however_the_bytes_arrive_the_frames_are_the_same(
+    fn the_frames_do_not_depend_on_how_the_bytes_arrive(
         ng: bool, step in 1usize..50,
         frames in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..90), 0..9),
         junk in proptest::collection::vec(any::<u8>(), 0..30),

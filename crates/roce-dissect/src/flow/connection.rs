@@ -1,4 +1,4 @@
-//! A connection as the capture shows it: for a table, and for programs.
+//! Connections as the dissector reports them.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,54 +10,53 @@ use super::direction::{Direction, DirectionCounts};
 use super::histogram::Histogram;
 use crate::{Finding, Timestamp};
 
-/// Two queue pairs that talk, or one that is talked to while its peer's answers are not in the
-/// capture.
+/// A connection of two queue pairs. The capture may have one direction only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Its number, the one in [`FlowContext::connection`](crate::FlowContext::connection).
+    /// Number, as in [`FlowContext::connection`](crate::FlowContext::connection).
     pub number: u32,
-    /// What kind of connection; `None` where nothing but congestion notifications was seen.
+    /// Transport service; `None` if only congestion notifications were captured.
     pub service: Option<Service>,
-    /// Who sent the first packet.
+    /// Sender of the first packet.
     pub a: FlowEnd,
-    /// Whom it was sent to.
+    /// Receiver of the first packet.
     pub b: FlowEnd,
-    /// From `a` to `b`.
+    /// Counts from `a` to `b`.
     pub forward: DirectionCounts,
-    /// From `b` to `a`.
+    /// Counts from `b` to `a`.
     pub backward: DirectionCounts,
-    /// The path MTU, once a packet or connection management told it.
+    /// Path MTU in bytes, once known from a packet or connection management.
     pub mtu: Option<u16>,
-    /// From requests to their answers, both ways; `None` where none was measured.
+    /// Round-trip times of both directions; `None` if none was measured.
     pub round_trips: Option<RoundTrips>,
-    /// The longest silence while an answer was outstanding.
+    /// Longest time without packets while a response was outstanding.
     pub longest_stall: Duration,
 }
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowEnd {
-    /// Its address; for RoCEv1 its GID as an address.
+    /// Address; for RoCEv1 the GID as an address.
     pub address: IpAddr,
-    /// Its queue pair, once it was learnt.
+    /// Queue pair, once known.
     pub qp: Option<Qpn>,
 }
 
-/// Times from a request to its answer, as the capture saw both. Median and 99 % are right to
-/// within three per cent.
+/// Times from request to response as captured. Median and 99th percentile are accurate to three
+/// per cent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// How many were measured.
+    /// Number of measurements.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min: Duration,
-    /// Half were not longer.
+    /// Median.
     pub median: Duration,
-    /// 99 of 100 were not longer.
+    /// 99th percentile.
     pub p99: Duration,
 }
 
-/// The connections seen so far, in the order of their first packets.
+/// Iterator over the connections, in the order of their first packets.
 #[derive(Clone, Debug)]
 pub struct Connections<'a> {
     flows: Option<&'a Flows>,
@@ -87,10 +86,10 @@ impl Iterator for Connections<'_> {
     }
 }
 
-/// A connection's own state; what belongs to a direction is with that.
+/// State of a connection that belongs to neither direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slot {
-    /// The direction of its first packet; `None` once it turned out to be a part of another.
+    /// Direction of the first packet; `None` after the slot was merged into another.
     pub(super) forward: Option<u32>,
     pub(super) last_packet: Option<Timestamp>,
     pub(super) longest_stall: Duration,
@@ -128,7 +127,7 @@ impl Flows {
         }
     }
 
-    /// A packet of this connection: was there a silence before it that somebody waited through?
+    /// Records the time of a packet and reports a stall before it.
     pub(super) fn note_time(&mut self, index: u32, time: Timestamp, findings: &mut Vec<Finding>) {
         let direction = &self.directions[index as usize];
         let partner = direction.partner.map(|partner| &self.directions[partner as usize]);

@@ -1,4 +1,4 @@
-//! One direction of a connection: everything from one address to one queue pair.
+//! One direction of a connection: packets from one address to one queue pair.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use roce_wire::{Ecn, Headers, Operation, Qpn, Service, Syndrome};
 use super::requests::Requests;
 use crate::{Finding, Icrc, RawFrame, Roce, Timestamp};
 
-/// What packets of one direction have in common.
+/// Key of a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) source: IpAddr,
@@ -22,43 +22,44 @@ pub(crate) struct Direction {
     /// Index of the connection.
     pub(crate) connection: u32,
     pub(crate) forward: bool,
-    /// The other direction, once it is known.
+    /// Opposite direction, once known.
     pub(crate) partner: Option<u32>,
-    /// Of datagrams, where it is not always the same: the last one.
+    /// Source queue pair of the last datagram.
     pub(crate) source_qp: Option<Qpn>,
     pub(crate) source_port: u16,
     pub(crate) service: Option<Service>,
     pub(crate) counts: DirectionCounts,
     pub(crate) requests: Requests,
-    /// Is it found among those that look for a partner?
+    /// The direction is listed in [`Pairing`](super::Pairing).
     pub(crate) is_listed: bool,
 }
 
-/// What was counted in one direction of a connection.
+/// Counts of one direction of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct DirectionCounts {
     pub packets: u64,
-    /// From the Ethernet header on, as on the wire.
+    /// Bytes on the wire from the Ethernet header on.
     pub wire_bytes: u64,
-    /// Payload that the receiver took, each byte once.
+    /// Payload bytes that the receiver accepted, without duplicates.
     pub good_bytes: u64,
-    /// Messages whose last packet the receiver took.
+    /// Messages whose last packet the receiver accepted.
     pub messages: u64,
-    /// Packets that had been sent before.
+    /// Packets that were sent before.
     pub retransmitted: u64,
     /// Gaps in the sequence.
     pub gaps: u64,
-    /// Packets that the receiver had already taken.
+    /// Packets that the receiver had already.
     pub duplicates: u64,
     pub naks: u64,
     pub rnrs: u64,
-    /// Packets that a router marked.
+    /// Packets with an ECN mark.
     pub ecn_marks: u64,
     pub cnps: u64,
     pub wrong_icrcs: u64,
-    /// The first and the last packet.
+    /// Time of the first packet.
     pub first: Option<Timestamp>,
+    /// Time of the last packet.
     pub last: Option<Timestamp>,
 }
 
@@ -78,7 +79,7 @@ impl Direction {
         }
     }
 
-    /// Counts what every packet has.
+    /// Updates the counts that apply to every packet.
     pub(crate) fn count(
         &mut self,
         frame: &RawFrame<'_>,
@@ -87,7 +88,7 @@ impl Direction {
     ) {
         let counts = &mut self.counts;
         counts.packets += 1;
-        // Of a train, each packet but the first would have had these headers too.
+        // On the wire, each packet of a train has the outer headers.
         let headers = roce.offsets.bth.min(MAX_OUTER_LEN);
         counts.wire_bytes += match roce.train {
             None => u64::from(frame.original_len),
@@ -103,7 +104,7 @@ impl Direction {
         self.source_port = roce.source_port;
     }
 
-    /// A request, or a datagram, on its way to the responder.
+    /// Handles a request or datagram.
     pub(crate) fn handle_request(
         &mut self,
         frame: &RawFrame<'_>,
@@ -118,14 +119,14 @@ impl Direction {
             return;
         }
         let from = findings.len();
-        let taken = self.requests.request(frame, roce, headers, findings);
-        self.counts.good_bytes += taken.bytes;
-        self.counts.retransmitted += u64::from(taken.again);
+        let accepted = self.requests.request(frame, roce, headers, findings);
+        self.counts.good_bytes += accepted.bytes;
+        self.counts.retransmitted += u64::from(accepted.again);
         self.counts.messages = self.requests.messages;
         self.count_findings(&findings[from..]);
     }
 
-    /// An answer in this direction, to requests in the other.
+    /// Handles a response to `requests` of the opposite direction.
     pub(crate) fn handle_response(
         &mut self,
         requests: &mut Requests,
@@ -156,7 +157,7 @@ impl Direction {
             self.count_findings(&findings[from..]);
             return;
         }
-        let asked = match headers.bth.opcode.info().operation {
+        let is_requested = match headers.bth.opcode.info().operation {
             Operation::ReadResponse => {
                 let new = requests.read_response(frame, roce, headers, findings);
                 self.counts.good_bytes += new.unwrap_or(0);
@@ -168,8 +169,8 @@ impl Direction {
                 true
             }
         };
-        if !asked {
-            // A request that was sent twice is answered twice.
+        if !is_requested {
+            // A request that was sent twice gets two responses.
             let behind = requests.unacked.distance_from(psn);
             findings.push(match u32::try_from(behind) {
                 Ok(behind @ 1..) => Finding::Duplicate { behind },
@@ -192,14 +193,14 @@ impl Direction {
         }
     }
 
-    /// Does somebody wait for an answer to what went this way?
+    /// Returns true if requests of this direction wait for a response.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.requests.pending.is_empty()
     }
 }
 
 impl DirectionCounts {
-    /// From the first packet to the last.
+    /// Returns the time from the first packet to the last.
     pub fn lasted(&self) -> Duration {
         match (self.first, self.last) {
             (Some(first), Some(last)) => last.since(first),
@@ -208,5 +209,6 @@ impl DirectionCounts {
     }
 }
 
-/// Ethernet, two VLAN tags, IPv6 and UDP: in a train the BTH of a later packet stands further back.
+/// Bytes of Ethernet, two VLAN tags, IPv6 and UDP. The BTH offset of a later packet of a train is
+/// larger.
 const MAX_OUTER_LEN: usize = 14 + 8 + 40 + 8;

@@ -1,10 +1,9 @@
-//! Durations counted by size, in memory that does not grow.
+//! Histogram of durations in fixed memory.
 
 use std::time::Duration;
 
-/// Counts of durations in classes of 1/16 of a power of two: a median read from it is at most
-/// three per cent off. The smallest and the largest are
-/// kept as they were.
+/// Counts of durations in classes of 1/16 of a power of two, so quantiles are accurate to three
+/// per cent. Minimum and maximum are exact.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     counts: Box<[u32; CLASSES]>,
@@ -37,7 +36,7 @@ impl Histogram {
         Duration::from_nanos(self.min)
     }
 
-    /// What so many thousandths of all durations are not above.
+    /// Returns a quantile in thousandths.
     pub(crate) fn quantile(&self, thousandths: u64) -> Duration {
         let rank = (self.total * thousandths).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -78,7 +77,7 @@ fn middle_of(class: usize) -> u64 {
     (16 + within) * width + width / 2
 }
 
-/// Up to 2^40 ns, 18 minutes.
+/// Number of classes: up to 2^40 ns, 18 minutes.
 const CLASSES: usize = 37 * 16;
 
 #[cfg(test)]
@@ -88,14 +87,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_duration_is_found_again_to_within_three_per_cent(nanos in 0u64..1 << 40) {
+        fn a_class_is_accurate_to_three_per_cent(nanos in 0u64..1 << 40) {
             let found = middle_of(class_of(nanos));
             prop_assert!(found.abs_diff(nanos) as f64 <= 0.032 * nanos as f64 + 0.5, "{found}");
         }
     }
 
     #[test]
-    fn median_and_99_per_cent_are_those_of_the_durations_put_in() {
+    fn median_and_99th_percentile_match_the_durations_added() {
         let mut histogram = Histogram::default();
         for micros in 1..=1000 {
             histogram.add(Duration::from_micros(micros));

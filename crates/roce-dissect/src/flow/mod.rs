@@ -1,9 +1,9 @@
-//! Following connections: what each packet means to those before it.
+//! Connection tracking.
 //!
-//! Packets from one address to one queue pair are a *direction*; two directions are a connection.
-//! Each direction keeps the state of the requests that went that way: what the receiver expects,
-//! what is not acknowledged, which message is open. All of it is bounded, so that memory grows
-//! with the number of connections and not with their length.
+//! Packets from one address to one queue pair form a *direction*; two directions form a
+//! connection. Each direction keeps the state of its requests: the expected PSN, the outstanding
+//! requests, the current message. This state is bounded, so memory grows with the number of
+//! connections and not with their length.
 
 mod connection;
 mod direction;
@@ -25,43 +25,43 @@ use self::requests::Requests;
 use crate::tree::is_management;
 use crate::{Finding, Options, RawFrame, Roce, Severity};
 
-/// Which connection a packet belongs to.
+/// Connection of a packet, with its state before the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowContext {
     /// The connection's [`number`](crate::Connection::number).
     pub connection: u32,
-    /// Does it go the way of the connection's first packet?
+    /// The packet has the direction of the connection's first packet.
     pub forward: bool,
-    /// The sender's own queue pair, once it was learnt.
+    /// Queue pair of the sender, once known.
     pub source_qp: Option<Qpn>,
-    /// What was known before the packet came.
+    /// State of the connection before the packet.
     pub state: FlowState,
 }
 
-/// What was known before a packet came: for a request of its receiver, for an answer of the
-/// requests that it may answer.
+/// State of a direction before a packet: for a request its own direction, for a response the
+/// direction of the requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowState {
-    /// The PSN that the receiver of requests expects next.
+    /// PSN that the responder expects next.
     pub expected: Option<Psn>,
-    /// The opcode of the last packet of a message that is not complete.
+    /// Opcode of the last packet of an incomplete message.
     pub open: Option<Opcode>,
-    /// The receiver of requests has already told that something is missing.
+    /// The responder has sent a NAK for the current gap.
     pub gap_reported: bool,
-    /// The oldest PSN that is not acknowledged.
+    /// Oldest unacknowledged PSN.
     pub unacknowledged: Option<Psn>,
-    /// The PSN behind the last that was sent.
+    /// PSN after the last one sent.
     pub sent: Option<Psn>,
-    /// The path MTU.
+    /// Path MTU in bytes.
     pub mtu: Option<u16>,
 }
 
-/// All connections of a capture.
+/// Connections of a capture.
 #[derive(Debug)]
 pub(crate) struct Flows {
     options: Options,
     index: HashMap<Key, u32>,
-    /// Where the directions of the last packets are: most packets follow one of their own.
+    /// Lookup cache for the directions of recent packets.
     recent: [Option<u32>; RECENT],
     directions: Vec<Direction>,
     connections: Vec<Slot>,
@@ -80,9 +80,9 @@ impl Flows {
         }
     }
 
-    /// Takes one packet into account; what it means goes to `findings`.
+    /// Updates the connection of a packet and adds findings.
     ///
-    /// `None` for a packet without a whole BTH, and where there are too many connections.
+    /// Returns `None` for a packet without a complete BTH, and above [`Options::max_flows`].
     pub(crate) fn follow(
         &mut self,
         frame: &RawFrame<'_>,
@@ -92,7 +92,7 @@ impl Flows {
         let qp = roce.dest_qp()?;
         let key = Key { source: roce.source, destination: roce.destination, qp };
         let index = self.direction(key)?;
-        // What its receiver drops changes nothing but the counts.
+        // A packet that the receiver drops changes only the counts.
         let is_sound = findings.iter().all(|finding| finding.severity() < Severity::Problem);
         let headers = roce.headers.as_ref().filter(|_| is_sound);
         let is_response = headers.is_some_and(|headers| headers.bth.opcode.info().is_response());
@@ -145,7 +145,7 @@ impl Flows {
             }
             return;
         }
-        // Nothing is known of what it answers: only what it says itself holds.
+        // The requests are unknown: keep only findings about the response itself.
         let from = findings.len();
         let direction = &mut self.directions[index as usize];
         direction.handle_response(&mut Requests::default(), frame, roce, headers, findings);
@@ -159,7 +159,8 @@ impl Flows {
         });
     }
 
-    /// Where a direction is, made if need be; `None` where there are too many.
+    /// Returns the index of a direction, which is created if new; `None` above
+    /// [`Options::max_flows`].
     fn direction(&mut self, key: Key) -> Option<u32> {
         let place = key.qp.get() as usize % RECENT;
         if let Some(index) = self.recent[place]

@@ -1,10 +1,10 @@
-//! Finding the two directions of a connection: a packet names the queue pair it is for, and never
-//! the one it is from.
+//! Pairs the two directions of a connection. A packet carries the destination queue pair, not the
+//! source queue pair.
 //!
-//! Connection management tells both. Without it, an answer tells: it carries the PSN of a request
-//! that is outstanding, and PSNs begin at random. Where two requesters between the same hosts have
-//! that PSN outstanding, the UDP source port decides, which both ends of a connection choose alike
-//! in most implementations; where it does not, the next answer tries again.
+//! Connection management carries both. Without it a response identifies the connection, because
+//! it carries the PSN of an outstanding request and PSNs begin at random. If two requesters on
+//! the same host have that PSN outstanding, the UDP source port decides: most implementations
+//! choose the same one at both ends. If that is ambiguous too, the next response tries again.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -16,16 +16,16 @@ use super::direction::Key;
 use crate::Roce;
 use crate::tree::CmMessage;
 
-/// What helps to find partners.
+/// Candidates for pairing.
 #[derive(Debug, Default)]
 pub(super) struct Pairing {
-    /// Directions with requests and without a partner, by who sends to whom.
+    /// Directions with requests and without a partner, by source and destination.
     listed: HashMap<(IpAddr, IpAddr), Vec<u32>>,
     /// Connection requests without a reply.
-    asked: VecDeque<CmRequest>,
+    cm_requests: VecDeque<CmRequest>,
 }
 
-/// A connection request.
+/// A connection request (CM REQ).
 #[derive(Clone, Copy, Debug)]
 struct CmRequest {
     source: IpAddr,
@@ -37,7 +37,7 @@ struct CmRequest {
 }
 
 impl Flows {
-    /// Requests went this way: answers will look for it.
+    /// Lists a direction with requests as a candidate for pairing.
     pub(super) fn list(&mut self, index: u32) {
         let direction = &mut self.directions[index as usize];
         if direction.is_listed || direction.partner.is_some() {
@@ -48,7 +48,8 @@ impl Flows {
         self.pairing.listed.entry(hosts).or_default().push(index);
     }
 
-    /// Looks for the requests that an answer in direction `index` with this PSN belongs to.
+    /// Pairs direction `index` with the direction of the requests that a response with this PSN
+    /// belongs to.
     pub(super) fn find_partner(&mut self, index: u32, psn: Psn, port: u16) {
         let key = self.directions[index as usize].key;
         let Some(listed) = self.pairing.listed.get(&(key.destination, key.source)) else { return };
@@ -75,7 +76,7 @@ impl Flows {
         }
     }
 
-    /// The two are one connection: the one whose first packet came first keeps its number.
+    /// Merges two directions into one connection, which keeps the lower number.
     pub(super) fn pair(&mut self, one: u32, other: u32) {
         let is_free = |flows: &Self, index: u32| flows.directions[index as usize].partner.is_none();
         if one == other || !is_free(self, one) || !is_free(self, other) {
@@ -110,15 +111,15 @@ impl Flows {
         second.forward = false;
     }
 
-    /// Connection management on its way: from a request and its reply both queue pairs are known.
+    /// Reads connection management: a request and its reply carry both queue pairs.
     pub(super) fn learn(&mut self, roce: &Roce<'_>) {
         let Some(message) = CmMessage::parse(roce.payload) else { return };
         let (Some(qpn), Some(starting_psn)) = (message.qpn, message.starting_psn) else { return };
         if message.is_request() {
-            if self.pairing.asked.len() == MAX_CM_REQUESTS {
-                self.pairing.asked.pop_front();
+            if self.pairing.cm_requests.len() == MAX_CM_REQUESTS {
+                self.pairing.cm_requests.pop_front();
             }
-            self.pairing.asked.push_back(CmRequest {
+            self.pairing.cm_requests.push_back(CmRequest {
                 source: roce.source,
                 destination: roce.destination,
                 id: message.local_id,
@@ -127,28 +128,29 @@ impl Flows {
                 mtu: message.mtu,
             });
         } else if message.is_reply() {
-            let is_it = |asked: &CmRequest| {
-                asked.id == message.remote_id
-                    && (asked.source, asked.destination) == (roce.destination, roce.source)
+            let is_it = |request: &CmRequest| {
+                request.id == message.remote_id
+                    && (request.source, request.destination) == (roce.destination, roce.source)
             };
-            let Some(at) = self.pairing.asked.iter().rposition(is_it) else { return };
-            let Some(asked) = self.pairing.asked.remove(at) else { return };
-            let there = Key { source: asked.source, destination: asked.destination, qp: qpn };
-            let back = Key { source: asked.destination, destination: asked.source, qp: asked.qpn };
+            let Some(at) = self.pairing.cm_requests.iter().rposition(is_it) else { return };
+            let Some(request) = self.pairing.cm_requests.remove(at) else { return };
+            let there = Key { source: request.source, destination: request.destination, qp: qpn };
+            let back =
+                Key { source: request.destination, destination: request.source, qp: request.qpn };
             let (Some(there), Some(back)) = (self.direction(there), self.direction(back)) else {
                 return;
             };
             self.pair(there, back);
-            // Each end names the PSN of the first request that it will receive.
-            for (index, psn) in [(there, starting_psn), (back, asked.starting_psn)] {
-                self.directions[index as usize].requests.begin_at(psn, asked.mtu);
+            // Each end names the PSN of the first request that it expects.
+            for (index, psn) in [(there, starting_psn), (back, request.starting_psn)] {
+                self.directions[index as usize].requests.begin_at(psn, request.mtu);
             }
         }
     }
 }
 
-/// Directions that are looked at for one answer: the latest.
+/// Maximum number of directions tried for a response; the latest are tried.
 const MAX_CANDIDATES: usize = 256;
 
-/// Connection requests that are remembered while they wait for a reply.
+/// Maximum number of connection requests kept until their reply.
 const MAX_CM_REQUESTS: usize = 1024;

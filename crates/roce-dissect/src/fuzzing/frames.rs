@@ -1,4 +1,4 @@
-//! Frames as a script wants them: most of them RoCE and sealed, so that they are followed.
+//! Frames from a fuzzing script: mostly RoCE with correct ICRCs, so that they are followed.
 
 use core::net::IpAddr;
 
@@ -11,16 +11,16 @@ use roce_wire::{
 use super::script::Script;
 use crate::{LinkType, RawFrame, Timestamp};
 
-/// Frames, one after the other.
+/// Generator of frames.
 pub(super) struct Frames<'a> {
     script: Script<'a>,
     number: u64,
     time: u64,
-    /// The PSNs that the next packets of each queue pair have, if nothing is missing.
+    /// Next PSN of each queue pair.
     psns: [Psn; 4],
 }
 
-/// A frame of its own.
+/// A frame with its own memory.
 pub(super) struct Frame {
     number: u64,
     time: u64,
@@ -51,7 +51,7 @@ impl<'a> Frames<'a> {
         Self { script, number: 0, time: 0, psns: [Psn::wrapping(0xff_fffe); 4] }
     }
 
-    /// The next frame; `None` when the script is over.
+    /// Returns the next frame; `None` at the end of the script.
     pub(super) fn next_frame(&mut self) -> Option<Frame> {
         if self.script.is_over() || self.number == MAX_FRAMES {
             return None;
@@ -59,7 +59,7 @@ impl<'a> Frames<'a> {
         let code = self.script.byte();
         let pause = u64::from(self.script.byte());
         self.number += 1;
-        // Times may stand still, and sometimes go back.
+        // Times may stay equal, and sometimes decrease.
         self.time = match pause {
             0xff => self.time.wrapping_sub(1 << 24),
             _ => self.time.wrapping_add(pause << 12),
@@ -97,7 +97,7 @@ impl<'a> Frames<'a> {
         self.script.bytes(len).to_vec()
     }
 
-    /// Frames without RoCEv2: other EtherTypes, pause frames, RoCEv1.
+    /// Returns a frame without RoCEv2: another EtherType, a pause frame, RoCEv1.
     fn other(&mut self) -> Vec<u8> {
         let ether_type: u16 =
             self.script.pick(&[0x8808, ROCE_V1_ETHER_TYPE, 0x0800, 0x86dd, 0x8100, 0x88a8, 0x0806]);
@@ -107,7 +107,7 @@ impl<'a> Frames<'a> {
         frame
     }
 
-    /// A frame of `packets` packets of the same length, and the length of each.
+    /// Returns a frame of `packets` packets of equal length, and that length.
     fn roce(&mut self, packets: usize) -> (Vec<u8>, usize) {
         let code = self.script.byte();
         let (from, to) = (1 + (code & 1), 2 - (code & 1));
@@ -142,7 +142,7 @@ impl<'a> Frames<'a> {
         let opcode = exact.or(KnownOpcode::all().nth(usize::from(code) % 20));
         let opcode = opcode.expect("there are more than 20");
         let is_datagram = opcode.info().service == Service::Ud;
-        // Management goes to queue pair 1; the others have two numbers for each pair.
+        // Management uses queue pair 1; other pairs have two numbers each.
         let number = if is_datagram { 1 } else { 0x10 + u32::from(pair) };
         let expected = self.psns[usize::from(pair)];
         let step = self.script.byte();
@@ -172,7 +172,7 @@ impl<'a> Frames<'a> {
                 len @ 0..0xf8 => vec![len; len.into()],
                 0xf8..0xfc => vec![1; 256],
                 0xfc | 0xfd => vec![1; 1024],
-                // A management datagram has 256 bytes; those not told are zeros.
+                // A management datagram has 256 bytes; the rest is zero.
                 _ => {
                     let mut payload = self.script.bytes(256).to_vec();
                     payload.resize(256, 0);
@@ -213,7 +213,7 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// Puts another link's header where Ethernet's was.
+/// Replaces the Ethernet header by that of another link type.
 fn relink(bytes: &mut Vec<u8>, code: u8) -> LinkType {
     let ether_type = [bytes[12], bytes[13]];
     let (link, head) = match code {

@@ -1,10 +1,10 @@
-//! The bodies of the fuzz targets: what any capture must not be able to do. Not part of the
-//! crate's interface; it exists for the fuzzer, and for the tests that replay its corpora.
+//! Bodies of the fuzz targets. Not part of the crate's interface: for the fuzzer, and for the tests
+//! that replay its corpora.
 //!
-//! | body | what the bytes are | what must hold |
+//! | body | input | property |
 //! |---|---|---|
-//! | [`capture_file`] | a capture file, pcap or pcapng, and all that is behind it | no panic; the same however it arrives; it ends; nothing is left out in silence |
-//! | [`dissect`] | a script of frames: right, mangled, cut, trains, any bytes, over every link | no panic; fields lie inside their layers; no more connections than allowed |
+//! | [`capture_file`] | a capture file, pcap or pcapng | no panic; the same result for any sizes of reads; reading ends; skipped bytes are reported |
+//! | [`dissect`] | a script of frames: correct, mangled, truncated, trains, any bytes, on every link type | no panic; fields lie inside their layers; connections stay below the limit |
 
 mod frames;
 mod script;
@@ -19,14 +19,14 @@ use self::frames::Frames;
 use self::script::Script;
 use crate::{Capture, CaptureError, Dissector, Event, Options, Packet};
 
-/// Any bytes as a capture, read at once and in small parts.
+/// Reads any bytes as a capture, at once and in small parts.
 pub fn capture_file(bytes: &[u8]) {
     let step = usize::from(bytes.first().copied().unwrap_or(0) & 0x1f) + 1;
     let at_once = events_of(bytes, true);
     assert_eq!(at_once, events_of(Dribble(bytes, step), false), "by {step} bytes");
 }
 
-/// Any frames, one after the other, to one dissector.
+/// Passes any frames to one dissector.
 pub fn dissect(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let options = Options {
@@ -48,7 +48,7 @@ pub fn dissect(bytes: &[u8]) {
     judge(&dissector, options.max_flows);
 }
 
-/// What comes out of a capture, in short.
+/// Events of a capture as text.
 fn events_of(reader: impl Read, and_dissect: bool) -> Vec<String> {
     let mut capture = match Capture::open(reader) {
         Ok(capture) => capture,
@@ -86,7 +86,7 @@ fn events_of(reader: impl Read, and_dissect: bool) -> Vec<String> {
     events
 }
 
-/// Everything that can be asked about a packet.
+/// Calls every function of a packet.
 fn look_at(packet: &Packet<'_>) {
     let dissection = packet.dissection();
     assert!(!dissection.summary.is_empty());
@@ -129,7 +129,7 @@ fn judge(dissector: &Dissector, max_flows: usize) {
     assert!(connections <= max_flows, "{connections} connections");
 }
 
-/// A reader that hands out few bytes at a time, as a pipe may.
+/// A reader that returns few bytes at a time, as a pipe may.
 struct Dribble<'a>(&'a [u8], usize);
 
 impl Read for Dribble<'_> {
@@ -141,7 +141,7 @@ impl Read for Dribble<'_> {
     }
 }
 
-/// Makes the text and throws it away.
+/// Formats the value and discards the text.
 fn show(value: &impl fmt::Display) {
     struct Nowhere;
     impl Write for Nowhere {

@@ -1,9 +1,8 @@
-//! A fuzzer's bytes, read as decisions.
+//! Decisions from the bytes of a fuzzer.
 
 use arbitrary::{Arbitrary, Unstructured};
 
-/// Decisions, taken one after the other from the front; when the bytes are used up, all are
-/// zero.
+/// Decisions read from the front; after the end all are zero.
 pub(super) struct Script<'a>(Unstructured<'a>);
 
 impl<'a> Script<'a> {
@@ -15,7 +14,7 @@ impl<'a> Script<'a> {
         self.0.is_empty()
     }
 
-    /// Any number of its type, least significant byte first.
+    /// Returns a number, least significant byte first.
     pub(super) fn number<T: Arbitrary<'a> + Default>(&mut self) -> T {
         self.0.arbitrary().unwrap_or_default()
     }
@@ -24,13 +23,13 @@ impl<'a> Script<'a> {
         self.number()
     }
 
-    /// One of `choices`, of which there are 256 at most.
+    /// Returns one of at most 256 `choices`.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.byte()) % choices.len()]
     }
 
-    /// The next bytes, `most` of them at most.
-    pub(super) fn bytes(&mut self, most: usize) -> &'a [u8] {
-        self.0.bytes(most.min(self.0.len())).unwrap_or_default()
+    /// Returns up to `max` next bytes.
+    pub(super) fn bytes(&mut self, max: usize) -> &'a [u8] {
+        self.0.bytes(max.min(self.0.len())).unwrap_or_default()
     }
 }

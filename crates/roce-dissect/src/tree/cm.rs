@@ -1,12 +1,11 @@
-//! Connection management: where the fields of each message stand.
+//! Connection management: field tables of the messages.
 
 use std::borrow::Cow;
 
 use super::mad::MAD_LEN;
 use super::spec::{Kind, Spec, bits, bytes};
 
-/// Name and fields of the message in a management datagram; `None` where there is none, or one
-/// that nobody has defined.
+/// Returns name and fields of a message; `None` if it is not defined.
 pub(super) fn table(datagram: &[u8]) -> Option<(&'static str, &'static [Spec])> {
     Some(match attribute(datagram)? {
         REQ => ("CM REQ", REQ_FIELDS),
@@ -24,14 +23,14 @@ pub(super) fn table(datagram: &[u8]) -> Option<(&'static str, &'static [Spec])> 
     })
 }
 
-/// The attribute of a connection management datagram.
+/// Returns the attribute of a connection management datagram.
 pub(super) fn attribute(datagram: &[u8]) -> Option<u16> {
     let head = datagram.get(..MAD_LEN)?;
     (head[1] == CLASS).then(|| u16::from_be_bytes([head[16], head[17]]))
 }
 
-/// Where in the datagram the addresses stand that rdma_cm puts in front of its private data;
-/// `None` where there are none.
+/// Returns the offset of the addresses that rdma_cm writes before its private data; `None` without
+/// them.
 pub(super) fn address_header(datagram: &[u8]) -> Option<usize> {
     let private = match attribute(datagram)? {
         REQ => 140,
@@ -45,7 +44,7 @@ pub(super) fn address_header(datagram: &[u8]) -> Option<usize> {
     is_it.then_some(at)
 }
 
-/// The fields of those addresses, of IPv4 or IPv6 as their second byte says.
+/// Returns the fields of these addresses; the second byte selects IPv4 or IPv6.
 pub(super) fn address_table(version: Option<u8>) -> &'static [Spec] {
     if version == Some(0x60) { ADDRESSES_V6 } else { ADDRESSES_V4 }
 }
@@ -221,7 +220,7 @@ const ADDRESSES_V6: &[Spec] = &[
     bytes("destination", 20, 16, Kind::Ipv6),
 ];
 
-/// The unit is 4.096 µs, doubled so many times.
+/// Formats a timeout of 4.096 µs · 2^value.
 fn timeout(value: u64) -> Cow<'static, str> {
     let nanos = 4096u64 << (value & 0x1f);
     crate::DisplayDuration(std::time::Duration::from_nanos(nanos)).to_string().into()
@@ -267,7 +266,7 @@ pub(super) fn reject_reason(value: u64) -> Cow<'static, str> {
         5 => "request not supported",
         6 => "invalid communication id",
         7 => "invalid communication instance",
-        8 => "nobody listens for the service id",
+        8 => "no listener for the service id",
         9 => "invalid transport service",
         10 => "stale connection",
         11 => "no such reliable datagram channel",

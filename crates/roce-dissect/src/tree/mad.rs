@@ -1,4 +1,4 @@
-//! Management datagrams on queue pair 1: the common header, and what connection management says.
+//! Management datagrams on queue pair 1: common header and connection management.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::cm;
 use super::spec::{Kind, Spec, bits, bytes, layer};
 use crate::{Layer, Roce};
 
-/// Is it a datagram to or from the general services queue pair?
+/// Returns true for a datagram to the general services queue pair.
 pub(crate) fn is_management(roce: &Roce<'_>) -> bool {
     let Some(headers) = roce.headers else { return false };
     let info = headers.bth.opcode.info();
@@ -18,7 +18,7 @@ pub(crate) fn is_management(roce: &Roce<'_>) -> bool {
         && headers.bth.dest_qp == Qpn::GSI
 }
 
-/// The layers of a management datagram of `len` bytes at `at`.
+/// Adds the layers of a management datagram of `len` bytes at `at`.
 pub(super) fn layers(frame: &[u8], at: usize, len: usize, layers: &mut Vec<Layer>) {
     let end = (at + len).min(frame.len());
     let datagram = frame.get(at..end).unwrap_or_default();
@@ -43,29 +43,29 @@ pub(super) fn layers(frame: &[u8], at: usize, len: usize, layers: &mut Vec<Layer
     }
 }
 
-/// What matters of a connection management message to the one who follows connections.
+/// Fields of a connection management message that connection tracking uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CmMessage {
-    /// `REQ`, `REP`, ...
+    /// Name: `REQ`, `REP`, …
     pub(crate) name: &'static str,
     attribute: u16,
-    /// The sender's name for the connection.
+    /// Communication id of the sender.
     pub(crate) local_id: u32,
-    /// The receiver's, as far as the sender knows it.
+    /// Communication id of the receiver, as known to the sender.
     pub(crate) remote_id: u32,
-    /// The sender's queue pair, in REQ and REP.
+    /// Queue pair of the sender, in REQ and REP.
     pub(crate) qpn: Option<Qpn>,
-    /// The PSN of the first request that the sender expects, in REQ and REP.
+    /// PSN of the first request that the sender expects, in REQ and REP.
     pub(crate) starting_psn: Option<Psn>,
-    /// In REQ.
+    /// Path MTU, in REQ.
     pub(crate) mtu: Option<PathMtu>,
     service_id: Option<u64>,
-    /// Why it was refused, in REJ.
+    /// Reason of the rejection, in REJ.
     reason: Option<u16>,
 }
 
 impl CmMessage {
-    /// Reads a management datagram; `None` where it is no connection management, or was cut off.
+    /// Parses a management datagram; `None` if it is not connection management, or truncated.
     pub(crate) fn parse(datagram: &[u8]) -> Option<Self> {
         let (name, _) = cm::table(datagram)?;
         let attribute = cm::attribute(datagram)?;
@@ -174,7 +174,7 @@ fn class(value: u64) -> Cow<'static, str> {
 
 fn method(value: u64) -> Cow<'static, str> {
     match value {
-        0x01 => "Get, or its answer with the response bit",
+        0x01 => "Get, or GetResp with the response bit",
         0x02 => "Set",
         0x03 => "Send",
         0x05 => "Trap",

@@ -1,4 +1,4 @@
-//! From a packet to its tree of layers, when somebody asks for it.
+//! Builds the tree of layers of a packet.
 
 mod cm;
 mod mad;
@@ -11,9 +11,9 @@ pub(crate) use self::mad::{CmMessage, is_management};
 use crate::{Dissection, Layer, Other, Packet, PacketKind, RoceVersion};
 
 impl Packet<'_> {
-    /// Every layer with every field and its bytes, outermost first.
+    /// Returns all layers with fields and bytes, outermost first.
     ///
-    /// Of a packet in a train, the outer layers are those of the whole frame. Allocates: not for
+    /// For a packet of a train, the outer layers are those of the whole frame. Allocates: not for
     /// the fast path.
     pub fn layers(&self) -> Vec<Layer> {
         let mut layers = Vec::new();
@@ -35,7 +35,7 @@ impl Packet<'_> {
         layers
     }
 
-    /// Words, layers and findings together, to be kept after the packet is gone.
+    /// Returns summary, layers and findings with their own memory.
     pub fn dissection(&self) -> Dissection {
         Dissection {
             summary: self.summary_line(),

@@ -1,4 +1,4 @@
-//! Layers in front of the BTH: link, VLAN tags, IP, UDP, GRH, pause frames.
+//! Layers before the BTH: link, VLAN tags, IP, UDP, GRH, pause frames.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use super::spec::{Kind, Spec, bits, bytes, layer};
 use crate::link::{self, Link, VLAN_LEN};
 use crate::{Checksum, Finding, Layer, LinkType, Packet, Pause, PauseKind, Value};
 
-/// Link and VLAN tags; `None` where the link cannot be read.
+/// Adds link and VLAN tags; returns `None` for an unsupported link type.
 pub(super) fn link(packet: &Packet<'_>, layers: &mut Vec<Layer>) -> Option<Link> {
     let frame = packet.frame.bytes;
     let (name, table): (_, &[Spec]) = match packet.frame.link {
@@ -34,7 +34,7 @@ pub(super) fn link(packet: &Packet<'_>, layers: &mut Vec<Layer>) -> Option<Link>
     Some(parsed)
 }
 
-/// IPv4 or IPv6 with what stands between it and the next layer at `end`.
+/// Adds IPv4 or IPv6 with options or extension headers up to the next layer at `end`.
 pub(super) fn ip(packet: &Packet<'_>, link: &Link, end: usize, layers: &mut Vec<Layer>) {
     let (frame, at) = (packet.frame.bytes, link.len);
     let base = match link.ether_type {
@@ -75,27 +75,27 @@ fn ipv4_checksum_note(packet: &Packet<'_>) -> Cow<'static, str> {
     }
 }
 
-/// UDP.
+/// Adds the UDP layer.
 pub(super) fn udp(frame: &[u8], at: usize, checksum: Checksum) -> Layer {
     let mut udp = layer("UDP", UDP, frame, at, UDP_LEN);
     if let Some(field) = udp.fields.iter_mut().find(|field| field.name == "checksum") {
         field.note = match checksum {
-            Checksum::None => "none: the ICRC guards the packet".into(),
+            Checksum::None => "none: the ICRC covers the packet".into(),
             Checksum::Right => "right".into(),
             Checksum::Offloaded => "offloaded: the sum over the pseudo-header alone".into(),
             Checksum::Wrong { expected, .. } => format!("wrong, expected {expected:#06x}").into(),
-            Checksum::Unchecked => "not checked: the datagram is not all here".into(),
+            Checksum::Unchecked => "not checked: the datagram is truncated".into(),
         };
     }
     udp
 }
 
-/// The GRH of RoCEv1.
+/// Adds the GRH of RoCEv1.
 pub(super) fn grh(frame: &[u8], at: usize) -> Layer {
     layer("GRH", GRH, frame, at, IPV6_LEN)
 }
 
-/// A pause frame.
+/// Returns the layer of a pause frame.
 pub(super) fn pause(frame: &[u8], pause: &Pause) -> Layer {
     match pause.kind {
         PauseKind::All { .. } => layer("MAC control", PAUSE, frame, pause.offset, 4),

@@ -1,4 +1,4 @@
-//! Headers as tables: where each field stands, how it is written, what it means.
+//! Headers as tables: position, notation and meaning of each field.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use roce_wire::{Gid, MacAddr};
 
 use crate::{Field, Layer, Value};
 
-/// One row: a field of a header.
+/// A field of a header.
 #[derive(Clone, Copy)]
 pub(crate) struct Spec {
     name: &'static str,
-    /// From the start of the header, most significant first.
+    /// Bit offset from the start of the header, most significant first.
     first_bit: usize,
     bits: usize,
     kind: Kind,
     note: Note,
 }
 
-/// How a field is written.
+/// Notation of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Decimal,
@@ -32,15 +32,15 @@ pub(crate) enum Kind {
     Bytes,
 }
 
-/// What the number in a field means.
+/// Returns the meaning of a value.
 pub(crate) type Note = fn(u64) -> Cow<'static, str>;
 
-/// So many whole bytes, from byte `at` of the header on.
+/// Returns a field of whole bytes from byte `at` of the header on.
 pub(crate) const fn bytes(name: &'static str, at: usize, len: usize, kind: Kind) -> Spec {
     Spec { name, first_bit: 8 * at, bits: 8 * len, kind, note: no_note }
 }
 
-/// So many bits, from bit `bit` (0 is the most significant) of byte `at` of the header on.
+/// Returns a field of bits from bit `bit` (0 is the most significant) of byte `at` on.
 pub(crate) const fn bits(
     name: &'static str,
     at: usize,
@@ -52,7 +52,7 @@ pub(crate) const fn bits(
 }
 
 impl Spec {
-    /// The same row with words for what it holds.
+    /// Returns the field with a note.
     pub(crate) const fn noted(mut self, note: Note) -> Self {
         self.note = note;
         self
@@ -62,7 +62,7 @@ impl Spec {
         at + self.first_bit / 8..at + (self.first_bit + self.bits).div_ceil(8)
     }
 
-    /// `None` where the frame does not have all of it.
+    /// Returns `None` if the field was not captured completely.
     fn read(&self, frame: &[u8], at: usize) -> Option<Field> {
         let range = self.range(at);
         let raw = frame.get(range.clone())?;
@@ -87,7 +87,7 @@ impl Spec {
     }
 }
 
-/// Reads a header of `len` bytes at `at`; fields that were not captured are left out.
+/// Reads a header of `len` bytes at `at` without the fields that were not captured.
 pub(crate) fn layer(
     name: &'static str,
     table: &[Spec],

@@ -8,7 +8,7 @@ use super::mad;
 use super::spec::{Kind, Spec, bits, bytes, layer};
 use crate::{DisplayDuration, Icrc, Layer, Packet, Roce};
 
-/// BTH, extension headers, payload, pad and ICRC.
+/// Adds BTH, extension headers, payload, pad and ICRC.
 pub(super) fn layers(packet: &Packet<'_>, roce: &Roce<'_>, layers: &mut Vec<Layer>) {
     let frame = packet.frame.bytes;
     let mut at = roce.offsets.bth;
@@ -48,7 +48,7 @@ fn rest(name: &'static str, frame: &[u8], at: usize, end: usize, layers: &mut Ve
     }
 }
 
-/// The ICRC stands least significant byte first.
+/// Adds the ICRC, which is transmitted least significant byte first.
 fn icrc(roce: &Roce<'_>, frame: &[u8], at: usize) -> Layer {
     let mut icrc = layer("ICRC", &[bytes("ICRC", 0, ICRC_LEN, Kind::Hex)], frame, at, ICRC_LEN);
     if let Some(field) = icrc.fields.first_mut() {
@@ -149,8 +149,8 @@ fn queue_pair(value: u64) -> Cow<'static, str> {
 
 fn queue_key(value: u64) -> Cow<'static, str> {
     match value {
-        0x8001_0000 => "that of general services",
-        0x0123_4567 => "that of datagrams in rdma_cm",
+        0x8001_0000 => "general services",
+        0x0123_4567 => "datagrams of rdma_cm",
         _ => "",
     }
     .into()
@@ -159,12 +159,11 @@ fn queue_key(value: u64) -> Cow<'static, str> {
 fn syndrome(value: u64) -> Cow<'static, str> {
     match Syndrome::from_byte(value as u8) {
         Syndrome::Ack { credits } => match credits.count() {
-            Some(count) => format!("ACK, receives posted for {count} messages").into(),
-            None => "ACK, receives are not counted".into(),
+            Some(count) => format!("ACK, {count} receives posted").into(),
+            None => "ACK, receives not counted".into(),
         },
         Syndrome::RnrNak { timer } => {
-            format!("RNR NAK, ask again after {}", DisplayDuration(RnrTimer::duration(timer)))
-                .into()
+            format!("RNR NAK, retry after {}", DisplayDuration(RnrTimer::duration(timer))).into()
         }
         Syndrome::Nak(code) => format!("NAK, {code}").into(),
         Syndrome::Reserved(_) => "reserved".into(),

@@ -1,4 +1,4 @@
-//! Frames to look at, made by hand, and files around them.
+//! Hand-made frames and capture files.
 #![allow(dead_code, unreachable_pub, missing_docs)] // each test program uses a part of it
 
 use roce_dissect::{Dissection, Dissector, Finding, LinkType, Options, RawFrame, Timestamp};
@@ -8,20 +8,20 @@ use roce_wire::{
     VlanTag, opcode, seal,
 };
 
-/// Which way: the addresses of two hosts.
+/// Addresses of source and destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
     V4,
     V6,
 }
 
-/// From the host that asks to the one that answers.
+/// From requester to responder.
 pub fn there(ip: Ip) -> OuterHeaders {
     let [a, b] = hosts(ip);
     outer(a, b, 1, 2)
 }
 
-/// The other way.
+/// From responder to requester.
 pub fn back(ip: Ip) -> OuterHeaders {
     let [a, b] = hosts(ip);
     outer(b, a, 2, 1)
@@ -48,7 +48,7 @@ pub fn frame(outer: &OuterHeaders, headers: &Headers, payload: &[u8]) -> Vec<u8>
     train(outer, &[(*headers, payload.to_vec())])
 }
 
-/// A frame of several packets, each as long as the first but the last.
+/// A frame of several packets, all but the last as long as the first.
 pub fn train(outer: &OuterHeaders, packets: &[(Headers, Vec<u8>)]) -> Vec<u8> {
     let mut frame = vec![0; outer.len()];
     let mut segment_len = 0;
@@ -69,7 +69,7 @@ fn segment(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     segment
 }
 
-/// The requester's queue pair, and the responder's.
+/// Queue pairs of requester and responder.
 pub const REQUESTER: u32 = 0x11;
 pub const RESPONDER: u32 = 0x22;
 pub const MTU: usize = 256;
@@ -83,7 +83,7 @@ pub fn headers(opcode: KnownOpcode, psn: u32) -> Headers {
     Headers::new(bth(opcode, psn))
 }
 
-/// A request that asks for an acknowledgement.
+/// A request with AckReq.
 pub fn asking(opcode: KnownOpcode, psn: u32) -> Headers {
     Headers::new(Bth { ack_request: true, ..bth(opcode, psn) })
 }
@@ -97,7 +97,7 @@ pub fn ack(psn: u32) -> Headers {
     answer(opcode::RC_ACKNOWLEDGE, psn, Syndrome::from_byte(0x1f))
 }
 
-/// The same answer, of a responder that has done with so many messages.
+/// The same response with another message sequence number.
 pub fn counting(answer: Headers, msn: u32) -> Headers {
     let aeth = answer.aeth.map(|aeth| Aeth { msn, ..aeth });
     Headers { aeth, ..answer }
@@ -116,7 +116,7 @@ pub fn reth(opcode: KnownOpcode, psn: u32, len: u32) -> Headers {
     Headers { reth, ..headers(opcode, psn) }
 }
 
-/// Something in every field of every header that `opcode` asks for.
+/// Headers of `opcode` with a value in every field.
 pub fn full_headers(opcode: KnownOpcode) -> Headers {
     let has = |ext| opcode.info().has(ext);
     let mut bth = bth(opcode, 0x12_3456);
@@ -145,7 +145,7 @@ pub fn full_headers(opcode: KnownOpcode) -> Headers {
     }
 }
 
-/// A payload that suits the place in the message.
+/// A payload that fits the position in the message.
 pub fn payload_of(opcode: KnownOpcode) -> Vec<u8> {
     let info = opcode.info();
     match (info.carries_payload(), info.position.opens()) {
@@ -190,7 +190,7 @@ pub fn management(ip: Ip, attribute: u16, body: &[u8], reply: bool) -> Vec<u8> {
     frame(&outer, &Headers { deth, ..Headers::new(bth) }, &mad)
 }
 
-/// A connection request of `REQUESTER`, which wants requests to begin at `psn`.
+/// A connection request of `REQUESTER`, which expects requests from `psn` on.
 pub fn cm_req(psn: u32) -> Vec<u8> {
     let mut body = vec![0; 232];
     body[..4].copy_from_slice(&0x194b_7b0bu32.to_be_bytes());
@@ -225,7 +225,7 @@ pub fn cm_rep(psn: u32) -> Vec<u8> {
     body
 }
 
-/// Puts VLAN tags behind the MAC addresses, the outer one a provider's where there are two.
+/// Inserts VLAN tags after the MAC addresses; the outer one of two is a provider's.
 pub fn tagged(mut frame: Vec<u8>, tags: usize) -> Vec<u8> {
     for i in 0..tags {
         let tag = VlanTag::new(100 + i as u16, 3, false).unwrap();
@@ -253,14 +253,14 @@ pub fn pause(quanta: u16) -> Vec<u8> {
     frame
 }
 
-/// Everything about every packet in these frames, a microsecond apart, as one conversation.
+/// Dissections of all packets in these frames, a microsecond apart.
 pub fn follow(frames: &[Vec<u8>]) -> Vec<Dissection> {
     let mut seen = Vec::new();
     run(frames, |packet| seen.push(packet.dissection()));
     seen
 }
 
-/// The same, with a function for each packet; returns the dissector.
+/// Calls `on_packet` for each packet and returns the dissector.
 pub fn run(frames: &[Vec<u8>], mut on_packet: impl FnMut(&roce_dissect::Packet<'_>)) -> Dissector {
     let mut dissector = Dissector::new(Options::default());
     for (i, frame) in frames.iter().enumerate() {
@@ -273,7 +273,7 @@ pub fn run(frames: &[Vec<u8>], mut on_packet: impl FnMut(&roce_dissect::Packet<'
     dissector
 }
 
-/// The one packet in a frame, alone.
+/// Dissection of the only packet in a frame.
 pub fn alone(frame: &[u8]) -> Dissection {
     alone_on(LinkType::Ethernet, frame)
 }
@@ -287,7 +287,7 @@ pub fn alone_on(link: LinkType, frame: &[u8]) -> Dissection {
     seen.remove(0)
 }
 
-/// The names of what was found in each packet, without the course of things.
+/// Names of the findings of each packet, without [`Severity::Info`](roce_dissect::Severity::Info).
 pub fn trouble(dissections: &[Dissection]) -> Vec<Vec<&'static str>> {
     let names = |findings: &[Finding]| {
         let wanted = findings.iter().filter(|f| f.severity() != roce_dissect::Severity::Info);

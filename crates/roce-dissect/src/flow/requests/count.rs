@@ -1,43 +1,43 @@
-//! The responder's count of messages, which its answers carry as the message sequence number.
+//! Check of the message sequence number (MSN), the responder's count of completed messages.
 
 use crate::Finding;
 
-/// What is known of the count. It begins with zero where the queue pair does; where the capture
-/// began later, the first answers tell, to within what was under way.
+/// Range of the responder's count. It begins at zero with the queue pair; if the capture began
+/// later, the first responses bound it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageCount {
-    /// Messages that were seen to end.
+    /// Number of captured messages that ended.
     seen: u32,
-    /// What the responder had counted before these.
+    /// Responder's count before these.
     before: Option<Span>,
 }
 
-/// Numbers of 24 bits in a row.
+/// A range of 24-bit numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     first: u32,
-    /// How many more.
+    /// Further numbers after `first`.
     more: u32,
 }
 
 impl MessageCount {
-    /// Every message will be seen: the connection has just been made.
+    /// Starts at zero, for a new connection.
     pub(super) const fn begin(&mut self) {
         *self = Self { seen: 0, before: Some(Span { first: 0, more: 0 }) };
     }
 
-    /// A message ended, or a READ or an atomic was asked for.
+    /// Counts a message that ended, or a READ or atomic request.
     pub(super) const fn add(&mut self) {
         self.seen = (self.seen + 1) & MASK;
     }
 
-    /// Messages seen so far, but for the last few; for [`check`](Self::check).
+    /// Returns the number of messages without the last `last`, for [`check`](Self::check).
     pub(super) const fn seen_before(&self, last: u32) -> u32 {
         self.seen.wrapping_sub(last) & MASK
     }
 
-    /// An answer carries `msn`, and was sent when the responder had done with `least` at the least
-    /// of the messages seen.
+    /// Checks the `msn` of a response. The responder had completed at least `least` of the
+    /// captured messages.
     pub(super) fn check(&mut self, msn: u32, least: u32, findings: &mut Vec<Finding>) {
         let told = Span {
             first: msn.wrapping_sub(self.seen) & MASK,
@@ -52,7 +52,7 @@ impl MessageCount {
             let first = before.first.wrapping_add(least) & MASK;
             let last = before.last().wrapping_add(self.seen) & MASK;
             findings.push(Finding::MessageCount { msn, first, last });
-            // From here on by what this one says.
+            // Continue from this value.
             self.before = Some(told);
         }
     }
@@ -63,7 +63,7 @@ impl Span {
         self.first.wrapping_add(self.more) & MASK
     }
 
-    /// What both hold.
+    /// Returns the intersection.
     fn common(self, other: Self) -> Option<Self> {
         let behind = signed(other.first.wrapping_sub(self.first));
         let start = behind.max(0);
@@ -75,7 +75,7 @@ impl Span {
     }
 }
 
-/// The lower 24 bits as a number from -2^23 on.
+/// Sign-extends 24 bits.
 const fn signed(bits: u32) -> i32 {
     ((bits << 8) as i32) >> 8
 }
@@ -86,7 +86,7 @@ const MASK: u32 = 0xff_ffff;
 mod tests {
     use super::*;
 
-    /// Messages are seen to end and answers come: (more messages, MSN, how many are done).
+    /// Findings of a sequence of responses: (messages since the last, MSN, minimum completed).
     fn found(count: &mut MessageCount, course: &[(u32, u32, u32)]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for &(messages, msn, least) in course {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_begins_with_the_connection_is_known_at_once() {
+    fn the_count_of_a_new_connection_is_exact() {
         let mut count = MessageCount::default();
         count.begin();
         assert_eq!(found(&mut count, &[(1, 1, 1), (1, 2, 2), (3, 4, 3), (0, 5, 5)]), []);
@@ -108,19 +108,19 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_joined_is_learnt_and_narrowed_down_past_the_last_number() {
+    fn the_count_of_a_joined_connection_narrows_with_each_response_and_wraps() {
         let mut count = MessageCount::default();
-        // Four under way, of which two are answered: two to four are done with.
+        // Four messages, two with a response: two to four are complete.
         assert_eq!(found(&mut count, &[(4, 0xff_fffe, 2)]), []);
-        // All four are: it was 0xff_fffb before.
+        // All four are complete, so the count was 0xff_fffb before.
         assert_eq!(found(&mut count, &[(0, 0xff_ffff, 4), (3, 2, 7)]), []);
         let wrong = Finding::MessageCount { msn: 2, first: 3, last: 3 };
         assert_eq!(found(&mut count, &[(1, 2, 8)]), [wrong]);
-        assert_eq!(found(&mut count, &[(1, 3, 9)]), [], "it is said once");
+        assert_eq!(found(&mut count, &[(1, 3, 9)]), [], "reported once");
     }
 
     #[test]
-    fn more_than_was_sent_and_less_than_was_answered_are_both_wrong() {
+    fn a_count_above_the_sent_or_below_the_completed_messages_is_wrong() {
         for (msn, is_right) in [(2, false), (3, true), (4, true), (5, true), (6, false)] {
             let mut count = MessageCount::default();
             count.begin();

@@ -1,13 +1,13 @@
-//! The message that a queue pair is in the middle of.
+//! The current message of a direction.
 
 use roce_wire::{Headers, Opcode, Operation, PathMtu, Position};
 
 use crate::{Finding, RawFrame, Timestamp};
 
-/// A message of which the last packet has not come.
+/// The current message: its last packet has not been captured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Open {
-    /// The capture began, or was interrupted, in the middle of things.
+    /// Unknown, because the capture began or has a gap here.
     #[default]
     Unknown,
     None,
@@ -20,12 +20,12 @@ pub(super) struct Message {
     since: Timestamp,
     bytes: u64,
     packets: u32,
-    /// As the RETH said.
+    /// Length in the RETH.
     promised: Option<u64>,
 }
 
 impl Open {
-    /// The opcode of its last packet so far.
+    /// Returns the opcode of the last packet so far.
     pub(super) const fn opcode(&self) -> Option<Opcode> {
         match self {
             Self::Message(message) => Some(message.last),
@@ -33,7 +33,7 @@ impl Open {
         }
     }
 
-    /// A packet of a message with payload came; true where it was the message's last.
+    /// Adds a packet. Returns true if it ends the message.
     pub(super) fn grow(
         &mut self,
         frame: &RawFrame<'_>,
@@ -58,7 +58,7 @@ impl Open {
                 packets: message.packets.saturating_add(1),
                 ..*message
             },
-            // Its beginning is not known, nor its length.
+            // The first packet, and so the length, is unknown.
             (false, _) => {
                 let is_last = info.position.is_last();
                 if is_last {
@@ -90,7 +90,7 @@ impl Message {
     }
 }
 
-/// Does the payload have the length that its place in the message asks for? Learns the path MTU.
+/// Checks the payload length for the position in the message, and learns the path MTU.
 pub(super) fn check_payload(
     mtu: &mut Option<u16>,
     position: Position,

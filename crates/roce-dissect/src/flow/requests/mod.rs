@@ -1,4 +1,4 @@
-//! The requests that one queue pair sends to another, and what became of them.
+//! Requests of one direction and their state.
 
 mod count;
 mod message;
@@ -15,16 +15,16 @@ use self::pending::{Kind, Pending};
 use super::histogram::Histogram;
 use crate::{Finding, RawFrame, Roce};
 
-/// What a receiver of requests has seen, as far as the capture tells, and what waits for answers.
+/// State of the responder as captured, and the outstanding requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
     pub(crate) mtu: Option<u16>,
     expected: Expected,
-    /// Behind the last PSN that was ever sent.
+    /// PSN after the last one sent.
     pub(crate) sent: Psn,
-    /// The oldest PSN that is not acknowledged.
+    /// Oldest unacknowledged PSN.
     pub(crate) unacked: Psn,
-    /// A gap was seen, or the receiver said so: it will not say so again.
+    /// The current gap was reported.
     gap_reported: bool,
     open: Open,
     pub(crate) pending: VecDeque<Pending>,
@@ -33,25 +33,25 @@ pub(crate) struct Requests {
     count: MessageCount,
 }
 
-/// What the receiver expects of the next request.
+/// PSN that the responder expects next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Expected {
     #[default]
     Unknown,
     Psn(Psn),
-    /// A READ whose answer takes an unknown number of PSNs, since the path MTU is not known yet.
-    BehindRead {
+    /// After a READ whose response takes an unknown number of PSNs, as the path MTU is unknown.
+    AfterRead {
         first: Psn,
         len: u32,
     },
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
-    /// Bytes of payload that are new to the receiver.
+pub(crate) struct Accepted {
+    /// Payload bytes that are new to the responder.
     pub(crate) bytes: u64,
-    /// It had been sent before.
+    /// The packet was sent before.
     pub(crate) again: bool,
 }
 
@@ -71,12 +71,12 @@ impl Requests {
         self.gap_reported
     }
 
-    /// Has any request been seen?
+    /// Returns true if a request was captured.
     pub(crate) fn is_known(&self) -> bool {
         self.expected != Expected::Unknown
     }
 
-    /// Connection management said where the sequence begins.
+    /// Sets the first PSN, from connection management.
     pub(crate) fn begin_at(&mut self, psn: Psn, mtu: Option<PathMtu>) {
         if self.is_known() {
             return;
@@ -88,22 +88,22 @@ impl Requests {
         self.count.begin();
     }
 
-    /// Could `psn` be that of an answer to something outstanding?
+    /// Returns true if a response with `psn` matches an outstanding request.
     pub(crate) fn may_match_response(&self, psn: Psn) -> bool {
         self.is_known() && psn.distance_from(self.unacked) >= 0 && psn.distance_from(self.sent) < 0
     }
 
-    /// A request came.
+    /// Handles a request.
     pub(crate) fn request(
         &mut self,
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
         headers: &Headers,
         findings: &mut Vec<Finding>,
-    ) -> Taken {
+    ) -> Accepted {
         let (psn, info) = (headers.bth.psn, headers.bth.opcode.info());
         self.settle(psn, findings);
-        let Expected::Psn(expected) = self.expected else { return Taken::default() };
+        let Expected::Psn(expected) = self.expected else { return Accepted::default() };
         let distance = psn.distance_from(expected);
         let sent_before = psn.distance_from(self.sent) < 0;
         if distance > 0 {
@@ -115,16 +115,16 @@ impl Requests {
             }
             if info.service == Service::Uc {
                 self.resume_unreliable(psn, info, findings);
-                let bytes = self.take(frame, roce, headers, findings);
-                return Taken { bytes, again: false };
+                let bytes = self.accept(frame, roce, headers, findings);
+                return Accepted { bytes, again: false };
             }
-            // The receiver drops it: it has to come again.
-            return Taken { bytes: 0, again: sent_before };
+            // The responder drops it; the requester has to retransmit it.
+            return Accepted { bytes: 0, again: sent_before };
         }
         if distance < 0 {
             findings.push(Finding::Duplicate { behind: distance.unsigned_abs() });
-            self.repeat(frame, headers);
-            return Taken { bytes: 0, again: true };
+            self.handle_duplicate(frame, headers);
+            return Accepted { bytes: 0, again: true };
         }
         if sent_before {
             findings.push(Finding::Retransmission);
@@ -132,18 +132,18 @@ impl Requests {
                 pending.clean = false;
             }
         }
-        let bytes = self.take(frame, roce, headers, findings);
-        Taken { bytes, again: sent_before }
+        let bytes = self.accept(frame, roce, headers, findings);
+        Accepted { bytes, again: sent_before }
     }
 
-    /// Finds out what is expected where that is not known.
+    /// Determines the expected PSN if it is unknown.
     fn settle(&mut self, psn: Psn, findings: &mut Vec<Finding>) {
         match self.expected {
             Expected::Unknown => {
                 findings.push(Finding::Joined);
                 self.restart(psn);
             }
-            Expected::BehindRead { first, len } => {
+            Expected::AfterRead { first, len } => {
                 let fits = |mtu: &PathMtu| {
                     first.advanced_by(len.div_ceil(mtu.bytes() as u32).max(1)) == psn
                 };
@@ -159,7 +159,7 @@ impl Requests {
                 self.sent = later(self.sent, psn);
             }
             Expected::Psn(expected) => {
-                // So far away is another life of the same queue pair number.
+                // A PSN so far away belongs to a new queue pair of the same number.
                 let distance = psn.distance_from(expected).unsigned_abs();
                 if distance > MAX_GAP {
                     findings.push(Finding::Joined);
@@ -178,7 +178,7 @@ impl Requests {
         self.count = MessageCount::default();
     }
 
-    /// It is not known any more which messages the responder has counted.
+    /// Discards the message count after a gap in the capture.
     fn forget_count(&mut self) {
         self.count = MessageCount::default();
         for pending in &mut self.pending {
@@ -194,7 +194,7 @@ impl Requests {
         self.gap_reported = true;
     }
 
-    /// An unreliable connection goes on behind a gap, and loses the message that had one.
+    /// Continues an unreliable connection after a gap, which loses the current message.
     fn resume_unreliable(&mut self, psn: Psn, info: OpcodeInfo, findings: &mut Vec<Finding>) {
         if !info.position.is_first() || matches!(self.open, Open::Message(_)) {
             findings.push(Finding::MessageLost);
@@ -204,8 +204,8 @@ impl Requests {
         self.gap_reported = false;
     }
 
-    /// The receiver takes it: it is what was expected.
-    fn take(
+    /// Accepts the expected packet. Returns its payload bytes.
+    fn accept(
         &mut self,
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
@@ -239,13 +239,13 @@ impl Requests {
         self.note_pending(frame, headers, span);
         self.expected = match (span, headers.reth) {
             (Some(span), _) => Expected::Psn(psn.advanced_by(span)),
-            (None, reth) => Expected::BehindRead { first: psn, len: reth.map_or(0, |r| r.len) },
+            (None, reth) => Expected::AfterRead { first: psn, len: reth.map_or(0, |r| r.len) },
         };
         self.sent = later(self.sent, psn.advanced_by(span.unwrap_or(1)));
         bytes
     }
 
-    /// PSNs that a request takes; `None` for a READ of unknown path MTU.
+    /// Returns the number of PSNs of a request; `None` for a READ of unknown path MTU.
     fn span(&self, headers: &Headers) -> Option<u32> {
         match (headers.bth.opcode.info().operation, headers.reth) {
             (Operation::ReadRequest, Some(reth)) => match self.mtu {
@@ -264,7 +264,7 @@ impl Requests {
         let first = headers.bth.psn;
         let clean = first.distance_from(self.sent) >= 0 || self.sent == first;
         let messages = match kind {
-            // Some count a READ when it comes, others when its last answer goes.
+            // Some responders count a READ on arrival, others with its last response.
             Kind::Read { .. } => self.count.seen_before(1),
             _ => self.count.seen_before(0),
         };
@@ -272,17 +272,17 @@ impl Requests {
         self.pending.push_back(Pending { first, packets, number, time, clean, messages, kind });
     }
 
-    /// It came again. A READ may be asked for again from its middle on.
-    fn repeat(&mut self, frame: &RawFrame<'_>, headers: &Headers) {
+    /// Handles a repeated request. A READ may be repeated from a later PSN.
+    fn handle_duplicate(&mut self, frame: &RawFrame<'_>, headers: &Headers) {
         let psn = headers.bth.psn;
         for pending in self.pending.iter_mut().filter(|pending| pending.covers(psn)) {
             pending.clean = false;
         }
-        let answered_anew = matches!(
+        let responds_again = matches!(
             headers.bth.opcode.info().operation,
             Operation::ReadRequest | Operation::CompareSwap | Operation::FetchAdd
         );
-        if answered_anew {
+        if responds_again {
             self.pending.retain(|pending| pending.first != psn || !pending.has_data_response());
             let span = self.span(headers);
             self.note_pending(frame, headers, span);
@@ -298,8 +298,8 @@ fn later(a: Psn, b: Psn) -> Psn {
     if b.distance_from(a) > 0 { b } else { a }
 }
 
-/// Requests that are remembered while they wait for an answer.
+/// Maximum number of outstanding requests kept.
 const MAX_PENDING: usize = 128;
 
-/// A jump further than this is no gap: no window is that large.
+/// Maximum distance of a gap in PSNs; no send window is larger.
 const MAX_GAP: u32 = 1 << 18;

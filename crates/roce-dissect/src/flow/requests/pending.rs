@@ -1,30 +1,30 @@
-//! A request that waits for its answer.
+//! Outstanding requests.
 
 use roce_wire::{Headers, Operation, Psn};
 
 use crate::Timestamp;
 
-/// A request that waits for its answer.
+/// A request without a response yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(super) first: Psn,
-    /// `first` and all others that the answer takes.
+    /// Number of PSNs; `None` if unknown.
     pub(super) packets: Option<u32>,
-    /// Of the frame that it came in.
+    /// Frame number.
     pub(super) number: u64,
     pub(super) time: Timestamp,
-    /// It was sent once: the time to its answer is a round trip.
+    /// The request was sent once, so the time to its response is a round trip.
     pub(super) clean: bool,
-    /// Messages that the responder has counted at the least when it answers, of those that were
-    /// seen; `None` where that is not known.
+    /// Minimum number of captured messages that the responder has completed when it responds;
+    /// `None` if unknown.
     pub(super) messages: Option<u32>,
     pub(super) kind: Kind,
 }
 
-/// What answers a request.
+/// Kind of response that completes a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// It asked for an acknowledgement.
+    /// Acknowledgement, as requested by AckReq.
     Acknowledge,
     Atomic,
     Read {
@@ -36,7 +36,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// `None` for a request that need not be answered by itself.
+    /// Returns `None` for a request that requires no response of its own.
     pub(super) fn of(headers: &Headers) -> Option<Self> {
         match (headers.bth.opcode.info().operation, headers.reth) {
             (Operation::ReadRequest, Some(reth)) => {

@@ -1,4 +1,4 @@
-//! What answers say of the requests.
+//! Effect of responses on outstanding requests.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::pending::{Kind, Pending};
 use super::{Expected, Requests, later};
 use crate::{Finding, RawFrame, Roce, Timestamp};
 
-/// What is done with, by an answer.
+/// Requests that a response completes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retired {
-    /// Since the last request was sent, where that is a round trip.
+    /// Time since the last request was sent, if that is a round trip.
     after: Option<Duration>,
-    /// As in [`Pending::messages`].
+    /// See [`Pending::messages`].
     messages: Option<u32>,
 }
 
 impl Requests {
-    /// An acknowledgement of everything up to its PSN.
+    /// Handles an acknowledgement of all requests up to its PSN.
     pub(crate) fn acknowledge(
         &mut self,
         headers: &Headers,
@@ -38,7 +38,7 @@ impl Requests {
         }
         let Retired { after, messages } = self.retire(psn, time);
         findings.push(Finding::Acknowledges { packets: packets as u32, after });
-        // The receiver has what the capture missed.
+        // The responder has packets that the capture lacks.
         if let Expected::Psn(expected) = self.expected
             && psn.distance_from(expected) >= 0
         {
@@ -50,7 +50,7 @@ impl Requests {
         self.check_count(headers, messages, findings);
     }
 
-    /// The receiver refused `psn`, and has everything before it.
+    /// Handles a NAK for `psn`, which acknowledges all earlier requests.
     pub(crate) fn refuse(&mut self, psn: Psn, time: Timestamp) {
         if psn.distance_from(self.unacked) < 0 || psn.distance_from(self.sent) > 0 {
             return;
@@ -69,7 +69,7 @@ impl Requests {
         self.gap_reported = true;
     }
 
-    /// Everything up to `psn` is done.
+    /// Completes all requests up to `psn`.
     fn retire(&mut self, psn: Psn, time: Timestamp) -> Retired {
         self.unacked = later(self.unacked, psn.advanced_by(1));
         let mut done = Retired::default();
@@ -89,16 +89,16 @@ impl Requests {
         done
     }
 
-    /// Has the responder counted as many messages as it should? It has done with `least` of those
-    /// that were seen, if that is known, and has not seen more.
+    /// Checks the message sequence number. The responder has completed at least `least` of the
+    /// captured messages, if known, and at most all of them.
     fn check_count(&mut self, headers: &Headers, least: Option<u32>, findings: &mut Vec<Finding>) {
-        // Behind a gap, the responder may have what the capture has not.
+        // After a gap the responder may have messages that the capture lacks.
         if let (Some(aeth), false) = (headers.aeth, self.gap_reported) {
             self.count.check(aeth.msn, least.unwrap_or(0), findings);
         }
     }
 
-    /// An answer to an atomic; true where it was asked for.
+    /// Handles the response to an atomic. Returns true if it was requested.
     pub(crate) fn atomic_response(
         &mut self,
         headers: &Headers,
@@ -110,13 +110,13 @@ impl Requests {
             |pending: &Pending| pending.first == psn && matches!(pending.kind, Kind::Atomic);
         let Some(at) = self.pending.iter().position(is_it) else { return false };
         let Some(pending) = self.pending.remove(at) else { return false };
-        self.answered(&pending, time, findings);
+        self.record_response(&pending, time, findings);
         self.retire(psn, time);
         self.check_count(headers, pending.messages, findings);
         true
     }
 
-    fn answered(&mut self, pending: &Pending, time: Timestamp, findings: &mut Vec<Finding>) {
+    fn record_response(&mut self, pending: &Pending, time: Timestamp, findings: &mut Vec<Finding>) {
         let after = time.since(pending.time);
         findings.push(Finding::Answers { request: pending.number, after });
         if pending.clean {
@@ -124,8 +124,8 @@ impl Requests {
         }
     }
 
-    /// A packet of an answer to a READ; the bytes that are new, or `None` where it was not asked
-    /// for.
+    /// Handles a READ response packet. Returns the number of new bytes, or `None` if it was not
+    /// requested.
     pub(crate) fn read_response(
         &mut self,
         frame: &RawFrame<'_>,
@@ -135,7 +135,7 @@ impl Requests {
     ) -> Option<u64> {
         let (psn, position) = (headers.bth.psn, headers.bth.opcode.info().position);
         check_payload(&mut self.mtu, position, roce.payload_len, findings);
-        // The latest first: a READ that was asked for again answers as the newer.
+        // Latest first: a repeated READ matches the newer request.
         let at = self.pending.iter().rposition(|pending| pending.may_read(psn, self.mtu))?;
         let mut pending = self.pending[at];
         let Kind::Read { len, next, bytes, responses } = &mut pending.kind else { return None };
@@ -154,11 +154,11 @@ impl Requests {
         let (bytes, len, responses) = (*bytes, u64::from(*len), *responses);
         self.pending[at] = pending;
         if first_response {
-            self.answered(&pending, frame.time, findings);
+            self.record_response(&pending, frame.time, findings);
         }
         self.retire(psn, frame.time);
         self.sent = later(self.sent, psn.advanced_by(1));
-        if let (Expected::BehindRead { first, len }, Some(mtu)) = (self.expected, self.mtu) {
+        if let (Expected::AfterRead { first, len }, Some(mtu)) = (self.expected, self.mtu) {
             let span = len.div_ceil(mtu.into()).max(1);
             self.expected = Expected::Psn(first.advanced_by(span));
             self.sent = later(self.sent, first.advanced_by(span));
