@@ -1,5 +1,4 @@
-//! Writes the outputs that the book shows: `cargo run -p roce-lab --example book`, from the
-//! root of the project.
+//! Writes the output of the lessons into the book: `cargo run -p roce-lab --example book`.
 
 use std::path::Path;
 

@@ -1,11 +1,11 @@
-//! The engine's own words, caught as they are spoken.
+//! Recorder of engine events.
 
 use roce_transport::{Completion, Instant, Observer, QpState, RequestFault, RetransmitCause};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::timeline::EventKind;
 
-/// An observer that keeps what it is told until the world takes it.
+/// An observer that keeps events until the world takes them.
 #[derive(Debug, Default)]
 pub(crate) struct EventRecorder {
     is_on: bool,
@@ -27,7 +27,7 @@ impl EventRecorder {
         }
     }
 
-    /// Takes back what was noted last and nobody took.
+    /// Removes the last event that was recorded.
     pub(crate) fn discard_last(&mut self) {
         self.events.pop();
     }

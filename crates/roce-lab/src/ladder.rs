@@ -1,4 +1,4 @@
-//! A ladder: packets between hosts over time, with their layers, ready to be drawn.
+//! Ladder diagrams: packets between hosts over time, with their layers.
 
 mod capture;
 mod columns;
@@ -15,9 +15,9 @@ pub use page::PageError;
 
 use columns::Columns;
 
-/// Packets between hosts over time, with their layers; drawn by [`to_html`](Self::to_html).
+/// A ladder diagram of packets between hosts; [`to_html`](Self::to_html) renders it.
 ///
-/// What is alike in many packets is kept once, so that a hundred thousand of them fit a page.
+/// Equal strings and layers of packets are stored once, so a page can hold 100 000 packets.
 ///
 /// ```
 /// use roce_lab::{Ladder, Lesson, LessonRun};
@@ -37,22 +37,22 @@ pub struct Ladder {
     pub(crate) sections: Vec<Narration>,
     pub(crate) question: Option<(String, String)>,
     pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
-    /// Packets that were not taken in because there were too many.
+    /// Number of packets above the limit, which are left out.
     pub(crate) left_out: u64,
 }
 
-/// Something that a host did or noticed.
+/// An event beside the ladder.
 #[derive(Clone, Debug)]
 pub(crate) struct Remark {
     pub(crate) at: Instant,
     pub(crate) host: usize,
-    /// Packets that had left before.
+    /// Number of packets sent before the event.
     pub(crate) after_packets: usize,
     pub(crate) words: String,
     pub(crate) class: &'static str,
 }
 
-/// What is said before and after a run of packets and remarks.
+/// Text of a section, with its packets and remarks.
 #[derive(Clone, Debug)]
 pub(crate) struct Narration {
     pub(crate) say: String,
@@ -63,7 +63,7 @@ pub(crate) struct Narration {
 }
 
 impl Ladder {
-    /// The ladder of a lesson, with its narration.
+    /// Returns the ladder of a lesson with its text.
     pub fn of_lesson(run: &LessonRun) -> Self {
         let lesson = &run.lesson;
         let timeline = &run.timeline;
@@ -90,7 +90,7 @@ impl Ladder {
             );
         }
         let mut remarks = Vec::new();
-        // How many remarks there were before each event.
+        // Number of remarks before each event.
         let mut places = Vec::with_capacity(timeline.events.len() + 1);
         let mut after_packets = 0;
         for (place, event) in timeline.events.iter().enumerate() {
@@ -132,12 +132,12 @@ impl Ladder {
         }
     }
 
-    /// How many packets it has.
+    /// Returns the number of packets.
     pub fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether it has no packet.
+    /// Returns true without packets.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

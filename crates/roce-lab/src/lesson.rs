@@ -1,4 +1,4 @@
-//! Lessons as data: a world, what is posted, what fails, the words to it, and a question.
+//! Lesson files: world, script, text, question.
 
 mod units;
 
@@ -9,7 +9,7 @@ use thiserror::Error;
 
 pub use units::{Rate, Span};
 
-/// One lesson, as its file says it.
+/// A lesson file.
 ///
 /// ```
 /// use roce_lab::Lesson;
@@ -23,13 +23,13 @@ pub use units::{Rate, Span};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Lesson {
-    /// Its place in the course, from 1.
+    /// Number in the course, from 1.
     pub number: u32,
-    /// One word to call it by.
+    /// Name, one word.
     pub name: String,
-    /// What it is about, in one line.
+    /// Title, one line.
     pub title: String,
-    /// What one knows afterwards, in one line.
+    /// Summary, one line.
     pub summary: String,
     /// Hosts and the network between them.
     #[serde(default)]
@@ -37,18 +37,18 @@ pub struct Lesson {
     /// The connection between the first two hosts.
     #[serde(default)]
     pub connection: ConnectionData,
-    /// Memory registered before anything happens.
+    /// Memory regions registered at the start.
     #[serde(default)]
     pub region: Vec<RegionData>,
-    /// A ring of all hosts, instead of a connection.
+    /// Ring of all hosts, instead of a connection.
     pub ring: Option<RingData>,
-    /// Classes of events that are told only when everything is asked for; see
-    /// [`EventKind::class`](crate::EventKind::class).
+    /// Classes of events that are shown only with [`TextOptions::all_lines`](crate::TextOptions);
+    /// see [`EventKind::class`](crate::EventKind::class).
     #[serde(default)]
     pub hide: Vec<String>,
-    /// What happens, in order.
+    /// Sections in order.
     pub section: Vec<Section>,
-    /// What one should be able to answer now.
+    /// Question about the lesson.
     pub question: Question,
 }
 
@@ -56,13 +56,13 @@ pub struct Lesson {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct WorldData {
-    /// Names, 2 or more.
+    /// Names, 2 to 64.
     pub hosts: Vec<String>,
-    /// One way along a link.
+    /// Propagation delay of a link.
     pub delay: Span,
-    /// Bits a second.
+    /// Rate of a link; `None` is unlimited.
     pub rate: Option<Rate>,
-    /// Packets that may be on their way unacknowledged.
+    /// Send window in packets.
     pub window: Option<u32>,
 }
 
@@ -70,19 +70,19 @@ pub struct WorldData {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ConnectionData {
-    /// Brought to RTS before the first moment; otherwise the script does it.
+    /// Bring both queue pairs to RTS before the first section; otherwise the script does it.
     pub open: bool,
-    /// Bytes: 256, 512, 1024, 2048 or 4096.
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: usize,
-    /// PSN of either end's first request.
+    /// PSN of the first request of each end.
     pub first_psn: [u32; 2],
-    /// 4.096 µs · 2^this.
+    /// ACK timeout: 4.096 µs · 2^this.
     pub ack_timeout: u8,
-    /// Times to send again after silence.
+    /// Retries after an ACK timeout.
     pub retry_count: u8,
-    /// Times to try again after RNR; 7 is for ever.
+    /// Retries after an RNR NAK; 7 is unlimited.
     pub rnr_retry: u8,
-    /// Code of the RNR wait.
+    /// RNR timer code.
     pub rnr_timer: u8,
 }
 
@@ -90,26 +90,26 @@ pub struct ConnectionData {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RegionData {
-    /// Whose.
+    /// Host.
     pub host: String,
-    /// Its name in the script.
+    /// Name in the script.
     pub name: String,
-    /// How much.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Text at its start.
+    /// Initial text.
     #[serde(default)]
     pub text: String,
-    /// A number in its first 8 bytes, in the machine's order.
+    /// Number in the first 8 bytes, in native byte order.
     pub number: Option<u64>,
-    /// A pattern that makes every byte recognisable.
+    /// Fill the region with a test pattern.
     #[serde(default)]
     pub pattern: bool,
-    /// What may be done to it: everything, unless it says less.
+    /// Access rights; all by default.
     #[serde(default = "RegionData::all_rights")]
     pub rights: Vec<Right>,
 }
 
-/// What may be done to memory.
+/// Access right of a memory region.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)]
@@ -120,48 +120,48 @@ pub enum Right {
     RemoteAtomic,
 }
 
-/// A ring allreduce over all hosts: the sum, in float, one element a chunk.
+/// A ring allreduce over all hosts: sum of floats.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RingData {
-    /// Elements of the vector, at least one a rank.
+    /// Elements of the vector, at least one per rank.
     pub elements: u64,
 }
 
-/// A stretch of time: words, what the script does, how long to watch, words again.
+/// A section: text, actions, simulation, inspections, text.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Section {
-    /// Said before anything happens.
+    /// Text before the actions.
     #[serde(default)]
     pub say: String,
-    /// What the script does, in order.
+    /// Actions in order.
     #[serde(default, rename = "do")]
     pub actions: Vec<Action>,
-    /// How long to watch.
+    /// End of the section.
     #[serde(default)]
     pub until: Until,
-    /// Shown when the watching is over.
+    /// Inspections at the end of the section.
     #[serde(default)]
     pub show: Vec<Inspect>,
-    /// Said at the end.
+    /// Text at the end.
     #[serde(default)]
     pub then: String,
 }
 
-/// How long to watch: until nothing happens any more by itself, unless it says less.
+/// Condition for the end of a section; by default no packet in flight and no request outstanding.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Until {
-    /// Until so many more packets have left.
+    /// Number of further packets that are sent.
     pub sent: Option<usize>,
-    /// Until so many more packets have arrived or are lost.
+    /// Number of further packets that have arrived or are lost.
     pub settled: Option<usize>,
-    /// This long.
+    /// Duration.
     pub time: Option<Span>,
-    /// Until a host says something that contains these words.
+    /// Part of an event's text.
     pub event: Option<String>,
-    /// Until every rank of the ring has received and reduced so many steps.
+    /// Number of ring steps that every rank has received and reduced.
     pub step: Option<u32>,
 }
 
@@ -171,20 +171,20 @@ impl fmt::Display for Until {
             return write!(f, "an event with the words {words:?}");
         }
         match (self.sent, self.settled, self.step) {
-            (Some(count), ..) => write!(f, "that {count} more packets leave"),
-            (_, Some(count), _) => write!(f, "that {count} more packets arrive or are lost"),
+            (Some(count), ..) => write!(f, "the transmission of {count} further packets"),
+            (_, Some(count), _) => write!(f, "the arrival or loss of {count} further packets"),
             (.., Some(steps)) => write!(f, "step {steps} of the ring"),
             _ => f.write_str("rest"),
         }
     }
 }
 
-/// Something that the script does.
+/// An action of the script.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Action {
-    /// Brings one end of the connection one state further.
+    /// Moves a queue pair to the next state.
     Modify { host: String, to: StateName },
     /// Posts receives.
     Receive {
@@ -203,7 +203,7 @@ pub enum Action {
         #[serde(default = "one")]
         count: u32,
     },
-    /// Posts a WRITE; `key` is used instead of the right one.
+    /// Posts a WRITE; `key` replaces the region's key.
     Write {
         from: String,
         region: String,
@@ -220,25 +220,25 @@ pub enum Action {
     CompareSwap { from: String, into: String, of: String, compare: u64, swap: u64 },
     /// Posts a fetch-and-add to the first word of a region.
     FetchAdd { from: String, into: String, of: String, add: u64 },
-    /// Of the frames that a host sends from now on, these are lost; the first is 1.
+    /// The network loses these frames of a host; the next one sent is 1.
     Lose { from: String, frames: Vec<usize> },
-    /// One frame arrives with a bit flipped.
+    /// The network flips a bit of a frame.
     Damage { from: String, frame: usize, bit: usize },
-    /// One frame arrives late.
+    /// The network delays a frame.
     Delay { from: String, frame: usize, by: Span },
-    /// One frame arrives twice.
+    /// The network delivers a frame twice.
     Copy { from: String, frame: usize, lag: Span },
-    /// All that a host sends from now on is lost.
+    /// The network loses all frames of a host from now on.
     Unplug { host: String },
-    /// It is not lost any more.
+    /// Ends [`Unplug`](Self::Unplug).
     Plug { host: String },
-    /// Ends a registration.
+    /// Deregisters a region.
     Deregister { region: String },
     /// Starts the allreduce on every rank.
     StartRing {},
 }
 
-/// A state to bring a queue pair to.
+/// State of a queue pair.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
 #[allow(missing_docs)]
@@ -248,22 +248,22 @@ pub enum StateName {
     Rts,
 }
 
-/// Something shown at the end of a moment.
+/// An inspection at the end of a section.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Inspect {
-    /// A packet's layers; the first packet of the lesson is 1.
+    /// Layers of a packet; the first packet of the lesson is 1.
     Layers(usize),
-    /// The first bytes of a region as text.
+    /// First bytes of a region as text.
     Text { region: String, bytes: usize },
-    /// The first word of a region as a number.
+    /// First 8 bytes of a region as a number.
     Number { region: String },
-    /// What a queue pair knows of itself.
+    /// State and attributes of a queue pair.
     QueuePair { host: String },
-    /// Counters of a host's engine, by name.
+    /// Counters of a host's engine.
     Counters { host: String, names: Vec<String> },
-    /// What every rank has in every chunk.
+    /// Chunks of all ranks.
     Chunks {},
 }
 
@@ -271,57 +271,57 @@ pub enum Inspect {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// What is asked.
+    /// Question.
     pub ask: String,
-    /// What is right, and why.
+    /// Answer with its reason.
     pub answer: String,
 }
 
-/// Why a lesson cannot be given: its file is wrong.
+/// Error of a lesson file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LessonError {
     /// The file is not a lesson.
     #[error("not a lesson: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// The script names something that is not there.
-    #[error("section {section}: there is no {what} called {name:?}; name one of the lesson's own")]
+    /// The script uses an unknown name.
+    #[error("section {section}: unknown {what} {name:?}; use one of the lesson's own")]
     Unknown {
-        /// Which moment, from 1; 0 is before the first.
+        /// Section, from 1; 0 is before the first.
         section: usize,
-        /// Host, region, counter, …
+        /// Kind of the name: host, region, counter, …
         what: &'static str,
-        /// The name.
+        /// Name.
         name: String,
     },
-    /// A value is out of its range.
+    /// A value is out of range.
     #[error("{what} cannot be {value}; its range is in crates/roce-lab/lessons/README.md")]
     OutOfRange {
-        /// Which.
+        /// Value that is out of range.
         what: &'static str,
-        /// What it says.
+        /// Given value.
         value: String,
     },
-    /// What the script waits for does not happen.
-    #[error("section {section}: {what} never happens; wait for something else")]
+    /// The condition of `until` is never met.
+    #[error("section {section}: {what} never happens; change `until`")]
     NeverHappens {
-        /// Which moment, from 1.
+        /// Section, from 1.
         section: usize,
-        /// What was waited for.
+        /// Condition.
         what: String,
     },
-    /// The engine refuses what the script does.
+    /// The engine refuses an action.
     #[error("section {section}: {why}")]
     Refused {
-        /// Which moment, from 1.
+        /// Section, from 1.
         section: usize,
-        /// What the engine says.
+        /// Error of the engine.
         why: String,
     },
 }
 
 impl Lesson {
-    /// Reads a lesson from the text of its file.
+    /// Parses a lesson file.
     ///
     /// # Errors
     /// [`LessonError::Syntax`].
@@ -329,13 +329,13 @@ impl Lesson {
         Ok(toml::from_str(text)?)
     }
 
-    /// The course, in order.
+    /// Returns all lessons in order.
     pub fn all() -> Vec<Self> {
         let parsed = FILES.iter().map(|text| Self::parse(text));
         parsed.collect::<Result<_, _>>().expect("the tests read every lesson")
     }
 
-    /// The lesson of this name or number.
+    /// Returns the lesson with this name or number.
     pub fn find(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|it| it.name == name || it.number.to_string() == name)
     }
@@ -376,7 +376,7 @@ const fn one() -> u32 {
     1
 }
 
-/// The files of the course.
+/// Files of the lessons in order.
 const FILES: &[&str] = &[
     include_str!("../lessons/01-one-packet.toml"),
     include_str!("../lessons/02-queue-pairs.toml"),

@@ -1,8 +1,7 @@
-//! Lessons and ladders: RDMA packet by packet, in virtual time.
+//! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
 //!
-//! A [`World`] holds hosts with the real engine of `roce-transport` and a network of
-//! `roce-sim` between them. What happens in it is kept in a [`Timeline`]: every packet, and
-//! every word of the engines.
+//! A [`World`] holds hosts with the engine of `roce-transport` and a `roce-sim` network between
+//! them. Its [`Timeline`] records all packets and all events of the engines.
 
 #![forbid(unsafe_code)]
 

@@ -1,23 +1,23 @@
-//! A packet in a few words: what stands on an arrow.
+//! Labels of packets on a ladder.
 
 use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Syndrome};
 
-/// A packet in a few words.
+/// Label of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketLabel {
-    /// What kind of packet it is to someone who looks at a ladder.
+    /// Class of the packet.
     pub class: PacketClass,
-    /// The operation and the place in its message: `WRITE First`.
+    /// Operation and position in the message: `WRITE First`.
     pub name: String,
-    /// Its packet sequence number, where it is a RoCE packet.
+    /// Packet sequence number; `None` if it is no RoCE packet.
     pub psn: Option<u32>,
-    /// The queue pair that it is for.
+    /// Destination queue pair; `None` if it is no RoCE packet.
     pub dest_qp: Option<u32>,
-    /// What else matters, each a word or two.
+    /// Further facts, a few words each.
     pub facts: Vec<String>,
 }
 
-/// What kind of packet it is to someone who looks at a ladder.
+/// Class of a packet on a ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum PacketClass {
@@ -25,17 +25,17 @@ pub enum PacketClass {
     Data,
     /// READ request or atomic.
     Request,
-    /// What a READ or an atomic brings.
+    /// Response to a READ or an atomic.
     Response,
     Ack,
     /// NAK or RNR NAK.
     Nak,
-    /// Congestion and other signals, and what is no RoCE packet at all.
+    /// Congestion notification, or no RoCE packet.
     Other,
 }
 
 impl PacketClass {
-    /// One word for a style sheet.
+    /// Returns the class name for a style sheet.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -49,7 +49,7 @@ impl PacketClass {
 }
 
 impl PacketLabel {
-    /// Reads a frame that carries one packet, from the Ethernet header on.
+    /// Returns the label of an Ethernet frame with one packet.
     pub fn of_frame(frame: &[u8]) -> Self {
         let headers = Frame::parse(frame).ok().and_then(|frame| {
             let packet = frame.packets(None).next()?.ok()?;
@@ -67,7 +67,7 @@ impl PacketLabel {
         }
     }
 
-    /// Words for a packet of these headers.
+    /// Returns the label of a packet with these headers.
     pub fn of(headers: &Headers, payload_len: usize) -> Self {
         let bth = headers.bth;
         let info = bth.opcode.info();
@@ -90,7 +90,7 @@ impl PacketLabel {
         if let Some(reth) = headers.reth
             && info.operation == Operation::ReadRequest
         {
-            facts.push(format!("asks for {} bytes", reth.len));
+            facts.push(format!("requests {} bytes", reth.len));
         }
         if let Some(aeth) = headers.aeth {
             class = Self::read_verdict(aeth, info.operation, class, &mut name, &mut facts);
@@ -151,7 +151,7 @@ impl PacketLabel {
         }
     }
 
-    /// All of it in one line: `WRITE First  PSN 100  1024 bytes`.
+    /// Returns the label as one line: `WRITE First  PSN 100  1024 bytes`.
     pub fn line(&self) -> String {
         let psn = self.psn.map(|psn| format!("PSN {psn}"));
         let facts = (!self.facts.is_empty()).then(|| self.facts.join(", "));

@@ -1,14 +1,14 @@
-//! A frame taken apart into layers, as text.
+//! Layers of a frame as text.
 
 use std::fmt::Write;
 
 use roce_dissect::{Dissector, Layer, Options, RawFrame};
 
-/// The layers of a frame that begins with its Ethernet header, outermost first.
+/// Returns the layers of an Ethernet frame, outermost first.
 pub(crate) fn of_frame(frame: &[u8]) -> Vec<Layer> {
     let mut dissector = Dissector::new(Options { follow: false, ..Options::default() });
     let mut layers = Vec::new();
-    // One packet a frame, or the first of a train.
+    // The only packet, or the first of a train.
     dissector.handle_frame(RawFrame::ethernet(1, frame), |packet| {
         if layers.is_empty() {
             layers = packet.layers();
@@ -17,7 +17,7 @@ pub(crate) fn of_frame(frame: &[u8]) -> Vec<Layer> {
     layers
 }
 
-/// A line for each layer and each field, with its bytes.
+/// Returns a line for each layer and each field, with its bytes.
 pub(crate) fn lines(frame: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     for layer in of_frame(frame) {
@@ -34,7 +34,7 @@ pub(crate) fn lines(frame: &[u8]) -> Vec<String> {
     lines
 }
 
-/// The first bytes as hexadecimal digits.
+/// Formats the first bytes as hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (place, byte) in bytes.iter().take(MAX_HEX_BYTES).enumerate() {
@@ -47,5 +47,5 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes that fit behind a field.
+/// Maximum bytes displayed for a field.
 const MAX_HEX_BYTES: usize = 8;

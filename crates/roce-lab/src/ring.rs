@@ -1,4 +1,4 @@
-//! A ring of ranks: the machines of `roce-ring` over engines in a world.
+//! A ring of ranks: `roce-ring` machines on the engines of a world.
 
 mod error;
 mod rank;
@@ -14,20 +14,19 @@ pub use error::RingError;
 
 use rank::{Buffers, Rank};
 
-/// How a [`Ring`] is laid over a world.
+/// Options of a [`Ring`].
 #[derive(Clone, Copy, Debug)]
 pub struct RingOptions {
     /// Lanes, slots and limits.
     pub ring_config: RingConfig,
-    /// Of every queue pair; PSNs and queue depth are the ring's own.
+    /// Options of every queue pair; the ring sets PSNs and queue depth.
     pub connection: ConnectionOptions,
-    /// Compute on real bytes. Otherwise buffers keep nothing and computations are left out:
-    /// the messages are the same.
+    /// Keep and reduce data. Otherwise buffers have no memory; the messages are the same.
     pub keep_data: bool,
 }
 
 impl Default for RingOptions {
-    /// The settings of `roce-ring`, MTU 4096, an ACK timeout of 67 ms, real bytes.
+    /// Default settings of `roce-ring`, MTU 4096, ACK timeout 67 ms, data kept.
     fn default() -> Self {
         let connection = ConnectionOptions {
             path_mtu: roce_wire::PathMtu::B4096,
@@ -38,9 +37,9 @@ impl Default for RingOptions {
     }
 }
 
-/// A rank on every host of a world, connected to its neighbours, with one operation to do.
+/// A rank on every host of a world, connected to its neighbours, with one operation.
 ///
-/// Input and output are the same buffer. Computing takes no time in the world.
+/// Input and output are the same buffer. Reductions take no virtual time.
 #[derive(Debug)]
 pub struct Ring {
     ranks: Vec<Rank>,
@@ -50,13 +49,13 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Connects the hosts of `world` to a ring and arms all receives; host r is rank r.
+    /// Connects the hosts of `world` to a ring and posts all receives; host r is rank r.
     ///
     /// # Errors
-    /// [`RingError`] says which option is wrong.
+    /// [`RingError`] for an invalid option.
     ///
     /// # Panics
-    /// When the world has a single host.
+    /// If the world has one host.
     pub fn build(
         world: &mut World,
         operation: Operation,
@@ -74,7 +73,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Starts the operation on every rank, now.
+    /// Starts the operation on every rank.
     ///
     /// # Errors
     /// [`RingError`].
@@ -83,11 +82,10 @@ impl Ring {
             let started = self.ranks[rank].machine.start(&self.operation, true);
             started.map_err(|why| RingError::UsageError { rank, why })?;
         }
-        (0..self.ranks.len()).try_for_each(|rank| self.act(world, rank))
+        (0..self.ranks.len()).try_for_each(|rank| self.perform_actions(world, rank))
     }
 
-    /// Takes the completions of all ranks and does what follows from them. To be called after
-    /// every [`World::step`].
+    /// Handles the completions of all ranks. Call it after every [`World::step`].
     ///
     /// # Errors
     /// [`RingError`].
@@ -109,13 +107,13 @@ impl Ring {
                 taken?;
             }
             if has_news {
-                self.act(world, rank)?;
+                self.perform_actions(world, rank)?;
             }
         }
         Ok(())
     }
 
-    /// Turns the ring until every rank is done; returns when the last one was.
+    /// Runs until every rank is done. Returns the time of the last one.
     ///
     /// # Errors
     /// [`RingError`].
@@ -126,13 +124,13 @@ impl Ring {
             }
             if !world.step() {
                 let waiting = self.ranks.iter().filter(|rank| rank.done_at.is_none()).count();
-                return Err(RingError::StandsStill { waiting });
+                return Err(RingError::Stopped { waiting });
             }
             self.progress(world)?;
         }
     }
 
-    /// When the last rank was done; `None` while one is not.
+    /// Returns the time at which the last rank was done; `None` before that.
     pub fn done_at(&self) -> Option<Instant> {
         self.ranks
             .iter()
@@ -140,23 +138,23 @@ impl Ring {
             .try_fold(Instant::default(), |last, done| Some(last.max(done?)))
     }
 
-    /// The buffer of a rank: its input before, its output afterwards.
+    /// Returns the buffer of a rank: its input, and after the run its output.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     pub fn buffer(&self, rank: usize) -> Region {
         self.ranks[rank].buffer
     }
 
-    /// Steps whose messages a rank has taken in.
+    /// Returns the number of steps whose messages a rank has received.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// If there is no such rank.
     pub fn steps_done(&self, rank: usize) -> u32 {
         self.ranks[rank].steps
     }
 
-    /// Lane by lane: the next rank's queue pair, and where everybody's memory lies.
+    /// Connects each lane and exchanges the addresses of the ranks' memory.
     fn connect(&mut self, world: &mut World) -> Result<(), RingError> {
         let size = self.ranks.len();
         let geometry = *self.ranks[0].machine.geometry();
@@ -172,7 +170,7 @@ impl Ring {
                 self.ranks[next].previous.push(theirs);
             }
             for lane in 0..geometry.lanes() as usize {
-                // As either sees the other: the previous rank's slots are for its next one.
+                // The slots of the previous rank for its next one, and vice versa.
                 let previous = self.ranks[(rank + size - 1) % size].staging[lane];
                 let next = self.ranks[next].staging[lane];
                 let [from_previous, from_next] = [Side::Previous as usize, Side::Next as usize];
@@ -190,8 +188,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Does what a machine asks for, until it asks for nothing.
-    fn act(&mut self, world: &mut World, rank: usize) -> Result<(), RingError> {
+    /// Performs the actions of a rank's machine.
+    fn perform_actions(&mut self, world: &mut World, rank: usize) -> Result<(), RingError> {
         let violation = |why| RingError::Violation { rank, why };
         while let Some(action) = self.ranks[rank].machine.poll_action().map_err(violation)? {
             let this = &mut self.ranks[rank];
@@ -243,7 +241,7 @@ impl Ring {
                     this.steps = this.steps.max(step + 1);
                     let size = world.hosts().len();
                     let chunk = chunk_sent((rank + size - 1) % size, step, size);
-                    let verb = if (step as usize) < size - 1 { "adds" } else { "has" };
+                    let verb = if (step as usize) < size - 1 { "adds" } else { "stores" };
                     world.record_program(rank, || format!("step {step}: {verb} chunk {chunk}"));
                 }
             }
@@ -256,10 +254,10 @@ impl Ring {
     }
 }
 
-/// Which chunk a rank sends in a step of a large allreduce: first round with what it adds up,
-/// then round with what is complete.
+/// Returns the chunk that a rank sends in a step of a ring allreduce: reduce-scatter, then
+/// all-gather.
 const fn chunk_sent(rank: usize, step: u32, size: usize) -> usize {
-    // In step `size - 1` it is `rank + 1`, and one less with each further step.
+    // `rank + 1` in step `size - 1`, and one less in each further step.
     (rank + 2 * size - step as usize) % size
 }
 

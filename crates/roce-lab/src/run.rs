@@ -1,4 +1,4 @@
-//! A lesson that has happened: what was said, and what was seen in between.
+//! The run of a lesson.
 
 mod runner;
 mod text;
@@ -12,7 +12,7 @@ use crate::timeline::Timeline;
 
 pub use text::TextOptions;
 
-/// A lesson that has happened.
+/// A completed run of a lesson.
 ///
 /// ```
 /// use roce_lab::{Lesson, LessonRun, TextOptions};
@@ -21,60 +21,60 @@ pub use text::TextOptions;
 /// let run = LessonRun::simulate(&lesson).unwrap();
 /// assert!(run.timeline.packets.iter().any(|packet| packet.lost));
 /// let text = run.text(&TextOptions::default());
-/// assert!(text.contains("goes back to PSN"));
+/// assert!(text.contains("retransmits from PSN"));
 /// ```
 #[derive(Clone, Debug)]
 pub struct LessonRun {
-    /// What was played.
+    /// Lesson.
     pub lesson: Lesson,
-    /// All that happened.
+    /// Packets and events.
     pub timeline: Timeline,
-    /// The moments in order.
+    /// Sections in order.
     pub sections: Vec<SectionRun>,
-    /// For a ring: what the ranks had in their chunks, whenever that changed.
+    /// Changes of the ranks' chunks; empty without a ring.
     pub chunks: Vec<ChunkState>,
 }
 
-/// One moment, as it went.
+/// The run of a section.
 #[derive(Clone, Debug)]
 pub struct SectionRun {
-    /// Which packets of the timeline left in it.
+    /// Packets of the timeline that were sent in the section.
     pub packets: Range<usize>,
-    /// Which events of the timeline are of it.
+    /// Events of the timeline in the section.
     pub events: Range<usize>,
-    /// When it was over.
+    /// End of the section.
     pub end: Instant,
-    /// What was shown at its end.
+    /// Inspections at the end of the section.
     pub shown: Vec<Inspection>,
 }
 
-/// Something shown at the end of a moment.
+/// Result of an inspection at the end of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// What it is.
+    /// Title.
     pub title: String,
-    /// The thing itself.
+    /// Lines of text.
     pub lines: Vec<String>,
 }
 
-/// What one rank of a ring has in one chunk, from some moment on.
+/// Value of a rank's chunk from a point in time on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChunkState {
-    /// Since when.
+    /// Time of the change.
     pub at: Instant,
-    /// Whose.
+    /// Rank.
     pub rank: usize,
-    /// Which chunk.
+    /// Chunk.
     pub chunk: usize,
-    /// Its first element: rank r contributes 10 to the power of r, so the digits tell who is in.
+    /// First element of the chunk. Rank r contributes 10^r, so the digits show the ranks in the sum.
     pub value: f32,
 }
 
 impl LessonRun {
-    /// Plays a lesson in virtual time. The same lesson gives the same story, bit for bit.
+    /// Simulates a lesson in virtual time. The result is the same for every run, bit for bit.
     ///
     /// # Errors
-    /// The lesson's script is wrong.
+    /// [`LessonError`] if the script of the lesson is invalid.
     pub fn simulate(lesson: &Lesson) -> Result<Self, LessonError> {
         runner::simulate(lesson)
     }

@@ -1,4 +1,4 @@
-//! Simulated scale: how long a ring allreduce takes on a model fabric, beside its bound.
+//! Simulated scale: time of a ring allreduce on a model fabric, compared with its bound.
 
 mod plot;
 
@@ -13,7 +13,7 @@ use crate::world::{WIRE_OVERHEAD, World, WorldConfig};
 
 pub use plot::{PlotError, plot};
 
-/// One ring allreduce to simulate: a sum of floats, in place, on one switch.
+/// A ring allreduce to simulate: sum of floats, in place, one switch.
 ///
 /// ```
 /// use roce_lab::Scale;
@@ -25,25 +25,25 @@ pub use plot::{PlotError, plot};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Ranks, 2 or more; one a host.
+    /// Number of ranks, at least 2, one per host.
     pub ranks: usize,
-    /// Bytes of the vector, rounded down to whole floats.
+    /// Size of the vector in bytes, rounded down to whole floats.
     pub bytes: u64,
-    /// Bits a second of each link, in either direction at once.
+    /// Bits per second of each link and direction.
     pub bits_per_sec: u64,
-    /// From the last bit out of a link to the last bit in at its other end.
+    /// Propagation delay of a link.
     pub delay: Duration,
     /// Lanes, slots and limits of the ring.
     pub ring_config: RingConfig,
     /// Largest payload of a packet.
     pub path_mtu: PathMtu,
-    /// Reduce real data and look at the result. Takes memory for all ranks; see
+    /// Reduce real data and check the result. Needs memory for all ranks; see
     /// [`memory`](Self::memory).
     pub keep_data: bool,
 }
 
 impl Default for Scale {
-    /// 8 ranks, 1 MiB, 100 Gbit/s, 1 µs a link, the ring's own settings, MTU 4096, real data.
+    /// 8 ranks, 1 MiB, 100 Gbit/s, 1 µs per link, default ring settings, MTU 4096, real data.
     fn default() -> Self {
         Self {
             ranks: 8,
@@ -57,53 +57,53 @@ impl Default for Scale {
     }
 }
 
-/// What came out.
+/// Result of a simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct ScaleResult {
-    /// What was simulated.
+    /// Simulated operation.
     pub scale: Scale,
-    /// In virtual time: from the start on all ranks until the last rank is done, that is, has
-    /// its result and knows that what it sent has arrived.
+    /// Virtual time until the last rank is done: it has its result, and its messages are
+    /// acknowledged.
     pub time: Duration,
-    /// Packets that all ranks sent, acknowledgements and credits among them.
+    /// Packets sent by all ranks, with acknowledgements and credits.
     pub packets: u64,
-    /// Packets sent again; nothing is lost on this fabric, so there should be none.
+    /// Retransmitted packets; 0 is expected, because the fabric loses no packets.
     pub resent: u64,
-    /// Elements that are wrong, over all ranks; `None` when no data were kept.
+    /// Number of wrong elements of all ranks; `None` without data.
     pub wrong: Option<u64>,
 }
 
 impl Scale {
-    /// Bytes of registered memory that all ranks take together when data are kept.
+    /// Returns the bytes of registered memory of all ranks with data.
     pub const fn memory(&self) -> u64 {
         let staging = self.ring_config.slots as u64 * self.ring_config.slot_bytes as u64;
         let lanes = self.ring_config.lanes as u64;
         self.ranks as u64 * (self.bytes + (lanes + 1) * staging)
     }
 
-    /// α: how long the smallest message takes from one rank to the next, when nothing else is
-    /// on the way. That is an RDMA WRITE with immediate of no bytes, 102 on the cable: over two
-    /// links, each with its own delay, and the switch takes the whole packet in before it
-    /// sends it on.
+    /// Returns α, the time of the smallest message from one rank to the next on an idle fabric:
+    /// a WRITE with immediate of 0 bytes, 102 bytes on the cable, over two links and a
+    /// store-and-forward switch.
     pub fn alpha(&self) -> Duration {
         let link = LinkConfig {
             bits_per_sec: Some(self.bits_per_sec),
             ..LinkConfig::with_latency(self.delay)
         };
-        2 * (self.delay + link.time_on_wire(SMALLEST_FRAME + WIRE_OVERHEAD))
+        2 * (self.delay + link.time_on_wire(MIN_FRAME_LEN + WIRE_OVERHEAD))
     }
 
-    /// 2(N−1)/N · S/B + 2(N−1)·α: a ring that knows no headers, whose steps follow one another.
+    /// Returns the bound 2(N−1)/N · S/B + 2(N−1)·α: a ring without headers and with sequential
+    /// steps.
     pub fn bound(&self) -> Duration {
         let (ranks, bytes) = (self.ranks as f64, self.bytes as f64);
         let moved = 2.0 * (ranks - 1.0) / ranks * bytes * 8.0 / self.bits_per_sec as f64;
         Duration::from_secs_f64(moved + 2.0 * (ranks - 1.0) * self.alpha().as_secs_f64())
     }
 
-    /// Runs it. Takes real time in proportion to the packets: about two microseconds each.
+    /// Runs the simulation, which takes about two microseconds of real time per packet.
     ///
     /// # Errors
-    /// [`RingError`] when the settings make no ring.
+    /// [`RingError`] for invalid settings.
     pub fn simulate(&self) -> Result<ScaleResult, RingError> {
         let names: Vec<_> = (0..self.ranks).map(|rank| format!("rank {rank}")).collect();
         let config = WorldConfig {
@@ -153,17 +153,17 @@ impl Scale {
 }
 
 impl ScaleResult {
-    /// How much longer than its bound it took: 1 is the bound itself.
+    /// Returns the ratio of time to bound.
     pub fn ratio(&self) -> f64 {
         self.time.as_secs_f64() / self.scale.bound().as_secs_f64()
     }
 
-    /// Bus bandwidth as nccl-tests defines it, in bytes a second: 2(N−1)/N · S/t.
+    /// Returns the bus bandwidth as nccl-tests defines it, in bytes per second: 2(N−1)/N · S/t.
     pub fn bus_bandwidth(&self) -> f64 {
         let ranks = self.scale.ranks as f64;
         2.0 * (ranks - 1.0) / ranks * self.scale.bytes as f64 / self.time.as_secs_f64()
     }
 }
 
-/// Ethernet, IPv4, UDP, BTH, RETH, immediate, ICRC.
-const SMALLEST_FRAME: usize = 14 + 20 + 8 + 12 + 16 + 4 + 4;
+/// Bytes of Ethernet, IPv4, UDP, BTH, RETH, immediate and ICRC.
+const MIN_FRAME_LEN: usize = 14 + 20 + 8 + 12 + 16 + 4 + 4;

@@ -1,4 +1,4 @@
-//! What happened in a world, and when.
+//! Timeline of a world.
 
 use std::fmt;
 
@@ -8,69 +8,68 @@ use roce_transport::{
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
-/// Everything that happened in a [`World`](crate::World): packets in the order in which they
-/// left, events in the order in which they happened.
+/// Packets of a [`World`](crate::World) in the order of transmission, and events in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// Every packet; its number is its place, from 0.
+    /// Packets; the index is the packet's number, from 0.
     pub packets: Vec<PacketRecord>,
-    /// Everything that the hosts did or noticed.
+    /// Events of the hosts.
     pub events: Vec<Event>,
 }
 
-/// A packet on its way from host to host.
+/// A packet sent from host to host.
 #[derive(Clone, Debug)]
 pub struct PacketRecord {
-    /// Who sent it: place of the host in the world.
+    /// Index of the sending host.
     pub from: usize,
-    /// Whom it was sent to.
+    /// Index of the receiving host.
     pub to: usize,
-    /// When its first bit left.
+    /// Time at which the first bit was sent.
     pub sent: Instant,
-    /// When its last bit arrived: once as a rule, twice when the network copied it, never when
-    /// it was lost or is still on its way.
+    /// Times at which the last bit arrived: two if the network duplicated the packet, none if it
+    /// is lost or in flight.
     pub arrivals: Vec<Instant>,
-    /// The network lost it.
+    /// The network lost the packet.
     pub lost: bool,
-    /// The network changed it on the way.
+    /// The network corrupted the packet.
     pub damaged: bool,
-    /// A packet of this PSN and kind had been sent before.
+    /// The packet is a retransmission.
     pub again: bool,
-    /// How many events of the timeline had happened when it was handed to the link.
+    /// Number of events of the timeline before the packet.
     pub events_before: usize,
-    /// The frame as it was sent, from the Ethernet header to the ICRC.
+    /// Frame as sent, from the Ethernet header to the ICRC.
     pub frame: Bytes,
 }
 
-/// Something that a host did or noticed.
+/// An event on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// Time.
     pub at: Instant,
-    /// Place of the host in the world.
+    /// Index of the host.
     pub host: usize,
-    /// The queue pair concerned, where there is one.
+    /// Queue pair, if the event concerns one.
     pub qpn: Option<Qpn>,
-    /// What.
+    /// Kind.
     pub kind: EventKind,
 }
 
-/// What a host did or noticed. As text it is what the lab prints.
+/// Kind of an event; its `Display` is the text that the lab prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum EventKind {
-    /// Work was posted: its number, and what it is in words.
+    /// A work request was posted: its `wr_id` and a description.
     Posted {
         wr_id: u64,
         what: String,
     },
-    /// Work was completed.
+    /// A work request was completed.
     Completed(Completion),
     StateChanged {
         from: QpState,
         to: QpState,
     },
-    /// A NAK was decided upon.
+    /// The engine will send a NAK.
     NakSent {
         psn: Psn,
         code: NakCode,
@@ -79,7 +78,7 @@ pub enum EventKind {
         psn: Psn,
         code: NakCode,
     },
-    /// The peer was told that no receive is posted.
+    /// No receive is posted, so the engine will send an RNR NAK.
     RnrSent {
         psn: Psn,
     },
@@ -87,47 +86,47 @@ pub enum EventKind {
         psn: Psn,
         timer: RnrTimer,
     },
-    /// Requests will be sent again from here on.
+    /// The engine will retransmit requests from this PSN on.
     Retransmit {
         to: Psn,
         why: RetransmitCause,
     },
-    /// All requests up to this one are acknowledged.
+    /// All requests up to this PSN are acknowledged.
     Acknowledged {
         up_to: Psn,
     },
-    /// The send window has a new size, in packets.
+    /// The send window changed to this number of packets.
     WindowResized {
         packets: u32,
     },
-    /// A request of the peer's was refused.
+    /// The engine rejected a request of the peer.
     Refused {
         psn: Psn,
         why: RequestFault,
     },
-    /// A packet was dropped, under the name of a counter.
+    /// The engine dropped a packet; `why` is the counter's name.
     Dropped {
         psn: Psn,
         why: &'static str,
     },
-    /// A frame never reached the engine.
+    /// A frame was dropped before the engine.
     FrameRefused {
         why: String,
     },
-    /// The engine raised an event that nobody had asked for.
+    /// The engine raised an asynchronous event.
     Async(AsyncEvent),
-    /// The program on the host did something.
+    /// An action of the program on the host.
     Program {
         what: String,
     },
-    /// The script did something to the world.
+    /// An action of the lesson's script.
     Scripted {
         what: String,
     },
 }
 
 impl Timeline {
-    /// The last moment at which anything happened.
+    /// Returns the time of the last packet or event.
     pub fn end(&self) -> Instant {
         let packets = self
             .packets
@@ -138,7 +137,7 @@ impl Timeline {
 }
 
 impl EventKind {
-    /// One word for a style sheet: how much someone who looks on should care.
+    /// Returns the class name for a style sheet.
     pub const fn class(&self) -> &'static str {
         match self {
             Self::Posted { .. } => "posted",
@@ -163,44 +162,49 @@ impl EventKind {
 impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Posted { wr_id, what } => write!(f, "posts work {wr_id}: {what}"),
+            Self::Posted { wr_id, what } => write!(f, "posts WR {wr_id}: {what}"),
             Self::Completed(completion) => completed(f, completion),
             Self::StateChanged { from, to } => write!(f, "queue pair {from} -> {to}"),
-            Self::NakSent { psn, code } => write!(f, "decides on NAK {code}, at PSN {}", psn.get()),
+            Self::NakSent { psn, code } => write!(f, "sends NAK {code} for PSN {}", psn.get()),
             Self::NakReceived { psn, code } => {
-                write!(f, "reads NAK {code}, at PSN {}", psn.get())
+                write!(f, "receives NAK {code} for PSN {}", psn.get())
             }
             Self::RnrSent { psn } => {
-                write!(f, "has no receive posted for PSN {}: not ready", psn.get())
+                write!(f, "sends RNR NAK for PSN {}: no receive posted", psn.get())
             }
             Self::RnrReceived { psn, timer } => {
-                write!(f, "shall try PSN {} again in {:?}", psn.get(), timer.duration())
+                write!(
+                    f,
+                    "receives RNR NAK for PSN {}: retries in {:?}",
+                    psn.get(),
+                    timer.duration()
+                )
             }
             Self::Retransmit { to, why } => {
                 let why = match why.name() {
-                    "ack-timeout" => "the peer stayed silent",
-                    "sequence-nak" => "the peer misses it",
-                    "rnr-timeout" => "the wait that the peer asked for is over",
-                    "implied-nak" => "an answer is missing before one that came",
-                    "tail-probe" => {
-                        "nothing was heard for a while, and one packet may draw an answer"
-                    }
-                    "probe-timeout" => "nothing was heard in spite of a probe",
+                    "ack-timeout" => "ACK timeout",
+                    "sequence-nak" => "the peer expects it",
+                    "rnr-timeout" => "the RNR wait is over",
+                    "implied-nak" => "a response is missing",
+                    "tail-probe" => "probe timeout, sends one packet",
+                    "probe-timeout" => "no response to the probe",
                     other => other,
                 };
-                write!(f, "goes back to PSN {}: {why}", to.get())
+                write!(f, "retransmits from PSN {}: {why}", to.get())
             }
             Self::Acknowledged { up_to } => {
-                write!(f, "knows that all up to PSN {} has arrived", up_to.get())
+                write!(f, "all packets up to PSN {} are acknowledged", up_to.get())
             }
-            Self::WindowResized { packets } => write!(f, "send window is {packets} packets now"),
-            Self::Refused { psn, why } => write!(f, "refuses PSN {}: {why}", psn.get()),
+            Self::WindowResized { packets } => {
+                write!(f, "send window changes to {packets} packets")
+            }
+            Self::Refused { psn, why } => write!(f, "rejects PSN {}: {why}", psn.get()),
             Self::Dropped { psn, why } => write!(f, "drops PSN {}: {why}", psn.get()),
             Self::FrameRefused { why } => write!(f, "drops a frame: {why}"),
             Self::Async(event) => f.write_str(match event {
-                AsyncEvent::QpFatal { .. } => "event: the queue pair failed",
-                AsyncEvent::QpRequestError { .. } => "event: the peer sent an invalid request",
-                AsyncEvent::QpAccessError { .. } => "event: the peer's access was refused",
+                AsyncEvent::QpFatal { .. } => "event: queue pair error",
+                AsyncEvent::QpRequestError { .. } => "event: invalid request of the peer",
+                AsyncEvent::QpAccessError { .. } => "event: access violation of the peer",
                 AsyncEvent::CommunicationEstablished { .. } => "event: communication established",
                 AsyncEvent::SendQueueDrained { .. } => "event: the send queue is drained",
                 AsyncEvent::CqError { .. } => "event: a completion queue overflowed",
@@ -224,7 +228,7 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         CompletionOperation::RecvWithImmediate => "receive with immediate",
         _ => "work",
     };
-    write!(f, "completion of work {wr_id}: {operation} {}", status.name())?;
+    write!(f, "completion of WR {wr_id}: {operation} {}", status.name())?;
     if *status == roce_transport::CompletionStatus::Success {
         write!(f, ", {byte_len} bytes")?;
         if let Some(immediate) = immediate {

@@ -32,7 +32,7 @@ fn page_data(ladder: &Ladder) -> serde_json::Value {
 }
 
 #[test]
-fn a_captured_loss_shows_what_is_missing_and_what_is_sent_again() {
+fn a_captured_loss_shows_gap_and_retransmission() {
     let run = lesson("lost-packet");
     let ladder = Ladder::of_capture(&capture(&run)[..], "lost.pcap", 1000).unwrap();
     assert_eq!(ladder.len(), run.timeline.packets.len() - 1);
@@ -51,7 +51,7 @@ fn a_captured_loss_shows_what_is_missing_and_what_is_sent_again() {
 }
 
 #[test]
-fn a_page_holds_no_end_of_script_and_no_address_of_anything() {
+fn a_page_has_one_script_and_no_link() {
     for name in ["lost-packet", "ring"] {
         let page = Ladder::of_lesson(&lesson(name)).to_html().unwrap();
         assert_eq!(page.matches("</script>").count(), 2, "{name}");
@@ -72,7 +72,7 @@ fn a_name_cannot_break_out_of_its_page() {
 }
 
 #[test]
-fn what_is_no_capture_is_told_and_what_is_cut_is_drawn_as_far_as_it_goes() {
+fn a_file_that_is_no_capture_is_an_error_and_a_truncated_capture_is_drawn() {
     for bytes in [&b""[..], b"hello, this is no capture at all", &[0; 100]] {
         let refused = Ladder::of_capture(bytes, "x", 10);
         assert!(matches!(refused, Err(CaptureLadderError::NotACapture(_))));
@@ -85,7 +85,7 @@ fn what_is_no_capture_is_told_and_what_is_cut_is_drawn_as_far_as_it_goes() {
 }
 
 #[test]
-fn packets_beyond_the_limit_are_counted_and_left_out() {
+fn packets_above_the_limit_are_counted_and_left_out() {
     let bytes = capture(&lesson("lost-packet"));
     let ladder = Ladder::of_capture(&bytes[..], "x", 5).unwrap();
     assert_eq!(ladder.len(), 5);

@@ -1,4 +1,4 @@
-//! Every lesson tells what it promises: its text as a snapshot, and what the words claim.
+//! Lessons: their output and the facts that their text states.
 
 use roce_lab::{EventKind, Lesson, LessonRun, PacketClass, PacketLabel, PacketRecord, TextOptions};
 use roce_transport::{CompletionStatus, QpState};
@@ -42,17 +42,7 @@ const ALICE: usize = 0;
 const BOB: usize = 1;
 
 #[test]
-fn every_lesson_reads_as_it_did() {
-    for lesson in Lesson::all() {
-        let run =
-            LessonRun::simulate(&lesson).unwrap_or_else(|why| panic!("{}: {why}", lesson.name));
-        let name = format!("{:02}_{}", lesson.number, lesson.name);
-        insta::assert_snapshot!(name, run.text(&TextOptions::default()));
-    }
-}
-
-#[test]
-fn the_course_is_numbered_without_gaps_and_no_two_lessons_share_a_name() {
+fn lesson_numbers_have_no_gaps_and_names_are_unique() {
     let lessons = Lesson::all();
     let numbers: Vec<_> = lessons.iter().map(|lesson| lesson.number).collect();
     assert_eq!(numbers, (1..=lessons.len() as u32).collect::<Vec<_>>());
@@ -64,13 +54,13 @@ fn the_course_is_numbered_without_gaps_and_no_two_lessons_share_a_name() {
 }
 
 #[test]
-fn the_same_lesson_is_the_same_story_every_time() {
+fn every_run_of_a_lesson_is_the_same() {
     let all = TextOptions { all_layers: true, all_lines: true, ..TextOptions::default() };
     assert_eq!(play("lost-packet").text(&all), play("lost-packet").text(&all));
 }
 
 #[test]
-fn one_packet_has_seventy_bytes_with_one_of_pad() {
+fn one_packet_has_seventy_bytes_and_one_pad_byte() {
     let run = play("one-packet");
     let [send, ack] = &run.timeline.packets[..] else { panic!("two packets") };
     assert_eq!((send.frame.len(), headers(send).bth.pad.bytes()), (70, 1));
@@ -79,7 +69,7 @@ fn one_packet_has_seventy_bytes_with_one_of_pad() {
 }
 
 #[test]
-fn queue_pairs_go_through_their_states_and_rtr_can_receive() {
+fn a_queue_pair_in_rtr_receives() {
     let run = play("queue-pairs");
     let states = |host| {
         let events = run.timeline.events.iter().filter(move |event| event.host == host);
@@ -97,7 +87,7 @@ fn queue_pairs_go_through_their_states_and_rtr_can_receive() {
 }
 
 #[test]
-fn an_acknowledgement_speaks_for_all_packets_before_it() {
+fn an_ack_covers_all_packets_before_it() {
     let run = play("acknowledgements");
     let first = &run.sections[0];
     let of_first = &run.timeline.packets[first.packets.clone()];
@@ -108,7 +98,7 @@ fn an_acknowledgement_speaks_for_all_packets_before_it() {
 }
 
 #[test]
-fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
+fn a_lost_packet_leads_to_a_nak_and_go_back_n() {
     let run = play("lost-packet");
     assert_eq!(psns(&run, |packet| packet.lost), [102]);
     assert_eq!(psns(&run, |packet| label(packet).class == PacketClass::Nak), [102]);
@@ -119,7 +109,7 @@ fn a_lost_packet_makes_a_gap_a_nak_and_a_way_back() {
 }
 
 #[test]
-fn after_a_lost_ack_the_message_comes_twice_and_is_delivered_once() {
+fn after_a_lost_ack_the_message_is_sent_twice_and_delivered_once() {
     let run = play("lost-ack");
     assert_eq!(psns(&run, |packet| packet.lost && packet.from == BOB), [100]);
     assert_eq!(psns(&run, |packet| packet.from == ALICE), [100, 100]);
@@ -130,7 +120,7 @@ fn after_a_lost_ack_the_message_comes_twice_and_is_delivered_once() {
 }
 
 #[test]
-fn silence_ends_in_an_error_and_flushes_what_was_posted_behind() {
+fn timeouts_end_in_an_error_and_flush_later_requests() {
     let run = play("timeouts");
     assert!(run.timeline.packets.iter().all(|packet| packet.lost));
     let flushed = CompletionStatus::WorkRequestFlushed;
@@ -140,7 +130,7 @@ fn silence_ends_in_an_error_and_flushes_what_was_posted_behind() {
 }
 
 #[test]
-fn a_message_without_a_receive_waits_as_long_as_it_is_told() {
+fn a_message_without_a_receive_waits_for_the_rnr_time() {
     let run = play("not-ready");
     assert_eq!(psns(&run, |packet| label(packet).name == "RNR NAK"), [100]);
     let [first, nak, second, _] = &run.timeline.packets[..] else { panic!("four packets") };
@@ -151,7 +141,7 @@ fn a_message_without_a_receive_waits_as_long_as_it_is_told() {
 }
 
 #[test]
-fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
+fn a_read_takes_as_many_psns_as_its_response_has_packets() {
     let run = play("read");
     let first = &run.timeline.packets[run.sections[0].packets.clone()];
     let answers = first.iter().filter(|packet| label(packet).class == PacketClass::Response);
@@ -167,7 +157,7 @@ fn a_read_takes_as_many_psns_as_its_answer_has_packets() {
 }
 
 #[test]
-fn an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() {
+fn an_atomic_whose_response_was_lost_is_executed_once() {
     let run = play("atomics");
     let answers = run.timeline.packets.iter().filter_map(|packet| {
         let headers = headers(packet);
@@ -180,7 +170,7 @@ fn an_atomic_whose_answer_was_lost_is_answered_again_and_not_done_again() {
 }
 
 #[test]
-fn a_packet_without_right_touches_nothing_and_breaks_the_connection() {
+fn an_access_without_rights_changes_nothing_and_ends_the_connection() {
     let run = play("keys");
     let nak = run.timeline.packets.iter().find(|it| label(it).class == PacketClass::Nak);
     assert_eq!(label(nak.expect("a NAK")).name, "NAK remote access error");
@@ -192,7 +182,7 @@ fn a_packet_without_right_touches_nothing_and_breaks_the_connection() {
 }
 
 #[test]
-fn a_large_write_is_one_post_6144_packets_and_one_completion() {
+fn a_large_write_is_one_request_6144_packets_and_one_completion() {
     let run = play("one-write");
     let data = psns(&run, |packet| packet.from == ALICE);
     assert_eq!(data.len(), 6144);
@@ -203,9 +193,9 @@ fn a_large_write_is_one_post_6144_packets_and_one_completion() {
 }
 
 #[test]
-fn chunks_go_round_the_ring_until_every_rank_has_all_sums() {
+fn the_ring_gives_every_rank_all_sums() {
     let run = play("ring");
-    let after = |section: usize| shown(&run, section, "chunk by chunk");
+    let after = |section: usize| shown(&run, section, "chunks of all ranks");
     let rows = |text: String| -> Vec<Vec<String>> {
         let lines = text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let words = |line: &String| line.split_whitespace().skip(2).map(str::to_owned).collect();
@@ -224,7 +214,7 @@ fn chunks_go_round_the_ring_until_every_rank_has_all_sums() {
 }
 
 #[test]
-fn a_lesson_that_is_wrong_is_refused_with_the_place() {
+fn an_invalid_lesson_is_refused_with_its_section() {
     let lesson = |extra: &str| {
         let text = format!(
             "number = 1\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n{extra}\n\
@@ -250,7 +240,7 @@ fn a_lesson_that_is_wrong_is_refused_with_the_place() {
 }
 
 #[test]
-fn what_a_script_does_to_frames_happens_to_them() {
+fn the_network_treats_frames_as_the_script_says() {
     let text = "number = 99\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n\
         [[region]]\nhost = \"alice\"\nname = \"a\"\nbytes = 64\n\
         [[region]]\nhost = \"bob\"\nname = \"b\"\nbytes = 64\n\

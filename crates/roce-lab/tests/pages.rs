@@ -1,4 +1,4 @@
-//! Pages in a real browser: they load, show their packets, and obey clicks and keys.
+//! Pages in a browser: loading, packets, clicks and keys.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn page(name: &str) -> (LessonRun, String) {
     (run, page)
 }
 
-/// A capture of a WRITE as long as asked for; every hundredth packet is missing.
+/// A capture of `packets` SENDs; every hundredth packet is missing.
 fn long_capture(packets: u32) -> Vec<u8> {
     let outer = OuterHeaders::new("10.9.0.1".parse().unwrap(), "10.9.0.2".parse().unwrap());
     let mut file = Vec::new();
@@ -37,7 +37,7 @@ fn long_capture(packets: u32) -> Vec<u8> {
 }
 
 #[tier1("chromium")]
-fn every_lesson_opens_without_a_complaint_and_with_its_packets() {
+fn every_lesson_opens_without_an_error_and_with_its_packets() {
     let mut browser = Browser::start("lessons");
     for lesson in Lesson::all() {
         let (run, page) = page(&lesson.name);
@@ -85,7 +85,7 @@ fn a_click_shows_a_packets_layers_and_bytes() {
 }
 
 #[tier1("chromium")]
-fn keys_walk_search_open_and_close() {
+fn keys_select_search_open_and_close() {
     let mut browser = Browser::start("keys");
     let (_, page) = page("lost-packet");
     browser.open(&page);
@@ -98,12 +98,12 @@ fn keys_walk_search_open_and_close() {
     browser.press("Enter");
     assert_eq!(browser.text("#detail h2"), "#1WRITE First");
     browser.press("j");
-    assert_eq!(browser.text("#detail h2"), "#2WRITE Middle", "the panel goes along");
+    assert_eq!(browser.text("#detail h2"), "#2WRITE Middle", "the panel follows");
     browser.press("Escape");
     assert_eq!(browser.count("#detail:not([hidden])"), 0);
     browser.press("/");
     browser.write("psn 102");
-    // The lost one, the NAK, the one sent again and its ACK.
+    // The lost packet, the NAK, the retransmission and its ACK.
     let hits = browser.count(".packet.hit");
     assert!(hits >= 3, "{hits}");
     assert!(browser.text("#found").contains("found"));
@@ -122,7 +122,7 @@ fn keys_walk_search_open_and_close() {
 }
 
 #[tier1("chromium")]
-fn the_chunks_of_the_ring_follow_the_packets() {
+fn the_ring_chunks_follow_the_selected_packet() {
     let mut browser = Browser::start("ring");
     let (_, page) = page("ring");
     browser.open(&page);
@@ -138,13 +138,13 @@ fn the_chunks_of_the_ring_follow_the_packets() {
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
 
-/// Where arrows cross the lanes of others.
+/// The arrows of the ring cross the lanes of other hosts.
 #[tier1("chromium")]
-fn no_packets_words_on_the_ring_hide_anothers() {
+fn no_packet_label_on_the_ring_hides_another() {
     let mut browser = Browser::start("words");
     let (run, page) = page("ring");
     browser.open(&page);
-    // Points along the middle of each packet's words, and which are closer than half a line.
+    // Points along the middle of each label, and the labels closer than half a line.
     let hidden = "(() => {
         const view = document.getElementById('view'), seen = new Map();
         const height = document.getElementById('canvas').offsetHeight;
@@ -172,7 +172,7 @@ fn no_packets_words_on_the_ring_hide_anothers() {
 }
 
 #[tier1("chromium")]
-fn a_hundred_thousand_packets_open_and_only_what_is_visible_is_drawn() {
+fn a_page_of_100_000_packets_draws_only_the_visible_part() {
     let mut browser = Browser::start("long");
     for packets in [10_000, 100_000] {
         let capture = long_capture(packets);

@@ -17,7 +17,7 @@ fn rings_of_every_size_reduce_to_the_expected_sums() {
 }
 
 #[test]
-fn data_that_are_not_kept_travel_in_the_same_time() {
+fn the_time_does_not_depend_on_keeping_data() {
     for bytes in [64, 1 << 20] {
         let kept = Scale { ranks: 5, bytes, ..Scale::default() }.simulate().unwrap();
         let unkept = Scale { keep_data: false, ..kept.scale }.simulate().unwrap();
@@ -27,7 +27,7 @@ fn data_that_are_not_kept_travel_in_the_same_time() {
 }
 
 #[test]
-fn no_ring_is_faster_than_the_bytes_alone() {
+fn no_ring_is_faster_than_its_bound() {
     for (ranks, bytes) in [(2, 1 << 20), (4, 4 << 20), (16, 1 << 20)] {
         let scale = Scale { ranks, bytes, ..Scale::default() };
         let time = scale.simulate().unwrap().time.as_secs_f64();
@@ -37,7 +37,7 @@ fn no_ring_is_faster_than_the_bytes_alone() {
 }
 
 #[test]
-fn alpha_is_what_an_empty_message_takes() {
+fn alpha_is_the_time_of_an_empty_message() {
     // Two ranks and four bytes: one hop of the small way, and its acknowledgement, which is as
     // long as two links and 62 bytes, but for the payload of four.
     let scale = Scale { ranks: 2, bytes: 4, ..Scale::default() };
@@ -49,7 +49,7 @@ fn alpha_is_what_an_empty_message_takes() {
 }
 
 #[test]
-fn a_plot_needs_two_sizes_and_names_every_line() {
+fn a_plot_needs_two_sizes_and_labels_every_line() {
     let simulate = |ranks, bytes| Scale { ranks, bytes, ..Scale::default() }.simulate().unwrap();
     let some = [simulate(2, 4096), simulate(2, 65536), simulate(4, 4096), simulate(4, 65536)];
     let svg = plot(&some).unwrap();

@@ -30,9 +30,9 @@ fn live_packets_are_shown_as_they_come_until_there_are_enough() -> Outcome {
     };
     assert!(sent(CLIENT, SERVER) > 10 && sent(SERVER, CLIENT) > 10, "{text}");
     let first = lines.iter().find(|line| line.contains(" RC ")).ok_or("no packet")?;
-    assert!(first.contains(" | first seen"), "{first}");
-    assert!(!text.contains("ICRC"), "every one is right, trains and all: {text}");
-    assert!(text.contains(" acks "), "answers are found: {text}");
+    assert!(first.contains(" | first packet seen"), "{first}");
+    assert!(!text.contains("ICRC"), "every ICRC is correct, also in trains: {text}");
+    assert!(text.contains(" acks "), "responses are found: {text}");
     Ok(())
 }
 

@@ -15,14 +15,14 @@ use super::Ladder;
 use super::columns::{Columns, LadderRow, kept_for};
 use crate::packet_label::{PacketClass, PacketLabel};
 
-/// Why a capture became no ladder.
+/// Reason why a capture cannot be converted to a ladder.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureLadderError {
-    /// The operating system's reason.
+    /// The read failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// It is no capture.
+    /// The file is not a capture.
     #[error("{0}")]
     NotACapture(NotACapture),
 }
@@ -37,13 +37,13 @@ impl From<CaptureError> for CaptureLadderError {
 }
 
 impl Ladder {
-    /// The ladder of a capture: its RoCE packets, at most `max_packets` of them.
+    /// Returns the ladder of a capture's first `max_packets` RoCE packets.
     ///
-    /// A capture sees a packet at one place and not its arrival, so arrows have no slope. What
-    /// is marked as sent again, or as missing, is what following the connections shows.
+    /// A capture has one time for each packet, so arrows have no slope. Connection tracking marks
+    /// retransmissions and gaps.
     ///
     /// # Errors
-    /// [`CaptureLadderError`]; a capture without RoCE packets gives an empty ladder.
+    /// [`CaptureLadderError`]. A capture without RoCE packets gives an empty ladder.
     pub fn of_capture(
         reader: impl Read,
         name: &str,
@@ -51,38 +51,40 @@ impl Ladder {
     ) -> Result<Self, CaptureLadderError> {
         let mut capture = Capture::open(reader)?;
         let mut dissector = Dissector::new(Options::default());
-        let mut taker = Taker::new(max_packets);
+        let mut collector = PacketCollector::new(max_packets);
         let mut damages = 0u64;
         while let Some(event) = capture.next_event()? {
             match event {
-                Event::Frame(frame) => dissector.handle_frame(frame, |packet| taker.take(packet)),
+                Event::Frame(frame) => {
+                    dissector.handle_frame(frame, |packet| collector.add(packet))
+                }
                 Event::Damage(_) => damages += 1,
             }
         }
         let mut subtitle = format!(
             "{} RoCE packets between {} hosts",
-            taker.columns.len() as u64 + taker.left_out,
-            taker.hosts.len()
+            collector.columns.len() as u64 + collector.left_out,
+            collector.hosts.len()
         );
         if damages > 0 {
-            subtitle += &format!("; {damages} damaged places in the file were left out");
+            subtitle += &format!("; {damages} damaged parts of the file were skipped");
         }
         Ok(Self {
             title: name.to_owned(),
             subtitle,
-            hosts: taker.hosts.iter().map(ToString::to_string).collect(),
-            columns: taker.columns,
+            hosts: collector.hosts.iter().map(ToString::to_string).collect(),
+            columns: collector.columns,
             remarks: Vec::new(),
             sections: Vec::new(),
             question: None,
             chunks: Vec::new(),
-            left_out: taker.left_out,
+            left_out: collector.left_out,
         })
     }
 }
 
-/// Takes packets in, one by one.
-struct Taker {
+/// Collects the packets of a capture.
+struct PacketCollector {
     columns: Columns,
     hosts: Vec<IpAddr>,
     places: HashMap<IpAddr, usize>,
@@ -91,10 +93,10 @@ struct Taker {
     left_out: u64,
 }
 
-impl Taker {
+impl PacketCollector {
     fn new(max_packets: usize) -> Self {
         Self {
-            // How many there are is known only at the end: as for many.
+            // The total size is known only at the end, so assume the largest.
             columns: Columns::new(kept_for(max_packets, usize::MAX)),
             hosts: Vec::new(),
             places: HashMap::new(),
@@ -104,7 +106,7 @@ impl Taker {
         }
     }
 
-    fn take(&mut self, packet: &Packet<'_>) {
+    fn add(&mut self, packet: &Packet<'_>) {
         let PacketKind::Roce(roce) = &packet.kind else { return };
         if self.columns.len() >= self.max_packets {
             self.left_out += 1;
@@ -150,7 +152,7 @@ impl Taker {
         self.columns.push(&row, &packet.layers(), packet.frame.bytes);
     }
 
-    /// The place of a host; one that comes when there are too many shares the last.
+    /// Returns the column of a host. Hosts above the limit share the last one.
     fn place(&mut self, address: IpAddr) -> usize {
         if let Some(place) = self.places.get(&address) {
             return *place;
@@ -159,7 +161,7 @@ impl Taker {
         if self.hosts.len() < MAX_HOSTS {
             self.hosts.push(address);
         }
-        // An address that shares a place is not remembered: there may be any number of them.
+        // Addresses that share a column are not stored: their number is not bounded.
         if place + 1 < MAX_HOSTS {
             self.places.insert(address, place);
         }
@@ -167,5 +169,5 @@ impl Taker {
     }
 }
 
-/// Columns that a page can show.
+/// Maximum number of host columns on a page.
 const MAX_HOSTS: usize = 64;

@@ -1,4 +1,4 @@
-//! Packets in columns: what is alike in many of them is kept once.
+//! Packets as columns with shared strings, for the page's data.
 
 use std::collections::HashMap;
 
@@ -10,32 +10,32 @@ use serde::Serialize;
 
 use crate::packet_label::{PacketClass, PacketLabel};
 
-/// A packet on a ladder.
+/// A packet of a ladder.
 #[derive(Clone, Debug)]
 pub struct LadderRow {
-    /// Place of the host that sent it.
+    /// Index of the sending host.
     pub from: usize,
-    /// Place of the host that it was sent to.
+    /// Index of the receiving host.
     pub to: usize,
-    /// When its first bit left, or when it was captured.
+    /// Time of the first bit, or capture time.
     pub sent: Instant,
-    /// When its last bit came in; empty where nobody saw that.
+    /// Arrival times of the last bit; empty if unknown.
     pub arrivals: Vec<Instant>,
-    /// It is known to have been lost.
+    /// The packet is lost.
     pub lost: bool,
-    /// It was changed on the way, or its ICRC is wrong.
+    /// The packet is corrupted, or its ICRC is wrong.
     pub damaged: bool,
-    /// It was sent before.
+    /// The packet is a retransmission.
     pub again: bool,
-    /// What stands on the arrow.
+    /// Label on the arrow.
     pub label: PacketLabel,
-    /// What was found about it, in words.
+    /// Findings as text.
     pub findings: String,
-    /// Bytes of its frame.
+    /// Length of the frame in bytes.
     pub len: usize,
 }
 
-/// How many bytes of each frame a page keeps, so that it stays small enough to be opened.
+/// Returns the number of bytes of each frame to keep, which limits the size of the page.
 pub(crate) fn kept_for(packets: usize, total: usize) -> usize {
     match (packets, total) {
         (_, total) if total <= 2 << 20 => usize::MAX,
@@ -44,49 +44,49 @@ pub(crate) fn kept_for(packets: usize, total: usize) -> usize {
     }
 }
 
-/// All packets of a page.
+/// Packets of a page.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Columns {
-    /// Bytes kept of each frame.
+    /// Bytes to keep of each frame.
     #[serde(skip)]
     kept: usize,
     #[serde(skip)]
     interner: HashMap<String, u32>,
     #[serde(skip)]
     known_shapes: HashMap<Vec<ShapeLayer>, u32>,
-    /// Every string once.
+    /// Distinct strings.
     strings: Vec<String>,
-    /// Every arrangement of layers and fields once.
+    /// Distinct arrangements of layers and fields.
     shapes: Vec<Vec<ShapeLayer>>,
     from: Vec<u32>,
     to: Vec<u32>,
-    /// Nanoseconds; a ladder of more than 104 days loses precision, not order.
+    /// Nanoseconds; above 104 days JavaScript loses precision.
     sent: Vec<u64>,
-    /// Nanoseconds after `sent`; -1 when unknown.
+    /// Nanoseconds after `sent`; -1 if unknown.
     took: Vec<i64>,
-    /// Packets that arrived again: place and nanoseconds after `sent`.
+    /// Duplicated packets: index and nanoseconds after `sent`.
     copies: Vec<(usize, u64)>,
-    /// 1 lost, 2 damaged, 4 again.
+    /// Flags: 1 lost, 2 damaged, 4 retransmission.
     flags: Vec<u8>,
     class: Vec<u8>,
     name: Vec<u32>,
-    /// -1 without.
+    /// -1 if none.
     psn: Vec<i64>,
     qp: Vec<i64>,
     facts: Vec<u32>,
     findings: Vec<u32>,
     len: Vec<u32>,
     shape: Vec<u32>,
-    /// Values of all fields of all packets, one packet behind the other.
+    /// Values of all fields, packet by packet.
     values: Vec<u32>,
-    /// The first bytes of each frame.
+    /// First bytes of each frame in base64.
     bytes: Vec<String>,
 }
 
-/// Name, first byte, byte behind, fields.
+/// Name, first byte, end, fields.
 type ShapeLayer = (u32, u32, u32, Vec<(u32, u32, u32)>);
 
-/// Classes in the order in which a page knows them.
+/// Classes in the order of the page's indexes.
 pub(crate) const CLASSES: [PacketClass; 6] = [
     PacketClass::Data,
     PacketClass::Request,

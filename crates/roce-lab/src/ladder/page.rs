@@ -1,4 +1,4 @@
-//! The page: one file with everything in it.
+//! HTML page of a ladder.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -6,12 +6,12 @@ use thiserror::Error;
 use super::columns::{CLASSES, Columns};
 use super::{Ladder, Narration};
 
-/// Why there is no page.
+/// Failure to serialise the page's data.
 #[derive(Debug, Error)]
 #[error("the page's data cannot be written: {0}")]
 pub struct PageError(#[from] serde_json::Error);
 
-/// What the page's script reads.
+/// Data for the page's script.
 #[derive(Serialize)]
 struct Data<'a> {
     title: &'a str,
@@ -52,10 +52,10 @@ impl<'a> From<&'a Narration> for Section<'a> {
 }
 
 impl Ladder {
-    /// One page with everything in it: it loads nothing, from the network or from anywhere.
+    /// Returns an HTML page that loads no other file.
     ///
     /// # Errors
-    /// [`PageError`] when the data cannot be written as JSON.
+    /// [`PageError`] if the data cannot be written as JSON.
     pub fn to_html(&self) -> Result<String, PageError> {
         let mut remarks = Remarks::default();
         for remark in &self.remarks {
@@ -77,7 +77,7 @@ impl Ladder {
             chunks: self.chunks.iter().map(|it| (it.0.as_nanos(), it.1, it.2, it.3)).collect(),
             left_out: self.left_out,
         };
-        // Inside a script element only `<` could end it, or begin a comment.
+        // `<` could end the script element or begin a comment.
         let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
         let mut page = String::with_capacity(data.len() + STYLE.len() + SCRIPT.len() + 4096);
         for (place, part) in TEMPLATE.split("{{").enumerate() {

@@ -1,11 +1,11 @@
-//! Times and rates as lessons write them.
+//! Times and rates in lesson files.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// A span of time: `500ns`, `2us`, `1.5ms`, `1s`.
+/// A duration: `500ns`, `2us`, `1.5ms`, `1s`.
 ///
 /// ```
 /// use roce_lab::Span;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub struct Span(Duration);
 
-/// Bits a second: `100G`, `2.5G`, `400M`; K, M and G are powers of 1000.
+/// A rate in bits per second: `100G`, `2.5G`, `400M`; K, M and G are powers of 1000.
 ///
 /// ```
 /// use roce_lab::Rate;
@@ -29,19 +29,19 @@ pub struct Span(Duration);
 pub struct Rate(u64);
 
 impl Span {
-    /// So many nanoseconds.
+    /// Returns a span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(Duration::from_nanos(nanos))
     }
 
-    /// As a duration.
+    /// Returns the duration.
     pub const fn duration(self) -> Duration {
         self.0
     }
 }
 
 impl Rate {
-    /// As a number, at least 1.
+    /// Returns the rate in bits per second, at least 1.
     pub const fn bits_per_sec(self) -> u64 {
         self.0
     }
@@ -51,7 +51,7 @@ impl std::str::FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let help = || format!("{text:?} is no time: write 500ns, 2us, 1.5ms or 1s");
+        let help = || format!("{text:?} is not a time; write for example 500ns, 2us, 1.5ms or 1s");
         let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
         let (digits, scale) = units
             .iter()
@@ -59,7 +59,7 @@ impl std::str::FromStr for Span {
             .ok_or_else(help)?;
         let number: f64 = digits.trim().parse().map_err(|_| help())?;
         let nanos = number * scale;
-        // An hour is more than any world of ours lasts.
+        // No simulation lasts an hour.
         if (0.0..=3.6e12).contains(&nanos) {
             Ok(Self::from_nanos(nanos as u64))
         } else {
@@ -72,7 +72,9 @@ impl std::str::FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let help = || format!("{text:?} is no rate: write 100G, 2.5G or 400M (bits a second)");
+        let help = || {
+            format!("{text:?} is not a rate; write for example 100G, 2.5G or 400M bits per second")
+        };
         let units = [("G", 1e9), ("M", 1e6), ("K", 1e3), ("", 1.0)];
         let (digits, scale) = units
             .iter()

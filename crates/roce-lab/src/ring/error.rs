@@ -1,61 +1,61 @@
-//! Why a ring does not turn.
+//! Errors of a ring.
 
 use roce_ring::{GeometryError, OperationError, UsageError, Violation};
 use roce_transport::PostError;
 use thiserror::Error;
 
-/// Why a ring does not turn.
+/// Error of a ring.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// The settings make no ring.
+    /// The settings are invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// There is no such operation.
+    /// The operation is invalid.
     #[error(transparent)]
     Operation(#[from] OperationError),
-    /// The buffers are larger than this machine can address.
-    #[error("a buffer of {bytes} bytes does not fit this machine; ask for less")]
+    /// A buffer exceeds the address space.
+    #[error("a buffer of {bytes} bytes exceeds the address space; use fewer bytes")]
     TooLarge {
-        /// How large.
+        /// Size in bytes.
         bytes: u64,
     },
-    /// The machine was used wrongly: a mistake of the lab's.
+    /// The machine was used wrongly: an error in this crate.
     #[error("rank {rank}: {why}")]
     UsageError {
-        /// Which rank.
+        /// Rank.
         rank: usize,
-        /// What.
+        /// Cause.
         why: UsageError,
     },
     /// A neighbour broke the protocol.
     #[error("rank {rank}: {why}")]
     Violation {
-        /// Which rank noticed.
+        /// Rank that detected it.
         rank: usize,
-        /// What.
+        /// Cause.
         why: Violation,
     },
-    /// The engine refused to post.
+    /// The engine refused a work request.
     #[error("rank {rank}: {why}")]
     Post {
-        /// Which rank.
+        /// Rank.
         rank: usize,
-        /// What it says.
+        /// Error of the engine.
         why: PostError,
     },
-    /// Work failed.
-    #[error("rank {rank}: work ended with {status}")]
+    /// A work request failed.
+    #[error("rank {rank}: work request failed with {status}")]
     Failed {
-        /// Which rank.
+        /// Rank.
         rank: usize,
-        /// How.
+        /// Status.
         status: roce_transport::CompletionStatus,
     },
-    /// Nothing more will happen, and ranks are not done.
-    #[error("the ring stands still with {waiting} ranks waiting")]
-    StandsStill {
-        /// How many.
+    /// No event is pending, but ranks are not done.
+    #[error("the ring stopped; {waiting} ranks are not done")]
+    Stopped {
+        /// Number of ranks that are not done.
         waiting: usize,
     },
 }

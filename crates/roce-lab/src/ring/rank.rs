@@ -1,4 +1,4 @@
-//! One rank: its machine and its buffers.
+//! A rank with its machine and buffers.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,26 @@ use crate::host::Host;
 use crate::memory::Region;
 use crate::world::{End, World};
 
-/// One rank with its buffers.
+/// A rank with its machine and buffers.
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) machine: Machine,
     pub(super) ends: HashMap<Qpn, (Side, u32)>,
-    /// By lane, to the previous and to the next rank.
+    /// Queue pairs to the previous rank, by lane.
     pub(super) previous: Vec<End>,
+    /// Queue pairs to the next rank, by lane.
     pub(super) next: Vec<End>,
     pub(super) buffer: Region,
     pub(super) scratch: Region,
-    /// By lane: our slots for either neighbour, and our record of where the next rank's output
-    /// lies.
+    /// Slots of this rank for both neighbours, by lane.
     pub(super) staging: Vec<[Region; 2]>,
+    /// Records of the next rank's output window, by lane.
     pub(super) records: Vec<Region>,
-    /// By lane: our slots at either neighbour, and the previous rank's record.
+    /// Slots for this rank at both neighbours, by lane.
     pub(super) remote_staging: Vec<[Region; 2]>,
+    /// Records of the previous rank, by lane.
     pub(super) previous_records: Vec<Region>,
-    /// Steps whose messages have been taken in.
+    /// Number of steps whose messages were received.
     pub(super) steps: u32,
     pub(super) done_at: Option<Instant>,
 }

@@ -1,4 +1,4 @@
-//! Playing a lesson: its script against a world.
+//! Runner of lesson scripts.
 
 mod build;
 mod inspect;
@@ -16,7 +16,7 @@ use crate::memory::Region;
 use crate::ring::Ring;
 use crate::world::{End, World};
 
-/// Plays the whole lesson.
+/// Runs a lesson.
 pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
     let mut runner = Runner::build(lesson)?;
     let mut sections = Vec::new();
@@ -45,28 +45,29 @@ pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
     })
 }
 
-/// A world with the names that the script uses.
+/// A world with the names of the script.
 struct Runner {
     world: World,
     connection: Option<Connection>,
     ring: Option<Ring>,
-    /// Elements of a ring's vector, and what its chunks held whenever that changed.
+    /// Elements of the ring's vector.
     elements: u64,
+    /// Changes of the ring's chunks.
     chunks: Vec<ChunkState>,
     regions: HashMap<String, (usize, Region)>,
-    /// The work posted last; each has a number of its own.
+    /// Number of the last work request.
     work: u64,
-    /// Fates that the script has planned for the frames of each host, by their place.
+    /// Planned fates of the frames of each host, by number.
     plans: Vec<HashMap<usize, Fate>>,
-    /// Which moment it is, for error messages.
+    /// Current section, for error messages.
     section: usize,
 }
 
-/// More steps than any lesson takes.
+/// Maximum number of steps of a section.
 const MAX_STEPS: usize = 1_000_000;
 
 impl Runner {
-    /// How far the timeline has come.
+    /// Returns the number of packets and events so far.
     fn timeline_len(&self) -> (usize, usize) {
         let timeline = self.world.timeline();
         (timeline.packets.len(), timeline.events.len())
@@ -88,7 +89,7 @@ impl Runner {
         place_of(&self.world, name, self.section)
     }
 
-    /// The end of the connection on this host, and which side that is.
+    /// Returns the queue pair of this host and its side of the connection.
     fn end(&self, name: &str) -> Result<(End, usize), LessonError> {
         let host = self.host(name)?;
         let ends = self.connection.map(|connection| connection.ends);
@@ -136,7 +137,7 @@ impl Runner {
         Err(self.never_happens("rest".to_owned()))
     }
 
-    /// Goes on by one step; false when nothing more will happen.
+    /// Advances by one step. Returns false if nothing more will happen.
     fn step(&mut self) -> Result<bool, LessonError> {
         let went_on = self.world.step();
         if let Some(ring) = &mut self.ring {
@@ -151,7 +152,7 @@ impl Runner {
         Ok(went_on)
     }
 
-    /// Steps that all ranks have done.
+    /// Returns the number of steps that all ranks have completed.
     fn ring_steps(&self) -> u32 {
         let ring = self.ring.as_ref();
         let steps =
@@ -159,7 +160,7 @@ impl Runner {
         ring.and_then(steps).unwrap_or(0)
     }
 
-    /// The first element of every chunk of a rank.
+    /// Returns the first element of each chunk of a rank.
     fn chunks_of(&self, rank: usize) -> Vec<f32> {
         let Some(ring) = &self.ring else { return Vec::new() };
         let bytes = self.world.hosts()[rank].memory.bytes(ring.buffer(rank));
@@ -193,7 +194,7 @@ impl Runner {
         LessonError::NeverHappens { section: self.section, what }
     }
 
-    /// Packets that have arrived or are lost.
+    /// Returns the number of packets that have arrived or are lost.
     fn settled(&self) -> usize {
         let packets = self.world.timeline().packets.iter();
         packets.filter(|packet| packet.lost || !packet.arrivals.is_empty()).count()
@@ -215,13 +216,13 @@ fn out_of_range(what: &'static str, value: impl ToString) -> LessonError {
 fn attributes_in_words(attributes: &roce_transport::QpAttributes) -> Vec<String> {
     let mut words = Vec::new();
     if attributes.access.is_some() {
-        words.push("what the peer may do".to_owned());
+        words.push("remote access rights".to_owned());
     }
     if let Some(path) = attributes.path {
-        words.push(format!("the peer's address {}", path.remote));
+        words.push(format!("peer address {}", path.remote));
     }
     if let Some(qpn) = attributes.dest_qpn {
-        words.push(format!("its queue pair {:#x}", qpn.get()));
+        words.push(format!("peer queue pair {:#x}", qpn.get()));
     }
     if let Some(psn) = attributes.rq_psn {
         words.push(format!("expected PSN {}", psn.get()));

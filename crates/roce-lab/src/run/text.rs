@@ -1,4 +1,4 @@
-//! A story as text: narration, and a ladder in between.
+//! The run of a lesson as text, with ladders.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,28 +9,28 @@ use super::{Inspection, LessonRun, SectionRun};
 use crate::packet_label::{PacketClass, PacketLabel};
 use crate::timeline::{Event, EventKind, PacketRecord};
 
-/// How a story is printed.
+/// Options of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextOptions {
-    /// Print the layers of these packets where they leave; the first is 1.
+    /// Print the layers of these packets; the first is 1.
     pub layers_of: Vec<usize>,
     /// Print the layers of every packet.
     pub all_layers: bool,
-    /// Print every line, however many they are.
+    /// Print all lines of long ladders.
     pub all_lines: bool,
-    /// Colours, for a terminal.
+    /// Use terminal colours.
     pub colour: bool,
 }
 
 impl Default for TextOptions {
-    /// No layers, long stretches shortened, no colour.
+    /// No layers, long ladders shortened, no colour.
     fn default() -> Self {
         Self { layers_of: Vec::new(), all_layers: false, all_lines: false, colour: false }
     }
 }
 
 impl LessonRun {
-    /// All of it: title, moments, question and answer.
+    /// Returns the whole text: title, sections, question and answer.
     pub fn text(&self, options: &TextOptions) -> String {
         let mut text = self.title(options);
         for place in 0..self.sections.len() {
@@ -40,7 +40,7 @@ impl LessonRun {
         text + "\n" + &self.question(options) + "\n" + &self.answer(options)
     }
 
-    /// The head: what it is about, and who takes part.
+    /// Returns title, summary and hosts.
     pub fn title(&self, options: &TextOptions) -> String {
         let lesson = &self.lesson;
         let style = Style(options.colour);
@@ -55,10 +55,10 @@ impl LessonRun {
         text
     }
 
-    /// One moment: what is said, what is seen, what is shown, what is said then.
+    /// Returns a section: text, ladder, inspections, text.
     ///
     /// # Panics
-    /// When there is no such moment.
+    /// If there is no such section.
     pub fn section(&self, place: usize, options: &TextOptions) -> String {
         let section = &self.sections[place];
         let words = &self.lesson.section[place];
@@ -83,13 +83,13 @@ impl LessonRun {
         text
     }
 
-    /// The question.
+    /// Returns the question.
     pub fn question(&self, options: &TextOptions) -> String {
         let style = Style(options.colour);
         format!("{}\n{}", style.bold("Question"), fold(&self.lesson.question.ask, 2))
     }
 
-    /// The answer.
+    /// Returns the answer.
     pub fn answer(&self, options: &TextOptions) -> String {
         let style = Style(options.colour);
         format!("{}\n{}", style.bold("Answer"), fold(&self.lesson.question.answer, 2))
@@ -122,12 +122,12 @@ impl LessonRun {
         text
     }
 
-    /// Is it told only when everything is asked for?
+    /// Returns true if events of this kind are shown only with `all_lines`.
     pub(crate) fn is_hidden(&self, kind: &EventKind) -> bool {
         self.lesson.hide.iter().any(|class| class == kind.class())
     }
 
-    /// Packets and events of a moment in the order in which they happened.
+    /// Returns the packets and events of a section in order of time.
     fn rows(&self, section: &SectionRun) -> Vec<Row> {
         let timeline = &self.timeline;
         let packets = section.packets.clone().map(|place| {
@@ -143,7 +143,7 @@ impl LessonRun {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
-    /// Which rows of a long stretch are left out: ordinary ones in the middle.
+    /// Returns the rows of a long ladder that are left out: ordinary ones in the middle.
     fn hidden(&self, rows: &[Row], options: &TextOptions) -> Range<usize> {
         if rows.len() <= MAX_ROWS {
             return 0..0;
@@ -158,7 +158,7 @@ impl LessonRun {
                 EventKind::Acknowledged { .. } | EventKind::WindowResized { .. }
             ),
         };
-        // The longest run of ordinary rows that leaves the ends alone.
+        // The longest run of ordinary rows without the head and the tail.
         let (mut best, mut start) = (0..0, HEAD_ROWS);
         for (place, row) in rows.iter().enumerate().take(rows.len() - TAIL_ROWS).skip(HEAD_ROWS) {
             if is_remarkable(row) {
@@ -177,30 +177,34 @@ impl TextOptions {
     }
 }
 
-/// A line of a ladder.
+/// A row of a ladder.
 #[derive(Clone, Copy, Debug)]
 enum Row {
     Packet(usize),
     Event(usize),
 }
 
-/// Draws rows.
+/// Writes the rows of a ladder.
 struct LadderWriter<'a> {
     run: &'a LessonRun,
     options: &'a TextOptions,
     style: Style,
 }
 
-/// Rows that are printed before a long stretch is shortened.
+/// Maximum number of rows of a ladder that is printed in full.
 const MAX_ROWS: usize = 48;
+/// Rows that are always printed at the start of a ladder.
 const HEAD_ROWS: usize = 14;
+/// Rows that are always printed at the end of a ladder.
 const TAIL_ROWS: usize = 10;
+/// Minimum number of rows to leave out.
 const MIN_HIDDEN_ROWS: usize = 8;
-/// Columns between the two life lines.
+/// Characters between the two life lines.
 const BETWEEN: usize = 62;
 
 impl LadderWriter<'_> {
-    /// Two hosts stand at either side; more are named on every line.
+    /// Returns the names of two hosts, which stand at either side; `None` for more hosts, which are
+    /// named on every line.
     fn names(&self) -> Option<[&str; 2]> {
         match &self.run.lesson.world.hosts[..] {
             [a, b] => Some([a, b]),
@@ -301,7 +305,7 @@ impl LadderWriter<'_> {
         let _ = writeln!(text, "{:>11}  {}", time(event.at), self.style.event(&event.kind, &line));
     }
 
-    /// Says what was left out.
+    /// Writes the number of packets and events left out.
     fn gap(&self, text: &mut String, rows: &[Row]) {
         let mut packets = vec![0usize; self.run.lesson.world.hosts.len()];
         let mut events = 0;
@@ -321,7 +325,7 @@ impl LadderWriter<'_> {
         if events > 0 {
             parts.push(counted(events, "event"));
         }
-        let words = format!("⋮  {} more of the kind; --all prints them", parts.join(", "));
+        let words = format!("⋮  {} more like these; --all prints them", parts.join(", "));
         let _ = writeln!(text, "{:>11}  {}", "", self.style.faint(&words));
     }
 }
@@ -333,7 +337,7 @@ fn counted(count: usize, what: &str) -> String {
 fn fate(packet: &PacketRecord) -> String {
     let mut words = match (packet.lost, &packet.arrivals[..]) {
         (true, _) => "lost".to_owned(),
-        (false, []) => "on its way".to_owned(),
+        (false, []) => "in flight".to_owned(),
         (false, arrivals) => {
             let times: Vec<_> = arrivals.iter().map(|at| time(*at)).collect();
             times.join(" and ")
@@ -345,7 +349,7 @@ fn fate(packet: &PacketRecord) -> String {
     words
 }
 
-/// Microseconds, to the nanosecond.
+/// Formats microseconds with three decimals.
 fn time(at: Instant) -> String {
     let nanos = at.as_nanos();
     format!("{}.{:03} µs", nanos / 1000, nanos % 1000)
@@ -360,7 +364,7 @@ fn inspection_text(shown: &Inspection, options: &TextOptions) -> String {
     text
 }
 
-/// Folds prose at 88 columns; an empty line separates paragraphs.
+/// Wraps paragraphs at 88 columns; an empty line separates them.
 fn fold(prose: &str, indent: usize) -> String {
     let mut text = String::new();
     for (place, paragraph) in prose.trim().split("\n\n").enumerate() {
@@ -377,7 +381,7 @@ fn fold(prose: &str, indent: usize) -> String {
     text
 }
 
-/// Lines of at most `width` characters, unless a word is longer.
+/// Splits text into lines of at most `width` characters, unless a word is longer.
 fn wrap(words: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split_whitespace() {
@@ -394,7 +398,7 @@ fn wrap(words: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Colours, or none.
+/// Terminal style, if enabled.
 #[derive(Clone, Copy)]
 struct Style(bool);
 

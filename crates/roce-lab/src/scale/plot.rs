@@ -1,4 +1,4 @@
-//! A plot of completion times beside their bounds.
+//! Plot of completion times and their bounds.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use super::ScaleResult;
 
-/// Why there is no plot.
+/// Error of a plot.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlotError {
-    /// Nothing to plot.
+    /// Fewer than two sizes.
     #[error("a plot needs at least two sizes; give more with --bytes")]
     TooFew,
     /// The drawing library failed.
@@ -18,8 +18,8 @@ pub enum PlotError {
     Drawing(String),
 }
 
-/// Completion time over message size as SVG: a line for each number of ranks, its bound dashed.
-/// Both axes are logarithmic.
+/// Plots completion time over message size as SVG: a line for each number of ranks, with a dashed
+/// bound. Both axes are logarithmic.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -29,8 +29,8 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
     ranks.dedup();
     let sizes = || results.iter().map(|result| result.scale.bytes.max(1) as f64);
     let times = || results.iter().flat_map(|it| [it.time, it.scale.bound()]).map(micros);
-    let (least, most) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
-    if least >= most {
+    let (min, max) = (sizes().fold(f64::MAX, f64::min), sizes().fold(0.0, f64::max));
+    if min >= max {
         return Err(PlotError::TooFew);
     }
     let (fastest, slowest) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
@@ -45,7 +45,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
             .x_label_area_size(48)
             .y_label_area_size(72)
             .build_cartesian_2d(
-                (least..most).log_scale().base(2.0),
+                (min..max).log_scale().base(2.0),
                 (fastest / 1.6..slowest * 1.6).log_scale(),
             )
             .map_err(|why| failed(&why))?;
@@ -80,7 +80,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
                     LineSeries::new(measured.clone(), colour.stroke_width(2)).point_size(3),
                 )
                 .map_err(|why| failed(&why))?;
-            // On the left the lines lie far apart.
+            // The lines are far apart at the left.
             let Some(named) = measured.get(1).or(measured.first()).copied() else { continue };
             let style = TextStyle::from((FONT, 14).into_font())
                 .color(&colour)

@@ -300,7 +300,7 @@ fn put_info(text: &mut Vec<u8>, finding: &Finding) {
             }
         }
         Finding::Answers { request, after } => {
-            text.extend_from_slice(b"answers #");
+            text.extend_from_slice(b"response to #");
             put_decimal(text, request);
             text.extend_from_slice(b" after ");
             put_duration(text, after);

@@ -1,4 +1,4 @@
-//! Building the world of a lesson.
+//! Builds the world of a lesson.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ impl Runner {
     }
 }
 
-/// A ring whose rank r contributes 10 to the power of r to every element.
+/// Builds a ring in which rank r contributes 10^r to every element.
 fn build_ring(
     world: &mut World,
     data: &RingData,
@@ -70,8 +70,7 @@ fn build_ring(
     if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
         return Err(out_of_range("the number of elements", data.elements));
     }
-    // The large way however little there is, so that there are steps to look at.
-    // So few slots that credits are seen, too.
+    // Ring steps even for small vectors, and few slots, so that credits are visible.
     let ring_config = RingConfig { small_message_max: 0, slots: 4, ..RingConfig::default() };
     let options = RingOptions { ring_config, connection, keep_data: true };
     let operation = Operation::all_reduce(DataType::F32, ReduceOp::Sum, data.elements);

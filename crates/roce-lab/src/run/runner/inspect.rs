@@ -1,4 +1,4 @@
-//! What is shown at the end of a moment.
+//! Inspections at the end of a section.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,7 @@ impl Runner {
             Inspect::Layers(number) => {
                 let packets = &self.world.timeline().packets;
                 let record = number.checked_sub(1).and_then(|place| packets.get(place));
-                let record =
-                    record.ok_or_else(|| self.unknown("packet of number", &number.to_string()))?;
+                let record = record.ok_or_else(|| self.unknown("packet", &number.to_string()))?;
                 Inspection {
                     title: format!("packet {number}, layer by layer"),
                     lines: crate::packet_layers::lines(&record.frame),
@@ -74,7 +73,7 @@ impl Runner {
                     let line = format!("{:8}{}", host.name, values.collect::<String>());
                     lines.push(line.trim_end().to_owned());
                 }
-                Inspection { title: "what every rank has, chunk by chunk".to_owned(), lines }
+                Inspection { title: "chunks of all ranks".to_owned(), lines }
             }
         })
     }

@@ -1,4 +1,4 @@
-//! What a script does: posting, breaking, changing states.
+//! Actions of a script.
 
 use roce_sim::{Fate, Impairment, ImpairmentRates};
 use roce_transport::{QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
@@ -55,7 +55,7 @@ impl Runner {
                 self.plan(from, [(*frame, Fate::Corrupt { bit: *bit })], what)?;
             }
             Action::Delay { from, frame, by } => {
-                let what = format!("(the network will hold up frame {frame} from here for {by})");
+                let what = format!("(the network will delay frame {frame} from here by {by})");
                 self.plan(from, [(*frame, Fate::Delay(by.duration()))], what)?;
             }
             Action::Copy { from, frame, lag } => {
@@ -115,7 +115,7 @@ impl Runner {
         Ok(RemoteAddr { addr: address, rkey: key.unwrap_or(region.key) })
     }
 
-    /// Adds to what hits the frames that leave a host from now on.
+    /// Sets the fates of the next frames of a host.
     fn plan(
         &mut self,
         from: &str,
@@ -150,11 +150,11 @@ impl Runner {
             .map_err(|why| LessonError::Refused { section: self.section, why: why.to_string() })?;
         self.world.record_script(
             end.host,
-            format!("told {}", attributes_in_words(&attributes).join(", ")),
+            format!("attributes: {}", attributes_in_words(&attributes).join(", ")),
         );
         Ok(())
     }
 }
 
-/// Frames that a script may plan ahead.
+/// Maximum number of a planned frame.
 const MAX_PLANNED_FRAME: usize = 100_000;
