@@ -165,7 +165,7 @@ impl<O: Observer> Endpoint<O> {
             if let (Some(peer_window), Some((path, dest_qpn))) =
                 (peer_window.as_deref_mut(), rc.path_and_dest())
                 && let Some(len) =
-                    rc.transmit_single(self.delay_acks, peer_window, memory, buf, &cx)
+                    rc.transmit_single(self.delay_acks, peer_window, memory, buf, &mut cx)
             {
                 sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
                 self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());

@@ -291,16 +291,6 @@ impl RcQueuePair {
         self.requester.unacked != self.requester.next && self.qp.state.is_sending()
     }
 
-    /// Whether the train just written was of requests without a question that somebody will want
-    /// an answer to, and there are more of them.
-    pub(crate) fn must_continue(&self) -> bool {
-        let Self { requester, requests_first, .. } = self;
-        !requests_first
-            && requester.since_ack_req > 0
-            && self.has_requests()
-            && !requester.defers_ack()
-    }
-
     /// Requests are next: it has waited for its turn in line for them, and answers never wait.
     pub(crate) fn prefer_requests(&mut self) {
         self.requests_first = true;
@@ -400,17 +390,14 @@ impl RcQueuePair {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        if !self.qp.state.is_sending() {
+        if !self.qp.state.is_sending() || self.requester.queue.is_empty() {
             return;
         }
         let Self { qp, requester, timers, .. } = self;
         let start = requester.next;
-        let sent = requester.transmit(qp, timers, memory, train, cx);
+        let peer_wants_ack = gate.must_request_ack();
+        let sent = requester.transmit(qp, timers, memory, peer_wants_ack, train, cx);
         if !train.is_empty() {
-            if gate.must_request_ack() {
-                train.request_ack();
-                requester.since_ack_req = 0;
-            }
             let answers = requester.frames.take_response_frames();
             // A probe does not count: nothing tells its answer from that to the packet that it
             // repeats, which says nothing of the frames between the two.

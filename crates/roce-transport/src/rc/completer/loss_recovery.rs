@@ -24,6 +24,7 @@ use core::time::Duration;
 use crate::context::Context;
 use crate::rc::completer::rtt::RttEstimator;
 use crate::rc::qp_context::QpContext;
+use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::send_queue::SendEntry;
 use crate::rc::requester::transmit::Step;
 use crate::rc::requester::{NakAction, Requester};
@@ -128,12 +129,6 @@ impl LossRecovery {
         is_due
     }
 
-    /// Must this packet be answered because we wait for a sign of life? `in_flight` counts
-    /// it.
-    pub(crate) fn must_probe_ack(&self, in_flight: u64) -> bool {
-        self.is_retransmitting() && in_flight == 1
-    }
-
     /// Does this answer show that it was quiet because of a loss? A peer that has nothing
     /// beyond what was just sent again did not get it the first time.
     pub(crate) fn confirms_loss(&self, to: u64, next: u64, max_sent: u64) -> bool {
@@ -152,7 +147,7 @@ impl LossRecovery {
         self.state == State::ProbePending
     }
 
-    fn is_retransmitting(&self) -> bool {
+    pub(crate) fn is_retransmitting(&self) -> bool {
         matches!(self.state, State::GoBackN | State::PtoGoBackN)
     }
 }
@@ -229,12 +224,6 @@ impl Requester {
         over > now
     }
 
-    /// Has any packet in flight asked for an answer?
-    pub(crate) fn has_requested_ack(&self) -> bool {
-        // One that does not has a single sequence number.
-        self.next.saturating_sub(u64::from(self.since_ack_req)) > self.unacked
-    }
-
     /// The last packet sent and the number of its entry, if the peer can be asked by it how
     /// far it is. It cannot where answers with data are outstanding: those come first, and
     /// asking for them again brings them again.
@@ -258,16 +247,11 @@ impl Requester {
         cx: &mut Context<'_, O>,
     ) -> bool {
         let Some((last, number)) = self.last_in_flight() else { return false };
-        let place = (self.next, self.current_wqe, self.since_ack_req);
-        // It asks for an answer whatever it is.
-        (self.next, self.current_wqe, self.since_ack_req) = (last, number, u32::MAX - 1);
-        let written = self
-            .queue
-            .get(number)
-            .map(|entry| self.write_data(entry, qp, memory, &mut GatherCopy::new(), train));
-        (self.next, self.current_wqe, self.since_ack_req) = place;
+        let Some(entry) = self.queue.get(number) else { return false };
+        let (gather, acks) = (&mut GatherCopy::new(), &mut AckPolicy::ALWAYS.clone());
+        let written = self.write_data(entry, last, qp, memory, gather, acks, train);
         // Where it cannot be written, going back finds out why.
-        let Some(Ok(Step::Sent(_))) = written else { return false };
+        let Ok(Step::Sent(_)) = written else { return false };
         // The round trip is measured on, from the first time: a peer that has become slow
         // is believed, and after a loss the next wait is too long rather than too short.
         self.since_ack_req = 0;

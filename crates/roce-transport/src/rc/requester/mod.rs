@@ -1,7 +1,7 @@
 //! What requester and completer of a queue pair share: the requests and how far they are.
 
+pub(crate) mod ack_request;
 pub(crate) mod frames_in_flight;
-mod middles;
 mod outstanding_reads;
 mod packets;
 pub(crate) mod send_queue;
@@ -18,9 +18,11 @@ use crate::rc::requester::frames_in_flight::FramesInFlight;
 use crate::rc::requester::outstanding_reads::OutstandingReads;
 use crate::rc::requester::send_queue::SendQueue;
 use crate::rc::requester::send_window::SendWindow;
+use crate::rc::requester::transmit::Sent;
 use crate::timers::{Timer, Timers};
 use crate::{
-    AsyncEvent, CompletionStatus, EndpointConfig, Instant, Observer, RetransmitCause, SendOperation,
+    AsyncEvent, CompletionStatus, Counters, EndpointConfig, Instant, Observer, RetransmitCause,
+    SendOperation,
 };
 
 /// The sending half of a queue pair.
@@ -140,6 +142,24 @@ impl Requester {
     /// The PSN of a sequence number.
     pub(crate) const fn psn(&self, seq: u64) -> Psn {
         self.first_psn.advanced_by((seq % Psn::MODULUS as u64) as u32)
+    }
+
+    /// Advances the send sequence over packets that were written.
+    #[inline]
+    pub(super) fn commit(&mut self, sent: &Sent, counters: &mut Counters) {
+        counters.resent_pkts += sent.packets.min(self.max_sent - self.next);
+        self.next += sent.seqs;
+        self.max_sent = self.max_sent.max(self.next);
+        self.current_wqe += u64::from(sent.ends);
+        if sent.begins {
+            self.credit.on_begun();
+        }
+        if let Some(request) = sent.read {
+            self.reads.push(request);
+        }
+        if sent.response_len > 0 {
+            self.frames.expect_response_frames(sent.response_len);
+        }
     }
 
     /// Everything before `to` is acknowledged, and every answer before it has come.

@@ -7,6 +7,7 @@ use roce_wire::{
 
 use crate::rc::qp_context::QpContext;
 use crate::rc::requester::Requester;
+use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::outstanding_reads::ReadRequest;
 use crate::rc::requester::send_queue::SendEntry;
 use crate::rc::requester::transmit::{Sent, Step};
@@ -20,21 +21,24 @@ const MAX_READ_REQUEST_PACKETS: u64 = 256;
 const MAX_READ_REQUEST_BYTES: u64 = 512 << 10;
 
 impl Requester {
-    /// The next packet of a SEND or WRITE.
+    /// Packet `seq` of a SEND or WRITE.
+    #[expect(clippy::too_many_arguments, reason = "one packet, and what its parts are made of")]
     pub(crate) fn write_data<M: Memory>(
         &self,
         entry: SendEntry<'_>,
+        seq: u64,
         qp: &QpContext,
         memory: &M,
         gather: &mut GatherCopy<M::Grant>,
+        acks: &mut AckPolicy,
         train: &mut TrainWriter<'_>,
     ) -> Result<Step, MemoryFault> {
         let work = &entry.work;
         let mtu = qp.params.mtu;
-        let offset = entry.offset_of(self.next, mtu);
+        let offset = entry.offset_of(seq, mtu);
         let payload_len = (entry.len - offset).min(mtu.bytes() as u64) as usize;
-        let is_first = self.next == entry.first;
-        let is_last = self.next + 1 == entry.end();
+        let is_first = seq == entry.first;
+        let is_last = seq + 1 == entry.end();
         let opcode = data_opcode(&work.operation, is_first, is_last);
         let headers_len = opcode.headers_len();
         let Some(room) = train.room_for(headers_len, payload_len) else { return Ok(Step::NoRoom) };
@@ -45,11 +49,10 @@ impl Requester {
             check_all(memory, qp.init.pd, list, Access::LocalRead)?;
         }
         let payload = &mut room[headers_len..headers_len + payload_len];
-        let crc = gather.copy(memory, qp.init.pd, self.current_wqe, &work.data, offset, payload)?;
+        let crc = gather.copy(memory, qp.init.pd, entry.number, &work.data, offset, payload)?;
 
-        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
-        bth.ack_request = self.must_request_ack() || (is_last && !self.may_defer_ack(entry, qp));
-        let ack_request = bth.ack_request;
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(seq));
+        bth.ack_request = acks.requests(seq, &entry, self, qp);
         if is_first || is_last {
             bth.solicited_event = is_last && work.solicited && work.operation.takes_receive();
             let headers = data_headers(bth, &work.operation, is_first, is_last, entry.len);
@@ -61,8 +64,50 @@ impl Requester {
             let trailer = data_opcode(&work.operation, false, true).headers_len() - BTH_LEN;
             train.pack_second_if_useful(entry.packets - 1, entry.len, trailer, mtu);
         }
-        let begins = is_first && self.next >= self.max_sent;
-        Ok(Step::Sent(Sent { packets: 1, ack_request, begins, read: None, response_len: 0 }))
+        let begins = is_first && seq >= self.max_sent;
+        Ok(Step::Sent(Sent::data(1, begins, is_last)))
+    }
+
+    /// The packets of a SEND or WRITE between its first and its last, as many as may leave and fit:
+    /// what [`step`](Self::step) would write one by one, without deciding anew what is the same for
+    /// all. Leaves to `step` what is not as usual.
+    pub(super) fn write_middle_packets<M: Memory>(
+        &self,
+        qp: &QpContext,
+        memory: &M,
+        gather: &GatherCopy<M::Grant>,
+        acks: &mut AckPolicy,
+        train: &mut TrainWriter<'_>,
+    ) -> Option<Sent> {
+        let entry = self.queue.get(self.current_wqe)?;
+        let operation = &entry.work.operation;
+        let has_middle_packets =
+            matches!(operation, SendOperation::Send { .. } | SendOperation::Write { .. })
+                && self.next > entry.first;
+        // A message that has begun is finished even while the queue is being drained.
+        if !has_middle_packets || self.in_rnr_wait {
+            return None;
+        }
+        let mtu = qp.params.mtu;
+        let mut offset = entry.offset_of(self.next, mtu);
+        let opcode = data_opcode(operation, false, false);
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
+        let end = (entry.end() - 1).min(acks.window_end());
+        let mut seq = self.next;
+        while seq < end {
+            let Some(room) = train.room_for(BTH_LEN, mtu.bytes()) else { break };
+            let Some((grant, at)) = gather.cached_grant(entry.number, offset, mtu.bytes()) else {
+                break;
+            };
+            let payload = &mut room[BTH_LEN..BTH_LEN + mtu.bytes()];
+            let crc = memory.read_summed(grant, at, payload);
+            bth.ack_request = acks.requests_inside(seq);
+            train.push_bth_only(bth.to_bytes(), mtu.bytes(), crc);
+            bth.psn = bth.psn.advanced_by(1);
+            offset += mtu.bytes() as u64;
+            seq += 1;
+        }
+        Some(Sent::data(seq - self.next, false, false))
     }
 
     /// The request for the next piece of a READ.
@@ -72,6 +117,7 @@ impl Requester {
         remote: RemoteAddr,
         qp: &QpContext,
         memory: &impl Memory,
+        acks: &mut AckPolicy,
         train: &mut TrainWriter<'_>,
     ) -> Result<Step, MemoryFault> {
         if self.reads.outstanding(self.next) >= qp.params.max_rd_atomic {
@@ -92,22 +138,23 @@ impl Requester {
         let offset = entry.offset_of(self.next, qp.params.mtu);
         let len = (entry.len - offset).min((end - self.next) * mtu);
         let mut bth = Bth::new(opcode::RC_READ_REQUEST, qp.params.dest_qpn, self.psn(self.next));
-        bth.ack_request = true;
         let reth = Reth {
             address: remote.addr.wrapping_add(offset),
             key: remote.rkey,
             len: len as u32, // at most 2^31
         };
-        let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
-        if train.room_for(headers.len(), 0).is_none() {
+        if train.room_for(opcode::RC_READ_REQUEST.headers_len(), 0).is_none() {
             return Ok(Step::NoRoom);
         }
+        bth.ack_request = acks.requests_response();
+        let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
         train.push(&headers, 0, None);
         let read = ReadRequest { start: self.next, end, is_atomic: false };
         Ok(Step::Sent(Sent {
-            packets: (end - self.next) as u32, // a piece is short
-            ack_request: true,
+            seqs: end - self.next,
+            packets: 1,
             begins: known.is_none(),
+            ends: end == entry.end(),
             read: Some(read).filter(|_| known.is_none()),
             response_len: len,
         }))
@@ -131,6 +178,7 @@ impl Requester {
         entry: SendEntry<'_>,
         qp: &QpContext,
         memory: &impl Memory,
+        acks: &mut AckPolicy,
         train: &mut TrainWriter<'_>,
     ) -> Result<Step, MemoryFault> {
         if self.reads.outstanding(self.next) >= qp.params.max_rd_atomic {
@@ -147,20 +195,21 @@ impl Requester {
             _ => unreachable!("only atomics come here"),
         };
         let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
-        bth.ack_request = true;
         let RemoteAddr { addr: address, rkey: key } = remote;
         let atomic_eth = Some(AtomicEth { address, key, swap_or_add, compare });
-        let headers = Headers { atomic_eth, ..Headers::new(bth) };
-        if train.room_for(headers.len(), 0).is_none() {
+        if train.room_for(opcode.headers_len(), 0).is_none() {
             return Ok(Step::NoRoom);
         }
+        bth.ack_request = acks.requests_response();
+        let headers = Headers { atomic_eth, ..Headers::new(bth) };
         train.push(&headers, 0, None);
         let is_new = self.next >= self.max_sent;
         let read = ReadRequest { start: self.next, end: self.next + 1, is_atomic: true };
         Ok(Step::Sent(Sent {
+            seqs: 1,
             packets: 1,
-            ack_request: true,
             begins: is_new,
+            ends: true,
             read: Some(read).filter(|_| is_new),
             response_len: 0,
         }))

@@ -13,6 +13,8 @@ use crate::{CompletionOperation, SendWr};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendEntry<'q> {
     pub(crate) work: &'q SendWr,
+    /// Position in the order of posting, from 0.
+    pub(crate) number: u64,
     /// Bytes of the message, 0 ..= 2^31.
     pub(crate) len: u64,
     /// The first sequence number.
@@ -63,7 +65,7 @@ impl SendQueue {
     /// The entry with this number, unless it is complete or not posted yet.
     pub(crate) fn get(&self, number: u64) -> Option<SendEntry<'_>> {
         let index = usize::try_from(number.checked_sub(self.head)?).ok()?;
-        Some(self.places.get(index)?.with(self.work.get(index)?))
+        Some(self.places.get(index)?.with(number, self.work.get(index)?))
     }
 
     /// The entry with this number, if it is the last.
@@ -73,11 +75,11 @@ impl SendQueue {
         if !is_last {
             return None;
         }
-        Some(self.places.back()?.with(self.work.back()?))
+        Some(self.places.back()?.with(number, self.work.back()?))
     }
 
     pub(crate) fn front(&self) -> Option<SendEntry<'_>> {
-        Some(self.places.front()?.with(self.work.front()?))
+        Some(self.places.front()?.with(self.head, self.work.front()?))
     }
 
     /// Forgets the entry in front, if there is one.
@@ -112,9 +114,9 @@ struct Place {
 
 impl Place {
     #[inline]
-    fn with(self, work: &SendWr) -> SendEntry<'_> {
+    fn with(self, number: u64, work: &SendWr) -> SendEntry<'_> {
         let Self { len, first, packets } = self;
-        SendEntry { work, len, first, packets }
+        SendEntry { work, number, len, first, packets }
     }
 }
 

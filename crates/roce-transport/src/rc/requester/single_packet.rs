@@ -7,7 +7,9 @@ use crate::endpoint::peer_window::PeerWindow;
 use crate::rc::RcQueuePair;
 use crate::rc::qp_context::QpContext;
 use crate::rc::requester::Requester;
+use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::packets::data_opcode;
+use crate::rc::requester::transmit::Sent;
 use crate::timers::Timer;
 use crate::{Access, Memory, Observer, QpState, SendOperation, WrData};
 
@@ -25,7 +27,7 @@ impl RcQueuePair {
         gate: &mut PeerWindow,
         memory: &impl Memory,
         buf: &mut [u8],
-        cx: &Context<'_, O>,
+        cx: &mut Context<'_, O>,
     ) -> Option<usize> {
         let Self { qp, requester, responder, timers, .. } = self;
         let responses = &responder.responses;
@@ -34,22 +36,20 @@ impl RcQueuePair {
         if qp.state != QpState::ReadyToSend || has_responses {
             return None;
         }
-        let (len, ack_request) =
-            requester.write_single(qp, gate.must_request_ack(), memory, buf)?;
+        let mut acks = AckPolicy::new(requester, gate.must_request_ack());
+        let len = requester.write_single(qp, &mut acks, memory, buf)?;
         if !requester.has_requested_ack() {
             requester.recovery.rebase_probe_timer(cx.time);
         }
-        requester.credit.on_begun();
-        requester.since_ack_req = if ack_request { 0 } else { requester.since_ack_req + 1 };
-        if ack_request {
-            requester.recovery.on_sent(requester.next, cx.time);
+        let (seq, has_requested) = (requester.next, acks.since_ack_req() == 0);
+        if has_requested {
+            requester.recovery.on_sent(seq, cx.time);
         }
-        requester.next += 1;
-        requester.max_sent = requester.next;
-        requester.current_wqe += 1;
+        requester.since_ack_req = acks.since_ack_req();
+        requester.commit(&Sent::data(1, true, true), cx.counters());
         requester.keep_timed(qp, timers, cx.time);
-        let number = gate.on_sent(1, ack_request, 0);
-        requester.frames.on_sent(number, requester.next - 1, requester.next);
+        let number = gate.on_sent(1, has_requested, 0);
+        requester.frames.on_sent(number, seq, requester.next);
         self.requests_first = false;
         Some(len)
     }
@@ -68,14 +68,14 @@ impl RcQueuePair {
 }
 
 impl Requester {
-    /// The packet, and whether it asks for an acknowledgement.
+    /// Writes the packet and returns its length.
     fn write_single(
         &self,
         qp: &QpContext,
-        peer_wants_ack: bool,
+        acks: &mut AckPolicy,
         memory: &impl Memory,
         buf: &mut [u8],
-    ) -> Option<(usize, bool)> {
+    ) -> Option<usize> {
         let entry = self.queue.last_if(self.current_wqe)?;
         let work = &entry.work;
         let (reth, trailer) = match work.operation {
@@ -118,8 +118,7 @@ impl Requester {
         let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
         bth.pad = pad;
         bth.solicited_event = work.solicited && work.operation.takes_receive();
-        bth.ack_request =
-            !self.may_defer_ack(entry, qp) || self.must_request_ack() || peer_wants_ack;
+        bth.ack_request = acks.requests_single(self.next, &entry, self, qp);
         headers[..BTH_LEN].copy_from_slice(&bth.to_bytes());
         let mut at = BTH_LEN;
         if let Some(reth) = reth {
@@ -130,6 +129,6 @@ impl Requester {
             headers[at..].copy_from_slice(&trailer);
         }
         rest[..pad.bytes()].fill(0);
-        Some((len, bth.ack_request))
+        Some(len)
     }
 }

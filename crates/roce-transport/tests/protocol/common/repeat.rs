@@ -21,7 +21,7 @@ where
             let test = std::thread::current().name().unwrap_or("<test>").to_owned();
             panic!(
                 "seed {seed}: {why}\nrepeat with: ROCE_SEED={seed} cargo test -p roce-transport \
-                 --test laws -- --exact {test}"
+                 --test protocol -- --exact {test}"
             );
         }
     }
