@@ -58,7 +58,6 @@ pub mod fuzzing;
 // To be told of forks, and statics of which each process has its own.
 #[allow(unsafe_code)]
 mod fork;
-mod frame_sealer;
 mod gid;
 mod interface_kernel;
 mod memory;

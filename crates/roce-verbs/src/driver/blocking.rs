@@ -5,7 +5,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Shared, sleep};
+use super::Shared;
+use super::sleep::sleep;
 use crate::wait_policy::{self, Wait};
 
 /// Time after which a blocked poll returns whatever happens.

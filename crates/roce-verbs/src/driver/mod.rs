@@ -27,7 +27,7 @@
 //! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
 //! returns it counts as polling, so the driver thread stays away.
 //!
-//! [`WaitPolicy`]: wait_policy::WaitPolicy
+//! [`WaitPolicy`]: crate::wait_policy::WaitPolicy
 //!
 //! Time is read with the engine's lock held, so the engine's instants never go backwards.
 //!
@@ -37,18 +37,20 @@
 mod blocking;
 mod engine_lock;
 mod monitor;
+mod polling;
 mod posting;
 mod sleep;
 mod thread;
 mod thread_policy;
+mod waiting;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use roce_transport::{Completion, Instant, PathHandle};
+use roce_transport::{Instant, PathHandle};
 
 pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
 #[cfg(test)]
@@ -57,18 +59,17 @@ use self::engine_lock::{EngineGuard, EngineLock};
 use self::monitor::Monitor;
 use self::posting::HeldPosts;
 pub(crate) use self::posting::QueuePairRunCell;
-use self::sleep::{ThreadSleep, sleep};
+use self::sleep::ThreadSleep;
 pub(crate) use self::thread_policy::INLINE_RECENT;
-use self::thread_policy::{MAX_RECHECK, MIN_RECHECK};
+use self::thread_policy::MAX_RECHECK;
 use crate::completion_queue;
 use crate::device::DeviceState;
-use crate::engine::{Engine, QuickPoll};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::fork;
 use crate::path::PathEntry;
 use crate::port::Port;
 use crate::thread_placement::ThreadPlacement;
-use crate::wait_policy;
 
 /// How long to sleep while frames for this host wait, of which no descriptor tells.
 const BACKLOG_RETRY: Duration = Duration::from_micros(50);
@@ -82,15 +83,6 @@ pub(crate) struct Driver {
     device: DeviceState,
     thread: Option<JoinHandle<()>>,
     monitor: Monitor,
-}
-
-/// What became of driving inline.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PollOutcome {
-    /// There was work.
-    pub(crate) did_work: bool,
-    /// What the queue that was polled would hold now: older than anything that it does hold.
-    pub(crate) completion: Option<Completion>,
 }
 
 /// The part that the device's thread shares.
@@ -199,139 +191,6 @@ impl Driver {
         engine.round(now);
         self.shared.wake_thread_if_late(&engine);
         Ok(result)
-    }
-
-    /// Posts receives, because of which nothing leaves and no timer changes: so the time does not
-    /// matter.
-    pub(crate) fn post_receives<T>(
-        &self,
-        work: impl FnOnce(&mut Engine, Instant) -> T,
-    ) -> Result<T, Error> {
-        let mut engine = self.engine()?;
-        let now = engine.last_now();
-        let result = work(&mut engine, now);
-        engine.deliver(now);
-        Ok(result)
-    }
-
-    /// Drives one round if nobody else is. `poller` is the empty completion queue because of which.
-    pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> PollOutcome {
-        let shared = &self.shared;
-        if !shared.generation.is_current() {
-            return PollOutcome::default();
-        }
-        posting::end_run();
-        let Some(mut engine) = shared.engine.try_lock() else {
-            // Another thread drives right now: what it finds is found for this one too.
-            shared.record_inline_poll(shared.now());
-            self.send_held_posts();
-            blocking::wait_for_lock_holder();
-            return PollOutcome { did_work: true, completion: None };
-        };
-        let now = match engine.quick_poll() {
-            QuickPoll::Idle => {
-                drop(engine);
-                shared.after_empty_poll();
-                return PollOutcome::default();
-            }
-            QuickPoll::Ready { last_now } => last_now,
-            QuickPoll::FullRoundDue => shared.now(),
-        };
-        shared.record_inline_poll(now);
-        if let Some(queue) = poller {
-            queue.note_polled(now);
-        }
-        let (round, completion) = engine.polled_round(now, poller);
-        shared.wake_thread_if_late(&engine);
-        drop(engine);
-        let did_work = round.did_work();
-        if !did_work {
-            shared.after_empty_poll();
-        }
-        PollOutcome { did_work, completion }
-    }
-
-    /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;
-    /// `fd` wakes it besides the device.
-    pub(crate) fn drive_until(
-        &self,
-        deadline: Option<std::time::Instant>,
-        fd: BorrowedFd<'_>,
-        mut done: impl FnMut() -> bool,
-    ) -> Result<(), Error> {
-        Self::drive_all_until(&[self], deadline, &[fd], |_| done())
-    }
-
-    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` is told
-    /// whether the last of `fds` was readable after a sleep.
-    pub(crate) fn drive_all_until(
-        drivers: &[&Self],
-        deadline: Option<std::time::Instant>,
-        fds: &[BorrowedFd<'_>],
-        mut done: impl FnMut(bool) -> bool,
-    ) -> Result<(), Error> {
-        drivers.iter().try_for_each(|driver| driver.check_alive())?;
-        let _guards: Vec<_> =
-            drivers.iter().map(|driver| WaitGuard::begin(&driver.shared)).collect();
-        let max_spin = drivers.iter().map(|driver| driver.shared.max_spin).max();
-        let max_spin = max_spin.unwrap_or_default();
-        let mut last_work = std::time::Instant::now();
-        let mut last_is_readable = false;
-        loop {
-            if done(last_is_readable) {
-                return Ok(());
-            }
-            let now = std::time::Instant::now();
-            if deadline.is_some_and(|at| now >= at) {
-                return Ok(());
-            }
-            let mut did_work = false;
-            let mut limit = deadline.map(|at| at.saturating_duration_since(now));
-            for shared in drivers.iter().map(|driver| &driver.shared) {
-                let (mut engine, now) = shared.lock_now();
-                did_work |= engine.round(now).did_work();
-                shared.wake_thread_if_late(&engine);
-                if let Some(at) = shared.wake_at(&engine, now) {
-                    let wait = at.saturating_since(now);
-                    limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
-                }
-            }
-            if did_work {
-                last_work = now;
-                continue;
-            }
-            let spin = wait_policy::with_current(|policy| policy.spin(max_spin));
-            if now.duration_since(last_work) < spin {
-                wait_policy::yield_now(std::time::Instant::now());
-                continue;
-            }
-            let devices = drivers.iter().flat_map(|driver| &driver.shared.device_fds);
-            let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
-            let readable = sleep(&all, limit)?;
-            let lasted = now.elapsed();
-            wait_policy::with_current(|policy| policy.on_slept(lasted, max_spin));
-            last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
-        }
-    }
-
-    /// Makes a queue known that reports on a channel.
-    pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
-        let mut notifying = self.shared.notifying();
-        notifying.retain(|queue| queue.strong_count() > 0);
-        notifying.push(Arc::downgrade(queue));
-    }
-
-    /// Arms a queue with `arm`, which is told the time: from now on its caller may sleep on the
-    /// channel's descriptor, so frames must be able to wake the driver thread.
-    pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
-        if !self.shared.generation.is_current() {
-            return;
-        }
-        let now = self.shared.now();
-        arm(now);
-        if self.shared.sleep.ignores_devices() && queue.relies_on_thread(now) {
-            self.shared.sleep.wake();
-        }
     }
 
     /// Does `work` on the engine after what is held has left, and sends what `work` leaves behind.
@@ -456,28 +315,5 @@ impl Shared {
         let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
         let timers = [engine.endpoint.poll_timeout(), engine.held_acks_due(), of_devices];
         timers.into_iter().flatten().min()
-    }
-}
-
-/// Says for its lifetime that a thread drives, and tells the device's thread at the end.
-struct WaitGuard<'a>(&'a Shared);
-
-impl<'a> WaitGuard<'a> {
-    fn begin(shared: &'a Shared) -> Self {
-        shared.waiters.fetch_add(1, Ordering::SeqCst);
-        Self(shared)
-    }
-}
-
-impl Drop for WaitGuard<'_> {
-    fn drop(&mut self) {
-        let now = self.0.now();
-        self.0.record_inline_poll(now);
-        let last = self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
-        // Near enough it wakes by itself: a program that waits in a loop must not pay
-        // for a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
-        if last && self.0.sleep.lasts_beyond(now + MIN_RECHECK * 2) {
-            self.0.sleep.wake();
-        }
     }
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{Instant, PathHandle};
 
+use super::Shared;
+use super::sleep::sleep;
 use super::thread::set_up_background_thread;
-use super::{Shared, sleep};
 use crate::error::Error;
 use crate::fork;
 use crate::interface_kernel::InterfaceKernel;

@@ -158,6 +158,19 @@ impl Driver {
         Ok(result)
     }
 
+    /// Posts receives, because of which nothing leaves and no timer changes: so the time does not
+    /// matter.
+    pub(crate) fn post_receives<T>(
+        &self,
+        work: impl FnOnce(&mut Engine, Instant) -> T,
+    ) -> Result<T, Error> {
+        let mut engine = self.engine()?;
+        let now = engine.last_now();
+        let result = work(&mut engine, now);
+        engine.deliver(now);
+        Ok(result)
+    }
+
     /// Sends posts that are held, if any are: the caller polls, arms or waits.
     #[inline]
     pub(crate) fn send_held_posts(&self) {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use roce_transport::Instant;
 
+use super::Shared;
+use super::sleep::sleep;
 use super::thread_policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
-use super::{Shared, sleep};
 use crate::doorbell::Check;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 use crate::wait_policy;

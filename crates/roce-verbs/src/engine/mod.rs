@@ -4,7 +4,7 @@
 //! holds the lock drives: see [`Driver`](crate::driver::Driver). A round is bounded, so that
 //! nobody holds the lock for long:
 //!
-//! 1. take at most [`RECEIVE_BUDGET`] frames; every packet of every frame is parsed, its
+//! 1. take at most `RECEIVE_BUDGET` frames; every packet of every frame is parsed, its
 //!    ICRC checked, and handed to the endpoint;
 //! 2. fire timers;
 //! 3. send what the endpoint has to send: the acknowledgement of the whole batch is among
@@ -12,9 +12,10 @@
 //! 4. hand out completions and events.
 
 mod delayed_ack;
-mod inbound;
-mod outbound;
+mod frame_sealer;
 mod quick_poll;
+mod receive;
+mod transmit;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -22,33 +23,25 @@ use std::io;
 use std::sync::Arc;
 
 use roce_io::FrameDevice;
-use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant, TransmitLimits};
+use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant};
 use roce_wire::Sealing;
 
 use self::delayed_ack::DelayedAck;
-use self::inbound::{Inbound, note_device_error};
-pub(crate) use self::outbound::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
-use self::outbound::{LocalFrame, MAX_LOCAL_FRAMES, Outbound, TRANSMIT_BUDGET};
 pub(crate) use self::quick_poll::QuickPoll;
 use self::quick_poll::QuickPollBudget;
+pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
+use self::transmit::{LocalFrame, MIN_HEADROOM};
 use crate::completion_queue::{self, Pushed};
 use crate::doorbell::DoorbellCoalescing;
 use crate::events::EventQueue;
-use crate::frame_sealer::FrameSealer;
 use crate::gid::GidTable;
 use crate::memory::{KeyHasher, MrTable};
 use crate::path::PathTable;
 use crate::qpn_allocator::QpnAllocator;
 use crate::trace::TraceObserver;
 
-/// Frames taken in one round from one device: a round of full trains takes some 100 µs.
-const RECEIVE_BUDGET: usize = 32;
 /// Frames in one round up to which it looks as if the application had waited for them.
 const MAX_AWAITED_FRAMES: usize = 4;
-/// Rounds in a row that leave out `lo` while frames come over the wire.
-const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
-/// The smallest set of outer headers: Ethernet, IPv4, UDP.
-const MIN_HEADROOM: usize = 42;
 
 /// Everything behind the lock.
 pub(crate) struct Engine {
@@ -260,15 +253,6 @@ impl Engine {
         if self.acks_after_send { Some(self.last_now) } else { self.delayed_ack.due() }
     }
 
-    fn receive_batch(&mut self, now: Instant) -> usize {
-        self.set_now(now);
-        let received = self.receive(now);
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            self.endpoint.handle_timeout(now);
-        }
-        received
-    }
-
     fn transmit_batch(&mut self, now: Instant, received: usize) -> Round {
         self.transmit_batch_and_deliver(None, now, received).0
     }
@@ -284,119 +268,6 @@ impl Engine {
         let sent = if has_work { self.transmit(now) } else { 0 };
         let (round, completion) = self.deliver_to_poller(poller, now);
         (Round { received, sent, ..round }, completion)
-    }
-
-    fn receive(&mut self, now: Instant) -> usize {
-        let mut inbound = Inbound {
-            now,
-            endpoint: &mut self.endpoint,
-            memory: &mut self.memory,
-            gids: &self.gids,
-            drops: &mut self.drops,
-        };
-        let mut received = 0;
-        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
-        received += inbound.frames_of("wire", from_wire);
-        // What came over the wire is waited for now, more likely than anything on `lo`.
-        let looks_at_lo = received == 0 || self.rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
-        self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
-        if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
-            let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
-            received += inbound.frames_of("lo", from_lo);
-        }
-        for _ in 0..RECEIVE_BUDGET {
-            let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
-            inbound.parse(&bytes, outgoing.segment_len, true);
-            received += 1;
-        }
-        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
-            self.endpoint.resume_transmit(LOOPBACK_QUEUE);
-        }
-        received
-    }
-
-    fn transmit(&mut self, now: Instant) -> usize {
-        let mut sent = 0;
-        loop {
-            let before = sent;
-            self.transmit_round(now, &mut sent);
-            let had_frames_for_lo = !self.lo_queue.is_empty();
-            self.transmit_to_lo();
-            // Only what goes to other processes of this host leaves more behind than the budget
-            // says. What goes to this engine is taken in by the next round.
-            let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
-            if sent == before
-                || sent >= TRANSMIT_BUDGET
-                || is_over
-                || !self.loopback_queue.is_empty()
-            {
-                return sent;
-            }
-        }
-    }
-
-    /// Fills the interface's slots; frames for this host are put aside on the way. They are built
-    /// elsewhere where the interface has no room.
-    fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
-        let Self { wire, lo, scratch, .. } = self;
-        let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
-        let mut outbound = Outbound {
-            now,
-            limits,
-            lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
-            endpoint: &mut self.endpoint,
-            memory: &mut self.memory,
-            sealer: FrameSealer::new(
-                &self.paths,
-                &self.qpns,
-                &mut self.identification,
-                &mut self.sealing,
-            ),
-            qpns: &self.qpns,
-            drops: &mut self.drops,
-            loopback_queue: &mut self.loopback_queue,
-            lo_queue: &mut self.lo_queue,
-            headroom: &mut self.headroom,
-            acks_after_send: &mut self.acks_after_send,
-            sent,
-        };
-        let was_full = wire.has_unsent();
-        let mut result = wire.transmit(&mut |slot| outbound.next_frame(slot));
-        if was_full && !wire.has_unsent() {
-            outbound.endpoint.resume_transmit(WIRE_QUEUE);
-            result = result.and(wire.transmit(&mut |slot| outbound.next_frame(slot)));
-        }
-        if wire.has_unsent() {
-            outbound.endpoint.suspend_transmit(WIRE_QUEUE);
-            scratch.resize(wire.capabilities().max_frame_len, 0);
-            while outbound.next_frame(scratch).is_some() {
-                // A frame whose path was changed to the interface meanwhile: it is lost, and the
-                // protocol recovers from loss.
-                *outbound.drops.entry("drop_no_room").or_default() += 1;
-            }
-        }
-        if let Err(error) = result {
-            note_device_error(&mut self.drops, "wire_transmit_error", &error);
-        }
-    }
-
-    fn transmit_to_lo(&mut self) {
-        let Some(lo) = &mut self.lo else { return };
-        if self.lo_queue.is_empty() && !lo.has_unsent() {
-            return;
-        }
-        let lo_queue = &mut self.lo_queue;
-        let result = lo.transmit(&mut |slot| {
-            let (frame, outgoing) = lo_queue.pop_front()?;
-            slot[..frame.len()].copy_from_slice(&frame);
-            Some(outgoing)
-        });
-        if self.lo_queue.len() < MAX_LOCAL_FRAMES {
-            self.endpoint.resume_transmit(LO_QUEUE);
-        }
-        if let Err(error) = result {
-            note_device_error(&mut self.drops, "lo_transmit_error", &error);
-        }
     }
 
     /// Hands completions and events to whom they belong.
@@ -466,6 +337,21 @@ impl Engine {
     /// Tells of a port that went up or down.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
         self.events.push(event);
+    }
+}
+
+/// A device that fails is counted and told of once in a while; the protocol's own timers
+/// decide when a peer is given up.
+fn note_device_error(
+    drops: &mut BTreeMap<&'static str, u64>,
+    name: &'static str,
+    error: &io::Error,
+) {
+    let count = drops.entry(name).or_default();
+    *count += 1;
+    // Powers of two: the first one at once, a storm of them seldom.
+    if count.is_power_of_two() {
+        tracing::warn!(count, %error, "{name}");
     }
 }
 

@@ -3,12 +3,12 @@
 use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
-use crate::engine::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
+use super::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use crate::path::{PathEntry, PathTable, Via};
 use crate::qpn_allocator::QpnAllocator;
 
 /// Seals the packets of one frame while they are written, then the frame.
-pub(crate) struct FrameSealer<'a> {
+pub(super) struct FrameSealer<'a> {
     paths: &'a PathTable,
     qpns: &'a QpnAllocator,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
@@ -25,7 +25,7 @@ struct Begun<'a> {
 }
 
 impl<'a> FrameSealer<'a> {
-    pub(crate) fn new(
+    pub(super) fn new(
         paths: &'a PathTable,
         qpns: &'a QpnAllocator,
         identification: &'a mut u16,
@@ -35,12 +35,12 @@ impl<'a> FrameSealer<'a> {
     }
 
     /// Where the packets of the last train go, once they are written; `None`: nowhere.
-    pub(crate) fn path_entry(&self) -> Option<&'a PathEntry> {
+    pub(super) fn path_entry(&self) -> Option<&'a PathEntry> {
         self.begun.as_ref().map(|begun| begun.entry)
     }
 
     /// Puts the outer headers in front of the last train, which stands behind the headroom.
-    pub(crate) fn finish(
+    pub(super) fn finish(
         &mut self,
         transmit: &Transmit,
         frame: &mut [u8],

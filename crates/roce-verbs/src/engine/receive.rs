@@ -7,30 +7,72 @@ use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant};
 use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, Unverified, WireError};
 
+use super::transmit::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
+use super::{Engine, note_device_error};
 use crate::gid::GidTable;
 use crate::memory::MrTable;
 use crate::trace::TraceObserver;
 
+/// Frames taken in one round from one device: a round of full trains takes some 100 µs.
+const RECEIVE_BUDGET: usize = 32;
+/// Rounds in a row that leave out `lo` while frames come over the wire.
+const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
+
+impl Engine {
+    pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
+        self.set_now(now);
+        let received = self.receive(now);
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        received
+    }
+
+    fn receive(&mut self, now: Instant) -> usize {
+        let mut inbound = Inbound {
+            now,
+            endpoint: &mut self.endpoint,
+            memory: &mut self.memory,
+            gids: &self.gids,
+            drops: &mut self.drops,
+        };
+        let mut received = 0;
+        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
+        received += inbound.frames_of("wire", from_wire);
+        // What came over the wire is waited for now, more likely than anything on `lo`.
+        let looks_at_lo = received == 0 || self.rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
+        self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
+        if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
+            let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
+            received += inbound.frames_of("lo", from_lo);
+        }
+        for _ in 0..RECEIVE_BUDGET {
+            let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
+            inbound.parse(&bytes, outgoing.segment_len, true);
+            received += 1;
+        }
+        if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
+            self.endpoint.resume_transmit(LOOPBACK_QUEUE);
+        }
+        received
+    }
+}
+
 /// The way of a frame from a device to the endpoint.
 pub(super) struct Inbound<'a> {
-    pub(super) now: Instant,
-    pub(super) endpoint: &'a mut Endpoint<TraceObserver>,
-    pub(super) memory: &'a mut MrTable,
-    pub(super) gids: &'a GidTable,
-    pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
+    now: Instant,
+    endpoint: &'a mut Endpoint<TraceObserver>,
+    memory: &'a mut MrTable,
+    gids: &'a GidTable,
+    drops: &'a mut BTreeMap<&'static str, u64>,
 }
 
 impl Inbound<'_> {
-    pub(super) fn frame(&mut self, received: RxFrame<'_>) {
+    fn frame(&mut self, received: RxFrame<'_>) {
         self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
     }
 
-    pub(super) fn parse(
-        &mut self,
-        bytes: &[u8],
-        segment_len: Option<usize>,
-        checksum_partial: bool,
-    ) {
+    fn parse(&mut self, bytes: &[u8], segment_len: Option<usize>, checksum_partial: bool) {
         let options = ParseOptions { udp_checksum_offloaded: checksum_partial };
         // Looked at where it lies, here and below: moving it takes as long as reading it.
         let parsed = Frame::parse_with(bytes, options);
@@ -72,26 +114,11 @@ impl Inbound<'_> {
         *self.drops.entry(why).or_default() += 1;
     }
 
-    pub(super) fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
+    fn frames_of(&mut self, device: &'static str, result: io::Result<usize>) -> usize {
         result.unwrap_or_else(|error| {
             let name = if device == "lo" { "lo_receive_error" } else { "wire_receive_error" };
             note_device_error(self.drops, name, &error);
             0
         })
-    }
-}
-
-/// A device that fails is counted and told of once in a while; the protocol's own timers
-/// decide when a peer is given up.
-pub(super) fn note_device_error(
-    drops: &mut BTreeMap<&'static str, u64>,
-    name: &'static str,
-    error: &io::Error,
-) {
-    let count = drops.entry(name).or_default();
-    *count += 1;
-    // Powers of two: the first one at once, a storm of them seldom.
-    if count.is_power_of_two() {
-        tracing::warn!(count, %error, "{name}");
     }
 }

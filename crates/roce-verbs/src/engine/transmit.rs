@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use roce_io::{DeviceCapabilities, TxFrame};
 use roce_transport::{Endpoint, Instant, TransmitLimits, TransmitQueue};
 
-use crate::frame_sealer::FrameSealer;
+use super::frame_sealer::FrameSealer;
+use super::{Engine, note_device_error};
 use crate::memory::MrTable;
 use crate::path::Via;
 use crate::qpn_allocator::QpnAllocator;
 use crate::trace::TraceObserver;
 
 /// Frames sent in one round.
-pub(super) const TRANSMIT_BUDGET: usize = 32;
+const TRANSMIT_BUDGET: usize = 32;
 /// Frames for this engine, and frames for other processes of this host, that may wait to be
 /// delivered.
 pub(super) const MAX_LOCAL_FRAMES: usize = 16;
+/// The smallest set of outer headers: Ethernet, IPv4, UDP.
+pub(super) const MIN_HEADROOM: usize = 42;
 /// The largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
@@ -30,30 +33,116 @@ pub(crate) const LO_QUEUE: TransmitQueue = TransmitQueue(2);
 /// A frame for an address of this host.
 pub(super) type LocalFrame = (Vec<u8>, TxFrame);
 
+impl Engine {
+    pub(super) fn transmit(&mut self, now: Instant) -> usize {
+        let mut sent = 0;
+        loop {
+            let before = sent;
+            self.transmit_round(now, &mut sent);
+            let had_frames_for_lo = !self.lo_queue.is_empty();
+            self.transmit_to_lo();
+            // Only what goes to other processes of this host leaves more behind than the budget
+            // says. What goes to this engine is taken in by the next round.
+            let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
+            if sent == before
+                || sent >= TRANSMIT_BUDGET
+                || is_over
+                || !self.loopback_queue.is_empty()
+            {
+                return sent;
+            }
+        }
+    }
+
+    /// Fills the interface's slots; frames for this host are put aside on the way. They are built
+    /// elsewhere where the interface has no room.
+    fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
+        let Self { wire, lo, scratch, .. } = self;
+        let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
+        let mut outbound = Outbound {
+            now,
+            limits,
+            lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
+            endpoint: &mut self.endpoint,
+            memory: &mut self.memory,
+            sealer: FrameSealer::new(
+                &self.paths,
+                &self.qpns,
+                &mut self.identification,
+                &mut self.sealing,
+            ),
+            qpns: &self.qpns,
+            drops: &mut self.drops,
+            loopback_queue: &mut self.loopback_queue,
+            lo_queue: &mut self.lo_queue,
+            headroom: &mut self.headroom,
+            acks_after_send: &mut self.acks_after_send,
+            sent,
+        };
+        let was_full = wire.has_unsent();
+        let mut result = wire.transmit(&mut |slot| outbound.next_frame(slot));
+        if was_full && !wire.has_unsent() {
+            outbound.endpoint.resume_transmit(WIRE_QUEUE);
+            result = result.and(wire.transmit(&mut |slot| outbound.next_frame(slot)));
+        }
+        if wire.has_unsent() {
+            outbound.endpoint.suspend_transmit(WIRE_QUEUE);
+            scratch.resize(wire.capabilities().max_frame_len, 0);
+            while outbound.next_frame(scratch).is_some() {
+                // A frame whose path was changed to the interface meanwhile: it is lost, and the
+                // protocol recovers from loss.
+                *outbound.drops.entry("drop_no_room").or_default() += 1;
+            }
+        }
+        if let Err(error) = result {
+            note_device_error(&mut self.drops, "wire_transmit_error", &error);
+        }
+    }
+
+    fn transmit_to_lo(&mut self) {
+        let Some(lo) = &mut self.lo else { return };
+        if self.lo_queue.is_empty() && !lo.has_unsent() {
+            return;
+        }
+        let lo_queue = &mut self.lo_queue;
+        let result = lo.transmit(&mut |slot| {
+            let (frame, outgoing) = lo_queue.pop_front()?;
+            slot[..frame.len()].copy_from_slice(&frame);
+            Some(outgoing)
+        });
+        if self.lo_queue.len() < MAX_LOCAL_FRAMES {
+            self.endpoint.resume_transmit(LO_QUEUE);
+        }
+        if let Err(error) = result {
+            note_device_error(&mut self.drops, "lo_transmit_error", &error);
+        }
+    }
+}
+
 /// The way of packets from the endpoint to a transmit queue.
-pub(super) struct Outbound<'a> {
-    pub(super) now: Instant,
-    pub(super) limits: TransmitLimits,
+struct Outbound<'a> {
+    now: Instant,
+    limits: TransmitLimits,
     /// `None` where there is no `lo`.
-    pub(super) lo_limits: Option<DeviceCapabilities>,
-    pub(super) endpoint: &'a mut Endpoint<TraceObserver>,
-    pub(super) memory: &'a mut MrTable,
-    pub(super) sealer: FrameSealer<'a>,
-    pub(super) qpns: &'a QpnAllocator,
-    pub(super) drops: &'a mut BTreeMap<&'static str, u64>,
-    pub(super) loopback_queue: &'a mut VecDeque<LocalFrame>,
-    pub(super) lo_queue: &'a mut VecDeque<LocalFrame>,
+    lo_limits: Option<DeviceCapabilities>,
+    endpoint: &'a mut Endpoint<TraceObserver>,
+    memory: &'a mut MrTable,
+    sealer: FrameSealer<'a>,
+    qpns: &'a QpnAllocator,
+    drops: &'a mut BTreeMap<&'static str, u64>,
+    loopback_queue: &'a mut VecDeque<LocalFrame>,
+    lo_queue: &'a mut VecDeque<LocalFrame>,
     /// Where the last frame's transport header began: the best guess for the next one.
-    pub(super) headroom: &'a mut usize,
-    pub(super) acks_after_send: &'a mut bool,
+    headroom: &'a mut usize,
+    acks_after_send: &'a mut bool,
     /// Frames of this round.
-    pub(super) sent: &'a mut usize,
+    sent: &'a mut usize,
 }
 
 impl Outbound<'_> {
     /// Writes the next frame for the interface into `slot`, if there is one. Frames for this host
     /// are built there too, and put into their queues.
-    pub(super) fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
+    fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
         // Whoever sent one message has nothing more to send.
         let is_over =
             *self.sent > 0 && !self.endpoint.has_pending_transmit() && !*self.acks_after_send;

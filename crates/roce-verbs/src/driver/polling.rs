@@ -1,0 +1,55 @@
+//! Polls of empty completion queues, which drive the engine inline.
+
+use roce_transport::Completion;
+
+use super::{Driver, blocking, posting};
+use crate::completion_queue;
+use crate::engine::QuickPoll;
+
+/// What became of driving inline.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PollOutcome {
+    /// There was work.
+    pub(crate) did_work: bool,
+    /// What the queue that was polled would hold now: older than anything that it does hold.
+    pub(crate) completion: Option<Completion>,
+}
+
+impl Driver {
+    /// Drives one round if nobody else is. `poller` is the empty completion queue because of which.
+    pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> PollOutcome {
+        let shared = &self.shared;
+        if !shared.generation.is_current() {
+            return PollOutcome::default();
+        }
+        posting::end_run();
+        let Some(mut engine) = shared.engine.try_lock() else {
+            // Another thread drives right now: what it finds is found for this one too.
+            shared.record_inline_poll(shared.now());
+            self.send_held_posts();
+            blocking::wait_for_lock_holder();
+            return PollOutcome { did_work: true, completion: None };
+        };
+        let now = match engine.quick_poll() {
+            QuickPoll::Idle => {
+                drop(engine);
+                shared.after_empty_poll();
+                return PollOutcome::default();
+            }
+            QuickPoll::Ready { last_now } => last_now,
+            QuickPoll::FullRoundDue => shared.now(),
+        };
+        shared.record_inline_poll(now);
+        if let Some(queue) = poller {
+            queue.note_polled(now);
+        }
+        let (round, completion) = engine.polled_round(now, poller);
+        shared.wake_thread_if_late(&engine);
+        drop(engine);
+        let did_work = round.did_work();
+        if !did_work {
+            shared.after_empty_poll();
+        }
+        PollOutcome { did_work, completion }
+    }
+}

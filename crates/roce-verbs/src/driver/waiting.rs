@@ -1,0 +1,122 @@
+//! Callers that wait: they drive the engine, and sleep on descriptors when there is no work.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use roce_transport::Instant;
+
+use super::sleep::sleep;
+use super::thread_policy::MIN_RECHECK;
+use super::{Driver, Shared};
+use crate::completion_queue;
+use crate::error::Error;
+use crate::wait_policy;
+
+impl Driver {
+    /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;
+    /// `fd` wakes it besides the device.
+    pub(crate) fn drive_until(
+        &self,
+        deadline: Option<std::time::Instant>,
+        fd: BorrowedFd<'_>,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), Error> {
+        Self::drive_all_until(&[self], deadline, &[fd], |_| done())
+    }
+
+    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` is told
+    /// whether the last of `fds` was readable after a sleep.
+    pub(crate) fn drive_all_until(
+        drivers: &[&Self],
+        deadline: Option<std::time::Instant>,
+        fds: &[BorrowedFd<'_>],
+        mut done: impl FnMut(bool) -> bool,
+    ) -> Result<(), Error> {
+        drivers.iter().try_for_each(|driver| driver.check_alive())?;
+        let _guards: Vec<_> =
+            drivers.iter().map(|driver| WaitGuard::begin(&driver.shared)).collect();
+        let max_spin = drivers.iter().map(|driver| driver.shared.max_spin).max();
+        let max_spin = max_spin.unwrap_or_default();
+        let mut last_work = std::time::Instant::now();
+        let mut last_is_readable = false;
+        loop {
+            if done(last_is_readable) {
+                return Ok(());
+            }
+            let now = std::time::Instant::now();
+            if deadline.is_some_and(|at| now >= at) {
+                return Ok(());
+            }
+            let mut did_work = false;
+            let mut limit = deadline.map(|at| at.saturating_duration_since(now));
+            for shared in drivers.iter().map(|driver| &driver.shared) {
+                let (mut engine, now) = shared.lock_now();
+                did_work |= engine.round(now).did_work();
+                shared.wake_thread_if_late(&engine);
+                if let Some(at) = shared.wake_at(&engine, now) {
+                    let wait = at.saturating_since(now);
+                    limit = Some(limit.map_or(wait, |limit| limit.min(wait)));
+                }
+            }
+            if did_work {
+                last_work = now;
+                continue;
+            }
+            let spin = wait_policy::with_current(|policy| policy.spin(max_spin));
+            if now.duration_since(last_work) < spin {
+                wait_policy::yield_now(std::time::Instant::now());
+                continue;
+            }
+            let devices = drivers.iter().flat_map(|driver| &driver.shared.device_fds);
+            let all: Vec<_> = fds.iter().copied().chain(devices.map(|fd| fd.as_fd())).collect();
+            let readable = sleep(&all, limit)?;
+            let lasted = now.elapsed();
+            wait_policy::with_current(|policy| policy.on_slept(lasted, max_spin));
+            last_is_readable = fds.len().checked_sub(1).is_some_and(|last| readable[last]);
+        }
+    }
+
+    /// Makes a queue known that reports on a channel.
+    pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
+        let mut notifying = self.shared.notifying();
+        notifying.retain(|queue| queue.strong_count() > 0);
+        notifying.push(Arc::downgrade(queue));
+    }
+
+    /// Arms a queue with `arm`, which is told the time: from now on its caller may sleep on the
+    /// channel's descriptor, so frames must be able to wake the driver thread.
+    pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
+        if !self.shared.generation.is_current() {
+            return;
+        }
+        let now = self.shared.now();
+        arm(now);
+        if self.shared.sleep.ignores_devices() && queue.relies_on_thread(now) {
+            self.shared.sleep.wake();
+        }
+    }
+}
+
+/// Says for its lifetime that a thread drives, and tells the device's thread at the end.
+struct WaitGuard<'a>(&'a Shared);
+
+impl<'a> WaitGuard<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.waiters.fetch_add(1, Ordering::SeqCst);
+        Self(shared)
+    }
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        let now = self.0.now();
+        self.0.record_inline_poll(now);
+        let last = self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
+        // Near enough it wakes by itself: a program that waits in a loop must not pay
+        // for a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
+        if last && self.0.sleep.lasts_beyond(now + MIN_RECHECK * 2) {
+            self.0.sleep.wake();
+        }
+    }
+}
