@@ -1,7 +1,10 @@
 //! The first PSN of a connection.
 
+use rand::Rng;
 use roce_transport::QpState;
 use roce_wire::Psn;
+
+use crate::fork;
 
 /// The PSN at which the requester of a queue pair starts: one for each connection.
 ///
@@ -39,7 +42,7 @@ impl FirstPsn {
 }
 
 fn draw() -> Psn {
-    Psn::wrapping(rand::random())
+    Psn::wrapping(fork::rng().random())
 }
 
 #[cfg(test)]

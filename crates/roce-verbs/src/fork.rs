@@ -3,6 +3,9 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use rand::rngs::OsRng;
+use rand::{Rng, TryRngCore};
+
 /// Counts the forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -33,6 +36,14 @@ impl Generation {
 
 extern "C" fn in_the_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns the kernel's random number generator, for numbers that must differ between processes.
+///
+/// `rand::rng()` has its state in the process: a child after `fork` would draw the same numbers as
+/// its parent.
+pub(crate) fn rng() -> impl Rng {
+    OsRng.unwrap_err()
 }
 
 /// A static value of which every process has its own.
@@ -71,6 +82,35 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
             if swap.is_err() {
                 // SAFETY: `new` comes from `Box::into_raw` above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    use nix::unistd::{ForkResult, fork};
+
+    #[test]
+    fn a_child_after_fork_does_not_draw_the_numbers_of_its_parent() {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let _state_before_the_fork: u64 = rng().random();
+        // SAFETY: the child draws a number, writes it and ends; it takes no lock.
+        match unsafe { fork() }.unwrap() {
+            ForkResult::Child => {
+                let is_written = writer.write_all(&rng().random::<u64>().to_ne_bytes()).is_ok();
+                // SAFETY: ends the process without running the handlers of the test program.
+                unsafe { libc::_exit(i32::from(!is_written)) }
+            }
+            ForkResult::Parent { child } => {
+                drop(writer);
+                let mut drawn = [0; 8];
+                reader.read_exact(&mut drawn).unwrap();
+                nix::sys::wait::waitpid(child, None).unwrap();
+                assert_ne!(rng().random::<u64>(), u64::from_ne_bytes(drawn));
             }
         }
     }

@@ -9,6 +9,7 @@ use rand::Rng;
 use roce_transport::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle};
 use roce_wire::PayloadCrc;
 
+use crate::fork;
 use crate::region::Mapping;
 
 /// All regions registered with one device.
@@ -75,7 +76,7 @@ impl MrTable {
     ///
     /// Keys are random so that what a dead process left in flight hits nothing.
     pub(crate) fn insert(&mut self, mapping: Arc<Mapping>, how: Registration) -> u32 {
-        let mut random = rand::rng();
+        let mut random = fork::rng();
         let key = loop {
             let key = random.random::<u32>();
             // Zero reads as "no key" in many a program's eyes.

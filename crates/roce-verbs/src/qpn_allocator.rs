@@ -14,6 +14,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use rand::Rng;
 use roce_wire::Qpn;
 
+use crate::fork;
+
 /// Bits of a queue pair number that count within a block.
 const BLOCK_BITS: u32 = 12;
 /// Blocks in the number space.
@@ -81,7 +83,7 @@ impl QpnAllocator {
 impl Block {
     /// Claims a block at random that nobody holds.
     fn claim() -> io::Result<Self> {
-        let mut random = rand::rng();
+        let mut random = fork::rng();
         // From a random start every block is tried once.
         let start = random.random_range(0..BLOCKS);
         for step in 0..BLOCKS {

@@ -22,6 +22,7 @@ use std::hash::BuildHasherDefault;
 use std::io;
 use std::sync::Arc;
 
+use rand::Rng;
 use roce_io::FrameDevice;
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant};
 use roce_wire::Sealing;
@@ -34,6 +35,7 @@ use self::transmit::{LocalFrame, MIN_HEADROOM};
 use crate::completion_queue::{self, Pushed};
 use crate::doorbell::DoorbellCoalescing;
 use crate::events::EventQueue;
+use crate::fork;
 use crate::gid::GidTable;
 use crate::memory::{KeyHasher, MrTable};
 use crate::path::PathTable;
@@ -123,7 +125,7 @@ impl Engine {
             loopback_queue: VecDeque::new(),
             lo_queue: VecDeque::new(),
             scratch: Vec::new(),
-            identification: rand::random(),
+            identification: fork::rng().random(),
             sealing: None,
             headroom: MIN_HEADROOM,
             delayed_ack: DelayedAck::default(),
