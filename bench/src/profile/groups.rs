@@ -115,7 +115,7 @@ const FILES: Rules = &[
         &WAITING,
         &[
             "crates/roce-io/src/sys/ring.rs",
-            "crates/roce-verbs/src/wait_policy.rs",
+            "crates/roce-verbs/src/wait_policy*",
             "crates/roce-verbs/src/driver/blocking.rs",
             "bench/src/raw/sys/ring.rs",
             // Their loops; what they do with a frame is elsewhere.

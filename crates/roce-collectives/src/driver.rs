@@ -9,7 +9,8 @@ use roce_ring::{
     Violation, WindowRecord, Workspace,
 };
 use roce_verbs::{
-    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteAddr, probes,
+    Completion, CompletionChannel, CompletionOperation, CompletionStatus, RemoteAddr, YieldPolicy,
+    probes,
 };
 
 use crate::bootstrap::BootstrapClient;
@@ -19,7 +20,6 @@ use crate::lane::{Lane, Payload};
 use crate::rail::Ring;
 use crate::steps::{Clock, StepRecorder};
 use crate::timeline::TimelineRecorder;
-use crate::waiting::{Next, Waiting};
 
 /// Why an operation cannot go on.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct Driver {
     /// When the messages came that were not consumed yet: see [`arrivals_of`].
     arrivals: Vec<VecDeque<u64>>,
     spin: Duration,
-    waiting: Waiting,
+    yield_policy: YieldPolicy,
     /// Since when there has been nothing to do.
     idle_since: Option<Instant>,
     /// How long there was nothing to do before what came last.
@@ -85,9 +85,6 @@ pub(crate) struct Driver {
 const MAX_BATCH: usize = 64;
 /// Bytes of a computation that may delay what is to be posted.
 const MAX_COMPUTE_BEFORE_POST: u64 = 4096;
-/// How long a rank polls before it sleeps while its polls block: they use little of the processor,
-/// and a completion channel costs more system calls.
-const MIN_BLOCKING_SPIN: Duration = Duration::from_millis(20);
 /// How often a waiting rank looks whether its interfaces are up.
 const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -115,7 +112,7 @@ impl Driver {
             completions: Vec::with_capacity(MAX_BATCH),
             arrivals: vec![VecDeque::new(); 2 * lanes],
             spin,
-            waiting: Waiting::new(),
+            yield_policy: YieldPolicy::default(),
             idle_since: None,
             idle_span: Duration::ZERO,
             ports_checked_at: Instant::now(),
@@ -145,15 +142,11 @@ impl Driver {
 
     /// Waits until something has come.
     fn wait(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
-        if self.waiting.begin() == Next::Yield && !roce_verbs::polls_give_way() {
-            let is_timed = self.steps.is_on() || self.waiting.wants_time();
-            self.idle_since = is_timed.then(Instant::now);
-            self.waiting.give_way(self.idle_since);
-        }
+        self.idle_since = self.yield_policy.begin_wait(self.steps.is_on());
         while !self.poll_completions()? {
             self.idle(bootstrap)?;
         }
-        self.waiting.came(Instant::now);
+        self.yield_policy.on_ready();
         if let Some(since) = self.idle_since.take().filter(|_| self.steps.is_on()) {
             self.idle_span += since.elapsed();
         }
@@ -305,12 +298,7 @@ impl Driver {
     fn idle(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
-        let polls_give_way = roce_verbs::polls_give_way();
-        let spin = if polls_give_way { self.spin.max(MIN_BLOCKING_SPIN) } else { self.spin };
-        if now.duration_since(since) < spin {
-            if !polls_give_way && self.waiting.nothing(now) == Next::Yield {
-                self.waiting.give_way(Some(now));
-            }
+        if self.yield_policy.on_empty(now, now.duration_since(since), self.spin) {
             return Ok(());
         }
         bootstrap.check()?;

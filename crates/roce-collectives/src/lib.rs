@@ -37,7 +37,6 @@ mod rail;
 mod report;
 mod steps;
 mod timeline;
-mod waiting;
 
 pub use bootstrap::{BootstrapServer, Message, MessageError};
 pub use buffer::{Buffer, BufferSlice};

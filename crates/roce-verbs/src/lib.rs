@@ -95,7 +95,7 @@ pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
-pub use wait_policy::{polls_give_way, yield_now};
+pub use wait_policy::YieldPolicy;
 
 pub use roce_io::{Direction, Fault, FaultConfig, FaultRates, GsoMode, ReceiveMode, ScriptedFault};
 pub use roce_transport::{

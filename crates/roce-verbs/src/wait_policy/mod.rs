@@ -1,7 +1,11 @@
 //! How a thread that has found no work waits: it polls again, yields, or blocks.
 
+mod yield_policy;
+
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
+
+pub use self::yield_policy::YieldPolicy;
 
 /// Empty polls between two yields while other threads want the processor.
 const MIN_POLLS_PER_YIELD: u32 = 48;
@@ -163,21 +167,18 @@ pub(crate) fn with_current<T>(work: impl FnOnce(&mut WaitPolicy) -> T) -> T {
     CURRENT.with_borrow_mut(work)
 }
 
-/// Yields the processor, and lets the calling thread's later polls know how long that took, which
-/// is returned. `now` is the current time, for callers that have read it.
-///
-/// For programs that yield between polls of their own accord: see
-/// [`polls_give_way`].
-pub fn yield_now(now: Instant) -> Duration {
+/// Yields the processor and notes for the calling thread's later polls how long that took, which is
+/// returned. `now` is the current time.
+pub(crate) fn yield_now(now: Instant) -> Duration {
     std::thread::yield_now();
     let took = now.elapsed();
     with_current(|policy| policy.on_yielded(took));
     took
 }
 
-/// Returns true while the calling thread's processor is contended: polls of empty completion
-/// queues then block or yield themselves, and the caller need not yield between them.
-pub fn polls_give_way() -> bool {
+/// Returns true while the calling thread's processor is contended: its polls of empty completion
+/// queues block or yield themselves.
+fn polls_give_way() -> bool {
     with_current(|policy| policy.is_contended() || policy.is_probing())
 }
 
