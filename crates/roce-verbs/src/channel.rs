@@ -1,4 +1,4 @@
-//! Completion channels: how a program sleeps until a completion comes.
+//! Completion channels, on which a program sleeps until a completion comes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,11 +14,11 @@ use crate::completion_queue::{CompletionQueue, Inner as QueueInner};
 use crate::driver::Driver;
 use crate::error::Error;
 
-/// A place where completion queues report; as `ibv_comp_channel`.
+/// A channel on which completion queues report; as `ibv_comp_channel`.
 ///
-/// Its file descriptor becomes readable when an armed queue gets a completion, so it
-/// fits into `poll`, `epoll` and tokio. [`wait`](Self::wait) is the plain way: it sleeps,
-/// and drives the engine itself meanwhile, so that no other thread has to wake up first.
+/// Its file descriptor becomes readable when an armed queue gets a completion, so it fits into
+/// `poll`, `epoll` and tokio. [`wait`](Self::wait) sleeps and drives the engine in the calling
+/// thread, so that no other thread has to wake up first.
 ///
 /// ```no_run
 /// # use roce_verbs::{Device, DeviceConfig, Error};
@@ -43,10 +43,10 @@ pub struct CompletionChannel {
     driver: Arc<Driver>,
 }
 
-/// The part that completion queues hold on to.
+/// The part that completion queues keep alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// A semaphore: counts the events in the list, for whoever watches the descriptor.
+    /// A semaphore that counts the events in the list.
     fd: EventFd,
     events: Mutex<VecDeque<Weak<QueueInner>>>,
     /// Wakes tasks; the descriptor is for programs with a loop of their own.
@@ -70,10 +70,10 @@ impl Shared {
         })
     }
 
-    /// Reports that a queue has something; never blocks.
+    /// Reports that a queue has a completion; never blocks.
     pub(crate) fn notify(&self, queue: Weak<QueueInner>) {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(queue);
-        // The counter cannot overflow: it would take 2^64 events that nobody fetched.
+        // The counter cannot overflow: it would take 2^64 events.
         let _written = self.fd.write(1);
         self.reported.notify_one();
         if self.waiters.load(Ordering::Relaxed) > 0 {
@@ -81,7 +81,7 @@ impl Shared {
         }
     }
 
-    /// The driver thread has reported: unless a caller is in `wait`, the next report is not
+    /// Notes a report by the driver thread: unless a caller is in `wait`, the next report is not
     /// expected to find one either.
     pub(crate) fn on_unattended_notify(&self) {
         if self.waiters.load(Ordering::Relaxed) == 0 {
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     /// Returns true if a caller is in `wait`, or was when the last report came and is expected to
-    /// be again: such a caller drives.
+    /// be again: such a caller runs rounds itself.
     pub(crate) fn is_waited_on(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) > 0 || self.is_waited_on.load(Ordering::Relaxed)
     }
@@ -102,7 +102,7 @@ impl Shared {
     fn take(&self) -> Option<Arc<QueueInner>> {
         loop {
             let event = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
-            // One off the semaphore for each event, also for those of queues that died.
+            // Each event takes one off the semaphore, also events of dropped queues.
             let _read = self.fd.read();
             if let Some(queue) = event.upgrade() {
                 return Some(queue);
@@ -121,7 +121,7 @@ impl CompletionChannel {
         &self.shared
     }
 
-    /// The next queue that reported, if one has; never waits.
+    /// Returns the next queue that reported, if there is one; never waits.
     pub fn poll(&self) -> Option<CompletionQueue> {
         let inner = self.shared.take()?;
         Some(CompletionQueue::from_parts(inner, Arc::clone(&self.driver)))
@@ -147,8 +147,8 @@ impl CompletionChannel {
     /// Sleeps until a queue reports on any of `channels`, or `beside` becomes readable, or
     /// `timeout` is over. Meanwhile this thread drives the devices of all channels.
     ///
-    /// For programs that use several devices, or that hear of other things on a socket.
-    /// What came is found by [`poll`](Self::poll).
+    /// For programs that use several devices, or wait for a socket too. [`poll`](Self::poll) returns
+    /// the queues that reported.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -160,7 +160,7 @@ impl CompletionChannel {
         let deadline = timeout.and_then(|span| Instant::now().checked_add(span));
         let mut drivers: Vec<&Driver> = Vec::with_capacity(channels.len());
         for channel in channels {
-            // Two channels may belong to one device, which is driven once.
+            // Two channels may belong to one device, which runs one round for both.
             if !drivers.iter().any(|driver| std::ptr::eq(*driver, &*channel.driver)) {
                 drivers.push(&channel.driver);
             }
@@ -175,7 +175,7 @@ impl CompletionChannel {
     }
 
     /// Waits as [`wait`](Self::wait) does, without holding a thread: for tokio or any
-    /// other runtime. The device's own thread does the driving meanwhile.
+    /// other runtime. The device's own thread drives the engine meanwhile.
     ///
     /// # Errors
     /// [`Error::Forked`] in a child process.
@@ -185,7 +185,7 @@ impl CompletionChannel {
             if let Some(queue) = self.poll() {
                 return Ok(queue);
             }
-            // A report that came since the look above has left its permit here.
+            // A report since the poll above has left its permit here.
             self.shared.reported.notified().await;
         }
     }

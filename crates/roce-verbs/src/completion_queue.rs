@@ -1,4 +1,4 @@
-//! Completion queues: where finished work is found.
+//! Completion queues.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -13,8 +13,7 @@ use crate::error::Error;
 
 /// A queue of completions; as `ibv_cq`.
 ///
-/// Polling drives the engine: a program that polls needs no other thread to make
-/// progress. Cheap to clone; the queue lives until its last clone and its last queue
+/// Polling drives the engine: a program that polls makes progress without another thread. Cheap to clone; the queue lives until its last clone and its last queue
 /// pair are gone.
 ///
 /// ```no_run
@@ -34,35 +33,35 @@ pub struct CompletionQueue {
     driver: Arc<Driver>,
 }
 
-/// What the engine fills and the application empties.
+/// The part that the engine fills and the application empties.
 #[derive(Debug)]
 pub(crate) struct Inner {
     handle: CqHandle,
     capacity: usize,
     entries: Mutex<VecDeque<Completion>>,
-    /// How many entries there are: to look without a lock.
+    /// Number of entries, read without a lock.
     waiting: AtomicUsize,
     armed: AtomicU8,
-    /// When it was last armed, or reported: in nanoseconds of the device's clock, 0 for never.
+    /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
     event_at: AtomicU64,
-    /// When its caller last polled it and drove, while it was armed. As above.
+    /// Time of the last poll that ran a round while the queue was armed. As above.
     polled_at: AtomicU64,
     channel: Option<Arc<channel::Shared>>,
     this: Weak<Inner>,
 }
 
-/// What became of a completion.
+/// The outcome of adding a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It lies in the queue.
+    /// It is in the queue.
     Queued,
-    /// It lies in the queue, and the channel has a report.
+    /// It is in the queue, and the channel was notified.
     Notified,
-    /// There is no room for it.
+    /// The queue is full.
     Full,
 }
 
-/// What the next completion must be to be reported on the channel.
+/// Kinds of completions that the queue reports on the channel.
 mod armed {
     pub(super) const NOT: u8 = 0;
     pub(super) const SOLICITED: u8 = 1;
@@ -89,17 +88,17 @@ impl Inner {
         if self.notify_if_armed(least, now) { Pushed::Notified } else { Pushed::Queued }
     }
 
-    /// Whether a completion for `handle` may be handed to who polls this queue, without lying in it
-    /// first: it is for this queue, would be the oldest there, and nobody asked for a report of it.
-    /// To be asked under the engine's lock, under which alone completions are added. Who asks for
-    /// one meanwhile asks for the next: this one is as good as polled.
+    /// Returns true if a completion for `handle` may bypass the queue and be returned to the caller
+    /// that polls it: it is for this queue, is older than all entries, and no report of it is armed.
+    /// The caller holds the engine's lock, under which alone completions are added. A thread that
+    /// arms the queue meanwhile arms it for the next completion.
     pub(crate) fn can_bypass_queue(&self, handle: CqHandle) -> bool {
-        // Without a channel arming does nothing, and nothing disarms either.
+        // Without a channel arming has no effect and is never undone.
         let is_awaited = self.channel.is_some() && self.armed.load(Ordering::Acquire) != armed::NOT;
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Reports on the channel if armed for at least `least`, and disarms; returns whether it did.
+    /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did.
     fn notify_if_armed(&self, least: u8, now: Instant) -> bool {
         let Some(channel) = &self.channel else { return false };
         let fires = self
@@ -115,7 +114,7 @@ impl Inner {
         fires
     }
 
-    /// The part of [`CompletionQueue::arm`] that concerns the queue.
+    /// The part of [`CompletionQueue::arm`] without the driver.
     fn arm(&self, state: u8, now: Instant) {
         self.event_at.store(now.as_nanos(), Ordering::Relaxed);
         // An arming for more is not narrowed by one for less.
@@ -125,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// Its caller has polled it at `now`, and drives.
+    /// Notes that the caller polls at `now` and runs a round.
     #[inline]
     pub(crate) fn note_polled(&self, now: Instant) {
         if self.armed.load(Ordering::Relaxed) != armed::NOT {
@@ -136,9 +135,9 @@ impl Inner {
     /// Returns true if the caller may sleep on the channel's descriptor, so that the driver thread
     /// alone can report to it.
     ///
-    /// That is so from arming until the report, and for a moment after it, in which the caller
-    /// polls and arms again. It is not so where the caller goes on polling after it has armed, or
-    /// where the channel's reports are waited for in `wait`.
+    /// That is so from arming until the report, and for [`INLINE_RECENT`] after it, in which the
+    /// caller polls and arms again. It is not so if the caller goes on polling after it has armed,
+    /// or waits for the channel's reports in `wait`.
     pub(crate) fn relies_on_thread(&self, now: Instant) -> bool {
         let Some(channel) = &self.channel else { return false };
         let is_armed = self.armed.load(Ordering::SeqCst) != armed::NOT;
@@ -150,12 +149,12 @@ impl Inner {
         if is_armed { polled < event + INLINE_RECENT } else { now < event + INLINE_RECENT }
     }
 
-    /// When it last reported, or was armed.
+    /// Returns the time of the last report or arming.
     pub(crate) fn notified_at(&self) -> Instant {
         Instant::from_nanos(self.event_at.load(Ordering::Relaxed))
     }
 
-    /// The driver thread has reported on the channel.
+    /// Notes that the driver thread has notified the channel.
     pub(crate) fn on_unattended_notify(&self) {
         if let Some(channel) = &self.channel {
             channel.on_unattended_notify();
@@ -183,7 +182,7 @@ impl Inner {
         self.waiting.store(entries.len(), Ordering::Release);
     }
 
-    /// Forgets the completions of a queue pair that was destroyed.
+    /// Removes the completions of a queue pair that was destroyed or reset.
     pub(crate) fn remove_qp(&self, qpn: roce_wire::Qpn) {
         let mut entries = self.entries();
         entries.retain(|completion| completion.qpn != qpn);
@@ -231,23 +230,23 @@ impl CompletionQueue {
         self.inner.handle
     }
 
-    /// How many completions fit.
+    /// Returns the number of completions that fit.
     pub fn capacity(&self) -> usize {
         self.inner.capacity
     }
 
     /// Appends at most `max` completions to `into`, oldest first, and returns how many.
     ///
-    /// When there are none, the engine is driven once, in this thread, if it is free.
-    /// In a child process after `fork` it finds nothing.
+    /// If there are none, this thread runs one round of the engine, unless another thread does.
+    /// In a child process after `fork` there are none.
     ///
     /// An empty poll returns at once, with two exceptions. Now and then it yields the processor.
     /// Where a yield has cost a time slice, since other threads use the processor up, polls of a
     /// caller that does nothing but poll block instead: until a frame comes or a timer is due, at
-    /// most 500 µs. What has been held for the next poll leaves before that. A yield would keep
-    /// such a caller for a time slice of each other thread, a few milliseconds. A caller that
-    /// spends more than 5 µs between its polls is never blocked. One that looks after other things
-    /// in less time gets to them up to 500 µs later.
+    /// most 500 µs. Delayed ACKs and held posts leave before that. A yield would keep such a caller
+    /// for a time slice of each other thread, a few milliseconds. A caller that spends more than
+    /// 5 µs between its polls is never blocked. A caller that does other work in less time may do
+    /// it up to 500 µs later.
     pub fn poll(&self, into: &mut Vec<Completion>, max: usize) -> usize {
         let before = into.len();
         self.inner.take(into, max);
@@ -258,7 +257,7 @@ impl CompletionQueue {
                 self.inner.take(into, max - (into.len() - before));
             }
         } else {
-            // That is a round too, as far as posts are concerned.
+            // A poll releases held posts whether it runs a round or not.
             self.driver.send_held_posts();
         }
         let observer = &self.driver.device().observer;
@@ -266,7 +265,7 @@ impl CompletionQueue {
         into.len() - before
     }
 
-    /// The oldest completion, if there is one; as [`poll`](Self::poll).
+    /// Returns the oldest completion, if there is one; as [`poll`](Self::poll).
     pub fn poll_one(&self) -> Option<Completion> {
         let mut completion = self.inner.pop();
         if completion.is_none() {
@@ -276,7 +275,7 @@ impl CompletionQueue {
                 completion = self.inner.pop();
             }
         } else {
-            // That is a round too, as far as posts are concerned.
+            // A poll releases held posts whether it runs a round or not.
             self.driver.send_held_posts();
         }
         let completion = completion?;
@@ -284,19 +283,18 @@ impl CompletionQueue {
         Some(completion)
     }
 
-    /// All completions that are there now.
+    /// Returns all completions that are in the queue now.
     pub fn poll_all(&self) -> Vec<Completion> {
         let mut all = Vec::new();
         self.poll(&mut all, self.inner.capacity);
         all
     }
 
-    /// Asks for one report on the channel: at the next completion, or, with
-    /// `solicited_only`, at the next one that is solicited or failed.
+    /// Requests one report on the channel: at the next completion, or, with `solicited_only`, at the
+    /// next one that is solicited or failed.
     ///
-    /// A queue that already holds completions reports at once: a program that arms,
-    /// polls and then sleeps can then never sleep through one. Without a channel this
-    /// does nothing.
+    /// A queue that already holds completions reports at once, so a program that arms, polls and
+    /// then sleeps misses none. Without a channel this does nothing.
     pub fn arm(&self, solicited_only: bool) {
         // The caller is about to sleep.
         self.driver.send_held_posts();
@@ -308,10 +306,9 @@ impl CompletionQueue {
 
     /// Waits for the next completion by polling, at most until `timeout` is over.
     ///
-    /// For programs that would rather spin than sleep: the latency is the lowest there is. With
-    /// [`Duration::MAX`] it waits for ever.
+    /// This has the lowest latency. With [`Duration::MAX`] it waits for ever.
     pub fn spin_wait(&self, timeout: Duration) -> Option<Completion> {
-        // Later than any clock can show is never.
+        // A deadline beyond the range of the clock never comes.
         let deadline = std::time::Instant::now().checked_add(timeout);
         loop {
             if let Some(completion) = self.poll_one() {
@@ -377,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_is_passed_on_to_its_own_queue_and_past_none_that_is_older() {
+    fn a_completion_bypasses_its_own_queue_alone_and_none_that_is_older() {
         let queue = queue(1);
         assert!(queue.can_bypass_queue(CqHandle(1)));
         assert!(!queue.can_bypass_queue(CqHandle(2)), "it is for another queue");
@@ -390,10 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_that_a_channel_is_to_report_is_never_passed_on() {
+    fn a_completion_that_a_channel_is_to_report_never_bypasses_the_queue() {
         let channel = Some(Arc::new(channel::Shared::new().unwrap()));
         let queue = Inner { channel, ..queue(1) };
-        assert!(queue.can_bypass_queue(CqHandle(1)), "nobody asked for a report");
+        assert!(queue.can_bypass_queue(CqHandle(1)), "it is not armed");
         for asked_for in [armed::SOLICITED, armed::NEXT] {
             queue.armed.store(asked_for, Ordering::Release);
             assert!(!queue.can_bypass_queue(CqHandle(1)));

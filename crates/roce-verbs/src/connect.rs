@@ -1,4 +1,4 @@
-//! The common way of a queue pair from RESET to RTS.
+//! The usual transitions of a queue pair from RESET to RTS.
 
 use roce_transport::{AccessFlags, AckTimeout, QpAttributes, QpState};
 use roce_wire::{Gid, PathMtu, Psn, Qpn, RnrTimer};
@@ -9,14 +9,14 @@ use crate::exchange::QpDest;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePair;
 
-/// What both ends settle for a connection; the defaults are those of `ibv_rc_pingpong`,
-/// with all remote access allowed.
+/// The parameters of a connection; the defaults are those of `ibv_rc_pingpong`, with all remote
+/// access allowed.
 ///
 /// ```
 /// use roce_verbs::ConnectOptions;
 ///
-/// let patient = ConnectOptions { retry_count: 7, ..ConnectOptions::default() };
-/// assert_eq!(patient.rnr_retry, 7);
+/// let options = ConnectOptions { retry_count: 7, ..ConnectOptions::default() };
+/// assert_eq!(options.rnr_retry, 7);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
@@ -25,19 +25,19 @@ pub struct ConnectOptions {
     /// Largest payload of a packet, the same at both ends. The largest that the interface
     /// carries when `None`, which fits only where the peer's interface carries it too.
     pub path_mtu: Option<PathMtu>,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: AccessFlags,
-    /// How long to wait for an acknowledgement: 4.096 µs · 2^n, 0 = for ever.
+    /// ACK timeout: 4.096 µs · 2^n; 0 is infinite.
     pub timeout: u8,
-    /// How often to send again after silence, 0..=7.
+    /// Retries after an ACK timeout, 0..=7.
     pub retry_count: u8,
-    /// How often to try again where the peer had no receive posted, 0..=6; 7 = for ever.
+    /// Retries after an RNR NAK, 0..=6; 7 is infinite.
     pub rnr_retry: u8,
-    /// How long the peer is asked to wait when it finds no receive posted here.
+    /// Wait that an RNR NAK of this end asks of the peer.
     pub min_rnr_timer: RnrTimer,
-    /// READs and atomics that may be outstanding to the peer.
+    /// Most outstanding READs and atomics to the peer.
     pub max_rd_atomic: u8,
-    /// READs and atomics of the peer that are served at a time.
+    /// Most outstanding READs and atomics of the peer.
     pub max_dest_rd_atomic: u8,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
@@ -67,11 +67,11 @@ impl Default for ConnectOptions {
 }
 
 impl QueuePair {
-    /// What the peer has to know to connect to this queue pair from row `gid_index`
-    /// (the default row when `None`).
+    /// Returns the destination to which the peer connects, with the address of row `gid_index` (the
+    /// default row when `None`).
     ///
     /// Each connection starts at a PSN of its own: a queue pair that was reset, or that is in
-    /// state ERR, has another destination than before, which the peer has to be told. See
+    /// state ERR, has another destination than before, which the peer needs. See
     /// [`first_psn`](Self::first_psn).
     ///
     /// # Errors
@@ -81,11 +81,10 @@ impl QueuePair {
         Ok(QpDest { qpn: self.number(), psn: self.first_psn(), gid })
     }
 
-    /// Goes from RESET through INIT and RTR to RTS, connected to `peer`.
+    /// Moves the queue pair from RESET through INIT and RTR to RTS, connected to `peer`.
     ///
-    /// Both ends do this, each with the other's [`dest`](Self::dest). Receives
-    /// that must not be missed are posted between [`init`](Self::init) and
-    /// [`connect_from_init`](Self::connect_from_init).
+    /// Both ends call this with the other's [`dest`](Self::dest). Receives for the first messages are
+    /// posted between [`init`](Self::init) and [`connect_from_init`](Self::connect_from_init).
     ///
     /// # Errors
     /// [`Error::Route`] when the peer's address cannot be reached, and those of
@@ -95,7 +94,7 @@ impl QueuePair {
         self.connect_from_init(peer, options)
     }
 
-    /// RESET to INIT: from here on receives can be posted.
+    /// Moves the queue pair from RESET to INIT, in which receives can be posted.
     ///
     /// # Errors
     /// As [`modify`](Self::modify).
@@ -109,7 +108,7 @@ impl QueuePair {
         })
     }
 
-    /// INIT to RTS.
+    /// Moves the queue pair from INIT through RTR to RTS.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -1,4 +1,4 @@
-//! Devices: an interface that speaks RoCEv2.
+//! Devices: interfaces opened for RoCEv2.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,7 +31,7 @@ use crate::protection_domain::ProtectionDomain;
 use crate::thread_placement::ThreadPlacement;
 use crate::trace::{Trace, TraceObserver};
 
-/// The most completions that a queue may hold.
+/// Most completions of a queue.
 const MAX_CQE: usize = 1 << 22;
 
 /// An interface that carries RoCE, or could.
@@ -45,26 +45,26 @@ pub struct DeviceInfo {
     pub gids: Vec<GidEntry>,
 }
 
-/// How a device is opened. The defaults suit most.
+/// The configuration of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceConfig {
     /// Whether to send trains: runs of packets that the kernel carries as one frame.
     pub gso: GsoMode,
-    /// How frames come in.
+    /// How frames are received.
     pub receive: ReceiveMode,
-    /// Where to record all packets, as pcapng.
+    /// File to record all packets in, as pcapng.
     pub capture: Option<PathBuf>,
-    /// What to do to packets on purpose, to see how programs bear it.
+    /// Faults to inject into the packets of the device.
     pub faults: Option<FaultConfig>,
-    /// How long the device's thread and waiting programs spin before they sleep: so long where
-    /// the last sleep turned out to be shorter than that, a tenth of it where it was longer. The
-    /// time that a packet takes to be noticed by a sleeper is some 10 to 50 µs. On a processor that
-    /// other threads use up they do not spin. Default 200 µs.
+    /// Longest time that the device's thread and waiting programs spin before they sleep. A thread
+    /// spins for all of it if its last sleep was shorter than that, and otherwise for a tenth. A
+    /// sleeping thread notices a packet some 10 to 50 µs late. On a processor that other threads use
+    /// up no thread spins. Default 200 µs.
     pub spin: Duration,
-    /// Where the device's own thread runs, and how urgently. By default anywhere, whatever
+    /// CPU and scheduling class of the device's own thread. By default it runs on any CPU, whatever
     /// the thread that opens the device is bound to.
     pub thread: ThreadPlacement,
-    /// Where to tell what happens, and when. Default: nowhere.
+    /// Trace that records the events of the device. Default: none.
     pub trace: Option<Trace>,
 }
 
@@ -88,14 +88,14 @@ impl Default for DeviceConfig {
 /// from it share one engine; opening the same interface again in the same process gives
 /// the same device. It closes with the last object made from it.
 ///
-/// # What is held back, and how the process may end
+/// # Delayed ACKs and the end of the process
 ///
-/// A message whose completion the application has seen is acknowledged soon after, not at once: an
-/// ACK is held for up to 120 µs from a program that polls, and for up to 5 ms from one that has
-/// stopped polling. It leaves whatever the program calls next or omits: modifying or dropping the
-/// queue pair, dropping the device, `exit` and the return from `main` included. An end that runs no
-/// code of this library (SIGKILL and other signals that end the process, `_exit`, `execve`, a
-/// crash) loses an ACK that is held at that moment; the peer's request then ends with
+/// The ACK of a message that the application has seen completed may leave later: it is delayed for
+/// up to 120 µs while the program polls, and for up to 5 ms after it has stopped polling. It leaves
+/// whatever the program calls next or omits: modifying or dropping the queue pair, dropping the
+/// device, `exit` and the return from `main` included. An end that runs no code of this library
+/// (SIGKILL and other signals that end the process, `_exit`, `execve`, a crash) loses an ACK that is
+/// delayed at that moment; the peer's request then ends with
 /// [`CompletionStatus::RetryExceeded`](crate::CompletionStatus::RetryExceeded). A program that ends
 /// like this and must not lose the last ACK drops the queue pair first.
 ///
@@ -120,7 +120,7 @@ pub struct Device {
     driver: Arc<Driver>,
 }
 
-/// What a device has besides its engine; lives as long as that.
+/// The state of a device besides its engine.
 #[derive(Debug)]
 pub(crate) struct DeviceState {
     config: DeviceConfig,
@@ -131,17 +131,17 @@ pub(crate) struct DeviceState {
     _port_holder: PortReservation,
 }
 
-/// What names an engine in this process: network namespace and interface.
+/// The key of an engine in this process: network namespace and interface.
 type EngineKey = (u64, u32);
 
 /// The devices open in this process. A child after `fork` has opened none.
 static OPEN_DEVICES: PerProcess<Mutex<HashMap<EngineKey, Weak<Driver>>>> = PerProcess::new();
 
 impl Device {
-    /// The interfaces of this network namespace that can carry RoCE: Ethernet, with a MAC.
+    /// Lists the interfaces of this network namespace that can carry RoCE: Ethernet, with a MAC.
     ///
     /// # Errors
-    /// [`Error::System`] when the kernel cannot be asked.
+    /// [`Error::System`] when the kernel cannot be queried.
     pub fn list() -> Result<Vec<DeviceInfo>, Error> {
         let ethernet = |interface: &InterfaceInfo| {
             interface.mac.is_some() && !interface.flags.loopback && !interface.flags.point_to_point
@@ -184,17 +184,17 @@ impl Device {
         &self.driver
     }
 
-    /// A number that no other object of this device has.
+    /// Returns a number that no other object of this device has.
     fn next_handle(&self) -> u32 {
         self.driver.device().next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The interface's name.
+    /// Returns the interface's name.
     pub fn interface(&self) -> &str {
         self.driver().port().name()
     }
 
-    /// The port as it is now.
+    /// Returns the present attributes of the port.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -203,7 +203,7 @@ impl Device {
         Ok(self.driver().port().attributes(rows))
     }
 
-    /// The GID table as it is now.
+    /// Returns the present GID table.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -211,7 +211,7 @@ impl Device {
         Ok(self.driver().engine()?.gids.rows().to_vec())
     }
 
-    /// The row that is used where nobody chose one: the first IPv4 address, else the
+    /// Returns the row that is used by default: the first IPv4 address, else the
     /// first IPv6 address. `None` when the interface has no address.
     ///
     /// # Errors
@@ -244,7 +244,7 @@ impl Device {
         let handle = CqHandle(self.next_handle());
         let queue = CompletionQueue::new(Arc::clone(self.driver()), handle, capacity, channel);
         let mut engine = self.driver().engine()?;
-        // Queues that nobody holds any more go when new ones come.
+        // Queues without users are removed when new ones come.
         engine.queues.retain(|_, queue| Arc::strong_count(queue) > 1);
         engine.queues.insert(handle, Arc::clone(queue.inner()));
         Ok(queue)
@@ -259,7 +259,7 @@ impl Device {
         CompletionChannel::new(Arc::clone(self.driver()))
     }
 
-    /// Finds the way to a peer: the route and the neighbour that the kernel would use for a UDP
+    /// Resolves the path to a peer: the route and the neighbour that the kernel would use for a UDP
     /// socket bound to the row's address. The path follows the kernel when they change.
     ///
     /// Where the kernel does not know the neighbour yet, this waits until it has resolved it or
@@ -272,19 +272,19 @@ impl Device {
         resolve(self.driver(), vector)
     }
 
-    /// The next asynchronous event, if there is one.
+    /// Returns the next asynchronous event, if there is one.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.driver().drive_inline(None);
         self.driver.device().events.take()
     }
 
-    /// A descriptor that is readable while asynchronous events wait.
+    /// Returns a descriptor that is readable while asynchronous events wait.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.driver.device().events.as_fd()
     }
 
-    /// All counters by name: those of the transport under rxe's names, then what was
-    /// dropped before it, then the interface's.
+    /// Returns all counters by name: those of the transport under rxe's names, then drops outside it,
+    /// then those of the interface.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -297,7 +297,7 @@ impl Device {
         Ok(all)
     }
 
-    /// One counter; 0 where nothing of that name was counted.
+    /// Returns one counter; 0 if none has this name.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -305,7 +305,7 @@ impl Device {
         Ok(self.counters()?.iter().filter(|(known, _)| *known == name).map(|(_, n)| n).sum())
     }
 
-    /// Writes out what is buffered of the capture, if one was asked for.
+    /// Flushes the capture file, if there is one.
     ///
     /// # Errors
     /// [`Error::System`]: the first error of any write to the file.
@@ -314,8 +314,8 @@ impl Device {
     }
 }
 
-/// Sends what the devices of this process hold, and waits at most `limit` for their locks. For the
-/// process's end: what it looks at is not closed afterwards.
+/// Sends delayed ACKs and held posts of all devices of this process, and waits at most `limit` for
+/// their locks. For the end of the process: it closes no device.
 pub(crate) fn flush_held(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
@@ -336,10 +336,10 @@ pub(crate) fn flush_held(limit: Duration) {
     }
 }
 
-/// Opens everything that a device needs.
+/// Opens the sockets of a device and starts its threads.
 fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let capture = config.capture.as_ref().map(CaptureFile::create).transpose()?;
-    // Nothing is let in before the first queue pair says what is ours.
+    // The filters pass no packet before the first queue pair.
     let filter = Filter { qpn_blocks: QpnBlocks::Only(Vec::new()), ..Filter::default() };
     let packet_config = |name: &str| AfPacketConfig {
         gso: config.gso,
@@ -358,7 +358,7 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let loopback = interfaces()?.into_iter().find(|candidate| candidate.flags.loopback);
     let lo = match loopback.filter(|lo| lo.flags.up && lo.index != found.index) {
         None => None,
-        // Without it only traffic to other processes of this host is lost.
+        // Without `lo` only traffic to other processes of this host is lost.
         Some(lo) => match AfPacket::open(&packet_config(&lo.name)) {
             Ok(device) => Some(decorate(device, &lo.name, &config, capture.as_ref())?),
             Err(error) => {
@@ -371,8 +371,8 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig::default();
     if !whole_trains {
-        // Every packet is a frame of its own, and the peer may be a card, which has no ring that
-        // fills: more may prove to fit.
+        // Every packet is a frame of its own, and the peer may be a network card, which has no ring
+        // that fills: the peer window may grow further.
         behaviour.peer_window.initial_frames = behaviour.window.initial_packets;
         behaviour.peer_window.max_frames = behaviour.window.max_packets;
     }
@@ -390,8 +390,8 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     Driver::new(engine, port, device, spin, placement)
 }
 
-/// Puts around a device what the configuration asks for. The capture is innermost: it
-/// shows what really crossed the interface.
+/// Wraps a device as the configuration says. The capture is innermost: it shows the packets that
+/// crossed the interface.
 fn decorate(
     device: AfPacket,
     name: &str,
@@ -408,7 +408,7 @@ fn decorate(
     Ok(device)
 }
 
-/// The row with this number, or the default one, if its address can be used.
+/// Returns the row with this number, or the default row, if its address is usable.
 pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry, Error> {
     let interface = || driver.port().name().to_owned();
     let engine = driver.engine()?;

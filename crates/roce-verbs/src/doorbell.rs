@@ -10,31 +10,31 @@ use roce_wire::Qpn;
 
 /// Longest gap between two posts of a caller that does nothing else in between.
 const MAX_GAP: Duration = Duration::from_nanos(1000);
-/// Longest time from a caller's last post to its next round that counts as prompt.
+/// Longest time from a post to the caller's next round that counts as prompt.
 const MAX_PROMPT: Duration = Duration::from_micros(20);
-/// Requests held at most.
+/// Most requests that are held.
 const MAX_REQUESTS: u32 = 64;
-/// Bytes of held requests at which they leave: a train of 15 packets of 4 KiB.
+/// Bytes at which held requests leave: a train of 15 packets of 4 KiB.
 const MAX_BYTES: u64 = 60 << 10;
 /// Consecutive posts, at first, before one is held.
 const DEFAULT_THRESHOLD: u32 = 8;
-/// Where that number stops growing: a longer burst gains more by its held posts than it may lose
-/// at its end.
+/// Most such posts: a longer burst gains more by its held posts than it may lose at its end.
 const MAX_THRESHOLD: u32 = 256;
 /// Trust at which the threshold halves; a run with a prompt round behind it adds 1.
 const MAX_TRUST: u32 = 16;
-/// What a late round with requests held takes from the trust, which so grows if fewer than one run in
+/// Trust that a late round with requests held costs. The trust so grows if fewer than one run in
 /// nine ends late: the system takes the processor from any program now and then.
 const LATE_COST: u32 = 8;
 /// Consecutive posts up to which a burst counts as short.
 const MAX_SHORT_BURST: u32 = 1 << 10;
-/// How often the driver thread checks held requests of a short burst, and of a long one.
+/// Interval of the driver thread's checks of held requests in a short burst.
 const CHECK_SHORT: Duration = Duration::from_micros(100);
+/// Interval of those checks in a long burst.
 const CHECK_LONG: Duration = Duration::from_micros(800);
 /// Pause after which a burst is a new one: a caller that comes back sooner sends what is held
 /// before the driver thread would.
 const MIN_BURST_PAUSE: Duration = Duration::from_micros(120);
-/// How long after the last held request the driver thread keeps checking.
+/// Time after the last held request for which the driver thread keeps checking.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Decides for each post whether it rings the doorbell or waits for the next post.
@@ -49,24 +49,24 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// - at every round: a poll, arming, a wait, a change of state,
 /// - by the driver thread, which checks after [`CHECK_SHORT`] or [`CHECK_LONG`].
 ///
-/// Each queue pair is judged by its own posts: the first ones of a run always leave at once, and
-/// so does a request of a queue pair that has nothing unacknowledged. A caller that goes away with
-/// requests held is trusted only after twice as many posts; prompt rounds win the trust back.
+/// Each queue pair counts its own posts: the first ones of a run always leave at once, and so does a
+/// request of a queue pair that has no unacknowledged packets. After a caller has gone away with
+/// requests held, the threshold doubles; prompt rounds bring it down again.
 #[derive(Debug)]
 pub(crate) struct DoorbellCoalescing {
     /// Number of the latest run.
     run: u64,
-    /// When the latest post returned.
+    /// Time at which the latest post returned.
     returned_at: Instant,
-    /// Whether a post was made since the last round.
+    /// A post was made since the last round.
     awaits_round: bool,
     /// Posts since the last round that followed their predecessor directly.
     consecutive: u32,
-    /// When the latest of those was.
+    /// Time of the latest of those.
     consecutive_at: Instant,
     /// Posts of a run that leave at once.
     threshold: u32,
-    /// How prompt the rounds behind runs have been, up to [`MAX_TRUST`].
+    /// Measure of how prompt the rounds behind runs have been, up to [`MAX_TRUST`].
     trust: u32,
     /// Consecutive posts since the last pause.
     burst: u32,
@@ -74,23 +74,23 @@ pub(crate) struct DoorbellCoalescing {
     held_bytes: u64,
     /// Requests posted straight behind one another since frames were last received.
     since_receive: u32,
-    /// Posts that were held, ever.
+    /// Posts that were held since the device was opened.
     coalesced: u64,
 }
 
-/// What becomes of a post.
+/// The decision about a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doorbell {
     /// Its requests wait for the next post.
     Hold,
     /// It leaves now, and all that was held with it.
     Ring,
-    /// As much is held as may be: all of it leaves, and what has arrived is taken in, since the
-    /// caller has not polled for a while.
+    /// The limit is reached: all held requests leave, and frames are received, since the caller has
+    /// not polled for a while.
     RingAndReceive,
 }
 
-/// A caller's run: posts that follow each other directly, on whatever queue pairs.
+/// A caller's run: posts that follow each other directly, on any queue pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CallerRun {
     number: u64,
@@ -98,16 +98,16 @@ pub(crate) struct CallerRun {
 }
 
 impl CallerRun {
-    /// The caller has done something else since its last post.
+    /// No run: the caller has called another function since its last post.
     pub(crate) const NONE: Self = Self { number: 0, returned_at: Instant::from_nanos(0) };
 
-    /// Returns true if the caller may have done nothing else since its last post.
+    /// Returns true if the caller has called no other function since its last post.
     pub(crate) fn is_begun(&self) -> bool {
         self.number != 0
     }
 }
 
-/// How many posts of a run went to one queue pair.
+/// Posts of a run to one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueuePairRun {
     pub(crate) number: u64,
@@ -120,7 +120,7 @@ pub(crate) struct Posted {
     pub(crate) queue_pair: Qpn,
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
-    /// Whether the queue pair has sent packets that are not acknowledged.
+    /// The queue pair has unacknowledged packets.
     pub(crate) is_outstanding: bool,
 }
 
@@ -144,8 +144,8 @@ impl Default for DoorbellCoalescing {
 }
 
 impl DoorbellCoalescing {
-    /// Returns what becomes of the requests that a caller in the middle of a run has posted at
-    /// `now`. Unless they are held, [`on_returned`](Self::on_returned) follows.
+    /// Decides about the requests that a caller in the middle of a run has posted at `now`. Unless
+    /// they are held, [`on_returned`](Self::on_returned) follows.
     #[inline]
     pub(crate) fn on_post(
         &mut self,
@@ -187,7 +187,7 @@ impl DoorbellCoalescing {
         Doorbell::Hold
     }
 
-    /// A post begins a run of its caller: it leaves at once.
+    /// Begins a run of a caller with a post that leaves at once.
     #[inline]
     pub(crate) fn begin_run(&mut self, caller: &mut CallerRun, queue_pair: &mut QueuePairRun) {
         self.run += 1;
@@ -195,7 +195,7 @@ impl DoorbellCoalescing {
         *queue_pair = QueuePairRun { number: self.run, posts: 1 };
     }
 
-    /// A post that was not held has left, and its caller returns at `now`.
+    /// Notes that a post that was not held has left, and that its caller returns at `now`.
     #[inline]
     pub(crate) fn on_returned(&mut self, now: Instant, caller: &mut CallerRun) {
         self.note_return(now, caller);
@@ -207,8 +207,8 @@ impl DoorbellCoalescing {
         self.awaits_round = true;
     }
 
-    /// Returns true if the caller of `queue_pair`'s latest post may leave requests behind that the
-    /// window did not let through: it has posted as many without polling as would be held.
+    /// Returns true if the caller has made as many posts to `queue_pair` without polling as would be
+    /// held: requests may then be left that the window did not admit.
     #[inline]
     pub(crate) fn is_long_run(queue_pair: QueuePairRun) -> bool {
         queue_pair.posts >= MAX_REQUESTS
@@ -220,14 +220,14 @@ impl DoorbellCoalescing {
         self.held_requests > 0
     }
 
-    /// What is held leaves.
+    /// Notes that held requests leave.
     #[inline]
     pub(crate) fn on_transmit(&mut self) {
         self.held_requests = 0;
         self.held_bytes = 0;
     }
 
-    /// A caller's round begins at `now`.
+    /// Notes a caller's round at `now`.
     #[inline]
     pub(crate) fn on_round(&mut self, now: Instant) {
         if self.awaits_round {
@@ -235,7 +235,7 @@ impl DoorbellCoalescing {
         }
     }
 
-    /// The driver thread's round begins at `now`: it proves that callers were away too long, but
+    /// Notes a round of the driver thread at `now`. It proves that callers were away too long, but
     /// not that they were prompt.
     pub(crate) fn on_driver_round(&mut self, now: Instant) {
         if self.awaits_round && now.saturating_since(self.returned_at) > MAX_PROMPT {
@@ -247,26 +247,25 @@ impl DoorbellCoalescing {
         self.consecutive = 0;
     }
 
-    /// A caller polled, and nothing was looked at but whether a frame is there. Only between
-    /// [`is_in_run`](Self::is_in_run)s.
+    /// Notes a quick poll that found nothing. Not called while [`is_in_run`](Self::is_in_run).
     #[inline]
     pub(crate) fn on_quick_poll(&mut self) {
         self.awaits_round = false;
     }
 
-    /// Returns true if posts have followed each other directly since the last round: how that
-    /// ends takes a clock, and so a whole round.
+    /// Returns true if posts have followed each other directly since the last round. The poll that
+    /// ends the run needs the clock, and so a full round.
     #[inline]
     pub(crate) fn is_in_run(&self) -> bool {
         self.consecutive > 0 || self.is_holding()
     }
 
-    /// How often the driver thread is to check what is held.
+    /// Returns the interval of the driver thread's checks of held requests.
     pub(crate) fn check_interval(&self) -> Duration {
         if self.burst <= MAX_SHORT_BURST { CHECK_SHORT } else { CHECK_LONG }
     }
 
-    /// Posts that were held, ever.
+    /// Returns the number of posts that were held since the device was opened.
     pub(crate) fn coalesced(&self) -> u64 {
         self.coalesced
     }
@@ -296,18 +295,18 @@ impl DoorbellCoalescing {
     }
 }
 
-/// What a posting thread tells the driver thread about held requests.
+/// Held requests as the driver thread sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Whether requests are held now.
+    /// Requests are held now.
     pub(crate) is_holding: bool,
-    /// When one was last held.
+    /// Time at which one was last held.
     pub(crate) at: Instant,
-    /// How often the driver thread is to check.
+    /// Interval of the driver thread's checks.
     pub(crate) interval: Duration,
 }
 
-/// What the driver thread does about held requests.
+/// The driver thread's decision about held requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Nothing: none are held.
@@ -319,20 +318,20 @@ pub(crate) enum Check {
 }
 
 impl Held {
-    /// Returns what the driver thread does at `now`.
+    /// Decides what the driver thread does at `now`.
     pub(crate) fn check(&self, now: Instant) -> Check {
         let age = now.saturating_since(self.at);
         if self.is_holding {
             return if age > MAX_PROMPT { Check::Send } else { Check::Again(self.interval) };
         }
-        // The caller that has just sent what was held is likely to hold more: the thread stays
-        // near, since a wake-up would cost the caller more than a check.
+        // More requests are likely to be held soon: the thread goes on checking, since a wake-up
+        // would cost the caller more than a check.
         if age < MIN_PAUSE { Check::Again(self.interval) } else { Check::Nothing }
     }
 
-    /// When the driver thread is to check at the latest; `None` if nothing is held.
+    /// Returns the latest time of the driver thread's next check; `None` if no requests are held.
     pub(crate) fn next_check(&self) -> Option<Instant> {
-        // A check that found the latest post may have been so much later than the post.
+        // The check that found the latest post may have been that much later than the post.
         self.is_holding.then(|| self.at + MAX_PROMPT + self.interval)
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, by whose fault, and what to do next.
+//! Errors of verbs, each with what to do next.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::exchange::ExchangeError;
 use crate::netlink::RouteError;
 use crate::thread_placement::ThreadPlacementError;
 
-/// Why a verb failed.
+/// An error of a verb.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,28 +20,28 @@ pub enum Error {
     /// UDP port 4791 cannot be held.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// There is no way to the peer.
+    /// There is no path to the peer.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// The device's thread cannot run where it was asked to.
+    /// The device's thread cannot be placed as its configuration says.
     #[error(transparent)]
     ThreadPlacement(#[from] ThreadPlacementError),
-    /// The two ends did not learn of each other.
+    /// The out-of-band exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
     /// An attribute or transition that the standard does not allow.
     #[error(transparent)]
     Modify(#[from] ModifyError),
-    /// A queue pair cannot be made like this.
+    /// A queue pair cannot be created with these attributes.
     #[error(transparent)]
     Misuse(#[from] ApiMisuse),
-    /// The system refused something.
-    #[error("the system refused: {0}")]
+    /// A system call failed.
+    #[error("system call failed: {0}")]
     System(#[from] io::Error),
-    /// The objects of a parent process were used in its child.
-    #[error("this object was made before fork; open the device anew in the child process")]
+    /// The object belongs to a parent process.
+    #[error("this object was made before fork; open the device again in the child process")]
     Forked,
-    /// The device is open already, and differently.
+    /// The device is open already with another configuration.
     #[error(
         "{interface} is already open in this process with other settings; use the same DeviceConfig or close it first"
     )]
@@ -49,12 +49,12 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// A row of the GID table that does not exist or whose address the kernel has not got.
+    /// The row of the GID table does not exist, or the interface does not have its address.
     #[error(
         "GID index {index} of {interface} is not usable; `roce devices -v` lists those that are"
     )]
     NoSuchGid {
-        /// What was asked for.
+        /// The requested row.
         index: u8,
         /// The interface.
         interface: String,
@@ -67,7 +67,7 @@ pub enum Error {
         /// The interface.
         interface: String,
     },
-    /// Own and peer's address are not of one family.
+    /// One address is IPv4, the other IPv6.
     #[error(
         "GID index {index} is {own}, the peer's GID is {peer}: both must be IPv4 or both IPv6; choose another GID index"
     )]
@@ -79,64 +79,64 @@ pub enum Error {
         /// The peer's address.
         peer: std::net::IpAddr,
     },
-    /// The path in a queue pair's attributes was dropped, or is another device's.
+    /// The path in a queue pair's attributes was dropped, or belongs to another device.
     #[error(
         "the attributes name a path that does not exist any more; resolve the address again and keep the path until the queue pair has it"
     )]
     NoSuchPath,
     /// The path MTU does not fit the interface.
     #[error(
-        "path MTU {requested} does not fit {interface}, whose MTU of {netdev_mtu} allows {allowed}; raise it (ip link set {interface} mtu {needed}) or ask for less"
+        "path MTU {requested} does not fit {interface}, whose MTU of {netdev_mtu} allows {allowed}; raise it (ip link set {interface} mtu {needed}) or request a smaller path MTU"
     )]
     PathMtuTooLarge {
-        /// What was asked for, in bytes.
+        /// Requested path MTU in bytes.
         requested: usize,
         /// The interface.
         interface: String,
         /// Its MTU.
         netdev_mtu: u32,
-        /// What fits, in bytes; 0 when nothing does.
+        /// Largest path MTU that fits, in bytes; 0 if none does.
         allowed: usize,
-        /// The MTU that it would take.
+        /// Interface MTU that the path MTU needs.
         needed: usize,
     },
     /// A region cannot be registered.
     #[error(
-        "registering {len} bytes at {address:#x} failed: {source}; is the range mapped, and writable where writing is asked for?"
+        "registering {len} bytes at {address:#x} failed: {source}; check that the range is mapped, and writable for LOCAL_WRITE"
     )]
     Register {
-        /// Where.
+        /// First address.
         address: u64,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
         /// The kernel's reason.
         source: io::Error,
     },
     /// Remote writing or atomics without local writing.
-    #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE too")]
+    #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE; add it to the access flags")]
     RemoteWithoutLocalWrite,
-    /// A range beyond a region.
-    #[error("{len} bytes at offset {offset} leave a region of {region_len} bytes")]
+    /// A range that exceeds its region.
+    #[error("{len} bytes at offset {offset} exceed a region of {region_len} bytes")]
     OutOfRegion {
         /// First byte.
         offset: usize,
-        /// How many bytes.
+        /// Number of bytes.
         len: usize,
         /// Bytes of the region.
         region_len: usize,
     },
-    /// A completion queue or channel of another device, or none where one is needed.
-    #[error("the completion queue does not report on this channel")]
+    /// The completion queue has no channel, or another one.
+    #[error("the completion queue does not report on this channel; create it with the channel")]
     NoChannel,
     /// Objects of two devices in one call.
     #[error("the objects belong to different devices; make them all from one Device")]
     OtherDevice,
-    /// A completion queue without room.
-    #[error("a completion queue holds 1 to {max} completions, not {requested}")]
+    /// The capacity of a completion queue is 0 or too large.
+    #[error("completion queue capacity {requested} is out of range; request 1 to {max}")]
     QueueCapacity {
-        /// What was asked for.
+        /// Requested capacity.
         requested: usize,
-        /// What is possible.
+        /// Largest capacity.
         max: usize,
     },
 }
@@ -145,7 +145,7 @@ pub enum Error {
 #[derive(Debug, thiserror::Error)]
 #[error("work request {index} of the list: {source}")]
 pub struct BadWr {
-    /// The first request that was not posted.
+    /// Position of the first request that was not posted.
     pub index: usize,
     /// Why.
     #[source]
@@ -160,7 +160,7 @@ pub enum WrError {
     #[error(transparent)]
     Post(#[from] PostError),
     /// The whole queue pair; see [`Error::Forked`].
-    #[error("this queue pair was made before fork; open the device anew in the child process")]
+    #[error("this queue pair was made before fork; open the device again in the child process")]
     Forked,
 }
 

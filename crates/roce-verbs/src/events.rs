@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened to a queue pair or port without being asked for.
+//! Asynchronous events of queue pairs and ports.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::AsyncEvent;
 
-/// Events that nobody fetched; the oldest go first when there are too many.
+/// Events that the application has not fetched; beyond [`MAX_EVENTS`] the oldest are dropped.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     fd: EventFd,
     events: Mutex<VecDeque<AsyncEvent>>,
 }
 
-/// A program that never looks must not fill the memory.
+/// Most events in the queue, so that a program that never polls does not fill the memory.
 const MAX_EVENTS: usize = 1024;
 
 impl EventQueue {

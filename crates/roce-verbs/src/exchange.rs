@@ -1,9 +1,9 @@
 //! The out-of-band exchange over TCP, in the format of `ibv_rc_pingpong`.
 //!
-//! Before two queue pairs can talk, each end must learn the other's queue pair number,
-//! first PSN and GID. The pingpong programs of rdma-core say it in one line of text over
-//! TCP, `LID:QPN:PSN:GID` in hexadecimal with a zero byte behind, and answer `done`; by
-//! speaking the same, this stack can be the peer of each of them.
+//! Before two queue pairs can connect, each end must learn the other's queue pair number, first PSN
+//! and GID. The pingpong programs of rdma-core send these in one line of text over TCP,
+//! `LID:QPN:PSN:GID` in hexadecimal with a zero byte behind, and confirm with `done`. This module
+//! uses the same format, so either end may be such a program.
 //!
 //! ```
 //! use roce_verbs::exchange::{self, QpDest};
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use roce_wire::{Gid, Psn, Qpn};
 
-/// What one end tells the other about its queue pair.
+/// The destination that a queue pair is to its peer; as `struct pingpong_dest`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpDest {
     /// The queue pair's number.
@@ -45,20 +45,22 @@ pub struct QpDest {
 /// Bytes of a message: the text and the zero byte behind it.
 const MESSAGE_LEN: usize = "0000:000000:000000:00000000000000000000000000000000".len() + 1;
 
-/// How long a peer that has connected may take to say its line.
+/// Longest time that a connected peer may take to send its line.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why the two ends did not learn of each other.
+/// An error of the exchange.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
-    /// TCP said no.
-    #[error("out-of-band exchange over TCP: {0}; is the server running, and the port the same?")]
+    /// TCP failed.
+    #[error(
+        "out-of-band exchange over TCP: {0}; check that the server is running and uses the same port"
+    )]
     Tcp(#[from] io::Error),
-    /// What came is not a line of this format.
-    #[error("the peer said {0:?}, which is not LID:QPN:PSN:GID; is it a pingpong program?")]
+    /// The peer sent a line of another format.
+    #[error("the peer sent {0:?}, not LID:QPN:PSN:GID; check that it is a pingpong program")]
     InvalidDest(String),
-    /// The caller could not make its own end ready.
+    /// The caller could not prepare its own end.
     #[error(transparent)]
     Local(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -89,7 +91,7 @@ impl FromStr for QpDest {
     }
 }
 
-/// The client's part: says `mine`, learns the server's, confirms.
+/// Runs the client's part: sends `mine`, receives the server's, confirms.
 ///
 /// # Errors
 /// See [`ExchangeError`].
@@ -103,11 +105,11 @@ pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, Exch
     Ok(theirs)
 }
 
-/// The server's part: waits for one client, lets `prepare` make the own end ready for it
-/// (a pingpong server connects its queue pair before it answers), and answers.
+/// Runs the server's part: waits for one client, calls `prepare` with the client's destination (a
+/// pingpong server connects its queue pair before it replies), and sends what that returns.
 ///
 /// # Errors
-/// See [`ExchangeError`]; what `prepare` says comes back as [`ExchangeError::Local`].
+/// See [`ExchangeError`]; an error of `prepare` is returned as [`ExchangeError::Local`].
 pub fn accept<E>(
     listener: &TcpListener,
     prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_not_an_identity_is_refused_by_what_it_said() {
+    fn a_line_of_another_format_is_refused() {
         let lines = [
             "",
             "0000:000011:abcdef",

@@ -9,12 +9,12 @@ use crate::fork;
 /// The PSN at which the requester of a queue pair starts: one for each connection.
 ///
 /// A queue pair keeps its number when it connects again. Packets of the old connection that are
-/// still on their way then carry the right number and come from the right address; the PSN is all
-/// that tells them from those of the new connection.
+/// still in flight then have the right number and address; the PSN alone distinguishes them from
+/// those of the new connection.
 #[derive(Debug)]
 pub(crate) struct FirstPsn {
     psn: Psn,
-    /// Whether a connection has started at this PSN.
+    /// A connection has started at this PSN.
     is_used: bool,
 }
 
@@ -24,8 +24,8 @@ impl FirstPsn {
         Self { psn: chosen.unwrap_or_else(draw), is_used: false }
     }
 
-    /// Returns the PSN of the connection of a queue pair in `state`: of the one that it has, or of
-    /// the one that it makes next.
+    /// Returns the PSN of the present connection of a queue pair in `state`, or of the next one if
+    /// there is none.
     pub(crate) fn in_state(&mut self, state: QpState) -> Psn {
         use QpState::*;
         let is_connected = matches!(state, ReadyToSend | SendQueueDrain | SendQueueError);
@@ -77,7 +77,7 @@ mod tests {
             // Two of 4 draws out of 2^24 are the same in 1 of 2.8 million runs.
             for _ in 0..4 {
                 let psn = first.in_state(over);
-                // Told before RESET or behind it, and again in every state up to the connection.
+                // Returned before RESET or behind it, and again in every state up to the connection.
                 for state in BEFORE_A_CONNECTION {
                     assert_eq!(first.in_state(state), psn, "{over}, {state}");
                 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_psn_chosen_by_hand_for_a_connection_is_told_while_that_connection_lasts() {
+    fn a_psn_chosen_by_hand_is_returned_while_its_connection_lasts() {
         let mut first = FirstPsn::new(None);
         let by_hand = first.in_state(Reset).advanced_by(1000);
         first.set_used(by_hand);

@@ -1,4 +1,4 @@
-//! Noticing `fork`: a child must not touch what its parent's threads were working on.
+//! Detects `fork`: a child must not touch the objects of its parent's threads.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use rand::{Rng, TryRngCore};
 /// Counts the forks between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The process in which something was made, seen over its line of descent.
+/// The process in which an object was made, as the number of forks before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Generation(u64);
 
 impl Generation {
-    /// The process that calls.
+    /// Returns the generation of the calling process.
     pub(crate) fn current() -> Self {
-        // Not a `Once`: a child that is made while another thread runs it would wait for ever. A
-        // handler that is registered twice counts a fork twice, which does no harm.
+        // Not a `Once`: a child made while another thread runs it would wait for ever. A handler
+        // that is registered twice counts a fork twice, which does no harm.
         static IS_WATCHED: AtomicBool = AtomicBool::new(false);
         if !IS_WATCHED.load(Ordering::Acquire) {
             // SAFETY: the handler only adds to an atomic, which may be done after a fork.
@@ -28,7 +28,7 @@ impl Generation {
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether no fork lies between then and now. Costs one load.
+    /// Returns true if there was no fork since. Costs one load.
     pub(crate) fn is_current(self) -> bool {
         self.0 == GENERATION.load(Ordering::Relaxed)
     }
@@ -46,10 +46,10 @@ pub(crate) fn rng() -> impl Rng {
     OsRng.unwrap_err()
 }
 
-/// A static value of which every process has its own.
+/// A static value that every process has for itself.
 ///
-/// A child after `fork` begins with the default one: a lock inside its parent's may be held by a
-/// thread that the child does not have. What the parent's held is neither dropped nor freed in the
+/// A child after `fork` begins with the default value: a lock inside its parent's may be held by a
+/// thread that the child does not have. The parent's value is neither dropped nor freed in the
 /// child.
 #[derive(Debug)]
 pub(crate) struct PerProcess<T> {
@@ -61,7 +61,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         Self { made: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// This process's value, if it has been asked for before.
+    /// Returns this process's value, if [`get`](Self::get) has made it.
     pub(crate) fn existing(&self) -> Option<&'static T> {
         let made = self.made.load(Ordering::Acquire);
         // SAFETY: the pointer is null or comes from `Box::into_raw` in `get`, and what it points
@@ -70,7 +70,7 @@ impl<T: Default + Send + Sync + 'static> PerProcess<T> {
         generation.is_current().then_some(value)
     }
 
-    /// This process's value.
+    /// Returns this process's value, which the first call makes.
     pub(crate) fn get(&self) -> &'static T {
         loop {
             let before = self.made.load(Ordering::Acquire);

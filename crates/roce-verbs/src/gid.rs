@@ -1,4 +1,4 @@
-//! The GID table: the addresses by which a device's queue pairs can be reached.
+//! The GID table: the addresses of a device.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use roce_wire::{Gid, MacAddr};
 /// One row of a device's GID table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// Its number: what `gid_index` means everywhere.
+    /// Number of the row: a `gid_index`.
     pub index: u8,
     /// The address, IPv4 in its IPv6-mapped form.
     pub gid: Gid,
-    /// How packets that carry it are framed.
+    /// Framing of packets with this GID.
     pub kind: GidType,
-    /// Whether the kernel owns the address too. Row 0 is the link-local address that
-    /// follows from the MAC; where the kernel has not got it, peers could not find us.
+    /// The interface has the address. Row 0 is the link-local address that follows from the MAC;
+    /// peers cannot resolve it where the interface does not have it.
     pub usable: bool,
 }
 
-/// How packets with a GID are framed.
+/// The framing of packets with a GID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GidType {
@@ -37,12 +37,12 @@ impl fmt::Display for GidType {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GidTable(Vec<GidEntry>);
 
-/// More than this many addresses of one interface are not listed: an index is a byte.
+/// Most rows: an index is a byte.
 const MAX_ROWS: usize = 255;
 
 impl GidTable {
-    /// Row 0 is the link-local address that follows from the MAC, then come the
-    /// interface's addresses as the kernel lists them; none stands there twice.
+    /// Makes the table of an interface. Row 0 is the link-local address that follows from the MAC,
+    /// then come the interface's addresses as the kernel lists them, each once.
     pub(crate) fn of(mac: MacAddr, addresses: &[IpAddr]) -> Self {
         let link_local = Gid::link_local_from(mac);
         let mut gids = vec![(link_local, addresses.iter().any(|ip| Gid::from(*ip) == link_local))];
@@ -61,12 +61,12 @@ impl GidTable {
         Self(gids.into_iter().enumerate().map(row).collect())
     }
 
-    /// Takes over what has changed since: an address keeps its row as long as it lives,
-    /// a new one gets the first row that is free. Says whether anything changed.
+    /// Applies changes of the interface: an address keeps its row as long as the interface has it, a
+    /// new one gets the first free row. Returns true if the table changed.
     pub(crate) fn update(&mut self, mac: MacAddr, addresses: &[IpAddr]) -> bool {
         let now = Self::of(mac, addresses);
         let mut next = self.0.clone();
-        // Row 0 follows the MAC address. The address that was there before is one among others.
+        // Row 0 follows the MAC address. Its address before is treated like any other.
         if let (Some(row), Some(first)) = (next.first_mut(), now.0.first()) {
             *row = *first;
         }
@@ -96,12 +96,12 @@ impl GidTable {
         &self.0
     }
 
-    /// The row with this number, if its address is alive.
+    /// Returns the row with this number, if it is usable.
     pub(crate) fn usable(&self, index: u8) -> Option<GidEntry> {
         self.0.get(usize::from(index)).copied().filter(|entry| entry.usable)
     }
 
-    /// The first IPv4 row, else the first IPv6 row that can be used.
+    /// Returns the first usable IPv4 row, else the first usable IPv6 row.
     pub(crate) fn default_index(&self) -> Option<u8> {
         let usable = || self.0.iter().filter(|entry| entry.usable);
         let is_v4 = |entry: &&GidEntry| entry.gid.ip().is_ipv4();
@@ -110,7 +110,7 @@ impl GidTable {
         best.or_else(|| usable().next()).map(|entry| entry.index)
     }
 
-    /// Whether packets to this address are for us.
+    /// Returns true if the table has this address and it is usable.
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         let gid = Gid::from(address);
         self.0.iter().any(|entry| entry.usable && entry.gid == gid)

@@ -1,4 +1,4 @@
-//! The kernel's knowledge around one interface, asked through netlink.
+//! Queries to the kernel about one interface, through netlink.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use crate::netlink::{Flow, Link, Neighbour, Netlink, Route, send_discarded};
 use crate::resolver::{InterfaceRoute, Kernel};
 
-/// Asks the kernel about one interface.
+/// Queries the kernel about one interface.
 #[derive(Debug)]
 pub(crate) struct InterfaceKernel {
     netlink: Netlink,
     index: u32,
     name: String,
-    /// The VRF that the interface belonged to when it was asked for last.
+    /// VRF of the interface at the last query.
     vrf: Option<u32>,
 }
 
@@ -22,7 +22,7 @@ impl InterfaceKernel {
         Ok(Self { netlink: Netlink::open()?, index, name: name.to_owned(), vrf: None })
     }
 
-    /// Returns the interface as it is now, `None` where it is gone.
+    /// Returns the present state of the interface, `None` if it is gone.
     pub(crate) fn link(&mut self) -> io::Result<Option<Link>> {
         let link = self.netlink.link(self.index)?;
         self.vrf = link.and_then(|link| link.vrf);
@@ -41,9 +41,8 @@ impl Kernel for InterfaceKernel {
             IpAddr::V6(v6) => v6.is_unicast_link_local(),
             IpAddr::V4(v4) => v4.is_link_local(),
         };
-        // A link-local address means nothing without an interface. For any other the interface is
-        // not named at first: the kernel takes every IPv4 address for a neighbour's when it is
-        // told where to look.
+        // A link-local address needs an interface. For other addresses the first query names none:
+        // with an interface the kernel takes every IPv4 address for a neighbour's.
         let first = if is_link_local { Some(self.index) } else { self.vrf };
         let mut route = self.netlink.route(first, flow)?;
         let is_elsewhere = |route: &Option<Route>| matches!(route, Some(Route::NextHop { interface, .. }) if *interface != self.index);

@@ -1,12 +1,12 @@
-//! The objects people program RDMA with, over a raw packet socket.
+//! RDMA verbs over a raw packet socket.
 //!
 //! The names and rules are those of libibverbs: a [`Device`] is an interface opened to
 //! speak RoCEv2; a [`ProtectionDomain`] says which [`QueuePair`]s may use which
 //! [`MemoryRegion`]s; work is posted to a queue pair and its completions are found in a
 //! [`CompletionQueue`], which may report on a [`CompletionChannel`].
 //!
-//! Whoever polls drives: see [`CompletionQueue`]. When nobody does, the device's own
-//! thread does, so one-sided operations need no help from their target.
+//! A thread that polls drives the engine: see [`CompletionQueue`]. When none polls, the device's own
+//! thread drives it, so one-sided operations need no calls of their target.
 //!
 //! # Two queue pairs that talk to each other
 //!
@@ -49,13 +49,13 @@ mod engine;
 mod error;
 mod events;
 pub mod exchange;
-// One call: to be told of the process's end.
+// One call: `atexit`.
 #[allow(unsafe_code)]
 mod exit;
 mod first_psn;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-// To be told of forks, and statics of which each process has its own.
+// `pthread_atfork`, and statics of which each process has its own.
 #[allow(unsafe_code)]
 mod fork;
 mod gid;

@@ -1,4 +1,4 @@
-//! The table of registered regions: what the engine asks before it touches a byte.
+//! The table of memory regions, which checks every access of the engine.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -16,10 +16,10 @@ use crate::region::Mapping;
 #[derive(Debug, Default)]
 pub(crate) struct MrTable {
     regions: Vec<Option<Region>>,
-    /// Places of regions that are gone.
+    /// Slots of regions that were deregistered.
     free: Vec<usize>,
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
-    /// What was looked up last: most packets are for the region of the one before.
+    /// The last look-up: most packets are for the region of the one before.
     last: Cell<Option<(u32, usize)>>,
 }
 
@@ -29,15 +29,15 @@ struct Region {
     mapping: Arc<Mapping>,
     pd: PdHandle,
     access: AccessFlags,
-    /// The address by which peers name the first byte.
+    /// Remote address of the first byte.
     iova: u64,
-    /// Whether a SEND with invalidate may end the key's life.
+    /// A SEND with invalidate may invalidate the key.
     invalidatable: bool,
-    /// Whether it has been ended.
+    /// The key has been invalidated.
     invalidated: bool,
 }
 
-/// What a registration may do beyond its access rights.
+/// The parameters of a registration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registration {
     pub(crate) pd: PdHandle,
@@ -46,14 +46,14 @@ pub(crate) struct Registration {
     pub(crate) invalidatable: bool,
 }
 
-/// A permission that was checked; good for the call that it was made in.
+/// A checked permission, valid during the call of the endpoint that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     slot: usize,
     offset: usize,
 }
 
-/// Keys are random already: spreading them further would be work for nothing.
+/// The identity hash: keys are random already.
 #[derive(Debug, Default)]
 pub(crate) struct KeyHasher(u64);
 
@@ -62,7 +62,7 @@ impl Hasher for KeyHasher {
         self.0
     }
     fn write(&mut self, bytes: &[u8]) {
-        // Not used for u32 keys; kept right for completeness of the trait.
+        // Not used for u32 keys.
         bytes.iter().for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
     }
     fn write_u32(&mut self, key: u32) {
@@ -72,14 +72,14 @@ impl Hasher for KeyHasher {
 }
 
 impl MrTable {
-    /// Enters a region and returns its key, which serves as local and as remote key.
+    /// Adds a region and returns its key, which is both the local and the remote key.
     ///
-    /// Keys are random so that what a dead process left in flight hits nothing.
+    /// Keys are random, so that packets in flight to a dead process match no region.
     pub(crate) fn insert(&mut self, mapping: Arc<Mapping>, how: Registration) -> u32 {
         let mut random = fork::rng();
         let key = loop {
             let key = random.random::<u32>();
-            // Zero reads as "no key" in many a program's eyes.
+            // Many programs use zero for "no key".
             if key != 0 && !self.slots.contains_key(&key) {
                 break key;
             }
@@ -95,7 +95,7 @@ impl MrTable {
         key
     }
 
-    /// Removes a region: from here on its key names nothing.
+    /// Removes a region and its key.
     pub(crate) fn remove(&mut self, key: u32) {
         if let Some(slot) = self.slots.remove(&key) {
             self.last.set(None);
@@ -104,7 +104,7 @@ impl MrTable {
         }
     }
 
-    /// Whether the key still opens its region.
+    /// Returns true if the key is registered and not invalidated.
     pub(crate) fn is_valid(&self, key: u32) -> bool {
         self.find(key).is_some_and(|(_, region)| !region.invalidated)
     }
@@ -127,7 +127,7 @@ impl MrTable {
     }
 }
 
-/// The right that a kind of access needs.
+/// Returns the access flags that an access needs.
 fn required_flags(access: Access) -> AccessFlags {
     match access {
         Access::LocalRead => AccessFlags::empty(),
@@ -166,7 +166,7 @@ impl Memory for MrTable {
         if !region.mapping.holds(offset, len) {
             return Err(MemoryFault::OutOfBounds);
         }
-        // An aligned address may name memory that is not.
+        // The memory of an aligned address may be misaligned.
         if access == Access::RemoteAtomic && !region.mapping.has_word(offset) {
             return Err(MemoryFault::Misaligned);
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_gone_opens_nothing_though_its_place_is_used_again() {
+    fn a_removed_key_opens_no_region_although_its_slot_is_used_again() {
         let mut table = MrTable::default();
         let keys = [64, 128].map(|len| register(&mut table, len));
         let opens = |table: &MrTable, key, len| {
@@ -249,7 +249,7 @@ mod tests {
         let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
         assert_eq!(refused, Err(MemoryFault::Misaligned));
         let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
-        assert_eq!(refused, Err(MemoryFault::OutOfBounds), "the range is judged first");
+        assert_eq!(refused, Err(MemoryFault::OutOfBounds), "the range is checked first");
         assert!(check(&table, 0x1008, Access::RemoteWrite).is_ok(), "bytes need no alignment");
         let grant = check(&table, 0x1009, Access::RemoteAtomic).unwrap();
         assert_eq!(table.atomic(grant, AtomicChange::Add(3)), 0);
@@ -280,7 +280,7 @@ mod tests {
             }
             let rest = register(&mut table, AccessFlags::all() - required_flags(access));
             let refused = table.check(PD, rest, 0x1000, 1, access).map(|_| ());
-            // One's own bytes may always be read.
+            // A local read needs no right.
             let expected = match access {
                 Access::LocalRead => Ok(()),
                 _ => Err(MemoryFault::NoPermission),

@@ -1,4 +1,4 @@
-//! Memory regions: bytes that peers and queue pairs may be told to use.
+//! Memory regions: registered bytes that queue pairs and peers access.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -10,25 +10,24 @@ use crate::error::Error;
 use crate::region::Mapping;
 pub use crate::region::Pages;
 
-/// How a region is registered, beyond its access rights.
+/// Options of a registration, besides the access flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegisterOptions {
-    /// Use huge pages: fewer address look-ups by the CPU. Reserved ones where there are enough
-    /// (`sysctl vm.nr_hugepages`), otherwise what the kernel has at hand;
-    /// [`MemoryRegion::pages`] says which. Lengths are rounded up to 2 MiB inside.
+    /// Use huge pages: fewer TLB misses. Reserved ones if there are enough
+    /// (`sysctl vm.nr_hugepages`), otherwise those that the kernel has free;
+    /// [`MemoryRegion::pages`] returns which. Lengths are rounded up to 2 MiB inside.
     pub huge_pages: bool,
-    /// Let a peer's SEND with invalidate end the key's life.
+    /// Let a peer's SEND with invalidate invalidate the key.
     pub invalidatable: bool,
-    /// The address by which peers name the first byte; the real one when `None`.
+    /// Remote address of the first byte; its virtual address when `None`.
     pub iova: Option<u64>,
 }
 
 /// Registered memory; as `ibv_mr`.
 ///
-/// Peers may write it at any time, so it hands out no references: bytes are copied in
-/// and out. A reader that sees new bytes at the end of what a peer writes sees the rest
-/// of that packet too. Cheap to clone; with the last clone it is deregistered, and from
-/// then on no queue pair touches it.
+/// Peers may write it at any time, so it gives no references: bytes are copied in and out. A reader
+/// that sees the new last byte of a packet's payload sees the rest of that packet too. Cheap to
+/// clone; dropping the last clone deregisters it, and no queue pair touches it afterwards.
 ///
 /// ```no_run
 /// # use roce_verbs::{AccessFlags, Device, DeviceConfig, Error};
@@ -62,43 +61,43 @@ impl MemoryRegion {
         &self.0.mapping
     }
 
-    /// The key by which own work requests name the region.
+    /// Returns the local key, for work requests.
     pub fn lkey(&self) -> u32 {
         self.0.key
     }
 
-    /// The key by which peers name the region. The same number as [`lkey`](Self::lkey).
+    /// Returns the remote key, for peers. It equals [`lkey`](Self::lkey).
     pub fn rkey(&self) -> u32 {
         self.0.key
     }
 
-    /// The address by which peers and work requests name the first byte.
+    /// Returns the address of the first byte in work requests, of peers too.
     pub fn address(&self) -> u64 {
         self.0.iova
     }
 
-    /// Bytes in the region.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.mapping.len()
     }
 
-    /// What pages its bytes lie on, as far as is known; [`Pages::Ordinary`] for memory of the
-    /// caller's.
+    /// Returns the kind of its pages, as far as is known; [`Pages::Ordinary`] for memory of the
+    /// caller.
     pub fn pages(&self) -> Pages {
         self.0.mapping.pages()
     }
 
-    /// Whether the region has no bytes.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the key still opens the region: a peer may have invalidated it.
+    /// Returns true unless a peer has invalidated the key.
     pub fn is_valid(&self) -> bool {
         self.0.driver.engine().is_ok_and(|engine| engine.memory.is_valid(self.0.key))
     }
 
-    /// A range of the region as work requests name it.
+    /// Returns a range of the region as an SGE.
     ///
     /// # Errors
     /// [`Error::OutOfRegion`], also for a range of more than 2^31 bytes.
@@ -152,7 +151,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// One byte; what was written before it is visible afterwards.
+    /// Loads one byte with acquire ordering.
     ///
     /// # Errors
     /// [`Error::OutOfRegion`].
@@ -161,7 +160,7 @@ impl MemoryRegion {
         Ok(self.0.mapping.load_u8(offset))
     }
 
-    /// Stores one byte; what was written before it is visible to whoever sees it.
+    /// Stores one byte with release ordering.
     ///
     /// # Errors
     /// [`Error::OutOfRegion`].
@@ -171,7 +170,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// One word in the host's byte order, as atomics change it.
+    /// Loads one word in the host's byte order, as atomics change it.
     ///
     /// # Errors
     /// [`Error::OutOfRegion`], also where the word is not aligned to eight bytes.

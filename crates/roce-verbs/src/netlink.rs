@@ -1,7 +1,7 @@
-//! Questions to the kernel about routes, neighbours and interfaces, through rtnetlink.
+//! Queries to the kernel about routes, neighbours and interfaces, through rtnetlink.
 //!
-//! The device does not speak ARP or neighbour discovery: it asks the kernel, which does. So
-//! gateways, policy rules and static entries hold for RDMA as they hold for UDP.
+//! The kernel does ARP and neighbour discovery for the device. So gateways, policy rules and static
+//! entries apply to RDMA as they apply to UDP.
 
 pub(crate) mod notifications;
 
@@ -31,29 +31,29 @@ use roce_wire::{MacAddr, ROCE_V2_PORT};
 
 use crate::driver::assert_engine_unlocked;
 
-/// Why no way to a peer was found.
+/// An error of the resolution of a path.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The kernel would not talk about routes.
-    #[error("the kernel refused a routing question ({0}); is netlink allowed in this sandbox?")]
+    /// A netlink query failed.
+    #[error("the kernel refused a netlink query ({0}); check that this sandbox allows netlink")]
     Netlink(#[source] Arc<io::Error>),
     /// No route to the address.
     #[error(
         "no route to {destination} over {interface}: add an address or a route (`ip route get {destination}` shows what the kernel would do)"
     )]
     NoRoute {
-        /// Who was to be reached.
+        /// Address of the peer.
         destination: IpAddr,
         /// The interface's name.
         interface: String,
     },
     /// The next hop did not answer the kernel's ARP or neighbour solicitation.
     #[error(
-        "{next_hop} does not answer on {interface} (ARP or neighbour discovery failed): is the peer up, and on this network?"
+        "{next_hop} does not reply on {interface} (ARP or neighbour discovery failed); check that the peer is up and on this network"
     )]
     NoNeighbour {
-        /// The station that was asked.
+        /// Address of the next hop.
         next_hop: IpAddr,
         /// The interface's name.
         interface: String,
@@ -80,11 +80,11 @@ pub(crate) struct Flow {
 pub(crate) enum Route {
     /// The destination is an address of this host.
     ThisHost,
-    /// To a station on an interface's link: a gateway, or the destination itself.
+    /// To a neighbour on an interface's link: a gateway, or the destination itself.
     NextHop {
         /// The interface's number.
         interface: u32,
-        /// The station's address; its family may differ from the destination's.
+        /// The neighbour's address; its family may differ from the destination's.
         address: IpAddr,
     },
 }
@@ -92,11 +92,11 @@ pub(crate) enum Route {
 /// The kernel's entry for a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Neighbour {
-    /// There is no entry, or one that was never used.
+    /// There is no entry, or an unused one.
     Unknown,
-    /// The kernel is asking for it now.
+    /// The kernel is resolving it now.
     Incomplete,
-    /// It did not answer the kernel.
+    /// It did not reply to the kernel.
     Failed,
     /// Frames may be sent to it.
     Valid {
@@ -107,7 +107,7 @@ pub(crate) enum Neighbour {
     },
 }
 
-/// An interface as it is now, without its addresses.
+/// The present state of an interface, without its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) mac: MacAddr,
@@ -118,7 +118,7 @@ pub(crate) struct Link {
     pub(crate) vrf: Option<u32>,
 }
 
-/// A netlink socket for questions.
+/// A netlink socket for queries.
 ///
 /// It belongs to the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -127,11 +127,11 @@ pub(crate) struct Netlink {
     sequence: u32,
 }
 
-/// How long to wait for an answer, which the kernel gives while it takes the question.
-const MAX_ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Longest wait for a reply, which the kernel sends while it receives the query.
+const MAX_REPLY_TIME: Duration = Duration::from_secs(1);
 /// Bytes of the longest datagram that the kernel sends.
 const MAX_DATAGRAM: usize = 32 << 10;
-/// The UDP port whose service throws away what it receives.
+/// The UDP port of the discard service.
 const DISCARD_PORT: u16 = 9;
 /// The number of UDP among the protocols over IP.
 const IP_PROTOCOL_UDP: u8 = 17;
@@ -143,8 +143,8 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-        // Without it (before Linux 4.20) a question for one interface's addresses is answered
-        // with those of all; they are filtered below.
+        // Without it (before Linux 4.20) the reply to a query for one interface's addresses has
+        // those of all; they are filtered below.
         let _refused = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, sequence: 0 })
     }
@@ -156,22 +156,22 @@ impl Netlink {
         interface: Option<u32>,
         flow: &Flow,
     ) -> io::Result<Option<Route>> {
-        let mut question = RouteMessage::default();
-        let header = &mut question.header;
+        let mut query = RouteMessage::default();
+        let header = &mut query.header;
         let prefix_length = if flow.destination.is_ipv4() { 32 } else { 128 };
         header.address_family = family_of(flow.destination);
         header.destination_prefix_length = prefix_length;
         header.source_prefix_length = prefix_length;
         header.tos = flow.traffic_class & DSCP_MASK;
         header.flags = RouteFlags::empty();
-        question.attributes = vec![
+        query.attributes = vec![
             RouteAttribute::Destination(flow.destination.into()),
             RouteAttribute::Source(flow.source.into()),
             RouteAttribute::IpProto(IP_PROTOCOL_UDP),
             RouteAttribute::Dport(ROCE_V2_PORT),
         ];
-        question.attributes.extend(interface.map(RouteAttribute::Oif));
-        Ok(match self.request_one(RouteNetlinkMessage::GetRoute(question))? {
+        query.attributes.extend(interface.map(RouteAttribute::Oif));
+        Ok(match self.request_one(RouteNetlinkMessage::GetRoute(query))? {
             Some(RouteNetlinkMessage::NewRoute(route)) => route_of(&route, flow.destination),
             _ => None,
         })
@@ -179,15 +179,15 @@ impl Netlink {
 
     /// Returns the entry for an address on an interface's link.
     pub(crate) fn neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<Neighbour> {
-        let question = neighbour_message(interface, address);
-        Ok(match self.request_one(RouteNetlinkMessage::GetNeighbour(question))? {
+        let query = neighbour_message(interface, address);
+        Ok(match self.request_one(RouteNetlinkMessage::GetNeighbour(query))? {
             Some(RouteNetlinkMessage::NewNeighbour(entry)) => neighbour_of(&entry),
             _ => Neighbour::Unknown,
         })
     }
 
     /// Uses a neighbour's entry as a datagram to it would: the kernel resolves the neighbour, or
-    /// verifies it if it is stale. Needs CAP_NET_ADMIN; returns whether the kernel obeyed.
+    /// verifies it if it is stale. Needs CAP_NET_ADMIN; returns true if the kernel accepted.
     pub(crate) fn use_neighbour(&mut self, interface: u32, address: IpAddr) -> io::Result<bool> {
         let mut message = neighbour_message(interface, address);
         message.header.flags = NeighbourFlags::Use;
@@ -195,12 +195,12 @@ impl Netlink {
         self.request(message, NLM_F_CREATE | NLM_F_ACK, &mut |_| {}).map(|refusal| refusal.is_ok())
     }
 
-    /// Returns an interface, `None` where there is none of this number.
+    /// Returns the interface of this number, `None` if there is none.
     pub(crate) fn link(&mut self, interface: u32) -> io::Result<Option<Link>> {
-        let mut question = LinkMessage::default();
-        question.header.index = interface;
+        let mut query = LinkMessage::default();
+        query.header.index = interface;
         let mut found = None;
-        let refusal = self.request(RouteNetlinkMessage::GetLink(question), 0, &mut |message| {
+        let refusal = self.request(RouteNetlinkMessage::GetLink(query), 0, &mut |message| {
             found = link_of(message.payload());
         })?;
         match refusal {
@@ -216,11 +216,11 @@ impl Netlink {
     pub(crate) fn addresses(&mut self, interface: u32) -> io::Result<Vec<IpAddr>> {
         let mut all = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut question = AddressMessage::default();
-            question.header.family = family;
-            question.header.index = interface;
-            let question = RouteNetlinkMessage::GetAddress(question);
-            let refusal = self.request(question, NLM_F_DUMP, &mut |message| {
+            let mut query = AddressMessage::default();
+            query.header.family = family;
+            query.header.index = interface;
+            let query = RouteNetlinkMessage::GetAddress(query);
+            let refusal = self.request(query, NLM_F_DUMP, &mut |message| {
                 if let Some(RouteNetlinkMessage::NewAddress(entry)) = parse(message)
                     && entry.header.index == interface
                 {
@@ -228,9 +228,9 @@ impl Netlink {
                 }
             })?;
             match refusal {
-                // A host without this family.
+                // The host does not support this family.
                 Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                // The interface went meanwhile.
+                // The interface was removed meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                 other => other?,
             }
@@ -238,17 +238,17 @@ impl Netlink {
         Ok(all)
     }
 
-    /// Sends a question and returns its one answer, `None` where the kernel refuses.
+    /// Sends a query and returns its one reply, `None` if the kernel refuses.
     fn request_one(
         &mut self,
-        question: RouteNetlinkMessage,
+        query: RouteNetlinkMessage,
     ) -> io::Result<Option<RouteNetlinkMessage>> {
-        let mut answer = None;
-        let refusal = self.request(question, 0, &mut |message| answer = parse(message))?;
-        Ok(answer.filter(|_| refusal.is_ok()))
+        let mut reply = None;
+        let refusal = self.request(query, 0, &mut |message| reply = parse(message))?;
+        Ok(reply.filter(|_| refusal.is_ok()))
     }
 
-    /// Sends a request and hands each message of the answer to `each`. The inner result is the
+    /// Sends a request and calls `each` with every message of the reply. The inner result is the
     /// kernel's verdict.
     fn request(
         &mut self,
@@ -267,12 +267,12 @@ impl Netlink {
         self.socket.send(&bytes, 0)?;
         let mut buffer = Vec::with_capacity(MAX_DATAGRAM);
         loop {
-            self.wait_for_answer()?;
+            self.wait_for_reply()?;
             buffer.clear();
             self.socket.recv(&mut buffer, 0)?;
             for message in messages(&buffer) {
                 if message.sequence_number() != self.sequence {
-                    // The answer to a question that was given up.
+                    // The reply to a query that timed out.
                     continue;
                 }
                 match message.message_type() {
@@ -287,8 +287,8 @@ impl Netlink {
         }
     }
 
-    fn wait_for_answer(&self) -> io::Result<()> {
-        let timeout = PollTimeout::try_from(MAX_ANSWER_TIME).unwrap_or(PollTimeout::MAX);
+    fn wait_for_reply(&self) -> io::Result<()> {
+        let timeout = PollTimeout::try_from(MAX_REPLY_TIME).unwrap_or(PollTimeout::MAX);
         loop {
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match nix::poll::poll(&mut fds, timeout) {
@@ -301,8 +301,8 @@ impl Netlink {
     }
 }
 
-/// Sends an empty datagram along a flow, so that the kernel resolves the flow's next hop: what a
-/// program without CAP_NET_ADMIN can do in place of [`Netlink::use_neighbour`].
+/// Sends an empty datagram along a flow, so that the kernel resolves the flow's next hop. Programs
+/// without CAP_NET_ADMIN use it in place of [`Netlink::use_neighbour`].
 ///
 /// It goes to the discard port and never to RoCE's own: rdma_rxe follows a stray pointer when a
 /// datagram there is too short for a BTH, and takes its host down.
@@ -315,12 +315,12 @@ pub(crate) fn send_discarded(interface: u32, name: &str, flow: &Flow) -> io::Res
         other => SocketAddr::new(other, port),
     };
     let socket = UdpSocket::bind(scoped(flow.source, 0))?;
-    // Where another interface has a better route; before Linux 5.7 it needs CAP_NET_RAW.
+    // For the case that another interface has a better route; before Linux 5.7 it needs CAP_NET_RAW.
     let _refused = setsockopt(&socket, sockopt::BindToDevice, &name.into());
     socket.send_to(&[], scoped(flow.destination, DISCARD_PORT)).map(|_sent| ())
 }
 
-/// The messages of a datagram, up to the first that is not whole.
+/// Returns the messages of a datagram, up to the first that is truncated.
 fn messages(datagram: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -340,7 +340,7 @@ fn parse(message: &NetlinkBuffer<&[u8]>) -> Option<RouteNetlinkMessage> {
     }
 }
 
-/// The verdict in an error message: 0, or the negative number of an error.
+/// Returns the verdict of an error message: 0, or the negative number of an error.
 fn verdict_of(payload: &[u8]) -> io::Result<()> {
     match payload.first_chunk().map(|code| i32::from_ne_bytes(*code)) {
         Some(0) => Ok(()),
@@ -384,7 +384,7 @@ fn neighbour_of(entry: &NeighbourMessage) -> Neighbour {
 }
 
 fn address_of(entry: &AddressMessage) -> Option<IpAddr> {
-    // An interface with a peer's address has its own in `Local`.
+    // An interface with a peer address has its own address in `Local`.
     let local = entry.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(ip) => Some(*ip),
         _ => None,
@@ -397,13 +397,13 @@ fn address_of(entry: &AddressMessage) -> Option<IpAddr> {
     })
 }
 
-/// Bytes of `ifinfomsg`, which is in front of a link's attributes.
+/// Bytes of `ifinfomsg`, which precedes the attributes of a link.
 const LINK_HEADER_LEN: usize = 16;
-/// Where `ifi_flags` begins in it.
+/// Offset of `ifi_flags` in it.
 const LINK_FLAGS_AT: usize = 8;
 
-/// Reads the few attributes that matter: the answer has some sixty, and one of a kind that the
-/// parser does not know must not hide an MTU.
+/// Parses the attributes that are needed. The reply has some sixty, and an unknown kind must not make
+/// the parser fail.
 fn link_of(payload: &[u8]) -> Option<Link> {
     let (header, attributes) = payload.split_at_checked(LINK_HEADER_LEN)?;
     let flags = LinkFlags::from_bits_retain(u32_at(header.get(LINK_FLAGS_AT..)?)?);
@@ -427,7 +427,7 @@ fn link_of(payload: &[u8]) -> Option<Link> {
     Some(Link { mac, mtu, is_running, vrf: master.filter(|_| is_vrf_port) })
 }
 
-/// The kind of an interface's part in its master, inside `IFLA_LINKINFO`.
+/// The attribute inside `IFLA_LINKINFO` with the kind of the interface's master.
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
 fn u32_at(bytes: &[u8]) -> Option<u32> {
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    fn a_question_under_the_engines_lock_is_refused() {
+    fn a_query_under_the_engines_lock_panics() {
         let asked = crate::driver::while_engine_is_locked(|| {
             std::panic::catch_unwind(|| Netlink::open().unwrap().link(1).map(|_| ()))
         });

@@ -1,4 +1,4 @@
-//! Paths: how packets of a queue pair reach its peer.
+//! Paths: resolved routes to peers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::netlink::Flow;
 use crate::resolver::NextHop;
 
-/// Where a peer is and how packets to it are marked; as `ibv_ah_attr`.
+/// The address of a peer and the marks of packets to it; as `ibv_ah_attr`.
 ///
 /// ```
 /// use roce_verbs::AddressVector;
@@ -31,19 +31,19 @@ pub struct AddressVector {
     pub traffic_class: u8,
     /// IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
-    /// 20 bits. Zero: derived from the two queue pair numbers, as rxe does. It decides
-    /// the UDP source port, by which switches spread connections over links.
+    /// 20 bits. Zero: derived from the two queue pair numbers, as rxe does. It selects the UDP source
+    /// port, by which switches spread connections over links.
     pub flow_label: u32,
 }
 
 impl AddressVector {
-    /// To `destination` from a row of the own GID table, with nothing special about it.
+    /// Returns the vector to `destination` from a row of the own GID table, with default marks.
     pub const fn new(gid_index: u8, destination: Gid) -> Self {
         Self { gid_index, destination, traffic_class: 0, hop_limit: 64, flow_label: 0 }
     }
 }
 
-/// A way to a peer that was looked up; as `ibv_ah`.
+/// A resolved path to a peer; as `ibv_ah`.
 ///
 /// Made by [`Device::resolve`](crate::Device::resolve). Cheap to clone; a queue pair that uses it
 /// keeps it alive. It follows the kernel's routes and neighbours as long as it lives.
@@ -57,7 +57,7 @@ struct Inner {
 }
 
 impl Path {
-    /// Takes over the use that the table counts for a new entry.
+    /// Makes a path that is the first user of its entry in the table.
     pub(crate) fn new(driver: Arc<Driver>, attributes: PathAttributes) -> Self {
         Self(Arc::new(Inner { driver, attributes }))
     }
@@ -66,18 +66,18 @@ impl Path {
         Arc::ptr_eq(&self.0.driver, driver)
     }
 
-    /// What goes into [`QpAttributes::path`](crate::QpAttributes::path). It names the path as long
-    /// as the path, a clone, or a queue pair that uses it lives, and nothing afterwards.
+    /// Returns the value for [`QpAttributes::path`](crate::QpAttributes::path). It is valid as long as
+    /// the path, a clone, or a queue pair that uses it lives.
     pub fn attributes(&self) -> PathAttributes {
         self.0.attributes
     }
 
-    /// The own address.
+    /// Returns the own address.
     pub fn local(&self) -> IpAddr {
         self.0.attributes.local
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn remote(&self) -> IpAddr {
         self.0.attributes.remote
     }
@@ -89,18 +89,18 @@ impl Drop for Inner {
     }
 }
 
-/// Where the packets of a path go.
+/// The way that packets of a path leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     /// Over the interface.
     Interface,
     /// To an address of this host: over `lo`, or back into this engine.
     ThisHost,
-    /// Nowhere: the kernel has no route.
+    /// Not at all: the kernel has no route.
     NoRoute,
 }
 
-/// What the driver needs to send a packet along a path.
+/// The headers and the next hop of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct PathEntry {
     outer: OuterHeaders,
@@ -111,7 +111,7 @@ pub(crate) struct PathEntry {
 }
 
 impl PathEntry {
-    /// A path without a next hop.
+    /// Makes a path without a next hop.
     ///
     /// # Errors
     /// The addresses are of two families.
@@ -129,13 +129,13 @@ impl PathEntry {
         Self { flow, ..self }
     }
 
-    /// The same path with another next hop, `None` where there is no route, from an interface
-    /// with this MAC address.
+    /// Returns the path with another next hop, `None` if there is no route, from an interface with
+    /// this MAC address.
     pub(crate) fn with_next_hop(self, hop: Option<NextHop>, own: MacAddr) -> Self {
         const ZEROS: MacAddr = MacAddr([0; 6]);
         let (via, source, destination) = match hop {
             Some(NextHop::Neighbour(station)) => (Via::Interface, own, station),
-            // The kernel's own IP stack does not look at such frames on `lo`.
+            // The kernel's own IP stack ignores such frames on `lo`.
             Some(NextHop::ThisHost) => (Via::ThisHost, ZEROS, ZEROS),
             None => (Via::NoRoute, ZEROS, ZEROS),
         };
@@ -150,8 +150,8 @@ impl PathEntry {
 
 /// All paths of a device by handle.
 ///
-/// A handle names one path for ever: its upper half counts the uses of the slot in the table that
-/// its lower half names.
+/// A handle is never used for another path: its lower half is the number of a slot in the table, its
+/// upper half counts the uses of that slot.
 #[derive(Debug, Default)]
 pub(crate) struct PathTable {
     slots: Vec<Slot>,
@@ -161,7 +161,7 @@ pub(crate) struct PathTable {
 #[derive(Debug)]
 struct Slot {
     handle: PathHandle,
-    /// The path object, and the queue pairs that use it.
+    /// Users: the path object, and the queue pairs that use it.
     users: usize,
     entry: Option<PathEntry>,
 }
@@ -190,7 +190,7 @@ impl PathTable {
         slot.entry.as_ref().filter(|_| slot.handle == handle)
     }
 
-    /// Returns whether these attributes are those of a path in the table.
+    /// Returns true if these are the attributes of a path in the table.
     pub(crate) fn contains(&self, path: &PathAttributes) -> bool {
         self.find(path.handle).is_some_and(|entry| {
             (entry.outer.source, entry.outer.destination) == (path.local, path.remote)
@@ -204,7 +204,7 @@ impl PathTable {
         }
     }
 
-    /// Takes a user from a path, which goes with the last one.
+    /// Removes a user from a path, and the path with the last one.
     pub(crate) fn release(&mut self, handle: PathHandle) {
         if let Some(slot) = self.slot(handle) {
             slot.users -= 1;
@@ -215,7 +215,7 @@ impl PathTable {
         }
     }
 
-    /// Sends what belongs to these flows to other next hops from now on.
+    /// Sets the next hops of all paths of these flows.
     pub(crate) fn set_next_hops(&mut self, hops: &HashMap<Flow, Option<NextHop>>, own: MacAddr) {
         if hops.is_empty() {
             return;
@@ -227,7 +227,7 @@ impl PathTable {
         }
     }
 
-    /// The interface has another MAC address.
+    /// Sets the MAC address of the interface.
     pub(crate) fn set_source_mac(&mut self, own: MacAddr) {
         for entry in self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut()) {
             if entry.via == Via::Interface {
@@ -242,7 +242,7 @@ impl PathTable {
     }
 }
 
-/// What a handle's number grows by with each use of its slot.
+/// Difference of a handle from one use of its slot to the next.
 const ONE_USE_OF_A_SLOT: u64 = 1 << 32;
 
 fn index_of(handle: PathHandle) -> usize {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_names_nothing_once_its_path_is_gone() {
+    fn a_handle_is_invalid_once_its_path_is_gone() {
         let mut table = PathTable::default();
         let old = table.insert(entry(2));
         assert!(table.contains(&attributes(2, old)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_names_one_peer_only() {
+    fn a_handle_is_valid_with_the_address_of_one_peer_only() {
         let mut table = PathTable::default();
         let handle = table.insert(entry(2));
         assert!(!table.contains(&attributes(3, handle)));

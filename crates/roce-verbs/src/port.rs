@@ -1,4 +1,4 @@
-//! A device's port: the interface beneath it, and what becomes of it.
+//! The port of a device: the state of its interface.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -12,42 +12,42 @@ use crate::engine::Engine;
 use crate::gid::GidTable;
 use crate::netlink::Link;
 
-/// What a program may ask of a port; as `ibv_port_attr`.
+/// The attributes of a port; as `ibv_port_attr`.
 ///
 /// It follows the interface. Where the interface's MTU is lowered below what the path MTU of
-/// connected queue pairs needs, [`active_mtu`](Self::active_mtu) says so; packets that no longer
+/// connected queue pairs needs, [`active_mtu`](Self::active_mtu) shows it; packets that no longer
 /// fit are dropped and counted as `socket_sent_too_long`. Requests whose packets fit go on. The
 /// others are sent again until their retries are used up and then complete with
 /// [`RetryExceeded`](crate::CompletionStatus::RetryExceeded), or go on if the MTU is raised again
 /// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttributes {
-    /// Whether frames can pass now.
+    /// State of the link.
     pub state: PortState,
-    /// The largest path MTU that any port of this kind has.
+    /// Largest path MTU of any port.
     pub max_mtu: PathMtu,
-    /// The largest path MTU that fits the interface now: its MTU less 80 bytes of
-    /// headers, rounded down. `None` where not even 256 bytes fit.
+    /// Largest path MTU that fits the interface now: its MTU less 80 bytes of headers, rounded down.
+    /// `None` if not even 256 bytes fit.
     pub active_mtu: Option<PathMtu>,
-    /// The interface's own MTU in bytes.
+    /// MTU of the interface in bytes.
     pub netdev_mtu: u32,
-    /// The largest message in bytes.
+    /// Largest message in bytes.
     pub max_message_len: u32,
     /// Rows of the GID table.
     pub gid_table_len: usize,
 }
 
-/// Whether a port can carry frames.
+/// The state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortState {
     /// The interface is up and has a carrier.
     Active,
-    /// It is down, or nothing is plugged in.
+    /// The interface is down or has no carrier.
     Down,
 }
 
-/// The interface beneath a device. Its number stays, and the name is that of the time when the
-/// device was opened; the rest may change.
+/// The interface of a device. Its number stays, and the name is that at the time when the device was
+/// opened; the rest may change.
 #[derive(Debug)]
 pub(crate) struct Port {
     name: String,
@@ -134,8 +134,8 @@ impl Port {
         work(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores what the kernel has said of the interface (`Some(None)`: it is gone) and of its
-    /// addresses, as far as it was asked, and tells the application what changed.
+    /// Stores the state of the interface (`Some(None)`: it is gone) and its addresses, as far as they
+    /// were queried, and raises events for the application.
     pub(crate) fn store(
         &self,
         engine: &mut Engine,
@@ -194,12 +194,12 @@ fn addresses_of(interface: &InterfaceInfo) -> Vec<IpAddr> {
     interface.addresses.iter().map(|address| address.address).collect()
 }
 
-/// The port that an interface would show, were it opened.
+/// Returns the port attributes of an interface.
 pub(crate) fn attributes_of(interface: &InterfaceInfo, gid_table_len: usize) -> PortAttributes {
     Snapshot::of(interface).attributes(gid_table_len)
 }
 
-/// The GID table that an interface has now.
+/// Returns the GID table of an interface.
 pub(crate) fn gids_of(interface: &InterfaceInfo) -> GidTable {
     GidTable::of(mac_of(interface), &addresses_of(interface))
 }

@@ -1,8 +1,8 @@
 //! Static probes (USDT, provider `roce`) for bpftrace, perf, gdb and SystemTap.
 //!
 //! A probe is one `nop` instruction in the program and a note in the ELF file that says
-//! where it is and which registers hold its arguments. A tracer puts a breakpoint there
-//! while it watches; while nobody does, the `nop` is all there is.
+//! where it is and which registers hold its arguments. A tracer puts a breakpoint there while it
+//! watches; otherwise the `nop` is the only cost.
 //!
 //! | probe | arguments |
 //! |---|---|
@@ -19,7 +19,7 @@
 //!
 //! Every argument is a signed 64-bit number; work ids are the application's own 64 bits.
 //!
-//! The probes of verbs fire by themselves. Those of a ring are fired by whoever runs one:
+//! The library fires the probes of verbs. A program that runs a ring fires those of the ring:
 //!
 //! ```
 //! use roce_verbs::probes;
@@ -51,7 +51,7 @@ pub fn ring_receive(rank: u32, operation: u64, step: u32, bytes: u64) {
     probe!(roce, ring_receive, rank, operation, step, bytes);
 }
 
-/// Sees to it that they are in every program, as those of verbs are, each at one place.
+/// Keeps them in every program, as those of verbs are, each at one place.
 #[used]
 static OF_RINGS: [fn(u32, u64, u32, u64); 2] = [ring_send, ring_receive];
 
@@ -101,7 +101,7 @@ pub(crate) fn rnr_received(qpn: Qpn, psn: Psn, timer: RnrTimer) {
     probe!(roce, rnr_received, qpn.get(), psn.get(), timer.duration().as_micros());
 }
 
-/// The number that a NAK carries.
+/// Returns the number of a NAK on the wire.
 const fn nak_number(code: NakCode) -> u8 {
     Syndrome::Nak(code).to_byte() & 0x1f
 }

@@ -12,7 +12,7 @@ use crate::memory_region::{MemoryRegion, RegisterOptions};
 use crate::queue_pair::QueuePairBuilder;
 use crate::region::Mapping;
 
-/// Keeps apart who may use what; as `ibv_pd`.
+/// A domain whose queue pairs may access its memory regions, and no others; as `ibv_pd`.
 ///
 /// A queue pair reaches the regions of its own domain and no others. Cheap to clone.
 ///
@@ -48,7 +48,7 @@ impl ProtectionDomain {
     /// As [`register`](Self::register), with options.
     ///
     /// # Errors
-    /// [`Error::Register`] when there is not so much memory;
+    /// [`Error::Register`] when there is not enough memory;
     /// [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`].
     pub fn register_with(
         &self,
@@ -61,11 +61,11 @@ impl ProtectionDomain {
         self.register_mapping(Arc::new(mapping), access, options)
     }
 
-    /// Registers memory that the caller owns; as `ibv_reg_mr`.
+    /// Registers memory of the caller; as `ibv_reg_mr`.
     ///
     /// # Errors
-    /// [`Error::Register`] where the range is not mapped, or not writable although
-    /// `access` asks for that; otherwise as [`register_with`](Self::register_with).
+    /// [`Error::Register`] where the range is not mapped, or not writable with
+    /// [`AccessFlags::LOCAL_WRITE`]; otherwise as [`register_with`](Self::register_with).
     ///
     /// # Safety
     /// The range stays mapped until the last clone of the region is gone. While queue
@@ -89,14 +89,13 @@ impl ProtectionDomain {
     }
 
     /// Registers the memory of `region` once more: with this domain, which may belong to
-    /// another device, under a key of its own and with rights of its own. Peers name its
-    /// first byte by the real address.
+    /// another device, with a key and rights of its own. The remote address of its first byte is the
+    /// virtual one.
     ///
-    /// This is how one buffer serves several interfaces. The memory stays until the last
-    /// region over it is gone.
+    /// So one buffer serves several interfaces. The memory is freed with the last region over it.
     ///
     /// # Errors
-    /// [`Error::Register`] where the memory belongs to the caller, whose promise was for one
+    /// [`Error::Register`] where the memory belongs to the caller, who promised its lifetime for one
     /// region; otherwise as [`register_with`](Self::register_with).
     pub fn register_shared(
         &self,
@@ -104,7 +103,7 @@ impl ProtectionDomain {
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
         if !region.mapping().is_owned() {
-            let reason = "the memory is the caller's, who registers it again";
+            let reason = "the memory belongs to the caller; register it with register_memory";
             let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
             return Err(Error::Register { address: region.address(), len: region.len(), source });
         }
@@ -131,8 +130,8 @@ impl ProtectionDomain {
         Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
     }
 
-    /// Starts to describe a queue pair that reports sends to one queue and receives to
-    /// another, or both to the same.
+    /// Returns a builder of a queue pair that completes sends in one queue and receives in another, or
+    /// both in the same.
     pub fn queue_pair(
         &self,
         send_cq: &CompletionQueue,

@@ -1,10 +1,9 @@
-//! Queue pair numbers, shared out among the processes of one network namespace.
+//! Allocates queue pair numbers among the processes of one network namespace.
 //!
-//! The number space of 24 bits is cut into 4 096 blocks of 4 096 numbers. A process owns
-//! a block by holding an abstract unix socket with the block's name: such names belong to
-//! one network namespace, as the addresses do, and vanish with the process, however it
-//! ends, so that nothing has to be cleaned up. The packet filter then needs to compare no
-//! more than `dest QP >> 12`.
+//! The number space of 24 bits is divided into 4 096 blocks of 4 096 numbers. A process owns a block
+//! while it holds an abstract unix socket with the block's name. Such names belong to one network
+//! namespace, as the addresses do, and vanish with the process. The packet filter so needs to compare
+//! only `dest QP >> 12`.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,38 +15,38 @@ use roce_wire::Qpn;
 
 use crate::fork;
 
-/// Bits of a queue pair number that count within a block.
+/// Bits of a queue pair number within its block.
 const BLOCK_BITS: u32 = 12;
 /// Blocks in the number space.
 const BLOCKS: u16 = 1 << (24 - BLOCK_BITS);
 
-/// The blocks that this process holds, and which of their numbers are in use.
+/// The blocks of this process, and their numbers in use.
 #[derive(Debug, Default)]
 pub(crate) struct QpnAllocator {
     blocks: Vec<Block>,
     used: HashSet<Qpn>,
 }
 
-/// One block; the name is held as long as the socket lives.
+/// One block, owned as long as the socket lives.
 #[derive(Debug)]
 struct Block {
     number: u16,
-    /// Where the next free number is looked for: a number that was given back is not
-    /// handed out again at once, so that packets in flight for its last owner find nobody.
+    /// Number at which the search for a free one starts. A freed number is so not allocated again at
+    /// once, and packets in flight to its last owner reach no other queue pair.
     next: u32,
     _name: UnixDatagram,
 }
 
-/// What came of a request for a number.
+/// An allocated number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocated {
     pub(crate) qpn: Qpn,
-    /// A further block was claimed for it: the packet filter has to learn of it.
+    /// A new block was claimed for it, which the packet filter must pass.
     pub(crate) new_block: bool,
 }
 
 impl QpnAllocator {
-    /// Hands out a number that nobody else in this network namespace uses.
+    /// Allocates a number that no other queue pair of this network namespace uses.
     ///
     /// # Errors
     /// When all blocks are taken, or the system refuses an abstract unix socket.
@@ -64,24 +63,24 @@ impl QpnAllocator {
         Ok(Allocated { qpn, new_block: true })
     }
 
-    /// Takes a number back.
+    /// Frees a number.
     pub(crate) fn free(&mut self, qpn: Qpn) {
         self.used.remove(&qpn);
     }
 
-    /// The blocks held, as the packet filter wants them: the upper twelve bits.
+    /// Returns the blocks of this process: the upper twelve bits of their numbers.
     pub(crate) fn blocks(&self) -> Vec<u16> {
         self.blocks.iter().map(|block| block.number).collect()
     }
 
-    /// Whether a number lies in a block of this process.
+    /// Returns true if a number is in a block of this process.
     pub(crate) fn owns(&self, qpn: Qpn) -> bool {
         self.blocks.iter().any(|block| u32::from(block.number) == qpn.get() >> BLOCK_BITS)
     }
 }
 
 impl Block {
-    /// Claims a block at random that nobody holds.
+    /// Claims a random free block.
     fn claim() -> io::Result<Self> {
         let mut random = fork::rng();
         // From a random start every block is tried once.
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_given_back_is_not_handed_out_again_at_once() {
+    fn a_freed_number_is_not_allocated_again_at_once() {
         let mut qpns = QpnAllocator::default();
         let first = qpns.alloc().unwrap().qpn;
         qpns.free(first);
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn when_a_block_is_full_another_is_claimed_and_said_so() {
+    fn when_a_block_is_full_another_is_claimed_and_reported() {
         let mut qpns = QpnAllocator::default();
         let new_blocks = (0..5000).filter(|_| qpns.alloc().unwrap().new_block).count();
         assert_eq!((new_blocks, qpns.blocks().len()), (2, 2));

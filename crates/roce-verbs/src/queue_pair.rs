@@ -1,4 +1,4 @@
-//! Queue pairs: where work is posted.
+//! Queue pairs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,11 +29,11 @@ pub struct QueuePair {
     queues: [CompletionQueue; 2],
     /// The path in use, of which this is a user. Locked under the engine's lock.
     path: Mutex<Option<PathHandle>>,
-    /// How posts have followed each other.
+    /// Posts of the present run; see [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing).
     run: QueuePairRunCell,
 }
 
-/// Describes a queue pair; every setting has a default.
+/// A builder of a queue pair; every parameter has a default.
 ///
 /// ```no_run
 /// # use roce_verbs::{Device, DeviceConfig, Error};
@@ -74,13 +74,13 @@ impl QueuePairBuilder {
         }
     }
 
-    /// Send requests that may be outstanding. Default: see [`QpCap`].
+    /// Sets the most outstanding send requests. Default: see [`QpCap`].
     pub fn max_send_wr(mut self, max: u32) -> Self {
         self.capacities.max_send_wr = max;
         self
     }
 
-    /// Receive requests that may be posted.
+    /// Sets the most posted receive requests.
     pub fn max_recv_wr(mut self, max: u32) -> Self {
         self.capacities.max_recv_wr = max;
         self
@@ -98,20 +98,20 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Bytes that a request may carry inline.
+    /// Sets the most bytes of inline data of a request.
     pub fn max_inline(mut self, max: u32) -> Self {
         self.capacities.max_inline = max;
         self
     }
 
-    /// Every send request completes visibly, whether it asks for that or not.
+    /// Sets whether every send request is signalled; as `sq_sig_all`.
     pub fn signal_all(mut self, yes: bool) -> Self {
         self.signal_all = yes;
         self
     }
 
-    /// The PSN of the first request that the first connection sends. Default: random, so that
-    /// packets in flight for some earlier queue pair of this number fit nowhere.
+    /// Sets the PSN of the first request of the first connection. Default: random, so that packets in
+    /// flight to an earlier queue pair of this number are not accepted.
     ///
     /// When the queue pair connects again after that, it starts at a random PSN in any case: at
     /// the same one, packets of the connection before would be taken for new. To choose it
@@ -121,12 +121,12 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Makes the queue pair, in state RESET.
+    /// Creates the queue pair, in state RESET.
     ///
     /// # Errors
-    /// [`Error::Misuse`] where a capacity is beyond what is possible;
+    /// [`Error::Misuse`] where a capacity is too large;
     /// [`Error::OtherDevice`] where a completion queue belongs to another device;
-    /// [`Error::System`] when no queue pair number can be had; [`Error::Forked`].
+    /// [`Error::System`] when there is no free queue pair number; [`Error::Forked`].
     pub fn build(self) -> Result<QueuePair, Error> {
         let [send_cq, recv_cq] = &self.queues;
         if !self.queues.iter().all(|queue| queue.belongs_to(&self.driver)) {
@@ -163,19 +163,18 @@ impl QueuePairBuilder {
 }
 
 impl QueuePair {
-    /// Its number: what peers put into their packets to reach it.
+    /// Returns the queue pair number, to which peers address packets.
     pub fn number(&self) -> Qpn {
         self.number
     }
 
-    /// Returns the PSN at which [`connect`](Self::connect) starts, to be told to the peer.
+    /// Returns the PSN at which [`connect`](Self::connect) starts; the peer needs it.
     ///
-    /// Every connection has its own. From RTS on it is the PSN at which this connection has
-    /// started, so that a program may tell it before or after it connects. In state ERR, and after
-    /// RESET, it is that of the next connection: a program that connects again tells its peer
-    /// again.
+    /// Every connection has its own. From RTS on it is the PSN at which this connection has started,
+    /// so a program may send it to its peer before or after it connects. In state ERR, and after
+    /// RESET, it is that of the next connection: a program that connects again sends it again.
     pub fn first_psn(&self) -> Psn {
-        // In a forked child nothing can be asked, and nothing will connect it again.
+        // In a forked child the state is unknown, and the queue pair cannot connect again.
         let state = self.query().map_or(QpState::ReadyToSend, |info| info.state);
         self.lock_first_psn().in_state(state)
     }
@@ -184,14 +183,14 @@ impl QueuePair {
         self.first_psn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queues for sends and for receives.
+    /// Returns the completion queues of sends and of receives.
     pub fn completion_queues(&self) -> [&CompletionQueue; 2] {
         [&self.queues[0], &self.queues[1]]
     }
 
     /// Changes attributes, and with them the state, by the standard's rules; as
-    /// `ibv_modify_qp`. A path in `attributes` is that of a [`Path`] that lives; the queue pair
-    /// keeps it alive.
+    /// `ibv_modify_qp`. A path in `attributes` belongs to a live [`Path`]; the queue pair keeps it
+    /// alive.
     ///
     /// # Errors
     /// [`Error::Modify`] where the transition does not exist, an attribute is missing or
@@ -199,10 +198,10 @@ impl QueuePair {
     /// cannot carry the path MTU; [`Error::NoSuchPath`]; [`Error::Forked`]. Nothing has changed
     /// then.
     pub fn modify(&self, attributes: &QpAttributes) -> Result<(), Error> {
-        if let Some(asked) = attributes.path_mtu
-            && self.driver.port().active_mtu().is_none_or(|most| asked > most)
+        if let Some(requested) = attributes.path_mtu
+            && self.driver.port().active_mtu().is_none_or(|max| requested > max)
         {
-            return Err(Error::path_mtu_too_large(asked, self.driver.port()));
+            return Err(Error::path_mtu_too_large(requested, self.driver.port()));
         }
         self.driver.with_engine(|engine, now| {
             if attributes.path.is_some_and(|path| !engine.paths.contains(&path)) {
@@ -224,7 +223,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// As [`modify`](Self::modify), with the path that the attributes shall name.
+    /// As [`modify`](Self::modify), with the path as an object.
     ///
     /// # Errors
     /// As [`modify`](Self::modify); [`Error::OtherDevice`] where another device made the path.
@@ -236,7 +235,7 @@ impl QueuePair {
         self.modify(&attributes)
     }
 
-    /// Takes over a use of a path and gives up that of the one before.
+    /// Replaces the path in use, and releases the one before.
     fn replace_path(&self, engine: &mut Engine, path: PathHandle) {
         let mut held = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = held.replace(path) {
@@ -244,7 +243,7 @@ impl QueuePair {
         }
     }
 
-    /// State and attributes as they are now; as `ibv_query_qp`.
+    /// Returns the present state and attributes; as `ibv_query_qp`.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -255,7 +254,7 @@ impl QueuePair {
 
     /// Posts requests to the send queue in order; as `ibv_post_send`.
     ///
-    /// What can leave has left when this returns, with one exception. A caller that posts again
+    /// Packets that can leave have left when this returns, with one exception. A caller that posts again
     /// and again, less than a microsecond after the last call returned and without polling, would
     /// pay for a frame with each call. After eight such posts to a queue pair, or fewer once polls
     /// have followed promptly, requests wait for the next post: at most 64 of them, or 60 KiB.
@@ -263,12 +262,12 @@ impl QueuePair {
     /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
     /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
     /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
-    /// burst, and those of a queue pair that has nothing unacknowledged, never wait.
+    /// burst, and those of a queue pair that has no unacknowledged packets, never wait.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
-        // Lent, and in a loop: else the requests would be moved a few times more.
+        // By reference and in a loop, to move the requests fewer times.
         let mut work = work.into_iter().enumerate();
         let posted = self.driver.post_send(&self.run, |engine, now| {
             engine.on_send();

@@ -1,4 +1,4 @@
-//! Blocks a polling thread on a contended processor until a device has something.
+//! Blocks a polling thread on a contended processor until a device has work.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -9,20 +9,20 @@ use super::Shared;
 use super::sleep::sleep;
 use crate::wait_policy::{self, Wait};
 
-/// Time after which a blocked poll returns whatever happens.
+/// Longest time for which a poll blocks.
 const MAX_BLOCK: Duration = Duration::from_micros(500);
-/// Time that a polling thread leaves to a thread that holds the engine's lock. With the timer
-/// slack of the kernel it is some 100 µs.
+/// Sleep of a polling thread while another holds the engine's lock. With the timer slack of the
+/// kernel it takes some 100 µs.
 const LOCK_HOLDER_SLEEP: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// Devices that the calling thread has polled in vain since it last blocked.
+    /// Devices of empty polls of the calling thread since it last blocked.
     static POLLED: RefCell<Vec<Weak<Shared>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Shared {
-    /// Lets other threads run if the calling thread has polled for long enough. The engine's lock
-    /// is free.
+    /// Yields or blocks if the calling thread has polled for long enough. The caller does not hold the
+    /// engine's lock.
     #[inline]
     pub(super) fn after_empty_poll(self: &Arc<Self>) {
         match wait_policy::with_current(|policy| policy.on_empty_poll(std::time::Instant::now)) {
@@ -40,7 +40,7 @@ impl Shared {
     /// second time, and then on all.
     #[cold]
     fn block_polling_thread(self: &Arc<Self>) {
-        // While the thread ends there is no list any more: its last polls do not block.
+        // A thread that ends has no list any more: its last polls do not block.
         let devices = POLLED.try_with(|polled| {
             let mut polled = polled.borrow_mut();
             if polled.iter().any(|device| device.as_ptr() == Arc::as_ptr(self)) {
@@ -50,7 +50,7 @@ impl Shared {
             Vec::new()
         });
         let devices = devices.unwrap_or_default();
-        // In a child process a lock of the parent's may be held for ever.
+        // In a child process a lock of the parent may be held for ever.
         let is_ours = |device: &Arc<Self>| device.generation.is_current();
         let devices: Vec<_> = devices.iter().filter_map(Weak::upgrade).filter(is_ours).collect();
         let Some(limit) = devices.iter().try_fold(MAX_BLOCK, |limit, device| {
@@ -69,11 +69,11 @@ impl Shared {
         wait_policy::with_current(|policy| policy.on_blocked(std::time::Instant::now()));
     }
 
-    /// Lets everything leave that waits for the next poll, and returns how long the thread may
-    /// block; `None` if there is work.
+    /// Sends all that waits for the next poll, and returns how long the thread may block; `None` if
+    /// there is work.
     fn prepare_to_block(&self) -> Option<Duration> {
         let Some(mut engine) = self.engine.try_lock() else {
-            // What that thread finds may be for the calling thread, which has to look again.
+            // The round of that thread may deliver to the calling thread, which has to poll again.
             wait_for_lock_holder();
             return None;
         };
@@ -83,15 +83,15 @@ impl Shared {
         }
         let wake_at = self.wake_at(&engine, now);
         let limit = wake_at.map_or(MAX_BLOCK, |at| at.saturating_since(now).min(MAX_BLOCK));
-        // The device's thread stays away as long as this one is about to come back.
+        // The driver thread sleeps as long as this one is about to come back.
         self.record_inline_poll(now + limit);
         Some(limit)
     }
 }
 
-/// Lets the thread run that holds the engine's lock and drives the engine.
+/// Lets the thread run that holds the engine's lock.
 ///
-/// On a contended processor it may have been preempted. To wait for the lock itself could take for
+/// On a contended processor it may have been preempted. Waiting for the lock itself could take for
 /// ever: the holder releases it between two rounds only for a moment.
 pub(super) fn wait_for_lock_holder() {
     if wait_policy::with_current(|policy| policy.is_contended()) {

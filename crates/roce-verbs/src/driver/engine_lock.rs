@@ -1,9 +1,9 @@
 //! The lock around the engine.
 //!
-//! A thread that holds it keeps every other thread of the device waiting, so it must not ask the
-//! kernel about routes, neighbours or interfaces meanwhile: another process that changes those
-//! holds the kernel's own lock, sometimes for milliseconds. Builds with debug assertions check
-//! this; see [`assert_not_held`].
+//! All threads of the device wait for the thread that holds it, so that thread must not query the
+//! kernel about routes, neighbours or interfaces: another process that changes those holds the
+//! kernel's own lock, sometimes for milliseconds. Builds with debug assertions check this; see
+//! [`assert_not_held`].
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -67,10 +67,10 @@ impl DerefMut for EngineGuard<'_> {
 }
 
 /// Panics in builds with debug assertions if this thread holds the lock of an engine. Every
-/// function that asks the kernel what it may answer slowly calls this first.
+/// function whose query the kernel may answer slowly calls this first.
 pub(crate) fn assert_not_held() {
     #[cfg(debug_assertions)]
-    assert_eq!(HELD.get(), 0, "the kernel is asked under the engine's lock");
+    assert_eq!(HELD.get(), 0, "a query to the kernel under the engine's lock");
 }
 
 /// Does `work` as if this thread held the lock of an engine.

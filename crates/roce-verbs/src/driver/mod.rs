@@ -1,18 +1,17 @@
-//! Who drives the engine, and when.
+//! Runs rounds of the engine, in the calling thread or in the device's own.
 //!
-//! Driving is running rounds of the engine: frames in, timers, frames out, completions handed out.
-//! The thread that holds the engine's lock drives. The application drives inline where it calls
-//! anyway: no other thread has to wake up between a packet and its completion. The driver thread,
-//! one for each device, drives whenever the application may not: it stays away only while the last
-//! inline round is less than [`INLINE_RECENT`] ago or a caller is in `wait`, and never
+//! A round receives frames, fires timers, sends frames and delivers completions. `poll` of an empty
+//! queue runs one inline if the engine's lock is free, so no other thread has to wake up between a
+//! packet and its completion; `wait` runs rounds until an event. The driver thread, one for each
+//! device, runs them whenever the application may not. It sleeps without the devices only while
+//! the last inline round is less than [`INLINE_RECENT`] ago or a caller is in `wait`, and never
 //! while a caller may sleep on the descriptor of a completion channel. So every packet, timer and
-//! ACK is looked after whatever the application calls or omits; how soon depends on what the
-//! application did last:
+//! ACK is served whatever the application calls or omits; how soon depends on its last call:
 //!
 //! | the application | drives | the driver thread |
 //! |---|---|---|
 //! | polls | each poll of an empty queue, one round | sleeps 1 to 4 ms at a time, without the devices; drives 300 µs after the last poll, or at the end of that sleep |
-//! | is in `CompletionChannel::wait` | the caller | sleeps up to 100 ms; drives a timer that is 1 ms late, and what the caller cannot know of |
+//! | is in `CompletionChannel::wait` | the caller | sleeps up to 100 ms; drives a timer that is 1 ms late, and a backlog that the caller cannot see |
 //! | arms a queue and may sleep on the descriptor, or awaits it | the driver thread | sleeps on the devices' descriptors; arming wakes it from any other sleep |
 //! | armed, and polls the same queue on for 300 µs | as where it polls | as where it polls |
 //! | posts | the post sends what can leave | drives the rest: woken where it would sleep 4 ms beyond the next timer or backlog |
@@ -21,11 +20,11 @@
 //! Which queues may be slept on follows from when each was armed, reported and polled, and from
 //! whether the last report found a caller in `wait`
 //! ([`Inner::relies_on_thread`](completion_queue::Inner::relies_on_thread)). What the driver thread
-//! does about it is computed in `thread_policy.rs`, and done in `thread.rs`.
+//! does about it is decided in `thread_policy.rs` and done in `thread.rs`.
 //!
 //! A thread that finds no work polls again, yields or blocks as its [`WaitPolicy`] says. A polling
 //! thread blocks only on a contended processor, and with nothing held: see `blocking.rs`. Until it
-//! returns it counts as polling, so the driver thread stays away.
+//! returns it counts as polling, so the driver thread sleeps.
 //!
 //! [`WaitPolicy`]: crate::wait_policy::WaitPolicy
 //!
@@ -71,12 +70,12 @@ use crate::path::PathEntry;
 use crate::port::Port;
 use crate::thread_placement::ThreadPlacement;
 
-/// How long to sleep while frames for this host wait, of which no descriptor tells.
+/// Sleep while frames for this host wait, which no descriptor shows.
 const BACKLOG_RETRY: Duration = Duration::from_micros(50);
-/// How long a device that closes, or a process that exits, tries to send what is left.
+/// Time for which a device that closes, or a process that exits, tries to send its backlog.
 const MAX_FLUSH: Duration = Duration::from_millis(5);
 
-/// A device's engine and all that is needed to drive it; what every object holds on to.
+/// A device's engine and all that is needed to drive it; every object of the device keeps it alive.
 #[derive(Debug)]
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -85,25 +84,25 @@ pub(crate) struct Driver {
     monitor: Monitor,
 }
 
-/// The part that the device's thread shares.
+/// The part that the device's threads share.
 #[derive(Debug)]
 struct Shared {
     engine: EngineLock,
     port: Port,
     epoch: std::time::Instant,
     generation: fork::Generation,
-    /// Readable when the devices have frames; duplicates, to wait without the lock.
+    /// Duplicates of the devices' descriptors, to wait for frames without the lock.
     device_fds: Vec<OwnedFd>,
     stopping: AtomicBool,
-    /// When someone last drove inline, in nanoseconds since `epoch`.
+    /// Time of the last inline round, in nanoseconds since `epoch`; 0 if there was none.
     inline_at: AtomicU64,
-    /// How many threads are in `drive_until`.
+    /// Threads in `drive_until`.
     waiters: AtomicUsize,
-    /// The driver thread's.
+    /// The driver thread's sleep.
     sleep: ThreadSleep,
-    /// The queues that report on a channel.
+    /// The queues that notify a channel.
     notifying: Mutex<Vec<Weak<completion_queue::Inner>>>,
-    /// How long a thread that can sleep spins first, at most.
+    /// Longest time that a thread spins before it sleeps.
     max_spin: Duration,
     held_posts: HeldPosts,
 }
@@ -138,7 +137,7 @@ impl Driver {
             held_posts: HeldPosts::default(),
         };
         let shared = Arc::new(shared);
-        // Here, in the network namespace of the device.
+        // Started by this thread, which is in the network namespace of the device.
         let monitor = Monitor::start(&shared)?;
         let thread = std::thread::Builder::new().name(format!("roce {}", shared.port.name()));
         let its = Arc::clone(&shared);
@@ -151,7 +150,7 @@ impl Driver {
                 its.run();
             }
         })?;
-        // It says so before anything else; if it cannot even do that, it has panicked.
+        // A thread that sends nothing has panicked.
         placed.recv().unwrap_or(Ok(()))?;
         Ok(Self { shared, device, thread: Some(thread), monitor })
     }
@@ -164,20 +163,23 @@ impl Driver {
         &self.shared.port
     }
 
-    /// Whether this is still the process that opened the device.
+    /// Checks that this is the process that opened the device.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
     pub(crate) fn check_alive(&self) -> Result<(), Error> {
         if self.shared.generation.is_current() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// The engine, for as long as the guard lives.
+    /// Locks the engine.
     pub(crate) fn engine(&self) -> Result<EngineGuard<'_>, Error> {
-        // Before the lock: after a fork its holder may be a thread that does not exist.
+        // Before the lock: after a fork its holder may be a thread that the child does not have.
         self.check_alive()?;
         Ok(self.shared.lock())
     }
 
-    /// Does `work` on the engine and then drives it one round, so that what was asked for
-    /// is on its way when this returns. What is held leaves first: `work` may end the queue pair.
+    /// Does `work` on the engine and then runs one round, so that packets due to `work` have left
+    /// when this returns. Held packets leave first: `work` may end their queue pair.
     pub(crate) fn with_engine<T>(
         &self,
         work: impl FnOnce(&mut Engine, Instant) -> T,
@@ -193,7 +195,7 @@ impl Driver {
         Ok(result)
     }
 
-    /// Does `work` on the engine after what is held has left, and sends what `work` leaves behind.
+    /// Does `work` on the engine between two flushes of held packets.
     pub(crate) fn end<T>(&self, work: impl FnOnce(&mut Engine) -> T) -> Result<T, Error> {
         self.check_alive()?;
         let (mut engine, now) = self.shared.lock_now();
@@ -204,7 +206,7 @@ impl Driver {
         Ok(result)
     }
 
-    /// Sends what is held, and all else that can leave, at most until `deadline`. Never waits for
+    /// Sends held packets, and all else that can leave, at most until `deadline`. Never waits for
     /// the lock beyond that.
     pub(crate) fn flush_held(&self, deadline: std::time::Instant) {
         let shared = &self.shared;
@@ -214,7 +216,7 @@ impl Driver {
                 if !engine.flush_held(shared.now()) {
                     return;
                 }
-                // What is left now waits for the interface, which may have no carrier.
+                // The rest waits for the interface, which may have no carrier.
                 give_up_at = give_up_at.min(std::time::Instant::now() + MAX_FLUSH);
             }
             if std::time::Instant::now() >= give_up_at {
@@ -226,7 +228,7 @@ impl Driver {
 
     /// Takes a user from a path.
     pub(crate) fn release_path(&self, handle: PathHandle) {
-        // Packets of a queue pair that is gone may still need it; it is never worth an error.
+        // Packets of a destroyed queue pair may still need the path.
         let _forked = self.end(|engine| engine.paths.release(handle));
     }
 
@@ -259,7 +261,7 @@ impl Shared {
         self.instant_of(std::time::Instant::now())
     }
 
-    /// The engine's name for an instant.
+    /// Converts an instant to the engine's clock.
     fn instant_of(&self, at: std::time::Instant) -> Instant {
         let elapsed = at.saturating_duration_since(self.epoch);
         let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
@@ -286,31 +288,31 @@ impl Shared {
         (engine, now)
     }
 
-    /// Wakes the driver thread if it sleeps far beyond the next timer or a backlog: an application
-    /// that posts need not poll. A little beyond is left as it is: an application that drives
-    /// inline sees to both, and a wake-up for each request would cost more than the request.
+    /// Wakes the driver thread if it sleeps more than [`MAX_RECHECK`] beyond the next timer or a
+    /// backlog: an application that posts need not poll. A shorter delay is accepted, since an
+    /// application that polls serves both, and a wake-up for each request would cost more than the
+    /// request.
     fn wake_thread_if_late(&self, engine: &Engine) {
         self.held_posts.note_round(engine);
         let is_missed = |at: Instant| self.sleep.lasts_beyond(at + MAX_RECHECK);
-        // Asked first, since mostly it is awake, or will be soon.
+        // The cheap test first: mostly the thread is awake, or will be soon.
         if is_missed(engine.last_now()) && self.next_work(engine).is_some_and(is_missed) {
             self.sleep.wake();
         }
     }
 
-    /// When the engine wants to be driven again, work or not.
+    /// Returns when the engine needs its next round, whether frames arrive or not.
     fn wake_at(&self, engine: &Engine, now: Instant) -> Option<Instant> {
         let left = engine.is_unfinished().then(|| now + BACKLOG_RETRY);
         left.into_iter().chain(self.next_timer(engine)).min()
     }
 
-    /// When there is work of which no descriptor tells: what is left, and the next timer.
+    /// Returns when there is work that no descriptor shows: a backlog, or the next timer.
     fn next_work(&self, engine: &Engine) -> Option<Instant> {
         self.wake_at(engine, engine.last_now())
     }
 
-    /// The next timer of the endpoint or of a device, or the end of the time for which ACKs are
-    /// held.
+    /// Returns the next timer of the endpoint or of a device, or the time at which a delayed ACK is due.
     fn next_timer(&self, engine: &Engine) -> Option<Instant> {
         let of_devices = engine.device_timeout().map(|at| self.instant_of(at));
         let timers = [engine.endpoint.poll_timeout(), engine.held_acks_due(), of_devices];

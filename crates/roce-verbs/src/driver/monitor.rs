@@ -1,10 +1,10 @@
-//! The thread that asks the kernel: about routes, neighbours and the interface.
+//! The monitor thread, which queries the kernel about routes, neighbours and the interface.
 //!
-//! It is the only one that does, once the device is open. It sleeps until the kernel tells of a
-//! change or a caller wants an address resolved, asks about what changed, and takes the engine's
-//! lock to store the answers. So neither a slow answer nor a dead peer delays data, or another
-//! resolution. It is started in the device's network namespace and stays there: its sockets
-//! belong to that namespace, whichever thread wants to know something.
+//! No other thread does, once the device is open. It sleeps until the kernel notifies it of a
+//! change or a caller wants an address resolved, queries what changed, and takes the engine's lock
+//! to store the results. So neither a slow kernel nor a dead peer delays data, or another
+//! resolution. It is started in the device's network namespace and stays there: its sockets belong
+//! to that namespace.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,14 +28,14 @@ use crate::path::PathEntry;
 use crate::resolver::{NextHop, Outcome, Resolver};
 use crate::thread_placement::ThreadPlacement;
 
-/// How long to collect news of routes, addresses and the interface before the next look at them: a
-/// routing daemon changes thousands of routes in a row.
+/// Shortest time between two refreshes of routes, addresses and the interface: a routing daemon
+/// changes thousands of routes in a row.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long to wait after the kernel has refused a question about the interface.
+/// Time before the next refresh after the kernel has refused a query about the interface.
 const ERROR_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A handle to the thread, which ends when this is dropped.
+/// A handle to the monitor thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Monitor {
     /// `None` only in `drop`.
@@ -53,7 +53,7 @@ struct Request {
     reply: mpsc::SyncSender<Result<PathHandle, RouteError>>,
 }
 
-/// What the thread has.
+/// The state of the monitor thread.
 struct Worker {
     shared: Arc<Shared>,
     kernel: InterfaceKernel,
@@ -65,9 +65,9 @@ struct Worker {
     waiting: HashMap<Flow, Vec<Request>>,
     /// Next hops that changed and are not stored yet.
     outcomes: HashMap<Flow, Outcome>,
-    /// What changed and has not been asked about yet.
+    /// Changes that have not been queried yet.
     changes: Changes,
-    /// The earliest time of the next look at interface and routes.
+    /// Earliest time of the next refresh of interface and routes.
     next_refresh: Instant,
 }
 
@@ -89,7 +89,7 @@ impl Monitor {
             resolver: Resolver::new(port.name()),
             waiting: HashMap::new(),
             outcomes: HashMap::new(),
-            // The interface was looked at before the socket was there to tell of changes.
+            // The interface was queried before the socket received notifications.
             changes: Changes::all(),
             next_refresh: Instant::default(),
         };
@@ -159,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps until there is news, a request, or a timer expires.
+    /// Sleeps until a notification or a request arrives, or a timer expires.
     fn sleep_until_event(&self) {
         let refresh = self.changes.any().then_some(self.next_refresh);
         let at = refresh.into_iter().chain(self.resolver.poll_timeout()).min();
@@ -180,8 +180,8 @@ impl Worker {
         }
     }
 
-    /// Asks about what changed: the interface, its addresses, the routes. Returns whether the
-    /// kernel has answered.
+    /// Queries what changed: the interface, its addresses, the routes. Returns true if the kernel has
+    /// answered.
     fn refresh(&mut self, now: Instant) -> bool {
         let changes = std::mem::take(&mut self.changes);
         let link = changes.link.then(|| self.kernel.link()).transpose();
@@ -193,18 +193,18 @@ impl Worker {
             }
             (Err(error), _) | (_, Err(error)) => {
                 let interface = self.shared.port.name();
-                tracing::warn!(%error, interface, "the interface cannot be asked about");
+                tracing::warn!(%error, interface, "cannot query the interface");
                 (self.changes.link, self.changes.addresses) = (changes.link, changes.addresses);
                 false
             }
         };
-        // The kernel does not tell of every route that goes with a link or an address.
+        // The kernel does not notify of every route that goes with a link or an address.
         let Self { resolver, kernel, outcomes, .. } = self;
         resolver.on_routes(now, kernel, outcomes);
         is_answered
     }
 
-    /// Stores the next hops that changed, all under one lock, and answers the callers that wait.
+    /// Stores the next hops that changed, all under one lock, and replies to the waiting callers.
     fn store_outcomes(&mut self) {
         if self.outcomes.is_empty() {
             return;
@@ -215,7 +215,7 @@ impl Worker {
             .filter_map(|(flow, outcome)| match outcome {
                 Ok(hop) => Some((*flow, Some(*hop))),
                 Err(RouteError::NoRoute { .. }) => Some((*flow, None)),
-                // The kernel does not know better: the next hop stays.
+                // The kernel knows no other: the next hop stays.
                 Err(_) => None,
             })
             .collect();
@@ -232,7 +232,7 @@ impl Worker {
             let entry = request.entry.with_next_hop(Some(hop), self.shared.port.mac());
             self.shared.lock().paths.insert(entry)
         });
-        // The caller waits for it.
+        // The caller waits for the reply, unless it has panicked.
         let _sent = request.reply.send(stored);
     }
 }

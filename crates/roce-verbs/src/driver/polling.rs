@@ -6,17 +6,18 @@ use super::{Driver, blocking, posting};
 use crate::completion_queue;
 use crate::engine::QuickPoll;
 
-/// What became of driving inline.
+/// The outcome of an inline round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PollOutcome {
-    /// There was work.
+    /// The round had work.
     pub(crate) did_work: bool,
-    /// What the queue that was polled would hold now: older than anything that it does hold.
+    /// A completion that bypassed the polled queue: older than all that the queue holds.
     pub(crate) completion: Option<Completion>,
 }
 
 impl Driver {
-    /// Drives one round if nobody else is. `poller` is the empty completion queue because of which.
+    /// Runs one round unless another thread does. `poller` is the empty completion queue that was
+    /// polled.
     pub(crate) fn drive_inline(&self, poller: Option<&completion_queue::Inner>) -> PollOutcome {
         let shared = &self.shared;
         if !shared.generation.is_current() {
@@ -24,7 +25,7 @@ impl Driver {
         }
         posting::end_run();
         let Some(mut engine) = shared.engine.try_lock() else {
-            // Another thread drives right now: what it finds is found for this one too.
+            // Another thread runs a round, which delivers completions for this caller too.
             shared.record_inline_poll(shared.now());
             self.send_held_posts();
             blocking::wait_for_lock_holder();

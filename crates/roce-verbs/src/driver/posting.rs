@@ -1,4 +1,4 @@
-//! Posting to send queues, and what the driver thread has to know of requests that are held.
+//! Posting, and the state of held requests that the driver thread reads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,13 +18,13 @@ std::thread_local! {
     static RUN: Cell<(usize, CallerRun)> = const { Cell::new((0, CallerRun::NONE)) };
 }
 
-/// This thread does something else than posting.
+/// Ends the calling thread's run of posts.
 #[inline]
 pub(super) fn end_run() {
     RUN.set((0, CallerRun::NONE));
 }
 
-/// A queue pair's part of a run; written under the engine's lock only.
+/// Posts of the present run to one queue pair; written under the engine's lock only.
 #[derive(Debug, Default)]
 pub(crate) struct QueuePairRunCell {
     number: AtomicU64,
@@ -43,19 +43,19 @@ impl QueuePairRunCell {
     }
 }
 
-/// What a posting thread tells the driver thread, which looks without the engine's lock.
+/// Held requests as the driver thread sees them, without the engine's lock.
 #[derive(Debug, Default)]
 pub(super) struct HeldPosts {
     is_holding: AtomicBool,
-    /// When a request was last held, in nanoseconds; 0 if the driver thread has driven since.
+    /// Time at which a request was last held, in nanoseconds; 0 after a round of the driver thread.
     at: AtomicU64,
-    /// How often the driver thread is to check, in nanoseconds.
+    /// Interval between two checks of the driver thread, in nanoseconds.
     interval: AtomicU64,
 }
 
 impl HeldPosts {
-    /// Requests are held at `now`. Returns true if they are the first, so that the driver thread
-    /// may not know.
+    /// Notes that requests are held at `now`. Returns true if none were held before, so that the
+    /// driver thread may not have seen them.
     fn note_held(&self, now: Instant, interval: Duration) -> bool {
         self.at.store(now.as_nanos(), Ordering::Relaxed);
         if self.is_holding.load(Ordering::Relaxed) {
@@ -66,7 +66,7 @@ impl HeldPosts {
         true
     }
 
-    /// A round has been made; under the engine's lock.
+    /// Notes a round; under the engine's lock.
     #[inline]
     pub(super) fn note_round(&self, engine: &Engine) {
         if self.is_holding.load(Ordering::Relaxed) && !engine.doorbells.is_holding() {
@@ -74,13 +74,13 @@ impl HeldPosts {
         }
     }
 
-    /// The driver thread has made a round; under the engine's lock.
+    /// Notes a round of the driver thread; under the engine's lock.
     pub(super) fn note_driver_round(&self) {
         self.is_holding.store(false, Ordering::Relaxed);
         self.at.store(0, Ordering::Relaxed);
     }
 
-    /// How often the driver thread is to check.
+    /// Returns the interval between two checks of the driver thread.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_nanos(self.interval.load(Ordering::Relaxed))
     }
@@ -91,7 +91,7 @@ impl HeldPosts {
         Held { is_holding, at, interval: self.interval() }
     }
 
-    /// What the driver thread is to do.
+    /// Returns what the driver thread does at `now`.
     pub(super) fn check(&self, now: Instant) -> Check {
         self.load().check(now)
     }
@@ -103,9 +103,9 @@ impl HeldPosts {
 }
 
 impl Driver {
-    /// Posts to a send queue, and sends what can leave or holds it, see
-    /// [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing). What has arrived is for the
-    /// next poll.
+    /// Posts to a send queue, and sends the requests or holds them: see
+    /// [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing). Frames that have arrived wait
+    /// for the next poll.
     pub(crate) fn post_send<T>(
         &self,
         queue_pair: &QueuePairRunCell,
@@ -144,7 +144,7 @@ impl Driver {
                 engine.posted_round(before);
             }
         }
-        // Behind the message nobody waits for it: that is worth 20 ns of half a round trip.
+        // The clock is read after the message has left: 20 ns of half a round trip.
         let now = shared.now();
         engine.set_now(now);
         engine.doorbells.on_returned(now, &mut caller);
@@ -158,8 +158,7 @@ impl Driver {
         Ok(result)
     }
 
-    /// Posts receives, because of which nothing leaves and no timer changes: so the time does not
-    /// matter.
+    /// Posts receives. They send nothing and change no timer, so the clock is not read.
     pub(crate) fn post_receives<T>(
         &self,
         work: impl FnOnce(&mut Engine, Instant) -> T,
@@ -171,7 +170,7 @@ impl Driver {
         Ok(result)
     }
 
-    /// Sends posts that are held, if any are: the caller polls, arms or waits.
+    /// Sends held posts, if there are any: the caller polls, arms or waits.
     #[inline]
     pub(crate) fn send_held_posts(&self) {
         end_run();
@@ -192,7 +191,7 @@ impl Driver {
 }
 
 impl Shared {
-    /// Requests are held at `now`: the driver thread must not sleep too long.
+    /// Notes that requests are held at `now`, and wakes the driver thread if it sleeps for too long.
     fn note_held(&self, now: Instant, interval: Duration) {
         if self.held_posts.note_held(now, interval) && self.held_posts.is_missed(&self.sleep) {
             self.sleep.wake();

@@ -11,18 +11,18 @@ use roce_transport::Instant;
 
 use crate::error::Error;
 
-/// The longest single sleep: `ppoll` refuses times that do not fit its type.
+/// Longest single sleep: `ppoll` refuses times that do not fit its type.
 const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
 /// How long the driver thread sleeps and whether frames wake it, for other threads to see.
 ///
-/// A thread that changes what the driver thread sleeps for changes that first and looks at this
-/// afterwards; the driver thread stores this first and looks at the rest afterwards. With
-/// sequentially consistent accesses at least one of the two sees the other.
+/// A thread that creates work for the driver thread stores the work first and reads this
+/// afterwards; the driver thread stores this first and reads the work afterwards. With
+/// sequentially consistent accesses at least one of the two sees the other's store.
 #[derive(Debug)]
 pub(super) struct ThreadSleep {
-    /// 0 while it is awake; else the nanosecond in which the sleep ends, with [`WATCHES_DEVICES`] as the
-    /// lowest bit.
+    /// [`AWAKE`], or the nanosecond at which the sleep ends, with [`WATCHES_DEVICES`] as the lowest
+    /// bit.
     state: AtomicU64,
     wake: EventFd,
 }
@@ -38,13 +38,13 @@ impl ThreadSleep {
         Ok(Self { state: AtomicU64::new(AWAKE), wake })
     }
 
-    /// The driver thread is about to sleep until `until`.
+    /// Notes that the driver thread is about to sleep until `until`.
     pub(super) fn begin(&self, until: Instant, watches_devices: bool) {
         let nanos = until.as_nanos() & !WATCHES_DEVICES;
         self.state.store(nanos | u64::from(watches_devices), Ordering::SeqCst);
     }
 
-    /// The driver thread is awake.
+    /// Notes that the driver thread is awake.
     pub(super) fn end(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
         let _read = self.wake.read();
@@ -61,7 +61,7 @@ impl ThreadSleep {
         state != AWAKE && state & WATCHES_DEVICES == 0
     }
 
-    /// Ends the sleep; once is enough until the thread has woken.
+    /// Ends the sleep. Further calls do nothing until the thread has slept again.
     pub(super) fn wake(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
         let _written = self.wake.write(1);
@@ -109,7 +109,7 @@ mod tests {
         let thread = ThreadSleep::new().unwrap();
         thread.begin(Instant::from_nanos(u64::MAX), false);
         thread.wake();
-        // It would never end otherwise.
+        // Without the wake this would sleep for ever.
         assert_eq!(sleep(&[thread.as_fd()], None).unwrap(), [true]);
         thread.end();
         let readable = sleep(&[thread.as_fd()], Some(Duration::ZERO)).unwrap();

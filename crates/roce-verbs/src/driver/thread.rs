@@ -1,4 +1,4 @@
-//! The device's own thread: it drives when nobody else does.
+//! The driver thread: it runs rounds when the application does not.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Weak;
@@ -15,7 +15,7 @@ use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 use crate::wait_policy;
 
 impl Shared {
-    /// What the driver thread decides by.
+    /// Returns the input of the driver thread's next decision.
     fn situation(&self) -> Situation {
         let last_inline = self.inline_at.load(Ordering::Relaxed);
         let is_waited_on = self.waiters.load(Ordering::SeqCst) > 0;
@@ -32,8 +32,8 @@ impl Shared {
         }
     }
 
-    /// What is to be done about held posts. A thread that holds the engine's lock is likely to be
-    /// the caller that posted, in a long round that sends them.
+    /// Returns what to do about held posts. A thread that holds the engine's lock is likely to be the
+    /// caller that posted, in a long round that sends them.
     fn check_held(&self, now: Instant) -> Check {
         match self.held_posts.check(now) {
             Check::Send if self.engine.is_locked() => Check::Again(self.held_posts.interval()),
@@ -47,14 +47,14 @@ impl Shared {
         notifying.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
     }
 
-    /// The driver thread.
+    /// Runs the driver thread.
     pub(super) fn run(&self) {
         let mut last_work = self.now();
         let mut policy = DriverThreadPolicy::default();
         while !self.stopping.load(Ordering::Acquire) {
             let seen = self.situation();
             if seen.held == Check::Send {
-                // The caller that posted has gone away, and nothing tells that it comes back.
+                // The caller that posted has gone away, and may not come back.
                 self.inline_at.store(0, Ordering::Relaxed);
             }
             if let Decision::Sleep(limit) = policy.decide(&seen) {
@@ -69,7 +69,7 @@ impl Shared {
                 let wake_at = self.wake_at(&engine, now);
                 drop(engine);
                 if round.notified {
-                    // The application goes on now, on this core perhaps.
+                    // The application runs next, perhaps on this processor.
                     self.note_notifications(now);
                 } else if round.did_work() {
                     last_work = now;
@@ -90,22 +90,22 @@ impl Shared {
         }
     }
 
-    /// Tells the channels on which the driver thread reported at `now`.
+    /// Marks the channels that the driver thread notified at `now`.
     fn note_notifications(&self, now: Instant) {
         let notifying = self.notifying();
         let queues = notifying.iter().filter_map(Weak::upgrade);
         queues.filter(|queue| queue.notified_at() == now).for_each(|it| it.on_unattended_notify());
     }
 
-    /// Sleeps while the application drives; frames do not end it.
+    /// Sleeps while the application runs rounds; frames do not end the sleep.
     fn sleep_without_devices(&self, limit: Duration, held: Check) {
         self.sleep.begin(self.now() + limit, false);
-        // What came before other threads could see that this one sleeps. Where posts were held
+        // Work that came before other threads could see that this one sleeps. Where posts were held
         // already, `limit` is the time until the next check.
         let mut is_over = self.is_relied_on(self.now());
         is_over |= held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
         if limit > MAX_RECHECK {
-            // The caller in `wait` may have left, or not know of a backlog.
+            // The caller in `wait` may have left, or not see a backlog.
             is_over |= self.waiters.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();
         }
         self.sleep_unless(is_over, &[], Some(limit));
@@ -115,15 +115,15 @@ impl Shared {
     fn sleep_on_devices(&self, wake_at: Option<Instant>, now: Instant) {
         let until = wake_at.unwrap_or(Instant::from_nanos(u64::MAX));
         self.sleep.begin(until, true);
-        // A timer that was set, or work that was left, before others could see that this thread
-        // sleeps. The thread that holds the lock may have looked already, so it is waited for.
+        // A timer or a backlog from before other threads could see that this one sleeps. The thread
+        // that holds the lock may have tested that already, so this one waits for the lock.
         let is_over = self.next_work(&self.lock()).is_some_and(|at| at < until)
             || self.held_posts.is_missed(&self.sleep);
         let fds: Vec<_> = self.device_fds.iter().map(|fd| fd.as_fd()).collect();
         self.sleep_unless(is_over, &fds, wake_at.map(|at| at.saturating_since(now)));
     }
 
-    /// The sleep itself, unless it is over already.
+    /// Sleeps unless `is_over`.
     fn sleep_unless(&self, is_over: bool, fds: &[BorrowedFd<'_>], limit: Option<Duration>) {
         if !is_over && !self.stopping.load(Ordering::SeqCst) {
             let fds: Vec<_> = fds.iter().copied().chain([self.sleep.as_fd()]).collect();
@@ -135,14 +135,14 @@ impl Shared {
     }
 }
 
-/// A thread of ours takes no signals, and runs where the device's configuration says: on any
-/// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank
-/// to one core must not put both on it.
+/// Blocks signals in the calling thread and places it as the device's configuration says: on any
+/// CPU unless one was chosen, whatever its creator was bound to. A launcher that binds a rank to
+/// one core must not bind this thread to it too.
 pub(super) fn set_up_background_thread(
     placement: ThreadPlacement,
 ) -> Result<(), ThreadPlacementError> {
     let _blocked = nix::sys::signal::SigSet::all().thread_block();
-    // Else the kernel may be 50 µs late with every sleep. If it refuses, it is.
+    // Otherwise the kernel may end every sleep 50 µs late. A refusal leaves it so.
     let _set = nix::sys::prctl::set_timerslack(1);
     if placement.cpu.is_none() {
         thread_placement::unbind();

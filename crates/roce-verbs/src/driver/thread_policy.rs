@@ -1,4 +1,4 @@
-//! Whether the driver thread drives or leaves that to the application, as pure computation.
+//! Decides whether the driver thread runs rounds or leaves that to the application; without I/O.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use roce_transport::Instant;
 
 use crate::doorbell::Check;
 
-/// How long after an inline round the driver thread expects another one.
+/// Time after an inline round for which the driver thread expects another one.
 pub(crate) const INLINE_RECENT: Duration = Duration::from_micros(300);
-/// How long the driver thread leaves the engine to an application that polls.
+/// Shortest time for which the driver thread leaves the engine to an application that polls.
 pub(super) const MIN_RECHECK: Duration = Duration::from_millis(1);
-/// The longest such time: it doubles as long as the application polls on. A look costs some 10 µs
-/// of the core that the application polls on: with a look every millisecond, a small message in a
-/// hundred waited that long.
+/// Longest such time: it doubles as long as the application polls on. A check costs some 10 µs of
+/// the processor that the application polls on: with a check every millisecond, one small message
+/// in a hundred waited that long.
 pub(super) const MAX_RECHECK: Duration = Duration::from_millis(4);
-/// The longest that the driver thread leaves the engine to a caller in `wait`, which sleeps on the
-/// same descriptors and wakes it at the end.
+/// Longest time for which the driver thread leaves the engine to a caller in `wait`, which sleeps
+/// on the same descriptors and wakes the thread at the end.
 const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 
-/// What the driver thread sees when it decides.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
     pub(super) now: Instant,
@@ -29,27 +29,27 @@ pub(super) struct Situation {
     /// A caller may sleep on a channel's descriptor: see
     /// [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
     pub(super) is_relied_on: bool,
-    /// What posted requests that wait for further posts want of it.
+    /// What the driver thread does about held posts.
     pub(super) held: Check,
-    /// Packets wait to be sent of which no descriptor tells. Looked at where a caller is in `wait`.
+    /// Packets wait to be sent, which no descriptor shows. Set only where a caller is in `wait`.
     pub(super) has_backlog: bool,
-    /// The next timer, or the end of the time for which ACKs are held. As above.
+    /// The next timer, or the time at which a delayed ACK is due. As above.
     pub(super) next_timer: Option<Instant>,
 }
 
 /// What the driver thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It drives the engine, and sleeps on the devices' descriptors when there is no work.
+    /// It runs rounds, and sleeps on the devices' descriptors when there is no work.
     Drive,
-    /// The application drives: the thread sleeps for so long, and frames do not wake it.
+    /// The application runs rounds: the thread sleeps for this time, and frames do not wake it.
     Sleep(Duration),
 }
 
-/// The driver thread's memory from one decision to the next.
+/// The state of the driver thread from one decision to the next.
 #[derive(Debug)]
 pub(super) struct DriverThreadPolicy {
-    /// How long it stays away if the application polls.
+    /// Next sleep if the application polls.
     recheck: Duration,
 }
 
@@ -71,7 +71,7 @@ impl DriverThreadPolicy {
             Check::Again(interval) => return Decision::Sleep(interval),
         }
         if seen.is_waited_on {
-            // The caller may sleep since before another thread set a timer or left a backlog.
+            // The caller may have begun to sleep before another thread set a timer or left a backlog.
             let left = seen.next_timer.map(|at| (at + MIN_RECHECK).saturating_since(seen.now));
             return match left {
                 _ if seen.has_backlog => Decision::Drive,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_checks_held_posts_soon_is_not_kept_away_longer_by_polls_or_waits() {
+    fn a_thread_that_checks_held_posts_soon_does_not_sleep_longer_because_of_polls_or_waits() {
         for is_waited_on in [false, true] {
             let mut script = Script::new();
             script.seen.is_waited_on = is_waited_on;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_caller_in_wait_the_thread_drives_what_that_one_may_not_know_of() {
+    fn beside_a_caller_in_wait_the_thread_serves_late_timers_and_backlogs() {
         let mut script = Script::new();
         script.seen.is_waited_on = true;
         assert_eq!(script.decide(at(0), at(0)), Decision::Sleep(MAX_RECHECK_IN_WAIT));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_away_doubles_while_the_application_polls_and_begins_anew_afterwards() {
+    fn the_sleep_doubles_while_the_application_polls_and_starts_short_afterwards() {
         let mut script = Script::new();
         let mut away = |now, polled| script.decide(at(now), at(polled));
         for millis in [1, 2, 4, 4] {

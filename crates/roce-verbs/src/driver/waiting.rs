@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::wait_policy;
 
 impl Driver {
-    /// Drives until `done` says so or `deadline` comes, sleeping when there is no work;
-    /// `fd` wakes it besides the device.
+    /// Runs rounds until `done` returns true or `deadline` comes, and sleeps on the devices and `fd`
+    /// when there is no work.
     pub(crate) fn drive_until(
         &self,
         deadline: Option<std::time::Instant>,
@@ -25,8 +25,8 @@ impl Driver {
         Self::drive_all_until(&[self], deadline, &[fd], |_| done())
     }
 
-    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` is told
-    /// whether the last of `fds` was readable after a sleep.
+    /// As [`drive_until`](Self::drive_until), over several devices at once. `done` receives whether
+    /// the last of `fds` was readable after a sleep.
     pub(crate) fn drive_all_until(
         drivers: &[&Self],
         deadline: Option<std::time::Instant>,
@@ -77,14 +77,14 @@ impl Driver {
         }
     }
 
-    /// Makes a queue known that reports on a channel.
+    /// Adds a queue that notifies a channel.
     pub(crate) fn add_notifying(&self, queue: &Arc<completion_queue::Inner>) {
         let mut notifying = self.shared.notifying();
         notifying.retain(|queue| queue.strong_count() > 0);
         notifying.push(Arc::downgrade(queue));
     }
 
-    /// Arms a queue with `arm`, which is told the time: from now on its caller may sleep on the
+    /// Arms a queue with `arm`, which receives the time. From now on its caller may sleep on the
     /// channel's descriptor, so frames must be able to wake the driver thread.
     pub(crate) fn arm(&self, queue: &completion_queue::Inner, arm: impl FnOnce(Instant)) {
         if !self.shared.generation.is_current() {
@@ -98,7 +98,7 @@ impl Driver {
     }
 }
 
-/// Says for its lifetime that a thread drives, and tells the device's thread at the end.
+/// Counts a waiting thread for its lifetime, and wakes the driver thread at the end.
 struct WaitGuard<'a>(&'a Shared);
 
 impl<'a> WaitGuard<'a> {
@@ -113,8 +113,8 @@ impl Drop for WaitGuard<'_> {
         let now = self.0.now();
         self.0.record_inline_poll(now);
         let last = self.0.waiters.fetch_sub(1, Ordering::SeqCst) == 1;
-        // Near enough it wakes by itself: a program that waits in a loop must not pay
-        // for a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
+        // Unless the thread wakes soon by itself: a program that waits in a loop must not pay for
+        // a wake-up each time. (To set a timer instead takes 10 µs in a virtual machine.)
         if last && self.0.sleep.lasts_beyond(now + MIN_RECHECK * 2) {
             self.0.sleep.wake();
         }

@@ -1,74 +1,71 @@
-//! Whether acknowledgements may wait for the application's answer.
+//! Delays ACKs of an application that busy-polls.
 
 use std::time::Duration;
 
 use roce_transport::Instant;
 
-/// The longest time between two polls of a program that does little else.
+/// Longest time between two polls of a program that does little else.
 const MAX_FAST_POLL_GAP: Duration = Duration::from_micros(20);
-/// The longest that an acknowledgement may have been held without anybody being to blame: it is
-/// what interrupts and other programs take of a core now and then.
+/// Longest absence of a polling program that is not counted against it: interrupts and other
+/// programs take a processor for that long now and then.
 const GRACE: Duration = Duration::from_micros(200);
-/// Polls in a row that make a program one that does nothing else.
+/// Consecutive fast polls, at first, of a program that does nothing else.
 const MIN_REQUIRED_POLLS: u32 = 16;
-/// Where that number stops growing: some 60 ms of polling.
+/// Most such polls: some 60 ms of polling.
 const MAX_REQUIRED_POLLS: u32 = 1 << 20;
-/// How long the peer's next message is waited for.
+/// Longest wait for the peer's next message.
 const MAX_IDLE: Duration = Duration::from_micros(30);
-/// How long an acknowledgement is held in all, until the answer after that: far below what a peer
-/// takes for silence.
+/// Time after which the next reply releases an ACK: far below the probe timeout of a peer.
 const MAX_DELAY: Duration = Duration::from_micros(120);
-/// Pauses in a row that show that the peer waits: fewer are chance.
+/// Consecutive expiries of [`MAX_IDLE`] that show that the peer waits for the ACK.
 const MAX_IDLE_EXPIRIES: u32 = 3;
-/// Exchanges, at least, in which nothing is held beyond our answer after a peer waited for it.
+/// Fewest exchanges in which no ACK is delayed beyond the reply, after a peer has waited for it.
 const MIN_BACKOFF: u32 = 64;
-/// And at most.
+/// Most such exchanges.
 const MAX_BACKOFF: u32 = 1 << 16;
 
-/// Watches how application and peer talk, to tell when an acknowledgement can wait.
+/// Decides when an ACK can wait.
 ///
-/// What arrives must be acknowledged, but an acknowledgement costs both ends a frame, and the
-/// program that polls has most likely been waiting for just this and is about to answer. Two
-/// beliefs, and what is done when one turns out wrong:
+/// An ACK costs both ends a frame, and a program that polls has most likely waited for the message
+/// and is about to reply. The policy makes two guesses, and backs off exponentially when one is
+/// wrong:
 ///
-/// 1. *A program that polls in a tight loop will be back at once.* So the acknowledgement leaves
-///    with its next poll, behind the answer if there is one. One that went away instead is
-///    believed only after twice as many polls, each time: the device's thread would look after
-///    the peer only milliseconds later.
-/// 2. *Who was answered at once will say the next thing soon.* As long as message and answer
-///    alternate, one acknowledgement serves several of them, and leaves in one batch with an
-///    answer, behind it. A peer that falls silent instead was
-///    waiting for it (programs may wait for the completion of what they sent before they look for
-///    an answer); such a peer gets its acknowledgements straight behind the answers for a while,
-///    each time for twice as many.
+/// 1. *A program that polls in a tight loop polls again at once.* So the ACK leaves with its next
+///    poll, behind the reply if there is one. If the program goes away instead, the driver thread
+///    sends the ACK only milliseconds later, so the policy then requires twice as many fast polls.
+/// 2. *A peer that got a reply at once sends its next message soon.* As long as message and reply
+///    alternate, one ACK serves several messages, and leaves in one batch with a reply, behind it.
+///    A peer that sends nothing may be waiting for the ACK (programs may wait for the completion of
+///    a request before they poll for a reply). It gets its ACKs straight behind the replies for a
+///    number of exchanges, which doubles each time.
 ///
 /// An 8-byte ping-pong between two namespaces took 3.4 µs half a round trip without either, 2.3
 /// with the first, and 1.9 with both.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
     last_poll: Instant,
-    /// Quick polls in a row.
+    /// Consecutive fast polls.
     fast_polls: u32,
-    /// As many of them it takes.
+    /// Fast polls after which an ACK is delayed.
     required_polls: u32,
-    /// What is being held, if anything.
+    /// The delayed ACK, if there is one.
     delayed: Option<Delayed>,
-    /// How often in a row the peer fell silent.
+    /// Consecutive exchanges in which the peer sent nothing for [`MAX_IDLE`].
     idle_expiries: u32,
-    /// Exchanges left before the second belief is tried again.
+    /// Exchanges left before the second guess is made again.
     backoff: u32,
-    /// How many there will be next time.
+    /// Value of `backoff` after the next wrong guess.
     next_backoff: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Delayed {
     since: Instant,
-    /// When something last arrived.
+    /// Time of the last arrival.
     arrival: Instant,
-    /// The application has sent something since.
+    /// The application has sent a message since.
     is_replied: bool,
-    /// It has been long: the next answer is the last that is waited for.
+    /// [`MAX_DELAY`] is over: the next reply releases the ACK.
     is_last: bool,
 }
 
@@ -87,8 +84,8 @@ impl Default for DelayedAck {
 }
 
 impl DelayedAck {
-    /// The application polls at `now`, and something to acknowledge that it may have waited for
-    /// `has_arrived` or not: are acknowledgements to be held until it polls again?
+    /// Notes a poll at `now`, and whether a message has arrived that it may have waited for. Returns
+    /// true if ACKs are to be delayed until the next poll.
     pub(crate) fn on_poll(&mut self, now: Instant, has_arrived: bool) -> bool {
         self.note_poll(now);
         let before = self.delayed.take();
@@ -99,7 +96,7 @@ impl DelayedAck {
             }
             Some(it) if it.is_replied && self.backoff == 0 => {
                 if has_arrived {
-                    // The peer went on without.
+                    // The peer did not wait for the ACK.
                     self.idle_expiries = 0;
                     self.next_backoff = self.next_backoff.saturating_sub(1).max(MIN_BACKOFF);
                     let is_last = now.saturating_since(it.since) >= MAX_DELAY;
@@ -116,7 +113,7 @@ impl DelayedAck {
         self.delayed.is_some()
     }
 
-    /// The application sends something. True if what is held is to leave straight behind it.
+    /// Notes that the application sends. Returns true if delayed ACKs leave straight behind that.
     pub(crate) fn on_send(&mut self) -> bool {
         let Some(delayed) = &mut self.delayed else { return false };
         delayed.is_replied = true;
@@ -127,18 +124,18 @@ impl DelayedAck {
         is_last
     }
 
-    /// The application polled, and nothing was looked at but whether a frame is there.
+    /// Notes a quick poll that found nothing.
     #[inline]
     pub(crate) fn on_quick_poll(&mut self) {
         self.fast_polls = self.fast_polls.saturating_add(1);
     }
 
-    /// When what is held should have left, if the application does not call before.
+    /// Returns when a delayed ACK is due if the application does not call before.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.delayed.map(|delayed| delayed.since + MAX_DELAY)
     }
 
-    /// Whoever else drives holds nothing.
+    /// Notes that ACKs are not delayed any longer.
     pub(crate) fn on_flush(&mut self) {
         self.delayed = None;
     }
@@ -158,7 +155,7 @@ impl DelayedAck {
         if away < MAX_FAST_POLL_GAP {
             self.fast_polls = self.fast_polls.saturating_add(1);
             if self.fast_polls / 64 >= self.required_polls {
-                // It has been at it for so long that what was once no longer counts.
+                // So many fast polls make up for an earlier absence.
                 self.required_polls = (self.required_polls / 2).max(MIN_REQUIRED_POLLS);
                 self.fast_polls = self.required_polls;
             }
@@ -175,7 +172,7 @@ impl DelayedAck {
 mod tests {
     use super::*;
 
-    /// A device on which nothing happens but what a test does.
+    /// A policy in virtual time.
     struct Script {
         delayed_ack: DelayedAck,
         now: Instant,
@@ -196,7 +193,7 @@ mod tests {
             self.after(1).on_poll(now, has_arrived)
         }
 
-        /// Polls every microsecond until an arrival would be held; how many polls that takes.
+        /// Polls every microsecond until an ACK would be delayed; returns the number of polls.
         fn polls_until_trusted(&mut self) -> u32 {
             let polls = (1..2 * MAX_REQUIRED_POLLS).find(|_| {
                 self.poll(false);
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_polls_now_and_then_is_never_trusted() {
+    fn no_ack_is_delayed_for_a_program_that_polls_now_and_then() {
         let mut script = Script::new();
         for _ in 0..1000 {
             script.after(30);
@@ -216,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_the_next_poll_releases() {
+    fn without_a_reply_the_next_poll_releases_the_ack() {
         let mut script = Script::new();
         script.polls_until_trusted();
         assert!(script.poll(true));
@@ -224,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn as_long_as_message_and_answer_alternate_nothing_is_released_until_it_has_been_long() {
+    fn while_message_and_reply_alternate_an_ack_is_delayed_for_its_longest_time() {
         let mut script = Script::new();
         script.polls_until_trusted();
         assert!(script.poll(true));
@@ -242,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_held_for_long_is_not_held_beyond_the_next_poll_without_an_answer() {
+    fn an_ack_that_has_waited_its_longest_time_leaves_at_the_next_poll_without_a_reply() {
         let mut script = Script::new();
         script.polls_until_trusted();
         assert!(script.poll(true));
@@ -255,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_waits_for_the_acknowledgement_is_held_up_by_few_pauses_and_then_not_for_long() {
+    fn a_peer_that_waits_for_acks_is_delayed_few_times() {
         let mut script = Script::new();
         let mut held_up = 0;
         for _ in 0..1000 {
@@ -270,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_went_away_with_an_acknowledgement_has_to_poll_twice_as_long_each_time() {
+    fn a_program_that_goes_away_with_a_delayed_ack_has_to_poll_twice_as_long_each_time() {
         let mut script = Script::new();
         let mut before = script.polls_until_trusted();
         for _ in 0..30 {
@@ -285,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_for_long_without_going_away_is_trusted_again() {
+    fn a_program_that_polls_for_long_without_going_away_has_its_acks_delayed_again() {
         let mut script = Script::new();
         for _ in 0..3 {
             script.polls_until_trusted();

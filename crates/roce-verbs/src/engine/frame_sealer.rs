@@ -1,4 +1,4 @@
-//! Outer headers and ICRCs of what the endpoint sends.
+//! Outer headers and ICRCs of frames that the endpoint writes.
 
 use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
@@ -13,7 +13,7 @@ pub(super) struct FrameSealer<'a> {
     qpns: &'a QpnAllocator,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
-    /// Of the last train; the next one often goes the same way.
+    /// State of the last train; the next one often takes the same path.
     sealing: &'a mut Option<Sealing>,
     begun: Option<Begun<'a>>,
 }
@@ -34,7 +34,7 @@ impl<'a> FrameSealer<'a> {
         Self { paths, qpns, identification, sealing, begun: None }
     }
 
-    /// Where the packets of the last train go, once they are written; `None`: nowhere.
+    /// Returns the path of the last train, once that is written; `None` if there is none.
     pub(super) fn path_entry(&self) -> Option<&'a PathEntry> {
         self.begun.as_ref().map(|begun| begun.entry)
     }

@@ -1,15 +1,14 @@
-//! The loop body: frames in, the endpoint driven, frames out.
+//! The packet path of one device: receives frames, drives the endpoint, sends frames.
 //!
-//! Everything that one device and process shares stands behind one lock, and whoever
-//! holds the lock drives: see [`Driver`](crate::driver::Driver). A round is bounded, so that
-//! nobody holds the lock for long:
+//! One lock guards the engine, and the thread that holds it runs rounds: see
+//! [`Driver`](crate::driver::Driver). A round is bounded, so that no thread holds the lock for long:
 //!
-//! 1. take at most `RECEIVE_BUDGET` frames; every packet of every frame is parsed, its
-//!    ICRC checked, and handed to the endpoint;
+//! 1. receive at most `RECEIVE_BUDGET` frames; every packet of every frame is parsed, its ICRC
+//!    checked, and passed to the endpoint (`receive.rs`);
 //! 2. fire timers;
-//! 3. send what the endpoint has to send: the acknowledgement of the whole batch is among
-//!    it, once for each queue pair;
-//! 4. hand out completions and events.
+//! 3. send the packets of the endpoint, among them one ACK of the whole batch for each queue pair
+//!    (`transmit.rs`);
+//! 4. deliver completions and events.
 
 mod delayed_ack;
 mod frame_sealer;
@@ -42,10 +41,10 @@ use crate::path::PathTable;
 use crate::qpn_allocator::QpnAllocator;
 use crate::trace::TraceObserver;
 
-/// Frames in one round up to which it looks as if the application had waited for them.
+/// Most frames of one round that a polling application is taken to have waited for.
 const MAX_AWAITED_FRAMES: usize = 4;
 
-/// Everything behind the lock.
+/// All state of a device that its lock guards.
 pub(crate) struct Engine {
     pub(crate) endpoint: Endpoint<TraceObserver>,
     pub(crate) memory: MrTable,
@@ -55,49 +54,49 @@ pub(crate) struct Engine {
     pub(crate) queues:
         HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
     pub(crate) events: Arc<EventQueue>,
-    /// Drops before the endpoint, by name.
+    /// Counters of drops outside the endpoint, by name.
     pub(crate) drops: BTreeMap<&'static str, u64>,
     pub(crate) wire: Box<dyn FrameDevice>,
-    /// `lo`, for other processes of this host; absent where it cannot be opened.
+    /// `lo`, for other processes of this host; `None` where it cannot be opened.
     pub(crate) lo: Option<Box<dyn FrameDevice>>,
     /// Frames from this engine to itself.
     loopback_queue: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
     lo_queue: VecDeque<LocalFrame>,
-    /// Where frames for this host are built while the interface has no room.
+    /// Buffer in which frames for this host are built while the interface is full.
     scratch: Vec<u8>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: u16,
-    /// What the last train's packets begin with.
+    /// State of the ICRC over the headers of the last train.
     sealing: Option<Sealing>,
-    /// Where the last frame's transport header began: the best guess for the next one.
+    /// Offset of the last frame's transport header: the best guess for the next one.
     headroom: usize,
     delayed_ack: DelayedAck,
-    /// Acknowledgements that are held leave behind what leaves next, in the same batch.
+    /// Delayed ACKs leave behind the next packets, in the same batch.
     acks_after_send: bool,
     quick_polls: QuickPollBudget,
     pub(crate) doorbells: DoorbellCoalescing,
-    /// When it was driven last.
+    /// Time of the last round or post.
     last_now: Instant,
-    /// Rounds since `lo` was looked at.
+    /// Rounds since the last that received from `lo`.
     rounds_without_lo: u32,
 }
 
-/// What a round did.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
-    /// Frames taken in.
+    /// Frames received.
     pub(crate) received: usize,
     /// Frames sent.
     pub(crate) sent: usize,
-    /// Completions and events handed out.
+    /// Completions and events delivered.
     pub(crate) delivered: usize,
-    /// A channel has a report.
+    /// A channel was notified.
     pub(crate) notified: bool,
 }
 
 impl Round {
-    /// Whether anything happened: then another round is likely to find work too.
+    /// Returns true if the round had work: then another one is likely to have some too.
     pub(crate) fn did_work(self) -> bool {
         self.received + self.sent + self.delivered > 0
     }
@@ -137,13 +136,13 @@ impl Engine {
         }
     }
 
-    /// One bounded round; see the module's head.
+    /// Runs one bounded round, as the module's documentation describes.
     pub(crate) fn round(&mut self, now: Instant) -> Round {
         self.doorbells.on_round(now);
         self.full_round(now)
     }
 
-    /// The same, as part of a post: it tells nothing of when its caller comes back.
+    /// As [`round`](Self::round), as part of a post, which does not show when its caller polls.
     pub(crate) fn full_round(&mut self, now: Instant) -> Round {
         self.delayed_ack.on_flush();
         self.acks_after_send = false;
@@ -152,14 +151,14 @@ impl Engine {
         self.transmit_batch(now, received)
     }
 
-    /// The last round before the polling thread blocks: what waits for its next poll leaves now.
+    /// Runs the last round before a polling thread blocks: delayed ACKs and held posts leave.
     pub(crate) fn round_before_block(&mut self, now: Instant) -> Round {
         // After a block the time of this round is too old for another.
         self.quick_polls = QuickPollBudget::default();
         self.round(now)
     }
 
-    /// A glance, where this poll may be one; see [`QuickPollBudget`].
+    /// Tests for work if this poll may be a quick one; see [`QuickPollBudget`].
     #[inline]
     pub(crate) fn quick_poll(&mut self) -> QuickPoll {
         if self.doorbells.is_in_run() || !self.quick_polls.take() {
@@ -177,11 +176,10 @@ impl Engine {
         QuickPoll::Idle
     }
 
-    /// A round for an application that polls: the acknowledgement of what it has been waiting for
-    /// may wait a little, see [`DelayedAck`].
+    /// Runs a round for an application that polls: ACKs may be delayed, see [`DelayedAck`].
     ///
-    /// Of the completions for the queue that is polled the first is returned, if it need not lie
-    /// there: two locks less on the way of a message that somebody waits for.
+    /// Returns the first completion for the polled queue, if it may bypass the queue: the message
+    /// then takes two locks less.
     pub(crate) fn polled_round(
         &mut self,
         now: Instant,
@@ -190,34 +188,34 @@ impl Engine {
         self.quick_polls.on_round(now);
         self.doorbells.on_round(now);
         if std::mem::take(&mut self.acks_after_send) {
-            // There was no room for them behind the answer.
+            // The batch of the response had no space for them.
             self.endpoint.delay_acks(false);
         }
         let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_scheduled() != due;
-        // More than it can have waited for comes from a peer that wants to get rid of its data.
+        // So many frames come from a peer that sends in bulk.
         let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, has_arrived);
         if !holds {
             self.delayed_ack.on_flush();
         }
         self.endpoint.delay_acks(holds);
         if holds && has_arrived && received == 1 && !self.doorbells.is_holding() {
-            // It is back at once, most likely with an answer, which comes first.
+            // The application most likely posts a reply at once, which leaves before the ACK.
             let (round, completion) = self.deliver_to_poller(poller, now);
             return (Round { received, ..round }, completion);
         }
         self.transmit_batch_and_deliver(poller, now, received)
     }
 
-    /// The part of a round that what was posted needs: a message that leaves now does not wait for
-    /// packets to be taken in.
+    /// Runs the sending half of a round after a post: the message does not wait until frames have
+    /// been received.
     pub(crate) fn posted_round(&mut self, now: Instant) -> Round {
         self.set_now(now);
         self.transmit_batch(now, 0)
     }
 
-    /// Sends what is held, as far as one round can. Returns true if something is left.
+    /// Sends delayed ACKs and held posts as far as one round can. Returns true if some are left.
     pub(crate) fn flush_held(&mut self, now: Instant) -> bool {
         self.set_now(now);
         self.delayed_ack.on_flush();
@@ -232,25 +230,23 @@ impl Engine {
         self.is_unfinished()
     }
 
-    /// The application sends something; a receive that it posts is no answer to the peer.
+    /// Notes that the application posts to a send queue, perhaps as a reply to the peer.
     pub(crate) fn on_send(&mut self) {
         self.acks_after_send |= self.delayed_ack.on_send();
     }
 
-    /// When it was driven last, or before.
+    /// Returns the time of the last round or post.
     pub(crate) fn last_now(&self) -> Instant {
         self.last_now
     }
 
-    /// What is done next begins at `now`, or a little later.
-    ///
-    /// The time is read under the lock that guards the engine: it never goes backwards.
+    /// Sets the time of the next step. It is read under the engine's lock, so it never goes backwards.
     pub(crate) fn set_now(&mut self, now: Instant) {
         debug_assert!(now >= self.last_now, "time went back from {:?} to {now:?}", self.last_now);
         self.last_now = now;
     }
 
-    /// When ACKs that are held should have left, if any are.
+    /// Returns the time at which delayed ACKs are due, if there are any.
     pub(crate) fn held_acks_due(&self) -> Option<Instant> {
         if self.acks_after_send { Some(self.last_now) } else { self.delayed_ack.due() }
     }
@@ -272,12 +268,12 @@ impl Engine {
         (Round { received, sent, ..round }, completion)
     }
 
-    /// Hands completions and events to whom they belong.
+    /// Delivers completions and events to their queues.
     pub(crate) fn deliver(&mut self, now: Instant) {
         self.deliver_to_poller(None, now);
     }
 
-    /// The same, and returns the first completion for the queue of who polls, if it may.
+    /// As [`deliver`](Self::deliver), and returns the first completion that may bypass the polled queue.
     fn deliver_to_poller(
         &mut self,
         poller: Option<&completion_queue::Inner>,
@@ -304,7 +300,7 @@ impl Engine {
         (round, bypassed)
     }
 
-    /// Whether something waits that no descriptor tells of.
+    /// Returns true if frames wait to be sent.
     fn has_backlog(&self) -> bool {
         let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());
         unsent || self.has_local_backlog()
@@ -314,19 +310,19 @@ impl Engine {
         !self.loopback_queue.is_empty() || !self.lo_queue.is_empty()
     }
 
-    /// Whether another round has work now of which neither a descriptor nor a timer tells. Frames
-    /// that an interface has no room for are no such work; see [`device_timeout`](Self::device_timeout).
+    /// Returns true if another round has work now, which neither a descriptor nor a timer shows.
+    /// Frames for a full interface are no such work; see [`device_timeout`](Self::device_timeout).
     pub(crate) fn is_unfinished(&self) -> bool {
         self.endpoint.has_pending_transmit() || self.has_local_backlog()
     }
 
-    /// When the devices are to be called although no descriptor is readable.
+    /// Returns when the devices need a call although no descriptor is readable.
     pub(crate) fn device_timeout(&self) -> Option<std::time::Instant> {
         let lo = self.lo.as_ref().and_then(|lo| lo.wake_at());
         self.wire.wake_at().into_iter().chain(lo).min()
     }
 
-    /// Tells both devices which queue pairs are ours.
+    /// Sets the packet filters of both devices to the blocks of our queue pair numbers.
     pub(crate) fn update_filters(&mut self) -> io::Result<()> {
         let filter = roce_io::Filter {
             udp_port: roce_wire::ROCE_V2_PORT,
@@ -336,14 +332,13 @@ impl Engine {
         self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))
     }
 
-    /// Tells of a port that went up or down.
+    /// Adds an event of the port.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
         self.events.push(event);
     }
 }
 
-/// A device that fails is counted and told of once in a while; the protocol's own timers
-/// decide when a peer is given up.
+/// Counts and logs an error of a device. The protocol's own timers decide when a request fails.
 fn note_device_error(
     drops: &mut BTreeMap<&'static str, u64>,
     name: &'static str,
@@ -351,7 +346,7 @@ fn note_device_error(
 ) {
     let count = drops.entry(name).or_default();
     *count += 1;
-    // Powers of two: the first one at once, a storm of them seldom.
+    // Powers of two: the first error is logged at once, many of them rarely.
     if count.is_power_of_two() {
         tracing::warn!(count, %error, "{name}");
     }

@@ -1,13 +1,12 @@
-//! Polls that are but a glance.
+//! Quick polls: tests for work between two full rounds.
 
 use std::time::Duration;
 
 use roce_transport::Instant;
 
-/// Glances between two whole rounds.
+/// Most quick polls between two full rounds.
 const MAX_QUICK_POLLS: u32 = 15;
-/// The longest that a poll takes, with what is done between two, of a program that does nothing
-/// else.
+/// Longest time from one poll to the next of a program that only polls.
 const MAX_TIGHT_POLL: Duration = Duration::from_nanos(500);
 
 /// The outcome of a quick poll.
@@ -21,12 +20,11 @@ pub(crate) enum QuickPoll {
     Ready { last_now: Instant },
 }
 
-/// How many polls in a row may be but a glance: is there a frame?
+/// Limits the consecutive polls that only test for work.
 ///
-/// A whole round reads the clock, fires timers, and looks after acknowledgements that are held: a
-/// frame that arrives meanwhile waits. A program
-/// that polls in a tight loop loses nothing if that is done with every sixteenth poll. One that
-/// polls now and then gets a whole round each time.
+/// A full round reads the clock, fires timers and handles delayed ACKs, while a frame that arrives
+/// waits. A program that polls in a tight loop loses nothing if every sixteenth poll is a full
+/// round. A program that polls now and then gets a full round each time.
 #[derive(Debug, Default)]
 pub(crate) struct QuickPollBudget {
     left: u32,
@@ -35,15 +33,15 @@ pub(crate) struct QuickPollBudget {
 }
 
 impl QuickPollBudget {
-    /// Whether this poll may be one.
+    /// Returns true if this poll may be a quick one, and counts it.
     pub(crate) fn take(&mut self) -> bool {
         let may = self.left > 0;
         self.left -= u32::from(may);
         may
     }
 
-    /// A whole round begins at `now`. One that follows a glance has the time of an earlier round:
-    /// it allows no more glances, or nobody would read the clock while frames keep coming.
+    /// Notes a full round at `now`. A round that follows a quick poll has the time of an earlier
+    /// round and allows no more of them, or the clock would not be read while frames keep coming.
     pub(crate) fn on_round(&mut self, now: Instant) {
         if now == self.last {
             return;
@@ -59,7 +57,7 @@ impl QuickPollBudget {
 mod tests {
     use super::*;
 
-    /// Polls with so long between two, and counts the whole rounds.
+    /// Polls with `pause` between two polls, and counts the full rounds.
     fn rounds(pause: Duration, polls: u32) -> u32 {
         let (mut quick_polls, mut now, mut rounds) =
             (QuickPollBudget::default(), Instant::default(), 0);
@@ -74,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_glances_find_something_the_clock_is_read_again() {
+    fn the_clock_is_read_again_however_many_quick_polls_find_work() {
         let mut quick_polls = QuickPollBudget::default();
         let now = Instant::from_nanos(1);
         quick_polls.on_round(now);
@@ -88,18 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn a_tight_loop_gets_a_whole_round_with_every_sixteenth_poll() {
+    fn a_tight_loop_gets_a_full_round_with_every_sixteenth_poll() {
         let expected = 1600 / (MAX_QUICK_POLLS + 1);
         assert!(rounds(Duration::from_nanos(50), 1600).abs_diff(expected) <= 1);
     }
 
     #[test]
-    fn who_polls_now_and_then_gets_a_whole_round_each_time() {
+    fn a_program_that_polls_now_and_then_gets_a_full_round_each_time() {
         assert_eq!(rounds(Duration::from_micros(1), 1000), 1000);
     }
 
     #[test]
-    fn who_becomes_slow_has_no_more_than_one_run_of_glances() {
+    fn a_program_that_becomes_slow_gets_only_the_quick_polls_it_has_left() {
         let (mut quick_polls, mut now) = (QuickPollBudget::default(), Instant::from_nanos(1));
         quick_polls.on_round(now);
         assert_eq!(quick_polls.left, MAX_QUICK_POLLS);

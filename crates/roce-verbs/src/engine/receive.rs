@@ -1,4 +1,4 @@
-//! Frames that come in: parsed, checked, and handed to the endpoint.
+//! The receiving half of a round: parses frames, checks ICRCs, passes packets to the endpoint.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,9 @@ use crate::gid::GidTable;
 use crate::memory::MrTable;
 use crate::trace::TraceObserver;
 
-/// Frames taken in one round from one device: a round of full trains takes some 100 µs.
+/// Most frames of one round from one device: a round of full trains takes some 100 µs.
 const RECEIVE_BUDGET: usize = 32;
-/// Rounds in a row that leave out `lo` while frames come over the wire.
+/// Consecutive rounds that skip `lo` while frames come over the wire.
 const MAX_ROUNDS_WITHOUT_LO: u32 = 7;
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
     }
 
     fn receive(&mut self, now: Instant) -> usize {
-        let mut inbound = Inbound {
+        let mut batch = ReceiveBatch {
             now,
             endpoint: &mut self.endpoint,
             memory: &mut self.memory,
@@ -37,18 +37,18 @@ impl Engine {
             drops: &mut self.drops,
         };
         let mut received = 0;
-        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
-        received += inbound.frames_of("wire", from_wire);
-        // What came over the wire is waited for now, more likely than anything on `lo`.
+        let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
+        received += batch.frames_of("wire", from_wire);
+        // While frames come over the wire, the application more likely waits for those.
         let looks_at_lo = received == 0 || self.rounds_without_lo >= MAX_ROUNDS_WITHOUT_LO;
         self.rounds_without_lo = if looks_at_lo { 0 } else { self.rounds_without_lo + 1 };
         if let Some(lo) = self.lo.as_mut().filter(|_| looks_at_lo) {
-            let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| inbound.frame(frame));
-            received += inbound.frames_of("lo", from_lo);
+            let from_lo = lo.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
+            received += batch.frames_of("lo", from_lo);
         }
         for _ in 0..RECEIVE_BUDGET {
             let Some((bytes, outgoing)) = self.loopback_queue.pop_front() else { break };
-            inbound.parse(&bytes, outgoing.segment_len, true);
+            batch.parse(&bytes, outgoing.segment_len, true);
             received += 1;
         }
         if self.loopback_queue.len() < MAX_LOCAL_FRAMES {
@@ -58,8 +58,8 @@ impl Engine {
     }
 }
 
-/// The way of a frame from a device to the endpoint.
-pub(super) struct Inbound<'a> {
+/// The parts of the engine that a batch of received frames needs.
+pub(super) struct ReceiveBatch<'a> {
     now: Instant,
     endpoint: &'a mut Endpoint<TraceObserver>,
     memory: &'a mut MrTable,
@@ -67,14 +67,14 @@ pub(super) struct Inbound<'a> {
     drops: &'a mut BTreeMap<&'static str, u64>,
 }
 
-impl Inbound<'_> {
+impl ReceiveBatch<'_> {
     fn frame(&mut self, received: RxFrame<'_>) {
         self.parse(received.bytes, received.segment_len, received.udp_checksum_partial);
     }
 
     fn parse(&mut self, bytes: &[u8], segment_len: Option<usize>, checksum_partial: bool) {
         let options = ParseOptions { udp_checksum_offloaded: checksum_partial };
-        // Looked at where it lies, here and below: moving it takes as long as reading it.
+        // By reference, here and below: moving the frame takes as long as reading it.
         let parsed = Frame::parse_with(bytes, options);
         let frame = match &parsed {
             Ok(frame) => frame,
@@ -93,7 +93,7 @@ impl Inbound<'_> {
         let payload = frame.payload();
         let mut next = 0;
         for packet in frame.packets(Some(segment_len)) {
-            // The next one comes on its way while this one is checked.
+            // The next packet is fetched while this one is checked.
             next += segment_len;
             let end = payload.len().min(next + segment_len);
             roce_io::prefetch(payload.get(next..end).unwrap_or(&[]));

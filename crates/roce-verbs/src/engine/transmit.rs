@@ -1,4 +1,4 @@
-//! Frames that go out: built by the endpoint, sealed, and put where they leave.
+//! The sending half of a round: the endpoint writes frames, which are sealed and queued.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,18 +12,17 @@ use crate::path::Via;
 use crate::qpn_allocator::QpnAllocator;
 use crate::trace::TraceObserver;
 
-/// Frames sent in one round.
+/// Most frames sent in one round.
 const TRANSMIT_BUDGET: usize = 32;
-/// Frames for this engine, and frames for other processes of this host, that may wait to be
-/// delivered.
+/// Most frames in each queue for this host: to this engine, and to other processes.
 pub(super) const MAX_LOCAL_FRAMES: usize = 16;
-/// The smallest set of outer headers: Ethernet, IPv4, UDP.
+/// Bytes of the smallest set of outer headers: Ethernet, IPv4, UDP.
 pub(super) const MIN_HEADROOM: usize = 42;
-/// The largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
+/// Bytes of the largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
-/// The slots of the interface. Each of the three queues may be full, and then stops the queue
-/// pairs whose packets leave through it, but none of the others.
+/// The slots of the interface. Each of the three queues stops, when it is full, the queue pairs
+/// whose packets leave through it, and no others.
 pub(crate) const WIRE_QUEUE: TransmitQueue = TransmitQueue(0);
 /// Frames from this engine to itself.
 pub(crate) const LOOPBACK_QUEUE: TransmitQueue = TransmitQueue(1);
@@ -41,8 +40,8 @@ impl Engine {
             self.transmit_round(now, &mut sent);
             let had_frames_for_lo = !self.lo_queue.is_empty();
             self.transmit_to_lo();
-            // Only what goes to other processes of this host leaves more behind than the budget
-            // says. What goes to this engine is taken in by the next round.
+            // Another pass only for frames to other processes of this host. Frames to this engine
+            // are received in the next round.
             let is_over = !had_frames_for_lo || !self.endpoint.has_pending_transmit();
             if sent == before
                 || sent >= TRANSMIT_BUDGET
@@ -54,12 +53,12 @@ impl Engine {
         }
     }
 
-    /// Fills the interface's slots; frames for this host are put aside on the way. They are built
-    /// elsewhere where the interface has no room.
+    /// Fills the interface's slots; frames for this host go to their own queues. Those are built in
+    /// a scratch buffer while the interface is full.
     fn transmit_round(&mut self, now: Instant, sent: &mut usize) {
         let Self { wire, lo, scratch, .. } = self;
         let limits = TransmitLimits { max_packets: wire.capabilities().max_train_packets };
-        let mut outbound = Outbound {
+        let mut batch = TransmitBatch {
             now,
             limits,
             lo_limits: lo.as_ref().map(|lo| lo.capabilities()),
@@ -80,18 +79,18 @@ impl Engine {
             sent,
         };
         let was_full = wire.has_unsent();
-        let mut result = wire.transmit(&mut |slot| outbound.next_frame(slot));
+        let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
         if was_full && !wire.has_unsent() {
-            outbound.endpoint.resume_transmit(WIRE_QUEUE);
-            result = result.and(wire.transmit(&mut |slot| outbound.next_frame(slot)));
+            batch.endpoint.resume_transmit(WIRE_QUEUE);
+            result = result.and(wire.transmit(&mut |slot| batch.next_frame(slot)));
         }
         if wire.has_unsent() {
-            outbound.endpoint.suspend_transmit(WIRE_QUEUE);
+            batch.endpoint.suspend_transmit(WIRE_QUEUE);
             scratch.resize(wire.capabilities().max_frame_len, 0);
-            while outbound.next_frame(scratch).is_some() {
-                // A frame whose path was changed to the interface meanwhile: it is lost, and the
+            while batch.next_frame(scratch).is_some() {
+                // A frame whose path has changed to the interface meanwhile is dropped; the
                 // protocol recovers from loss.
-                *outbound.drops.entry("drop_no_room").or_default() += 1;
+                *batch.drops.entry("drop_no_room").or_default() += 1;
             }
         }
         if let Err(error) = result {
@@ -119,8 +118,8 @@ impl Engine {
     }
 }
 
-/// The way of packets from the endpoint to a transmit queue.
-struct Outbound<'a> {
+/// The parts of the engine that a batch of frames to send needs.
+struct TransmitBatch<'a> {
     now: Instant,
     limits: TransmitLimits,
     /// `None` where there is no `lo`.
@@ -132,23 +131,23 @@ struct Outbound<'a> {
     drops: &'a mut BTreeMap<&'static str, u64>,
     loopback_queue: &'a mut VecDeque<LocalFrame>,
     lo_queue: &'a mut VecDeque<LocalFrame>,
-    /// Where the last frame's transport header began: the best guess for the next one.
+    /// As [`Engine::headroom`].
     headroom: &'a mut usize,
     acks_after_send: &'a mut bool,
-    /// Frames of this round.
+    /// Frames sent in this round.
     sent: &'a mut usize,
 }
 
-impl Outbound<'_> {
+impl TransmitBatch<'_> {
     /// Writes the next frame for the interface into `slot`, if there is one. Frames for this host
     /// are built there too, and put into their queues.
     fn next_frame(&mut self, slot: &mut [u8]) -> Option<TxFrame> {
-        // Whoever sent one message has nothing more to send.
+        // After a single message there is nothing more to send.
         let is_over =
             *self.sent > 0 && !self.endpoint.has_pending_transmit() && !*self.acks_after_send;
         while !is_over && *self.sent < TRANSMIT_BUDGET {
             let guess = *self.headroom;
-            // Should the guess be wrong, the longest train has room behind longer headers, too.
+            // The longest train fits behind longer headers too, should the guess be wrong.
             let end = (slot.len() + guess).saturating_sub(MAX_HEADROOM).min(slot.len());
             let buf = &mut slot[guess..end];
             let (now, limits, sealer) = (self.now, self.limits, &mut self.sealer);
@@ -160,8 +159,7 @@ impl Outbound<'_> {
             let transmit = next?;
             *self.sent += 1;
             let Some(entry) = sealer.path_entry() else {
-                // The queue pair keeps its path alive, so this cannot be; a packet without a way
-                // is lost, and the protocol recovers from loss.
+                // Cannot happen: the queue pair keeps its path alive.
                 self.drop_for("drop_no_path");
                 continue;
             };

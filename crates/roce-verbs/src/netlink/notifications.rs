@@ -1,4 +1,4 @@
-//! What the kernel tells unasked: that links, addresses, neighbours, routes or rules changed.
+//! The kernel's notifications of changes of links, addresses, neighbours, routes and rules.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,12 +11,12 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 
 use super::{MAX_DATAGRAM, messages, parse};
 
-/// A netlink socket that listens to the kernel's notifications.
+/// A netlink socket that receives the kernel's notifications.
 #[derive(Debug)]
 pub(crate) struct NotificationSocket(Socket);
 
-/// What changed around one interface. It names the things, not their new state: the kernel is
-/// asked for that, so a notification that is late or lost leaves nothing wrong behind.
+/// The objects around one interface that changed. Their new state is queried from the kernel, so a
+/// late or lost notification leaves no wrong state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// The interface itself.
@@ -30,12 +30,12 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Everything may have changed.
+    /// Returns the changes for the case that everything may have changed.
     pub(crate) fn all() -> Self {
         Self { link: true, addresses: true, routes: true, neighbours: BTreeSet::new() }
     }
 
-    /// Returns whether the interface, its addresses or routes are to be asked about.
+    /// Returns true if the interface, its addresses or the routes changed.
     pub(crate) fn any(&self) -> bool {
         self.link || self.addresses || self.routes
     }
@@ -51,16 +51,16 @@ impl Changes {
 /// The groups of notifications by their numbers in `rtnetlink.h`: links, neighbours, IPv4
 /// addresses, routes and rules, IPv6 addresses, routes and rules.
 const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
-/// Next hop objects (`ip nexthop`), which a kernel before 5.3 has not got.
+/// Next hop objects (`ip nexthop`), which kernels before 5.3 do not have.
 const GROUP_NEXTHOP: u32 = 32;
-/// Notifications that are read at once: a flood of them must not keep the reader for ever.
+/// Most datagrams of one read: a flood of notifications must not occupy the reader for ever.
 const MAX_DATAGRAMS: usize = 4096;
-/// Where the interface's number is in a notification about a link, an address or a neighbour:
-/// behind the netlink header of 16 bytes, and 4 bytes of each one's own.
+/// Offset of the interface's number in a notification about a link, an address or a neighbour:
+/// behind the netlink header of 16 bytes and 4 more.
 const INTERFACE_AT: usize = 20;
 
 impl NotificationSocket {
-    /// Listens from now on, in this thread's network namespace.
+    /// Subscribes to the notifications of this thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -72,7 +72,7 @@ impl NotificationSocket {
         Ok(Self(socket))
     }
 
-    /// Returns what the kernel has told since the last call, as far as it concerns an interface.
+    /// Returns the changes around an interface since the last call.
     pub(crate) fn read(&self, interface: u32) -> Changes {
         let mut changes = Changes::default();
         let mut buffer = Vec::with_capacity(MAX_DATAGRAM);
@@ -82,7 +82,7 @@ impl NotificationSocket {
                 Ok(_) => {
                     messages(&buffer).for_each(|message| note(&mut changes, interface, &message))
                 }
-                // The kernel dropped some.
+                // The kernel dropped notifications.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
                     changes = Changes::all();
                 }
