@@ -18,6 +18,11 @@ impl Clock {
         Self { started: Instant::now(), waited_before: time_without_processor() }
     }
 
+    /// Returns the time since the start, that without a processor included.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(super) fn now(&self) -> Duration {
         let waited = time_without_processor().saturating_sub(self.waited_before);
         self.started.elapsed().saturating_sub(waited)

@@ -166,7 +166,11 @@ impl Soak {
         loop {
             match self.reports.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Heard::Report(which, report)) => self.take(which, report),
-                Ok(Heard::Complaint(text)) => self.violations.push(text),
+                Ok(Heard::Complaint(text)) => {
+                    let at = self.started.elapsed();
+                    let starved = self.starved();
+                    self.violations.push(format!("{text} (at {at:.1?}; {starved})"));
+                }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -304,6 +308,16 @@ impl Soak {
             totals: self.totals(),
             violations: self.violations,
         }
+    }
+
+    /// Returns how long the survivors' threads have waited for a processor at most, and when.
+    fn starved(&self) -> String {
+        let each = self.pairs.iter().map(|pair| {
+            let PairState { starved, starved_at, .. } = pair.state;
+            format!("{:.0} at {starved_at}", starved as f64 / 1000.0)
+        });
+        let each = each.collect::<Vec<_>>().join(", ");
+        format!("longest waits of survivors for a processor, in ms and at second: {each}")
     }
 
     fn totals(&self) -> PairState {

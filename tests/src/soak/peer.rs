@@ -29,7 +29,11 @@ pub fn run(place: &Place) -> Result<()> {
             // The survivor ends before its peers do only when all is over.
             _ if line.is_closed_within(SURVIVOR_ENDS) => return Ok(()),
             Ok(Step::Failed(failure)) => {
-                return Err(format!("the connection to the survivor failed: {failure:?}").into());
+                let (state, counters) = (traffic.state(), traffic.counters()?);
+                return Err(format!(
+                    "the connection to the survivor failed: {failure:?}; {state:?}; {counters:?}"
+                )
+                .into());
             }
             Err(error) => return Err(error),
         }

@@ -33,6 +33,11 @@ pub(super) struct PairState {
     pub(super) failed: u64,
     /// The longest time from posting to completion, in microseconds.
     pub(super) longest: u64,
+    /// The longest time for which the thread of the pair waited for a processor between two looks
+    /// at its completions, in microseconds.
+    pub(super) starved: u64,
+    /// When that was, in seconds since the survivor started.
+    pub(super) starved_at: u64,
 }
 
 impl Report {

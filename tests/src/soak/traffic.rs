@@ -59,6 +59,8 @@ pub struct Traffic {
     /// The first failure of this connection.
     failure: Option<Completion>,
     failed_at: Duration,
+    /// How long this thread has waited for a processor, at the end of the last step.
+    waited: Duration,
     state: PairState,
 }
 
@@ -115,6 +117,7 @@ impl Traffic {
             counts: Counts::default(),
             failure: None,
             failed_at: Duration::ZERO,
+            waited: Duration::ZERO,
             pd,
             qp,
             cq,
@@ -178,6 +181,7 @@ impl Traffic {
             self.handle(completion)?;
         }
         let now = self.clock.now();
+        self.note_starved(now);
         self.check_bounds(now)?;
         match self.failure {
             Some(failure) if self.outstanding.is_empty() && self.receiver.posted() == 0 => {
@@ -185,6 +189,18 @@ impl Traffic {
                 Ok(Step::Failed(failure))
             }
             _ => Ok(Step::Working),
+        }
+    }
+
+    /// Notes for how long this thread has waited for a processor since the last step.
+    fn note_starved(&mut self, now: Duration) {
+        let elapsed = self.clock.elapsed();
+        let waited = elapsed.saturating_sub(now);
+        let starved = waited.saturating_sub(self.waited).as_micros() as u64;
+        self.waited = waited;
+        if starved > self.state.starved {
+            self.state.starved = starved;
+            self.state.starved_at = elapsed.as_secs();
         }
     }
 
