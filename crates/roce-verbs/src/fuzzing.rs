@@ -20,17 +20,8 @@ pub fn dest(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::fs;
-    use std::path::Path;
-
     #[test]
     fn every_line_in_the_corpus_is_refused_or_read_and_written_as_the_same() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/bootstrap");
-        for entry in fs::read_dir(corpus).unwrap() {
-            let path = entry.unwrap().path();
-            println!("{}", path.display()); // shown when it fails
-            dest(&fs::read(path).unwrap());
-        }
+        roce_fuzz_support::replay("bootstrap", 1, super::dest);
     }
 }

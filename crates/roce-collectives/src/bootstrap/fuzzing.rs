@@ -35,18 +35,8 @@ pub(crate) fn messages(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     #[test]
     fn every_message_in_the_corpus_is_refused_or_read_and_written_as_the_same() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/bootstrap");
-        let mut replayed = 0;
-        for entry in fs::read_dir(corpus).unwrap() {
-            let path = entry.unwrap().path();
-            println!("{}", path.display()); // shown when it fails
-            super::messages(&fs::read(path).unwrap());
-            replayed += 1;
-        }
-        assert!(replayed > 0, "bootstrap has no corpus");
+        roce_fuzz_support::replay("bootstrap", 1, super::messages);
     }
 }

@@ -8,8 +8,8 @@ use roce_wire::{
     VlanTag, seal,
 };
 
-use super::script::Script;
 use crate::{LinkType, RawFrame, Timestamp};
+use roce_fuzz_support::Script;
 
 /// Generator of frames.
 pub(super) struct Frames<'a> {

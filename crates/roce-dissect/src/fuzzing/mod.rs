@@ -7,7 +7,6 @@
 //! | [`dissect`] | a script of frames: correct, mangled, truncated, trains, any bytes, on every link type | no panic; fields lie inside their layers; connections stay below the limit |
 
 mod frames;
-mod script;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +15,8 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use self::frames::Frames;
-use self::script::Script;
 use crate::{Capture, CaptureError, Dissector, Event, Options, Packet};
+use roce_fuzz_support::Script;
 
 /// Reads any bytes as a capture, at once and in small parts.
 pub fn capture_file(bytes: &[u8]) {

@@ -1,30 +1,16 @@
 //! The corpora of the fuzz targets, replayed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use roce_fuzz_support::{Script, check_seed, random_seed, replay};
 
 use super::frames::Frames;
-use super::script::Script;
 use super::{capture_file, dissect};
-
-fn corpus_of(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
-
-fn replay(target: &str, body: fn(&[u8])) {
-    let mut replayed = 0;
-    for entry in fs::read_dir(corpus_of(target)).unwrap() {
-        let path = entry.unwrap().path();
-        println!("{}", path.display()); // shown when it fails
-        body(&fs::read(path).unwrap());
-        replayed += 1;
-    }
-    assert!(replayed > 0, "{target} has no corpus");
-}
 
 #[test]
 fn every_capture_in_the_corpus_is_read_to_its_end() {
-    replay("capture_file", capture_file);
+    replay("capture_file", 1, capture_file);
 }
 
 #[test]
@@ -48,21 +34,21 @@ fn every_capture_that_was_recorded_is_read_to_its_end() {
 
 #[test]
 fn every_frame_in_the_corpus_is_explained() {
-    replay("dissect", dissect);
+    replay("dissect", 1, dissect);
 }
 
 #[test]
-fn the_seeds_are_those_that_the_dice_gave() {
+fn the_stored_seeds_are_the_generated_ones() {
     for seed in 0..16 {
-        check_seed("dissect", &format!("dice_{seed}"), &dice(seed));
+        check_seed("dissect", &format!("dice_{seed}"), &random_seed(seed));
     }
 }
 
 #[test]
-fn the_seeds_that_are_captures_hold_what_the_dice_gave() {
+fn the_capture_seeds_hold_the_frames_of_the_generator() {
     for (seed, order) in [(0, u32::to_le_bytes as fn(u32) -> [u8; 4]), (1, u32::to_be_bytes)] {
-        let dice = dice(seed);
-        let mut frames = Frames::new(Script::new(&dice));
+        let script = random_seed(seed);
+        let mut frames = Frames::new(Script::new(&script));
         let mut pcap = [0xa1b2_c3d4, 0, 0, 0, 65_535, 1].map(order).concat();
         let version = if order(1)[3] == 1 { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
         pcap[4..8].copy_from_slice(&version);
@@ -97,27 +83,4 @@ fn block(kind: u32, body: &[u8], order: fn(u32) -> [u8; 4]) -> Vec<u8> {
     block.resize(8 + padded, 0);
     block.extend(len);
     block
-}
-
-/// Seeds by dice, so long that the fuzzer begins with whole scripts.
-fn dice(seed: u8) -> Vec<u8> {
-    let mut state = u64::from(seed);
-    let mut throw = || {
-        // splitmix64
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) as u8
-    };
-    (0..300).map(|_| throw()).collect()
-}
-
-/// `ROCE_WRITE_SEEDS=1` writes them anew.
-fn check_seed(target: &str, name: &str, bytes: &[u8]) {
-    let path = corpus_of(target).join(format!("seed_{name}"));
-    if std::env::var_os("ROCE_WRITE_SEEDS").is_some() {
-        fs::write(&path, bytes).unwrap();
-    }
-    let stored = fs::read(&path).unwrap_or_default();
-    assert!(stored == bytes, "{} is not what it was made from", path.display());
 }

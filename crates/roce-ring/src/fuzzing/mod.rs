@@ -10,14 +10,13 @@
 mod buffers;
 mod neighbours;
 mod rank;
-mod script;
 #[cfg(test)]
 mod tests;
 
 use crate::{Immediate, WindowRecord};
 
 use self::rank::Rank;
-use self::script::Script;
+use roce_fuzz_support::Script;
 
 /// A rank, and anything that its neighbours send.
 pub fn ring_machine(bytes: &[u8]) {

@@ -4,11 +4,11 @@ use allocation_counter::measure;
 
 use super::buffers::Buffers;
 use super::neighbours::{Message, Neighbours};
-use super::script::Script;
 use crate::{
     Action, Collective, DataType, Geometry, Immediate, Machine, MachineError, Operation, ReduceOp,
     Remote, RingConfig, Side, UsageError, WindowRecord, Work, Workspace,
 };
+use roce_fuzz_support::Script;
 
 /// The rank, and all that is known of it from outside.
 pub(super) struct Rank<'a> {

@@ -12,7 +12,6 @@ mod net;
 mod packet;
 mod pair;
 mod peer;
-mod script;
 mod settings;
 mod single_endpoint;
 #[cfg(test)]
@@ -22,8 +21,8 @@ mod workload;
 mod wr_tracker;
 
 use self::pair::Pair;
-use self::script::Script;
 use self::single_endpoint::{Bias, Lone};
+use roce_fuzz_support::Script;
 
 /// One engine and anything that strangers ask of it.
 pub fn responder(bytes: &[u8]) {

@@ -3,8 +3,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::script::Script;
 use crate::Instant;
+use roce_fuzz_support::Script;
 
 /// The way between two engines: no limit of rate or room, and a fate for every frame.
 pub(super) struct Net<'a> {

@@ -6,8 +6,8 @@ use roce_wire::{
 };
 
 use super::memory::Region;
-use super::script::Script;
 use super::work::{address, key};
+use roce_fuzz_support::Script;
 
 /// What a packet can be right about.
 pub(super) struct Target<'a> {

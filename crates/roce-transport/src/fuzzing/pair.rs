@@ -5,12 +5,12 @@ use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, RnrTimer, expected_
 use super::net::{Arrival, Net};
 use super::packet::sealed;
 use super::peer::{Link, Side};
-use super::script::Script;
 use super::workload::{self, MAX_CONNECTIONS, WorkItem};
 use crate::{
     CompletionStatus, EndpointConfig, Instant, PeerWindowConfig, QpState, TransmitLimits,
     WindowConfig,
 };
+use roce_fuzz_support::Script;
 
 /// Both sides and everything between them.
 pub(super) struct Pair<'a> {

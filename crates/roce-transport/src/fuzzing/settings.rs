@@ -4,11 +4,11 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
-use super::script::Script;
 use crate::{
     AccessFlags, AckTimeout, CqHandle, EndpointConfig, PathAttributes, PathHandle, PdHandle,
     QpAttributes, QpCap, QpInit, QpState, WindowConfig,
 };
+use roce_fuzz_support::Script;
 
 /// How the queue pair is made and brought up each time.
 #[derive(Clone, Copy, Debug)]

@@ -8,13 +8,13 @@ use roce_wire::{Frame, Operation, OuterHeaders, Psn, Service, UdpChecksum, Verif
 
 use super::memory::Guarded;
 use super::packet::{Kind, Target, packet, sealed};
-use super::script::Script;
 use super::settings::{LOCAL, PATH, PD, QPN, RECV_CQ, REMOTE, SEND_CQ, Settings};
 use super::work;
 use super::wr_tracker::WrTracker;
 use crate::{
     AccessFlags, Endpoint, Instant, PdHandle, QpAttributes, QpInfo, QpState, TransmitLimits,
 };
+use roce_fuzz_support::Script;
 
 /// What most of the packets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,41 +1,25 @@
 //! The corpora of the fuzz targets, replayed.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use roce_fuzz_support::{check_seed, random_seed, replay};
+
 use super::{pair_script, requester, responder};
-
-fn corpus_of(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
-
-fn replay(target: &str, body: fn(&[u8])) {
-    let mut replayed = 0;
-    for entry in fs::read_dir(corpus_of(target)).unwrap() {
-        let path = entry.unwrap().path();
-        println!("{}", path.display()); // shown when it fails
-        body(&fs::read(path).unwrap());
-        replayed += 1;
-    }
-    assert!(replayed > 0, "{target} has no corpus");
-}
 
 #[test]
 fn every_script_of_requests_in_the_corpus_leaves_the_engine_sound() {
-    replay("responder", responder);
+    replay("responder", 1, responder);
 }
 
 #[test]
 fn every_script_of_answers_in_the_corpus_leaves_the_engine_sound() {
-    replay("requester", requester);
+    replay("requester", 1, requester);
 }
 
 #[test]
 fn every_misfortune_in_the_corpus_is_survived_or_told() {
-    replay("pair_script", pair_script);
+    replay("pair_script", 1, pair_script);
 }
 
 proptest! {
@@ -62,33 +46,10 @@ proptest! {
 }
 
 #[test]
-fn the_seeds_are_those_that_the_dice_gave() {
+fn the_stored_seeds_are_the_generated_ones() {
     for target in ["responder", "requester", "pair_script"] {
         for seed in 0..16 {
-            check_seed(target, &format!("dice_{seed}"), &dice(seed));
+            check_seed(target, &format!("dice_{seed}"), &random_seed(seed));
         }
     }
-}
-
-/// Seeds by dice, so long that the fuzzer begins with whole scripts.
-fn dice(seed: u8) -> Vec<u8> {
-    let mut state = u64::from(seed);
-    let mut throw = || {
-        // splitmix64
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) as u8
-    };
-    (0..300).map(|_| throw()).collect()
-}
-
-/// `ROCE_WRITE_SEEDS=1` writes them anew.
-fn check_seed(target: &str, name: &str, bytes: &[u8]) {
-    let path = corpus_of(target).join(format!("seed_{name}"));
-    if std::env::var_os("ROCE_WRITE_SEEDS").is_some() {
-        fs::write(&path, bytes).unwrap();
-    }
-    let stored = fs::read(&path).unwrap_or_default();
-    assert!(stored == bytes, "{} is not what it was made from", path.display());
 }

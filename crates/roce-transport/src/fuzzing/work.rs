@@ -1,8 +1,8 @@
 //! Work as a script wants it, over regions that are there and others.
 
 use super::memory::Region;
-use super::script::Script;
 use crate::{RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge};
+use roce_fuzz_support::Script;
 
 /// The key of a region, or any.
 pub(super) fn key(script: &mut Script<'_>, regions: &[Region]) -> u32 {

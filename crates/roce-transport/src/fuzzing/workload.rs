@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::script::Script;
 use crate::Instant;
+use roce_fuzz_support::Script;
 
 /// One request, and the receive that it uses up.
 #[derive(Clone, Copy, Debug)]
