@@ -3,16 +3,16 @@
 
 use crate::exchange::QpDest;
 
-/// What is read is written and read again as the same.
+/// Checks that a parsed line is written and parsed as the same again.
 pub fn dest(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for line in text.split('\n') {
         match line.parse::<QpDest>() {
             Ok(dest) => {
                 let again = dest.to_string().parse::<QpDest>();
-                assert_eq!(again.expect("what is read may be sent"), dest);
+                assert_eq!(again.expect("a parsed line can be written"), dest);
             }
-            // What a stranger says is shown in part.
+            // The error shows only the beginning of a long line.
             Err(error) => assert!(error.to_string().len() < 1500),
         }
     }

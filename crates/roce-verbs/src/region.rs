@@ -2,13 +2,12 @@
 //!
 //! # Why this is sound
 //!
-//! A registered region is shared on purpose: the peer's packets write it while the
-//! application reads it, and neither side waits for the other. Rust references would
-//! make that undefined behaviour, so none is ever made. Three rules hold it together:
+//! A registered region is shared on purpose: the peer's packets write it while the application reads
+//! it, and neither side waits for the other. Rust references would make that undefined behaviour, so
+//! there are none. Three rules make it sound:
 //!
 //! 1. `base .. base + len` is mapped for as long as a [`Mapping`] lives: an owned one
-//!    unmaps in its `Drop`, a borrowed one leans on the promise made to
-//!    [`Mapping::borrow`].
+//!    unmaps in its `Drop`, a borrowed one relies on the contract of [`Mapping::borrow`].
 //! 2. Every access goes through the copy routines of this file, and each checks its
 //!    range against `len` first. No pointer leaves the file except as a number.
 //! 3. Every access is an atomic one: single bytes and aligned words through
@@ -18,7 +17,7 @@
 //!    two such accesses is a race between atomics: the reader may see old and new
 //!    bytes mixed, which is what RDMA promises too, and never more than that.
 //!
-//! # What a reader may rely on
+//! # Guarantees for readers
 //!
 //! [`Mapping::write`] stores everything before the last word of what it is given, and
 //! then that last word with release ordering, its last byte last of all. A program that
@@ -37,7 +36,7 @@ use roce_wire::{PathMtu, PayloadCrc};
 
 use self::copy::Region;
 
-/// A run of this process's memory that a queue pair may be told to use.
+/// A range of this process's memory that queue pairs may access.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -46,22 +45,22 @@ pub(crate) struct Mapping {
     pages: Pages,
 }
 
-/// How many bytes to give back to the system, and that they are ours to give.
+/// Bytes of an owned mapping, to be unmapped.
 #[derive(Debug)]
 struct OwnedBytes(usize);
 
-/// What pages the bytes of a region lie on.
+/// The kind of pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// The system's ordinary ones.
+    /// Pages of the ordinary size.
     Ordinary,
-    /// Huge ones, out of those that the administrator has reserved.
+    /// Huge pages that the administrator has reserved.
     Huge,
-    /// Huge ones wherever the kernel has some at hand; it was asked, and did not promise.
+    /// Huge pages as far as the kernel had some free.
     HugeWhereFree,
 }
 
-// SAFETY: rule 3: every access from whichever thread is an atomic one.
+// SAFETY: rule 3: every access from any thread is an atomic one.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -69,7 +68,7 @@ unsafe impl Sync for Mapping {}
 /// The size of one huge page on the machines this runs on, in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks the system for the size of its pages, in bytes.
+/// Returns the size of an ordinary page in bytes.
 fn page_size() -> usize {
     // SAFETY: sysconf has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -79,11 +78,11 @@ fn page_size() -> usize {
 impl Mapping {
     /// Maps `len` zeroed bytes that start on a page, all of them present.
     ///
-    /// With `huge` the mapping is made of huge pages where the system has some to spare;
-    /// where it has none, it is asked to use them when it can.
+    /// With `huge` the mapping has reserved huge pages if there are enough, and otherwise huge pages as
+    /// far as the kernel has some free.
     ///
     /// # Errors
-    /// What `mmap` says: usually that there is not so much memory.
+    /// That of `mmap`, usually that there is not enough memory.
     pub(crate) fn allocate(len: usize, huge: bool) -> io::Result<Self> {
         let granule = if huge { HUGE_PAGE } else { page_size() };
         let mapped = len
@@ -114,8 +113,8 @@ impl Mapping {
                 return Err(io::Error::last_os_error());
             }
             let whole = Self::of_mapped(free, len, mapped, Pages::HugeWhereFree);
-            // SAFETY: the range was mapped just above. Refusals only mean small pages, or
-            // pages that come when they are first touched, so the results do not matter.
+            // SAFETY: the range was mapped just above. Refusals only mean small pages, or pages that
+            // are mapped at the first access, so the results do not matter.
             unsafe {
                 libc::madvise(free, mapped, libc::MADV_HUGEPAGE);
                 libc::madvise(free, mapped, libc::MADV_POPULATE_WRITE);
@@ -129,22 +128,22 @@ impl Mapping {
         Ok(Self::of_mapped(address, len, mapped, Pages::Ordinary))
     }
 
-    /// What `mmap` gave: `mapped` bytes of which `len` were asked for.
+    /// Makes a mapping of `mapped` bytes from `mmap`, of which `len` are used.
     fn of_mapped(address: *mut libc::c_void, len: usize, mapped: usize, pages: Pages) -> Self {
         let base = NonNull::new(address.cast()).expect("mmap never succeeds with address zero");
         Self { base, len, owned: Some(OwnedBytes(mapped)), pages }
     }
 
-    /// Takes memory that the caller owns, after asking the kernel that it is there.
+    /// Makes a mapping of memory of the caller, after a check that it is mapped.
     ///
     /// # Errors
-    /// `EFAULT` when part of the range is not mapped, or not writable where `writable`
-    /// asks for that: found here rather than later with a signal.
+    /// `EFAULT` when part of the range is not mapped, or not writable with `writable`: found here
+    /// rather than later with a signal.
     ///
     /// # Safety
     /// The range stays mapped with these rights until the value is dropped, and every
-    /// access to it by others is atomic, or ordered by a completion, or by some other
-    /// synchronisation with the peer.
+    /// other access to it is atomic, or ordered by a completion, or by some other synchronisation with
+    /// the peer.
     pub(crate) unsafe fn borrow(base: *mut u8, len: usize, writable: bool) -> io::Result<Self> {
         let Some(start) = NonNull::new(base) else {
             return Err(io::Error::from_raw_os_error(libc::EFAULT));
@@ -162,8 +161,8 @@ impl Mapping {
                 // SAFETY: the advice only faults pages in; the kernel checks the range.
                 unsafe { libc::madvise(first as *mut libc::c_void, len, advice) == 0 }
             };
-            // Kernels before 5.14 do not know the advice, and say so of no bytes at all:
-            // there a wrong range is found only when it is used.
+            // Kernels before 5.14 do not know the advice, and refuse it for an empty range too: there
+            // an unmapped range is found only when it is used.
             if !populate(end - first) && populate(0) {
                 return Err(io::Error::from_raw_os_error(libc::EFAULT));
             }
@@ -171,42 +170,42 @@ impl Mapping {
         Ok(Self { base: start, len, owned: None, pages: Pages::Ordinary })
     }
 
-    /// Whether the memory lives as long as this value, whatever its owner does.
+    /// Returns true if the mapping owns its memory.
     pub(crate) fn is_owned(&self) -> bool {
         self.owned.is_some()
     }
 
-    /// What pages it lies on, as far as is known.
+    /// Returns the kind of its pages, as far as is known.
     pub(crate) fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Where the mapping starts, as a number to send to a peer.
+    /// Returns the address of the first byte, as a number.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr() as u64
     }
 
-    /// Bytes in the mapping.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether `len` bytes from `offset` lie inside.
+    /// Returns true if `len` bytes from `offset` lie inside.
     pub(crate) fn holds(&self, offset: usize, len: usize) -> bool {
         offset.checked_add(len).is_some_and(|end| end <= self.len)
     }
 
-    /// The address of byte `offset`, after the check that `len` bytes follow it.
+    /// Returns the address of byte `offset`, after the check that `len` bytes follow it.
     ///
     /// # Panics
-    /// When they do not: every caller has checked already, so that is a bug here.
+    /// If they do not: callers have checked the range.
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(self.holds(offset, len), "{len} bytes at {offset} leave {} bytes", self.len);
         // SAFETY: rule 1, and the range was checked on the line above.
         unsafe { self.base.as_ptr().add(offset) }
     }
 
-    /// Stores `bytes` from `offset` on, the last word last; see the module's head.
+    /// Stores `bytes` from `offset` on, the last word last; see the module's documentation.
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) {
         let Some(last) = bytes.len().checked_sub(1) else { return };
         let to = self.at(offset, bytes.len());
@@ -231,7 +230,7 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(to.add(last)) }.store(bytes[last], Ordering::Release);
     }
 
-    /// Loads bytes from `offset` on; what is being written meanwhile may come mixed.
+    /// Loads bytes from `offset` on. Bytes that are written meanwhile may be old or new.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         if into.is_empty() {
             return;
@@ -242,33 +241,33 @@ impl Mapping {
         fence(Ordering::Acquire);
     }
 
-    /// As [`read`](Self::read), and the CRC of what was read where one pass can make both.
+    /// As [`read`](Self::read), and returns the CRC of the bytes if one pass can compute both.
     pub(crate) fn read_summed(&self, offset: usize, into: &mut [u8]) -> Option<PayloadCrc> {
         let Some(mtu) = PathMtu::from_bytes(into.len()).filter(|_| copy_crc::is_supported()) else {
             self.read(offset, into);
             return None;
         };
         let from = self.at(offset, into.len());
-        // SAFETY: `at` checked the range, `into` is ours alone; it was asked whether
-        // this processor can, and every path MTU is a multiple of 256.
+        // SAFETY: `at` checked the range, `into` is ours alone, `is_supported` returned true, and
+        // every path MTU is a multiple of 256.
         let register = unsafe { copy_crc::relaxed(from, into.as_mut_ptr(), into.len()) };
         fence(Ordering::Acquire);
         Some(PayloadCrc::from_register(register, mtu))
     }
 
-    /// One byte, with acquire ordering: to wait for the end of a message.
+    /// Loads one byte with acquire ordering, to wait for the end of a message.
     pub(crate) fn load_u8(&self, offset: usize) -> u8 {
         // SAFETY: `at` checked the range; bytes are always aligned.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }.load(Ordering::Acquire)
     }
 
-    /// One byte, with release ordering.
+    /// Stores one byte with release ordering.
     pub(crate) fn store_u8(&self, offset: usize, value: u8) {
         // SAFETY: `at` checked the range; bytes are always aligned.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }.store(value, Ordering::Release);
     }
 
-    /// The aligned word at `offset`, or `None` where it is not aligned to eight bytes.
+    /// Returns the aligned word at `offset`, or `None` if it is not aligned to eight bytes.
     fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let at = self.at(offset, 8).cast::<u64>();
         // SAFETY: in range and aligned; the mapping outlives the borrow of `self` (rule 1).
@@ -280,14 +279,13 @@ impl Mapping {
         self.word(offset).is_some()
     }
 
-    /// Loads the aligned word at `offset`, or says `None` where it is not aligned.
+    /// Loads the aligned word at `offset`; `None` if it is not aligned.
     pub(crate) fn load_u64(&self, offset: usize) -> Option<u64> {
         Some(self.word(offset)?.load(Ordering::Acquire))
     }
 
-    /// Changes the aligned word at `offset` in one step and returns what was there.
-    ///
-    /// `None` where the word is not aligned; nothing is changed then.
+    /// Changes the aligned word at `offset` in one step and returns its value before. `None` if the
+    /// word is not aligned; nothing is changed then.
     pub(crate) fn atomic(&self, offset: usize, change: AtomicChange) -> Option<u64> {
         let word = self.word(offset)?;
         Some(match change {
@@ -315,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_at_any_offset_and_length_is_read_back_and_nothing_beside_it() {
+    fn bytes_written_at_any_offset_and_length_are_read_back_and_no_others_change() {
         let mapping = Mapping::allocate(4096, false).unwrap();
         let pattern: Vec<u8> = (0..1024u32).map(|i| (i * 7 + 1) as u8).collect();
         for offset in [0, 1, 7, 8, 13, 500] {
@@ -331,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_and_summed_at_once_is_what_is_read_and_its_crc() {
+    fn read_summed_returns_the_bytes_of_read_and_their_crc() {
         let mapping = Mapping::allocate(3 * 4096, false).unwrap();
         let pattern: Vec<u8> = (0..3 * 4096u32).map(|i| (i * i + 7 * i + 1) as u8).collect();
         mapping.write(0, &pattern);
@@ -352,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_summed_is_what_was_copied_though_others_write_meanwhile() {
+    fn the_sum_is_that_of_the_copied_bytes_although_another_thread_writes_meanwhile() {
         let mapping = Mapping::allocate(3 * 4096, false).unwrap();
         let is_over = core::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -383,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_touch_nothing_beyond_the_end_of_a_page_whatever_their_length() {
+    fn copies_of_any_length_touch_no_byte_beyond_the_end_of_a_page() {
         let page = page_size();
         // What lies behind the end of these two cannot be touched at all.
         let [region, frame] = [(); 2].map(|()| {
@@ -396,7 +394,7 @@ mod tests {
         for len in (0..600).chain([1023, 1024, 1025, 2048, 4095, 4096]) {
             let offset = 2 * page - len;
             let end = (frame.address() as usize + offset) as *mut u8;
-            // SAFETY: the last bytes of two whole pages, which nobody else knows of.
+            // SAFETY: the last bytes of two whole pages, to which no other reference exists.
             let bytes = unsafe { core::slice::from_raw_parts_mut(end, len) };
             bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i * 7 + len) as u8);
             let expected = bytes.to_vec();
@@ -412,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_from_huge_pages_is_zeroed_and_says_whether_they_were_reserved_ones() {
+    fn memory_from_huge_pages_is_zeroed_and_reports_the_kind_of_pages() {
         let mapping = Mapping::allocate(3 << 20, true).unwrap();
         assert_ne!(mapping.pages(), Pages::Ordinary);
         assert_eq!(mapping.len(), 3 << 20);

@@ -1,14 +1,14 @@
-//! The next hop of each flow that paths use, kept up to date.
+//! Resolves the next hop of each flow that paths use, and follows its changes.
 //!
 //! The resolver has no clock, socket or thread: the device's monitor thread calls it with the time
-//! and with the kernel's knowledge. Any number of flows is resolved at the same time.
+//! and with access to the kernel. Any number of flows is resolved at the same time.
 //!
-//! - A neighbour that the kernel has not resolved is solicited: the kernel asks for it.
+//! - A neighbour that the kernel has not resolved is solicited: the kernel resolves it.
 //! - A neighbour that the kernel reports as failed fails the resolution at once, if the kernel
-//!   has asked since the solicitation. An entry that failed earlier says nothing.
-//! - The entry of a next hop in use is kept alive: the kernel tells of changes only where it has
-//!   an entry. It drops all entries of an interface whose MAC address changes; to be asked again
-//!   is also how the peers learn the new one.
+//!   has asked since the solicitation. An entry that failed earlier is ignored.
+//! - The entry of a next hop in use is kept alive: the kernel notifies of changes only if it has an
+//!   entry. It drops all entries of an interface whose MAC address changes; the new solicitation
+//!   also shows the peers the new address.
 
 mod tracked_flow;
 
@@ -26,29 +26,29 @@ use crate::netlink::{Flow, Neighbour, RouteError};
 /// How packets of a flow leave this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextHop {
-    /// The destination is this host's own: the packets never reach a wire.
+    /// The destination is this host: the packets never reach a wire.
     ThisHost,
-    /// Over the interface, to the station with this MAC address.
+    /// Over the interface, to the neighbour with this MAC address.
     Neighbour(MacAddr),
 }
 
 /// The kernel's route for a flow over the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InterfaceRoute {
-    /// The destination is this host's own.
+    /// The destination is this host.
     ThisHost,
-    /// To a station on the interface's link.
+    /// To a neighbour on the interface's link.
     Via(IpAddr),
 }
 
-/// What the kernel knows around one interface.
+/// The kernel's tables around one interface.
 pub(crate) trait Kernel {
     /// Returns the route for a flow, `None` where there is none over the interface.
     fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>>;
     /// Returns the entry for a neighbour.
     fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour>;
-    /// Makes the kernel resolve or verify the next hop of a flow. Returns whether it is known to
-    /// have begun.
+    /// Makes the kernel resolve or verify the next hop of a flow. Returns true if it is known to have
+    /// begun.
     fn solicit(&mut self, flow: &Flow, next_hop: IpAddr) -> bool;
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct Resolver {
     /// The interface's name, for errors.
     interface: String,
     flows: HashMap<Flow, TrackedFlow>,
-    /// Flows that are no longer used are forgotten when there are so many in all.
+    /// Number of flows at which unused ones are removed.
     next_sweep: usize,
 }
 
-/// The fewest flows among which to look for those that are no longer used.
+/// Fewest flows at which unused ones are removed.
 const MIN_SWEEP: usize = 64;
 
 impl Resolver {
@@ -73,8 +73,8 @@ impl Resolver {
         Self { interface: interface.to_owned(), flows: HashMap::new(), next_sweep: MIN_SWEEP }
     }
 
-    /// Finds the next hop of a flow. `None`: it is in `outcomes`, now or after one of the calls
-    /// below. The flow is followed as long as the returned handle or a clone lives.
+    /// Finds the next hop of a flow. `None`: it is in `outcomes`, now or after one of the calls below.
+    /// Changes are followed as long as the returned handle or a clone lives.
     pub(crate) fn look_up(
         &mut self,
         flow: Flow,
@@ -92,7 +92,7 @@ impl Resolver {
         let mut it = LookupContext { flow: &flow, interface: &self.interface, now, kernel };
         let outcome = tracked_flow.look_up(&mut it);
         if is_in_use && tracked_flow.hop() != hop {
-            // The other users of the flow are told, too.
+            // The outcome is for the other users of the flow too.
             outcomes.extend(outcome.map(|outcome| (flow, outcome)));
             return (handle, None);
         }
@@ -122,7 +122,7 @@ impl Resolver {
         self.examine_all(now, kernel, outcomes, |_| true, TrackedFlow::examine);
     }
 
-    /// Ends the searches whose time is over, and begins those whose rest is.
+    /// Fails the resolutions that have timed out, and starts those whose backoff is over.
     pub(crate) fn on_timeout(
         &mut self,
         now: Instant,
@@ -143,7 +143,7 @@ impl Resolver {
         self.flows.retain(|_, tracked_flow| tracked_flow.is_used());
     }
 
-    /// Examines those flows in use that are meant, and keeps the outcomes that tell something new.
+    /// Examines the flows in use that `is_meant` selects, and keeps the outcomes that are new.
     fn examine_all(
         &mut self,
         now: Instant,

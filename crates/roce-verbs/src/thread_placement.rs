@@ -1,4 +1,4 @@
-//! Where threads run and how urgently: on one CPU, in the real-time class.
+//! The CPU and the scheduling class of threads.
 
 use std::io;
 
@@ -6,19 +6,19 @@ use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The thread that calls, in the kernel's calls about threads.
+/// The calling thread, in system calls about threads.
 const SELF: Pid = Pid::from_raw(0);
 
-/// The lowest priority of the real-time class: above every ordinary thread, below what an
-/// administrator has made more urgent.
+/// The lowest priority of the real-time class: above every ordinary thread, below threads to which an
+/// administrator gave a higher one.
 const PRIORITY: libc::c_int = 1;
 
-/// Where a thread runs and how urgently. The default leaves both to the system.
+/// The CPU and scheduling class of a thread. The default leaves both to the system.
 ///
 /// ```
 /// use roce_verbs::ThreadPlacement;
 ///
-/// // Whatever the machine, the CPU that this runs on may be asked for.
+/// // A CPU that this process may use on any machine.
 /// let allowed = ThreadPlacement::allowed_cpus()?;
 /// let placement = ThreadPlacement { cpu: allowed.first().copied(), realtime: false };
 /// std::thread::spawn(move || placement.apply()).join().expect("no panic")?;
@@ -26,40 +26,40 @@ const PRIORITY: libc::c_int = 1;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPlacement {
-    /// The only CPU to run on, by the system's number; any when `None`.
+    /// The only CPU to run on, by the system's number; any CPU when `None`.
     pub cpu: Option<usize>,
-    /// Whether to run in the real-time class (`SCHED_FIFO`, lowest priority): ordinary
-    /// threads of the same CPU then wait. Meant for machines with cores to spare: a thread
-    /// that spins leaves others only what the kernel's throttle keeps for them.
+    /// Run in the real-time class (`SCHED_FIFO`, lowest priority): ordinary threads of the same CPU
+    /// then wait. For machines with idle cores: a thread that spins leaves the others only the time
+    /// that the kernel's throttle reserves.
     pub realtime: bool,
 }
 
-/// Why a thread could not be placed.
+/// An error of the placement of a thread.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThreadPlacementError {
     /// There is no such CPU, or this process may not use it.
-    #[error("CPU {cpu} is not one that this process may run on; it may run on {}", list(allowed))]
+    #[error("this process may not run on CPU {cpu}; choose one of {}", list(allowed))]
     NoSuchCpu {
-        /// What was asked for.
+        /// The requested CPU.
         cpu: usize,
-        /// What may be asked for.
+        /// The CPUs that the process may use.
         allowed: Vec<usize>,
     },
-    /// The real-time class is not for this process.
+    /// This process may not use the real-time class.
     #[error(
         "the real-time class is not allowed here: it takes CAP_SYS_NICE (root of the machine, \
          or `setcap cap_sys_nice+ep` on the program) or a limit above 0 (`ulimit -r`, `rtprio` in \
          limits.conf); run without it otherwise"
     )]
     RealtimeNotAllowed,
-    /// The kernel's other reasons.
+    /// Another error of the system.
     #[error("the system refused to place a thread: {0}")]
     System(#[from] io::Error),
 }
 
 impl ThreadPlacement {
-    /// Puts the calling thread there. Threads that it starts later inherit it.
+    /// Places the calling thread. Threads that it starts later inherit the placement.
     ///
     /// # Errors
     /// [`ThreadPlacementError`]; the thread may then be bound to its CPU, but is not in the
@@ -71,10 +71,10 @@ impl ThreadPlacement {
         if self.realtime { become_realtime() } else { Ok(()) }
     }
 
-    /// The CPUs that the calling thread may run on, ascending.
+    /// Returns the CPUs that the calling thread may run on, ascending.
     ///
     /// # Errors
-    /// What the kernel says, which has no reason to refuse.
+    /// That of the system call, which normally does not fail.
     pub fn allowed_cpus() -> io::Result<Vec<usize>> {
         let set = sched_getaffinity(SELF)?;
         Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
@@ -94,7 +94,7 @@ fn bind(cpu: usize) -> Result<(), ThreadPlacementError> {
     let mut set = CpuSet::new();
     match set.set(cpu).and_then(|()| sched_setaffinity(SELF, &set)) {
         Ok(()) => Ok(()),
-        // Beyond what a set can hold, not there, or not ours.
+        // The number is too large for a set, or the CPU does not exist or is not allowed.
         Err(Errno::EINVAL) => {
             Err(ThreadPlacementError::NoSuchCpu { cpu, allowed: ThreadPlacement::allowed_cpus()? })
         }
@@ -126,13 +126,13 @@ fn list(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    /// What happens to a thread of its own, so that the test's stays where it is.
+    /// Runs `work` in a thread of its own, so that the thread of the test is not moved.
     fn in_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().expect("no panic")
     }
 
     #[test]
-    fn a_bound_thread_may_run_on_its_cpu_alone_and_one_let_go_on_all_again() {
+    fn a_bound_thread_may_run_on_its_cpu_alone_and_an_unbound_one_on_all() {
         let before = ThreadPlacement::allowed_cpus().unwrap();
         let cpu = *before.last().unwrap();
         let [bound, free] = in_a_thread(move || {
@@ -146,19 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_refused_with_those_that_are() {
+    fn an_error_about_a_missing_cpu_lists_the_allowed_ones() {
         for cpu in [CpuSet::count() - 1, CpuSet::count(), usize::MAX] {
             let refusal =
                 in_a_thread(move || ThreadPlacement { cpu: Some(cpu), realtime: false }.apply())
                     .unwrap_err();
             let allowed = ThreadPlacement::allowed_cpus().unwrap();
             let text = refusal.to_string();
-            assert!(text.contains(&format!("may run on {}", list(&allowed))), "{text}");
+            assert!(text.contains(&format!("choose one of {}", list(&allowed))), "{text}");
         }
     }
 
     #[test]
-    fn a_thread_is_realtime_afterwards_or_is_told_what_it_takes() {
+    fn a_thread_becomes_realtime_or_gets_an_error_that_names_the_capability() {
         let (outcome, policy) = in_a_thread(|| {
             let outcome = ThreadPlacement { cpu: None, realtime: true }.apply();
             // SAFETY: it only asks; 0 is the calling thread.

@@ -1,4 +1,4 @@
-//! What happened on a device, and when: a bounded queue of stamped events.
+//! Traces: bounded queues of time-stamped events of devices.
 
 mod event;
 mod observer;
@@ -12,14 +12,14 @@ use roce_wire::Qpn;
 pub use event::{TraceEvent, TraceKind, TraceValue};
 pub(crate) use observer::TraceObserver;
 
-/// Collects what devices do, with time stamps, until somebody takes it.
+/// Collects events of devices, with time stamps, until the program drains it.
 ///
-/// Handed to [`Device::open`](crate::Device::open) in
+/// Passed to [`Device::open`](crate::Device::open) in
 /// [`DeviceConfig::trace`](crate::DeviceConfig::trace); several devices may share one.
 /// Clones are the same trace.
 ///
-/// It holds at most `capacity` events. When it is full, what comes next is lost and
-/// counted: whatever [`lost`](Self::lost) tells of came after all that is held. An event
+/// It holds at most `capacity` events. When it is full, further events are dropped and counted:
+/// those that [`lost`](Self::lost) counts came after all that it holds. An event
 /// costs the reading of a clock and a short lock, 100 to 200 ns; without a trace it costs
 /// one branch that is never taken.
 ///
@@ -51,30 +51,30 @@ struct Queue {
 }
 
 impl Trace {
-    /// An empty trace for `capacity` events of 40 bytes; memory is taken as it fills.
+    /// Makes an empty trace for `capacity` events of 40 bytes; memory is allocated as it fills.
     pub fn new(capacity: usize) -> Self {
         let shared = Shared { clock: Clock::new(), capacity, queue: Mutex::default() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes all events, oldest first.
+    /// Removes and returns all events, oldest first.
     pub fn drain(&self) -> Vec<TraceEvent> {
         let taken = std::mem::take(&mut self.queue().events);
         taken.into()
     }
 
-    /// How many events were lost so far because the trace was full.
+    /// Returns the number of events that were dropped so far because the trace was full.
     pub fn lost(&self) -> u64 {
         self.queue().lost
     }
 
-    /// Now, on the clock of the stamps: nanoseconds since the Unix epoch. For events of
-    /// one's own between those of the trace. It never goes backwards.
+    /// Returns the present time on the clock of the stamps: nanoseconds since the Unix epoch. It never
+    /// goes backwards. Programs use it to place events of their own between those of the trace.
     pub fn now(&self) -> u64 {
         self.shared.clock.now()
     }
 
-    /// Stamps an event and keeps it if there is room.
+    /// Stamps an event and adds it unless the trace is full.
     #[cold]
     pub(crate) fn push(&self, qpn: Qpn, kind: TraceKind) {
         let mut queue = self.queue();
@@ -92,7 +92,7 @@ impl Trace {
     }
 }
 
-/// Two traces are equal when they are one.
+/// Two traces are equal if they are clones of one.
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -101,9 +101,8 @@ impl PartialEq for Trace {
 
 impl Eq for Trace {}
 
-/// The monotonic clock, with the time of day added that it had once: stamps of several
-/// processes of one host can be laid side by side, and none goes backwards when somebody
-/// sets the time.
+/// The monotonic clock plus its offset to the time of day when it was made: stamps of several processes
+/// of one host can be compared, and none goes backwards when the time of day is set.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     origin: Instant,
@@ -112,7 +111,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Of a few attempts the one that was interrupted least: two clocks cannot be read at
+    /// Reads both clocks a few times and keeps the shortest reading, since two clocks cannot be read at
     /// the same moment.
     fn new() -> Self {
         let attempt = || {
@@ -157,7 +156,7 @@ mod tests {
         assert_eq!(kinds, [post(0), post(1)]);
         assert_eq!(trace.lost(), 3);
         trace.push(qpn, post(5));
-        assert_eq!(trace.drain().len(), 1, "there is room again");
+        assert_eq!(trace.drain().len(), 1, "it is empty again");
     }
 
     #[test]

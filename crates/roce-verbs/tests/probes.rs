@@ -54,7 +54,7 @@ const NOP: &[u8] = if cfg!(target_arch = "x86_64") { &[0x90] } else { &[0x1f, 0x
 
 #[test]
 fn each_probe_is_one_no_operation_at_one_place_and_has_the_arguments_of_the_table() {
-    // Whoever links the crate has them all, used or not.
+    // A program that links the crate has all probes, used or not.
     let _trace = roce_verbs::Trace::new(0);
     let bytes = std::fs::read("/proc/self/exe").unwrap();
     let program = ElfFile64::parse(&*bytes).unwrap();

@@ -1,9 +1,10 @@
-//! A payload copied out of a region and summed in one pass: see the rules of the module above.
+//! Copies a payload out of a region and computes its CRC in one pass: see the rules of the parent
+//! module.
 //!
 //! A sender that copies first and sums afterwards loads every byte twice, and the ICRC waits for
 //! stores of the copy: together 42 µs a MiB, of which the copy alone is 33. In one pass it is 35;
-//! through 64 MiB 53 instead of 66. As before, what is summed is what is sent, whatever the
-//! application stores meanwhile.
+//! through 64 MiB 53 instead of 66. In both cases the CRC is that of the bytes that are sent, even if
+//! the application stores others meanwhile.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::{is_supported, relaxed};
@@ -24,7 +25,7 @@ mod avx512 {
         _mm512_extracti32x4_epi32, _mm512_load_si512, _mm512_xor_si512,
     };
 
-    /// Whether this machine can run [`relaxed`].
+    /// Returns true if this processor can run [`relaxed`].
     pub(crate) fn is_supported() -> bool {
         std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("vpclmulqdq")
@@ -35,12 +36,12 @@ mod avx512 {
     /// Copies out of a region as a loop of relaxed atomics would, in pieces of any width and in any
     /// order, and returns the register of a CRC-32 that held zero before the first byte.
     ///
-    /// What comes next in the region is hinted at as in [`relaxed`](super::super::copy::relaxed).
+    /// The next bytes of the region are prefetched as in [`relaxed`](super::super::copy::relaxed).
     ///
     /// # Safety
-    /// [`is_supported`], and `len` is a multiple of 256, and at least that. `len` bytes can be read at `from` and written at `to`, and
-    /// the two do not overlap. Whoever else touches those at `from` does so atomically (rule 3 of
-    /// the module above), and nobody else touches those at `to`.
+    /// [`is_supported`] returned true, and `len` is a multiple of 256 and not 0. `len` bytes can be
+    /// read at `from` and written at `to`, and the two do not overlap. All other accesses at `from`
+    /// are atomic (rule 3 of the parent module), and there are none at `to`.
     #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.1")]
     pub(crate) unsafe fn relaxed(from: *const u8, to: *mut u8, len: usize) -> u32 {
         let (v0, v1, v2, v3): (__m512i, __m512i, __m512i, __m512i);
@@ -188,7 +189,7 @@ mod avx512 {
     const QUOTIENT: i64 = 0x1_f701_1641;
 }
 
-/// Other processors copy, and leave the sum to who seals.
+/// Other processors only copy; the packet sealer computes the CRC.
 #[cfg(not(target_arch = "x86_64"))]
 mod fallback {
     pub(crate) fn is_supported() -> bool {

@@ -24,7 +24,7 @@ struct Tables {
     /// What a solicitation makes of an entry; `None`: it has no effect and is not confirmed.
     after_solicitation: Option<Neighbour>,
     solicited: Vec<IpAddr>,
-    questions: usize,
+    queries: usize,
 }
 
 impl Tables {
@@ -34,24 +34,24 @@ impl Tables {
             neighbours: HashMap::new(),
             after_solicitation: Some(Neighbour::Incomplete),
             solicited: Vec::new(),
-            questions: 0,
+            queries: 0,
         }
     }
 }
 
 impl Kernel for Tables {
     fn route(&mut self, flow: &Flow) -> io::Result<Option<InterfaceRoute>> {
-        self.questions += 1;
+        self.queries += 1;
         Ok(self.route.unwrap_or(Some(InterfaceRoute::Via(flow.destination))))
     }
 
     fn neighbour(&mut self, address: IpAddr) -> io::Result<Neighbour> {
-        self.questions += 1;
+        self.queries += 1;
         Ok(self.neighbours.get(&address).copied().unwrap_or(Neighbour::Unknown))
     }
 
     fn solicit(&mut self, _: &Flow, next_hop: IpAddr) -> bool {
-        self.questions += 1;
+        self.queries += 1;
         self.solicited.push(next_hop);
         let Some(entry) = self.after_solicitation else { return false };
         let before = self.neighbours.entry(next_hop).or_insert(entry);
@@ -62,7 +62,7 @@ impl Kernel for Tables {
     }
 }
 
-/// A resolver, its kernel, and what came out.
+/// A resolver, its kernel, and the outcomes.
 struct Rig {
     resolver: Resolver,
     kernel: Tables,
@@ -80,11 +80,11 @@ impl Rig {
         self.resolver.look_up(flow, self.now, &mut self.kernel, &mut self.outcomes)
     }
 
-    /// The kernel changes an entry and tells.
+    /// Changes an entry of the kernel, which notifies.
     fn neighbour(&mut self, address: IpAddr, entry: Neighbour) {
         self.kernel.neighbours.insert(address, entry);
-        let told = BTreeSet::from([address]);
-        self.resolver.on_neighbours(&told, self.now, &mut self.kernel, &mut self.outcomes);
+        let changed = BTreeSet::from([address]);
+        self.resolver.on_neighbours(&changed, self.now, &mut self.kernel, &mut self.outcomes);
     }
 
     fn route(&mut self, route: Option<InterfaceRoute>) {
@@ -147,7 +147,7 @@ fn an_entry_that_failed_earlier_does_not_fail_the_resolution() {
         let (_used, outcome) = rig.look_up(flow(2));
         assert!(outcome.is_none());
         if !confirms {
-            // The kernel tells of something else about the entry before it begins to ask.
+            // The kernel notifies of another change of the entry before it sends a solicitation.
             rig.neighbour(flow(2).destination, Neighbour::Failed);
             assert!(rig.outcome(flow(2)).is_none());
             rig.neighbour(flow(2).destination, Neighbour::Incomplete);
@@ -158,14 +158,14 @@ fn an_entry_that_failed_earlier_does_not_fail_the_resolution() {
 }
 
 #[test]
-fn a_kernel_that_gives_up_as_soon_as_it_is_told_fails_the_resolution() {
+fn a_kernel_that_fails_at_the_solicitation_fails_the_resolution() {
     let mut rig = Rig::new();
     rig.kernel.after_solicitation = Some(Neighbour::Failed);
     assert!(is_no_neighbour(&rig.look_up(flow(2)).1));
 }
 
 #[test]
-fn a_search_without_an_end_ends_at_its_deadline() {
+fn a_resolution_without_an_outcome_fails_at_its_deadline() {
     let mut rig = Rig::new();
     rig.kernel.after_solicitation = None;
     let (_used, outcome) = rig.look_up(flow(2));
@@ -222,7 +222,7 @@ fn the_entry_of_a_next_hop_in_use_is_kept_alive() {
     let (used, _) = rig.look_up(flow(2));
     rig.neighbour(flow(2).destination, Neighbour::Unknown);
     assert_eq!(rig.kernel.solicited, [flow(2).destination]);
-    // It does not answer: after a rest it is solicited again.
+    // It does not reply: after a backoff it is solicited again.
     rig.neighbour(flow(2).destination, Neighbour::Failed);
     assert!(is_no_neighbour(&rig.outcome(flow(2))));
     rig.neighbour(flow(2).destination, Neighbour::Unknown);
@@ -231,11 +231,11 @@ fn the_entry_of_a_next_hop_in_use_is_kept_alive() {
     assert_eq!(rig.kernel.solicited.len(), 2);
     drop(used);
     rig.pass(MAX_RESOLUTION);
-    assert_eq!(rig.resolver.poll_timeout(), None, "a flow without users is forgotten");
+    assert_eq!(rig.resolver.poll_timeout(), None, "a flow without users is removed");
 }
 
 #[test]
-fn a_caller_does_not_wait_for_the_rest_of_an_earlier_search() {
+fn a_caller_does_not_wait_for_the_backoff_of_an_earlier_resolution() {
     let mut rig = Rig::new();
     let (_used, _) = rig.look_up(flow(2));
     rig.neighbour(flow(2).destination, Neighbour::Failed);
@@ -256,20 +256,20 @@ fn all_users_of_a_flow_learn_what_a_new_one_finds() {
 }
 
 #[test]
-fn nothing_is_asked_because_of_neighbours_that_no_flow_uses() {
+fn neighbours_that_no_flow_uses_cause_no_queries() {
     let mut rig = Rig::new();
     rig.kernel.neighbours.insert(flow(2).destination, valid(MAC));
     let (_used, _) = rig.look_up(flow(2));
-    let before = rig.kernel.questions;
+    let before = rig.kernel.queries;
     for last in 100..200 {
         rig.neighbour(flow(last).destination, valid(OTHER_MAC));
     }
-    assert_eq!(rig.kernel.questions, before);
+    assert_eq!(rig.kernel.queries, before);
     assert!(rig.outcomes.is_empty());
 }
 
 #[test]
-fn flows_that_nobody_uses_do_not_pile_up() {
+fn flows_without_users_do_not_accumulate() {
     let mut rig = Rig::new();
     for round in 0..10_000_u32 {
         let destination = IpAddr::from(round.to_be_bytes());

@@ -1,4 +1,4 @@
-//! One flow that is followed.
+//! The resolution of one flow.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,34 +11,34 @@ use roce_wire::MacAddr;
 use super::{InterfaceRoute, Kernel, NextHop, Outcome};
 use crate::netlink::{Flow, Neighbour, RouteError};
 
-/// What is known of one flow.
+/// A flow in use and its next hop.
 #[derive(Debug, Default)]
 pub(super) struct TrackedFlow {
     users: Weak<Flow>,
-    /// The last next hop that was found; `None` before the first, and where there is no route.
+    /// Last next hop that was found; `None` before the first, and if there is no route.
     hop: Option<NextHop>,
-    /// The station that the route names.
+    /// Address of the neighbour in the route.
     next_hop: Option<IpAddr>,
     resolution: Resolution,
 }
 
-/// Where the resolution of a next hop stands.
+/// The state of the resolution of a next hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Resolution {
-    /// There is nothing to wait for.
+    /// No resolution is in progress.
     #[default]
     Idle,
-    /// The kernel was told to resolve the next hop.
+    /// The next hop was solicited.
     InProgress {
         deadline: Instant,
-        /// The kernel is known to have asked since.
+        /// The kernel is known to have sent a solicitation since.
         has_begun: bool,
     },
-    /// The next hop did not answer; the next search begins then.
+    /// The next hop did not reply; the next resolution starts then.
     Backoff { until: Instant },
 }
 
-/// What an examination of a flow needs.
+/// The arguments of an examination of a flow.
 pub(super) struct LookupContext<'a> {
     pub(super) flow: &'a Flow,
     /// The interface's name.
@@ -47,10 +47,10 @@ pub(super) struct LookupContext<'a> {
     pub(super) kernel: &'a mut dyn Kernel,
 }
 
-/// How long the kernel is given to resolve a neighbour. By default it asks three times, a second
-/// apart, and reports the failure then.
+/// Longest time for the kernel to resolve a neighbour. By default it sends three solicitations, a
+/// second apart, and then reports the failure.
 pub(super) const MAX_RESOLUTION: Duration = Duration::from_secs(4);
-/// How long the next hop of a path in use is left alone after it did not answer.
+/// Time before a next hop in use that did not reply is solicited again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl TrackedFlow {
@@ -80,7 +80,7 @@ impl TrackedFlow {
         matches!(self.resolution, Resolution::InProgress { .. })
     }
 
-    /// When [`on_timeout`](Self::on_timeout) has work.
+    /// Returns when [`on_timeout`](Self::on_timeout) has work.
     pub(super) fn timeout(&self) -> Option<Instant> {
         match self.resolution {
             Resolution::Idle => None,
@@ -90,20 +90,20 @@ impl TrackedFlow {
         }
     }
 
-    /// Examines the flow for a caller who waits: a search that rests begins again.
+    /// Examines the flow for a waiting caller: a backoff ends at once.
     pub(super) fn look_up(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         self.end_backoff();
         let outcome = self.examine(it);
         if let (Some(Ok(NextHop::Neighbour(_))), Some(next_hop)) = (&outcome, self.next_hop)
             && let Ok(Neighbour::Valid { is_stale: true, .. }) = it.kernel.neighbour(next_hop)
         {
-            // As a packet of the kernel's own would: the entry is used now and verified meanwhile.
+            // As for a packet of the kernel's own, the entry is used now and verified meanwhile.
             it.kernel.solicit(it.flow, next_hop);
         }
         outcome
     }
 
-    /// Asks for the route and for the neighbour that it names. `None`: the kernel is searching.
+    /// Queries the route and its neighbour. `None`: a resolution is in progress.
     pub(super) fn examine(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         match it.kernel.route(it.flow) {
             Ok(Some(InterfaceRoute::Via(next_hop))) => {
@@ -125,7 +125,7 @@ impl TrackedFlow {
         }
     }
 
-    /// Asks for the neighbour. `None`: the kernel is searching.
+    /// Queries the neighbour. `None`: a resolution is in progress.
     pub(super) fn examine_next_hop(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         let next_hop = self.next_hop?;
         let neighbour = match it.kernel.neighbour(next_hop) {
@@ -142,7 +142,7 @@ impl TrackedFlow {
             (Neighbour::Failed, Resolution::InProgress { has_begun: true, .. }) => {
                 Some(self.fail(next_hop, it))
             }
-            // The entry is older than the search.
+            // The entry is older than the resolution.
             (Neighbour::Failed, Resolution::InProgress { has_begun: false, .. }) => None,
             // Another program removed the entry.
             (Neighbour::Unknown, Resolution::InProgress { deadline, .. }) => {
@@ -154,7 +154,7 @@ impl TrackedFlow {
         }
     }
 
-    /// The search's time is over, or its rest is.
+    /// Fails the resolution, or starts the next one after a backoff.
     pub(super) fn on_timeout(&mut self, it: &mut LookupContext<'_>) -> Option<Outcome> {
         let next_hop = self.next_hop?;
         if self.is_in_progress() {
@@ -181,7 +181,7 @@ impl TrackedFlow {
         }
     }
 
-    /// The kernel is asking for the next hop.
+    /// Waits for the kernel, which is resolving the next hop.
     fn wait_until(&mut self, deadline: Instant) -> Option<Outcome> {
         self.resolution = Resolution::InProgress { deadline, has_begun: true };
         None

@@ -1,4 +1,4 @@
-//! What a trace tells: one event, its stamp, and how it is written.
+//! Events of a trace and their text form.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use roce_transport::{
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
-/// Something that happened to a queue pair.
+/// An event of a queue pair.
 ///
 /// ```
 /// use roce_verbs::{Qpn, QpState, TraceEvent, TraceKind};
@@ -20,32 +20,31 @@ use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When it was noticed: nanoseconds since the Unix epoch, on a clock that never goes
-    /// backwards; see [`Trace::now`](crate::Trace::now).
+    /// Time of the event in nanoseconds since the Unix epoch, on a clock that never goes backwards; see
+    /// [`Trace::now`](crate::Trace::now).
     pub at: u64,
-    /// The queue pair of ours that it happened to. For [`TraceKind::Dropped`] the one that
-    /// the packet named.
+    /// The local queue pair. For [`TraceKind::Dropped`] the destination queue pair of the packet.
     pub qpn: Qpn,
-    /// What happened.
+    /// Kind and details.
     pub kind: TraceKind,
 }
 
-/// What happened to a queue pair.
+/// The kind of an event, with its details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceKind {
-    /// It went to another state: asked to, or because it failed.
+    /// It changed its state, on request or after an error.
     StateChanged {
-        /// Where it was.
+        /// State before.
         from: QpState,
-        /// Where it is.
+        /// State afterwards.
         to: QpState,
     },
     /// A request was posted to the send queue.
     PostSend {
         /// The application's number for it.
         wr_id: u64,
-        /// What it asks for.
+        /// Operation of the request.
         operation: CompletionOperation,
         /// Bytes of the message.
         bytes: u64,
@@ -55,88 +54,88 @@ pub enum TraceKind {
         /// The application's number for it.
         wr_id: u64,
     },
-    /// The engine finished a request and put its completion into the queue.
+    /// A completion was added to its queue.
     Completed {
         /// The application's number for it.
         wr_id: u64,
-        /// What ended.
+        /// Operation of the request.
         operation: CompletionOperation,
-        /// How it ended.
+        /// Status of the completion.
         status: CompletionStatus,
         /// As [`Completion::byte_len`](crate::Completion::byte_len).
         bytes: u32,
     },
-    /// The application took a completion from the queue.
+    /// The application polled a completion.
     PollCq {
         /// The application's number for the request.
         wr_id: u64,
-        /// What ended.
+        /// Operation of the request.
         operation: CompletionOperation,
-        /// How it ended.
+        /// Status of the completion.
         status: CompletionStatus,
         /// As [`Completion::byte_len`](crate::Completion::byte_len).
         bytes: u32,
     },
-    /// Packets were sent in one go.
+    /// Packets were sent as one frame.
     Transmitted {
-        /// How many.
+        /// Number of packets.
         packets: usize,
     },
-    /// Requests are sent again.
+    /// Requests are retransmitted.
     Retransmit {
-        /// The first that is.
+        /// First PSN that is sent again.
         from: Psn,
-        /// Why.
+        /// Cause of the retransmission.
         cause: RetransmitCause,
     },
-    /// A request of the peer's was answered with a NAK.
+    /// A NAK was sent for a request of the peer.
     NakSent {
-        /// The packet that it speaks of.
+        /// PSN in the NAK.
         psn: Psn,
-        /// What it says.
+        /// Code of the NAK.
         code: NakCode,
     },
-    /// The peer answered with a NAK.
+    /// A NAK of the peer arrived.
     NakReceived {
-        /// The packet that it speaks of.
+        /// PSN in the NAK.
         psn: Psn,
-        /// What it says.
+        /// Code of the NAK.
         code: NakCode,
     },
-    /// The peer was told that no receive is posted.
+    /// An RNR NAK was sent: no receive is posted.
     RnrSent {
-        /// The packet that needs one.
+        /// PSN of the packet that needs a receive.
         psn: Psn,
     },
-    /// The peer said that it has no receive posted.
+    /// An RNR NAK arrived: the peer has no receive posted.
     RnrReceived {
-        /// The packet that needs one.
+        /// PSN of the packet that needs a receive.
         psn: Psn,
-        /// How long it asks to wait.
+        /// Wait that the peer asks for.
         timer: RnrTimer,
     },
-    /// The peer has everything up to here.
+    /// The peer has acknowledged all packets up to a PSN.
     Acknowledged {
-        /// The last packet that it has.
+        /// PSN of the last acknowledged packet.
         psn: Psn,
     },
     /// The send window has a new size.
     WindowResized {
-        /// Packets that may be on their way.
+        /// Most packets in flight.
         packets: u32,
     },
-    /// A request of the peer's was refused.
+    /// A request of the peer was refused.
     Refused {
-        /// Its packet.
+        /// PSN of the request.
         psn: Psn,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         why: RequestFault,
     },
-    /// A packet went no further.
+    /// A packet was dropped.
     Dropped {
-        /// Its number.
+        /// PSN of the packet.
         psn: Psn,
-        /// The counter of [`Device::counters`](crate::Device::counters) that counts such.
+        /// Name of its counter in [`Device::counters`](crate::Device::counters).
         why: &'static str,
     },
 }
@@ -153,7 +152,7 @@ pub enum TraceValue {
 }
 
 impl TraceKind {
-    /// The event in a word; that of the probe, where there is one.
+    /// Returns the name of the event; that of its probe, if there is one.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::StateChanged { .. } => "modify_qp",
@@ -174,7 +173,7 @@ impl TraceKind {
         }
     }
 
-    /// The details by name, in the order in which they are written: for JSON and the like.
+    /// Returns the details by name, in the order of the text form: for JSON and other formats.
     ///
     /// ```
     /// use roce_verbs::{TraceKind, TraceValue};
@@ -228,7 +227,7 @@ impl fmt::Display for TraceKind {
         }
         for (name, value) in self.fields() {
             match name {
-                // How it ended needs no name before it.
+                // The status is written without its name.
                 "status" => write!(f, " {value}")?,
                 _ => write!(f, " {name}={value}")?,
             }
@@ -256,7 +255,7 @@ impl fmt::Display for TraceValue {
     }
 }
 
-/// As libibverbs names it, but that what everybody hopes for is written small.
+/// Returns the name in libibverbs, with success in lower case.
 const fn status_word(status: CompletionStatus) -> &'static str {
     match status {
         CompletionStatus::Success => "success",

@@ -1,4 +1,4 @@
-//! Listens to the engine, for the probes and for the trace.
+//! The observer of the endpoint, which feeds the probes and the trace.
 
 use roce_transport::{
     Completion, CompletionOperation, Instant, Observer, QpState, RequestFault, RetransmitCause,
@@ -8,7 +8,7 @@ use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 use super::{Trace, TraceKind};
 use crate::probes;
 
-/// The engine's observer: fires the probes, and feeds the trace if there is one.
+/// The observer of the endpoint: fires the probes, and adds events to the trace if there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TraceObserver {
     trace: Option<Trace>,
@@ -19,7 +19,7 @@ impl TraceObserver {
         Self { trace }
     }
 
-    /// Without a trace one branch, and `kind` is not even put together.
+    /// Adds an event to the trace. Without a trace this is one branch, and `kind` is not called.
     #[inline]
     fn note(&self, qpn: Qpn, kind: impl FnOnce() -> TraceKind) {
         if let Some(trace) = &self.trace {
@@ -27,7 +27,7 @@ impl TraceObserver {
         }
     }
 
-    /// The application took a completion.
+    /// Notes that the application polled a completion.
     #[inline(never)]
     pub(crate) fn polled(&self, completion: &Completion) {
         let Completion { wr_id, operation, status, byte_len: bytes, .. } = *completion;
@@ -36,11 +36,11 @@ impl TraceObserver {
     }
 }
 
-// The engine's own instants are one for each round; the trace stamps what it is told.
+// The endpoint has one instant for each round, so the trace reads the clock itself.
 //
-// What fires a probe is never inlined: each probe is then at one place alone, which every
-// tool can watch. And it is always linked, or a note would be left that names no place:
-// the linker drops functions that nobody calls, but not what notes say of them.
+// Functions that fire a probe are never inlined: each probe then has one address, which every tool
+// can watch. They are always linked: the linker drops functions without callers, but not the notes
+// of their probes, which would then point to no address.
 impl Observer for TraceObserver {
     fn packet_dropped(&mut self, _at: Instant, qpn: Qpn, psn: Psn, why: &'static str) {
         self.note(qpn, || TraceKind::Dropped { psn, why });
@@ -123,7 +123,7 @@ impl Observer for TraceObserver {
     }
 }
 
-/// Sees to it that every probe is in every program.
+/// Keeps every probe in every program.
 #[used]
 static PROBES: Probes = Probes {
     polled: TraceObserver::polled,
@@ -138,7 +138,7 @@ static PROBES: Probes = Probes {
 
 type OnNak = fn(&mut TraceObserver, Instant, Qpn, Psn, NakCode);
 
-#[allow(dead_code, reason = "nobody reads it; it is there to be pointed from")]
+#[allow(dead_code, reason = "it is never read; its pointers keep the functions linked")]
 struct Probes {
     polled: fn(&TraceObserver, &Completion),
     posted_send: fn(&mut TraceObserver, Instant, Qpn, u64, CompletionOperation, u64),

@@ -1,4 +1,4 @@
-//! How a thread that has found no work waits: it polls again, yields, or blocks.
+//! Decides how a thread without work waits: it polls again, yields, or blocks.
 
 mod yield_policy;
 
@@ -11,29 +11,29 @@ pub use self::yield_policy::YieldPolicy;
 const MIN_POLLS_PER_YIELD: u32 = 48;
 /// Empty polls between two yields while none does: some 60 µs.
 const MAX_POLLS_PER_YIELD: u32 = 1536;
-/// A longer yield has let another thread run: one that has not takes some 0.3 µs.
+/// Longest yield in which no other thread has run; it takes some 0.3 µs.
 const MAX_IDLE_YIELD: Duration = Duration::from_micros(2);
-/// A longer yield has cost a time slice: the processor is contended. Threads that only exchange
-/// messages hand the processor on much sooner.
+/// Longest yield that has not cost a time slice: after a longer one the processor is contended.
+/// Threads that only exchange messages yield much sooner.
 const MAX_SHORT_YIELD: Duration = Duration::from_micros(200);
 /// Waits that block after the first yield that cost a time slice.
 const MIN_BLOCKING_WAITS: u32 = 64;
-/// Waits that block after a row of them: about half a second of a ping-pong.
+/// Waits that block after consecutive ones: about half a second of a ping-pong.
 const MAX_BLOCKING_WAITS: u32 = 1 << 14;
 /// Factor from one number of blocking waits to the next.
 const BLOCKING_WAITS_FACTOR: u32 = 4;
-/// Time between two polls up to which the caller does nothing but poll.
+/// Longest time between two polls of a caller that does nothing else.
 const MAX_POLL_GAP: Duration = Duration::from_micros(5);
-/// Empty polls in a row, with no longer gap between them, that make a wait.
+/// Consecutive empty polls, without a longer gap between them, that make a wait.
 const MIN_POLLS_PER_WAIT: u32 = 4;
-/// Fraction of its longest spin that a thread spins after a long sleep.
+/// Divisor of the longest spin after a long sleep.
 const SHORT_SPIN_DIVISOR: u32 = 10;
 
 /// Decides how one thread waits; one value for each thread.
 ///
-/// On a processor of its own a thread polls: a packet is then noticed at once. It yields now and
-/// then, since the peer may be waiting for this very processor, and seldom as long as no other
-/// thread uses that.
+/// On a processor of its own a thread polls, and so notices a packet at once. It yields now and then,
+/// since the peer may be waiting for this very processor, and rarely as long as no other thread
+/// uses that.
 ///
 /// On a contended processor a yield sends the thread to the end of the run queue, behind whole
 /// time slices of the others, and so does spinning until its own slice is used up. A thread that
@@ -47,12 +47,12 @@ const SHORT_SPIN_DIVISOR: u32 = 10;
 pub(crate) struct WaitPolicy {
     /// Empty polls since the last yield or block.
     polls: u32,
-    /// Those of them, up to the last, between which the caller did nothing else.
+    /// Consecutive polls, up to the last, between which the caller did nothing else.
     polls_in_row: u32,
     polls_per_yield: u32,
     /// Waits that are still to block before a yield is tried again.
     blocking_waits: u32,
-    /// Their number the next time that a yield costs a time slice.
+    /// Value of `blocking_waits` after the next yield that costs a time slice.
     next_blocking_waits: u32,
     /// The last empty poll of a thread that may block, or the end of its last block.
     last_poll: Option<Instant>,
@@ -86,8 +86,7 @@ impl WaitPolicy {
         self.blocking_waits > 0
     }
 
-    /// Returns true if waits have blocked until now, and a yield is to show whether they still
-    /// have to.
+    /// Returns true if waits have blocked until now, and a yield is to show whether they still must.
     const fn is_probing(&self) -> bool {
         !self.is_contended() && self.next_blocking_waits > MIN_BLOCKING_WAITS
     }
@@ -189,7 +188,7 @@ mod tests {
     const SLICE: Duration = Duration::from_millis(3);
     const IDLE_YIELD: Duration = Duration::from_nanos(300);
 
-    /// A thread that does nothing but poll in vain, in virtual time.
+    /// A thread that does nothing but empty polls, in virtual time.
     struct Poller {
         policy: WaitPolicy,
         now: Instant,
@@ -295,7 +294,7 @@ mod tests {
         (0..100_000).for_each(|_| poller.step());
         assert_eq!(poller.blocks, 0);
         assert!(!poller.policy.is_probing());
-        // What was learned of the contention is forgotten with it.
+        // The number of blocking waits starts small again.
         poller.yield_takes = SLICE;
         poller.poll_until(Wait::Yield, MAX_POLLS_PER_YIELD);
         assert_eq!(poller.policy.blocking_waits, MIN_BLOCKING_WAITS);
