@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use roce_wire::{Psn, Qpn};
 
 use crate::owed_ack::OwedAcks;
+use crate::rc::FrameFeedback;
 use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
 
 /// Everything that leaves an endpoint and is not a packet.
@@ -30,6 +31,8 @@ pub(crate) struct Context<'a, O> {
     pub(crate) qpn: Qpn,
     /// No other queue pair waits for its turn to send.
     pub(crate) is_alone: bool,
+    /// What the call says of frames in flight to the peer.
+    pub(crate) feedback: FrameFeedback,
     pub(crate) config: &'a EndpointConfig,
     pub(crate) out: &'a mut Outputs<O>,
 }
@@ -47,7 +50,18 @@ impl<O> Outputs<O> {
     }
 }
 
-impl<O: Observer> Context<'_, O> {
+impl<'a, O: Observer> Context<'a, O> {
+    #[inline]
+    pub(crate) fn new(
+        now: Instant,
+        time: Instant,
+        qpn: Qpn,
+        config: &'a EndpointConfig,
+        out: &'a mut Outputs<O>,
+    ) -> Self {
+        Self { now, time, qpn, is_alone: false, feedback: FrameFeedback::default(), config, out }
+    }
+
     pub(crate) fn counters(&mut self) -> &mut Counters {
         &mut self.out.counters
     }

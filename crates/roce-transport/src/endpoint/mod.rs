@@ -1,4 +1,4 @@
-//! All queue pairs of a device, and the face that the driver sees.
+//! All queue pairs of a device, and the interface of the driver.
 
 mod frame_cost;
 pub(crate) mod peer_window;
@@ -6,6 +6,7 @@ mod peers;
 mod qpn_hash;
 mod run_queue;
 mod running_time;
+mod scheduler;
 mod suspended_queues;
 pub(crate) mod timer_queue;
 mod transmit;
@@ -21,11 +22,8 @@ use roce_wire::{Packet, Qpn, Service, Verified};
 
 use self::qpn_hash::QpnHasher;
 use crate::context::{Context, DropReason, Outputs};
-use crate::endpoint::peers::PeerTable;
-use crate::endpoint::run_queue::{RunQueue, Runnable};
 use crate::endpoint::running_time::RunningTime;
-use crate::endpoint::suspended_queues::SuspendedQueues;
-use crate::endpoint::timer_queue::TimerQueue;
+use crate::endpoint::scheduler::Scheduler;
 use crate::rc::RcQueuePair;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
@@ -103,38 +101,26 @@ use crate::{
 pub struct Endpoint<O: Observer = ()> {
     config: EndpointConfig,
     out: Outputs<O>,
-    /// Places of queue pairs; a place whose queue pair is destroyed is used again.
+    /// A slot whose queue pair is destroyed is used again.
     qps: Vec<Option<Slot>>,
     free: Vec<usize>,
     by_qpn: HashMap<Qpn, usize, BuildHasherDefault<QpnHasher>>,
-    /// What was found there last.
+    /// Latest result of a lookup in `by_qpn`.
     lookup_cache: Option<(Qpn, usize)>,
-    run_queue: RunQueue,
-    /// Every queue pair in `ready` that has requests has been given a timer. One that was posted to
-    /// has not: the time of a post may be an old one, and mostly the request leaves at once.
-    is_run_queue_timed: bool,
-    /// Whose turn is not over.
-    current: Option<usize>,
-    /// Acknowledgements are held back.
-    delay_acks: bool,
-    /// Who owes one that was.
-    delayed_acks: RunQueue,
-    suspended: SuspendedQueues,
-    timers: TimerQueue,
-    peers: PeerTable,
+    scheduler: Scheduler,
     time: RunningTime,
 }
 
-/// A queue pair in its place.
+/// A queue pair, and what the scheduler knows of it.
 #[derive(Debug)]
 struct Slot {
     qpn: Qpn,
     queue_pair: QueuePair,
-    /// Where in the alarm it is entered.
+    /// Deadline of its entry in the timer queue.
     timer_at: Option<Instant>,
-    /// Whom it sends to, once it has a path.
+    /// Peer address and table index; `None` before the queue pair has a path.
     peer: Option<(IpAddr, usize)>,
-    /// Where it stands in line before that peer's gate, if it does.
+    /// Ticket in that peer's wait queue.
     wait_ticket: Option<wait_queue::Ticket>,
 }
 
@@ -144,15 +130,37 @@ enum QueuePair {
     Rc(Box<RcQueuePair>),
 }
 
+impl QueuePair {
+    #[inline]
+    fn rc(&self) -> &RcQueuePair {
+        let Self::Rc(rc) = self;
+        rc
+    }
+
+    #[inline]
+    fn rc_mut(&mut self) -> &mut RcQueuePair {
+        let Self::Rc(rc) = self;
+        rc
+    }
+}
+
+/// A queue pair, with what a call of it needs.
+struct Call<'a, O: Observer> {
+    index: usize,
+    slot: &'a mut Slot,
+    scheduler: &'a mut Scheduler,
+    cx: Context<'a, O>,
+}
+
 impl Endpoint {
-    /// An endpoint without queue pairs that nobody observes.
+    /// An endpoint without queue pairs and without an observer.
     pub fn new(config: EndpointConfig) -> Self {
         Self::with_observer(config, ())
     }
 }
 
 impl<O: Observer> Endpoint<O> {
-    /// An endpoint without queue pairs that tells `observer` what it does.
+    /// An endpoint without queue pairs that reports to `observer` what it does.
     pub fn with_observer(config: EndpointConfig, observer: O) -> Self {
         Self {
             config,
@@ -161,14 +169,7 @@ impl<O: Observer> Endpoint<O> {
             free: Vec::new(),
             by_qpn: HashMap::default(),
             lookup_cache: None,
-            run_queue: RunQueue::default(),
-            is_run_queue_timed: true,
-            current: None,
-            delay_acks: false,
-            delayed_acks: RunQueue::default(),
-            suspended: SuspendedQueues::default(),
-            timers: TimerQueue::default(),
-            peers: PeerTable::default(),
+            scheduler: Scheduler::default(),
             time: RunningTime::default(),
         }
     }
@@ -212,37 +213,22 @@ impl<O: Observer> Endpoint<O> {
         &mut self,
         now: Instant,
         qpn: Qpn,
-        asked: &QpAttributes,
+        attributes: &QpAttributes,
     ) -> Result<(), ModifyError> {
-        let modified = self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
-            QueuePair::Rc(rc) => rc.modify(asked, cx),
-        });
-        self.update_peer(qpn);
+        let modified =
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().modify(attributes, cx));
+        if let Some(index) = self.index_of(qpn)
+            && let Some(slot) = self.qps[index].as_mut()
+        {
+            self.scheduler.update_peer(slot, self.config.peer_window);
+        }
         modified.unwrap_or(Err(ModifyError::UnknownQp(qpn)))
     }
 
-    /// The queue pair may have got another path.
-    fn update_peer(&mut self, qpn: Qpn) {
-        let Some(&index) = self.by_qpn.get(&qpn) else { return };
-        let Some(slot) = self.qps[index].as_mut() else { return };
-        let QueuePair::Rc(rc) = &mut slot.queue_pair;
-        let address = rc.path().map(|path| path.remote);
-        if slot.peer.map(|(address, _)| address) == address {
-            return;
-        }
-        if let Some((_, peer)) = slot.peer {
-            self.peers.release(peer, slot.wait_ticket.take());
-            rc.reset_frames();
-        }
-        slot.peer = address.map(|it| (it, self.peers.acquire(it, self.config.peer_window)));
-    }
-
-    /// What a queue pair tells about itself; `None` if there is none of this number.
+    /// Returns the attributes and state of a queue pair; `None` if there is none of this number.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         let slot = self.qps.get(*self.by_qpn.get(&qpn)?)?.as_ref()?;
-        match &slot.queue_pair {
-            QueuePair::Rc(rc) => Some(rc.info()),
-        }
+        Some(slot.queue_pair.rc().info())
     }
 
     /// Removes a queue pair without completing what is posted; false if there is none of this
@@ -250,16 +236,10 @@ impl<O: Observer> Endpoint<O> {
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.by_qpn.remove(&qpn) else { return false };
         self.lookup_cache = None;
-        self.current.take_if(|it| *it == index);
         if let Some(mut slot) = self.qps[index].take() {
-            let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            self.out.owed_acks.extend(rc.take_owed_ack());
-            self.timers.forget(index, &mut slot.timer_at);
-            if let Some((_, peer)) = slot.peer {
-                self.peers.release(peer, slot.wait_ticket);
-            }
+            self.out.owed_acks.extend(slot.queue_pair.rc_mut().take_owed_ack());
+            self.scheduler.remove(index, &mut slot);
         }
-        // A turn that it had is over before it has begun, or is whose place this becomes.
         self.free.push(index);
         true
     }
@@ -269,18 +249,11 @@ impl<O: Observer> Endpoint<O> {
     /// # Errors
     /// [`PostError`]; then nothing was posted.
     #[inline]
-    pub fn post_send(&mut self, now: Instant, qpn: Qpn, work: SendWr) -> Result<(), PostError> {
-        // It waits for its turn; no timer is set before that comes, or `handle_timeout` does.
-        // Written out, since through closures the request would be moved more often.
-        let Some(index) = self.index_of(qpn) else { return Err(PostError::UnknownQp(qpn)) };
-        let Some(slot) = self.qps[index].as_mut() else { return Err(PostError::UnknownQp(qpn)) };
-        let (config, out) = (&self.config, &mut self.out);
-        let time = self.time.latest();
-        let mut cx = Context { now, time, qpn, is_alone: false, config, out };
-        let QueuePair::Rc(rc) = &mut slot.queue_pair;
-        rc.post_send(work, &mut cx)?;
-        self.run_queue.push(Runnable::QueuePair(index));
-        self.is_run_queue_timed = false;
+    pub fn post_send(&mut self, now: Instant, qpn: Qpn, wr: SendWr) -> Result<(), PostError> {
+        // No timer is set before its turn comes or `handle_timeout` is called.
+        let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
+        call.slot.queue_pair.rc_mut().post_send(wr, &mut call.cx)?;
+        call.scheduler.on_posted(call.index);
         Ok(())
     }
 
@@ -289,39 +262,30 @@ impl<O: Observer> Endpoint<O> {
     #[inline]
     pub fn has_outstanding(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.index_of(qpn) else { return false };
-        self.qps[index].as_ref().is_some_and(|slot| {
-            let QueuePair::Rc(rc) = &slot.queue_pair;
-            rc.has_outstanding()
-        })
+        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.rc().has_outstanding())
     }
 
     /// Returns true if requests of this queue pair wait for its window or for that of its peer.
     #[inline]
     pub fn has_unsent(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.index_of(qpn) else { return false };
-        self.qps[index].as_ref().is_some_and(|slot| {
-            let QueuePair::Rc(rc) = &slot.queue_pair;
-            rc.has_requests()
-        })
+        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.rc().has_requests())
     }
 
     /// Posts a request to the receive queue.
     ///
     /// # Errors
     /// [`PostError`]; then nothing was posted.
-    pub fn post_recv(&mut self, now: Instant, qpn: Qpn, work: RecvWr) -> Result<(), PostError> {
+    pub fn post_recv(&mut self, now: Instant, qpn: Qpn, wr: RecvWr) -> Result<(), PostError> {
         // Nothing leaves because of it, and no timer changes.
-        let posted = self.lookup(now, qpn, |queue_pair, cx| match queue_pair {
-            QueuePair::Rc(rc) => rc.post_recv(work, cx),
-        });
-        posted.map_or(Err(PostError::UnknownQp(qpn)), |(_, result)| result)
+        let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
+        call.slot.queue_pair.rc_mut().post_recv(wr, &mut call.cx)
     }
 
-    /// Takes a packet in.
+    /// Handles a packet from the network.
     ///
-    /// It is looked at in this order, and dropped under a counter of its own where it fails:
-    /// number of the queue pair, service, state, partition, addresses. What follows is the
-    /// queue pair's business.
+    /// It is checked in this order, and dropped under a counter of its own where it fails: number of
+    /// the queue pair, service, state, partition, addresses. The queue pair does the rest.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -337,68 +301,28 @@ impl<O: Observer> Endpoint<O> {
                 _ => cx.dropped(bth.psn, DropReason::WrongService),
             });
         if handled.is_none() {
-            let Self { config, out, time, .. } = self;
-            let (time, qpn) = (time.latest(), bth.dest_qp);
-            let mut cx = Context { now, time, qpn, is_alone: false, config, out };
+            let time = self.time.latest();
+            let mut cx = Context::new(now, time, bth.dest_qp, &self.config, &mut self.out);
             cx.dropped(bth.psn, DropReason::UnknownQp);
         }
     }
 
-    /// Does what is due at `now`. Packets that have arrived are handed over first, or an answer
-    /// that is there already might be missed.
+    /// Fires the timers that are due at `now`. Packets that have arrived are handled first, or a
+    /// response that is there already might be missed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let time = self.advance(now);
-        self.time_run_queue(time);
-        while let Some(peer) = self.peers.take_due(time) {
-            self.run_queue.push(Runnable::PeerWaiters(peer));
-        }
-        while let Some(index) = self.timers.take_due(time) {
-            let Some(slot) = self.qps[index].as_mut() else { continue };
-            slot.timer_at = None;
-            let qpn = slot.qpn;
-            let peer = slot.peer.map(|(_, peer)| self.peers.view(peer, slot.wait_ticket, time));
-            self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
-                QueuePair::Rc(rc) => rc.handle_timeout(peer.unwrap_or_default(), cx),
-            });
+        self.scheduler.handle_timeout(&mut self.qps, time);
+        while let Some((index, peer)) = self.scheduler.take_due(&mut self.qps, time) {
+            let Some(qpn) = self.qps[index].as_ref().map(|slot| slot.qpn) else { continue };
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().handle_timeout(peer, cx));
         }
     }
 
-    /// The driver's running time at its `now`.
+    /// Returns the driver's running time at its `now`.
     #[inline]
     fn advance(&mut self, now: Instant) -> Instant {
-        let Self { time, timers, peers, .. } = self;
-        time.advance(now, || earlier(timers.earliest(), peers.earliest()))
-    }
-
-    /// Gives a timer to each queue pair that has requests and has not had its turn.
-    fn time_run_queue(&mut self, time: Instant) {
-        if core::mem::replace(&mut self.is_run_queue_timed, true) {
-            return;
-        }
-        for index in self.run_queue.queue_pairs() {
-            let Some(slot) = self.qps[index].as_mut() else { continue };
-            let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            rc.keep_timed(time);
-            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
-            self.debug_assert_timed(index);
-        }
-    }
-
-    /// Checks that a timer ends the requests of the queue pair in this slot.
-    #[inline]
-    fn debug_assert_timed(&self, index: usize) {
-        if !cfg!(debug_assertions) {
-            return;
-        }
-        let Some(slot) = self.qps[index].as_ref().filter(|_| self.is_run_queue_timed) else {
-            return;
-        };
-        let QueuePair::Rc(rc) = &slot.queue_pair;
-        let is_entered = match (slot.timer_at, rc.poll_timeout()) {
-            (Some(entered), Some(wanted)) => entered <= wanted,
-            (_, wanted) => wanted.is_none(),
-        };
-        assert!(is_entered && rc.is_timed(), "no timer ends the requests of {slot:?}");
+        let Self { time, scheduler, .. } = self;
+        time.advance(now, || scheduler.earliest())
     }
 
     /// A completion queue overflowed: its queue pairs go to ERROR.
@@ -408,15 +332,14 @@ impl<O: Observer> Endpoint<O> {
         if !self.out.events.contains(&event) {
             self.out.events.push_back(event);
         }
-        let uses_it = |slot: &&Slot| match &slot.queue_pair {
-            QueuePair::Rc(rc) => rc.init().send_cq == cq || rc.init().recv_cq == cq,
+        let uses_it = |slot: &&Slot| {
+            let init = slot.queue_pair.rc().init();
+            init.send_cq == cq || init.recv_cq == cq
         };
         let hit: Vec<Qpn> =
             self.qps.iter().flatten().filter(uses_it).map(|slot| slot.qpn).collect();
         for qpn in hit {
-            self.with_qp(now, qpn, |queue_pair, cx| match queue_pair {
-                QueuePair::Rc(rc) => rc.handle_failure(cx),
-            });
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().handle_failure(cx));
         }
     }
 
@@ -435,12 +358,7 @@ impl<O: Observer> Endpoint<O> {
     /// comes. A driver that cannot send what was posted, since the interface takes nothing, is asked
     /// to call at once: from then on a timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let is_untimed = !self.is_run_queue_timed && !self.run_queue.is_empty();
-        let at = if is_untimed {
-            Some(self.time.latest())
-        } else {
-            earlier(self.timers.earliest(), self.peers.earliest())
-        };
+        let at = self.scheduler.poll_timeout(self.time.latest());
         at.map(|at| self.time.to_driver(at))
     }
 
@@ -459,48 +377,32 @@ impl<O: Observer> Endpoint<O> {
         &mut self.out.observer
     }
 
-    /// Does something to a queue pair, and sees to it that it is heard and woken afterwards;
-    /// `None` if there is none of this number.
+    /// Calls a queue pair with an input after which it may transmit or need another timer; `None`
+    /// if there is none of this number.
     fn with_qp<T>(
         &mut self,
         now: Instant,
         qpn: Qpn,
-        work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
+        input: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
     ) -> Option<T> {
         let time = self.advance(now);
-        let (index, result) = self.lookup(now, qpn, work)?;
-        if let Some(slot) = self.qps[index].as_mut() {
-            let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
-            if let (Some(feedback), Some((_, peer))) = (rc.take_feedback(), slot.peer) {
-                let peer_window = self.peers.window(peer);
-                peer_window.on_feedback(feedback, time);
-                if !peer_window.waiters.is_empty() {
-                    self.run_queue.push(Runnable::PeerWaiters(peer));
-                }
-            }
-        }
-        self.run_queue.push(Runnable::QueuePair(index));
-        self.debug_assert_timed(index);
+        let Call { index, slot, scheduler, mut cx } = self.call(now, qpn)?;
+        let result = input(&mut slot.queue_pair, &mut cx);
+        scheduler.on_input(index, slot, cx.feedback, time);
+        scheduler.debug_assert_timed(slot);
         Some(result)
     }
 
-    /// Does something to a queue pair, and says what its place is.
-    fn lookup<T>(
-        &mut self,
-        now: Instant,
-        qpn: Qpn,
-        work: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
-    ) -> Option<(usize, T)> {
+    /// The queue pair of this number, and the context of a call at `now`.
+    #[inline]
+    fn call(&mut self, now: Instant, qpn: Qpn) -> Option<Call<'_, O>> {
         let index = self.index_of(qpn)?;
-        let slot = self.qps[index].as_mut()?;
-        let (config, out) = (&self.config, &mut self.out);
-        let time = self.time.latest();
-        let mut cx = Context { now, time, qpn, is_alone: false, config, out };
-        Some((index, work(&mut slot.queue_pair, &mut cx)))
+        let Self { config, out, qps, scheduler, time, .. } = self;
+        let cx = Context::new(now, time.latest(), qpn, config, out);
+        Some(Call { index, slot: qps[index].as_mut()?, scheduler, cx })
     }
 
-    /// The place of a queue pair. Mostly it is the one that was asked for last.
+    /// The slot of a queue pair; mostly that of the latest lookup.
     #[inline]
     fn index_of(&mut self, qpn: Qpn) -> Option<usize> {
         match self.lookup_cache {
@@ -512,8 +414,4 @@ impl<O: Observer> Endpoint<O> {
             }
         }
     }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    one.into_iter().chain(other).min()
 }

@@ -2,9 +2,9 @@
 
 use roce_wire::Qpn;
 
-use super::{Endpoint, QueuePair};
+use super::Endpoint;
 use crate::context::Context;
-use crate::endpoint::run_queue::Runnable;
+use crate::endpoint::scheduler::Selected;
 use crate::owed_ack::OwedAck;
 use crate::rc::TxPending;
 use crate::train::TrainWriter;
@@ -53,12 +53,7 @@ impl<O: Observer> Endpoint<O> {
     /// endpoint.delay_acks(false);
     /// ```
     pub fn delay_acks(&mut self, hold: bool) {
-        self.delay_acks = hold;
-        if !hold {
-            while let Some(runnable) = self.delayed_acks.pop() {
-                self.run_queue.push(runnable);
-            }
-        }
+        self.scheduler.set_delay_acks(hold);
     }
 
     /// Sets queue pairs aside whose packets leave through `queue`, which is full, until
@@ -74,34 +69,29 @@ impl<O: Observer> Endpoint<O> {
     /// endpoint.resume_transmit(TransmitQueue(0));
     /// ```
     pub fn suspend_transmit(&mut self, queue: TransmitQueue) {
-        self.suspended.suspend(queue);
+        self.scheduler.suspend(queue);
     }
 
     /// Lets queue pairs send again whose packets leave through `queue`.
     pub fn resume_transmit(&mut self, queue: TransmitQueue) {
-        self.suspended.resume(queue, &mut self.run_queue);
+        self.scheduler.resume(queue);
         self.out.owed_acks.resume();
     }
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
     /// need to ask.
     pub fn has_pending_transmit(&self) -> bool {
-        self.current.is_some() || !self.run_queue.is_empty() || !self.out.owed_acks.is_empty()
+        self.scheduler.has_runnable() || !self.out.owed_acks.is_empty()
     }
 
     /// Whether an instant that is a little old would not do for
     /// [`poll_transmit`](Self::poll_transmit): what may be sent now is timed, or sets a timer. A
     /// message for which that is not so need not wait until a clock has been read.
     pub fn needs_fresh_now(&mut self) -> bool {
-        let only = match self.run_queue.only() {
-            Some(Runnable::QueuePair(index)) if self.current.is_none() => index,
-            _ => return self.has_pending_transmit(),
+        let Some(only) = self.scheduler.only_admitted(&self.qps) else {
+            return self.has_pending_transmit();
         };
-        let Some(slot) = self.qps[only].as_ref() else { return true };
-        let QueuePair::Rc(rc) = &slot.queue_pair;
-        let is_window_open =
-            slot.peer.is_some_and(|(_, peer)| self.peers.window(peer).admits_new());
-        !is_window_open || rc.needs_fresh_now()
+        self.qps[only].as_ref().is_none_or(|slot| slot.queue_pair.rc().needs_fresh_now())
     }
 
     /// How often an acknowledgement has become due, counted from the beginning: more than before
@@ -139,112 +129,63 @@ impl<O: Observer> Endpoint<O> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
         let time = self.advance(now);
         while let Some(owed) = self.out.owed_acks.pop() {
-            let is_full = |queue| self.suspended.waiting(queue).is_some();
             let queue = sealer.transmit_queue(owed.dest_qpn, owed.path);
-            if queue.is_some_and(is_full) {
+            if queue.is_some_and(|queue| self.scheduler.is_suspended(queue)) {
                 self.out.owed_acks.set_aside(owed);
             } else if let Some(transmit) = self.transmit_owed_ack(owed, now, buf, sealer) {
                 return Some(transmit);
             }
         }
-        while let Some(runnable) =
-            self.current.take().map(Runnable::Continue).or_else(|| self.run_queue.pop())
-        {
-            if !self.suspended.is_empty() && self.suspend_if_full(runnable, time, sealer) {
-                continue;
-            }
-            let Some((index, may_request)) = self.select(runnable, time) else { continue };
-            let Some(slot) = self.qps[index].as_mut() else { continue };
-            let mut peer_window =
-                slot.peer.filter(|_| may_request).map(|(_, peer)| self.peers.window(peer));
-            let qpn = slot.qpn;
-            let is_alone = self.run_queue.is_empty();
-            let (config, out) = (&self.config, &mut self.out);
-            let mut cx = Context { now, time, qpn, is_alone, config, out };
-            let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            if let (Some(peer_window), Some((path, dest_qpn))) =
-                (peer_window.as_deref_mut(), rc.path_and_dest())
-                && let Some(len) =
-                    rc.transmit_single(self.delay_acks, peer_window, memory, buf, &mut cx)
+        while let Some(selected) = self.scheduler.next(&mut self.qps, time, sealer) {
+            let Selected { index, may_request } = selected;
+            let Self { config, out, qps, scheduler, .. } = self;
+            let Some(slot) = qps[index].as_mut() else { continue };
+            let (qpn, delay_acks) = (slot.qpn, scheduler.delays_acks());
+            let is_alone = scheduler.is_alone();
+            let mut cx = Context { is_alone, ..Context::new(now, time, qpn, config, out) };
+            let mut window = if may_request { scheduler.window(slot) } else { None };
+            let rc = slot.queue_pair.rc_mut();
+            let Some((path, dest_qpn)) = rc.path_and_dest() else { continue };
+            if let Some(window) = window.as_deref_mut()
+                && let Some(len) = rc.transmit_single(delay_acks, window, memory, buf, &mut cx)
             {
                 sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
-                self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
                 if rc.has_responses() {
-                    self.delayed_acks.push(Runnable::QueuePair(index));
+                    scheduler.on_pending(index, TxPending::DelayedAck);
                 }
+                scheduler.on_transmit(index, slot);
                 self.out.counters.sent_pkts += 1;
                 self.out.observer.transmitted(now, qpn, 1);
                 let (segment_len, packets) = (len, 1);
                 return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
             }
-            if let Some((path, dest_qpn)) = rc.path_and_dest() {
-                sealer.begin(qpn, dest_qpn, path);
-            }
-            let fitting = peer_window
-                .as_ref()
-                .map_or(usize::MAX, |peer_window| peer_window.max_train_packets());
+            sealer.begin(qpn, dest_qpn, path);
+            let fitting = window.as_ref().map_or(usize::MAX, |window| window.max_train_packets());
             let mut train = TrainWriter::new(buf, sealer, max_packets.min(fitting));
-            let held_one = rc.transmit(self.delay_acks, peer_window, memory, &mut train, &mut cx);
+            let has_delayed_ack = rc.transmit(delay_acks, window, memory, &mut train, &mut cx);
             train.finish();
-            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
             if train.is_too_short() {
-                self.out.counters.send_err += 1;
+                cx.counters().send_err += 1;
             }
             let (len, segment_len, packets) = (train.len(), train.segment_len(), train.packets());
-            let Some((path, dest_qpn)) = rc.path_and_dest().filter(|_| packets > 0) else {
-                if held_one {
-                    self.delayed_acks.push(Runnable::QueuePair(index));
+            if packets == 0 {
+                if has_delayed_ack {
+                    scheduler.on_pending(index, TxPending::DelayedAck);
                 }
-                continue;
-            };
-            if may_request && rc.must_continue() {
-                // Were it to wait for its next turn now, it would wait for an answer too, which
-                // nobody has been asked for: a turn is a first packet and the train behind it.
-                self.current = Some(index);
+            } else if may_request && rc.must_continue() {
+                scheduler.continue_with(index);
             } else {
-                match rc.pending_tx(self.delay_acks) {
-                    TxPending::Ready => self.run_queue.push(Runnable::QueuePair(index)),
-                    TxPending::DelayedAck => self.delayed_acks.push(Runnable::QueuePair(index)),
-                    TxPending::None => {}
-                }
+                scheduler.on_pending(index, rc.pending_tx(delay_acks));
+            }
+            scheduler.on_transmit(index, slot);
+            if packets == 0 {
+                continue;
             }
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
             return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
         }
         None
-    }
-
-    /// Keeps `turn` for later if the packets of its queue pair leave through a transmit queue
-    /// that is suspended.
-    fn suspend_if_full(
-        &mut self,
-        runnable: Runnable,
-        time: Instant,
-        sealer: &dyn PacketSealer,
-    ) -> bool {
-        let (first, runnable) = match runnable {
-            Runnable::QueuePair(index) | Runnable::Continue(index) => {
-                (Some(index), Runnable::QueuePair(index))
-            }
-            Runnable::PeerWaiters(peer) => (self.peers.window(peer).waiters.front(), runnable),
-        };
-        let Some(slot) = first.and_then(|index| self.qps[index].as_ref()) else { return false };
-        let QueuePair::Rc(rc) = &slot.queue_pair;
-        let queue =
-            rc.path_and_dest().and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
-        let Some(waiting) = queue.and_then(|queue| self.suspended.waiting(queue)) else {
-            return false;
-        };
-        waiting.push(runnable);
-        if let Runnable::QueuePair(index) = runnable
-            && let Some(slot) = self.qps[index].as_mut()
-        {
-            let QueuePair::Rc(rc) = &mut slot.queue_pair;
-            rc.keep_timed(time);
-            self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
-        }
-        true
     }
 
     /// Writes what a queue pair that is gone owes its peer.
@@ -268,61 +209,5 @@ impl<O: Observer> Endpoint<O> {
         self.out.counters.sent_pkts += 1;
         self.out.observer.transmitted(now, qpn, 1);
         Some(Transmit { qpn, dest_qpn, path, segment_len: len, len, packets })
-    }
-
-    /// Which queue pair's turn this is, and whether it may send requests; `None` if nobody's.
-    fn select(&mut self, runnable: Runnable, time: Instant) -> Option<(usize, bool)> {
-        match runnable {
-            Runnable::PeerWaiters(peer) => {
-                let peer_window = self.peers.window(peer);
-                if peer_window.waiters.is_empty() {
-                    return None;
-                }
-                if !peer_window.admits() {
-                    self.peers.on_blocked(peer, time);
-                    return None;
-                }
-                let first = peer_window.waiters.pop()?;
-                if let Some(slot) = self.qps[first].as_mut() {
-                    slot.wait_ticket = None;
-                    let QueuePair::Rc(rc) = &mut slot.queue_pair;
-                    rc.prefer_requests();
-                }
-                if !peer_window.waiters.is_empty() {
-                    self.run_queue.push(runnable);
-                }
-                Some((first, true))
-            }
-            Runnable::Continue(index) => {
-                let slot = self.qps[index].as_mut()?;
-                let (_, peer) = slot.peer?;
-                let peer_window = self.peers.window(peer);
-                if !peer_window.admits() && slot.wait_ticket.is_none() {
-                    slot.wait_ticket = Some(peer_window.waiters.push_front(index));
-                    self.run_queue.push(Runnable::PeerWaiters(peer));
-                    let QueuePair::Rc(rc) = &slot.queue_pair;
-                    return rc.has_responses().then_some((index, false));
-                }
-                Some((index, peer_window.admits()))
-            }
-            Runnable::QueuePair(index) => {
-                let slot = self.qps[index].as_mut()?;
-                let QueuePair::Rc(rc) = &mut slot.queue_pair;
-                let (_, peer) = slot.peer?;
-                let peer_window = self.peers.window(peer);
-                if peer_window.admits_new() {
-                    return Some((index, true));
-                }
-                if rc.has_requests() {
-                    if slot.wait_ticket.is_none() {
-                        slot.wait_ticket = Some(peer_window.waiters.push_back(index));
-                        self.run_queue.push(Runnable::PeerWaiters(peer));
-                    }
-                    rc.keep_timed(time);
-                    self.timers.set(index, &mut slot.timer_at, rc.poll_timeout());
-                }
-                rc.has_responses().then_some((index, false))
-            }
-        }
     }
 }

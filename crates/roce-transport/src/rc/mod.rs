@@ -306,11 +306,6 @@ impl RcQueuePair {
         !self.responder.responses.is_empty()
     }
 
-    /// What became of the frames that it sent, since it was last asked.
-    pub(crate) fn take_feedback(&mut self) -> Option<FrameFeedback> {
-        self.requester.frames.take_feedback()
-    }
-
     /// The queue pair failed for reasons outside of it.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         if self.qp.state != QpState::Reset && self.qp.state != QpState::Error {

@@ -1,49 +1,51 @@
-//! Which frames of a queue pair are on their way, and what is known of them.
+//! Frames of a queue pair that are in flight to its peer.
 
 use std::collections::VecDeque;
 
 use crate::RetransmitCause;
 
-/// The frames that carry a queue pair's requests, by the numbers that the peer's
-/// [`Gate`](crate::gate::Gate) gave them.
+/// The frames that carry a queue pair's requests, by the numbers that the
+/// [`PeerWindow`](crate::endpoint::peer_window::PeerWindow) gave them.
 #[derive(Debug, Default)]
 pub(crate) struct FramesInFlight {
     /// In the order of sending.
     frames: VecDeque<Frame>,
-    /// Frames of answers that the train being written asks for.
+    /// Response frames that the train being written requests.
     response_frames: u32,
-    feedback: FrameFeedback,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     number: u64,
-    /// The first sequence number in it.
+    /// First sequence number in the frame.
     start: u64,
-    /// The first sequence number behind it.
+    /// First sequence number behind the frame.
     end: u64,
 }
 
-/// What the gate has to be told.
+/// What a call of a queue pair says of frames in flight to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameFeedback {
-    /// The newest frame that is known to have left the peer's queue.
+    /// Newest frame that is known to have left the peer's receive ring.
     pub(crate) drained: Option<u64>,
-    /// The peer has said something.
+    /// The peer has responded.
     pub(crate) is_alive: bool,
-    /// One was lost.
+    /// A frame was lost.
     pub(crate) is_lost: bool,
-    /// The peer has the first packets of one, and not the next.
+    /// The peer has the first packets of a frame, and not the next one.
     pub(crate) is_part_lost: bool,
 }
 
+/// Bytes of responses in a frame, about.
+const RESPONSE_FRAME_LEN: u64 = 60 << 10;
+
 impl FramesInFlight {
-    /// The train being written asks for `len` bytes.
+    /// The train being written requests `len` bytes.
     pub(crate) fn expect_response_frames(&mut self, len: u64) {
-        self.response_frames += 1 + (len / RESPONSE_FRAME_LEN) as u32; // a READ asks for few at a time
+        self.response_frames += 1 + (len / RESPONSE_FRAME_LEN) as u32; // a READ request is short
     }
 
-    /// Frames of answers that the train just written asks for.
+    /// Takes the number of response frames that the train just written requests.
     pub(crate) fn take_response_frames(&mut self) -> u32 {
         core::mem::take(&mut self.response_frames)
     }
@@ -53,76 +55,74 @@ impl FramesInFlight {
         self.frames.push_back(Frame { number, start, end });
     }
 
-    /// Everything before sequence number `to` is answered.
-    pub(crate) fn on_acknowledged(&mut self, to: u64) {
-        self.feedback.is_alive = true;
+    /// Everything before sequence number `to` is acknowledged.
+    pub(crate) fn on_acknowledged(&mut self, to: u64, feedback: &mut FrameFeedback) {
+        feedback.is_alive = true;
         while let Some(frame) = self.frames.pop_front_if(|frame| frame.end <= to) {
-            self.feedback.drained = Some(frame.number);
+            feedback.drained = Some(frame.number);
         }
     }
 
-    /// A frame was lost.
-    pub(crate) fn on_loss(&mut self) {
-        self.feedback.is_lost = true;
-    }
-
-    /// Everything unanswered is sent again, from sequence number `oldest` on.
-    pub(crate) fn on_retransmit(&mut self, cause: RetransmitCause, unacked: u64) {
-        let is_told = !matches!(cause, RetransmitCause::ProbeTimeout | RetransmitCause::TailProbe);
-        // If the peer has seen what is behind the oldest packet, or has not answered it for so
-        // long, then its frame is not in the peer's queue.
-        if let Some(frame) = self.frames.front().filter(|_| is_told) {
-            self.feedback.drained = Some(frame.number);
-            self.feedback.is_part_lost |=
-                cause == RetransmitCause::SequenceNak && frame.start < unacked;
+    /// Everything from sequence number `unacked` on is sent again.
+    pub(crate) fn on_retransmit(
+        &mut self,
+        cause: RetransmitCause,
+        unacked: u64,
+        feedback: &mut FrameFeedback,
+    ) {
+        if matches!(cause, RetransmitCause::ProbeTimeout | RetransmitCause::TailProbe) {
+            // The frames may still be in the peer's ring. The next ACK is for them, rather than for
+            // what is sent again behind them.
+            return;
         }
-        // Of a whole frame that is missing the peer tells when it has taken the next one.
+        // The peer has seen what is behind the oldest packet, or has not acknowledged it for so
+        // long: its frame is not in the peer's ring.
+        if let Some(frame) = self.frames.front() {
+            feedback.drained = Some(frame.number);
+            feedback.is_part_lost |= cause == RetransmitCause::SequenceNak && frame.start < unacked;
+        }
+        // The peer reports the loss of a whole frame when it has received the next one.
         if let Some(next) = self.frames.get(1).filter(|_| cause == RetransmitCause::SequenceNak) {
-            self.feedback.drained = Some(next.number);
+            feedback.drained = Some(next.number);
         }
-        if is_told {
-            self.frames.clear();
-        }
-        // Otherwise they may still be in the peer's queue, and what is answered next is them, rather
-        // than what is sent again behind them.
-        self.feedback.is_alive |= is_told && cause != RetransmitCause::AckTimeout;
-        self.feedback.is_lost |= is_told && cause != RetransmitCause::RnrTimeout;
-    }
-
-    /// What the gate has not been told yet.
-    pub(crate) fn take_feedback(&mut self) -> Option<FrameFeedback> {
-        if self.feedback == FrameFeedback::default() {
-            return None;
-        }
-        Some(core::mem::take(&mut self.feedback))
+        self.frames.clear();
+        feedback.is_alive |= cause != RetransmitCause::AckTimeout;
+        feedback.is_lost |= cause != RetransmitCause::RnrTimeout;
     }
 }
-
-/// Bytes of answers in a frame, about.
-const RESPONSE_FRAME_LEN: u64 = 60 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_frame_is_gone_when_all_of_it_is_answered() {
-        let mut frames = FramesInFlight::default();
-        frames.on_sent(7, 0, 10);
-        frames.on_sent(9, 10, 20);
-        // A part of it is a sign of life.
-        frames.on_acknowledged(9);
-        let heard = FrameFeedback { is_alive: true, ..FrameFeedback::default() };
-        let feedback = heard;
-        assert_eq!(frames.take_feedback(), Some(feedback));
-        frames.on_acknowledged(15);
-        let feedback = FrameFeedback { drained: Some(7), ..heard };
-        assert_eq!(frames.take_feedback(), Some(feedback));
-        assert_eq!(frames.take_feedback(), None);
+    fn acknowledged(frames: &mut FramesInFlight, to: u64) -> FrameFeedback {
+        let mut feedback = FrameFeedback::default();
+        frames.on_acknowledged(to, &mut feedback);
+        feedback
+    }
+
+    fn retransmitted(
+        frames: &mut FramesInFlight,
+        cause: RetransmitCause,
+        to: u64,
+    ) -> FrameFeedback {
+        let mut feedback = FrameFeedback::default();
+        frames.on_retransmit(cause, to, &mut feedback);
+        feedback
     }
 
     #[test]
-    fn a_loss_that_the_peer_tells_of_shows_that_the_frame_is_not_in_its_queue() {
+    fn a_frame_is_drained_when_all_of_it_is_acknowledged() {
+        let mut frames = FramesInFlight::default();
+        frames.on_sent(7, 0, 10);
+        frames.on_sent(9, 10, 20);
+        let alive = FrameFeedback { is_alive: true, ..FrameFeedback::default() };
+        assert_eq!(acknowledged(&mut frames, 9), alive);
+        assert_eq!(acknowledged(&mut frames, 15), FrameFeedback { drained: Some(7), ..alive });
+    }
+
+    #[test]
+    fn a_loss_that_the_peer_reports_shows_that_the_frame_is_not_in_its_ring() {
         for (cause, drained, is_alive, is_lost) in [
             (RetransmitCause::SequenceNak, Some(7), true, true),
             (RetransmitCause::RnrTimeout, Some(7), true, false),
@@ -131,27 +131,24 @@ mod tests {
         ] {
             let mut frames = FramesInFlight::default();
             frames.on_sent(7, 0, 10);
-            frames.on_retransmit(cause, 0);
-            let feedback = frames.take_feedback().unwrap_or_default();
+            let feedback = retransmitted(&mut frames, cause, 0);
             assert_eq!(feedback, FrameFeedback { drained, is_alive, is_lost, is_part_lost: false });
         }
     }
 
     #[test]
-    fn an_answer_after_a_probe_timeout_is_that_to_the_frames_sent_first() {
+    fn an_ack_after_a_probe_timeout_is_for_the_frames_sent_first() {
         let mut frames = FramesInFlight::default();
         frames.on_sent(7, 0, 10);
         frames.on_sent(8, 10, 20);
-        frames.on_retransmit(RetransmitCause::ProbeTimeout, 0);
+        retransmitted(&mut frames, RetransmitCause::ProbeTimeout, 0);
         frames.on_sent(30, 0, 4);
-        frames.on_acknowledged(10);
-        assert_eq!(frames.take_feedback().unwrap().drained, Some(7));
-        frames.on_acknowledged(20);
-        assert_eq!(frames.take_feedback().unwrap().drained, Some(30));
+        assert_eq!(acknowledged(&mut frames, 10).drained, Some(7));
+        assert_eq!(acknowledged(&mut frames, 20).drained, Some(30));
     }
 
     #[test]
-    fn a_train_whose_first_packets_arrived_without_the_next_was_cut() {
+    fn a_train_whose_first_packets_arrived_without_the_next_was_segmented() {
         for (missing, cause, is_part_lost) in [
             (0, RetransmitCause::SequenceNak, false),
             (3, RetransmitCause::SequenceNak, true),
@@ -162,9 +159,8 @@ mod tests {
             let mut frames = FramesInFlight::default();
             frames.on_sent(7, 0, 10);
             frames.on_sent(9, 10, 20);
-            frames.on_acknowledged(missing);
-            frames.on_retransmit(cause, missing);
-            let feedback = frames.take_feedback().unwrap_or_default();
+            acknowledged(&mut frames, missing);
+            let feedback = retransmitted(&mut frames, cause, missing);
             assert_eq!(feedback.is_part_lost, is_part_lost, "{missing}, {cause}");
         }
     }

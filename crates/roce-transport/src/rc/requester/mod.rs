@@ -180,14 +180,14 @@ impl Requester {
         let undone = self.recovery.undo_if_spurious(to, self.next).filter(|_| is_telling);
         if was_lost {
             self.window.on_loss();
-            self.frames.on_loss();
+            cx.feedback.is_lost = true;
         } else {
             self.window.on_progress((to - self.unacked) as u32); // below half the circle
         }
         self.note_resized(size, cx);
         self.recovery.on_progress(to, was_lost, cx.time);
         self.unacked = to;
-        self.frames.on_acknowledged(to);
+        self.frames.on_acknowledged(to, &mut cx.feedback);
         self.reads.settle(to);
         self.retries_left = qp.params.retry_count;
         self.rnr_retries_left = qp.params.rnr_retry.unwrap_or(0);
@@ -276,7 +276,7 @@ impl Requester {
             | RetransmitCause::TailProbe
             | RetransmitCause::ProbeTimeout => {}
         }
-        self.frames.on_retransmit(cause, self.unacked);
+        self.frames.on_retransmit(cause, self.unacked, &mut cx.feedback);
         self.note_resized(size, cx);
         self.recovery.on_retransmit(cause);
         self.next = self.unacked;
