@@ -1,17 +1,19 @@
 //! Registered memory of a side: one region that everybody may use.
 
-use roce_transport::{Access, AtomicChange, Memory, MemoryFault, PdHandle};
+use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault};
 use roce_wire::PayloadCrc;
 
 /// One region of bytes at address 0.
 ///
 /// ```
 /// use roce_cost::Bytes;
-/// use roce_transport::{Access, Memory, PdHandle};
+/// use roce_transport::{Access, Accessor, Memory, PdHandle};
+/// use roce_wire::Qpn;
 ///
 /// let memory = Bytes::new(64);
-/// assert!(memory.check(PdHandle(1), Bytes::KEY, 60, 4, Access::LocalRead).is_ok());
-/// assert!(memory.check(PdHandle(1), Bytes::KEY, 61, 4, Access::LocalRead).is_err());
+/// let by = Accessor { pd: PdHandle(1), qpn: Qpn::GSI };
+/// assert!(memory.check(by, Bytes::KEY, 60, 4, Access::LocalRead).is_ok());
+/// assert!(memory.check(by, Bytes::KEY, 61, 4, Access::LocalRead).is_err());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bytes(Vec<u8>);
@@ -45,7 +47,7 @@ impl Memory for Bytes {
 
     fn check(
         &self,
-        _pd: PdHandle,
+        _by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -80,7 +82,7 @@ impl Memory for Bytes {
         original
     }
 
-    fn invalidate(&mut self, _pd: PdHandle, _key: u32) -> Result<(), MemoryFault> {
+    fn invalidate(&mut self, _by: Accessor, _key: u32) -> Result<(), MemoryFault> {
         Err(MemoryFault::NotInvalidatable)
     }
 }

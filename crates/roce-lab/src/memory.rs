@@ -1,6 +1,8 @@
 //! Registered memory of a host in the lab.
 
-use roce_transport::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle, Sge};
+use roce_transport::{
+    Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle, Sge,
+};
 
 /// Bytes that were registered, as an application names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +116,7 @@ impl Memory for Regions {
 
     fn check(
         &self,
-        pd: PdHandle,
+        by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -123,7 +125,7 @@ impl Memory for Regions {
         let region = self.index(key).filter(|index| self.0[*index].is_alive);
         let region = region.ok_or(MemoryFault::UnknownKey)?;
         let registered = &self.0[region];
-        if pd != PD {
+        if by.pd != PD {
             return Err(MemoryFault::WrongDomain);
         }
         let needed = match access {
@@ -173,7 +175,7 @@ impl Memory for Regions {
         original
     }
 
-    fn invalidate(&mut self, _: PdHandle, _: u32) -> Result<(), MemoryFault> {
+    fn invalidate(&mut self, _: Accessor, _: u32) -> Result<(), MemoryFault> {
         Err(MemoryFault::NotInvalidatable)
     }
 }
@@ -187,13 +189,16 @@ const KEY_STEP: u32 = 0x101;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roce_wire::Qpn;
+
+    const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
 
     #[test]
     fn what_is_not_kept_is_checked_all_the_same() {
         let mut regions = Regions::default();
         let region = regions.register_unkept(100, AccessFlags::REMOTE_WRITE);
         let check = |offset, len, access| {
-            regions.check(PD, region.key, region.address + offset, len, access).map(|_| ())
+            regions.check(BY, region.key, region.address + offset, len, access).map(|_| ())
         };
         assert_eq!(check(0, 100, Access::RemoteWrite), Ok(()));
         assert_eq!(check(1, 100, Access::RemoteWrite), Err(MemoryFault::OutOfBounds));
@@ -206,7 +211,7 @@ mod tests {
         let one = regions.register(10, AccessFlags::ALL);
         let two = regions.register(10, AccessFlags::ALL);
         let check = |regions: &Regions, key| {
-            regions.check(PD, key, two.address, 10, Access::RemoteRead).map(|_| ())
+            regions.check(BY, key, two.address, 10, Access::RemoteRead).map(|_| ())
         };
         assert_eq!(check(&regions, two.key), Ok(()));
         assert_eq!(check(&regions, one.key), Err(MemoryFault::OutOfBounds));

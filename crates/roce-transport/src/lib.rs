@@ -55,7 +55,7 @@ pub use event::AsyncEvent;
 pub use fault::RequestFault;
 pub use handles::{CqHandle, PathHandle, PdHandle, TransmitQueue};
 pub use instant::Instant;
-pub use memory::{Access, AccessFlags, AtomicChange, Memory, MemoryFault};
+pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
 pub use roce_wire::Service;
 pub use sealer::PacketSealer;

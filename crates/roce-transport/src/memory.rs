@@ -1,7 +1,7 @@
 //! Registered memory as a port: the peer names our application's bytes, so they are I/O.
 
 use bitflags::bitflags;
-use roce_wire::PayloadCrc;
+use roce_wire::{PayloadCrc, Qpn};
 use thiserror::Error;
 
 use crate::PdHandle;
@@ -13,7 +13,7 @@ use crate::PdHandle;
 /// followed. Local and remote keys are one set of numbers.
 ///
 /// ```
-/// use roce_transport::{Access, AtomicChange, Memory, MemoryFault, PdHandle};
+/// use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault};
 ///
 /// /// One region, readable and writable by all, with key 7 at address 0.
 /// struct Bytes(Vec<u8>);
@@ -22,7 +22,7 @@ use crate::PdHandle;
 ///     type Grant = usize;
 ///
 ///     fn check(
-///         &self, _: PdHandle, key: u32, address: u64, len: u64, _: Access,
+///         &self, _: Accessor, key: u32, address: u64, len: u64, _: Access,
 ///     ) -> Result<usize, MemoryFault> {
 ///         if key != 7 {
 ///             return Err(MemoryFault::UnknownKey);
@@ -45,7 +45,7 @@ use crate::PdHandle;
 ///         *word = change.apply(original).to_ne_bytes();
 ///         original
 ///     }
-///     fn invalidate(&mut self, _: PdHandle, _: u32) -> Result<(), MemoryFault> {
+///     fn invalidate(&mut self, _: Accessor, _: u32) -> Result<(), MemoryFault> {
 ///         Err(MemoryFault::NotInvalidatable)
 ///     }
 /// }
@@ -56,14 +56,14 @@ pub trait Memory {
     type Grant: Copy;
 
     /// Proves that `len` bytes at `address` under `key` may be used for `access` by the
-    /// queue pairs of domain `pd`. For [`Access::RemoteAtomic`] that includes that the word is
+    /// queue pair `by`. For [`Access::RemoteAtomic`] that includes that the word is
     /// aligned where it lies, which its address need not show: [`MemoryFault::Misaligned`].
     ///
     /// # Errors
     /// [`MemoryFault`]; then no byte may be touched.
     fn check(
         &self,
-        pd: PdHandle,
+        by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -92,7 +92,16 @@ pub trait Memory {
     ///
     /// # Errors
     /// The key is unknown, of another domain, or not one that may be invalidated.
-    fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault>;
+    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault>;
+}
+
+/// The queue pair that accesses registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Accessor {
+    /// Protection domain of the queue pair.
+    pub pd: PdHandle,
+    /// Number of the queue pair.
+    pub qpn: Qpn,
 }
 
 /// Who wants to do what to registered memory.

@@ -2,7 +2,7 @@
 
 use roce_wire::PayloadCrc;
 
-use crate::{Access, Memory, MemoryFault, PdHandle, SgList, WrData};
+use crate::{Access, Accessor, Memory, MemoryFault, SgList, WrData};
 
 /// Copies parts of messages out of registered memory for the packets of one train, and
 /// remembers the last permission: packets of one message mostly lie in one piece.
@@ -33,7 +33,7 @@ impl<G: Copy> GatherCopy<G> {
     pub(crate) fn copy<M: Memory<Grant = G>>(
         &mut self,
         memory: &M,
-        pd: PdHandle,
+        by: Accessor,
         number: u64,
         data: &WrData,
         offset: u64,
@@ -53,7 +53,7 @@ impl<G: Copy> GatherCopy<G> {
         let mut done = 0;
         for part in list.parts(offset, into.len() as u64) {
             let rest = u64::from(part.rest_of_sge);
-            let grant = memory.check(pd, part.lkey, part.addr, rest, Access::LocalRead)?;
+            let grant = memory.check(by, part.lkey, part.addr, rest, Access::LocalRead)?;
             let start = offset + done as u64;
             self.cached_grant = Some(CachedGrant { number, start, end: start + rest, grant });
             let len = part.len as usize;
@@ -77,12 +77,12 @@ impl<G: Copy> GatherCopy<G> {
 /// Whether every piece of a list may be used for `access`.
 pub(crate) fn check_all(
     memory: &impl Memory,
-    pd: PdHandle,
+    by: Accessor,
     list: &SgList,
     access: Access,
 ) -> Result<(), MemoryFault> {
     for piece in list.iter().filter(|it| it.len > 0) {
-        memory.check(pd, piece.lkey, piece.addr, u64::from(piece.len), access)?;
+        memory.check(by, piece.lkey, piece.addr, u64::from(piece.len), access)?;
     }
     Ok(())
 }
@@ -91,7 +91,7 @@ pub(crate) fn check_all(
 /// be long enough. Touches nothing unless all of it may be touched.
 pub(crate) fn scatter(
     memory: &mut impl Memory,
-    pd: PdHandle,
+    by: Accessor,
     list: &SgList,
     offset: u64,
     bytes: &[u8],
@@ -103,12 +103,12 @@ pub(crate) fn scatter(
     {
         // As most messages are.
         let address = piece.addr.wrapping_add(offset);
-        let grant = memory.check(pd, piece.lkey, address, len, Access::LocalWrite)?;
+        let grant = memory.check(by, piece.lkey, address, len, Access::LocalWrite)?;
         memory.write(grant, 0, bytes);
         return Ok(());
     }
     let check = |memory: &mut _, key, address, len: u32| {
-        Memory::check(memory, pd, key, address, u64::from(len), Access::LocalWrite)
+        Memory::check(memory, by, key, address, u64::from(len), Access::LocalWrite)
     };
     let mut parts = list.parts(offset, len);
     let Some(first) = parts.next() else { return Ok(()) };

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use rand::Rng;
-use roce_transport::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle};
+use roce_transport::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 use roce_wire::PayloadCrc;
 
 use crate::fork;
@@ -143,7 +143,7 @@ impl Memory for MrTable {
 
     fn check(
         &self,
-        pd: PdHandle,
+        by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -153,7 +153,7 @@ impl Memory for MrTable {
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
-        if region.pd != pd {
+        if region.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
         if !region.access.contains(required_flags(access)) {
@@ -190,13 +190,13 @@ impl Memory for MrTable {
         original.expect("no grant for an atomic is made where the word is not aligned")
     }
 
-    fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
+    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
         let slot = *self.slots.get(&key).ok_or(MemoryFault::UnknownKey)?;
         let region = self.regions[slot].as_mut().ok_or(MemoryFault::UnknownKey)?;
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
-        if region.pd != pd {
+        if region.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
         if !region.invalidatable {
@@ -210,8 +210,11 @@ impl Memory for MrTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roce_wire::Qpn;
 
     const PD: PdHandle = PdHandle(1);
+    const BY: Accessor = Accessor { pd: PD, qpn: Qpn::GSI };
+    const OTHER: Accessor = Accessor { pd: PdHandle(2), qpn: Qpn::GSI };
 
     fn register(table: &mut MrTable, len: usize) -> u32 {
         let mapping = Arc::new(Mapping::allocate(len, false).unwrap());
@@ -224,7 +227,7 @@ mod tests {
         let mut table = MrTable::default();
         let keys = [64, 128].map(|len| register(&mut table, len));
         let opens = |table: &MrTable, key, len| {
-            table.check(PD, key, 0, len, Access::RemoteWrite).map(|_| ())
+            table.check(BY, key, 0, len, Access::RemoteWrite).map(|_| ())
         };
         assert_eq!(opens(&table, keys[0], 64), Ok(()));
         table.remove(keys[0]);
@@ -234,7 +237,7 @@ mod tests {
         assert_eq!(opens(&table, new, 32), Ok(()));
         assert_eq!(opens(&table, new, 33), Err(MemoryFault::OutOfBounds));
         assert_eq!(opens(&table, keys[1], 128), Ok(()));
-        table.invalidate(PD, new).unwrap();
+        table.invalidate(BY, new).unwrap();
         assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
     }
 
@@ -245,7 +248,7 @@ mod tests {
         let access = AccessFlags::all();
         let how = Registration { pd: PD, access, iova: 0x1001, invalidatable: false };
         let key = table.insert(mapping, how);
-        let check = |table: &MrTable, address, access| table.check(PD, key, address, 8, access);
+        let check = |table: &MrTable, address, access| table.check(BY, key, address, 8, access);
         let refused = check(&table, 0x1008, Access::RemoteAtomic).map(|_| ());
         assert_eq!(refused, Err(MemoryFault::Misaligned));
         let refused = check(&table, 0x1040, Access::RemoteAtomic).map(|_| ());
@@ -272,22 +275,22 @@ mod tests {
             Access::RemoteAtomic,
         ] {
             let key = register(&mut table, required_flags(access));
-            let opens = |pd, address, len| table.check(pd, key, address, len, access).map(|_| ());
-            assert_eq!(opens(PD, 0x1000, 64), Ok(()), "{access:?}");
-            assert_eq!(opens(PdHandle(2), 0x1000, 1), Err(MemoryFault::WrongDomain));
+            let opens = |by, address, len| table.check(by, key, address, len, access).map(|_| ());
+            assert_eq!(opens(BY, 0x1000, 64), Ok(()), "{access:?}");
+            assert_eq!(opens(OTHER, 0x1000, 1), Err(MemoryFault::WrongDomain));
             for (address, len) in [(0xfff, 1), (0x1000, 65), (0x1040, 1), (u64::MAX, 2), (0, 8)] {
-                assert_eq!(opens(PD, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
+                assert_eq!(opens(BY, address, len), Err(MemoryFault::OutOfBounds), "{address:x}");
             }
             let rest = register(&mut table, AccessFlags::all() - required_flags(access));
-            let refused = table.check(PD, rest, 0x1000, 1, access).map(|_| ());
+            let refused = table.check(BY, rest, 0x1000, 1, access).map(|_| ());
             // A local read needs no right.
             let expected = match access {
                 Access::LocalRead => Ok(()),
                 _ => Err(MemoryFault::NoPermission),
             };
             assert_eq!(refused, expected, "{access:?}");
-            assert_eq!(table.invalidate(PD, key), Err(MemoryFault::NotInvalidatable));
-            assert_eq!(table.invalidate(PdHandle(2), key), Err(MemoryFault::WrongDomain));
+            assert_eq!(table.invalidate(BY, key), Err(MemoryFault::NotInvalidatable));
+            assert_eq!(table.invalidate(OTHER, key), Err(MemoryFault::WrongDomain));
         }
     }
 }

@@ -95,7 +95,7 @@ impl ProtectionDomain {
     /// So one buffer serves several interfaces. The memory is freed with the last region over it.
     ///
     /// # Errors
-    /// [`Error::Register`] where the memory belongs to the caller, who promised its lifetime for one
+    /// [`Error::Register`] where the memory belongs to the caller, whose promise was for one
     /// region; otherwise as [`register_with`](Self::register_with).
     pub fn register_shared(
         &self,

@@ -1,6 +1,6 @@
 //! Registered memory that fails the run at the first touch without a permission.
 
-use crate::{Access, AccessFlags, AtomicChange, Memory, MemoryFault, PdHandle};
+use crate::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 
 /// Regions, and what the queue pair that uses them may do.
 pub(super) struct Guarded {
@@ -91,13 +91,13 @@ impl Memory for Guarded {
 
     fn check(
         &self,
-        pd: PdHandle,
+        by: Accessor,
         key: u32,
         address: u64,
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        assert_eq!(pd, self.pd, "a queue pair speaks for its own domain");
+        assert_eq!(by.pd, self.pd, "a queue pair speaks for its own domain");
         let (needs, of_qp) = match access {
             Access::LocalRead => (AccessFlags::empty(), AccessFlags::empty()),
             Access::LocalWrite => (AccessFlags::LOCAL_WRITE, AccessFlags::empty()),
@@ -109,7 +109,7 @@ impl Memory for Guarded {
         let found = self.regions.iter().position(|it| it.key == key && it.is_alive);
         let index = found.ok_or(MemoryFault::UnknownKey)?;
         let region = &self.regions[index];
-        if region.pd != pd {
+        if region.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
         if !region.rights.contains(needs) {
@@ -154,11 +154,11 @@ impl Memory for Guarded {
         original
     }
 
-    fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
-        assert_eq!(pd, self.pd, "a queue pair speaks for its own domain");
+    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
+        assert_eq!(by.pd, self.pd, "a queue pair speaks for its own domain");
         let found = self.regions.iter_mut().find(|it| it.key == key && it.is_alive);
         let region = found.ok_or(MemoryFault::UnknownKey)?;
-        if region.pd != pd || !region.is_invalidatable {
+        if region.pd != by.pd || !region.is_invalidatable {
             return Err(MemoryFault::NotInvalidatable);
         }
         region.is_alive = false;

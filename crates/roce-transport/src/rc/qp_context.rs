@@ -5,8 +5,8 @@ use core::time::Duration;
 use roce_wire::{PathMtu, Qpn, RnrTimer};
 
 use crate::{
-    AccessFlags, Completion, CompletionOperation, CompletionStatus, PathAttributes, QpAttributes,
-    QpInit, QpState,
+    AccessFlags, Accessor, Completion, CompletionOperation, CompletionStatus, PathAttributes,
+    QpAttributes, QpInit, QpState,
 };
 
 /// Identity, state and settings of a queue pair.
@@ -91,6 +91,12 @@ impl QpParams {
 const RNR_RETRY_FOREVER: u8 = 7;
 
 impl QpContext {
+    /// Returns the queue pair as memory checks see it.
+    #[inline]
+    pub(crate) fn accessor(&self) -> Accessor {
+        Accessor { pd: self.init.pd, qpn: self.qpn }
+    }
+
     /// The completion of a request that received nothing.
     pub(crate) fn completion(
         &self,

@@ -35,7 +35,7 @@ impl Memory for Bytes {
 
     fn check(
         &self,
-        _pd: PdHandle,
+        _by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -61,7 +61,7 @@ impl Memory for Bytes {
         *word = change.apply(original).to_ne_bytes();
         original
     }
-    fn invalidate(&mut self, _pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
+    fn invalidate(&mut self, _by: Accessor, key: u32) -> Result<(), MemoryFault> {
         if key == 99 { Ok(()) } else { Err(MemoryFault::NotInvalidatable) }
     }
 }

@@ -210,7 +210,7 @@ impl Requester {
             return Err(CompletionStatus::BadResponse);
         }
         if let WrData::Sges(list) = &entry.work.data
-            && scatter(memory, response.qp.init.pd, list, offset, payload).is_err()
+            && scatter(memory, response.qp.accessor(), list, offset, payload).is_err()
         {
             response.cx.counters().local_protection_err += 1;
             return Err(CompletionStatus::LocalProtectionError);
@@ -234,7 +234,7 @@ impl Requester {
         }
         let entry = self.queue.front().expect("a request that waits for an answer is queued");
         if let WrData::Sges(list) = &entry.work.data
-            && scatter(memory, response.qp.init.pd, list, 0, &original.to_ne_bytes()).is_err()
+            && scatter(memory, response.qp.accessor(), list, 0, &original.to_ne_bytes()).is_err()
         {
             response.cx.counters().local_protection_err += 1;
             return Err(CompletionStatus::LocalProtectionError);

@@ -46,10 +46,10 @@ impl Requester {
             && is_first
             && list.len() > 1
         {
-            check_all(memory, qp.init.pd, list, Access::LocalRead)?;
+            check_all(memory, qp.accessor(), list, Access::LocalRead)?;
         }
         let payload = &mut room[headers_len..headers_len + payload_len];
-        let crc = gather.copy(memory, qp.init.pd, entry.number, &work.data, offset, payload)?;
+        let crc = gather.copy(memory, qp.accessor(), entry.number, &work.data, offset, payload)?;
 
         let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(seq));
         bth.ack_request = acks.requests(seq, &entry, self, qp);
@@ -133,7 +133,7 @@ impl Requester {
             },
         };
         if let WrData::Sges(list) = &entry.work.data {
-            check_all(memory, qp.init.pd, list, Access::LocalWrite)?;
+            check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
         }
         let offset = entry.offset_of(self.next, qp.params.mtu);
         let len = (entry.len - offset).min((end - self.next) * mtu);
@@ -185,7 +185,7 @@ impl Requester {
             return Ok(Step::Blocked);
         }
         if let WrData::Sges(list) = &entry.work.data {
-            check_all(memory, qp.init.pd, list, Access::LocalWrite)?;
+            check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
         }
         let (opcode, remote, swap_or_add, compare) = match entry.work.operation {
             SendOperation::CompareSwap { remote, compare, swap } => {

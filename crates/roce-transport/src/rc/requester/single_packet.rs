@@ -109,8 +109,8 @@ impl Requester {
             WrData::Inline(bytes) => payload.copy_from_slice(bytes.as_slice()),
             WrData::Sges(list) if payload_len > 0 => {
                 let [piece] = list.as_slice() else { return None };
-                let (pd, len) = (qp.init.pd, u64::from(piece.len));
-                let grant = memory.check(pd, piece.lkey, piece.addr, len, Access::LocalRead);
+                let (by, len) = (qp.accessor(), u64::from(piece.len));
+                let grant = memory.check(by, piece.lkey, piece.addr, len, Access::LocalRead);
                 memory.read(grant.ok()?, 0, payload);
             }
             WrData::Sges(_) => {}

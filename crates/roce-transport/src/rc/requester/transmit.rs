@@ -116,7 +116,7 @@ impl Requester {
             if !is_in_front {
                 return Ok(Step::Blocked);
             }
-            let done = memory.invalidate(qp.init.pd, key);
+            let done = memory.invalidate(qp.accessor(), key);
             done.map_err(|_| CompletionStatus::LocalQpOperationError)?;
             self.complete_front(CompletionStatus::Success, qp, cx);
             self.current_wqe += 1;

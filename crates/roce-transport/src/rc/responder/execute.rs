@@ -100,7 +100,7 @@ impl Responder {
         if current.received + len as u64 > current.posted.min(MAX_MESSAGE_LEN) {
             return Err(RequestFault::LongerThanReceive { posted: current.posted }.into());
         }
-        scatter(memory, qp.init.pd, &current.work.sg_list, current.received, payload)
+        scatter(memory, qp.accessor(), &current.work.sg_list, current.received, payload)
             .map_err(RequestFault::ReceiveMemory)?;
         current.received += len as u64;
         let (wr_id, received) = (current.work.wr_id, current.received);
@@ -128,7 +128,7 @@ impl Responder {
         let moved = if received > posted {
             Err(RequestFault::LongerThanReceive { posted })
         } else {
-            scatter(memory, qp.init.pd, &work.sg_list, 0, packet.payload())
+            scatter(memory, qp.accessor(), &work.sg_list, 0, packet.payload())
                 .map_err(RequestFault::ReceiveMemory)
         };
         let wr_id = work.wr_id;
@@ -157,7 +157,7 @@ impl Responder {
         let mut completion =
             qp.completion(wr_id, CompletionOperation::Recv, CompletionStatus::Success, received);
         if let Some(key) = headers.invalidate {
-            if memory.invalidate(qp.init.pd, key.0).is_err() {
+            if memory.invalidate(qp.accessor(), key.0).is_err() {
                 return Err(ResponderError::CannotInvalidate);
             }
             completion.invalidated_key = Some(key.0);
@@ -181,7 +181,7 @@ impl Responder {
         let headers = packet.headers();
         let position = headers.bth.opcode.info().position;
         let payload = packet.payload();
-        let pd = qp.init.pd;
+        let by = qp.accessor();
         let mut current = match (&self.current, headers.reth) {
             (CurrentMessage::Write(current), _) => *current,
             (_, Some(reth)) => WriteInProgress { reth, written: 0 },
@@ -209,7 +209,7 @@ impl Responder {
         }
         if position.is_first() && whole > 0 {
             memory
-                .check(pd, current.reth.key, current.reth.address, whole, Access::RemoteWrite)
+                .check(by, current.reth.key, current.reth.address, whole, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
         }
         // Before a byte is touched: the packet will come again, once a receive is posted.
@@ -220,7 +220,7 @@ impl Responder {
         if !payload.is_empty() {
             let address = current.reth.address.wrapping_add(current.written);
             let grant = memory
-                .check(pd, current.reth.key, address, payload.len() as u64, Access::RemoteWrite)
+                .check(by, current.reth.key, address, payload.len() as u64, Access::RemoteWrite)
                 .map_err(RequestFault::RemoteMemory)?;
             memory.write(grant, 0, payload);
         }
@@ -266,7 +266,7 @@ impl Responder {
         }
         if len > 0 {
             memory
-                .check(qp.init.pd, reth.key, reth.address, len, Access::RemoteRead)
+                .check(qp.accessor(), reth.key, reth.address, len, Access::RemoteRead)
                 .map_err(RequestFault::RemoteMemory)?;
         }
         self.evict_resource()?;
@@ -298,12 +298,12 @@ impl Responder {
             return Err(RequestFault::Misaligned);
         }
         let grant = memory
-            .check(qp.init.pd, atomic.key, atomic.address, 8, Access::RemoteAtomic)
+            .check(qp.accessor(), atomic.key, atomic.address, 8, Access::RemoteAtomic)
             .map_err(|fault| match fault {
-            // The key does give the right to the bytes, so it is no fault of access.
-            MemoryFault::Misaligned => RequestFault::Misaligned,
-            fault => RequestFault::RemoteMemory(fault),
-        })?;
+                // The key does give the right to the bytes, so it is no fault of access.
+                MemoryFault::Misaligned => RequestFault::Misaligned,
+                fault => RequestFault::RemoteMemory(fault),
+            })?;
         self.evict_resource()?;
         let change = match operation {
             Operation::CompareSwap => {

@@ -114,7 +114,7 @@ fn write_read<M: Memory>(
                     let address = read.reth.address.wrapping_add(offset);
                     let left = whole - offset;
                     let grant = memory
-                        .check(qp.init.pd, read.reth.key, address, left, Access::RemoteRead)
+                        .check(qp.accessor(), read.reth.key, address, left, Access::RemoteRead)
                         .map_err(|fault| ResponseError { psn, fault })?;
                     *cached_grant.insert((offset, grant))
                 }

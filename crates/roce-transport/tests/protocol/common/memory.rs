@@ -1,6 +1,6 @@
 //! Registered memory for tests: regions between guard bytes, and regions that store nothing.
 
-use roce_transport::{Access, AtomicChange, Memory, MemoryFault, PdHandle};
+use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault, PdHandle};
 
 /// Bytes of known content on either side of every stored region.
 const GUARD: usize = 64;
@@ -207,7 +207,7 @@ impl Memory for TestMemory {
 
     fn check(
         &self,
-        pd: PdHandle,
+        by: Accessor,
         key: u32,
         address: u64,
         len: u64,
@@ -219,7 +219,7 @@ impl Memory for TestMemory {
             .position(|it| it.span.key == key && it.alive)
             .ok_or(MemoryFault::UnknownKey)?;
         let found = &self.regions[region];
-        if found.pd != pd {
+        if found.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
         if !found.rights.allow(access) {
@@ -286,13 +286,13 @@ impl Memory for TestMemory {
         original
     }
 
-    fn invalidate(&mut self, pd: PdHandle, key: u32) -> Result<(), MemoryFault> {
+    fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault> {
         let found = self
             .regions
             .iter_mut()
             .find(|it| it.span.key == key && it.alive)
             .ok_or(MemoryFault::UnknownKey)?;
-        if found.pd != pd {
+        if found.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
         if !found.rights.invalidatable {
