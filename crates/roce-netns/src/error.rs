@@ -1,56 +1,56 @@
-//! What can stand in the way of a private network, and what to do about it.
+//! Errors of virtual networks.
 
 use std::io;
 
-/// Why a private network could not be made or changed.
+/// Error of a change to a virtual network.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetnsError {
-    /// The system does not let this user make namespaces.
-    #[error("cannot {doing}: {source}.\n{}", crate::user::how_to_get_the_right())]
+    /// The system does not allow this user to create namespaces.
+    #[error("cannot {doing}: {source}.\n{}", crate::user::advice())]
     NotAllowed {
-        /// What was tried.
+        /// Attempted operation.
         doing: &'static str,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A user namespace can only be entered while the process has a single thread.
+    /// The process has several threads, so it cannot enter a user namespace.
     #[error(
         "cannot enter a user namespace: this process already has {threads} threads, and the \
-         kernel moves only a process with one. Call enter_user_namespace_if_needed first thing \
-         in main, or start the program under `unshare --user --map-root-user`"
+         kernel allows it only with one. Call enter_user_namespace_if_needed at the start of \
+         main, or start the program under `unshare --user --map-root-user`"
     )]
     ThreadsExist {
-        /// How many threads the process has.
+        /// Number of threads of the process.
         threads: usize,
     },
     /// The kernel refused a change to an interface.
     #[error("cannot {doing}: {source}")]
     Refused {
-        /// What was tried, with the names of host and interface.
+        /// Attempted operation, with the names of host and interface.
         doing: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// A tap device could not be made.
+    /// A tap device could not be created.
     #[error(
-        "cannot make the tap device {ifname} in {host}: {source}. It needs /dev/net/tun: \
+        "cannot create the tap device {ifname} in {host}: {source}. It needs /dev/net/tun: \
          `modprobe tun` on the host, or `--device /dev/net/tun` for a container"
     )]
     Tap {
-        /// The host that should have got it.
+        /// Host of the device.
         host: String,
-        /// The name it should have had.
+        /// Name of the device.
         ifname: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The system refused a thread, a pipe or a file.
     #[error("cannot {doing}: {source}")]
     System {
-        /// What was tried.
+        /// Attempted operation.
         doing: &'static str,
-        /// What the system answered.
+        /// Error of the system.
         source: io::Error,
     },
 }

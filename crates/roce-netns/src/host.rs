@@ -1,4 +1,4 @@
-//! A host: a network namespace without a name, and a thread that lives in it.
+//! A host: an anonymous network namespace with a thread in it.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::{NetnsError, netlink};
 
-/// A network namespace of its own: interfaces, addresses, routes and ports.
+/// A network namespace with its own interfaces, addresses, routes and ports.
 ///
-/// Made by [`VirtualNetwork::host`](crate::VirtualNetwork::host), with `lo` up. Clones are handles to the same
-/// host; the namespace goes when the last handle, process and socket in it is gone.
+/// [`VirtualNetwork::host`](crate::VirtualNetwork::host) creates it with `lo` up. Clones are handles
+/// to the same host; the namespace exists until the last handle, process and socket in it ends.
 ///
 /// ```no_run
 /// # let network = roce_netns::VirtualNetwork::new()?;
@@ -35,7 +35,7 @@ pub struct Host {
 struct Inner {
     name: String,
     namespace: File,
-    /// Work for the thread that lives in the namespace. Both are `None` only in `drop`.
+    /// Channel to the thread in the namespace. Both fields are `None` only in `drop`.
     jobs: Option<Sender<Job>>,
     resident: Option<JoinHandle<()>>,
 }
@@ -47,7 +47,7 @@ impl Host {
         let (jobs, inbox) = mpsc::channel::<Job>();
         let (report, outcome) = mpsc::sync_channel(1);
         let resident = thread::Builder::new()
-            .name(format!("netlab-{name}"))
+            .name(format!("netns-{name}"))
             .spawn(move || {
                 let made = make_namespace();
                 let stay = made.is_ok();
@@ -69,28 +69,28 @@ impl Host {
         Ok(host)
     }
 
-    /// Gives an interface an address; an IPv6 address is usable at once (no duplicate
-    /// address detection).
+    /// Adds an address to an interface. An IPv6 address is usable at once, without duplicate
+    /// address detection.
     ///
     /// # Errors
-    /// [`NetnsError::Refused`] when there is no such interface or it has the address already.
+    /// [`NetnsError::Refused`] if there is no such interface or it has the address already.
     pub fn address(&self, ifname: &str, address: IpNet) -> Result<(), NetnsError> {
-        let doing = || format!("give {ifname} in {self} the address {address}");
+        let doing = || format!("add the address {address} to {ifname} in {self}");
         self.refusable(doing, || netlink::add_address(ifname, address))
     }
 
-    /// Switches an interface on.
+    /// Sets an interface up.
     ///
     /// # Errors
-    /// [`NetnsError::Refused`] when there is no such interface.
+    /// [`NetnsError::Refused`] if there is no such interface.
     pub fn set_up(&self, ifname: &str) -> Result<(), NetnsError> {
         self.refusable(|| format!("set {ifname} in {self} up"), || netlink::set_up(ifname, true))
     }
 
-    /// Switches an interface off: a cable pulled.
+    /// Sets an interface down, as if its cable were unplugged.
     ///
     /// # Errors
-    /// [`NetnsError::Refused`] when there is no such interface.
+    /// [`NetnsError::Refused`] if there is no such interface.
     pub fn set_down(&self, ifname: &str) -> Result<(), NetnsError> {
         let doing = || format!("set {ifname} in {self} down");
         self.refusable(doing, || netlink::set_up(ifname, false))
@@ -99,19 +99,19 @@ impl Host {
     /// Sets the MTU of an interface, in bytes, as `ip link set mtu` does.
     ///
     /// # Errors
-    /// [`NetnsError::Refused`] when there is no such interface or it cannot be that large.
+    /// [`NetnsError::Refused`] if there is no such interface or the MTU is out of range.
     pub fn set_mtu(&self, ifname: &str, mtu: u32) -> Result<(), NetnsError> {
         let doing = || format!("set the MTU of {ifname} in {self} to {mtu}");
         self.refusable(doing, || netlink::set_mtu(ifname, mtu))
     }
 
-    /// Runs `work` on a fresh thread inside this host and returns what it returned.
+    /// Runs `work` on a new thread in this host and returns its result.
     ///
-    /// Sockets opened there belong to the host for good, and may be used from any thread.
-    /// Threads that `work` starts are inside as well.
+    /// Sockets opened there belong to the host permanently and may be used from any thread. Threads
+    /// that `work` starts are in the host too.
     ///
     /// # Panics
-    /// When `work` does, with the same message; and when the system gives no more threads.
+    /// If `work` panics, with the same message, and if no thread can be created.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             setns(&self.inner.namespace, CloneFlags::CLONE_NEWNET)
@@ -122,11 +122,10 @@ impl Host {
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Starts a program inside this host.
+    /// Starts a program in this host.
     ///
-    /// Its parent thread lives as long as the host, so a child that asks to die with its
-    /// parent (`PR_SET_PDEATHSIG`) ends when the last handle to the host goes, or when this
-    /// process does, however that ends.
+    /// Its parent thread exists as long as the host. So a child with `PR_SET_PDEATHSIG` ends with
+    /// the last handle to the host, or with this process.
     ///
     /// # Errors
     /// As [`Command::spawn`].
@@ -141,7 +140,7 @@ impl Host {
         outcome.recv().map_err(|_| gone())?
     }
 
-    /// The name it was made with; it means something only to people.
+    /// Returns the name, which appears in messages only.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -163,7 +162,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(resident) = self.resident.take() {
-            // It runs our own jobs only, and a panic there has been reported already.
+            // A panic there has been reported already.
             let _ = resident.join();
         }
     }
@@ -181,14 +180,14 @@ impl fmt::Display for Host {
     }
 }
 
-/// Moves the calling thread into a new network namespace and returns a handle to that.
+/// Moves the calling thread into a new network namespace and returns a handle to it.
 fn make_namespace() -> Result<File, NetnsError> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| NetnsError::NotAllowed {
         doing: "make a network namespace",
         source: errno.into(),
     })?;
-    // Only saves the second that duplicate address detection takes on link-local addresses:
-    // where /proc/sys is read-only, as in most containers, that second is spent.
+    // Saves one second of duplicate address detection on link-local addresses. It fails where
+    // /proc/sys is read-only, as in most containers.
     let _ = fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0");
     File::open("/proc/thread-self/ns/net")
         .map_err(|source| NetnsError::System { doing: "open /proc/thread-self/ns/net", source })

@@ -1,15 +1,13 @@
-//! Private networks for demonstrations and tests: namespaces, veth pairs, bridges, taps.
+//! Virtual networks for demonstrations and tests: namespaces, veth pairs, bridges, taps.
 //!
-//! A [`VirtualNetwork`] makes [`Host`]s. Each is a network namespace without a name: it has its own
-//! interfaces, addresses and ports, and it vanishes with the last process or handle that
-//! uses it, so that nothing is left behind however a run ends. Hosts are joined by
-//! [`VirtualNetwork::veth`] (a cable), [`VirtualNetwork::switch`] (a bridge) and [`VirtualNetwork::tap`] (a cable to a
-//! virtual machine). Code runs inside a host with [`Host::run`], programs with
-//! [`Host::spawn`].
+//! A [`VirtualNetwork`] creates [`Host`]s. Each is an anonymous network namespace with its own
+//! interfaces, addresses and ports. The kernel removes it with the last process or handle that uses
+//! it, so a run leaves nothing behind. [`VirtualNetwork::veth`] connects two hosts,
+//! [`VirtualNetwork::switch`] any number, and [`VirtualNetwork::tap`] a virtual machine.
+//! [`Host::run`] runs code in a host, [`Host::spawn`] a program.
 //!
-//! Root is not needed where the system allows user namespaces: a program that calls
-//! [`enter_user_namespace_if_needed`] first thing in `main` may do all of this as an
-//! ordinary user.
+//! If the system allows user namespaces, root is not needed: the program calls
+//! [`enter_user_namespace_if_needed`] at the start of `main`.
 //!
 //! ```no_run
 //! use std::net::UdpSocket;

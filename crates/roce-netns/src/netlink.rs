@@ -1,4 +1,4 @@
-//! The changes to interfaces, asked of the kernel by netlink.
+//! Changes to interfaces by netlink.
 //!
 //! Every function acts in the network namespace of the calling thread.
 
@@ -13,8 +13,8 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
 
-/// Makes a cable from here (`near`) into another namespace. The far end is still down: the
-/// kernel sets no end up before both exist.
+/// Creates a veth pair between this namespace (`near`) and another one. The far end is still down:
+/// the kernel sets no end up before both exist.
 pub(crate) fn add_veth(near: &str, far: &str, far_namespace: &File, mtu: u32) -> io::Result<()> {
     let there = far_namespace.as_raw_fd();
     let peer = LinkUnspec::new_with_name(far).setns_by_fd(there).mtu(mtu).build();
@@ -26,13 +26,13 @@ pub(crate) fn add_veth(near: &str, far: &str, far_namespace: &File, mtu: u32) ->
     ask(async |handle| handle.link().add(link).execute().await)
 }
 
-/// Makes a bridge that is up.
+/// Creates a bridge and sets it up.
 pub(crate) fn add_bridge(name: &str, mtu: u32) -> io::Result<()> {
     let link = LinkBridge::new(name).mtu(mtu).up().build();
     ask(async |handle| handle.link().add(link).execute().await)
 }
 
-/// Makes `port` a port of `bridge`.
+/// Adds `port` to `bridge`.
 pub(crate) fn enslave(port: &str, bridge: &str) -> io::Result<()> {
     let bridge = if_nametoindex(bridge)?;
     change(LinkUnspec::new_with_index(if_nametoindex(port)?).controller(bridge))
@@ -63,7 +63,7 @@ fn change(link: LinkMessageBuilder<LinkUnspec>) -> io::Result<()> {
     ask(async |handle| handle.link().change(link.build()).execute().await)
 }
 
-/// Opens a netlink socket here, and waits for the answer to one request.
+/// Sends a request on a new netlink socket and waits for the reply.
 fn ask<F, A>(request: F) -> io::Result<()>
 where
     F: FnOnce(Handle) -> A,

@@ -1,4 +1,4 @@
-//! Making namespaces as an ordinary user: inside a user namespace of one's own.
+//! User namespaces, in which an ordinary user may create network namespaces.
 
 use std::{fs, io};
 
@@ -7,37 +7,36 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::NetnsError;
 
-/// Gives this process the rights that a [`VirtualNetwork`](crate::VirtualNetwork) and a raw packet socket need,
-/// by entering a user namespace, unless it has them already.
+/// Enters a user namespace, unless this process has the capabilities that a
+/// [`VirtualNetwork`](crate::VirtualNetwork) and a raw packet socket need.
 ///
-/// Inside, the process sees itself as root, and so do its children; towards the rest of the
-/// system it stays the user who started it. Files are opened with that user's rights.
+/// In the namespace the process and its children have user id 0. Outside it they keep the
+/// permissions of the user.
 ///
-/// Call it first thing in `main`: the kernel moves only a process with a single thread.
+/// Call it at the start of `main`: the kernel allows it only for a process with one thread.
 ///
 /// # Errors
-/// [`NetnsError::ThreadsExist`] when it comes too late, [`NetnsError::NotAllowed`] when the
-/// system does not let users make user namespaces; the text says which setting is in the
-/// way.
+/// [`NetnsError::ThreadsExist`] if the process has several threads; [`NetnsError::NotAllowed`] if
+/// the system does not allow user namespaces. The message names the setting.
 ///
 /// ```no_run
 /// roce_netns::enter_user_namespace_if_needed()?;
 /// # Ok::<(), roce_netns::NetnsError>(())
 /// ```
 pub fn enter_user_namespace_if_needed() -> Result<(), NetnsError> {
-    if has_the_rights() {
+    if has_capabilities() {
         return Ok(());
     }
     let threads = thread_count();
     if threads > 1 {
         return Err(NetnsError::ThreadsExist { threads });
     }
-    // Asked before the move: afterwards both read as the overflow id.
+    // Read before `unshare`: afterwards both are the overflow id.
     let (user, group) = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER)
         .map_err(|errno| NetnsError::NotAllowed { doing: ENTERING, source: errno.into() })?;
-    // The kernel wants `deny` before an unprivileged group map: otherwise dropping a group
-    // would be a way around files that deny access to it.
+    // The kernel requires `deny` before an unprivileged group map: otherwise a process could drop
+    // a group to which a file denies access.
     for (file, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("0 {user} 1")),
@@ -46,16 +45,16 @@ pub fn enter_user_namespace_if_needed() -> Result<(), NetnsError> {
         fs::write(file, text)
             .map_err(|source| NetnsError::NotAllowed { doing: ENTERING, source })?;
     }
-    if has_the_rights() {
+    if has_capabilities() {
         return Ok(());
     }
-    // Some security modules let the namespace be made and then empty it of its rights.
+    // Some security modules allow the namespace but remove its capabilities.
     let source = io::Error::from(io::ErrorKind::PermissionDenied);
     Err(NetnsError::NotAllowed { doing: ENTERING, source })
 }
 
-/// The settings that stand between this user and a network namespace, as advice.
-pub(crate) fn how_to_get_the_right() -> String {
+/// Returns advice on the settings that deny network namespaces to this user.
+pub(crate) fn advice() -> String {
     let setting = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     let mut advice = vec!["Run it as root".to_owned()];
     let switches = [
@@ -68,7 +67,7 @@ pub(crate) fn how_to_get_the_right() -> String {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         if setting(&path).as_deref() == Some(bad) {
             advice.push(format!(
-                "or let users make namespaces: `sudo sysctl -w {name}={good}` (it is {bad} now)"
+                "or allow user namespaces: `sudo sysctl -w {name}={good}` (it is {bad} now)"
             ));
         }
     }
@@ -80,15 +79,15 @@ pub(crate) fn how_to_get_the_right() -> String {
     advice.join(",\n")
 }
 
-/// Whether this process may make namespaces, change their interfaces and open raw sockets.
-fn has_the_rights() -> bool {
+/// Returns true if this process may create namespaces, change their interfaces and open raw sockets.
+fn has_capabilities() -> bool {
     let Ok(status) = fs::read_to_string("/proc/thread-self/status") else { return false };
     let effective = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0);
-    effective & NEEDED == NEEDED
+    effective & REQUIRED == REQUIRED
 }
 
 fn thread_count() -> usize {
@@ -97,5 +96,5 @@ fn thread_count() -> usize {
 
 const ENTERING: &str = "enter a user namespace";
 
-/// CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN, as bits of the capability mask.
-const NEEDED: u64 = 1 << 12 | 1 << 13 | 1 << 21;
+/// CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN in the capability mask.
+const REQUIRED: u64 = 1 << 12 | 1 << 13 | 1 << 21;

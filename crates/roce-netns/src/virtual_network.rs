@@ -1,12 +1,12 @@
-//! The place where hosts are made and cabled.
+//! Creation and cabling of hosts.
 
 use tappers::linux::Tap;
 
 use crate::{Host, NetnsError, Switch, netlink};
 
-/// A private network under construction.
+/// Creates hosts and connects them.
 ///
-/// It holds nothing: hosts and switches own what they are made of.
+/// It has no state: hosts and switches own their namespaces and interfaces.
 ///
 /// ```no_run
 /// use roce_netns::{VirtualNetwork, Link};
@@ -18,34 +18,34 @@ use crate::{Host, NetnsError, Switch, netlink};
 #[derive(Debug)]
 pub struct VirtualNetwork(());
 
-/// What a cable carries.
+/// Properties of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Largest IP packet, in bytes: 68 ..= 65535. RoCE's largest path MTU needs 4176.
+    /// MTU in bytes, 68 ..= 65535. RoCE's largest path MTU needs 4176.
     pub mtu: u32,
 }
 
 impl VirtualNetwork {
-    /// Makes sure that this process may make namespaces.
+    /// Checks that this process may create namespaces.
     ///
     /// # Errors
-    /// [`NetnsError::NotAllowed`]; the text says how to get the right.
+    /// [`NetnsError::NotAllowed`]; the message says how to allow it.
     pub fn new() -> Result<Self, NetnsError> {
         Host::new("probe").map(|_| Self(()))
     }
 
-    /// Makes a host: a network namespace with `lo` up. The name appears in messages only.
+    /// Creates a host with `lo` up. The name appears in messages only.
     ///
     /// # Errors
-    /// [`NetnsError::NotAllowed`] when the system's limit on namespaces is reached.
+    /// [`NetnsError::NotAllowed`] if the system's limit on namespaces is reached.
     pub fn host(&self, name: &str) -> Result<Host, NetnsError> {
         Host::new(name)
     }
 
-    /// Lays a cable between two hosts: an interface in each, both up.
+    /// Connects two hosts by a veth pair and sets both interfaces up.
     ///
     /// # Errors
-    /// [`NetnsError::Refused`] when a host has an interface of that name already, or the
+    /// [`NetnsError::Refused`] if a host has an interface of that name already, or the
     /// MTU is out of range.
     pub fn veth(
         &self,
@@ -53,20 +53,19 @@ impl VirtualNetwork {
         (far, far_name): (&Host, &str),
         link: Link,
     ) -> Result<(), NetnsError> {
-        lay_cable((near, near_name), (far, far_name), link)
+        add_veth_pair((near, near_name), (far, far_name), link)
     }
 
-    /// Makes a switch with nothing plugged in.
+    /// Creates a switch without ports.
     ///
     /// # Errors
-    /// [`NetnsError::NotAllowed`] as for [`host`](Self::host), [`NetnsError::Refused`] when the
+    /// [`NetnsError::NotAllowed`] as for [`host`](Self::host), [`NetnsError::Refused`] if the
     /// kernel has no bridges.
     pub fn switch(&self, name: &str, link: Link) -> Result<Switch, NetnsError> {
         Switch::new(name, link)
     }
 
-    /// Makes a switch and lays a cable from it to each of `hosts`, under the interface name
-    /// given with it.
+    /// Creates a switch and connects each of `hosts`, by an interface of the given name.
     ///
     /// # Errors
     /// As [`switch`](Self::switch) and [`Switch::connect`].
@@ -76,27 +75,27 @@ impl VirtualNetwork {
         Ok(switch)
     }
 
-    /// Makes a tap device in a host: a cable whose other end a virtual machine takes.
+    /// Creates a tap device for a virtual machine in a host.
     ///
-    /// It stays until the host goes. Start the machine with [`Host::spawn`] and, for qemu,
+    /// It exists as long as the host. Start the machine with [`Host::spawn`] and, for qemu,
     /// `-netdev tap,id=n0,ifname=IFNAME,script=no,downscript=no`.
     ///
     /// # Errors
-    /// [`NetnsError::Tap`] when the host has an interface of that name already, or there is
-    /// no `/dev/net/tun`.
+    /// [`NetnsError::Tap`] if the host has an interface of that name already, or
+    /// `/dev/net/tun` is missing.
     pub fn tap(&self, host: &Host, ifname: &str, link: Link) -> Result<(), NetnsError> {
         add_tap(host, ifname, link)
     }
 }
 
-pub(crate) fn lay_cable(
+pub(crate) fn add_veth_pair(
     (near, near_name): (&Host, &str),
     (far, far_name): (&Host, &str),
     link: Link,
 ) -> Result<(), NetnsError> {
     let laid = near.run(|| netlink::add_veth(near_name, far_name, far.namespace(), link.mtu));
     laid.map_err(|source| NetnsError::Refused {
-        doing: format!("lay a cable from {near_name} in {near} to {far_name} in {far}"),
+        doing: format!("connect {near_name} in {near} to {far_name} in {far}"),
         source,
     })?;
     far.set_up(far_name)
@@ -114,7 +113,7 @@ pub(crate) fn add_tap(host: &Host, ifname: &str, link: Link) -> Result<(), Netns
 }
 
 impl Default for Link {
-    /// An ordinary Ethernet: 1500 bytes, path MTU 1024.
+    /// 1500 bytes, which allow path MTU 1024.
     fn default() -> Self {
         Self { mtu: 1500 }
     }

@@ -1,4 +1,4 @@
-//! Private networks carry packets and leave nothing behind (tier 1).
+//! Virtual networks carry packets and are removed completely (tier 1).
 
 use roce_test_macros::tier1;
 use std::error::Error;
@@ -14,7 +14,7 @@ use roce_netns::{Host, Link, NetnsError, VirtualNetwork};
 type Outcome = Result<(), Box<dyn Error>>;
 
 #[tier1]
-fn two_hosts_on_a_cable_hear_each_other_over_both_families() -> Outcome {
+fn two_connected_hosts_exchange_datagrams_over_ipv4_and_ipv6() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
     network.veth((&left, "eth0"), (&right, "eth0"), Link { mtu: 9000 })?;
@@ -47,7 +47,7 @@ fn each_of_three_hosts_on_a_switch_reaches_every_other() -> Outcome {
 }
 
 #[tier1]
-fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
+fn unconnected_hosts_share_neither_addresses_nor_ports() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
     let bind = || UdpSocket::bind("127.0.0.1:4791");
@@ -56,7 +56,7 @@ fn hosts_that_are_not_joined_share_neither_addresses_nor_ports() -> Outcome {
 }
 
 #[tier1]
-fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outcome {
+fn a_program_in_a_host_sees_only_its_interfaces() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
     network.veth((&left, "only-left"), (&right, "only-right"), Link::default())?;
@@ -71,7 +71,7 @@ fn a_program_started_in_a_host_sees_the_interfaces_of_that_host_alone() -> Outco
 }
 
 #[tier1]
-fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Outcome {
+fn a_program_with_a_parent_death_signal_runs_as_long_as_the_host() -> Outcome {
     let host = VirtualNetwork::new()?.host("host")?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-c", "echo begun; read nothing"]);
@@ -89,7 +89,7 @@ fn a_program_that_asks_to_die_with_its_parent_lives_as_long_as_the_host() -> Out
 }
 
 #[tier1]
-fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome {
+fn a_host_is_removed_with_its_last_handle_and_its_cables() -> Outcome {
     let network = VirtualNetwork::new()?;
     let (stays, goes) = (network.host("stays")?, network.host("goes")?);
     network.veth((&stays, "eth0"), (&goes, "eth0"), Link::default())?;
@@ -99,7 +99,7 @@ fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome 
     drop(goes);
     assert!(has_cable(), "a clone of the handle still holds the host");
     drop(clone);
-    // The kernel takes a namespace down in its own time.
+    // The kernel removes a namespace asynchronously.
     let patience = Instant::now() + Duration::from_secs(10);
     while has_cable() {
         assert!(Instant::now() < patience, "the cable outlived the host at its other end");
@@ -108,7 +108,7 @@ fn a_host_vanishes_with_its_last_handle_and_takes_its_cables_along() -> Outcome 
 }
 
 #[tier1]
-fn a_tap_device_stays_and_is_of_the_size_asked_for() -> Outcome {
+fn a_tap_device_persists_and_has_the_given_mtu() -> Outcome {
     let network = VirtualNetwork::new()?;
     let host = network.host("host")?;
     network.tap(&host, "guest0", Link { mtu: 4200 })?;
@@ -136,7 +136,7 @@ fn a_change_to_a_missing_interface_is_refused_by_name() -> Outcome {
     Ok(())
 }
 
-/// Sends a datagram from one host to another, and looks at what arrives.
+/// Sends a datagram from one host to another and checks it on arrival.
 fn ping(from: &Host, source: &str, to: &Host, target: &str) -> Outcome {
     let (source, target): (IpAddr, IpAddr) = (source.parse()?, target.parse()?);
     let receiver = to.run(|| UdpSocket::bind(SocketAddr::new(target, 4791)))?;

@@ -1,8 +1,8 @@
-//! An ordinary user makes a private network too (tier 1).
+//! Virtual networks of an ordinary user (tier 1).
 //!
-//! It starts itself again for each law, as nobody if it is root: a process can enter a user
-//! namespace only once, and only before it has had a second thread. It runs only when asked
-//! for ignored tests, as the other tests of tier 1 do.
+//! The program starts itself again for each test, with the user `nobody` if it is root: a process
+//! can enter a user namespace only once, and only with one thread. It runs only with ignored
+//! tests, as other tests of tier 1.
 
 use std::error::Error;
 use std::net::UdpSocket;
@@ -15,44 +15,44 @@ use roce_netns::{Link, NetnsError, VirtualNetwork};
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> Outcome {
-    match std::env::var(LAW).as_deref() {
-        Ok(SECOND_THREAD) => return a_second_thread_is_named_as_the_reason_for_refusing(),
-        Ok(CABLE) => return an_ordinary_user_lays_a_cable_and_sends_over_it(),
+    match std::env::var(TEST).as_deref() {
+        Ok(SECOND_THREAD) => return an_error_names_a_second_thread_as_its_reason(),
+        Ok(CABLE) => return an_ordinary_user_connects_two_hosts_and_sends(),
         _ => {}
     }
     let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
     let runs = asked("--ignored") || asked("--include-ignored");
     let (mut passed, mut failed, mut ignored) = (0, 0, 0);
-    for law in [SECOND_THREAD, CABLE] {
-        let told = if asked("--list") || !runs {
+    for test in [SECOND_THREAD, CABLE] {
+        let result = if asked("--list") || !runs {
             ignored += 1;
             "ignored, tier 1: needs network namespaces (cargo xtask test runs it)"
-        } else if tried_again(law)? {
+        } else if passes(test)? {
             passed += 1;
             "ok"
         } else {
             failed += 1;
             "FAILED"
         };
-        println!("test {law} ... {told}");
+        println!("test {test} ... {result}");
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored");
     if failed == 0 { Ok(()) } else { Err("see above".into()) }
 }
 
-/// Whether the law holds in a process of its own.
-fn tried_again(law: &str) -> Result<bool, Box<dyn Error>> {
-    // By this name it is found even where nobody may not enter the directory it is in.
+/// Runs a test in its own process. Returns true if it passes.
+fn passes(test: &str) -> Result<bool, Box<dyn Error>> {
+    // This path works even if the user `nobody` may not enter the directory.
     let mut again = Command::new("/proc/self/exe");
-    again.env(LAW, law).current_dir("/");
+    again.env(TEST, test).current_dir("/");
     if nix::unistd::geteuid().is_root() {
         again.uid(NOBODY).gid(NOBODY);
     }
     Ok(again.status()?.success())
 }
 
-fn a_second_thread_is_named_as_the_reason_for_refusing() -> Outcome {
+fn an_error_names_a_second_thread_as_its_reason() -> Outcome {
     let refusal =
         std::thread::scope(|scope| scope.spawn(roce_netns::enter_user_namespace_if_needed).join());
     let refusal = refusal.expect("it does not panic").unwrap_err();
@@ -60,7 +60,7 @@ fn a_second_thread_is_named_as_the_reason_for_refusing() -> Outcome {
     Ok(())
 }
 
-fn an_ordinary_user_lays_a_cable_and_sends_over_it() -> Outcome {
+fn an_ordinary_user_connects_two_hosts_and_sends() -> Outcome {
     roce_netns::enter_user_namespace_if_needed()?;
     let network = VirtualNetwork::new()?;
     let (left, right) = (network.host("left")?, network.host("right")?);
@@ -74,8 +74,8 @@ fn an_ordinary_user_lays_a_cable_and_sends_over_it() -> Outcome {
     Ok(())
 }
 
-/// Names the law to the process that tries it.
-const LAW: &str = "ROCE_NETLAB_LAW";
-const SECOND_THREAD: &str = "a_second_thread_is_named_as_the_reason_for_refusing";
-const CABLE: &str = "an_ordinary_user_lays_a_cable_and_sends_over_it";
+/// Name of the test for the child process.
+const TEST: &str = "ROCE_NETLAB_TEST";
+const SECOND_THREAD: &str = "an_error_names_a_second_thread_as_its_reason";
+const CABLE: &str = "an_ordinary_user_connects_two_hosts_and_sends";
 const NOBODY: u32 = 65534;
