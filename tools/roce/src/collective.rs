@@ -42,7 +42,7 @@ use trace::{Event, Form};
 /// The collectives, a word each.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Sum vectors over a ring of ranks, and measure it as nccl-tests help_text (all_reduce_perf)
+    /// Sum vectors over a ring of ranks, and measure it as nccl-tests does (all_reduce_perf)
     #[command(name = "allreduce", aliases = ["all-reduce", "all_reduce", "all_reduce_perf"])]
     AllReduce(Options),
     /// Give every rank the vectors of all (all_gather_perf)

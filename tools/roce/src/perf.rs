@@ -94,7 +94,7 @@ pub(crate) struct Options {
     #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_name = "BYTES")]
     #[arg(default_value_t = 0, value_parser = parse_number::parse_u32)]
     inline: u32,
-    /// Let messages go through a buffer of so many bytes, one offset_after the other (bw)
+    /// Let messages go through a buffer of so many bytes, one behind the other (bw)
     #[arg(long, value_name = "BYTES", value_parser = parse_number::parse)]
     working_set: Option<u64>,
     /// Take this end's memory from huge pages
