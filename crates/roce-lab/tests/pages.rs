@@ -195,3 +195,27 @@ fn a_page_of_100_000_packets_draws_only_the_visible_part() {
     }
     assert_eq!(browser.complaints, Vec::<String>::new());
 }
+
+/// Cards and remarks that a window of 500 pixels cuts off.
+#[tier1("chromium")]
+fn a_narrow_window_shows_all_text_of_every_lesson() {
+    let mut browser = Browser::start("narrow");
+    browser.resize(500, 900);
+    for lesson in Lesson::all() {
+        let (_, page) = page(&lesson.name);
+        browser.open(&page);
+        let cut = "[...document.querySelectorAll('.card, .remark')].filter((it) => {
+            const box = it.getBoundingClientRect();
+            return box.width > 0 && (box.left < 0 || box.right > 500);
+        }).length";
+        // Remarks of more than two hosts stand beside the lanes of a wider ladder.
+        let cut = match lesson.world.hosts.len() {
+            2 => cut.to_owned(),
+            _ => cut.replace(".card, .remark", ".card"),
+        };
+        assert!(browser.count(".card") > 0, "{}", lesson.name);
+        assert_eq!(browser.eval(&cut), 0, "{}", lesson.name);
+        browser.picture(&format!("narrow_{:02}", lesson.number));
+    }
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}

@@ -4,6 +4,8 @@ const view = document.getElementById("view"), canvas = document.getElementById("
 const paper = document.getElementById("paper"), heads = document.getElementById("heads");
 const search = document.getElementById("search"), found = document.getElementById("found");
 const map = document.getElementById("map");
+/// A window too narrow for remarks beside the ladder has them between the life lines.
+let isNarrow = false;
 let selected = -1, matches = null, matchSet = null, drawn = [0, 0], columns = [], margin = 0, width = 0;
 const OVERSCAN = 500, TIME = 92;
 /// Arrows steeper than so many degrees have level words.
@@ -47,13 +49,15 @@ function buildCards() {
 
 function relayout() {
   const hosts = data.hosts.length;
-  const least = isPair ? 640 : TIME + 40 + hosts * 150;
+  isNarrow = isPair && view.clientWidth < 640;
+  const least = isNarrow ? 300 : isPair ? 640 : TIME + 40 + hosts * 150;
   width = Math.max(view.clientWidth, least);
   canvas.style.width = width + "px";
+  canvas.style.setProperty("--view", view.clientWidth + "px");
   heads.style.width = width + "px";
   margin = isPair ? Math.min(Math.max(width * 0.24, 150), 330) : 0;
-  const left = isPair ? Math.max(margin, 130) + 26 : TIME + 60;
-  const right = isPair ? margin + 26 : 190;
+  const left = isNarrow ? TIME + 8 : isPair ? Math.max(margin, 130) + 26 : TIME + 60;
+  const right = isNarrow ? 36 : isPair ? margin + 26 : 190;
   columns = data.hosts.map((_, h) => left + (hosts === 1 ? 0 : h * (width - left - right) / (hosts - 1)));
   heads.replaceChildren(...data.hosts.map((name, h) => {
     const head = element("span", "", name);
@@ -61,7 +65,7 @@ function relayout() {
     return head;
   }));
   for (const card of cards) card.height = card.element.offsetHeight;
-  computeLayout(cards, Math.min(...data.hosts.map((_, h) => remarkRoom(h))));
+  computeLayout(cards, Math.min(...data.hosts.map((_, h) => remarkRoom(h))), isNarrow);
   placeWords();
   canvas.style.height = layout.height + "px";
   draw(true);
@@ -70,6 +74,7 @@ function relayout() {
 
 /// How wide a host's remarks may be: beside the ladder where there are two, else up to the next.
 function remarkRoom(host) {
+  if (isNarrow) return columns[1] - columns[0] - 24;
   if (isPair) return host === 0 ? columns[0] - 96 : width - columns[1] - 24;
   return host === columns.length - 1 ? width - columns[host] - 24 : columns[1] - columns[0] - 22;
 }
@@ -246,11 +251,11 @@ function label(i, x, y, angle, anchor) {
 function drawRemarks(from, to, parts) {
   for (let i = layout.firstRemark(from - 60); i < R.at.length; i++) {
     const host = R.host[i], y = layout.remarkY[i], height = layout.remarkHeight[i];
-    const isLeft = isPair && host === 0;
+    const isLeft = isPair && host === (isNarrow ? 1 : 0); // left of its life line
     if (y > to + 600) break; // at one instant they are in the order of hosts, not of places
     if (y < from - 60 || y > to) continue;
     const room = remarkRoom(host);
-    const x = isLeft ? columns[0] - 12 - room : columns[host] + 12;
+    const x = isLeft ? columns[host] - 12 - room : columns[host] + 12;
     const box = svgElement("foreignObject", { x, y: y + 1, width: Math.max(room, 60), height });
     const words = element("div", `remark ${R.class[i]}${isLeft ? " right" : ""}`, R.words[i]);
     words.title = R.words[i];

@@ -48,8 +48,8 @@ const layout = {
 };
 
 /// Lays out everything. `cards` are the elements of the narration in their order, with their
-/// heights; `room` is how wide remarks may be.
-function computeLayout(cards, room) {
+/// heights; `room` is how wide remarks may be; in a `narrow` window each row has the whole width.
+function computeLayout(cards, room, narrow) {
   layout.remarkY.fill(-1e9); // what happened before the first moment is not drawn
   layout.breaks.length = 0;
   layout.passes.length = 0;
@@ -89,10 +89,12 @@ function computeLayout(cards, room) {
           const host = R.host[remark];
           const lines = Math.min(Math.ceil(R.words[remark].length * 7 / room), 3);
           const height = REMARK + (Math.max(lines, 1) - 1) * REMARK_LINE;
+          if (narrow) free.fill(Math.max(...free));
           layout.remarkY[remark] = free[host];
           layout.remarkHeight[remark] = height;
-          free[host] += height;
-        } else if (P.took[packet] < 0 && !(P.flags[packet] & LOST) || Math.abs(P.to[packet] - P.from[packet]) > 1) {
+          if (narrow) free.fill(free[host] + height);
+          else free[host] += height;
+        } else if (narrow || P.took[packet] < 0 && !(P.flags[packet] & LOST) || Math.abs(P.to[packet] - P.from[packet]) > 1) {
           // An arrow without a slope, or across the lanes of others, needs the whole width.
           const top = Math.max(...free);
           layout.sentY[packet] = top + ROW / 2;
@@ -116,10 +118,10 @@ function computeLayout(cards, room) {
   layout.height = y + 60;
   let lowest = -1e9;
   for (let i = 0; i < R.at.length; i++) layout.remarkReach[i] = lowest = Math.max(lowest, layout.remarkY[i]);
-  placeArrivals(times, ys);
+  placeArrivals(times, ys, narrow);
 }
 
-function placeArrivals(times, ys) {
+function placeArrivals(times, ys, narrow) {
   let reach = 0;
   const usual = {}; // how steep arrows between two hosts were last
   for (let i = 0; i < COUNT; i++) {
@@ -143,6 +145,7 @@ function placeArrivals(times, ys) {
     } else if (P.flags[i] & LOST) {
       target = sent + Math.max(22, usual[pair] ?? 0);
     }
+    if (narrow) target = sent + 4;
     layout.arriveY[i] = target;
     reach = Math.max(reach, target);
     layout.reach[i] = reach;

@@ -135,6 +135,14 @@ impl Browser {
         }
     }
 
+    /// Sets the size of the window in CSS pixels.
+    pub(crate) fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": true,
+        });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
     /// Makes the system prefer light or dark.
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
