@@ -54,10 +54,10 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["verbose", "hex", "explain"])]
     summary: bool,
     /// What a receiver would do with the packets of frame N, and why
-    #[arg(long, value_name = "N", conflicts_with = "json")]
+    #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..))]
     explain: Option<u64>,
     /// Stop after so many frames
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// When to use colours
     #[arg(long, value_enum, default_value_t = Colour::Auto, value_name = "WHEN", alias = "color")]

@@ -1,10 +1,10 @@
 //! `roce lab`: lessons, packet by packet.
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use roce_lab::{Lesson, LessonRun, TextOptions};
+use roce_lab::{Ladder, Lesson, LessonRun, TextOptions};
 
 use crate::error::{CliError, Result};
 
@@ -14,7 +14,7 @@ use crate::error::{CliError, Result};
 pub(crate) struct Options {
     /// Name or number of a lesson; without one, all are listed
     lesson: Option<String>,
-    /// Wait for Enter before each moment, and before the answer
+    /// Wait for Enter before each section, and before the answer
     #[arg(long)]
     step: bool,
     /// Print the layers of these packets, by number
@@ -26,22 +26,28 @@ pub(crate) struct Options {
     /// Print every line of long stretches
     #[arg(long)]
     all: bool,
-    /// Write the lesson as one page that needs nothing else, and print nothing
+    /// Write the lesson as one HTML page (`-`: standard output); without LESSON, all lessons
+    /// beside an index
     #[arg(long, value_name = "FILE", conflicts_with_all = ["step", "layers", "verbose", "all"])]
     html: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
-  roce lab                                what there is to learn
+Examples:
+  roce lab                                list the lessons
   roce lab lost-packet                    the whole lesson
-  roce lab lost-packet --step             moment by moment
-  roce lab lost-packet --layers 3,7       with these two packets taken apart
-  roce lab lost-packet --html page.html   the same to look at and to click on";
+  roce lab lost-packet --step             section by section
+  roce lab lost-packet --layers 3,7       with the layers of these packets
+  roce lab lost-packet --html page.html   the lesson as a page
+  roce lab --html lessons.html            all lessons, with an index";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
     let Some(name) = &options.lesson else {
-        return print(&list(&Lesson::all()));
+        return match &options.html {
+            Some(index) => write_all(index),
+            None => print(&list(&Lesson::all())),
+        };
     };
     let Some(lesson) = Lesson::find(name) else {
         let list = list(&Lesson::all());
@@ -50,9 +56,12 @@ pub(crate) fn run(options: &Options) -> Result {
     };
     let run = LessonRun::simulate(&lesson)?;
     if let Some(path) = &options.html {
-        let page = roce_lab::Ladder::of_lesson(&run).to_html()?;
-        let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
-        return std::fs::write(path, page).map_err(failed);
+        return write_page(path, &Ladder::of_lesson(&run).to_html()?);
+    }
+    let packets = run.timeline.packets.len();
+    if let Some(number) = options.layers.iter().find(|number| !(1..=packets).contains(number)) {
+        let text = format!("there is no packet {number}: the lesson has packets 1 to {packets}");
+        return Err(CliError::new(text));
     }
     let is_terminal = io::stdout().is_terminal();
     let has_colour = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
@@ -66,6 +75,59 @@ pub(crate) fn run(options: &Options) -> Result {
         return step_through(&run, &options_of_text);
     }
     print(&run.text(&options_of_text))
+}
+
+/// Writes an index of the lessons to `index`, and their pages beside it.
+fn write_all(index: &Path) -> Result {
+    let stem = index.file_stem().filter(|_| index != Path::new("-"));
+    let Some(stem) = stem.map(|stem| stem.to_string_lossy().into_owned()) else {
+        let text = "several pages need a file name; give one to --html, or name a lesson";
+        return Err(CliError::new(text));
+    };
+    let mut entries = String::new();
+    for lesson in Lesson::all() {
+        let name = format!("{stem}-{:02}-{}.html", lesson.number, lesson.name);
+        let page = Ladder::of_lesson(&LessonRun::simulate(&lesson)?).to_html()?;
+        write_page(&index.with_file_name(&name), &page)?;
+        entries += &format!(
+            "<li><a href=\"{}\">{}</a><br>{}</li>\n",
+            escape(&name),
+            escape(&lesson.title),
+            escape(&lesson.summary)
+        );
+    }
+    write_page(index, &INDEX.replace("{entries}", &entries))
+}
+
+const INDEX: &str = "\
+<!doctype html>
+<html lang=\"en\">
+<meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+<meta name=\"color-scheme\" content=\"light dark\">
+<title>RDMA packet by packet</title>
+<style>
+body { font: 16px/1.5 sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; }
+li { margin-bottom: 0.7rem; }
+</style>
+<h1>RDMA packet by packet</h1>
+<ol>
+{entries}</ol>
+</html>
+";
+
+fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;")
+}
+
+/// Writes a page to a file, or to standard output if `path` is `-`.
+pub(crate) fn write_page(path: &Path, page: &str) -> Result {
+    if path == Path::new("-") {
+        return print(page);
+    }
+    let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
+    std::fs::write(path, page).map_err(failed)
 }
 
 /// Prints the lesson piece by piece, with a pause before each.

@@ -15,7 +15,7 @@ use crate::error::{CliError, Result};
 pub(crate) struct Options {
     /// A pcap or pcapng file, or - for standard input
     capture: PathBuf,
-    /// Where to write the page
+    /// File for the page, or - for standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Packets drawn at most; the page says when there were more
@@ -24,6 +24,7 @@ pub(crate) struct Options {
 }
 
 const EXAMPLES: &str = "\
+Examples:
   roce ladder capture.pcapng -o ladder.html
   tcpdump -i eth0 -c 1000 -w - udp port 4791 | roce ladder - -o ladder.html";
 
@@ -47,7 +48,5 @@ pub(crate) fn run(options: &Options) -> Result {
         return crate::lab::print(&format!("{name}: no RoCE packet in it, so no ladder\n"));
     }
     let page = ladder.to_html()?;
-    let output = &options.output;
-    std::fs::write(output, page)
-        .map_err(|why| CliError::context(format!("cannot write {}", output.display()), why))
+    crate::lab::write_page(&options.output, &page)
 }

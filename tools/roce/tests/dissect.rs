@@ -32,6 +32,15 @@ fn lines(arguments: &[&str], file: &str) -> Vec<String> {
 }
 
 #[test]
+fn frame_numbers_and_counts_begin_at_one() {
+    for option in ["--count", "--explain"] {
+        let output = dissect(&[option, "0"], "");
+        assert_eq!(output.status.code(), Some(2), "{option}");
+        assert!(stderr(&output).contains("invalid value '0'"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn every_packet_has_one_line_and_none_has_colours_in_a_pipe() {
     let lines = lines(&[], "rxe/read_to_rxe_v4.pcapng");
     assert_eq!(lines.len(), 16);
@@ -91,8 +100,11 @@ fn filters_choose_packets_and_not_what_is_followed() {
 #[test]
 fn an_explanation_says_what_is_done_and_why() {
     let lines = lines(&["--explain", "12"], "rxe/send_inv_by_rxe_v4.pcapng");
-    assert!(lines.iter().any(|line| line.contains("ICRC: right")), "{lines:#?}");
-    assert!(lines.last().unwrap().contains("=> It is not done again"), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("ICRC: correct")), "{lines:#?}");
+    assert!(
+        lines.last().unwrap().contains("=> The responder does not execute it again"),
+        "{lines:#?}"
+    );
     let output = dissect(&["--explain", "99"], "generated/vlan.pcap");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stderr(&output), "roce: there is no frame 99: the capture has 2\n");
@@ -136,7 +148,7 @@ fn standard_input_is_read_and_a_cut_is_a_line_of_its_own() {
     assert!(output.status.success());
     let text = stdout(&output);
     assert_eq!(text.lines().count(), 16);
-    assert!(text.lines().last().unwrap().contains("it ends in the middle of a packet"), "{text}");
+    assert!(text.lines().last().unwrap().contains("it ends within a packet"), "{text}");
 }
 
 /// `tcpdump -w - | roce dissect -`: the pipe stays open.

@@ -66,6 +66,50 @@ fn a_lesson_becomes_a_page() {
 }
 
 #[test]
+fn without_a_lesson_all_pages_are_written_beside_an_index() {
+    let folder = std::env::temp_dir().join(format!("roce-lessons-all-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder can be made");
+    let index = folder.join("lessons.html");
+    let output = roce(&["lab", "--html", index.to_str().unwrap()]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    let index = std::fs::read_to_string(index).unwrap();
+    let links: Vec<_> =
+        index.split("href=\"").skip(1).filter_map(|it| it.split_once('"')).collect();
+    assert_eq!(links.len(), 12, "{index}");
+    for (name, _) in links {
+        let page = std::fs::read_to_string(folder.join(name)).unwrap();
+        assert!(page.starts_with("<!doctype html>"), "{name}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+    let nameless = roce(&["lab", "--html", "-"]);
+    assert_eq!(nameless.status.code(), Some(1));
+    assert!(text(&nameless.stderr).contains("need a file name"), "{}", text(&nameless.stderr));
+}
+
+#[test]
+fn a_page_can_go_to_standard_output() {
+    let lesson = roce(&["lab", "one-packet", "--html", "-"]);
+    let capture =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/mixed_ring.pcapng");
+    let ladder = roce(&["ladder", capture.to_str().unwrap(), "-o", "-"]);
+    for output in [lesson, ladder] {
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let page = text(&output.stdout);
+        assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    }
+}
+
+#[test]
+fn layers_of_a_packet_that_the_lesson_does_not_have_are_an_error() {
+    for number in ["0", "9999"] {
+        let output = roce(&["lab", "one-packet", "--layers", number]);
+        assert_eq!(output.status.code(), Some(1));
+        let expected = format!("there is no packet {number}: the lesson has packets 1 to 2");
+        assert!(text(&output.stderr).contains(&expected), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn what_is_no_capture_ends_with_two_and_what_holds_no_roce_with_zero() {
     let page = file("ladder.html", b"");
     let page = page.to_str().unwrap();
