@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::GuestError;
 
-/// News of one command.
+/// Event of a command.
 #[derive(Debug)]
 pub(crate) enum Event {
     Stdout(Vec<u8>),
@@ -21,7 +21,7 @@ pub(crate) enum Event {
     Ended(u32),
 }
 
-/// Our end of the channel, with qemu at the other side of two pipes.
+/// Local end of the channel: two pipes to qemu.
 #[derive(Debug)]
 pub(crate) struct Control {
     to_guest: Mutex<Option<ChildStdin>>,
@@ -33,12 +33,12 @@ pub(crate) struct Control {
 #[derive(Debug, Default)]
 struct Commands {
     last_number: u32,
-    /// `None` once the guest is gone: nobody would ever answer.
+    /// `None` once the guest is gone.
     listeners: Option<HashMap<u32, Sender<Event>>>,
 }
 
 impl Control {
-    /// Takes over qemu's pipes. The receiver gets a word once the guest is ready for commands.
+    /// Uses qemu's pipes. The receiver gets a message once the guest is ready for commands.
     pub(crate) fn new(mut qemu: Child, console: PathBuf) -> (Arc<Self>, Receiver<()>) {
         let from_guest = qemu.stdout.take().expect("qemu is started with a pipe for this");
         let to_guest = qemu.stdin.take().expect("qemu is started with a pipe for this");
@@ -53,13 +53,13 @@ impl Control {
         let reader = Arc::clone(&control);
         std::thread::spawn(move || {
             reader.read_frames(from_guest, &ready);
-            // Whoever waits for news of a command learns that none will come.
+            // Dropping the senders wakes the threads that wait for a command.
             lock(&reader.commands).listeners = None;
         });
         (control, is_ready)
     }
 
-    /// Has the guest run a shell command; returns its number and its news.
+    /// Runs a shell command in the guest. Returns its number and its events.
     pub(crate) fn run(&self, command: &str) -> Result<(u32, Receiver<Event>), GuestError> {
         let (news, listener) = mpsc::channel();
         let number = {
@@ -89,7 +89,7 @@ impl Control {
         self.send(b'K', number, &[signal])
     }
 
-    /// Lets news of this command fall on the floor from now on.
+    /// Discards further events of a command.
     pub(crate) fn forget(&self, number: u32) {
         if let Some(listeners) = &mut lock(&self.commands).listeners {
             listeners.remove(&number);
@@ -133,7 +133,7 @@ impl Control {
         sent.map_err(|_| self.gone())
     }
 
-    /// Passes frames on until the pipe ends or no longer makes sense.
+    /// Dispatches frames until the pipe ends or a frame is invalid.
     fn read_frames(&self, mut from_guest: ChildStdout, ready: &Sender<()>) {
         while let Ok((kind, number, payload)) = read_frame(&mut from_guest) {
             let event = match kind {
@@ -186,5 +186,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const HEADER: usize = 9;
-/// As in `guestd.c`: more at once is a sign of bytes out of step.
+/// Maximum payload, as in `guestd.c`; a larger value means that the stream is out of step.
 const MAX_PAYLOAD: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Which shared libraries a program needs.
+//! Shared libraries that a program needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -45,7 +45,7 @@ impl Libraries {
         Ok(found)
     }
 
-    /// Everything `programs` need to be loaded, libraries of libraries included.
+    /// Returns all libraries that `programs` need, with the libraries of these.
     ///
     /// # Errors
     /// [`GuestError::NotInPackages`] names the first library that no package brought.

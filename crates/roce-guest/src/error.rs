@@ -1,10 +1,10 @@
-//! What can go wrong with a guest, and what to do about it.
+//! Errors of a guest.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a guest could not be built, booted or used.
+/// Error while a guest is built, booted or used.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// A program of this machine that building or booting needs is not installed.
@@ -28,9 +28,9 @@ pub enum GuestError {
     /// A file, directory or process of this machine could not be used.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// Attempted operation, with the path.
         doing: String,
-        /// What the operating system answered.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The packages hold no file of this name: the list of packages in `packages.rs` is too short.
@@ -38,15 +38,15 @@ pub enum GuestError {
     NotInPackages {
         /// The library, program or module.
         what: String,
-        /// What asked for it.
+        /// File that needs it.
         needed_by: String,
     },
-    /// The guest did not answer in time, or the wait for a command's output or end ran out.
+    /// The guest did not respond in time, or a command produced no output or end in time.
     #[error("{what} took more than {limit:?}; the guest's console ends with:\n{console}")]
     TimedOut {
-        /// What was waited for.
+        /// Expected event.
         what: String,
-        /// The time it was given.
+        /// Time limit.
         limit: Duration,
         /// The end of the guest's console log.
         console: String,
@@ -76,7 +76,7 @@ pub enum GuestError {
 }
 
 impl GuestError {
-    /// For `map_err`: says what was being done when the operating system refused.
+    /// Returns a function for `map_err` that adds the attempted operation.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }

@@ -1,12 +1,11 @@
 //! A guest machine with a stock Debian kernel and its `rdma_rxe`, as a peer for tests.
 //!
-//! Neither cloud kernels nor CI runners carry `rdma_rxe`, so the kernel is brought along:
-//! [`Image::prepare`] fetches Debian packages with apt, lays them out and packs what the guest
-//! needs into an initramfs (nothing is installed, everything stays below one directory and is
-//! reused while the packages' versions stay the same). [`Guest::boot`] starts it under qemu's
-//! software emulation, with its network card on a tap that the caller made, and returns once a
-//! program in the guest answers. From then on the guest is driven by running shell commands in
-//! it, as many at a time as wanted:
+//! Cloud kernels and CI runners have no `rdma_rxe`, so [`Image::prepare`] fetches Debian packages
+//! with apt and packs a kernel and an initramfs. It installs nothing: all files stay below one
+//! directory and are reused while the package versions stay the same. [`Guest::boot`] starts the
+//! guest in qemu's software emulation, with its network card on a tap of the caller, and returns
+//! once a program in the guest responds. The caller then runs shell commands in the guest, any
+//! number at a time:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), roce_guest::GuestError> {
@@ -21,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! Commands and their output travel over a virtio serial port, not over the network: what a test
-//! does to the network (loss, another MTU) does not reach them. When the program that booted the
-//! guest ends, however it ends, the port closes and the guest powers itself off.
+//! Commands and their output use a virtio serial port, so loss or another MTU of the network does
+//! not affect them. When the program that booted the guest ends, the port closes and the guest
+//! powers off.
 #![forbid(unsafe_code)]
 
 mod control;

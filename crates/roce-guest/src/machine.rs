@@ -13,7 +13,7 @@ use crate::packages::{Tool, make_directory};
 use crate::process::{GuestProcess, Output};
 use crate::{GuestError, Image};
 
-/// What a guest is given when it boots.
+/// Configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
     /// The tap device its network card is on; it must exist where qemu is started and be up.
@@ -45,7 +45,7 @@ impl GuestConfig {
     }
 }
 
-/// A guest that answers.
+/// A running guest.
 ///
 /// Methods take `&self` and may be called from several threads at once. Dropping it kills it.
 #[derive(Debug)]
@@ -100,8 +100,8 @@ impl Guest {
         self.run_ok(&format!("set-network {mtu} {}", addresses.join(" "))).map(drop)
     }
 
-    /// Lets the guest's outgoing packets suffer, in the words of `tc`'s netem (`loss 1%
-    /// duplicate 1%`); an empty text ends it.
+    /// Impairs the guest's outgoing packets by `tc` netem options (`loss 1% duplicate 1%`); an empty
+    /// text ends it.
     ///
     /// # Errors
     /// As [`Guest::run_ok`].

@@ -1,10 +1,10 @@
-//! Which kernel modules the guest loads, and in which order.
+//! Kernel modules of the guest in the order of loading.
 
 use std::collections::BTreeMap;
 
 use crate::GuestError;
 
-/// What the guest loads; what these need is found in the kernel's own list.
+/// Modules that the guest loads; the kernel's list adds their dependencies.
 const WANTED: &[&str] = &[
     "virtio_pci",
     "virtio_net",

@@ -48,7 +48,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// How it ended.

@@ -51,7 +51,7 @@ function buildRing() {
   const play = element("button", "", "▶ Play");
   play.id = "play";
   play.addEventListener("click", toggleRing);
-  steer.append(play, element("span", "", "Each chunk shows the sum so far. Rank r adds 10 to the power of r, so the digits tell who is in."));
+  steer.append(play, element("span", "", "Each chunk shows the sum so far. Rank r adds 10 to the power of r, so each digit shows whether a rank is included."));
   ring.append(ringSvg, steer);
   showChunks(0);
 }
