@@ -346,7 +346,7 @@ static bool is_unfinished(void)
 }
 
 /* The small way. What is combined so far lies in the first vector of the scratch, the result in the
- * second. A rank first hears from the side that is farther from the middle, if there is anybody. */
+ * second. A rank first hears from the side that is farther from the middle, if there is one. */
 struct line { bool is_left, is_middle, meets, has_outer; uint64_t pieces, sent, received; };
 
 static struct line line_of(const struct operation *it)
@@ -433,7 +433,7 @@ static bool go_on(struct operation *it, struct cursor *sent, struct cursor *rece
 	return !piece_at(it, sent, &piece) && !piece_at(it, received, &piece);
 }
 
-/* Sends and receives all messages; afterwards nobody touches our buffers any more. */
+/* Sends and receives all messages; afterwards no neighbour accesses our buffers. */
 static void exchange(struct operation *it)
 {
 	struct cursor sent = { .shift = 0 }, received = { .shift = 1 };

@@ -1,4 +1,4 @@
-//! Queue pairs of two programs become pairs: the first of one with the first of the other.
+//! Connects the queue pairs of two programs: the first with the first, the second with the second.
 
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{ConnectOptions, Gid, Psn, Qpn, QueuePair};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::control_channel::ControlChannel;
 use crate::program::Failure;
 
-/// What a queue pair's peer has to know.
+/// The address of a queue pair.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Name {
     number: u32,
@@ -15,13 +15,13 @@ struct Name {
     gid: [u8; 16],
 }
 
-/// Connects each queue pair to its twin; the other end does the same with as many.
+/// Connects each queue pair to the peer's of the same index; the other end does the same with as many.
 ///
 /// # Errors
 /// The other end is gone or has others, or no packet gets there.
 pub fn connect(mine: &[QueuePair], control: &mut ControlChannel) -> Result<(), Failure> {
     let options = ConnectOptions::default();
-    // In pieces: a line of the control is not endless.
+    // In chunks, since a line has a maximum length.
     for some in mine.chunks(AT_A_TIME) {
         let name = |qp: &QueuePair| {
             let mine = qp.dest(None)?;
@@ -38,7 +38,7 @@ pub fn connect(mine: &[QueuePair], control: &mut ControlChannel) -> Result<(), F
             return Err(Failure::told("the other end has another number of queue pairs"));
         }
         for (qp, name) in some.iter().zip(&theirs) {
-            let impossible = || Failure::told("the other end named an impossible queue pair");
+            let impossible = || Failure::told("the other end sent an invalid queue pair");
             let peer = QpDest {
                 qpn: Qpn::new(name.number).ok_or_else(impossible)?,
                 psn: Psn::new(name.first_psn).ok_or_else(impossible)?,

@@ -1,5 +1,5 @@
-//! The two ends of a measurement agree over TCP: before it on what is done, after it on what
-//! came of it. While they measure, nothing travels here.
+//! A TCP connection over which two ends of a measurement agree on its parameters and exchange its
+//! results. While they measure it is idle.
 //!
 //! ```
 //! use roce_bench::control_channel::ControlChannel;
@@ -43,7 +43,7 @@ impl ControlChannel {
     /// Waits for a client, for at most a minute.
     ///
     /// # Errors
-    /// The port is taken, or nobody came.
+    /// The port is taken, or no client connected.
     pub fn listen(port: u16) -> Result<Self, Failure> {
         let at = format!("listening at TCP port {port} (another run that is still there?)");
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
@@ -54,7 +54,7 @@ impl ControlChannel {
         match listener.accept() {
             Ok((stream, _)) => Self::over(stream),
             Err(error) if is_timeout(&error) => Err(Failure::told(format!(
-                "no client came within {} s: start it with `--to` this end's address",
+                "no client connected within {} s: start it with `--to` this end's address",
                 TIMEOUT.as_secs()
             ))),
             Err(error) => Err(Failure::doing("waiting for a client")(error)),
@@ -64,7 +64,7 @@ impl ControlChannel {
     /// Connects to a server, which may take ten seconds to start listening.
     ///
     /// # Errors
-    /// Nobody listens there.
+    /// No server listens there.
     pub fn connect(server: Ipv4Addr, port: u16) -> Result<Self, Failure> {
         let address = SocketAddr::from((server, port));
         let deadline = Instant::now() + START_TIMEOUT;
@@ -75,7 +75,7 @@ impl ControlChannel {
                 Err(_) if Instant::now() < deadline => thread::sleep(RETRY_INTERVAL),
                 Err(source) => {
                     return Err(Failure::told(format!(
-                        "nobody listens at {address} ({source}): start the other end with \
+                        "no server listens at {address} ({source}): start the other end with \
                          --listen, in a network that this one reaches"
                     )));
                 }
@@ -106,7 +106,7 @@ impl ControlChannel {
         self.peer
     }
 
-    /// Says something.
+    /// Sends a value as a line of JSON.
     ///
     /// # Errors
     /// The other end is gone.
@@ -118,10 +118,10 @@ impl ControlChannel {
         written.map_err(|error| gone(&error))
     }
 
-    /// Waits for what the other end says, for at most a minute.
+    /// Receives a value; waits for at most a minute.
     ///
     /// # Errors
-    /// It says nothing, is gone, or says something else.
+    /// The other end sends nothing, is gone, or sends another type.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut line = String::new();
         let mut limited = (&mut self.stream).take(MAX_LINE_LEN);
@@ -129,7 +129,7 @@ impl ControlChannel {
             Ok(_) if line.ends_with('\n') => serde_json::from_str(&line).map_err(|error| {
                 let program = "is it the same program of the same version?";
                 Failure::told(format!(
-                    "the other end says something unexpected ({error}): {program}"
+                    "the other end sent something unexpected ({error}): {program}"
                 ))
             }),
             Ok(_) => Err(gone(&io::ErrorKind::UnexpectedEof.into())),
@@ -137,8 +137,8 @@ impl ControlChannel {
         }
     }
 
-    /// Whether the other end has said something or is gone: [`receive`](Self::receive) then
-    /// returns at once. Costs one system call.
+    /// Returns true if [`receive`](Self::receive) would return at once: a line is there, or the other
+    /// end is gone. Costs one system call.
     pub fn is_readable(&self) -> bool {
         if !self.stream.buffer().is_empty() {
             return true;
@@ -152,7 +152,7 @@ impl ControlChannel {
 
 fn gone(error: &io::Error) -> Failure {
     let how = if is_timeout(error) {
-        format!("says nothing for {} s", TIMEOUT.as_secs())
+        format!("sent nothing for {} s", TIMEOUT.as_secs())
     } else {
         format!("is gone ({error})")
     };
@@ -163,9 +163,9 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// How long an end waits for the other's word.
+/// Limit on the wait for a line.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a server may take to start.
+/// Limit on the start of a server.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_LINE_LEN: u64 = 1 << 16;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_goes_is_news_and_an_error() {
+    fn an_end_that_closes_is_readable_and_an_error() {
         let (mut here, there) = ControlChannel::pair();
         assert!(!here.is_readable());
         drop(there);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_come_together_are_read_one_by_one() {
+    fn lines_that_arrive_together_are_received_one_by_one() {
         let (mut here, mut there) = ControlChannel::pair();
         there.send(&1).unwrap();
         there.send(&2).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error() {
+    fn a_line_of_another_type_is_an_error() {
         let (mut here, mut there) = ControlChannel::pair();
         there.send(&"seven").unwrap();
         assert!(here.receive::<u32>().is_err());

@@ -1,4 +1,4 @@
-//! The part of a run that counts: behind the warm-up, for the time that was asked for.
+//! The part of a run that counts: the requested time after the warm-up.
 //!
 //! ```
 //! use roce_bench::measurement_interval::Interval;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::WARM_UP;
 
-/// Remembers what was counted when it opened and when it closed.
+/// The counts at the start and the end of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval<T> {
     first: Option<Instant>,
@@ -27,12 +27,12 @@ pub struct Interval<T> {
 }
 
 impl<T: Copy> Interval<T> {
-    /// `seconds` long, from the first look on that comes [`WARM_UP`] after the very first.
+    /// An interval of `seconds` that starts at the first sample [`WARM_UP`] after the very first.
     pub fn new(seconds: f64) -> Self {
         Self { first: None, from: None, to: None, long: Duration::from_secs_f64(seconds) }
     }
 
-    /// Says what has been counted by now.
+    /// Records the count reached by now.
     #[inline]
     pub fn sample(&mut self, counted: T) {
         if self.to.is_some() {
@@ -49,7 +49,7 @@ impl<T: Copy> Interval<T> {
         }
     }
 
-    /// What was counted at its two ends, and the seconds between; `None` while it is open.
+    /// Returns the counts at start and end, and the seconds between; `None` until the end.
     pub fn ends(&self) -> Option<(T, T, f64)> {
         let ((from, before), (to, after)) = (self.from?, self.to?);
         Some((before, after, (to - from).as_secs_f64()))

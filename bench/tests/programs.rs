@@ -151,7 +151,7 @@ fn object(output: &Output) -> Outcome<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// Whether anybody listens at the programs' port in this thread's namespace.
+/// Whether a program listens at the programs' port in this thread's namespace.
 fn has_listener() -> bool {
     tcp_states().contains(&"0A".to_owned())
 }

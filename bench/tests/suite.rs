@@ -1,4 +1,4 @@
-//! Rows on real networks (tier 1): who plays when, and what becomes of those who fail.
+//! Benchmarks on real networks (tier 1): turns of candidates, and those that fail.
 
 use roce_test_macros::tier1;
 use std::net::TcpStream;
@@ -42,7 +42,7 @@ fn contestants_take_turns_and_one_that_fails_does_not_stop_the_others() {
     let benchmark = benchmark(Topology::Cable { mtu: 1500 }, candidates);
     let result =
         run_benchmark(&benchmark, &Tools::find(Path::new("/nowhere")), CONFIG, &mut |_| {});
-    // Twice is enough to know that it never plays.
+    // A candidate that has failed twice runs no more.
     assert_eq!(*turns.lock().unwrap(), "ABABA");
     assert_eq!(result.candidate("good").unwrap().count(), (3, 0));
     assert_eq!(result.candidate("bad").unwrap().count(), (2, 2));

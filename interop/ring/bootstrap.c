@@ -204,5 +204,5 @@ void connect_to_hub(void)
 		close(fd);
 		poll(NULL, 0, 100); /* not a busy loop */
 	}
-	fail(REFUSED, "nobody answers at %s: %s; is rank 0 started?", options.root, strerror(error));
+	fail(REFUSED, "no server answers at %s: %s; is rank 0 started?", options.root, strerror(error));
 }

@@ -1,4 +1,4 @@
-//! A program that has one end of connections and takes commands for it.
+//! A program that owns one end of connections and takes commands for it.
 //!
 //! There are two that understand the same commands: `rxe_agent` in the guest, on libibverbs and the
 //! kernel's `rdma_rxe`, and `roce_agent` here, on `roce-verbs`. `interop/README.md` lists the
@@ -76,7 +76,7 @@ impl Agent {
         let stdin = child.stdin.take().expect("it was asked for");
         let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
         let (sender, lines) = mpsc::channel();
-        // Ends with the program, or with the first line that nobody wants.
+        // Ends with the program, or with the first line after the receiver is gone.
         std::thread::spawn(move || {
             stdout.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });

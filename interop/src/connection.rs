@@ -22,7 +22,7 @@ pub struct Connection {
 /// One end with what it made for a connection.
 #[derive(Debug)]
 pub struct Side {
-    /// Who has this end.
+    /// The program that owns this end.
     pub agent: Agent,
     /// Its queue pair.
     pub pair: Pair,
@@ -31,9 +31,9 @@ pub struct Side {
 }
 
 /// Where messages begin in a region.
-pub const BASE: u64 = ROOM as u64;
-/// Room before and behind messages.
-const ROOM: usize = 4096;
+pub const BASE: u64 = MARGIN as u64;
+/// Bytes before and behind messages.
+const MARGIN: usize = 4096;
 /// How many bytes on each side of a message are watched for change.
 const GUARD: usize = 64;
 
@@ -69,7 +69,7 @@ impl Connection {
 
 impl Side {
     fn new(mut agent: Agent, settings: &ConnectionParams) -> Result<Self, Fault> {
-        let region = agent.register(settings.largest + 2 * ROOM, ALL_RIGHTS)?;
+        let region = agent.register(settings.largest + 2 * MARGIN, ALL_RIGHTS)?;
         let pair = agent.pair(settings)?;
         Ok(Self { agent, pair, region })
     }

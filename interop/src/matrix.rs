@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::params::{ConnectionParams, Family, Operation, WaitMode};
 use super::{Agent, Fault, Testbed, World};
 
-/// Who requests and who responds.
+/// The requester and the responder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Our stack requests, rxe responds.

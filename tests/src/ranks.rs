@@ -106,7 +106,7 @@ pub struct Exercise {
     buffers: Vec<Buffer>,
 }
 
-/// Bytes before and behind an operation's data that nobody may touch.
+/// Bytes before and behind an operation's data that no rank may access.
 const GUARD: u64 = 64;
 /// What they hold.
 const GUARD_BYTE: u8 = 0xee;

@@ -123,7 +123,7 @@ fn a_timer_set_by_one_thread_runs_although_another_sleeps_since_before() {
     let options = ConnectOptions { retry_count: 1, ..ConnectOptions::default() };
     let (here, there) = connect(&left, &right, &options);
     let region = left.region(64, 1);
-    // From now on nobody answers.
+    // From now on the peer does not respond.
     drop(there);
     left.cq.arm(false);
     std::thread::scope(|scope| {

@@ -23,7 +23,7 @@ fn memory_that_the_caller_owns_is_written_by_the_peer_and_nothing_beside_it() {
     let mut owned = vec![0xee_u8; 12_000];
     let middle = owned.as_mut_ptr().wrapping_add(1000);
     let options = RegisterOptions { iova: Some(0x7000_0000), ..RegisterOptions::default() };
-    // SAFETY: the vector lives longer than the region, and nobody looks into it meanwhile.
+    // SAFETY: the vector lives longer than the region, and no code reads it meanwhile.
     let theirs = unsafe { right.pd.register_memory(middle, 10_000, every_right(), options) };
     let theirs = theirs.unwrap();
     assert_eq!(theirs.address(), 0x7000_0000);

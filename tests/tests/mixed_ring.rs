@@ -43,7 +43,7 @@ fn every_packet_of_a_mixed_ring_is_understood_and_has_its_icrc() {
             assert!(packets.get(&link).is_some_and(|count| *count > 20), "{link:?}: {packets:?}");
         }
     }
-    assert_eq!(packets.len(), 6, "nobody else was there");
+    assert_eq!(packets.len(), 6, "there are no other hosts");
     // DATA to slots and to windows, credits, windows.
     assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), [0, 1, 2, 3], "{kinds:?}");
 }

@@ -143,7 +143,7 @@ fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
     assert!(contents(&second) == pattern(3000, 5));
 
     let mut owned = vec![0_u8; 64];
-    // SAFETY: the vector outlives the region, and nobody looks into it.
+    // SAFETY: the vector outlives the region, and no code reads it.
     let borrowed = unsafe {
         left.pd.register_memory(owned.as_mut_ptr(), 64, every_right(), RegisterOptions::default())
     };

@@ -5,7 +5,7 @@ use roce_test_macros::tier1;
 use roce_tests::ranks::Ranks;
 use roce_verbs::{Trace, TraceKind};
 
-/// Rank i contributes i + 1; everybody ends with 6.
+/// Rank i contributes i + 1; every rank ends with 6.
 fn sum_of_one_float(group: &mut Group) {
     let buffer = group.buffer(4).unwrap();
     buffer.write(0, &(group.rank() as f32 + 1.0).to_le_bytes()).unwrap();

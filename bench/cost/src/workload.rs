@@ -5,12 +5,12 @@ use roce_wire::PathMtu;
 
 use crate::Bytes;
 
-/// Who sends the payload.
+/// The side that sends the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
-    /// Who posts the requests: WRITE, SEND.
+    /// The requester: WRITE, SEND.
     Requester,
-    /// Who answers them: READ.
+    /// The responder: READ.
     Responder,
 }
 
@@ -63,7 +63,7 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| workload.name == name)
     }
 
-    /// Who sends the payload.
+    /// Returns the side that sends the payload.
     pub fn sender(&self) -> Sender {
         if self.kind == Kind::Read { Sender::Responder } else { Sender::Requester }
     }

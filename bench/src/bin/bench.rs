@@ -1,4 +1,4 @@
-//! Measures ours beside its peers and writes a table, JSON and plots; see `bench/README.md`.
+//! Measures this stack beside other programs and writes a table, JSON and plots; see `bench/README.md`.
 
 #![forbid(unsafe_code)]
 
@@ -13,29 +13,29 @@ use clap::Parser;
 use roce_bench::report::{self, About, Commit, Machine, Report};
 use roce_bench::suite::{self, Benchmark, RunConfig, Tools};
 
-/// Measure ours beside its peers, in private networks made for it
+/// Measure this stack beside other programs, in private networks
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Arguments {
     /// Fewer rounds, shorter runs, fewer points: two minutes in all
     #[arg(long)]
     quick: bool,
-    /// How often each candidate plays [default: 5, quick: 1]
+    /// Runs of each candidate [default: 5, quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// How long a run over time takes [default: 1, quick: 0.3]
+    /// Seconds of a run [default: 1, quick: 0.3]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Only this benchmark, or those whose names begin so; may be repeated
+    /// Only this benchmark, or those whose names begin with this; may be repeated
     #[arg(long, value_name = "ROW", num_args = 1..)]
     only: Vec<String>,
     /// Print the names of the benchmarks and end
     #[arg(long)]
     list: bool,
-    /// Let ours ask for the real-time class
+    /// Request the real-time class for this stack
     #[arg(long)]
     realtime: bool,
-    /// Where results go [default: bench/results/ and the date]
+    /// Folder of the results [default: bench/results/ and the date]
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     /// Measure nothing: make table and plots again from the results in the output folder
@@ -44,7 +44,7 @@ struct Arguments {
     /// Put a summary into README.md as well, between its markers
     #[arg(long)]
     readme: bool,
-    /// Where our programs are [default: beside this one]
+    /// Folder of our programs [default: beside this one]
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
     /// What to type to repeat this, for the record
@@ -106,15 +106,15 @@ fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Plays the benchmarks that are wanted; `keep` gets the report after each, and returns it with what
-/// was there before.
+/// Runs the selected benchmarks. `keep` gets the report after each and returns it together with the
+/// results of earlier runs.
 fn measure(
     arguments: &Arguments,
     config: RunConfig,
     all: &[Benchmark],
     keep: &dyn Fn(&Report) -> io::Result<Report>,
 ) -> Outcome<Report> {
-    // A whole name means that benchmark alone, the beginning of one all benchmarks that begin so.
+    // A whole name selects that benchmark alone, the beginning of names all that begin with it.
     let exists = |name: &str| all.iter().any(|benchmark| benchmark.name == name);
     let means = |only: &String, benchmark: &Benchmark| {
         benchmark.name == only || !exists(only) && benchmark.name.starts_with(only.as_str())
@@ -124,7 +124,7 @@ fn measure(
     };
     let benchmarks: Vec<&Benchmark> = all.iter().filter(wanted).collect();
     if benchmarks.is_empty() {
-        return Err("no benchmark begins so: --list names them".into());
+        return Err("no benchmark has a name that begins so: --list shows them".into());
     }
     let programs = match &arguments.programs {
         Some(folder) => folder.clone(),

@@ -25,7 +25,7 @@ struct Arguments {
     /// How long a run takes
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     seconds: f64,
-    /// How often each candidate plays; the run that reached most is shown
+    /// Runs of each candidate; the best one is shown
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: u32,
     /// Where profile/ goes [default: bench/results/ and the date]
@@ -56,7 +56,7 @@ fn run(arguments: &Arguments) -> Outcome {
     };
     let chosen: Vec<&Workload> = all.iter().filter(named).collect();
     if chosen.is_empty() {
-        return Err("no workload is called so: --list names them".into());
+        return Err("no workload has that name: --list shows them".into());
     }
     // Before a thread exists: the kernel moves only a process that has one.
     roce_netns::enter_user_namespace_if_needed()?;
@@ -85,7 +85,7 @@ fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Plays all candidates of a workload and draws their graphs.
+/// Runs all candidates of a workload and draws their graphs.
 fn run_workload(
     workload: &Workload,
     tools: &Tools,
@@ -107,7 +107,7 @@ fn run_workload(
     }
     fs::remove_dir_all(&recordings)?;
     if all.is_empty() {
-        return Err(format!("{}: nobody could be recorded; {PARANOID}", workload.name).into());
+        return Err(format!("{}: no program could be recorded; {PARANOID}", workload.name).into());
     }
     for one in &all {
         for end in &one.ends {

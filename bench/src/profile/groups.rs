@@ -14,8 +14,8 @@ pub struct Group {
 /// What a stack was doing: the group of its innermost function that belongs to one. What a
 /// function calls that belongs to none (a copy, a lock) counts as its own work.
 ///
-/// The one that moves memory in the C library leaves no trace of who called it: payload goes by it
-/// in the raw programs alone.
+/// The C library's function that moves memory leaves no trace of its caller; only the raw programs
+/// copy payload with it.
 pub fn group(stack: &Stack) -> &'static Group {
     match stack.frames.iter().find_map(group_of) {
         Some(found) if *found == MOVES && stack.frames.iter().any(is_raw) => &MEMORY,
@@ -28,7 +28,7 @@ fn is_raw(frame: &Frame) -> bool {
     frame.file.as_ref().is_some_and(|file| file.starts_with("bench/src/raw/"))
 }
 
-/// The group of a function, if it belongs to one whoever calls it.
+/// The group of a function that belongs to one whatever its caller.
 pub(super) fn group_of(frame: &Frame) -> Option<&'static Group> {
     let (text, rules) = match (frame.place, &frame.file) {
         // The kernel's compiler marks what it has cut out of functions: `name.isra.0`.

@@ -78,7 +78,7 @@ fn look_up(
         .iter()
         .filter_map(|(symbol, offset)| Some((*symbol, *offset, starts.get(symbol)? + offset)))
         .collect();
-    // A file, since whoever writes all before reading anything waits for ever.
+    // A file: writing all to a pipe before reading anything would block for ever.
     let questions = std::env::temp_dir().join(format!("addresses-{}", std::process::id()));
     let lines: String = asked.iter().map(|(.., address)| format!("{address:#x}\n")).collect();
     let file = fs::write(&questions, lines).and_then(|()| fs::File::open(&questions));
@@ -86,7 +86,7 @@ fn look_up(
     let mut command = Command::new("addr2line");
     command.args(["--functions", "--inlines", "--addresses", "--demangle", "--exe"]).arg(object);
     let answers = said(&mut command, file.into());
-    // It is in a folder for such things; nobody misses it, and nobody minds it.
+    // A file that stays in the temporary folder does no harm.
     let _ = fs::remove_file(&questions);
     let answers = answers?;
     for ((symbol, offset, _), answer) in asked.iter().zip(answers.split("\n0x")) {

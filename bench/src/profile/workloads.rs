@@ -17,11 +17,11 @@ pub struct Workload {
     pub longer: f64,
     /// What the ends meet on.
     pub topology: Topology,
-    /// Who plays.
+    /// The candidates, ours first.
     pub candidates: Vec<Candidate>,
 }
 
-/// All of them: those benchmarks of the bench of which most is wanted.
+/// All workloads: the benchmarks with the highest targets.
 pub fn workloads() -> Vec<Workload> {
     let single = Bandwidth { size: Size::Fixed(8), ..Bandwidth::of("write") };
     let lists = Bandwidth { depth: 1024, list: 64, ..single };

@@ -32,7 +32,7 @@ const KEY: u32 = 0x4567_89ab;
 /// The destination queue pair of all packets.
 const QPN: u32 = 0x123;
 
-/// Who sends to whom.
+/// Source and destination of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) source_mac: [u8; 6],
@@ -44,7 +44,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// The headers in front of `udp_payload` bytes, sent with this IPv4 identification.
     ///
-    /// The UDP checksum is left to whoever cuts the train: it holds the sum of the pseudo header.
+    /// The UDP checksum holds the sum of the pseudo header; segmentation completes it.
     pub(crate) fn outer(&self, identification: u16, udp_payload: usize) -> [u8; OUTER_LEN] {
         let mut bytes = [0; OUTER_LEN];
         bytes[..6].copy_from_slice(&self.destination_mac);

@@ -1,4 +1,4 @@
-//! What the packet path leaves: programs without a protocol, over packet sockets.
+//! Programs without a protocol, over packet sockets: what the packet path can carry.
 //!
 //! They use none of `roce-io`, so that they measure the path and not our code, but set their
 //! socket up as it does: `PACKET_VNET_HDR`, a TPACKET_V2 receive ring with slots of 64 KiB, past

@@ -132,7 +132,7 @@ fn wait(port: &mut Port, mut give_up: impl FnMut() -> bool) -> bool {
 fn send(port: &Port, frame: &[u8]) -> Result<(), Failure> {
     match port.socket.send(frame) {
         Err(error) if !port::is_passing(&error) => Err(Failure::doing("sending a frame")(error)),
-        // What a full queue swallowed is asked for again.
+        // A frame that a full queue drops is sent again.
         _ => Ok(()),
     }
 }
@@ -143,7 +143,7 @@ fn frame(port: &Port, control: &ControlChannel) -> Result<Vec<u8>, Failure> {
     let outer = port.addresses(control)?.outer(0, payload);
     let mut frame = [&frame::virtio(None)[..], &outer, &frame::bth(0)].concat();
     frame.resize(VIRTIO_LEN + OUTER_LEN + payload, 0);
-    // Without an offload nobody completes the checksum; none is as good.
+    // Without an offload the checksum stays incomplete; zero means none.
     frame[VIRTIO_LEN + OUTER_LEN - 2..VIRTIO_LEN + OUTER_LEN].fill(0);
     Ok(frame)
 }

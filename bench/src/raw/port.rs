@@ -37,7 +37,7 @@ impl Port {
         Ok(Self { interface, socket, ring, _held: held })
     }
 
-    /// Who sends to whom, from here.
+    /// Source and destination of frames to the peer.
     pub(crate) fn addresses(&self, control: &ControlChannel) -> Result<Addresses, Failure> {
         Ok(Addresses {
             source_mac: self.interface.mac,

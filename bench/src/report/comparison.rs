@@ -1,10 +1,10 @@
-//! What is wanted of a figure, and whether it was reached.
+//! Comparisons of figures, their targets, and whether they pass.
 
 use serde::{Deserialize, Serialize};
 
 use super::{BenchmarkResult, Figure, Summary};
 
-/// One line of the table: a figure of ours, beside somebody else's or by itself.
+/// A line of the table: a figure of ours, beside another candidate's or by itself.
 ///
 /// ```
 /// use roce_bench::report::{Figure, Comparison};
@@ -25,12 +25,12 @@ pub struct Comparison {
     /// Where on the benchmark's axis; without one, the benchmark has none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at: Option<u64>,
-    /// What is wanted; without it the line is there to be seen.
+    /// The target; without one the line is only shown.
     #[serde(rename = "bound", skip_serializing_if = "Option::is_none", default)]
     pub target: Option<Target>,
 }
 
-/// What is wanted of a ratio or a figure.
+/// What a ratio or a figure must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
@@ -44,16 +44,16 @@ pub enum Target {
     Above(f64),
 }
 
-/// How a line of the table came out.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As wanted.
+    /// The target is reached.
     Pass,
-    /// Not as wanted.
+    /// The target is missed.
     Fail,
-    /// Nothing is wanted.
+    /// There is no target.
     NoTarget,
-    /// Somebody gave no figure, and this is why.
+    /// A candidate gave no figure, for this reason.
     NotMeasured(String),
 }
 
@@ -66,17 +66,17 @@ pub struct Evaluation {
     pub theirs: Option<Summary>,
     /// Ours in units of theirs.
     pub ratio: Option<Summary>,
-    /// How it came out.
+    /// The result.
     pub verdict: Verdict,
 }
 
 impl Comparison {
-    /// Ours in units of somebody else's.
+    /// Compares ours with another candidate's, as a ratio.
     pub fn beside(ours: &str, figure: Figure, beside: &str) -> Self {
         Self { beside: Some(beside.to_owned()), ..Self::alone(ours, figure) }
     }
 
-    /// Ours by itself.
+    /// Compares ours with its target alone.
     pub fn alone(ours: &str, figure: Figure) -> Self {
         Self { ours: ours.to_owned(), figure, beside: None, at: None, target: None }
     }
@@ -87,31 +87,31 @@ impl Comparison {
         Self { at: Some(x), ..self }
     }
 
-    /// No less than this is wanted.
+    /// Sets a target: no less than this.
     #[must_use]
     pub fn at_least(self, least: f64) -> Self {
         Self { target: Some(Target::AtLeast(least)), ..self }
     }
 
-    /// No more than this is wanted.
+    /// Sets a target: no more than this.
     #[must_use]
     pub fn at_most(self, most: f64) -> Self {
         Self { target: Some(Target::AtMost(most)), ..self }
     }
 
-    /// Less than this is wanted.
+    /// Sets a target: less than this.
     #[must_use]
     pub fn below(self, limit: f64) -> Self {
         Self { target: Some(Target::Below(limit)), ..self }
     }
 
-    /// More than this is wanted.
+    /// Sets a target: more than this.
     #[must_use]
     pub fn above(self, limit: f64) -> Self {
         Self { target: Some(Target::Above(limit)), ..self }
     }
 
-    /// What is wanted, as the table says it; empty when nothing is.
+    /// The target as the table shows it; empty without one.
     pub fn in_words(&self) -> String {
         let say = |value: f64| match &self.beside {
             Some(_) => format!("{value:.2} ×"),
@@ -126,7 +126,7 @@ impl Comparison {
         }
     }
 
-    /// Compares what was measured with what is wanted.
+    /// Compares the measured figures with the target.
     pub fn evaluate(&self, benchmark: &BenchmarkResult) -> Evaluation {
         let ours = benchmark.measured(&self.ours, self.at, self.figure);
         let theirs =
@@ -161,7 +161,7 @@ impl Comparison {
 }
 
 impl Target {
-    /// Whether a value is as wanted.
+    /// Returns true if a value reaches the target.
     pub fn holds(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(verdict("roce", Figure::Gbits, "raw"), why("raw_trains is not built"));
         assert_eq!(verdict("roce", Figure::Gbits, "bbr"), why("TCP, BBR failed"));
         assert_eq!(verdict("raw", Figure::Gbits, "cubic"), why("raw_trains is not built"));
-        assert_eq!(verdict("roce", Figure::Gbits, "nobody"), why("no nobody in this benchmark"));
+        assert_eq!(verdict("roce", Figure::Gbits, "absent"), why("no absent in this benchmark"));
         let silent = verdict("roce", Figure::Bytes, "cubic");
         assert_eq!(silent, why("roce says nothing of resident memory"));
     }

@@ -76,17 +76,17 @@ pub struct BenchmarkResult {
     pub axis: Option<Axis>,
     /// When it was measured, and with which code: parts of a report may be of different runs.
     pub measured: String,
-    /// Who took part.
+    /// The candidates, in the order of their turns.
     #[serde(rename = "contestants")]
     pub candidates: Vec<CandidateResult>,
-    /// What is wanted.
+    /// The lines of the table.
     #[serde(rename = "targets")]
     pub comparisons: Vec<Comparison>,
-    /// What a reader must know.
+    /// Notes below the table.
     pub notes: Vec<String>,
 }
 
-/// Somebody who took part.
+/// A candidate with its runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CandidateResult {
     /// Short: what comparisons name.
@@ -95,7 +95,7 @@ pub struct CandidateResult {
     pub title: String,
     /// The command lines of its first run, server first.
     pub commands: Vec<String>,
-    /// Why it took no part.
+    /// Why it did not run.
     pub missing: Option<String>,
     /// What it did at each point of the axis; a benchmark without axis has one point.
     pub points: Vec<PointResult>,

@@ -252,12 +252,12 @@ fn bytes(x: u64) -> String {
 }
 
 const SIZE: (u32, u32) = (1000, 520);
-/// Room on the right for the names of the lines.
+/// Width of the legend on the right.
 const LEGEND: u32 = 250;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(52, 60, 72);
 const GRID: RGBColor = RGBColor(225, 229, 234);
-/// Apart for those who see few colours, too.
+/// Colours that remain distinct for colour-blind readers.
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 92, 175),
     RGBColor(213, 94, 0),

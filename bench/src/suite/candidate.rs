@@ -1,4 +1,4 @@
-//! Who takes part in a row.
+//! The programs that a benchmark compares.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,17 +13,17 @@ use crate::report::Figures;
 /// What a run gives: figures, or why there are none.
 pub type RunResult = Result<Figures, String>;
 
-/// A thing that runs once and gives figures.
+/// A program, or several, that runs once and gives figures.
 pub struct Candidate {
     /// Short: what comparisons name.
     pub name: &'static str,
     /// For people.
     pub title: String,
-    /// The programs without which it cannot take part.
+    /// The programs that it needs.
     pub needs: Vec<&'static str>,
-    /// On a benchmark with an axis: the points at which it plays; without this, at all.
+    /// Points of the axis at which it runs; `None`: all.
     pub x_range: Option<RangeInclusive<u64>>,
-    /// Plays once.
+    /// Runs it once.
     pub run: Box<dyn Fn(&RunContext<'_>) -> RunResult>,
 }
 
@@ -45,13 +45,13 @@ impl Candidate {
         Self { name, title: title.into(), ..self }
     }
 
-    /// The same at one point of the axis only: where x means nothing to it.
+    /// The same at one point of the axis only, for a candidate that does not depend on x.
     #[must_use]
     pub fn only_at(self, x: u64) -> Self {
         Self { x_range: Some(x..=x), ..self }
     }
 
-    /// The same up to this point of the axis: it can no more.
+    /// The same up to this point of the axis, its maximum.
     #[must_use]
     pub fn up_to(self, x: u64) -> Self {
         Self { x_range: Some(0..=x), ..self }
@@ -82,7 +82,7 @@ impl Candidate {
         Self { run: Box::new(run), ..self }
     }
 
-    /// Whether it plays at this point of the axis, if the benchmark has one.
+    /// Returns true if it runs at this point of the axis.
     pub fn runs_at(&self, x: Option<u64>) -> bool {
         let points = self.x_range.as_ref().zip(x);
         points.is_none_or(|(points, x)| points.contains(&x))
@@ -95,7 +95,7 @@ impl fmt::Debug for Candidate {
     }
 }
 
-/// What a candidate finds when its turn comes.
+/// What a candidate needs for a run.
 #[derive(Debug)]
 pub struct RunContext<'a> {
     /// Where programs are.
@@ -108,9 +108,9 @@ pub struct RunContext<'a> {
     pub x: u64,
     /// How many times as long an operation takes as it does alone, about.
     pub(crate) slower: f64,
-    /// What is put around programs, if anything is.
+    /// The profiler to run programs under.
     recorder: Option<&'a Recorder>,
-    /// What was started, as one would type it.
+    /// The command lines of the programs that were started.
     started: RefCell<Vec<String>>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> RunContext<'a> {
         Self { recorder: Some(recorder), ..Self::new(tools, network, config, 0) }
     }
 
-    /// What was started, as one would type it.
+    /// The command lines of the programs that were started.
     pub(crate) fn into_started(self) -> Vec<String> {
         self.started.into_inner()
     }
@@ -141,7 +141,7 @@ impl<'a> RunContext<'a> {
         self.config.seconds / (seconds_each * self.slower)
     }
 
-    /// How long a program may take before it is ended.
+    /// Limit on the run of a program, after which it is ended.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.config.seconds * 3.0 + 20.0)
     }

@@ -1,7 +1,7 @@
-//! What is measured: benchmarks of candidates on a network, played in turn.
+//! What is measured: benchmarks, whose candidates run in turn on a network.
 //!
-//! A [`Benchmark`] is data: a network, candidates, what is wanted of their figures. A
-//! [`Candidate`] is a thing that runs once and gives figures. [`run_benchmark`] makes the network and
+//! A [`Benchmark`] is data: a network, candidates, comparisons of their figures. A
+//! [`Candidate`] runs once and gives figures. [`run_benchmark`] makes the network and
 //! lets the candidates take turns (A B C, A B C, …), so that what else the machine does hits
 //! them alike.
 //!
@@ -33,9 +33,9 @@ pub use tools::{EXTERNAL_PROGRAMS, Tools};
 /// How often and how long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunConfig {
-    /// How often each candidate plays.
+    /// Runs of each candidate.
     pub rounds: u32,
-    /// How long a run over time takes.
+    /// Seconds of a run.
     pub seconds: f64,
     /// Fewer points on every axis.
     pub quick: bool,

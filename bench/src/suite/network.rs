@@ -131,7 +131,7 @@ impl Network {
                 run(host, &Launch::from_command(&route))?;
                 all.push(Running::start(host, &sleep)?);
             }
-            // Nobody else can have set it since.
+            // It was empty above, and no other thread sets it.
             let _ = self.namespace_holders.set(all);
         }
         let all = self.namespace_holders.get().into_iter().flatten().enumerate();

@@ -1,4 +1,4 @@
-//! Programs: started in a host of the network, listened to, and never left behind.
+//! Programs in a host of the network: started, read, and ended.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -112,7 +112,7 @@ impl Launch {
     }
 }
 
-/// What a program is started by so that it ends when who started it ends.
+/// The program that starts others such that they end with their parent.
 const WITH_ITS_PARENT: [&str; 4] = ["setpriv", "--pdeathsig", "KILL", "--"];
 
 /// A program that runs; dropping it ends it.
@@ -217,7 +217,7 @@ fn listen(
 ) {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What came before an error counts; and if nobody wants to know, all is over.
+        // Output before an error counts. A send fails only when the receiver is gone.
         let _ = pipe.by_ref().take(MAX_OUTPUT).read_to_end(&mut bytes);
         let _ = tell.send((which, bytes));
         // It must not stop for a full pipe.
@@ -289,7 +289,7 @@ pub fn run_pair(
     Ok(PairOutput { server: serving.finish(EXIT_TIMEOUT)?, client })
 }
 
-/// Waits until somebody in the host listens at a TCP port.
+/// Waits until a program in the host listens at a TCP port.
 ///
 /// # Errors
 /// The server ended, or takes too long.
@@ -309,7 +309,7 @@ pub(crate) fn wait_until_listening(
     Ok(())
 }
 
-/// Whether somebody in this thread's namespace listens at a TCP port.
+/// Returns true if a program in this thread's namespace listens at a TCP port.
 fn listens(port: u16) -> bool {
     ["tcp", "tcp6"].into_iter().any(|family| {
         let table = std::fs::read_to_string(format!("/proc/thread-self/net/{family}"));

@@ -1,4 +1,4 @@
-//! A benchmark, and how it is played: candidates in turn, round after round.
+//! A benchmark, and its run: candidates in turn, round after round.
 
 use super::{Candidate, Network, RunConfig, RunContext, Tools, Topology};
 use crate::report::{Axis, BenchmarkResult, CandidateResult, Comparison, PointResult, Run};
@@ -10,23 +10,22 @@ pub struct Benchmark {
     pub name: &'static str,
     /// For people.
     pub title: String,
-    /// What the candidates meet on.
+    /// The network.
     pub topology: Topology,
     /// A curve: what its points are, and which.
     pub axis: Option<(Axis, Vec<u64>)>,
-    /// Who takes part, in the order of their turns.
+    /// The candidates, in the order of their turns.
     pub candidates: Vec<Candidate>,
-    /// What is wanted.
+    /// The lines of the table.
     pub comparisons: Vec<Comparison>,
-    /// What a reader must know.
+    /// Notes below the table.
     pub notes: Vec<String>,
 }
 
-/// Plays a benchmark; `say` hears what happens.
+/// Runs a benchmark; `say` gets a line for each run.
 ///
-/// A run that fails is kept as such, and the others go on. Who fails at a point twice in a row
-/// without ever having played there is not asked again: it would fail every time. Rows of which
-/// nothing is wanted are played a third as often.
+/// A run that fails is recorded, and the others go on. A candidate whose first two runs at a point fail
+/// does not run there again. Benchmarks without targets run a third of the rounds.
 pub fn run_benchmark(
     benchmark: &Benchmark,
     tools: &Tools,
@@ -92,7 +91,7 @@ fn is_hopeless(runs: &[Run]) -> bool {
     runs.len() >= 2 && runs.iter().all(|run| run.failure.is_some())
 }
 
-fn in_words(benchmark: &Benchmark, who: &str, x: Option<u64>, run: &Run) -> String {
+fn in_words(benchmark: &Benchmark, candidate: &str, x: Option<u64>, run: &Run) -> String {
     let place = match (&benchmark.axis, x) {
         (Some((axis, _)), Some(x)) => format!(", {}", axis.at(x)),
         _ => String::new(),
@@ -107,7 +106,7 @@ fn in_words(benchmark: &Benchmark, who: &str, x: Option<u64>, run: &Run) -> Stri
             each.collect::<Vec<_>>().join(", ")
         }
     };
-    format!("{} {}{place}: {who}: {what}", benchmark.name, run.round)
+    format!("{} {}{place}: {candidate}: {what}", benchmark.name, run.round)
 }
 
 #[cfg(test)]
@@ -116,7 +115,7 @@ mod tests {
     use crate::report::Figure;
 
     #[test]
-    fn who_never_played_is_not_asked_for_ever() {
+    fn a_candidate_that_fails_twice_at_first_runs_no_more() {
         let failed = |round| Run::failed(round, "no");
         assert!(!is_hopeless(&[]));
         assert!(!is_hopeless(&[failed(1)]));
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_plays_at_its_point_alone() {
+    fn a_candidate_runs_at_its_points_alone() {
         let candidate = || Candidate::new("raw", "raw", &[], |_| Err(String::new()));
         let level = candidate().only_at(8);
         assert!(level.runs_at(Some(8)) && level.runs_at(None) && !level.runs_at(Some(9)));
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_with_its_place_and_figures() {
+    fn a_run_is_described_with_its_point_and_figures() {
         let benchmark = Benchmark {
             name: "curve",
             title: "by size".to_owned(),

@@ -61,14 +61,14 @@ impl Tools {
         self.folder.join(program)
     }
 
-    /// A command line as it would be in any checkout: where this one lies is nobody's business.
+    /// A command line without the path of this checkout.
     pub(crate) fn shorten(&self, line: &str) -> String {
         let folder = format!("{}/", self.folder.display());
         let here = env!("CARGO_MANIFEST_DIR");
         line.replace(&folder, "target/release/").replace(here, "bench")
     }
 
-    /// Why somebody who needs these programs cannot take part.
+    /// Why a candidate that needs these programs cannot run.
     pub fn lacks(&self, needs: &[&'static str]) -> Option<String> {
         let program = needs.iter().find(|program| self.missing.contains(**program))?;
         Some(match EXTERNAL_PROGRAMS.iter().find(|(name, ..)| name == program) {
@@ -112,7 +112,7 @@ fn version(program: &str, ask: &str) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find(|line| line.contains(|letter: char| letter.is_ascii_digit()));
-    // Some colour it even where nobody sees.
+    // Some print colours even into a pipe.
     line.unwrap_or_default().chars().filter(|letter| !letter.is_control()).take(80).collect()
 }
 

@@ -26,7 +26,7 @@ impl Recorder {
     pub(crate) fn start(host: &Host, ifname: &str) -> Result<Self, Error> {
         let mut command = Command::new("dumpcap");
         let filter = "udp port 4791 or icmp";
-        // It ends by itself should nobody end it.
+        // It ends by itself if it is not ended before.
         command.args(["-q", "-i", ifname, "-f", filter, "-a", "duration:120", "-w", "-"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = host.spawn(command);

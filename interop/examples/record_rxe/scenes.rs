@@ -57,13 +57,13 @@ pub(crate) const SCENES: &[Scene] = &[
         },
     },
     Scene {
-        // REJ: nobody listens there.
+        // REJ: no program listens there.
         name: "cm_refused_by_rxe",
         play: |world, family| {
             let command = format!("rping -c -a {} -p 9999 -C 1", family.address(1));
             let output = world.client().run(&command)?;
             match output.status.is_success() {
-                true => Err(format!("`{command}` found somebody: {}", output.stdout).into()),
+                true => Err(format!("`{command}` found a listener: {}", output.stdout).into()),
                 false => Ok(()),
             }
         },

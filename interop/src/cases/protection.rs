@@ -8,7 +8,7 @@ use crate::pattern;
 /// What is wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offence {
-    /// The key is nobody's.
+    /// No region has the key.
     WrongKey,
     /// The last byte lies one past the region.
     PastTheEnd,

@@ -69,7 +69,7 @@ fn under_way(world: &RingWorld, kinds: &[Kind]) -> Result<Ranks, Fault> {
     Ok(ranks)
 }
 
-/// Every other rank failed in time, and says because of whom.
+/// Expects every other rank to have failed in time with an error that names the culprit.
 fn expect_blamed(ended: &[Ended], culprit: usize, within: Duration) -> Result<(), Fault> {
     for end in ended.iter().filter(|end| end.rank != culprit) {
         expect_blame(end, culprit)?;
@@ -78,7 +78,7 @@ fn expect_blamed(ended: &[Ended], culprit: usize, within: Duration) -> Result<()
     Ok(())
 }
 
-/// It failed, and says because of whom.
+/// Expects a rank to have failed with an error that names the culprit.
 fn expect_blame(end: &Ended, culprit: usize) -> Result<(), Fault> {
     let blames = end.stderr.contains(&format!("rank {culprit}"));
     expect(end.status.is_some_and(|status| status != 0) && blames, || {

@@ -5,7 +5,7 @@ use super::ranks::{Ended, Kind};
 use crate::Fault;
 use crate::fault::{expect, expect_equal};
 
-/// Makes sure that a job was done, wholly and rightly, by everybody.
+/// Expects every rank to have done the whole job correctly.
 ///
 /// Rank 0 prints the sum of what all ranks found wrong; those in guests say it of themselves, and
 /// every rank's exit status is that of its own results.

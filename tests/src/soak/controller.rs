@@ -409,7 +409,7 @@ fn spawn(
                     |_| Heard::Complaint(format!("survivor {which} said {line}")),
                     |report| Heard::Report(which, report),
                 );
-                // Where nobody listens any more, all is over.
+                // The listener is gone only at the end.
                 let _ = tell.send(heard);
             }
         });

@@ -75,7 +75,7 @@ fn build_mpi(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether anything is to be measured: who asks for help, or for names, needs nobody else.
+/// Returns true if something is to be measured: help and names need no other program.
 fn measures_something(arguments: &[OsString]) -> bool {
     const WORDS: [&str; 4] = ["--help", "-h", "--list", "--render"];
     !arguments.iter().any(|argument| WORDS.iter().any(|word| argument == word))
@@ -99,7 +99,7 @@ mod tests {
     use super::{command_line, measures_something};
 
     #[test]
-    fn who_asks_for_help_gets_nothing_installed() {
+    fn help_installs_nothing() {
         assert!(measures_something(&["--quick".into()]) && measures_something(&[]));
         assert!(!measures_something(&["--only".into(), "write".into(), "--list".into()]));
         assert!(!measures_something(&["--help".into()]));

@@ -10,7 +10,7 @@ use roce_guest::Tool;
 
 use crate::Result;
 
-/// What a chore needs from the machine.
+/// What a command needs from the machine.
 #[derive(Clone, Copy, Debug)]
 enum Need {
     /// A program in `PATH`.
@@ -58,7 +58,8 @@ pub(crate) fn check_tap_access() -> Result<()> {
     match fs::OpenOptions::new().read(true).write(true).open(TUN) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(format!("{TUN} is not for everybody here; as root run: chmod 0666 {TUN}").into())
+            Err(format!("{TUN} may not be opened by this user; as root run: chmod 0666 {TUN}")
+                .into())
         }
         Err(error) => Err(format!("{TUN}: {error}; as root run: modprobe tun").into()),
     }

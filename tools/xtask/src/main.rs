@@ -1,4 +1,4 @@
-//! Maintainers' chores: tests by tier, the rxe guest, the layer check.
+//! Maintainers' commands: tests by tier, the rxe guest, the layer check.
 //!
 //! `cargo xtask test` is what CI runs and what a change is judged by; `cargo xtask help` lists
 //! the rest. Everything that is fetched or built goes below `target/`.
@@ -26,10 +26,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What every chore returns: the error's text is for a person.
+/// The result of a command; errors are shown to the user.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Maintainers' chores.
+/// Maintainers' commands.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Arguments {
@@ -41,7 +41,7 @@ struct Arguments {
 enum Command {
     /// Check everything: format, lints, documentation, layers, tests of tiers 0 to 2, fuzzing.
     Test(test::Options),
-    /// Compare the crates' dependencies with the table of rooms in ARCHITECTURE.md.
+    /// Compare the crates' dependencies with the table in ARCHITECTURE.md.
     Layers,
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
     Interop {
@@ -51,7 +51,7 @@ enum Command {
     },
     /// Boot a guest with rdma_rxe and a shell, on a tap, to experiment with.
     Rxe(rxe::Options),
-    /// Measure this stack beside its peers; installs those that are missing.
+    /// Measure this stack beside other programs; installs those that are missing.
     #[command(disable_help_flag = true)]
     Bench {
         /// Passed on: `--quick`, `--only ROW`, ... (`--help` lists them). With `--no-install`

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::{Result, workspace};
 
-/// How a stage that did not fail ended.
+/// The result of a stage that did not fail.
 #[derive(Debug)]
 pub(crate) enum StageResult {
     /// It did its work; the text says how much.
@@ -103,7 +103,7 @@ fn separator(what: &str) -> &'static str {
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
-    /// What explains the stage's failure best, as far as somebody said.
+    /// Excerpts that explain a failure.
     excerpts: RefCell<String>,
 }
 

@@ -1,5 +1,5 @@
-//! The ceiling of throughput: trains of packets, each with an ICRC that is made and checked,
-//! copied out of a working set here and into one there, and nothing else.
+//! Raw trains, the ceiling of throughput: packet trains without a protocol. Each packet's ICRC is
+//! computed and checked, and the payload is copied out of a working set and into one.
 //!
 //! There is no acknowledgement and no window: the sender sends as fast as it can, and what counts
 //! is what the receiver has received, checked and copied. What it lost is said beside it.

@@ -53,7 +53,7 @@ impl DerefMut for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, and nobody borrows from it any more.
+        // SAFETY: allocated with this layout, and no borrow is left.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }

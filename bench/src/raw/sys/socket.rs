@@ -21,7 +21,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor, and nobody else has it.
+        // SAFETY: the kernel just gave us this descriptor, and no other value owns it.
         let socket = Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } };
         let fd = socket.fd.as_fd();
         set(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
@@ -147,7 +147,7 @@ pub(crate) fn interface(name: &str) -> io::Result<Interface> {
 }
 
 /// Holds a UDP port for IPv4 with a socket that takes whole trains and lets nothing in, so that
-/// the kernel neither answers for the port nor cuts trains on their way to nobody.
+/// the kernel neither answers for the port nor cuts trains to a port without a socket.
 pub(crate) fn hold_udp_port(port: u16) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(("0.0.0.0", port))?;
     let nothing = [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }];

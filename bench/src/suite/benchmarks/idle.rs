@@ -51,8 +51,8 @@ fn wake_up() -> Benchmark {
             Comparison::alone("roce", Figure::Micros99),
         ],
         notes: vec![
-            "the peer sleeps in its completion channel; who asks has slept, too, and spins for \
-             the answer"
+            "the peer sleeps in its completion channel; the client has slept, too, and spins for \
+             the response"
                 .to_owned(),
         ],
     }
@@ -83,7 +83,7 @@ fn descriptors(pause: u32) -> Benchmark {
         comparisons: DESCRIPTORS.into_iter().flat_map(beside_channel).collect(),
         notes: vec![
             "poll(2) and epoll on the completion channel's descriptor, armed before the last look \
-             at the queue; \"queue polled before\": armed behind it. Who asks spins for the answer"
+             at the queue; \"queue polled before\": armed behind it. The client spins for the response"
                 .to_owned(),
         ],
     }

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_wanted_of_those_who_take_part() {
+    fn every_comparison_names_candidates_that_run_there() {
         for benchmark in both().iter().flatten() {
             let runs_at = |name: &str, at: Option<u64>| {
                 let found = benchmark.candidates.iter().find(|candidate| candidate.name == name);

@@ -1,4 +1,4 @@
-//! Ours: `roce perf`, `roce allreduce` and `roce pingpong`, as people start them.
+//! Ours: `roce perf`, `roce allreduce` and `roce pingpong`, as users start them.
 
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ pub(crate) fn allreduce(
 }
 
 /// One size, and as many operations as take about as long as a run over time: the same for all
-/// who do this.
+/// candidates.
 pub(crate) fn iterations(bytes: u64, context: &RunContext<'_>) -> [String; 8] {
     // 30 µs and 1 ns a byte.
     let each = 30e-6 + bytes as f64 * 1e-9;

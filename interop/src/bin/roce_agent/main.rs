@@ -19,7 +19,7 @@ use roce_verbs::{Device, DeviceConfig, FaultConfig, FaultRates, GsoMode};
 use objects::Objects;
 use parse::Words;
 
-/// What goes wrong is told to whoever gave the command.
+/// An error goes to the harness as the reply.
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let mut objects = match open() {
         Ok(objects) => objects,
         Err(error) => {
-            let _ = writeln!(out, "error {error}"); // nobody may be listening
+            let _ = writeln!(out, "error {error}"); // the harness may be gone
             return ExitCode::FAILURE;
         }
     };
