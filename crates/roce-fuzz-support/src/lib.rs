@@ -1,5 +1,5 @@
 //! Support of the fuzz targets: the script reader for their bodies, and the replay of corpora for
-//! tests.
+//! tests (feature `corpus`).
 //!
 //! ```
 //! use roce_fuzz_support::Script;
@@ -10,8 +10,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "corpus")]
 mod corpus;
 mod script;
 
-pub use corpus::{check_seed, random_seed, replay};
+#[cfg(feature = "corpus")]
+pub use corpus::{check_seed, random_seed, read_corpus, replay, write_corpus};
 pub use script::Script;

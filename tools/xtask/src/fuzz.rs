@@ -87,7 +87,7 @@ fn start(target: &str, time: Duration, log: &Log) -> Result<(PathBuf, Child)> {
     let output = log.path().with_extension(format!("{target}.log"));
     let file = fs::File::create(&output)?;
     let mut cargo = cargo_fuzz();
-    // New finds go to a scratch folder; the committed corpus is read only.
+    // New finds go to a scratch folder; the archive stays as it is.
     cargo.args(["run", target]).arg(finds(target)?).args(committed(target)?);
     cargo.arg("--").arg(format!("-max_total_time={}", time.as_secs()));
     cargo.args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", LEN_CONTROL]);
@@ -106,51 +106,40 @@ fn keep(log: &Log, only: &str) -> Result<StageResult> {
             fs::remove_dir_all(&fewest)?;
         }
         fs::create_dir_all(&fewest)?;
-        let corpus = corpus(&target)?;
         let mut cargo = cargo_fuzz();
         cargo.args(["run", &target]).args([&fewest, &finds(&target)?]).args(committed(&target)?);
         // By lines reached alone: how often each is reached makes a corpus five times larger.
         cargo.args(["--", "-set_cover_merge=1", "-use_counters=0", "-timeout=60"]);
         log.run(&mut cargo)?;
-        for file in files_in(&corpus)?.iter().filter(|file| is_named(file, KEPT)) {
-            fs::remove_file(file)?;
-        }
+        let mut inputs = roce_fuzz_support::read_corpus(&target)?;
+        inputs.retain(|name, _| name.starts_with(SEED));
         // The shortest first, so that what is left out for its size is the least.
         let mut files: Vec<(u64, PathBuf)> = files_in(&fewest)?
             .into_iter()
             .map(|file| Ok((fs::metadata(&file)?.len(), file)))
             .collect::<Result<_>>()?;
         files.sort();
-        let mut seeds = files_in(&corpus)?;
-        seeds.retain(|file| is_named(file, SEED));
-        let mut count = seeds.len();
-        let mut bytes = 0;
-        for file in &seeds {
-            bytes += fs::metadata(file)?.len();
-        }
+        let mut bytes: u64 = inputs.values().map(|input| input.len() as u64).sum();
         for (len, file) in files {
             let contents = fs::read(&file)?;
-            let is_seed = seeds.iter().any(|seed| fs::read(seed).is_ok_and(|it| it == contents));
-            if is_seed || count == MAX_FILES || bytes + len > MAX_BYTES {
+            let is_known = inputs.values().any(|input| *input == contents);
+            if is_known || inputs.len() == MAX_FILES || bytes + len > MAX_BYTES {
                 continue;
             }
             let name = file.file_name().unwrap_or_default().to_string_lossy();
             // The first of the digits tell them apart.
             let name: String = name.chars().take(12).collect();
-            fs::write(corpus.join(format!("{KEPT}{name}")), contents)?;
-            (count, bytes) = (count + 1, bytes + len);
+            inputs.insert(format!("{KEPT}{name}"), contents);
+            bytes += len;
         }
-        kept.push(format!("{target} {count} files, {} KiB", bytes.div_ceil(1024)));
+        roce_fuzz_support::write_corpus(&target, &inputs)?;
+        kept.push(format!("{target} {} inputs, {} KiB", inputs.len(), bytes.div_ceil(1024)));
     }
     Ok(StageResult::Passed(kept.join("; ")))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect()
-}
-
-fn is_named(file: &Path, prefix: &str) -> bool {
-    file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
 }
 
 /// The targets whose name contains `only`.
@@ -165,26 +154,29 @@ fn targets(only: &str) -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Where all committed inputs are.
+/// Unpacks the committed inputs of a target; returns the folders that hold them.
 fn committed(target: &str) -> Result<Vec<PathBuf>> {
-    let mut folders = vec![corpus(target)?];
+    let folder = workspace::target().join("fuzz-committed").join(target);
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    for (name, bytes) in roce_fuzz_support::read_corpus(target)? {
+        fs::write(folder.join(name), bytes)?;
+    }
+    let mut folders = vec![folder];
+    // Inputs that a person has put beside the archive.
+    let loose = workspace::root().join("fuzz/corpus").join(target);
+    folders.extend(Some(loose).filter(|folder| folder.is_dir()));
     if target == "capture_file" {
         folders.push(workspace::root().join("testdata"));
     }
     Ok(folders)
 }
 
-/// The inputs that were committed for this target.
-fn corpus(target: &str) -> Result<PathBuf> {
-    made(workspace::root().join("fuzz/corpus").join(target))
-}
-
 /// Where inputs are put that were found on this machine.
 fn finds(target: &str) -> Result<PathBuf> {
-    made(workspace::target().join("fuzz-corpus").join(target))
-}
-
-fn made(folder: PathBuf) -> Result<PathBuf> {
+    let folder = workspace::target().join("fuzz-corpus").join(target);
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
