@@ -1,68 +1,69 @@
-//! What a machine asks its driver to do.
+//! Actions that a machine asks its driver to perform.
 
 use crate::{Compute, MemorySpan, Side};
 
-/// What to do next. Drivers do it in the order in which it is given.
+/// The next thing to do. Drivers perform actions in the order in which they get them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Post an RDMA WRITE with immediate on the queue pair to a neighbour.
     ///
-    /// `from` stays untouched until its completion was handed to
+    /// `from` must not change until the completion was passed to
     /// [`handle_sent`](crate::Machine::handle_sent).
     Write {
-        /// Which neighbour.
+        /// The neighbour.
         side: Side,
         /// The lane.
         lane: u32,
-        /// For `handle_sent`.
+        /// The id to pass to `handle_sent`.
         id: u64,
         /// The step of the operation.
         step: u32,
         /// The piece of the step's chunk.
         piece: u64,
-        /// Which bytes; may be none.
+        /// The bytes to send; may be empty.
         from: MemorySpan,
-        /// Where to.
+        /// The destination.
         to: Remote,
         /// The immediate.
         immediate: u32,
     },
     /// Post a zero-length RDMA WRITE with immediate on the queue pair to a neighbour.
     Credit {
-        /// Which neighbour.
+        /// The neighbour.
         side: Side,
         /// The lane.
         lane: u32,
-        /// For `handle_sent`.
+        /// The id to pass to `handle_sent`.
         id: u64,
         /// The immediate.
         immediate: u32,
     },
-    /// Post an RDMA WRITE with immediate on the queue pair to the previous rank: the
-    /// [`WindowRecord`](crate::WindowRecord) of our output, into that rank's record.
+    /// Post an RDMA WRITE with immediate on the queue pair to the previous rank. It writes the
+    /// [`WindowRecord`](crate::WindowRecord) of this rank's output into that rank's record.
     Announce {
         /// The lane.
         lane: u32,
-        /// For `handle_sent`.
+        /// The id to pass to `handle_sent`.
         id: u64,
         /// The immediate.
         immediate: u32,
-        /// Bytes of the operation's output: the length to announce.
+        /// The length to announce: bytes of the operation's output.
         length: u64,
     },
-    /// Post a receive on the queue pair at that side: what came was no data.
+    /// Post a receive on the queue pair at that side: the message carried no data.
     Rearm {
-        /// Which neighbour's queue pair.
+        /// The neighbour at the queue pair's other end.
         side: Side,
         /// The lane.
         lane: u32,
     },
-    /// Compute, before anything else is done: [`Workspace::execute`](crate::Workspace::execute).
+    /// Compute before performing any other action:
+    /// [`Workspace::execute`](crate::Workspace::execute).
     Compute(Compute),
-    /// The message of this step was taken in, and computed with: post a receive on the queue pair
-    /// at that side. The rest is for records.
+    /// Post a receive on the queue pair at that side: the step's message was consumed. The other
+    /// fields are for records.
     Received {
-        /// Which neighbour it came from.
+        /// The neighbour that sent it.
         side: Side,
         /// The lane.
         lane: u32,
@@ -70,28 +71,28 @@ pub enum Action {
         step: u32,
         /// The piece of the step's chunk.
         piece: u64,
-        /// Its length.
+        /// The length of the message in bytes.
         bytes: u64,
     },
 }
 
-/// Where a write goes at the neighbour.
+/// The destination of a write at the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remote {
-    /// Into the lane's staging.
+    /// A slot of the lane's staging memory.
     Slot {
-        /// Which slot.
+        /// The index of the slot.
         index: u32,
-        /// The slot's distance in bytes from the start of the lane's staging.
+        /// The slot's offset in bytes from the start of the lane's staging memory.
         offset: u64,
     },
-    /// Into the output that the rank announced.
+    /// The output buffer that the rank announced.
     Window {
         /// The remote address of the first byte.
         address: u64,
         /// The remote key.
         key: u32,
-        /// The first byte's distance from the start of the output.
+        /// The offset of the first byte from the start of the output.
         offset: u64,
     },
 }

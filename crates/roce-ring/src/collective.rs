@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What a group of ranks does together.
+/// A collective operation of a group of ranks.
 ///
 /// ```
 /// use roce_ring::Collective;
@@ -17,13 +17,13 @@ pub enum Collective {
     AllReduce,
     /// Rank r ends with chunk r of the reduction of all inputs.
     ReduceScatter,
-    /// Every rank ends with all inputs, one behind the other.
+    /// Every rank ends with all inputs, concatenated.
     AllGather,
     /// Every rank ends with the root's input.
     Broadcast,
     /// The root ends with the reduction of all inputs.
     Reduce,
-    /// No rank goes on before all have arrived.
+    /// No rank continues before all have arrived.
     Barrier,
 }
 
@@ -38,7 +38,7 @@ impl Collective {
         Self::Barrier,
     ];
 
-    /// The number that stands for the collective in messages.
+    /// Returns the collective's code in messages.
     pub const fn code(self) -> u8 {
         match self {
             Self::AllReduce => 0,
@@ -50,7 +50,7 @@ impl Collective {
         }
     }
 
-    /// The name, in lower case and one word.
+    /// Returns the name: one word in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "allreduce",
@@ -62,12 +62,12 @@ impl Collective {
         }
     }
 
-    /// Whether values are combined, so that the operator matters.
+    /// Returns true if the collective reduces values with an operator.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one rank is special.
+    /// Returns true if the collective has a root.
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce)
     }
@@ -82,7 +82,7 @@ impl fmt::Display for Collective {
 impl FromStr for Collective {
     type Err = UnknownCollective;
 
-    /// Reads the names, also with a hyphen or an underscore between the words.
+    /// Parses a name, also with a hyphen or an underscore between the words.
     fn from_str(text: &str) -> Result<Self, UnknownCollective> {
         Self::ALL
             .into_iter()
@@ -91,7 +91,7 @@ impl FromStr for Collective {
     }
 }
 
-/// A name that stands for no collective.
+/// The name of no collective.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no collective {0:?}; use allreduce, reducescatter, allgather, broadcast, reduce or \

@@ -1,72 +1,72 @@
-//! Computations on a rank's memory, in blocks that stay in the first-level cache.
+//! Computations on a rank's memory, in blocks that stay in the L1 cache.
 
 use crate::{DataType, MemoryKind, MemorySpan, ReduceOp, kernel};
 
-/// One computation that the driver carries out, start to end.
+/// One computation, which the driver performs to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
-    /// The step of the operation that it belongs to.
+    /// The step of the operation.
     pub step: u32,
     /// The piece of the step's chunk.
     pub piece: u64,
     /// The type of the elements.
     pub data_type: DataType,
-    /// How they are combined.
+    /// The reduction operator.
     pub op: ReduceOp,
-    /// What is done.
+    /// The computation itself.
     pub work: Work,
 }
 
-/// What is done. All spans of one work are equally long.
+/// A copy or a reduction. All spans of one computation have the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// `into` = `from`.
     Copy {
-        /// What is copied.
+        /// The source.
         from: MemorySpan,
-        /// Where to.
+        /// The destination.
         into: MemorySpan,
     },
-    /// `into` = `left` ∘ `right`, then divided.
+    /// `into` = `left` ∘ `right`, divided by `divide_by`.
     Reduce {
         /// The left operand.
         left: MemorySpan,
         /// The right operand.
         right: MemorySpan,
-        /// Where the result goes: may be one of them.
+        /// The destination: may be one of the operands.
         into: MemorySpan,
-        /// By how much to divide, if at all.
+        /// The divisor of the result, if any.
         divide_by: Option<u32>,
     },
 }
 
 impl Work {
-    /// Bytes of the result.
+    /// Returns the length of the result in bytes.
     pub const fn len(&self) -> u64 {
         match self {
             Self::Copy { into, .. } | Self::Reduce { into, .. } => into.len,
         }
     }
 
-    /// Whether there is no result.
+    /// Returns true if the result is empty.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A rank's memory, as computations see it.
+/// Access to a rank's memory for computations.
 ///
-/// Offsets and lengths are those of a plan: they lie inside buffers as large as
-/// [`buffer_bytes`](crate::Operation::buffer_bytes) and [`Geometry`](crate::Geometry) say.
+/// Offsets and lengths come from a plan: they lie inside buffers of the sizes that
+/// [`buffer_bytes`](crate::Operation::buffer_bytes) and [`Geometry`](crate::Geometry) return.
 pub trait RankMemory {
-    /// Copies bytes of `place`, from `offset` on, into `into`.
+    /// Copies bytes of `memory` from `offset` on into `into`.
     fn read(&mut self, memory: MemoryKind, offset: u64, into: &mut [u8]);
 
-    /// Copies `bytes` into `place`, from `offset` on.
+    /// Copies `bytes` to `offset` of `memory`.
     fn write(&mut self, memory: MemoryKind, offset: u64, bytes: &[u8]);
 }
 
-/// The blocks that computations use; made once, so that computing allocates nothing.
+/// The buffers of computations, allocated once: computing allocates nothing.
 #[derive(Debug)]
 pub struct Workspace {
     left: Box<[u8]>,
@@ -74,13 +74,13 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// Two blocks of 16 KiB.
+    /// Allocates two blocks of 16 KiB.
     pub fn new() -> Self {
         let block = || vec![0; BLOCK].into_boxed_slice();
         Self { left: block(), right: block() }
     }
 
-    /// Carries out `compute` on `places`.
+    /// Performs `compute` on `memory`.
     pub fn execute(&mut self, compute: &Compute, memory: &mut impl RankMemory) {
         let Compute { data_type, op, work, .. } = *compute;
         match work {
@@ -113,11 +113,11 @@ impl Default for Workspace {
     }
 }
 
-/// Offsets and lengths of the blocks of `len` bytes.
+/// Returns the offsets and lengths of the blocks of `len` bytes.
 fn blocks(len: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..len).step_by(BLOCK).map(move |at| (at, (len - at).min(BLOCK as u64) as usize))
 }
 
-/// Two of these and what is read and written fit into 48 KiB of first-level cache. A multiple
+/// Bytes of a block: two blocks and the memory behind one fit into 48 KiB of L1 cache. A multiple
 /// of every element's size.
 const BLOCK: usize = 16 << 10;

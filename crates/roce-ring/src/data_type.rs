@@ -52,7 +52,7 @@ impl DataType {
         Self::Bf16,
     ];
 
-    /// Bytes per element: 1, 2, 4 or 8.
+    /// Returns the bytes per element: 1, 2, 4 or 8.
     pub const fn size(self) -> usize {
         match self {
             Self::I8 | Self::U8 => 1,
@@ -62,7 +62,7 @@ impl DataType {
         }
     }
 
-    /// The number that stands for the type in messages: the one NCCL uses.
+    /// Returns the type's code in messages, which is NCCL's.
     pub const fn code(self) -> u8 {
         match self {
             Self::I8 => 0,
@@ -78,7 +78,7 @@ impl DataType {
         }
     }
 
-    /// The name that nccl-tests prints.
+    /// Returns the name that nccl-tests prints.
     pub const fn name(self) -> &'static str {
         match self {
             Self::I8 => "int8",
@@ -94,12 +94,12 @@ impl DataType {
         }
     }
 
-    /// Whether rounding may happen.
+    /// Returns true if operations may round.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64 | Self::Bf16)
     }
 
-    /// Whether negative values exist.
+    /// Returns true if the type has negative values.
     pub const fn is_signed(self) -> bool {
         !matches!(self, Self::U8 | Self::U32 | Self::U64)
     }
@@ -114,7 +114,7 @@ impl fmt::Display for DataType {
 impl FromStr for DataType {
     type Err = UnknownDataType;
 
-    /// Reads nccl-tests' names and Rust's (`f32`, `u8`, `bf16`).
+    /// Parses nccl-tests' names and Rust's (`f32`, `u8`, `bf16`).
     fn from_str(text: &str) -> Result<Self, UnknownDataType> {
         Ok(match text {
             "int8" | "i8" | "char" => Self::I8,
@@ -132,7 +132,7 @@ impl FromStr for DataType {
     }
 }
 
-/// A name that stands for no data type.
+/// The name of no data type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no data type {0:?}; use int8, uint8, int32, uint32, int64, uint64, half, float, \

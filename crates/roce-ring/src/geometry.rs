@@ -1,8 +1,8 @@
-//! The shape of a ring, as one rank sees it.
+//! The configuration of a ring, and its geometry from one rank's position.
 
 use crate::Side;
 
-/// What all ranks of a ring must have agreed upon: the `ring.*` keys of the bootstrap.
+/// The configuration that all ranks of a ring share: the `ring.*` keys of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RingConfig {
     /// Queue pairs per neighbour, over all interfaces together: 1 to 64.
@@ -11,20 +11,21 @@ pub struct RingConfig {
     pub slots: u32,
     /// Bytes per slot: 8 to 16 MiB; when split, at least 8 for each lane.
     pub slot_bytes: u32,
-    /// Up to how many bytes an operation goes the small way; never more than `slot_bytes`.
+    /// The most bytes of an operation that uses the small-message algorithm; `slot_bytes` limits it
+    /// too.
     pub small_message_max: u32,
-    /// Whether pieces are cut `lanes` times smaller.
+    /// True to make pieces `lanes` times smaller.
     pub split: bool,
 }
 
 impl Default for RingConfig {
-    /// One lane of 16 slots of 128 KiB; small up to 32 KiB. With three ranks on two processors,
-    /// who must wait for each other's turns, 8 slots give an eighth less for large sums.
+    /// One lane of 16 slots of 128 KiB; small messages up to 32 KiB. With three ranks on two cores,
+    /// 8 slots lose an eighth of the bandwidth of large sums.
     ///
-    /// The small way takes half as many steps, but a step takes as long as the whole vector
-    /// does. So it wins until those bytes take as long as a message does besides, whatever the
-    /// number of ranks. Over veth it halves the time of 8 and 16 KiB with two and three ranks, and
-    /// takes a third off 32 KiB; with infinitely fast hosts at 100 Gbit/s it wins up to 16 KiB.
+    /// The small-message algorithm takes half the steps, but each moves the whole vector. It wins
+    /// while moving these bytes costs less than the fixed cost of a message, whatever the number of
+    /// ranks. Over veth it halves the time of 8 and 16 KiB with two and three ranks, and takes a
+    /// third off 32 KiB; with infinitely fast hosts at 100 Gbit/s it wins up to 16 KiB.
     fn default() -> Self {
         Self {
             lanes: 1,
@@ -37,11 +38,11 @@ impl Default for RingConfig {
 }
 
 impl RingConfig {
-    /// The defaults for a ring of `size` ranks: small up to 64 KiB where there are few.
+    /// Returns the defaults for a ring of `size` ranks: small messages up to 64 KiB in small rings.
     ///
-    /// The messages that follow each other carry `size` − 1 vectors in the small way, and less than
-    /// two in the other: with few ranks that is little more, or nothing, and the small way wins for
-    /// longer. With two to four, over veth it takes a quarter off 64 KiB and nothing off 128 KiB.
+    /// The sequential messages carry `size` − 1 vectors in the small-message algorithm and less
+    /// than two in the other. In small rings the difference is small, so the former wins for
+    /// longer: with two to four ranks over veth it takes a quarter off 64 KiB, nothing off 128 KiB.
     ///
     /// ```
     /// use roce_ring::RingConfig;
@@ -59,10 +60,10 @@ impl RingConfig {
     }
 }
 
-/// With so many ranks the small way wins for twice as long as with very many.
+/// Largest ring in which small messages have up to 64 KiB.
 const SMALL_RING_MAX_RANKS: u32 = 4;
 
-/// A rank's place in a ring of known settings.
+/// A rank's position in a ring of known configuration.
 ///
 /// ```
 /// use roce_ring::{Geometry, RingConfig};
@@ -80,10 +81,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The place of `rank` among `size` ranks.
+    /// Returns the position of `rank` among `size` ranks.
     ///
     /// # Errors
-    /// [`GeometryError`] names what is out of range.
+    /// [`GeometryError`] names the value that is out of range.
     pub fn new(rank: u32, size: u32, config: RingConfig) -> Result<Self, GeometryError> {
         let RingConfig { lanes, slots, slot_bytes, split, .. } = config;
         let min = if split { 8 * lanes.clamp(1, MAX_LANES) } else { 8 };
@@ -99,53 +100,53 @@ impl Geometry {
         Ok(Self { rank, size, config })
     }
 
-    /// Our rank.
+    /// Returns this rank.
     pub const fn rank(&self) -> u32 {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub const fn size(&self) -> u32 {
         self.size
     }
 
-    /// What was agreed upon.
+    /// Returns the configuration of the ring.
     pub const fn config(&self) -> &RingConfig {
         &self.config
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     pub const fn lanes(&self) -> u32 {
         self.config.lanes
     }
 
-    /// How many slots a lane has.
+    /// Returns the number of slots per lane.
     pub const fn slots(&self) -> u32 {
         self.config.slots
     }
 
-    /// The rank that we send to.
+    /// Returns the rank that this rank sends to.
     pub const fn next(&self) -> u32 {
         self.ahead(1)
     }
 
-    /// The rank that we receive from.
+    /// Returns the rank that this rank receives from.
     pub const fn previous(&self) -> u32 {
         self.ahead(self.size - 1)
     }
 
-    /// Bytes of staging that each lane needs for the previous rank: its slots.
+    /// Returns the bytes of staging memory per lane for the previous rank: its slots.
     pub const fn staging_bytes(&self) -> u64 {
         self.config.slots as u64 * self.config.slot_bytes as u64
     }
 
-    /// Bytes of staging that each lane needs for the next rank: slots too, but only messages of
-    /// the small way come from there.
+    /// Returns the bytes of staging memory per lane for the next rank, which sends messages of the
+    /// small-message algorithm only.
     pub const fn back_staging_bytes(&self) -> u64 {
         self.config.slots as u64 * self.slot_pitch(Side::Next)
     }
 
-    /// From one slot that this neighbour writes to the next one, in bytes.
+    /// Returns the distance in bytes between the slots that `writer` writes.
     pub const fn slot_pitch(&self, writer: Side) -> u64 {
         match writer {
             Side::Previous => self.config.slot_bytes as u64,
@@ -154,69 +155,68 @@ impl Geometry {
         }
     }
 
-    /// Bytes of scratch that a rank needs, whatever the operation: a rotation of slots.
+    /// Returns the bytes of scratch memory for any operation: a rotation of slots.
     pub const fn scratch_bytes(&self) -> u64 {
         self.staging_bytes()
     }
 
-    /// Up to how many bytes an operation goes the small way.
+    /// Returns the most bytes of an operation that uses the small-message algorithm.
     pub const fn small_message_max(&self) -> u64 {
         let RingConfig { small_message_max, slot_bytes, .. } = self.config;
         if small_message_max < slot_bytes { small_message_max as u64 } else { slot_bytes as u64 }
     }
 
-    /// How many receives to arm on each queue pair: for data, and for credits and windows.
+    /// Returns the receives to post on each queue pair: for data, credits and windows.
     pub const fn receives(&self) -> u32 {
         2 * self.config.slots + 2
     }
 
-    /// How many sends the machine ever has uncompleted on a queue pair: its send queue must hold
-    /// as many.
+    /// Returns the most outstanding sends on a queue pair: the required depth of its send queue.
     pub const fn sends(&self) -> u32 {
         self.data_sends() + self.control_sends()
     }
 
-    /// How many of them carry data.
+    /// Returns the most outstanding sends with data.
     pub(crate) const fn data_sends(&self) -> u32 {
         4 * self.config.slots
     }
 
-    /// And how many are credits and windows.
+    /// Returns the most outstanding credits and windows.
     pub(crate) const fn control_sends(&self) -> u32 {
         4 * self.config.slots + 2
     }
 
-    /// Elements of `element` bytes per message at most.
+    /// Returns the most elements of `element` bytes per message.
     pub(crate) fn max_piece(&self, element: usize) -> u64 {
         let RingConfig { lanes, slot_bytes, split, .. } = self.config;
         let bytes = if split { slot_bytes / lanes } else { slot_bytes };
         u64::from(bytes) / element as u64
     }
 
-    /// The rank `distance` (at most `size`) places ahead in the ring.
+    /// Returns the rank `distance` (at most `size`) positions ahead in the ring.
     pub(crate) const fn ahead(&self, distance: u32) -> u32 {
         ((self.rank as u64 + distance as u64) % self.size as u64) as u32
     }
 
-    /// The rank `distance` (at most `size`) places behind in the ring.
+    /// Returns the rank `distance` (at most `size`) positions behind in the ring.
     pub(crate) const fn behind(&self, distance: u32) -> u32 {
         self.ahead(self.size - distance)
     }
 }
 
-/// Why there is no such ring: the caller's fault.
+/// An invalid rank, size or configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// A number is out of its range.
+    /// A value is out of its range.
     #[error("{what} is {value}, but must be {min} to {max}")]
     OutOfRange {
-        /// Which number.
+        /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// The value.
         value: u32,
-        /// The least that is allowed.
+        /// The minimum.
         min: u32,
-        /// The most that is allowed.
+        /// The maximum.
         max: u32,
     },
 }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_has_its_range() {
+    fn every_value_has_its_range() {
         let good = RingConfig::default();
         let bad = [
             (0, 0, good),

@@ -1,6 +1,6 @@
-//! The 32 bits that say what a message is.
+//! The 32-bit immediate that identifies a message.
 
-/// What an immediate says.
+/// The meaning of an immediate.
 ///
 /// ```
 /// use roce_ring::{Immediate, OpTag};
@@ -13,9 +13,9 @@
 pub enum Immediate {
     /// Data of an operation, in a slot.
     Slot(OpTag),
-    /// Data of an operation, in place in the output.
+    /// Data of an operation, written directly to the output.
     Window(OpTag),
-    /// How many DATA messages of the lane were consumed since the beginning, mod 2^30.
+    /// The number of DATA messages of the lane consumed since the beginning, mod 2^30.
     Credit {
         /// That number.
         consumed: u32,
@@ -25,7 +25,7 @@ pub enum Immediate {
 }
 
 impl Immediate {
-    /// Reads an immediate; every value means something.
+    /// Decodes an immediate; every value is valid.
     pub const fn from_bits(bits: u32) -> Self {
         let tag =
             OpTag { number: (bits >> 16) as u16 & OpTag::NUMBER_MASK, signature: bits as u16 };
@@ -37,7 +37,7 @@ impl Immediate {
         }
     }
 
-    /// Writes an immediate. The highest byte goes first on the wire.
+    /// Encodes the immediate. The most significant byte goes first on the wire.
     pub const fn to_bits(self) -> u32 {
         match self {
             Self::Slot(tag) => tag.to_bits(),
@@ -47,7 +47,7 @@ impl Immediate {
         }
     }
 
-    /// Whether it tells of data, and not of a credit or a window.
+    /// Returns true for data, false for a credit or a window.
     pub const fn is_data(self) -> bool {
         matches!(self, Self::Slot(_) | Self::Window(_))
     }
@@ -55,7 +55,7 @@ impl Immediate {
     pub(crate) const CREDIT_MASK: u32 = (1 << 30) - 1;
 }
 
-/// Which operation a message belongs to.
+/// The operation that a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpTag {
     /// The operation's number mod 2^14.
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_immediate_is_written_back_as_it_came() {
-        // All kinds, all bits alone, and a spread of others.
+        // All kinds, each single bit, and a spread of others.
         let single = (0..32).map(|bit| 1 << bit);
         let spread = (0..1000_u32).map(|i| i.wrapping_mul(0x9e37_79b9));
         for bits in single.chain(spread).chain([0, u32::MAX]) {

@@ -1,10 +1,10 @@
-//! Combining and dividing blocks of elements.
+//! Reduction and division of blocks of elements.
 //!
 //! Blocks are bytes: they need no alignment, and their elements are little-endian. Integers
 //! wrap around. Half and bfloat16 are computed in single precision and rounded to nearest even
-//! after every operation; so an error of at most half a unit in the last place comes in each
-//! time, and what that adds up to over a ring is said in [`crate::test_data`]. The loops have no
-//! branch and compile to vector instructions.
+//! after every operation, with an error of at most half a unit in the last place;
+//! [`crate::test_data`] states the bound over a ring. The loops have no branch and compile to
+//! vector instructions.
 //!
 //! ```
 //! use roce_ring::{DataType, ReduceOp, kernel};
@@ -23,7 +23,7 @@ use crate::{DataType, ReduceOp};
 
 /// `left` = `left` ∘ `right`, element by element; an average is a sum here.
 ///
-/// Only whole elements that both blocks have are combined.
+/// Reduces the whole elements that both blocks have.
 pub fn reduce(data_type: DataType, op: ReduceOp, left: &mut [u8], right: &[u8]) {
     macro_rules! integers {
         ($type:ty) => {
@@ -79,7 +79,7 @@ pub fn reduce(data_type: DataType, op: ReduceOp, left: &mut [u8], right: &[u8]) 
 
 /// Divides every element of `block` by `by`, which is not 0. Integers truncate toward zero.
 pub fn divide(data_type: DataType, block: &mut [u8], by: u32) {
-    // A divisor of zero is no group; dividing by one instead changes nothing.
+    // No group has zero ranks; dividing by one changes nothing.
     let by = by.max(1);
     macro_rules! by {
         ($type:ty, $wide:ty) => {
@@ -121,19 +121,19 @@ fn map<const N: usize>(block: &mut [u8], change: impl Fn([u8; N]) -> [u8; N]) {
     }
 }
 
-/// Changes bytes: looking all results up is faster than dividing thousands of times.
+/// Maps bytes: a table of all results is faster than thousands of divisions.
 fn bytes(block: &mut [u8], change: impl Fn(u8) -> u8) {
     let results: [u8; 256] = std::array::from_fn(|a| change(a as u8));
     map(block, |[a]| [results[usize::from(a)]]);
 }
 
-/// A type of two bytes that is computed in single precision, a run of elements at a time.
+/// A two-byte type that is computed in single precision, many elements at a time.
 trait Narrow {
     fn widen_all(from: &[[u8; 2]], into: &mut [f32; RUN]);
     fn narrow_all(from: &[f32; RUN], into: &mut [[u8; 2]]);
 }
 
-/// Elements that are widened at once.
+/// The number of elements that are widened at once.
 const RUN: usize = 256;
 
 #[inline(always)]
@@ -150,7 +150,7 @@ fn narrow<T: Narrow>(op: ReduceOp, left: &mut [u8], right: &[u8]) {
     }
 }
 
-/// Combines `left` with `right`, or with nothing, in single precision.
+/// Reduces `left` with `right`, or maps `left` alone, in single precision.
 #[inline(always)]
 fn in_single<T: Narrow>(left: &mut [u8], right: Option<&[u8]>, combine: impl Fn(f32, f32) -> f32) {
     let left = left.as_chunks_mut::<2>().0;

@@ -1,20 +1,20 @@
 //! Collectives as pure computation: ring plans, reduction kernels, a rank's machine.
 //!
-//! This crate knows who sends what to whom in a ring, when, and what is computed with it. It has
-//! no clock, no socket, no thread and no memory of yours. `docs/ring-protocol.md` says the same
-//! in words, complete enough to write another peer from.
+//! This crate decides which rank sends and computes what, and when. It has no clock, socket or
+//! thread, and does not own the caller's memory. `docs/ring-protocol.md` specifies the protocol
+//! completely enough to implement another peer.
 //!
-//! - A [`Machine`] is one rank: hand it what arrives, do what it asks.
+//! - A [`Machine`] is one rank: it takes what arrives and returns the actions to perform.
 //! - A [`Plan`] is the list of one rank's messages in one operation.
-//! - A [`Workspace`] carries out computations on a rank's memory ([`RankMemory`]) with the
+//! - A [`Workspace`] performs computations on a rank's memory ([`RankMemory`]) with the
 //!   [`kernel`]s.
 //!
-//! Two ranks sum one float. What a driver does with queue pairs is done here by hand:
+//! Two ranks sum one float; this example plays the driver and its queue pairs:
 //!
 //! ```
 //! use roce_ring::*;
 //!
-//! /// A rank's memory: input and output are the same here, in place.
+//! /// A rank's memory; the operation is in place: input and output are the same.
 //! struct Memory { vector: Vec<u8>, scratch: Vec<u8>, staging: [Vec<u8>; 2] }
 //!
 //! impl Memory {
@@ -22,7 +22,7 @@
 //!         let (whole, start) = match memory {
 //!             MemoryKind::Input | MemoryKind::Output => (&mut self.vector, 0),
 //!             MemoryKind::Scratch => (&mut self.scratch, 0),
-//!             // So short an operation uses the first one only.
+//!             // This operation uses the first slot only.
 //!             MemoryKind::Slot { side, .. } => (&mut self.staging[side as usize], 0),
 //!         };
 //!         &mut whole[start + offset as usize..][..len]
@@ -70,7 +70,7 @@
 //!                 neighbour.handle_message(side, lane, immediate, len, no_window).unwrap();
 //!             }
 //!             Some(Action::Compute(compute)) => workspace.execute(&compute, memory),
-//!             // So short an operation needs no credit and no window.
+//!             // This operation needs no credit and no window.
 //!             _ => {}
 //!         }
 //!     }

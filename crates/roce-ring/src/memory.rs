@@ -1,41 +1,41 @@
-//! Where bytes lie at a rank.
+//! The kinds of memory of a rank, and spans of it.
 
 use crate::Side;
 
-/// Memory of a rank that computations and messages use.
+/// A kind of memory that computations and messages use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// The caller's input.
     Input,
-    /// The caller's output: in place, it overlaps the input.
+    /// The caller's output; in-place operations overlap it with the input.
     Output,
-    /// The rank's own memory for intermediate results, of
+    /// Memory for intermediate results, of
     /// [`scratch_bytes`](crate::Geometry::scratch_bytes).
     Scratch,
-    /// A staging slot, into which a neighbour writes.
+    /// A staging slot that a neighbour writes.
     Slot {
-        /// Which neighbour.
+        /// The neighbour.
         side: Side,
-        /// Of which lane.
+        /// The lane.
         lane: u32,
-        /// Which of the lane's slots.
+        /// The index of the slot.
         index: u32,
     },
 }
 
-/// A run of bytes in one place.
+/// Consecutive bytes of one kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemorySpan {
-    /// In which place.
+    /// The memory.
     pub memory: MemoryKind,
-    /// The first byte's distance from the start of the place.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
 impl MemorySpan {
-    /// `len` bytes of `place` from `offset` on.
+    /// Returns the span of `len` bytes of `memory` from `offset` on.
     pub const fn new(memory: MemoryKind, offset: u64, len: u64) -> Self {
         Self { memory, offset, len }
     }

@@ -4,9 +4,9 @@ use crate::{Collective, DataType, Geometry, ReduceOp};
 
 /// One collective call, the same at every rank.
 ///
-/// `count` is what the matching NCCL call takes, in elements: the whole vector for AllReduce,
-/// Broadcast and Reduce, what each rank sends for AllGather, what each receives for
-/// ReduceScatter, 0 for Barrier.
+/// `count` is the count of the NCCL call, in elements: the whole vector for AllReduce, Broadcast
+/// and Reduce, the part that each rank sends for AllGather and receives for ReduceScatter, 0 for
+/// Barrier.
 ///
 /// ```
 /// use roce_ring::{DataType, Operation, ReduceOp};
@@ -17,15 +17,15 @@ use crate::{Collective, DataType, Geometry, ReduceOp};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// Which collective.
+    /// The collective.
     pub collective: Collective,
     /// The type of the elements.
     pub data_type: DataType,
-    /// How values are combined; looked at only by collectives that combine.
+    /// The operator; ignored by collectives that do not reduce.
     pub op: ReduceOp,
-    /// The special rank of Broadcast and Reduce; not looked at by others.
+    /// The root of Broadcast and Reduce; ignored by others.
     pub root: u32,
-    /// Elements, as said above.
+    /// The number of elements, as described above.
     pub count: u64,
 }
 
@@ -41,7 +41,7 @@ impl Operation {
         Self { collective: Collective::ReduceScatter, data_type, op, root: 0, count }
     }
 
-    /// Every rank ends with all vectors of `count` elements, one behind the other.
+    /// Every rank ends with all vectors of `count` elements, concatenated.
     pub const fn all_gather(data_type: DataType, count: u64) -> Self {
         Self { collective: Collective::AllGather, data_type, op: ReduceOp::Sum, root: 0, count }
     }
@@ -56,7 +56,7 @@ impl Operation {
         Self { collective: Collective::Reduce, data_type, op, root, count }
     }
 
-    /// No rank goes on before all have arrived.
+    /// No rank continues before all have arrived.
     pub const fn barrier() -> Self {
         Self {
             collective: Collective::Barrier,
@@ -67,8 +67,8 @@ impl Operation {
         }
     }
 
-    /// What the messages of this operation carry so that a rank that called another one is
-    /// found: a hash of all fields that matter to the collective.
+    /// Returns a hash of all fields that matter to the collective. Messages carry it, so that ranks
+    /// detect a neighbour that called another operation.
     pub fn signature(&self) -> u16 {
         let barrier = self.collective == Collective::Barrier;
         let data_type = if barrier { DataType::U8 } else { self.data_type };
@@ -83,7 +83,7 @@ impl Operation {
         ((hash >> 16) ^ (hash & 0xffff)) as u16
     }
 
-    /// Elements that `rank` puts in.
+    /// Returns the elements of the input of `rank`.
     ///
     /// # Errors
     /// As [`output_count`](Self::output_count).
@@ -97,11 +97,11 @@ impl Operation {
         })
     }
 
-    /// Elements that `rank` gets out.
+    /// Returns the elements of the output of `rank`.
     ///
     /// # Errors
-    /// [`OperationError`] when the root is no rank, or the vectors of all ranks together have
-    /// 2^63 bytes or more.
+    /// [`OperationError`] if the root is not a rank, or the vectors of all ranks together have 2^63
+    /// bytes or more.
     pub fn output_count(&self, rank: u32, size: u32) -> Result<u64, OperationError> {
         self.check(size)?;
         Ok(match self.collective {
@@ -112,7 +112,7 @@ impl Operation {
         })
     }
 
-    /// Bytes of input and output buffer that `geometry`'s rank needs.
+    /// Returns the required bytes of the input and the output of `geometry`'s rank.
     ///
     /// # Errors
     /// As [`output_count`](Self::output_count).
@@ -122,7 +122,7 @@ impl Operation {
         Ok((self.input_count(rank, size)? * element, self.output_count(rank, size)? * element))
     }
 
-    /// After this, no product of count, element size and ranks overflows.
+    /// Checks the root, and that no product of count, element size and ranks overflows.
     pub(crate) fn check(&self, size: u32) -> Result<(), OperationError> {
         if self.collective.has_root() && self.root >= size {
             return Err(OperationError::UnknownRoot { root: self.root, size });
@@ -138,34 +138,34 @@ impl Operation {
     }
 }
 
-/// Why an operation cannot be: the caller asked for something that does not exist.
+/// An operation that is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
-    /// The root is no rank.
-    #[error("root {root} is no rank of a group of {size}; use 0 to {}", size.saturating_sub(1))]
+    /// The root is not a rank.
+    #[error("root {root} is not a rank of a group of {size}; use 0 to {}", size.saturating_sub(1))]
     UnknownRoot {
-        /// The root asked for.
+        /// The requested root.
         root: u32,
-        /// How many ranks there are.
+        /// The number of ranks.
         size: u32,
     },
-    /// Too many bytes to count.
-    #[error("{count} elements of type {data_type} are more than addresses can reach; ask for less")]
+    /// The vectors exceed the address space.
+    #[error("{count} elements of type {data_type} exceed the address space; use fewer")]
     TooLarge {
-        /// The count asked for.
+        /// The requested count.
         count: u64,
-        /// Of which type.
+        /// The type of the elements.
         data_type: DataType,
     },
-    /// More messages than one operation may have.
+    /// The operation has too many messages.
     #[error(
-        "a rank would have to receive {messages} messages, more than {max}; use larger slots, or \
-         several operations"
+        "a rank would receive {messages} messages, more than {max}; use larger slots, or several \
+         operations"
     )]
     TooManyMessages {
-        /// How many there would be.
+        /// The number of messages.
         messages: u64,
-        /// How many there may be.
+        /// The maximum.
         max: u64,
     },
 }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_refused() {
+    fn operations_beyond_the_address_space_are_refused() {
         let huge = Operation::all_reduce(DataType::F64, ReduceOp::Sum, u64::MAX / 8);
         assert!(matches!(huge.input_count(0, 2), Err(OperationError::TooLarge { .. })));
         let gather = Operation::all_gather(DataType::U8, 1 << 62);

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How two values become one.
+/// An operator that reduces two values to one.
 ///
-/// Integers wrap around; floats round at every step. An average is a sum, divided once at the
-/// end by who owns the finished elements.
+/// Integers wrap around; floats round at every step. An average is a sum that the rank with the
+/// final elements divides once.
 ///
 /// ```
 /// use roce_ring::ReduceOp;
@@ -20,9 +20,9 @@ pub enum ReduceOp {
     Sum,
     /// Left times right.
     Prod,
-    /// The larger; a number wins against a NaN, the left of two equals stays.
+    /// The larger value; a number beats a NaN, and the left of two equal values stays.
     Max,
-    /// The smaller; a number wins against a NaN, the left of two equals stays.
+    /// The smaller value; a number beats a NaN, and the left of two equal values stays.
     Min,
     /// The sum over all ranks, divided by their number; integers truncate toward zero.
     Avg,
@@ -32,7 +32,7 @@ impl ReduceOp {
     /// All operators, in the order of their codes.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Max, Self::Min, Self::Avg];
 
-    /// The number that stands for the operator in messages: the one NCCL uses.
+    /// Returns the operator's code in messages, which is NCCL's.
     pub const fn code(self) -> u8 {
         match self {
             Self::Sum => 0,
@@ -43,7 +43,7 @@ impl ReduceOp {
         }
     }
 
-    /// The name that nccl-tests prints.
+    /// Returns the name that nccl-tests prints.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -70,7 +70,7 @@ impl FromStr for ReduceOp {
     }
 }
 
-/// A name that stands for no operator.
+/// The name of no operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no operator {0:?}; use sum, prod, max, min or avg")]
 pub struct UnknownReduceOp(pub String);

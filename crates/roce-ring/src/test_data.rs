@@ -1,15 +1,15 @@
-//! The values that benches reduce, and whether the results are right.
+//! Test vectors, and the check of their reductions.
 //!
 //! Element i of rank r is ((5 i + 3 r) mod 13) − 6, without the −6 for unsigned types; for
 //! products it is 1 + ((i + r) mod 2) for the first eight ranks and 1 for the others, so that
 //! they stay small.
 //!
-//! Integers and moved data must be exact, and so must floats as long as every intermediate
-//! result is a whole number that the type holds. Otherwise each of n operations one after the
-//! other may be wrong by a factor of 1 ± u, with u half the distance of 1 to the next number of
-//! the type: so a sum by at most γ Σ|x| and a product by at most γ |product|, γ = n u / (1 − n u)
-//! (the classical bound of any order of summation). Half and bfloat16 round a result that was
-//! rounded to single before; u is taken 1.001 times larger for that.
+//! Integers and moved data must be exact, as must floats while every intermediate result is a whole
+//! number that the type represents. Otherwise each of n sequential operations has a relative error
+//! of at most u, half the distance of 1 to the next number of the type. So a sum is wrong by at
+//! most γ Σ|x| and a product by at most γ |product|, with γ = n u / (1 − n u) (the classical bound
+//! for any order of summation). Half and bfloat16 round twice, first to single precision, so their
+//! u is 1.001 times larger.
 //!
 //! ```
 //! use roce_ring::{DataType, Operation, ReduceOp, test_data};
@@ -28,11 +28,11 @@ use half::{bf16, f16};
 
 use crate::{Collective, DataType, Operation, ReduceOp};
 
-/// After so many elements the pattern begins again.
+/// The period of the values, in elements.
 const PERIOD: usize = 26;
 
-/// Fills `bytes` with the input of `rank`, from its element `first` on. A part of an element at
-/// the end is left as it is.
+/// Fills `bytes` with the input of `rank` from element `first` on. A partial element at the end
+/// stays unchanged.
 pub fn fill(data_type: DataType, op: ReduceOp, rank: u32, first: u64, bytes: &mut [u8]) {
     let size = data_type.size();
     let mut period = [0; PERIOD * 8];
@@ -83,8 +83,8 @@ pub fn wrong_elements(
     }
 }
 
-/// By how much a reduction over `size` ranks may be wrong in a float type, when Σ|x| (for a
-/// product, its absolute value) is `magnitude`. 0 for integers.
+/// Returns the largest error of a reduction over `size` ranks in a float type, if Σ|x| (for a
+/// product, its absolute value) is `magnitude`; 0 for integers.
 pub fn tolerance(data_type: DataType, op: ReduceOp, size: u32, magnitude: f64) -> f64 {
     let unit = match data_type {
         DataType::F64 => 2_f64.powi(-53),
@@ -103,7 +103,7 @@ pub fn tolerance(data_type: DataType, op: ReduceOp, size: u32, magnitude: f64) -
     }
 }
 
-/// What an element of an output must be.
+/// The expected element of an output.
 struct Expected {
     data_type: DataType,
     /// For integers, the element; for floats, unused.
@@ -118,7 +118,7 @@ impl Expected {
         Self { data_type, bytes, value: value as f64, tolerance: 0.0 }
     }
 
-    /// The naive reference: nothing here is shared with the kernels.
+    /// Returns the naive reference, which shares no code with the kernels.
     fn reduced(data_type: DataType, op: ReduceOp, size: u32, i: u64) -> Self {
         let values = || (0..size).map(|rank| value(data_type, op, rank, i));
         let whole = match op {
@@ -167,7 +167,7 @@ impl Expected {
     fn matches(&self, element: &[u8]) -> bool {
         match decode(self.data_type, element) {
             None => self.bytes.starts_with(element),
-            // A NaN meets nothing.
+            // A NaN matches nothing.
             Some(found) => (found - self.value).abs() <= self.tolerance,
         }
     }
@@ -183,7 +183,7 @@ fn value(data_type: DataType, op: ReduceOp, rank: u32, i: u64) -> i64 {
     spread as i64 - if data_type.is_signed() { 6 } else { 0 }
 }
 
-/// Up to here a float type holds every whole number.
+/// Returns the largest number up to which a float type represents every whole number.
 fn whole_numbers(data_type: DataType) -> f64 {
     match data_type {
         DataType::F64 => 2_f64.powi(53),

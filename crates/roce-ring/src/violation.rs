@@ -1,20 +1,20 @@
-//! What a neighbour, or the caller, did wrong.
+//! Errors of a neighbour and of the caller.
 
 use std::fmt;
 
 use crate::{Immediate, OpTag, OperationError};
 
-/// A neighbour's direction.
+/// The direction of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The rank before us in the ring.
+    /// The rank before this one in the ring.
     Previous,
-    /// The rank behind us in the ring.
+    /// The rank after this one in the ring.
     Next,
 }
 
 impl Side {
-    /// The other direction.
+    /// Returns the other direction.
     pub const fn opposite(self) -> Self {
         match self {
             Self::Previous => Self::Next,
@@ -32,92 +32,92 @@ impl fmt::Display for Side {
     }
 }
 
-/// A neighbour broke the protocol. The group cannot go on.
+/// A violation of the protocol by a neighbour. The group cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {side} rank broke the ring protocol on lane {lane}: {kind}")]
 pub struct Violation {
-    /// Which neighbour.
+    /// The neighbour.
     pub side: Side,
-    /// On which lane.
+    /// The lane.
     pub lane: u32,
-    /// What it did.
+    /// The kind of violation.
     pub kind: ViolationKind,
 }
 
-/// How a neighbour broke the protocol.
+/// The ways in which a neighbour can violate the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViolationKind {
-    /// It is in another operation than we are.
+    /// The neighbour is in another operation.
     #[error(
-        "its message belongs to operation {found}, ours is operation {expected} (mod 16384); do \
-         all ranks call the same operations in the same order?"
+        "its message belongs to operation {found}, this rank is in operation {expected} (mod \
+         16384); call the same operations in the same order on all ranks"
     )]
     WrongNumber {
-        /// Our operation's number mod 2^14.
+        /// This rank's operation number mod 2^14.
         expected: u16,
-        /// Its operation's number mod 2^14.
+        /// The neighbour's operation number mod 2^14.
         found: u16,
     },
-    /// It called something else than we did.
+    /// The neighbour called another operation.
     #[error(
-        "operation {number} has signature {found:#06x} there and {expected:#06x} here; do all \
-         ranks call it with the same collective, type, operator, root and count?"
+        "operation {number} has signature {found:#06x} there and {expected:#06x} here; call it \
+         with the same collective, type, operator, root and count on all ranks"
     )]
     WrongSignature {
         /// The operation's number mod 2^14.
         number: u16,
-        /// Our signature.
+        /// This rank's signature.
         expected: u16,
-        /// Its signature.
+        /// The neighbour's signature.
         found: u16,
     },
-    /// A message of another length than the plan says.
-    #[error("a message of {found} bytes came where the plan has one of {expected}")]
+    /// A message has another length than in the plan.
+    #[error("a message has {found} bytes where the plan has {expected}")]
     WrongLength {
-        /// Bytes by our plan.
+        /// The length in the plan, in bytes.
         expected: u64,
-        /// Bytes that came.
+        /// The length received, in bytes.
         found: u64,
     },
-    /// A message of another kind than the plan says, or of one that does not travel this way.
-    #[error("a message came that is not meant here: {found:?}")]
+    /// A message has another kind than in the plan, or came from the wrong side.
+    #[error("unexpected message: {found:?}")]
     WrongKind {
-        /// What came.
+        /// The message received.
         found: Immediate,
     },
-    /// Data without credit.
-    #[error("it sent more than the {slots} messages that it had credit for")]
+    /// The neighbour sent data without credit.
+    #[error("it sent more messages than its credit of {slots}")]
     BeyondCredit {
-        /// Slots of the lane.
+        /// The slots of the lane.
         slots: u32,
     },
-    /// A credit for messages that were never sent, or one that reports nothing.
+    /// A credit reports messages that were never sent, or no new ones.
     #[error("it reported {consumed} messages consumed (mod 2^30), after {reported} of {sent}")]
     WrongCredit {
-        /// What it reported, mod 2^30.
+        /// The reported number of consumed messages, mod 2^30.
         consumed: u32,
-        /// What it had reported before.
+        /// The number reported before.
         reported: u64,
-        /// What was sent.
+        /// The number of messages sent.
         sent: u64,
     },
-    /// A second window before the first was used.
+    /// A window was announced before the previous one was used.
     #[error("it announced a window before the last one was used")]
     WindowTwice,
-    /// A window that cannot hold the result.
+    /// A window is too short for the result.
     #[error("its window of {found} bytes at {address:#x} cannot hold the {expected} of the result")]
     WindowTooShort {
-        /// The window's address.
+        /// The address of the window.
         address: u64,
-        /// Bytes of the result.
+        /// The length of the result in bytes.
         expected: u64,
-        /// Bytes of the window.
+        /// The length of the window in bytes.
         found: u64,
     },
 }
 
 impl ViolationKind {
-    /// The breach, if any, in a message labelled `found` where `expected` is right.
+    /// Returns the violation of a message tagged `found` where `expected` is right, if any.
     pub(crate) fn of_tag(expected: OpTag, found: OpTag) -> Option<Self> {
         if found.number != expected.number {
             Some(Self::WrongNumber { expected: expected.number, found: found.number })
@@ -131,35 +131,33 @@ impl ViolationKind {
     }
 }
 
-/// The caller used the machine wrongly.
+/// A misuse of the machine by its caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    /// An operation is under way.
-    #[error("an operation is under way; finish it before starting the next")]
+    /// An operation is active.
+    #[error("an operation is active; finish it before starting the next")]
     Busy,
-    /// A neighbour broke the protocol before.
-    #[error("the group is over, since a neighbour broke the protocol: {0}")]
+    /// A neighbour violated the protocol before.
+    #[error("the group has ended, since a neighbour violated the protocol: {0}")]
     Over(Violation),
-    /// The operation cannot be.
+    /// The operation is impossible.
     #[error(transparent)]
     Operation(#[from] OperationError),
-    /// A lane that does not exist.
+    /// The lane does not exist.
     #[error("there is no lane {0}")]
     UnknownLane(u32),
-    /// A completion of something that was never sent, or completed before.
-    #[error(
-        "nothing with id {0:#x} is under way; hand in the id of a Write, Credit or Announce, once"
-    )]
+    /// The id was never posted, or has completed before.
+    #[error("no outstanding send with id {0:#x}; pass each id of a Write, Credit or Announce once")]
     UnknownId(u64),
 }
 
-/// Whose fault it is that the machine cannot take what it was handed.
+/// An error of a neighbour or of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
-    /// A neighbour's.
+    /// A neighbour violated the protocol.
     #[error(transparent)]
     Peer(#[from] Violation),
-    /// The caller's.
+    /// The caller misused the machine.
     #[error(transparent)]
     Caller(#[from] UsageError),
 }

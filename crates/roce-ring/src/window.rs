@@ -1,6 +1,6 @@
-//! Where a rank's output lies.
+//! The record that announces a rank's output.
 
-/// Where the next rank's output lies for one operation: 24 bytes that it writes to us.
+/// Address and key of the next rank's output for one operation: 24 bytes that it writes to us.
 ///
 /// ```
 /// use roce_ring::WindowRecord;
@@ -10,19 +10,19 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WindowRecord {
-    /// Address of the output buffer.
+    /// The address of the output buffer.
     pub address: u64,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Its remote key.
+    /// The remote key.
     pub key: u32,
 }
 
 impl WindowRecord {
-    /// Bytes of a record.
+    /// The length of a record in bytes.
     pub const LEN: usize = 24;
 
-    /// Reads a record; the last four bytes are not looked at.
+    /// Decodes a record; the last four bytes are ignored.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -32,7 +32,7 @@ impl WindowRecord {
         Self { address: word(0), length: word(8), key: (word(16) >> 32) as u32 }
     }
 
-    /// Writes a record, big-endian.
+    /// Encodes the record, big-endian.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());

@@ -1,4 +1,4 @@
-//! The memory of a rank: as large as an operation needs, and not a byte more.
+//! The memory of a rank, exactly as large as an operation requires.
 
 use crate::{Collective, Geometry, MemoryKind, MemorySpan, Operation, RankMemory, Side};
 
@@ -8,13 +8,13 @@ pub(super) struct Buffers {
     lens: [u64; 5],
     slots: u32,
     lanes: u32,
-    /// Where they are kept, one behind the other; empty where they are too large to be kept.
+    /// All buffers, concatenated; empty if they are too large to allocate.
     bytes: Vec<u8>,
-    /// Where in `bytes` input, output, scratch, and the slots of either neighbour begin.
+    /// Offsets in `bytes` of input, output, scratch, and the slots of each neighbour.
     starts: [usize; 5],
 }
 
-/// Buffers that are larger are not kept: that a span lies inside can be told without.
+/// Larger buffers are not allocated; spans are checked without them.
 const MOST: u64 = 64 << 10;
 
 impl Buffers {
@@ -44,7 +44,7 @@ impl Buffers {
         let slots_at = scratch_at + scratch;
         let back_at = slots_at + staging as usize;
         buffers.starts = [input_at, output_at, scratch_at, slots_at, back_at];
-        // Not zeros: every type has values that are not tame.
+        // Not zeros: the bytes include NaNs and infinities.
         buffers.bytes = (0..whole as usize).map(|at| (at * at + at / 3) as u8).collect();
         buffers
     }
@@ -53,7 +53,7 @@ impl Buffers {
         !self.bytes.is_empty()
     }
 
-    /// Fails unless the span lies inside its place.
+    /// Panics unless the span lies inside its memory.
     pub(super) fn assert_inside(&self, span: MemorySpan) {
         let len = match span.memory {
             MemoryKind::Input => self.lens[0],

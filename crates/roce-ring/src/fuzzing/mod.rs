@@ -1,6 +1,5 @@
-//! The bodies of the fuzz targets: what a rank must stand, whatever its neighbours and the
-//! hub say. Not part of the crate's interface; it exists for the fuzzer, and for the tests
-//! that replay its corpora.
+//! The bodies of the fuzz targets: a rank must withstand any input from its neighbours. For the
+//! fuzzer and for the tests that replay its corpora; not part of the crate's interface.
 //!
 //! | body | what the bytes say | what must hold |
 //! |---|---|---|
@@ -18,14 +17,14 @@ use crate::{Immediate, WindowRecord};
 use self::rank::Rank;
 use roce_fuzz_support::Script;
 
-/// A rank, and anything that its neighbours send.
+/// Runs a rank with arbitrary messages from its neighbours.
 pub fn ring_machine(bytes: &[u8]) {
     if let Some(rank) = Rank::new(Script::new(bytes)) {
         rank.run();
     }
 }
 
-/// Any bytes as window records and immediates.
+/// Decodes any bytes as a window record and as an immediate.
 pub fn records(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<{ WindowRecord::LEN }>() {
         let record = WindowRecord::from_bytes(bytes);

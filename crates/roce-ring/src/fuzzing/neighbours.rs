@@ -1,11 +1,10 @@
-//! The two neighbours of a rank: what they would send if they were honest, and what they were
-//! told.
+//! The two neighbours of a rank: the messages that honest neighbours would send.
 
 use std::collections::VecDeque;
 
 use crate::{Geometry, Immediate, OpTag, Operation, Plan, Receives, Side, Target, WindowRecord};
 
-/// A message that arrives.
+/// A message to the rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) side: Side,
@@ -14,7 +13,7 @@ pub(super) struct Message {
     pub(super) len: u32,
 }
 
-/// What passed on each lane, and what would be right to come next.
+/// The messages so far on each lane, and the next correct ones.
 pub(super) struct Neighbours {
     pub(super) lanes: Vec<LaneState>,
     slots: u64,
@@ -25,37 +24,37 @@ pub(super) struct Neighbours {
     is_synchronizing: bool,
 }
 
-/// One lane, as its neighbours see it.
+/// One lane from the perspective of the neighbours.
 #[derive(Debug, Default)]
 pub(super) struct LaneState {
-    /// By the neighbour: see [`Flow`].
+    /// The flows, by neighbour.
     pub(super) flows: [Flow; 2],
-    /// Whether the next rank will announce a window for the operation under way.
+    /// True if the next rank will announce a window for the active operation.
     pub(super) wants_window: bool,
-    /// The window announced last, until it is used; the first that was used for the operation
-    /// under way goes on being used.
+    /// The window announced last, until it is used; the active operation keeps the first one that
+    /// it used.
     pub(super) announced: Option<WindowRecord>,
     pub(super) window: Option<WindowRecord>,
 }
 
-/// What passes between the rank and one neighbour on a lane.
+/// The messages between the rank and one neighbour on a lane.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// Data that was handed in, and how much of it is consumed as the neighbour knows.
+    /// Data delivered to the rank, and how much of it the neighbour knows to be consumed.
     pub(super) arrived: u64,
     pub(super) credited: u64,
-    /// Data that the rank has sent, and how much of it is consumed as the rank knows.
+    /// Data sent by the rank, and how much of it the rank knows to be consumed.
     pub(super) sent: u64,
     pub(super) reported: u64,
-    /// What the last credit that was handed in said.
+    /// The count of the last credit delivered.
     pub(super) said: u64,
-    /// What had arrived and was sent before the operation under way.
+    /// Messages delivered and sent before the active operation.
     before: (u64, u64),
-    /// What is under way, by the names that it was posted under.
+    /// The ids of outstanding sends.
     pub(super) posted: VecDeque<u64>,
 }
 
-/// Sends that are looked at for the lanes that need a window: all lanes come early.
+/// Sends that are searched for lanes that need a window: all lanes come early.
 const LOOK_AHEAD: usize = 4096;
 
 impl Neighbours {
@@ -71,7 +70,7 @@ impl Neighbours {
         }
     }
 
-    /// The rank and its neighbours start operation `number`.
+    /// Starts operation `number` at the rank and its neighbours.
     pub(super) fn start(&mut self, geometry: &Geometry, operation: &Operation, number: u64) {
         let plan = Plan::new(operation, geometry).expect("it was started");
         self.tag = OpTag { number: (number & 0x3fff) as u16, signature: operation.signature() };
@@ -81,7 +80,7 @@ impl Neighbours {
             (lane.wants_window, lane.window) = (false, None);
             for flow in &mut lane.flows {
                 if self.is_synchronizing {
-                    // It is over: everybody knows that what was before it is consumed.
+                    // The operation has ended: all ranks know that earlier messages are consumed.
                     flow.credited = flow.credited.max(flow.before.0);
                     flow.reported = flow.reported.max(flow.before.1);
                 }
@@ -97,7 +96,7 @@ impl Neighbours {
         self.advance();
     }
 
-    /// The message that an honest neighbour sends next, if it may.
+    /// Returns the next message of an honest neighbour that has credit.
     pub(super) fn data(&self) -> Option<Message> {
         self.next.filter(|it| {
             let flow = &self.lanes[it.lane as usize].flows[it.side as usize];
@@ -105,7 +104,7 @@ impl Neighbours {
         })
     }
 
-    /// What [`data`](Self::data) gave was handed in.
+    /// Notes that the message of [`data`](Self::data) was delivered.
     pub(super) fn advance(&mut self) {
         let next = self.receives.as_mut().and_then(Iterator::next);
         self.next = next.map(|receive| Message {
@@ -120,7 +119,7 @@ impl Neighbours {
         });
     }
 
-    /// A credit that is true, for one message or for all.
+    /// Returns a true credit, for one message or for all.
     pub(super) fn credit(&mut self, side: Side, lane: u32, for_all: bool) -> Option<Message> {
         let flow = &mut self.lanes[lane as usize].flows[side as usize];
         if flow.said == flow.sent {
@@ -132,7 +131,7 @@ impl Neighbours {
         Some(Message { side, lane, immediate: Immediate::Credit { consumed }.to_bits(), len: 0 })
     }
 
-    /// The window of the operation under way, if it was not announced on this lane.
+    /// Returns the window of the active operation, if it was not announced on this lane.
     pub(super) fn window(&mut self, lane: u32) -> Option<(Message, WindowRecord)> {
         let state = &mut self.lanes[lane as usize];
         if !core::mem::take(&mut state.wants_window) {

@@ -1,4 +1,4 @@
-//! One rank between two neighbours, as a script wants them.
+//! One rank between two neighbours that follow a script.
 
 use allocation_counter::measure;
 
@@ -10,7 +10,7 @@ use crate::{
 };
 use roce_fuzz_support::Script;
 
-/// The rank, and all that is known of it from outside.
+/// The rank, and the expected state of its connections.
 pub(super) struct Rank<'a> {
     script: Script<'a>,
     geometry: Geometry,
@@ -18,10 +18,10 @@ pub(super) struct Rank<'a> {
     neighbours: Neighbours,
     buffers: Option<Buffers>,
     workspace: Workspace,
-    /// Something was handed in that no honest neighbour or driver would hand in.
+    /// True after an input that no honest neighbour or driver would give.
     is_hostile: bool,
     is_over: bool,
-    /// Bytes of heap that the machine has come to hold since it was made.
+    /// Bytes of heap that the machine has allocated since its creation.
     held: i64,
 }
 
@@ -50,12 +50,12 @@ const TYPES: [DataType; 10] = [
 ];
 
 const MAX_STEPS: usize = 400;
-/// Actions that are taken at once: a copy of 2^60 bytes has more.
+/// The most actions per poll: a copy of 2^60 bytes has more.
 const MAX_ACTIONS: usize = 512;
-/// Rounds in which honest neighbours bring a small operation to its end.
+/// The most rounds in which honest neighbours finish a small operation.
 const MAX_ROUNDS: usize = 20_000;
 impl<'a> Rank<'a> {
-    /// `None` where there can be no such ring.
+    /// Returns `None` if the ring is impossible.
     pub(super) fn new(mut script: Script<'a>) -> Option<Self> {
         let size = script.pick(&SIZES);
         let flags = script.byte();
@@ -102,7 +102,7 @@ impl<'a> Rank<'a> {
             7 | 8 => self.complete(code & 0x40 != 0),
             9 | 10 => self.start(),
             11 => {
-                // The right message, but for one thing.
+                // The right message with one error.
                 let Some(mut message) = self.neighbours.data() else { return };
                 match self.script.byte() % 4 {
                     0 => message.lane = message.lane.wrapping_add(1),
@@ -152,7 +152,7 @@ impl<'a> Rank<'a> {
         Message { side, lane, immediate: self.script.number(), len }
     }
 
-    /// One call into the machine: it must not hold more and more.
+    /// Calls the machine and checks that its memory stays bounded.
     fn call<T>(&mut self, call: impl FnOnce(&mut Machine) -> T) -> T {
         let mut result = None;
         let used = measure(|| result = Some(call(&mut self.machine)));
@@ -161,8 +161,8 @@ impl<'a> Rank<'a> {
         result.expect("it was called")
     }
 
-    /// Bytes that a machine may come to hold while it runs: a place in a queue for each answer
-    /// that is handed in before it is asked, of which there are as many as receives.
+    /// Returns the most bytes that a machine may allocate: a queue entry for each credit or window
+    /// that it receives between two polls, of which there are as many as receives.
     fn max_held(&self) -> i64 {
         let answers = 2 * self.geometry.lanes() * self.geometry.receives();
         let places = (answers as usize + 16).next_power_of_two();
@@ -201,7 +201,7 @@ impl<'a> Rank<'a> {
     }
 
     fn hand_in_data(&mut self) {
-        // A neighbour that runs ahead is a matter of the laws in the crate's tests.
+        // The crate's tests cover neighbours that run ahead.
         let Some(message) = self.neighbours.data().filter(|_| !self.machine.is_done()) else {
             return;
         };
@@ -251,7 +251,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Completes what was posted first on some queue pair, or all of it.
+    /// Completes the first send, or all sends, of some queue pair.
     fn complete(&mut self, all: bool) {
         let code = self.script.byte();
         let lanes = self.neighbours.lanes.len();
@@ -340,7 +340,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Among honest neighbours, whatever was begun comes to its end.
+    /// Checks that with honest neighbours each operation ends.
     fn finish(mut self) {
         let is_small = self.buffers.as_ref().is_some_and(Buffers::are_kept);
         if self.is_hostile || !is_small || self.geometry.size() > 8 {

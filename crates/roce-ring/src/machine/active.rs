@@ -1,4 +1,4 @@
-//! An operation under way.
+//! The active operation.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::{
     Remote, Send, Side, Target, ViolationKind, Work,
 };
 
-/// What one operation has done and has still to do.
+/// The progress of one operation.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveOperation {
     plan: Plan,
@@ -21,16 +21,16 @@ pub(super) struct ActiveOperation {
     receives: Receives,
     receive: Option<Receive>,
     received: u64,
-    /// The lanes to announce our window on.
+    /// The lanes to announce this rank's window on.
     windows: WindowLanes,
-    /// The next of them.
+    /// The next lane to announce it on.
     announce: Option<u32>,
-    /// What is left to copy from input to output.
+    /// The remaining local copy from input to output.
     copy: Option<(MemorySpan, MemorySpan)>,
     in_place: bool,
 }
 
-/// A breach, and whose on which lane.
+/// A violation with its neighbour and lane.
 pub(super) type LaneViolation = (Side, u32, ViolationKind);
 
 impl ActiveOperation {
@@ -57,13 +57,13 @@ impl ActiveOperation {
         }
     }
 
-    /// The same operation, as it is now, with another number.
+    /// Returns a copy of this operation with another number.
     pub(super) fn restart(&self, number: u16) -> Self {
         let tag = OpTag { number, ..self.tag };
         Self { tag, ..self.clone() }
     }
 
-    /// What to do next. What unblocks a neighbour comes before what takes long here.
+    /// Returns the next action. Actions that unblock a neighbour come before long computations.
     pub(super) fn poll(
         &mut self,
         geometry: &Geometry,
@@ -141,17 +141,17 @@ impl ActiveOperation {
         let (to, immediate) = match send.to {
             Target::Slot => {
                 let index = flow.slot_sent();
-                // We are at the other side of the neighbour.
+                // This rank is at the opposite side of the neighbour.
                 let offset = u64::from(index) * geometry.slot_pitch(send.side.opposite());
                 (Remote::Slot { index, offset }, Immediate::Slot(self.tag))
             }
             Target::Window { offset } => {
-                // Collectives that write to windows have equally long outputs everywhere.
+                // In collectives that write to windows, all ranks have outputs of one length.
                 let window = lane
                     .window(self.tag, self.output_bytes)
                     .map_err(|kind| (Side::Next, send.lane, kind))?;
                 let Some(window) = window else { return Ok(None) };
-                // Inside: the window is as long as the result, and does not wrap around.
+                // The window holds the whole result and does not wrap around.
                 let address = window.address + offset;
                 (Remote::Window { address, key: window.key, offset }, Immediate::Window(self.tag))
             }
@@ -170,7 +170,7 @@ impl ActiveOperation {
         }))
     }
 
-    /// Takes in the message whose turn it is, if it is there; gives the first thing to do with it.
+    /// Consumes the next message, if it has arrived, and returns the first action for it.
     fn consume_next(
         &mut self,
         lanes: &mut [Lane],
@@ -210,12 +210,12 @@ impl ActiveOperation {
         Ok(Some(self.compute(step, piece, work)))
     }
 
-    /// Whether what this message brings goes where an earlier one may still be read from.
+    /// Returns true if the message overwrites bytes that an earlier send may still read.
     fn overwrites(&self, receive: &Receive) -> bool {
         let (OnReceive::Copy { into } | OnReceive::Reduce { into, .. }) = receive.then else {
             return false;
         };
-        // The output is the input only in place.
+        // Output and input overlap in place only.
         into.memory == MemoryKind::Scratch || self.in_place
     }
 
@@ -236,8 +236,7 @@ impl ActiveOperation {
         }
     }
 
-    /// The next stretch to copy from input to output: no longer than a slot, so that messages
-    /// do not wait.
+    /// Returns the next part of the local copy, no longer than a slot: messages do not wait for it.
     fn poll_copy(&mut self) -> Option<Action> {
         let (from, into) = self.copy?;
         let slot = u64::from(self.plan.geometry().config().slot_bytes);

@@ -1,41 +1,41 @@
-//! One end of a lane: the queue pair to one neighbour, and what goes over it both ways.
+//! The flow control of the queue pair to one neighbour.
 
 use std::collections::VecDeque;
 
 use super::id::Queue;
 use crate::{Geometry, Immediate, ViolationKind};
 
-/// The queue pair to one neighbour.
+/// The flow of messages in both directions over the queue pair to one neighbour.
 #[derive(Debug)]
 pub(super) struct QpFlow {
     slots: u64,
     max_in_flight: [u64; 2],
-    /// Everything sent.
+    /// All sends.
     sent: Queue,
-    /// What of it is not completed, oldest first: is it data?
+    /// For each outstanding send, oldest first: true for data.
     in_flight_kinds: VecDeque<bool>,
 
-    /// Data sent, and how much of it is completed.
+    /// The sends with data.
     data: Queue,
-    /// How much of it the neighbour has consumed, as far as is known.
+    /// Data messages that the neighbour is known to have consumed.
     reported: u64,
-    /// How much of it the last credit said.
+    /// Data messages reported by the last credit.
     last_credit: u64,
-    /// How much of it was sent before the operation under way.
+    /// Data messages sent before the active operation.
     sent_before: u64,
-    /// How much of it must be completed before the last byte that is still read from memory
-    /// is: what comes behind was copied when it was posted.
+    /// Data messages that must complete before no send reads memory any more: later ones were
+    /// copied when they were posted.
     uncopied: u64,
-    /// What that was before the message posted last.
+    /// `uncopied` before the last data message was posted.
     uncopied_before: u64,
 
-    /// What the neighbour sent and was not consumed yet: as many as slots at most.
+    /// Received messages that are not consumed: at most as many as slots.
     arrivals: VecDeque<(Immediate, u32)>,
-    /// How much of it was consumed, since the beginning.
+    /// Messages consumed since the beginning.
     consumed: u64,
-    /// How much of it was consumed before the operation under way.
+    /// Messages consumed before the active operation.
     consumed_before: u64,
-    /// How much of that the neighbour was told, or will know by itself.
+    /// Consumed messages that were reported to the neighbour, or that it infers.
     credited: u64,
 }
 
@@ -60,23 +60,23 @@ impl QpFlow {
         }
     }
 
-    /// A new operation begins.
+    /// Begins an operation.
     pub(super) fn begin(&mut self) {
         self.sent_before = self.data.posted;
         self.consumed_before = self.consumed;
     }
 
-    /// The operation under way is over, and its result depends on every rank: so all had begun it,
-    /// and had consumed what was before. They know that as we do.
+    /// Ends an operation whose result depends on every rank: all had started it, and so had
+    /// consumed all earlier messages. The neighbours infer the same.
     pub(super) fn synchronize(&mut self) {
         self.reported = self.reported.max(self.sent_before);
         self.credited = self.credited.max(self.consumed_before);
     }
 
-    /// Data. Whether it is the right one is looked at when its turn comes: it may belong to an
-    /// operation that is not begun here.
+    /// Handles data. Its tag is checked when it is consumed: it may belong to an operation that
+    /// this rank has not started.
     pub(super) fn on_data(&mut self, immediate: Immediate, len: u32) -> Result<(), ViolationKind> {
-        // The neighbour may have finished the operation that is under way here.
+        // The neighbour may have finished the operation that is active here.
         let known = self.credited.max(self.consumed_before);
         if self.consumed + self.arrivals.len() as u64 == known + self.slots {
             return Err(ViolationKind::BeyondCredit { slots: self.slots as u32 });
@@ -85,7 +85,7 @@ impl QpFlow {
         Ok(())
     }
 
-    /// A credit. It may be older than what is known by now, but not older than another one.
+    /// Handles a credit. It may be older than what is known, but not than the previous credit.
     pub(super) fn on_credit(&mut self, consumed: u32) -> Result<(), ViolationKind> {
         let mask = u64::from(Immediate::CREDIT_MASK);
         let (last_credit, sent) = (self.last_credit, self.data.posted);
@@ -98,7 +98,7 @@ impl QpFlow {
         Ok(())
     }
 
-    /// Posts data; returns its number.
+    /// Counts a data send and returns its number.
     pub(super) fn post_data(&mut self) -> u64 {
         self.data.post();
         self.uncopied_before = self.uncopied;
@@ -106,7 +106,7 @@ impl QpFlow {
         self.post(true)
     }
 
-    /// Posts a credit or a window; returns its number.
+    /// Counts a credit or a window and returns its number.
     pub(super) fn post_control(&mut self) -> u64 {
         self.post(false)
     }
@@ -116,7 +116,7 @@ impl QpFlow {
         self.sent.post()
     }
 
-    /// Everything up to `number` (mod 2^48) is completed; `false` if that was not under way.
+    /// Completes the sends up to `number` (mod 2^48); false if it is not outstanding.
     pub(super) fn complete(&mut self, number: u64) -> bool {
         let before = self.sent.completed;
         let good = self.sent.complete(number);
@@ -125,8 +125,8 @@ impl QpFlow {
         good
     }
 
-    /// The bytes of the data posted last were copied; `false` if `number` (mod 2^48) is
-    /// something else.
+    /// Notes that the bytes of the last data send were copied; false if `number` (mod 2^48) is
+    /// another send.
     pub(super) fn copied(&mut self, number: u64) -> bool {
         let is_last = self.sent.is_last(number) && self.in_flight_kinds.back() == Some(&true);
         if is_last {
@@ -135,23 +135,23 @@ impl QpFlow {
         is_last
     }
 
-    /// Whether everything sent may be overwritten.
+    /// Returns true if the bytes of all sends may be overwritten.
     pub(super) fn may_overwrite_all(&self) -> bool {
         self.data.completed >= self.uncopied
     }
 
-    /// Whether what the `index`-th data of the operation carried may be overwritten.
+    /// Returns true if the bytes of the operation's `index`-th data send may be overwritten.
     pub(super) fn has_sent(&self, index: u64) -> bool {
         let flow = self.sent_before + index + 1;
         self.data.posted >= flow && (self.may_overwrite_all() || self.data.completed >= flow)
     }
 
-    /// Whether the neighbour has a free slot and the send queue a free place.
+    /// Returns true if the neighbour has a free slot and the send queue a free entry.
     pub(super) fn may_send(&self) -> bool {
         self.data.posted < self.reported + self.slots && self.has_send_room(true)
     }
 
-    /// Whether another answer may be posted.
+    /// Returns true if another credit or window may be posted.
     pub(super) fn may_post_control(&self) -> bool {
         self.has_send_room(false)
     }
@@ -162,30 +162,30 @@ impl QpFlow {
         used < self.max_in_flight[usize::from(is_data)]
     }
 
-    /// Which slot the next message to be sent may use.
+    /// Returns the slot for the next data send.
     pub(super) fn slot_sent(&self) -> u32 {
         (self.data.posted % self.slots) as u32
     }
 
-    /// The message that waits to be consumed.
+    /// Returns the oldest message that is not consumed.
     pub(super) fn oldest_arrival(&self) -> Option<(Immediate, u64)> {
         self.arrivals.front().map(|&(immediate, len)| (immediate, u64::from(len)))
     }
 
-    /// Consumes a message; returns the slot that was its.
+    /// Consumes a message and returns its slot.
     pub(super) fn consume(&mut self) -> u32 {
         self.arrivals.pop_front();
         self.consumed += 1;
         ((self.consumed - 1) % self.slots) as u32
     }
 
-    /// How much to report as consumed, if it is time to.
+    /// Returns the credit to send, if one is due.
     pub(super) fn take_credit(&mut self) -> Option<Immediate> {
         if self.consumed - self.credited < (self.slots / 2).max(1) || !self.may_post_control() {
             return None;
         }
         self.credited = self.consumed;
-        // What is cut off is what the message has no room for.
+        // The credit carries the count mod 2^30.
         let consumed = (self.consumed & u64::from(Immediate::CREDIT_MASK)) as u32;
         Some(Immediate::Credit { consumed })
     }

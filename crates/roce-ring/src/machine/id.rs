@@ -1,26 +1,26 @@
-//! The names under which sends are posted.
+//! The ids of sends.
 
 use crate::Side;
 
-/// Bits 0 to 47 of an id number the sends of a queue pair, 48 to 62 name the lane, 63 the side.
+/// An id holds the number of the send in bits 0 to 47, the lane in 48 to 62, the side in 63.
 const LANE_SHIFT: u32 = 48;
 const SIDE_SHIFT: u32 = 63;
 const NUMBER_MASK: u64 = (1 << LANE_SHIFT) - 1;
 
-/// The id of a queue pair's `number`-th send.
+/// Returns the id of a queue pair's `number`-th send.
 pub(super) fn join(side: Side, lane: u32, number: u64) -> u64 {
     u64::from(side == Side::Previous) << SIDE_SHIFT
         | u64::from(lane) << LANE_SHIFT
         | number & NUMBER_MASK
 }
 
-/// Side, lane and number (mod 2^48) of an id.
+/// Returns side, lane and number (mod 2^48) of an id.
 pub(super) fn split(id: u64) -> (Side, u32, u64) {
     let side = if id >> SIDE_SHIFT == 1 { Side::Previous } else { Side::Next };
     (side, (id >> LANE_SHIFT) as u32 & 0x7fff, id & NUMBER_MASK)
 }
 
-/// The sends of one queue pair: how many were posted, how many completed.
+/// The numbers of posted and of completed sends of one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queue {
     pub(super) posted: u64,
@@ -28,14 +28,13 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Counts one more as posted; returns its number.
+    /// Counts one posted send and returns its number.
     pub(super) fn post(&mut self) -> u64 {
         self.posted += 1;
         self.posted - 1
     }
 
-    /// Counts everything up to `number` (mod 2^48) as completed; `false` if that was not under
-    /// way.
+    /// Counts the sends up to `number` (mod 2^48) as completed; false if it is not outstanding.
     pub(super) fn complete(&mut self, number: u64) -> bool {
         let newly = (number + 1).wrapping_sub(self.completed) & NUMBER_MASK;
         let good = (1..=self.in_flight()).contains(&newly);
@@ -43,7 +42,7 @@ impl Queue {
         good
     }
 
-    /// Whether `number` (mod 2^48) is the one posted last.
+    /// Returns true if `number` (mod 2^48) is the send posted last.
     pub(super) fn is_last(&self, number: u64) -> bool {
         self.posted > 0 && (self.posted - 1) & NUMBER_MASK == number
     }
@@ -69,11 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_under_way_completes_and_only_once() {
+    fn only_outstanding_sends_complete_and_only_once() {
         let mut queue = Queue { posted: NUMBER_MASK + 3, completed: NUMBER_MASK };
-        assert!(!queue.complete(NUMBER_MASK - 1)); // was before
+        assert!(!queue.complete(NUMBER_MASK - 1)); // completed before
         assert!(!queue.complete(2)); // not posted yet
-        assert!(queue.complete(0)); // the number after the mask's last: and the one before
+        assert!(queue.complete(0)); // the number after the wrap, and the one before it
         assert_eq!(queue.in_flight(), 1);
         assert!(!queue.complete(0));
         assert!(queue.complete(1));

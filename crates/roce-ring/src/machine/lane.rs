@@ -1,4 +1,4 @@
-//! What a rank knows of one lane.
+//! The state of one lane.
 
 use super::flow::QpFlow;
 use super::id;
@@ -9,9 +9,9 @@ use crate::{Action, Geometry, Immediate, OpTag, Side, ViolationKind, WindowRecor
 pub(super) struct Lane {
     next: QpFlow,
     previous: QpFlow,
-    /// The window announced last, until the operation that it is for uses it.
+    /// The window announced last, until its operation uses it.
     announced: Option<(OpTag, WindowRecord)>,
-    /// The window of the operation under way.
+    /// The window of the active operation.
     window: Option<WindowRecord>,
 }
 
@@ -28,13 +28,13 @@ impl Lane {
         }
     }
 
-    /// A new operation begins.
+    /// Begins an operation.
     pub(super) fn begin(&mut self) {
         self.flows().for_each(QpFlow::begin);
         self.window = None;
     }
 
-    /// The operation under way is over, and all ranks had begun it.
+    /// Ends an operation that all ranks have started.
     pub(super) fn synchronize(&mut self) {
         self.flows().for_each(QpFlow::synchronize);
     }
@@ -43,7 +43,8 @@ impl Lane {
         [&mut self.next, &mut self.previous].into_iter()
     }
 
-    /// A message. Gives whether its receive is free again: data occupies it until it is consumed.
+    /// Handles a message. Returns true if its receive can be posted again: data keeps it until it
+    /// is consumed.
     pub(super) fn take(
         &mut self,
         side: Side,
@@ -74,12 +75,12 @@ impl Lane {
         Ok(true)
     }
 
-    /// Whether everything sent may be overwritten.
+    /// Returns true if the bytes of all sends may be overwritten.
     pub(super) fn may_overwrite_all(&self) -> bool {
         self.next.may_overwrite_all() && self.previous.may_overwrite_all()
     }
 
-    /// The window of the operation under way, if it was announced already.
+    /// Returns the window of the active operation, if it was announced.
     pub(super) fn window(
         &mut self,
         tag: OpTag,
@@ -101,7 +102,7 @@ impl Lane {
         Ok(self.window)
     }
 
-    /// A credit that is due on any of the lanes.
+    /// Returns a credit that is due on any lane.
     pub(super) fn poll_credits(lanes: &mut [Self]) -> Option<Action> {
         for (number, lane) in (0..).zip(lanes) {
             for side in [Side::Previous, Side::Next] {

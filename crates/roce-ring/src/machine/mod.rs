@@ -1,4 +1,4 @@
-//! A rank's part in the ring, without any I/O.
+//! The state machine of a rank, without I/O.
 
 mod active;
 mod flow;
@@ -14,11 +14,11 @@ use crate::{
 use active::ActiveOperation;
 use lane::Lane;
 
-/// A rank of a ring: it is told what arrived, and tells what to do.
+/// The state machine of one rank of a ring.
 ///
-/// After everything that is handed in, do what [`poll_action`](Self::poll_action) asks until it
-/// gives `None`; then, when [`is_done`](Self::is_done), the operation is over. Nothing is
-/// allocated while operations run. Whatever a neighbour sends, the worst is a [`Violation`].
+/// After each input, perform the actions of [`poll_action`](Self::poll_action) until it returns
+/// `None`; the operation is over once [`is_done`](Self::is_done) returns true. Running operations
+/// allocates nothing. Whatever a neighbour sends, the worst result is a [`Violation`].
 ///
 /// ```
 /// use roce_ring::{Action, DataType, Geometry, Machine, Operation, ReduceOp, RingConfig, Side};
@@ -27,13 +27,13 @@ use lane::Lane;
 /// let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
 /// rank.start(&sum, true).unwrap();
 ///
-/// // It sends its own contribution at once …
+/// // The rank sends its own contribution at once …
 /// let Some(Action::Write { step: 0, immediate: 0x31f4, id, .. }) = rank.poll_action().unwrap()
 /// else { panic!() };
 /// assert_eq!(rank.poll_action().unwrap(), None);
 /// rank.handle_sent(id).unwrap();
 ///
-/// // … and a message of something else is found out.
+/// // … and detects a message of another operation.
 /// rank.handle_message(Side::Next, 0, 0x31f5, 4, || unreachable!()).unwrap();
 /// let violation = rank.poll_action().unwrap_err();
 /// assert!(violation.to_string().contains("signature 0x31f5 there and 0x31f4 here"));
@@ -42,22 +42,22 @@ use lane::Lane;
 pub struct Machine {
     geometry: Geometry,
     lanes: Vec<Lane>,
-    /// The next operation's number.
+    /// The number of the next operation.
     number: u64,
     active: Option<ActiveOperation>,
-    /// The operation started last, as it was when it began: programs call the same one over and
-    /// over, and planning a short sum takes as long as taking in its message.
+    /// The operation started last, in its initial state: programs repeat operations, and planning a
+    /// short sum costs as much as consuming its message.
     last: Option<Start>,
-    /// What was decided and not yet asked for: at most one for the message taken in last, and
-    /// one for each credit or window that came since, of which there are no more than receives.
+    /// Actions not returned yet: at most one for the message consumed last, and one for each credit
+    /// or window received since, of which there are no more than receives.
     queued: VecDeque<Action>,
-    /// Whose message came last. Where two wait for the same result the other one gets it first: who
-    /// has sent something gives its core away, most likely to the one that waits for longer.
+    /// The neighbour whose message came last. If both wait for the same result, the other one gets
+    /// it first: a rank that has just sent yields its core, likely to the one that waits longer.
     last_sender: Side,
     violation: Option<Violation>,
 }
 
-/// An operation that has just begun.
+/// An operation in its initial state.
 #[derive(Debug)]
 struct Start {
     operation: Operation,
@@ -66,9 +66,10 @@ struct Start {
 }
 
 impl Machine {
-    /// A rank that has sent and received nothing yet.
+    /// Creates the machine of a rank.
     ///
-    /// Before it starts, arm [`receives`](Geometry::receives) receives on each queue pair.
+    /// Post [`receives`](Geometry::receives) receives on each queue pair before the first
+    /// operation.
     pub fn new(geometry: Geometry) -> Self {
         let answers = 2 * (geometry.lanes() * geometry.receives()) as usize;
         Self {
@@ -83,20 +84,18 @@ impl Machine {
         }
     }
 
-    /// Where the rank is.
+    /// Returns the geometry of the ring.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
     /// Starts the next operation; returns its number, counted from 0.
     ///
-    /// In place means that input and output overlap: for AllGather, the input is the rank's
-    /// block of the output; for ReduceScatter, the output is the rank's chunk of the input; for
-    /// the others they are the same.
+    /// In place, input and output overlap: for AllGather the input is the rank's block of the
+    /// output, for ReduceScatter the output is the rank's chunk of the input, else they are equal.
     ///
     /// # Errors
-    /// [`UsageError`] when one is under way, or there can be no such operation. It does not count
-    /// then.
+    /// [`UsageError`] if an operation is active, or this one is impossible. It gets no number then.
     pub fn start(&mut self, operation: &Operation, in_place: bool) -> Result<u64, UsageError> {
         if let Some(violation) = &self.violation {
             return Err(UsageError::Over(violation.clone()));
@@ -124,12 +123,11 @@ impl Machine {
         Ok(number)
     }
 
-    /// A receive on the queue pair to a neighbour has completed, with this immediate and this many
-    /// bytes. `record` reads the lane's window record; it is called when the immediate says that
-    /// it was written.
+    /// Handles the completion of a receive with this immediate and length in bytes. `record` reads
+    /// the lane's window record; it is called if the immediate announces one.
     ///
     /// # Errors
-    /// [`Violation`] when the message had no credit, is not true, or is of a wrong kind.
+    /// [`Violation`] if the message had no credit, is false, or has the wrong kind.
     pub fn handle_message(
         &mut self,
         side: Side,
@@ -153,8 +151,8 @@ impl Machine {
         }
     }
 
-    /// What was posted under `id`, and everything before it on the same queue pair, has
-    /// completed with success. (When it has not, the neighbour is gone: give the group up.)
+    /// Handles the successful completion of the send with `id` and of all earlier ones on the same
+    /// queue pair. (After a failed completion the neighbour is gone: end the group.)
     ///
     /// # Errors
     /// [`UsageError::UnknownId`].
@@ -165,13 +163,13 @@ impl Machine {
         if lane.flow(side).complete(number) { Ok(()) } else { Err(unknown) }
     }
 
-    /// The bytes of the write just asked for, `id`, were copied when it was posted: nothing
-    /// waits for its completion any more, but for a place in the send queue.
+    /// Notes that the bytes of the latest write, `id`, were copied when it was posted: only the
+    /// send queue's capacity depends on its completion.
     ///
-    /// For short messages: an operation is then over without an acknowledgement for each.
+    /// This lets operations with short messages end before each message is acknowledged.
     ///
     /// # Errors
-    /// [`UsageError::UnknownId`] when it is not what was asked for last on its queue pair.
+    /// [`UsageError::UnknownId`] if another write on the same queue pair came later.
     pub fn handle_copied(&mut self, id: u64) -> Result<(), UsageError> {
         let (side, lane, number) = id::split(id);
         let lane = self.lanes.get_mut(lane as usize);
@@ -182,11 +180,11 @@ impl Machine {
         }
     }
 
-    /// What to do next; `None` when there is nothing to do until something is handed in.
+    /// Returns the next action; `None` until the next input.
     ///
     /// # Errors
-    /// [`Violation`] when a neighbour broke the protocol: the group is over then, and every
-    /// later call says so again.
+    /// [`Violation`] if a neighbour violated the protocol: the group has ended then, and each later
+    /// call returns it again.
     pub fn poll_action(&mut self) -> Result<Option<Action>, Violation> {
         if let Some(violation) = &self.violation {
             return Err(violation.clone());
@@ -215,12 +213,12 @@ impl Machine {
         }
     }
 
-    /// Whether no operation is under way. One is over only after `poll_action` gave `None`.
+    /// Returns true if no operation is active. An operation ends when `poll_action` returns `None`.
     pub fn is_done(&self) -> bool {
         self.active.is_none()
     }
 
-    /// How many messages of the operation under way were taken in; 0 when none is.
+    /// Returns the number of messages consumed by the active operation, 0 without one.
     pub fn received(&self) -> u64 {
         self.active.as_ref().map_or(0, ActiveOperation::received)
     }

@@ -1,22 +1,22 @@
-//! Which chunk moves in which step.
+//! The algorithms, and the chunk that each moves in each step.
 
 use super::Plan;
 use crate::{Collective, Geometry, Operation};
 
-/// The ways an operation can go.
+/// The algorithm of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
-    /// No message at all.
+    /// No messages.
     Nothing,
-    /// As small, with empty messages.
+    /// The small-message algorithm with empty messages.
     Barrier,
-    /// Reduce chunks around the ring, then pass the results around.
+    /// Reduce chunks around the ring, then forward the results around it.
     Large,
-    /// Reduce whole vectors towards the middle of a line, then pass the result back.
+    /// Reduce whole vectors towards the middle of a chain, then return the result.
     Small,
     /// Reduce chunks around the ring, in passes.
     Scatter,
-    /// Pass blocks around.
+    /// Forward blocks around the ring.
     Gather { window: bool },
     /// A chain from the root.
     Broadcast { window: bool },
@@ -48,14 +48,14 @@ impl Algorithm {
 /// Elements of the vector that a step moves in a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
-    /// The first one's distance from the start of the vector.
+    /// The index of the first element.
     pub(super) first: u64,
-    /// How many.
+    /// The number of elements.
     pub(super) count: u64,
 }
 
 impl Plan {
-    /// How often all steps are gone through.
+    /// Returns the number of passes over all steps.
     pub(super) fn passes(&self) -> u64 {
         match self.algorithm {
             Algorithm::Nothing => 0,
@@ -64,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// How many steps this rank sends in.
+    /// Returns the number of steps in which this rank sends.
     pub(super) fn steps_sent(&self) -> u32 {
         let size = self.geometry.size();
         match self.algorithm {
@@ -75,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// How many steps this rank receives in.
+    /// Returns the number of steps in which this rank receives.
     pub(super) fn steps_received(&self) -> u32 {
         match self.algorithm {
             Algorithm::Broadcast { .. } | Algorithm::Reduce => {
@@ -90,7 +90,7 @@ impl Plan {
         if self.algorithm == Algorithm::Large { 2 * once_around } else { once_around }
     }
 
-    /// The rank's distance from the start of a chain.
+    /// Returns the rank's distance from the first rank of a chain.
     pub(super) fn distance_from_start(&self) -> u32 {
         let (rank, size) = (u64::from(self.geometry.rank()), u64::from(self.geometry.size()));
         let start = u64::from(self.operation.root) + u64::from(self.algorithm == Algorithm::Reduce);
@@ -98,12 +98,12 @@ impl Plan {
         ((rank + 2 * size - start) % size) as u32
     }
 
-    /// What is sent in a step.
+    /// Returns the elements sent in a step.
     pub(super) fn sent(&self, pass: u64, step: u32) -> Extent {
         let ring = &self.geometry;
         let chunk = match self.algorithm {
             Algorithm::Large => {
-                // The first chunk of the second round is the one that was finished last.
+                // The second round starts with the chunk that was completed last.
                 ring.behind(step % ring.size())
             }
             Algorithm::Scatter => ring.behind(step + 1),
@@ -112,7 +112,7 @@ impl Plan {
         self.extent(pass, chunk)
     }
 
-    /// What is received in a step: what the previous rank sends in it.
+    /// Returns the elements received in a step: those that the previous rank sends in it.
     pub(super) fn received(&self, pass: u64, step: u32) -> Extent {
         let ring = &self.geometry;
         let chunk = match self.algorithm {
@@ -144,23 +144,24 @@ impl Plan {
         Extent { first, count }
     }
 
-    /// Elements of a chunk of a large all-reduce.
+    /// Returns the elements of a chunk of a large all-reduce.
     pub(super) fn chunk_len(&self, chunk: u32) -> u64 {
         let (count, size) = (self.operation.count, u64::from(self.geometry.size()));
         count / size + u64::from(u64::from(chunk) < count % size)
     }
 
-    /// Pieces of the longest step of a pass; 1 where there is none.
+    /// Returns the number of pieces of the longest step of a pass, at least 1.
     pub(super) fn max_pieces(&self, pass: u64) -> u64 {
         // No chunk is longer than the first.
         self.pieces(self.extent(pass, 0).count).max(1)
     }
 
-    /// By how many waves a step is behind the one before; see [`Cursor`](super::cursor::Cursor).
+    /// Returns the number of waves between consecutive steps; see
+    /// [`Cursor`](super::cursor::Cursor).
     ///
-    /// A large all-reduce sends on what it has just reduced, while that is still in the
-    /// second-level cache: with 64 MiB and two ranks on two cores this is worth a twelfth. A step
-    /// is behind by enough that all slots are in use before a message waits for another.
+    /// A large all-reduce forwards a partial result while it is still in the L2 cache: this takes a
+    /// twelfth off 64 MiB with two ranks on two cores. The distance lets all slots be in use
+    /// before a message waits for another.
     pub(super) fn depth(&self) -> u64 {
         if self.algorithm != Algorithm::Large {
             return u64::MAX;
@@ -169,7 +170,7 @@ impl Plan {
         slots.div_ceil(u64::from(self.ring_steps()))
     }
 
-    /// Whether messages come into the output.
+    /// Returns true if messages are written directly to the output.
     pub(super) fn has_windows(&self) -> bool {
         matches!(
             self.algorithm,
@@ -179,8 +180,8 @@ impl Plan {
         )
     }
 
-    /// Pieces of a chunk that a pass moves at most: half of the scratch's rotation, so that one
-    /// step's results can be sent while the next step's come in.
+    /// Returns the most pieces of a chunk per pass: half of the scratch rotation, so that one
+    /// step's results are sent while the next step's arrive.
     pub(super) fn pieces_per_pass(&self) -> u64 {
         u64::from(self.geometry.slots() / 2).max(1)
     }

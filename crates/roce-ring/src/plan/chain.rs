@@ -1,29 +1,28 @@
-//! The small way: whole vectors towards the middle of the line of ranks, results back outwards.
+//! The small-message algorithm: whole vectors travel to the middle of a chain, results back.
 //!
-//! Ranks 0 … size−1 stand in a line: the ring without its link from the last to the first. What
-//! comes from the ends is combined on its way to the middle, and the result goes back the way it
-//! came. With an even number of ranks two meet in the middle and both finish it. So each link
-//! carries one message each way, whatever the number of ranks: 2 (size − 1) in all, the fewest
-//! there can be, and size − 1 of them one behind the other.
+//! Ranks 0 … size−1 form a chain: the ring without its link from the last to the first. Vectors
+//! are reduced on their way from both ends to the middle, and the result returns the same way.
+//! With an even number of ranks the two in the middle both compute it. Each link carries one
+//! message in each direction: 2 (size − 1) in all, the minimum, of which size − 1 are in sequence.
 
 use super::algorithm::Algorithm;
 use super::{OnReceive, Plan, Receive, Send, Target};
 use crate::{MemoryKind, MemorySpan, Side};
 
-/// Where a rank stands in the line.
+/// The position of a rank in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
-    /// Before the middle; its way inwards is to this side.
+    /// Outside the middle, which is towards this side.
     Outer { inwards: Side },
-    /// One of the two in the middle; the other is at this side.
+    /// One of two in the middle; the other is at this side.
     MiddlePair { inwards: Side },
-    /// Alone in the middle.
+    /// The only one in the middle.
     Middle,
 }
 
 impl Plan {
-    /// The `index`-th message that this rank sends in the small way. Alone in the middle, it answers
-    /// this side `first`.
+    /// Returns the `index`-th message that this rank sends. The only middle rank sends the result
+    /// to side `first` first.
     pub(super) fn chain_send(&self, index: u64, first: Side) -> Option<Send> {
         let pieces = self.chain_pieces();
         let (turn, piece) = (index.checked_div(pieces)?, index % pieces);
@@ -54,7 +53,7 @@ impl Plan {
         Some(Send { index, side, step, piece, lane, from, to: Target::Slot, after })
     }
 
-    /// The `index`-th message that this rank receives in the small way.
+    /// Returns the `index`-th message that this rank receives.
     pub(super) fn chain_receive(&self, index: u64) -> Option<Receive> {
         let pieces = self.chain_pieces();
         let (turn, piece) = (index.checked_div(pieces)?, index % pieces);
@@ -75,7 +74,7 @@ impl Plan {
         let is_input = |inwards| !self.has_outer(inwards);
         let (own, after_sent) = match position {
             Position::Outer { inwards } | Position::MiddlePair { inwards } if is_last => {
-                // In place, the input is overwritten that was sent first.
+                // In place, the result overwrites the input, which must be sent first.
                 let memory =
                     if is_input(inwards) { MemoryKind::Input } else { MemoryKind::Scratch };
                 (memory, is_input(inwards).then_some((inwards, piece)))
@@ -89,7 +88,7 @@ impl Plan {
             _ if is_copied => OnReceive::Copy { into },
             _ => OnReceive::Reduce {
                 own: self.chain_span(own, piece),
-                // The operands stand in the order of the ranks.
+                // Operands keep the order of the ranks.
                 own_is_left: side == Side::Next,
                 into: if is_last { into } else { self.chain_span(MemoryKind::Scratch, piece) },
                 divide_by: self.divide_by().filter(|_| is_last),
@@ -103,7 +102,7 @@ impl Plan {
         Some(Receive { index, side, step, piece, lane, len, to: Target::Slot, then, after_sent })
     }
 
-    /// Whether it goes the small way.
+    /// Returns true for the small-message algorithm.
     pub(super) const fn is_chain(&self) -> bool {
         matches!(self.algorithm, Algorithm::Small | Algorithm::Barrier)
     }
@@ -118,7 +117,7 @@ impl Plan {
         }
     }
 
-    /// Whether there is a rank farther from the middle.
+    /// Returns true if another rank is farther from the middle on this side.
     fn has_outer(&self, inwards: Side) -> bool {
         match inwards {
             Side::Next => self.geometry.rank() > 0,
@@ -127,7 +126,7 @@ impl Plan {
     }
 
     fn chain_pieces(&self) -> u64 {
-        // A barrier's messages are empty, and sent all the same.
+        // A barrier sends empty messages.
         if self.algorithm == Algorithm::Barrier { 1 } else { self.pieces(self.operation.count) }
     }
 

@@ -1,25 +1,25 @@
-//! Going through passes, waves and steps.
+//! Iteration over passes, waves and steps.
 
 use super::Plan;
 use super::algorithm::Extent;
 
-/// A message's place in a plan.
+/// A message's position in a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) index: u64,
     pub(super) pass: u64,
     pub(super) step: u32,
     pub(super) piece: u64,
-    /// The lane it travels on.
+    /// The lane.
     pub(super) lane: u32,
-    /// The elements of this piece.
+    /// The elements of the piece.
     pub(super) extent: Extent,
 }
 
-/// Where in a plan we are: constant in size.
+/// A position in a plan, of constant size.
 ///
-/// Piece p of step s belongs to wave p + depth × s. Messages go by wave, and by step within a
-/// wave. A depth of as many pieces as a step has is one step after the other.
+/// Piece p of step s belongs to wave p + depth × s. Messages are ordered by wave, and by step
+/// within a wave. With a depth of all pieces of a step, the steps follow each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     index: u64,
@@ -29,7 +29,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The next message; `steps` and `extent` say what moves in this direction.
+    /// Returns the next message; `steps` and `extent` describe the direction.
     pub(super) fn next(
         &mut self,
         plan: &Plan,

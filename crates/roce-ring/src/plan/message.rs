@@ -5,79 +5,79 @@ use crate::{MemorySpan, Side};
 /// A message to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Send {
-    /// Its place in the order of sends: 0, 1, …
+    /// The index in the order of sends, from 0.
     pub index: u64,
-    /// To which neighbour.
+    /// The neighbour.
     pub side: Side,
     /// The step of the operation.
     pub step: u32,
     /// The piece of the step's chunk.
     pub piece: u64,
-    /// The lane it travels on.
+    /// The lane.
     pub lane: u32,
-    /// What is sent.
+    /// The bytes to send.
     pub from: MemorySpan,
-    /// Where it goes at the neighbour.
+    /// The destination at the neighbour.
     pub to: Target,
-    /// The receive, by index, that must have been consumed before.
+    /// The index of the receive that must be consumed first.
     pub after: Option<u64>,
 }
 
 /// A message from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receive {
-    /// Its place in the order of receives: 0, 1, …
+    /// The index in the order of receives, from 0.
     pub index: u64,
-    /// From which neighbour.
+    /// The neighbour.
     pub side: Side,
     /// The step of the operation.
     pub step: u32,
     /// The piece of the step's chunk.
     pub piece: u64,
-    /// The lane it travels on.
+    /// The lane.
     pub lane: u32,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Where it comes to.
+    /// The destination at this rank.
     pub to: Target,
-    /// What is done with it.
+    /// The computation with the message.
     pub then: OnReceive,
-    /// Which send to which side, counted from 0 there, must be completed before: it reads what is
-    /// overwritten now. Where that is the input, only in place.
+    /// The send (its side, and its index among the sends to that side) that must complete first,
+    /// since it reads the bytes that are overwritten. For the input this holds in place only.
     pub after_sent: Option<(Side, u64)>,
 }
 
-/// Where a message goes at its receiver.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into the slot whose turn it is.
+    /// The next slot.
     Slot,
-    /// Into the output.
+    /// The output.
     Window {
-        /// The first byte's distance from the start of the output.
+        /// The offset of the first byte.
         offset: u64,
     },
 }
 
-/// What is done with a message.
+/// The computation with a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnReceive {
-    /// Nothing: it is in place, or empty.
+    /// None: the message is in place, or empty.
     Nothing,
-    /// It is copied out of its slot.
+    /// The message is copied out of its slot.
     Copy {
-        /// Where to.
+        /// The destination.
         into: MemorySpan,
     },
-    /// It is combined with what the rank has.
+    /// The message is reduced with an operand of this rank.
     Reduce {
-        /// The other operand.
+        /// This rank's operand.
         own: MemorySpan,
-        /// Whether that is the left one, and the message the right one.
+        /// True if `own` is the left operand.
         own_is_left: bool,
-        /// Where the result goes.
+        /// The destination.
         into: MemorySpan,
-        /// By how much to divide the result, if at all.
+        /// The divisor of the result, if any.
         divide_by: Option<u32>,
     },
 }

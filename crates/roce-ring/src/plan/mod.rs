@@ -1,4 +1,4 @@
-//! Which messages a rank sends and receives in an operation.
+//! The messages that a rank sends and receives in an operation.
 
 mod algorithm;
 mod chain;
@@ -18,11 +18,10 @@ use crate::{
 };
 use algorithm::Algorithm;
 
-/// All messages of one rank in one operation, computed as they are asked for: a plan takes the
-/// same few bytes whatever it plans.
+/// All messages of one rank in one operation, computed lazily in constant space.
 ///
-/// The n-th send of a rank to its next rank is that one's n-th receive from its previous rank, and
-/// the other way round.
+/// A rank's n-th send to its next rank is the next rank's n-th receive from its previous rank, and
+/// vice versa.
 ///
 /// ```
 /// use roce_ring::{DataType, Geometry, Operation, Plan, ReduceOp, RingConfig};
@@ -34,7 +33,7 @@ use algorithm::Algorithm;
 /// assert_eq!(plan.sends().count(), 8);
 /// let fourth = plan.sends().nth(3).unwrap();
 /// assert_eq!((fourth.step, fourth.piece, fourth.from.len), (1, 1, 565 * 4));
-/// assert_eq!(fourth.after, Some(1)); // what was received second goes on
+/// assert_eq!(fourth.after, Some(1)); // the second receive is forwarded
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -43,18 +42,18 @@ pub struct Plan {
     algorithm: Algorithm,
 }
 
-/// The most messages of a large all-reduce: the lanes of its windows are known only to who goes
-/// through all of them, which has to end soon. With pieces of 128 KiB this is half a TiB.
+/// Messages of a large all-reduce: finding the lanes of its windows takes an iteration over all
+/// of them. With pieces of 128 KiB this is half a TiB.
 const MAX_MESSAGES: u64 = 1 << 22;
 
 impl Plan {
-    /// The plan of `geometry`'s rank for `operation`. It is the same in place and out of place.
+    /// Plans `operation` for `geometry`'s rank. The plan is the same in place and out of place.
     ///
     /// # Errors
-    /// [`OperationError`] when there can be no such operation.
+    /// [`OperationError`] if the operation is impossible.
     pub fn new(operation: &Operation, geometry: &Geometry) -> Result<Self, OperationError> {
         operation.check(geometry.size())?;
-        // A barrier moves nothing, whatever its caller counted.
+        // A barrier moves nothing, whatever its count.
         let count = if operation.collective == Collective::Barrier { 0 } else { operation.count };
         let operation = &Operation { count, ..*operation };
         let algorithm = Algorithm::of(operation, geometry);
@@ -67,25 +66,25 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The messages to the neighbours, in their order.
+    /// Returns the messages to the neighbours, in order.
     ///
-    /// The next one costs constant time, but for steps without a message, which cost as much.
+    /// Each message, and each step without one, takes constant time.
     pub fn sends(&self) -> Sends {
         Sends::new(*self)
     }
 
-    /// The messages from the neighbours, in their order; the cost is that of sends.
+    /// Returns the messages from the neighbours, in order, at the cost of [`sends`](Self::sends).
     pub fn receives(&self) -> Receives {
         Receives::new(*self)
     }
 
-    /// On which lanes messages come into the output, each once, in the order of the first of
-    /// those. Who asks for all of them may go through all messages.
+    /// Returns the lanes whose messages go to the output, each once, in the order of their first
+    /// message. Iterating to the end may visit all messages.
     pub fn window_lanes(&self) -> WindowLanes {
         WindowLanes::new(self)
     }
 
-    /// What a rank copies by itself when input and output are different buffers.
+    /// Returns the local copy of an out-of-place operation, if it has one.
     pub fn local_copy(&self) -> Option<Work> {
         let count = self.operation.count;
         let rank = self.geometry.rank();
@@ -100,8 +99,8 @@ impl Plan {
         (count > 0).then_some(Work::Copy { from: self.span(MemoryKind::Input, 0, count), into })
     }
 
-    /// Whether a rank's result depends on every rank: who has it knows that all have begun, and so
-    /// have finished whatever was before.
+    /// Returns true if the result depends on every rank: a rank that has the result knows that all
+    /// ranks have started the operation, and so have finished the ones before.
     pub(crate) const fn is_synchronizing(&self) -> bool {
         !matches!(
             self.algorithm,
@@ -109,45 +108,45 @@ impl Plan {
         )
     }
 
-    /// The rank's place in the ring.
+    /// Returns the geometry of the ring.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// What is planned.
+    /// Returns the planned operation.
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
 
-    /// Bytes of the rank's output.
+    /// Returns the length of the rank's output in bytes.
     pub(crate) fn output_bytes(&self) -> u64 {
         // The operation was checked when the plan was made.
         self.operation.buffer_bytes(&self.geometry).map_or(0, |(_, output)| output)
     }
 
-    /// By how much results are divided at the end.
+    /// Returns the divisor of the final result, if any.
     fn divide_by(&self) -> Option<u32> {
         (self.operation.op == ReduceOp::Avg).then_some(self.geometry.size())
     }
 
-    /// `count` elements of a place, from element `first` on.
+    /// Returns the span of `count` elements of `memory` from element `first` on.
     fn span(&self, memory: MemoryKind, first: u64, count: u64) -> MemorySpan {
         let element = self.operation.data_type.size() as u64;
         MemorySpan::new(memory, first * element, count * element)
     }
 
-    /// Piece `turn` of the rotation in the scratch.
+    /// Returns piece `turn` of the rotation in the scratch memory.
     fn rotated(&self, turn: u64, count: u64) -> MemorySpan {
         let piece = turn % u64::from(self.geometry.slots());
         self.span(MemoryKind::Scratch, piece * self.max_piece(), count)
     }
 
-    /// Elements of a piece at most.
+    /// Returns the most elements of a piece.
     fn max_piece(&self) -> u64 {
         self.geometry.max_piece(self.operation.data_type.size())
     }
 
-    /// Into how many pieces `count` elements are cut.
+    /// Returns the number of pieces of `count` elements.
     fn pieces(&self, count: u64) -> u64 {
         count.div_ceil(self.max_piece())
     }

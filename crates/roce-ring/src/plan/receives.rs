@@ -1,18 +1,18 @@
-//! The messages from the neighbours.
+//! The receives of a plan.
 
 use super::algorithm::Algorithm;
 use super::cursor::{Cursor, Part};
 use super::{OnReceive, Plan, Receive, Target};
 use crate::{MemoryKind, MemorySpan, Side};
 
-/// The messages from the neighbours, in their order.
+/// Iterator over the messages from the neighbours, in order.
 #[derive(Clone, Debug)]
 pub struct Receives {
     plan: Plan,
     cursor: Cursor,
-    /// How many were received in the small way.
+    /// Messages returned so far in the small-message algorithm.
     received: u64,
-    /// How many of them went into the scratch's rotation.
+    /// Messages returned so far whose results go to the scratch memory.
     kept: u64,
 }
 
@@ -21,7 +21,7 @@ impl Receives {
         Self { plan, cursor: Cursor::default(), received: 0, kept: 0 }
     }
 
-    /// The next piece of the scratch's rotation, and the send that used it last.
+    /// Returns the next span of the scratch rotation, and the send that used it last.
     fn keep(&mut self, count: u64) -> (MemorySpan, Option<(Side, u64)>) {
         let turn = self.kept;
         self.kept += 1;
@@ -46,7 +46,7 @@ impl Receives {
             }
             Algorithm::Large if part.step > last => (OnReceive::Nothing, None),
             Algorithm::Large => {
-                // The chunk is finished here: its owner divides.
+                // This rank completes the chunk, so it divides.
                 let divide_by = if part.step == last { plan.divide_by() } else { None };
                 (reduce(in_place, divide_by), None)
             }
@@ -108,12 +108,12 @@ impl Iterator for Receives {
 }
 
 impl Plan {
-    /// The index of the send that passes on what was the `turn`-th to be kept in the scratch.
+    /// Returns the index of the send that forwards the `turn`-th result in the scratch memory.
     fn forwarding_send(&self, turn: u64) -> u64 {
         if self.algorithm != Algorithm::Scatter {
             return turn;
         }
-        // Every pass sends its first step from the input, and the others from the scratch.
+        // Each pass sends its first step from the input and the others from the scratch memory.
         let around = u64::from(self.geometry.size() - 1);
         let full = self.pieces_per_pass();
         let (pass, within) = (turn / ((around - 1) * full), turn % ((around - 1) * full));

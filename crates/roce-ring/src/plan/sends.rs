@@ -1,22 +1,22 @@
-//! The messages to the neighbours.
+//! The sends of a plan.
 
 use super::algorithm::Algorithm;
 use super::cursor::{Cursor, Part};
 use super::{Plan, Send, Target};
 use crate::{MemoryKind, MemorySpan, Side};
 
-/// The messages to the neighbours, in their order.
+/// Iterator over the messages to the neighbours, in order.
 #[derive(Clone, Debug)]
 pub struct Sends {
     plan: Plan,
     cursor: Cursor,
-    /// The receive that was passed on last.
+    /// Position of the receive that was forwarded last.
     passed_on: Cursor,
-    /// How many were sent in the small way.
+    /// Messages returned so far in the small-message algorithm.
     sent: u64,
-    /// Where the small way has two sides to answer: which of them first.
+    /// The side that the middle rank sends the result to first.
     first: Side,
-    /// How many of them came from the scratch.
+    /// Messages returned so far that are sent from the scratch memory.
     forwarded: u64,
 }
 
@@ -26,8 +26,8 @@ impl Sends {
         Self { plan, cursor, passed_on, sent: 0, first: Side::Next, forwarded: 0 }
     }
 
-    /// As long as nothing was sent in the small way: who is answered first, where both sides get
-    /// the same. Returns what the first message is then; `None` in any other way.
+    /// Chooses the side that gets the result first, before anything was sent. Returns the first
+    /// message; `None` unless this is the small-message algorithm.
     pub(crate) fn start_with(&mut self, first: Side) -> Option<Send> {
         if !self.plan.is_chain() {
             return None;
@@ -36,8 +36,8 @@ impl Sends {
         self.next()
     }
 
-    /// The receive that brought what `part` passes on: the same piece in the step before. What
-    /// is sent first was received first.
+    /// Returns the index of the receive that `part` forwards: the same piece in the previous step.
+    /// Pieces are forwarded in the order in which they arrive.
     fn before(&mut self, part: &Part) -> Option<u64> {
         let step = part.step.checked_sub(1)?;
         let plan = self.plan;
@@ -49,7 +49,7 @@ impl Sends {
         }
     }
 
-    /// What was reduced here before goes on from the scratch's rotation.
+    /// Returns the scratch span of the next partial result to forward.
     fn forward(&mut self, count: u64) -> MemorySpan {
         let span = self.plan.rotated(self.forwarded, count);
         self.forwarded += 1;

@@ -1,12 +1,12 @@
-//! The lanes on which a window is needed.
+//! The lanes that need a window.
 
 use super::{Plan, Receives, Target};
 
-/// Lanes on which messages come into the output.
+/// Iterator over the lanes whose messages go to the output.
 #[derive(Clone, Debug)]
 pub struct WindowLanes {
     receives: Receives,
-    /// The lanes that may still come, a bit each.
+    /// Lanes not returned yet, one bit each.
     left: u64,
 }
 

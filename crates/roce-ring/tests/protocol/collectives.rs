@@ -8,10 +8,10 @@ use crate::scenario;
 use crate::symbols::Symbols;
 use crate::world::{Job, World};
 
-/// Also held by the world: nothing is overwritten before it was sent, no slot before it was
-/// consumed, no receive is missing, no send queue overflows, and it ends.
+/// The world also checks that no bytes are overwritten before they were sent, no slot before it
+/// was consumed, no receive is missing, no send queue overflows, and the operation ends.
 #[test]
-fn every_element_holds_every_contribution_once_wherever_it_belongs() {
+fn every_result_holds_every_contribution_once() {
     for_each_case(400, |random| {
         let (size, config) = (scenario::size(random), scenario::config(random));
         let mut symbols = Symbols::default();
@@ -61,7 +61,7 @@ fn run(
     symbols: &mut Symbols,
     random: &mut rand::rngs::StdRng,
 ) {
-    // Shown when the case fails.
+    // Printed when the case fails.
     let calls: Vec<_> = jobs.iter().map(|job| (job.operation, job.in_place)).collect();
     eprintln!("{size} ranks, {config:?}: {calls:?}");
     let ranks = World::new(size, config, jobs, &mut *symbols).run(random).unwrap();

@@ -1,4 +1,4 @@
-//! The tables of `docs/ring-protocol.md`, written down naively, against the plans.
+//! The plans against a naive implementation of the tables of `docs/ring-protocol.md`.
 
 use rand::Rng;
 use roce_ring::{
@@ -8,7 +8,7 @@ use roce_ring::{
 use crate::repeat::for_each_case;
 use crate::scenario;
 
-/// What a rank sends, as the tables say it: elements, not bytes.
+/// A message of the tables, in elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Row {
     pass: u64,
@@ -16,17 +16,17 @@ struct Row {
     step: u32,
     piece: u64,
     memory: MemoryKind,
-    /// The first element's place in the whole vector.
+    /// The index of the first element in the whole vector.
     first: u64,
     count: u64,
     window: bool,
-    /// In the small way: the receive, by index, that comes before.
+    /// In the small-message algorithm: the index of the receive that comes before.
     in_line: bool,
     after: Option<u64>,
 }
 
 #[test]
-fn plans_are_what_the_document_says() {
+fn plans_match_the_tables_of_the_specification() {
     for_each_case(600, |random| {
         let (size, config) = (scenario::size(random).max(2), scenario::config(random));
         let data_type = DataType::ALL[random.random_range(0..10)];
@@ -72,7 +72,7 @@ fn plans_are_what_the_document_says() {
                 ),
                 "{row:?} of {operation:?}, {geometry:?}"
             );
-            // The scratch is a rank's own affair; what its own block's input is, too.
+            // The tables leave open where scratch memory and the input of the own block lie.
             let gathers = operation.collective == Collective::AllGather;
             if row.memory == MemoryKind::Output || (row.memory == MemoryKind::Input && !gathers) {
                 assert_eq!(send.from.offset, row.first * element);
@@ -85,7 +85,7 @@ fn plans_are_what_the_document_says() {
 }
 
 #[test]
-fn an_operation_goes_the_small_way_up_to_the_limit_and_no_further() {
+fn an_operation_uses_the_small_message_algorithm_up_to_the_maximum() {
     let config = RingConfig { small_message_max: 60, slot_bytes: 600, ..RingConfig::default() };
     let geometry = Geometry::new(1, 3, config).unwrap();
     let first = |operation: &Operation| Plan::new(operation, &geometry).unwrap().sends().next();
@@ -135,7 +135,7 @@ fn table(operation: &Operation, rank: u32, size: u32, config: &RingConfig) -> Ve
                 let (first, len) = (c * q + c.min(x), q + u64::from(c < x));
                 step(0, s, later(s, MemoryKind::Output), first, len, t >= 0);
             }
-            // By waves, and by steps within a wave, which is their order already.
+            // Ordered by wave; the steps within a wave are in order already.
             let depth = u64::from(config.lanes * config.slots).div_ceil(2 * (n - 1));
             rows.sort_by_key(|row| row.piece + depth * u64::from(row.step));
         }
@@ -173,7 +173,7 @@ fn table(operation: &Operation, rank: u32, size: u32, config: &RingConfig) -> Ve
     rows
 }
 
-/// The small way: what a rank sends inwards, then what it sends outwards.
+/// The small-message algorithm: the messages inwards, then those outwards.
 fn line(rank: u32, size: u32, count: u64, pieces: u64, max_piece: u64) -> Vec<Row> {
     let last = size - 1;
     let left = 2 * rank < last;

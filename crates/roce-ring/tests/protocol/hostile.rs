@@ -1,4 +1,4 @@
-//! Neighbours that do not keep to the protocol.
+//! Neighbours that violate the protocol.
 
 use rand::Rng;
 use roce_ring::{
@@ -10,7 +10,7 @@ use crate::repeat::for_each_case;
 use crate::scenario;
 
 #[test]
-fn whatever_comes_the_machine_takes_it_or_says_why_not() {
+fn any_message_is_accepted_or_reported_as_a_violation() {
     for_each_case(2000, |random| {
         let size = scenario::size(random);
         let config = scenario::config(random);
@@ -58,7 +58,7 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
                             )) => ids.push(id),
                             Ok(Some(_)) => {}
                             Ok(None) => break,
-                            // Once over, always over.
+                            // A failed machine stays failed.
                             Err(violation) => {
                                 assert_eq!(machine.poll_action(), Err(violation.clone()));
                                 let over = machine.start(&Operation::barrier(), false);
@@ -74,7 +74,7 @@ fn whatever_comes_the_machine_takes_it_or_says_why_not() {
 }
 
 #[test]
-fn a_rank_that_calls_something_else_is_found_by_the_signature() {
+fn a_neighbour_in_another_operation_is_detected_by_its_signature() {
     let mut machine = summing(4);
     arrive(&mut machine, slot(0, sum(5).signature()), 4).unwrap();
     let expected = sum(4).signature();
@@ -83,7 +83,7 @@ fn a_rank_that_calls_something_else_is_found_by_the_signature() {
 }
 
 #[test]
-fn a_rank_that_is_an_operation_ahead_is_found_by_the_number() {
+fn a_neighbour_one_operation_ahead_is_detected_by_its_number() {
     let mut machine = summing(4);
     arrive(&mut machine, slot(1, sum(4).signature()), 16).unwrap();
     assert_eq!(kind(&mut machine), ViolationKind::WrongNumber { expected: 0, found: 1 });
@@ -97,8 +97,8 @@ fn a_message_of_another_length_is_refused() {
 }
 
 #[test]
-fn a_message_in_the_window_where_a_slot_is_meant_is_refused() {
-    // More than goes the small way: the previous rank sends first.
+fn a_message_to_the_window_instead_of_a_slot_is_refused() {
+    // A large operation: the previous rank sends first.
     let mut machine = summing(100);
     let found = Immediate::Window(OpTag { number: 0, signature: sum(100).signature() });
     let none = || unreachable!();
@@ -117,7 +117,7 @@ fn data_beyond_the_credit_is_refused() {
 }
 
 #[test]
-fn a_credit_for_what_was_never_sent_is_refused_and_so_is_one_for_nothing() {
+fn a_credit_for_unsent_messages_or_for_none_is_refused() {
     for consumed in [0, 2, (1 << 30) - 1] {
         let mut machine = summing(4);
         assert!(matches!(machine.poll_action(), Ok(Some(Action::Write { .. }))));
@@ -139,9 +139,9 @@ fn messages_on_the_wrong_side_are_refused() {
     }
 }
 
-/// A credit that was on its way while an operation ended is older than what is known since.
+/// A credit that was in flight while an operation ended is older than what the rank has inferred.
 #[test]
-fn a_credit_that_tells_nothing_new_any_more_is_taken_once() {
+fn a_credit_with_nothing_new_is_accepted_once() {
     let mut machine = machine();
     for number in 0..2 {
         machine.start(&sum(1), true).unwrap();
@@ -193,7 +193,7 @@ fn a_window_of_another_operation_is_refused() {
 }
 
 #[test]
-fn the_caller_is_told_what_it_did_wrong() {
+fn misuse_by_the_caller_is_reported() {
     let mut machine = summing(4);
     assert_eq!(machine.start(&sum(4), false), Err(UsageError::Busy));
     let nowhere = machine.handle_message(Side::Next, 1, 0, 0, || unreachable!());
@@ -203,9 +203,9 @@ fn the_caller_is_told_what_it_did_wrong() {
     assert!(matches!(self::machine().start(&stray, false), Err(UsageError::Operation(_))));
 }
 
-/// What the caller did wrong does not end the group, and does not count as an operation.
+/// Misuse by the caller does not end the group and takes no operation number.
 #[test]
-fn a_refused_start_does_not_count() {
+fn a_refused_start_takes_no_operation_number() {
     let mut machine = machine();
     machine.start(&Operation::broadcast(DataType::U8, 3, 1), false).unwrap_err();
     assert_eq!(machine.start(&sum(1), false), Ok(0));
@@ -220,7 +220,7 @@ fn machine() -> Machine {
     )
 }
 
-/// Rank 0 of 3 that has begun to sum `count` floats.
+/// Returns rank 0 of 3, which has started to sum `count` floats.
 fn summing(count: u64) -> Machine {
     let mut machine = machine();
     machine.start(&sum(count), false).unwrap();
@@ -249,12 +249,12 @@ fn announce(
     machine.handle_message(Side::Next, 0, Immediate::Announce(tag).to_bits(), 24, || record)
 }
 
-/// A message from the next rank: in the small way, rank 0 hears from that one alone.
+/// A message from the next rank, the only one that sends to rank 0 in the small-message algorithm.
 fn arrive(machine: &mut Machine, immediate: u32, len: u32) -> Result<(), MachineError> {
     machine.handle_message(Side::Next, 0, immediate, len, || unreachable!())
 }
 
-/// Does all that is asked for: everything sent was copied.
+/// Performs all actions; every send was copied.
 fn drain(machine: &mut Machine) {
     while let Some(action) = machine.poll_action().unwrap() {
         if let Action::Write { id, .. } = action {
@@ -263,7 +263,7 @@ fn drain(machine: &mut Machine) {
     }
 }
 
-/// What the machine finds when it comes to the message.
+/// Returns the violation that the machine finds.
 fn kind(machine: &mut Machine) -> ViolationKind {
     for _ in 0..100 {
         if let Err(violation) = machine.poll_action() {

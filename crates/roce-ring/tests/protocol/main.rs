@@ -1,4 +1,4 @@
-//! Laws of the ring: all ranks in one process, in any order of events.
+//! Properties of the ring: all ranks in one process, with any order of events.
 //!
 //! A random test that fails prints the seed and the command to repeat it.
 

@@ -2,7 +2,7 @@
 
 use roce_ring::{Collective, Geometry, MemoryKind, MemorySpan, Operation, RankMemory};
 
-/// Everything that a rank's messages and computations touch.
+/// All memory that a rank's messages and computations use.
 pub(crate) struct Memory {
     /// Input and output, which overlap in place.
     buffer: Vec<u8>,
@@ -11,12 +11,12 @@ pub(crate) struct Memory {
     output_len: usize,
     before: Vec<u8>,
     scratch: Vec<u8>,
-    /// For the previous rank and for the next one, by lane.
+    /// Staging memory for the previous and the next rank, by lane.
     staging: [Vec<Vec<u8>>; 2],
     geometry: Geometry,
 }
 
-/// What memory holds that nobody wrote.
+/// The value of bytes that were never written.
 pub(crate) const UNWRITTEN: u8 = 0xff;
 
 impl Memory {
@@ -34,7 +34,7 @@ impl Memory {
         }
     }
 
-    /// Lays out an operation's buffers.
+    /// Allocates an operation's buffers.
     pub(crate) fn begin(
         &mut self,
         operation: &Operation,
@@ -60,7 +60,7 @@ impl Memory {
         self.scratch.fill(UNWRITTEN);
     }
 
-    /// The result, once nothing else was changed.
+    /// Returns the result after checking that no other byte changed.
     pub(crate) fn finish(&self) -> &[u8] {
         let end = self.output_at + self.output_len;
         assert_eq!(self.buffer[..self.output_at], self.before[..self.output_at], "input changed");
@@ -95,7 +95,7 @@ impl Memory {
         &mut whole[at + span.offset as usize..][..span.len as usize]
     }
 
-    /// Whether two spans have a byte in common.
+    /// Returns true if two spans overlap.
     pub(crate) fn overlap(&self, a: MemorySpan, b: MemorySpan) -> bool {
         let range = |span: MemorySpan| match span.memory {
             MemoryKind::Input => (0, 0, self.input_at as u64 + span.offset),

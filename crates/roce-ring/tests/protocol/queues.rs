@@ -1,15 +1,15 @@
-//! What a rank asks for stays within what its queues hold, and it asks for nothing in vain.
+//! The actions of a rank respect the depths of its queues.
 
 use roce_ring::{
     Action, DataType, Geometry, Immediate, Machine, MachineError, OpTag, Operation, ReduceOp,
     RingConfig, Side, UsageError, Work,
 };
 
-/// A neighbour's credit may be here long before the completion of what it is for.
+/// A neighbour's credit may arrive long before the completion of the message that it reports.
 #[test]
-fn sends_that_are_not_completed_never_overflow_the_send_queue() {
+fn outstanding_sends_never_overflow_the_send_queue() {
     let (mut machine, tag) = summing(2);
-    // All data there is room for: credits and windows have room of their own.
+    // The most data: credits and windows have entries of their own.
     let most = 4 * machine.geometry().slots();
     let (mut sent, mut first) = (0, None);
     for _ in 0..100 {
@@ -19,7 +19,7 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
                 first.get_or_insert(id);
             }
         }
-        // Everything arrives and is reported, and nothing is completed.
+        // All messages arrive and are reported, and none completes.
         if sent < most {
             let credit = Immediate::Credit { consumed: sent };
             arrive(&mut machine, Side::Next, credit, 0).unwrap();
@@ -27,7 +27,7 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
         }
     }
     assert_eq!(sent, most);
-    // What the next one passes on.
+    // The messages that the next rank forwards.
     arrive(&mut machine, Side::Previous, Immediate::Slot(tag), 8).unwrap();
     arrive(&mut machine, Side::Next, Immediate::Credit { consumed: sent }, 0).unwrap();
     assert_eq!(writes(&mut machine), 0);
@@ -36,7 +36,7 @@ fn sends_that_are_not_completed_never_overflow_the_send_queue() {
 }
 
 #[test]
-fn a_credit_comes_when_half_of_the_slots_are_consumed_and_not_before() {
+fn a_credit_is_sent_once_half_of_the_slots_are_consumed() {
     for (slots, every) in [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (16, 8)] {
         let (mut machine, tag) = summing(slots);
         for consumed in 1..=4 * slots {
@@ -48,12 +48,12 @@ fn a_credit_comes_when_half_of_the_slots_are_consumed_and_not_before() {
 }
 
 #[test]
-fn answers_that_are_not_completed_never_overflow_the_send_queue() {
+fn outstanding_credits_never_overflow_the_send_queue() {
     let (mut machine, tag) = summing(2);
     let most = 4 * machine.geometry().slots() + 2;
     let (mut answers, mut first) = (0, None);
     for _ in 0..100 {
-        // The previous rank sends when it has credit, as if every answer had reached it.
+        // The previous rank sends with credit, as if every credit had arrived.
         let data = Immediate::Slot(tag);
         if arrive(&mut machine, Side::Previous, data, 8).is_err() {
             break;
@@ -65,7 +65,7 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
             }
         }
         if answers == most {
-            // One more message is taken in, and its credit waits for a place.
+            // One more message is consumed, and its credit waits for a queue entry.
             arrive(&mut machine, Side::Previous, data, 8).unwrap();
             assert_eq!(credits(&mut machine), 0);
             machine.handle_sent(first.unwrap()).unwrap();
@@ -76,9 +76,9 @@ fn answers_that_are_not_completed_never_overflow_the_send_queue() {
     panic!("only {answers} answers of {most}");
 }
 
-/// Nobody waits for the acknowledgement of what was copied, but for a place in the queue.
+/// Only the send queue depends on the acknowledgement of a copied message.
 #[test]
-fn what_was_copied_keeps_no_operation_from_its_end() {
+fn an_operation_ends_without_completions_of_copied_sends() {
     let mut machine = Machine::new(Geometry::new(0, 2, RingConfig::default()).unwrap());
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1);
     let most = u64::from(4 * machine.geometry().slots());
@@ -103,7 +103,7 @@ fn what_was_copied_keeps_no_operation_from_its_end() {
 }
 
 #[test]
-fn nothing_is_copied_in_place() {
+fn an_operation_in_place_has_no_local_copy() {
     for (in_place, copies) in [(true, 0), (false, 1)] {
         let geometry = Geometry::new(1, 3, RingConfig::default()).unwrap();
         let mut machine = Machine::new(geometry);
@@ -117,9 +117,9 @@ fn nothing_is_copied_in_place() {
     }
 }
 
-/// Who came last has just given its core away, if it shares one.
+/// The neighbour whose message came last has just yielded its core, if it shares one.
 #[test]
-fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
+fn the_middle_rank_sends_the_result_to_the_earlier_neighbour_first() {
     let (sum, barrier) =
         (Operation::all_reduce(DataType::F32, ReduceOp::Sum, 1), Operation::barrier());
     let mut machine = Machine::new(Geometry::new(1, 3, RingConfig::default()).unwrap());
@@ -144,8 +144,8 @@ fn in_the_middle_of_the_line_who_came_first_is_answered_first() {
     }
 }
 
-/// Rank 0 in a long sum, of messages of one element, and what they are labelled with. Of so many
-/// ranks that long nothing goes to a window.
+/// Returns rank 0 in a long sum with messages of one element, and their tag. With this many ranks
+/// the first messages all go to slots.
 fn summing(slots: u32) -> (Machine, OpTag) {
     let config = RingConfig { slots, slot_bytes: 8, small_message_max: 0, ..RingConfig::default() };
     let sum = Operation::all_reduce(DataType::F64, ReduceOp::Sum, 3000);
@@ -175,7 +175,7 @@ fn count(machine: &mut Machine, what: impl Fn(&Action) -> bool) -> usize {
     std::iter::from_fn(|| machine.poll_action().unwrap()).filter(what).count()
 }
 
-/// Every operation tells that the ones before are consumed, as long as they are short.
+/// The end of an operation implies that the messages of earlier ones are consumed.
 #[test]
 fn sums_of_one_element_need_no_credit() {
     for (rank, sides) in

@@ -1,4 +1,4 @@
-//! What holds between the plans of neighbours.
+//! Properties of the plans of neighbours.
 
 use rand::Rng;
 use roce_ring::{
@@ -87,7 +87,7 @@ fn every_span_lies_inside_its_buffer() {
 
 /// The table of `docs/ring-protocol.md`.
 #[test]
-fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
+fn the_plan_of_100000_floats_over_three_ranks_matches_the_specification() {
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 100_000);
     let plan = Plan::new(&sum, &Geometry::new(0, 3, RingConfig::default()).unwrap()).unwrap();
     let rows: Vec<_> = plan
@@ -117,7 +117,7 @@ fn a_hundred_thousand_floats_over_three_ranks_go_as_the_document_says() {
 
 /// The line below that table.
 #[test]
-fn of_three_hundred_thousand_floats_a_piece_goes_on_before_the_last_one_of_its_step_has_come() {
+fn a_piece_is_forwarded_before_the_last_piece_of_its_step_arrives() {
     let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 300_000);
     let config = RingConfig { slots: 8, ..RingConfig::default() };
     let plan = Plan::new(&sum, &Geometry::new(0, 3, config).unwrap()).unwrap();
@@ -144,7 +144,7 @@ fn of_three_hundred_thousand_floats_a_piece_goes_on_before_the_last_one_of_its_s
 }
 
 #[test]
-fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one() {
+fn the_largest_plan_costs_no_more_than_a_small_one() {
     for collective in roce_ring::Collective::ALL {
         let (data_type, op) = (DataType::F64, ReduceOp::Avg);
         let count = (1 << 63) / 8 / 1000 - 1;
@@ -152,7 +152,7 @@ fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one
         let config = RingConfig { slot_bytes: 8, slots: 1, ..RingConfig::default() };
         let geometry = Geometry::new(2, 1000, config).unwrap();
         if collective == roce_ring::Collective::AllReduce {
-            // Who has to know the lanes of its windows goes through all messages first.
+            // Finding the lanes of the windows visits all messages first.
             let refused = Plan::new(&operation, &geometry).unwrap_err();
             assert!(matches!(refused, OperationError::TooManyMessages { .. }), "{refused}");
             continue;
@@ -165,7 +165,7 @@ fn a_plan_of_as_many_bytes_as_there_are_addresses_costs_no_more_than_a_small_one
 }
 
 #[test]
-fn an_all_reduce_has_as_many_messages_as_can_be_gone_through_at_its_start() {
+fn the_number_of_messages_of_an_all_reduce_is_bounded() {
     let config = RingConfig { slot_bytes: 8, slots: 1, ..RingConfig::default() };
     for size in [2, 3, 1000, 65_536] {
         let geometry = Geometry::new(size - 1, size, config).unwrap();

@@ -4,7 +4,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use roce_ring::{Collective, DataType, Operation, ReduceOp, RingConfig};
 
-/// Settings that make few bytes take many messages.
+/// Returns a configuration in which few bytes take many messages.
 pub(crate) fn config(random: &mut StdRng) -> RingConfig {
     let lanes = random.random_range(1..=4);
     let split = random.random();

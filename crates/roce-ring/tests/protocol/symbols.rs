@@ -1,5 +1,4 @@
-//! Arithmetic on symbols: which position of the vector an element is of, and which ranks it
-//! holds contributions of.
+//! Symbolic elements: the position in the vector, and the ranks whose contributions it holds.
 
 use roce_ring::{Collective, Compute, MemorySpan, Operation, Work};
 
@@ -14,7 +13,7 @@ pub(crate) struct Symbol {
     pub(crate) ranks: u64,
 }
 
-/// All symbols there are; memory holds their numbers, 8 bytes each.
+/// All symbols; memory holds their 8-byte numbers.
 #[derive(Default)]
 pub(crate) struct Symbols(Vec<Symbol>);
 
@@ -36,7 +35,7 @@ impl Symbols {
         self.encode(Symbol { ranks: left.ranks | right.ranks, ..left })
     }
 
-    /// What `rank` puts in.
+    /// Returns the input of `rank`.
     pub(crate) fn input(&mut self, operation: &Operation, rank: u32, size: u32) -> Vec<u8> {
         let count = operation.input_count(rank, size).unwrap();
         let gather = operation.collective == Collective::AllGather;
@@ -46,7 +45,7 @@ impl Symbols {
             .collect()
     }
 
-    /// What `rank` must get out.
+    /// Returns the expected output of `rank`.
     pub(crate) fn output(operation: &Operation, rank: u32, size: u32) -> Vec<Symbol> {
         let count = operation.output_count(rank, size).unwrap();
         let all = u64::MAX >> (64 - size);

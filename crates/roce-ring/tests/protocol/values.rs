@@ -12,7 +12,7 @@ use crate::repeat::for_each_case;
 use crate::scenario;
 use crate::world::{Arithmetic, Job, World};
 
-/// A rank's own arithmetic.
+/// The arithmetic of the kernels.
 #[derive(Default)]
 struct Real(Workspace);
 
@@ -66,7 +66,7 @@ fn all_ranks_end_with_the_same_bits_whatever_the_input() {
 }
 
 #[test]
-fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
+fn test_data_accepts_right_results_and_counts_wrong_elements() {
     for_each_case(25, |random| {
         // Beyond eight ranks, products and rounded sums differ.
         let size = [1, 2, 3, 5, 8, 9, 17, 64][random.random_range(0..8)];
@@ -93,7 +93,7 @@ fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
                 if result.is_empty() {
                     continue;
                 }
-                // The same, from the middle on.
+                // The same from the middle on.
                 let element = operation.data_type.size();
                 let middle = random.random_range(0..result.len() / element);
                 assert_eq!(wrong(middle as u64, &result[middle * element..]), 0);
@@ -107,7 +107,7 @@ fn the_pattern_s_results_are_right_and_one_wrong_element_is_found() {
 
 #[test]
 fn two_to_the_24_and_three_elements_are_as_exact_as_few() {
-    // The size from which on a float counts no more by ones; the plan must count on.
+    // From this size on a float cannot count by ones; the plan must.
     let sum = Operation::all_reduce(DataType::U8, ReduceOp::Sum, (1 << 24) + 3);
     let inputs = (0..3).map(|rank| pattern_input(&sum, rank, 3)).collect();
     let jobs = [Job { operation: sum, in_place: true, inputs }];
@@ -145,7 +145,7 @@ fn job(
     Job { operation, in_place: random.random(), inputs }
 }
 
-/// A number that does not overflow by being combined with eight others.
+/// Returns a number whose reduction with eight others does not overflow.
 fn number(data_type: DataType, op: ReduceOp, random: &mut StdRng) -> [u8; 8] {
     let mut bytes = random.random::<u64>().to_le_bytes();
     if !data_type.is_float() {
@@ -163,7 +163,7 @@ fn number(data_type: DataType, op: ReduceOp, random: &mut StdRng) -> [u8; 8] {
     bytes
 }
 
-/// Holds a rank's result against the reference, element by element.
+/// Compares a rank's result with the reference, element by element.
 fn check(job: &Job, rank: u32, size: u32, result: &[u8]) {
     let operation = &job.operation;
     let bytes = operation.data_type.size();
@@ -197,7 +197,7 @@ fn float_reference(data_type: DataType, op: ReduceOp, size: u32, values: &[f64])
         ReduceOp::Max => (values.iter().copied().fold(f64::MIN, f64::max), 0.0),
         ReduceOp::Min => (values.iter().copied().fold(f64::MAX, f64::min), 0.0),
     };
-    // The reference rounds too, in double.
+    // The reference rounds too, in double precision.
     let own = test_data::tolerance(DataType::F64, op, size, magnitude);
     (value, test_data::tolerance(data_type, op, size, magnitude) + own)
 }

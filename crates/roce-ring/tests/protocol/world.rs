@@ -1,9 +1,9 @@
-//! All ranks of a ring in one process, with queue pairs that keep every message in order, and
-//! everything else in any order.
+//! All ranks of a ring in one process. Messages of a queue pair stay in order; all other events
+//! come in any order.
 //!
-//! The world is as unkind as a network may be: it reads the source of a write as late as when
-//! the write arrives, completes it any time after, and starts ranks whenever it likes. It panics
-//! when a rank breaks a rule that hardware would punish.
+//! The world is adversarial within the rules: it reads the source of a write only when the write
+//! arrives, completes it any time later, and starts ranks at any time. It panics when a rank breaks
+//! a rule of the hardware.
 
 use std::collections::VecDeque;
 
@@ -25,12 +25,12 @@ pub(crate) struct Job {
     pub(crate) inputs: Vec<Vec<u8>>,
 }
 
-/// Carries out computations.
+/// Performs computations.
 pub(crate) trait Arithmetic {
     fn execute(&mut self, compute: &Compute, memory: &mut Memory);
 }
 
-/// A message on its way, or arrived and not yet completed at its sender.
+/// A message in flight, or arrived and not completed at its sender.
 #[derive(Clone, Debug)]
 struct Message {
     id: u64,
@@ -40,11 +40,11 @@ struct Message {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// What was copied when it was posted may be overwritten at once.
     Data {
         from: MemorySpan,
         to: Remote,
         posted: Vec<u8>,
+        /// True if the source may be overwritten at once.
         copied: bool,
     },
     Credit,
@@ -65,11 +65,11 @@ struct Rank {
     memory: Memory,
     /// Per lane, towards the next rank, and towards the previous rank.
     wires: [Vec<Wire>; 2],
-    /// Per neighbour that writes and lane: whether the slot holds something that was not consumed.
+    /// By writing neighbour and lane: true for slots whose message is not consumed.
     full: [Vec<Vec<bool>>; 2],
-    /// Per neighbour that writes and lane: data that arrived and was not consumed.
+    /// By writing neighbour and lane: data that arrived and is not consumed.
     taken: [Vec<VecDeque<Option<u32>>>; 2],
-    /// Per neighbour and lane: credits and windows that arrived.
+    /// By neighbour and lane: credits and windows that arrived.
     answers: [Vec<usize>; 2],
     records: Vec<Option<WindowRecord>>,
     /// Jobs begun, jobs finished.
@@ -77,7 +77,7 @@ struct Rank {
     results: Vec<Vec<u8>>,
 }
 
-/// What may happen next.
+/// A possible next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Act,
@@ -93,7 +93,7 @@ pub(crate) struct World<'a, A> {
     events: Vec<(usize, Event)>,
     listed: Vec<bool>,
     lanes: usize,
-    /// A rank that seldom gets a turn.
+    /// A rank that rarely runs.
     slow: usize,
 }
 
@@ -122,8 +122,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
         world
     }
 
-    /// Lets things happen in random order until nothing can happen; all results, by rank and
-    /// by job.
+    /// Runs events in random order until none is possible; returns all results by rank and job.
     pub(crate) fn run(mut self, random: &mut StdRng) -> Result<Vec<Vec<Vec<u8>>>, Violation> {
         // Half of the worlds have a slow rank.
         self.slow = random.random_range(0..2 * self.ranks.len());
@@ -254,7 +253,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
 
     fn arrive(&mut self, sender: usize, side: usize, lane: usize) -> Result<(), Violation> {
         let receiver = self.neighbour(sender, side);
-        // As the receiver sees it.
+        // From the receiver's perspective.
         let (from_side, writer) = (1 - side, SIDES[1 - side]);
         let wire = &mut self.ranks[sender].wires[side][lane];
         let message = wire.sent.pop_front().unwrap();
@@ -332,11 +331,11 @@ impl<'a, A: Arithmetic> World<'a, A> {
         if side == NEXT { (rank + 1) % size } else { (rank + size - 1) % size }
     }
 
-    /// The receives are counted at the wire that they belong to: the neighbour's.
+    /// Counts receives at the neighbour's end of the queue pair.
     fn rearm(&mut self, number: usize, side: Side, lane: usize) {
         let rank = &mut self.ranks[number];
         let (geometry, at) = (*rank.machine.geometry(), index(side));
-        // Those of credits and windows are armed first: nothing waits for its turn there.
+        // Receives of credits and windows are posted first: these messages never wait.
         if rank.answers[at][lane] > 0 {
             rank.answers[at][lane] -= 1;
         } else if let Some(index) = rank.taken[at][lane].pop_front().unwrap() {
@@ -388,7 +387,7 @@ impl Rank {
         }
     }
 
-    /// No computation overwrites what a send has not completed.
+    /// Checks that no computation overwrites the source of an outstanding send.
     fn check_unsent(&self, compute: &Compute) {
         let (Work::Copy { into, .. } | Work::Reduce { into, .. }) = compute.work;
         for wire in self.wires.iter().flatten() {
@@ -401,7 +400,7 @@ impl Rank {
     }
 }
 
-/// Where a rank says its output is.
+/// The address that a rank announces for its output.
 fn address(rank: usize) -> u64 {
     (rank as u64 + 1) << 40
 }
