@@ -1,4 +1,4 @@
-//! Memory that operations read and write.
+//! The buffers of operations.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,16 +8,16 @@ use roce_verbs::{AccessFlags, MemoryRegion, ProtectionDomain, RegisterOptions, R
 
 use crate::error::{BufferError, Error};
 
-/// Memory registered with every interface of a group, zeroed at first.
+/// Memory registered with every interface of a group, initially zero.
 ///
-/// Neighbours write into it while an operation runs, so it hands out no references: bytes
-/// are copied in and out. Cheap to clone; the memory goes with the last clone and slice.
+/// Neighbours write to it while an operation runs, so it gives no references: bytes are copied in
+/// and out. Cloning is cheap; the last clone or slice frees the memory.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Inner>);
 
-/// A run of bytes of a [`Buffer`]: what operations take.
+/// Consecutive bytes of a [`Buffer`], the argument of operations.
 ///
-/// A whole buffer is one too: `(&buffer).into()`.
+/// A whole buffer converts with `(&buffer).into()`.
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
     buffer: Buffer,
@@ -40,25 +40,25 @@ enum Storage {
     Plain(Mutex<Vec<u8>>),
 }
 
-/// Which buffers are a group's own, and how much they are together.
+/// The total size of a group's buffers; also identifies the group.
 #[derive(Debug, Default)]
 pub(crate) struct RegisteredBytes {
     bytes: AtomicU64,
 }
 
 impl RegisteredBytes {
-    /// Bytes of all buffers that live.
+    /// Returns the bytes of all live buffers.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// From so many bytes on a buffer lies on huge pages where the system has some: sums of 64 MiB
-/// are then a twelfth faster. Below, rounding up to a huge page would take more than it is worth.
+/// The smallest buffer that uses huge pages, if the system has some: sums of 64 MiB are a twelfth
+/// faster with them. Smaller buffers would waste too much of a huge page.
 const HUGE_PAGE_MIN: u64 = 8 << 20;
 
 impl Buffer {
-    /// `len` zeroed bytes, registered with every domain.
+    /// Allocates `len` zeroed bytes and registers them with every domain.
     pub(crate) fn new(
         group: &Arc<RegisteredBytes>,
         domains: &[&ProtectionDomain],
@@ -90,17 +90,17 @@ impl Buffer {
         Ok(Self(Arc::new(Inner { group: Arc::clone(group), len, storage })))
     }
 
-    /// Bytes in the buffer.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.0.len
     }
 
-    /// Whether there is no byte.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// A run of its bytes.
+    /// Returns a slice of the buffer.
     ///
     /// # Errors
     /// [`BufferError::OutOfBuffer`].
@@ -163,22 +163,22 @@ impl Buffer {
 }
 
 impl BufferSlice {
-    /// Bytes in the slice.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is no byte.
+    /// Returns true if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The first byte's distance from the start of the buffer.
+    /// Returns the offset in the buffer.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn buffer(&self) -> &Buffer {
         &self.buffer
     }
@@ -199,7 +199,7 @@ impl BufferSlice {
         self.buffer.write(self.offset.saturating_add(offset), bytes)
     }
 
-    /// A range as work requests of a rail name it.
+    /// Returns the SGE of a range for a rail.
     pub(crate) fn sge(&self, rail: usize, offset: u64, len: u64) -> Result<Sge, Error> {
         let start = self.offset.saturating_add(offset);
         self.buffer.check(start, len)?;
@@ -207,7 +207,7 @@ impl BufferSlice {
         Ok(self.region(rail)?.sge(start..start + len as usize)?)
     }
 
-    /// Where the first byte is for peers on a rail.
+    /// Returns address and key of the first byte for peers on a rail.
     pub(crate) fn remote(&self, rail: usize) -> Result<RemoteAddr, Error> {
         let region = self.region(rail)?;
         Ok(RemoteAddr { addr: region.address() + self.offset, rkey: region.rkey() })
@@ -241,7 +241,7 @@ impl Drop for Inner {
 }
 
 fn too_much(len: u64) -> Error {
-    Error::Config(format!("there is no memory for a buffer of {len} bytes; ask for less"))
+    Error::Config(format!("cannot allocate a buffer of {len} bytes; use a smaller one"))
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_gives_back_what_was_written_and_nothing_beyond_its_end() {
+    fn a_buffer_returns_the_written_bytes_and_rejects_ranges_beyond_its_end() {
         let registered = Arc::default();
         let buffer = Buffer::new(&registered, &[], 100).unwrap();
         buffer.write(90, &[7; 10]).unwrap();

@@ -1,11 +1,11 @@
-//! What a rank brings to its group.
+//! The configuration of a rank.
 
 use std::time::Duration;
 
 use roce_ring::{Geometry, GeometryError, RingConfig};
 use roce_verbs::{DeviceConfig, PathMtu};
 
-/// How a rank joins a group.
+/// The configuration with which a rank joins a group.
 ///
 /// ```
 /// use roce_collectives::GroupConfig;
@@ -21,53 +21,51 @@ use roce_verbs::{DeviceConfig, PathMtu};
 pub struct GroupConfig {
     /// This rank, 0 .. `size`.
     pub rank: u32,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub size: u32,
-    /// Where rank 0 listens for the others: `host:port`.
+    /// The address on which rank 0 listens: `host:port`.
     pub root: String,
-    /// The interfaces to use, one rail each. With none, the first that carries frames and
-    /// has an address.
+    /// The interfaces to use, one rail each; if empty, the first that is up and has an address.
     pub interfaces: Vec<String>,
-    /// Row of the GID table, on every interface; the default row when `None`.
+    /// Row of the GID table on every interface; `None` for the default row.
     pub gid_index: Option<u8>,
-    /// Queue pairs to each neighbour over each interface, 1 or more. All ranks alike.
+    /// Queue pairs to each neighbour over each interface, 1 or more. The same on all ranks.
     pub qps_per_connection: u32,
-    /// Whether each piece is spread over all queue pairs. All ranks alike.
+    /// True to spread each piece over all queue pairs. The same on all ranks.
     pub split: bool,
-    /// Staging slots per queue pair. All ranks alike.
+    /// Staging slots per queue pair. The same on all ranks.
     pub slots: u32,
-    /// Bytes of a staging slot. All ranks alike.
+    /// Bytes of a staging slot. The same on all ranks.
     pub slot_bytes: u32,
-    /// Up to how many bytes an operation goes the small way. All ranks alike.
+    /// The most bytes of an operation that uses the small-message algorithm. The same on all ranks.
     pub small_message_max: u32,
-    /// Wait for an acknowledgement: 4.096 µs · 2^n. By default 0.27 s: with 7 retries a
-    /// neighbour is given up after two seconds of silence. Losses are found much earlier.
+    /// The ACK timeout n: 4.096 µs · 2^n, by default 0.27 s. With 7 retries a neighbour that does
+    /// not respond fails after two seconds. Losses are detected much earlier.
     pub ack_timeout: u8,
-    /// How often to send again after silence, 0..=7.
+    /// The number of retries after ACK timeouts, 0..=7.
     pub retry_count: u8,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
-    /// The path MTU to offer; the largest that the interface carries when `None`.
+    /// The path MTU to offer; `None` for the largest that the interface carries.
     pub path_mtu: Option<PathMtu>,
-    /// How devices are opened. With a [`trace`](DeviceConfig::trace), the group adds its own
-    /// events to it: see [`Group::timeline`](crate::Group::timeline).
+    /// The configuration of the devices. With a [`trace`](DeviceConfig::trace),
+    /// [`Group::timeline`](crate::Group::timeline) combines its events with those of the group.
     pub device: DeviceConfig,
-    /// How long ranks may take to arrive and to connect.
+    /// The timeout for all ranks to arrive, and again to connect.
     pub timeout: Duration,
-    /// How long a rank spins before it sleeps, whenever there is nothing to do. It gives its
-    /// core away while it spins.
+    /// The time that an idle rank spins before it sleeps. It yields its core while it spins.
     pub spin: Duration,
-    /// What all ranks must agree on besides: compared by name, `job.` is put in front.
+    /// Other values that all ranks must share, sent and compared as `job.<name>`.
     pub job: Vec<(String, String)>,
-    /// How many step records to keep, the latest ones; 0: none are made.
+    /// The number of latest step records to keep; 0 disables them.
     pub steps: usize,
 }
 
-/// The longest timeout: clocks count further than now plus this.
+/// The longest timeout; a clock does not overflow with it.
 pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl GroupConfig {
-    /// The defaults for `rank` of `size` that meet at `root`.
+    /// Returns the defaults for `rank` of `size` with the root address `root`.
     pub fn new(rank: u32, size: u32, root: impl Into<String>) -> Self {
         let RingConfig { slots, slot_bytes, small_message_max, split, lanes } =
             RingConfig::for_ranks(size);
@@ -94,7 +92,7 @@ impl GroupConfig {
         }
     }
 
-    /// The settings of the ring that follow.
+    /// Returns the resulting configuration of the ring.
     pub fn ring_config(&self) -> RingConfig {
         let rails = u32::try_from(self.interfaces.len().max(1)).unwrap_or(u32::MAX);
         RingConfig {
@@ -106,10 +104,10 @@ impl GroupConfig {
         }
     }
 
-    /// This rank's place in that ring.
+    /// Returns this rank's position in the ring.
     ///
     /// # Errors
-    /// VariableNames what is out of its range.
+    /// [`GeometryError`] names the value that is out of range.
     pub fn geometry(&self) -> Result<Geometry, GeometryError> {
         Geometry::new(self.rank, self.size, self.ring_config())
     }

@@ -1,4 +1,4 @@
-//! Carries out what a rank's machine asks for, over verbs.
+//! Performs the actions of a rank's machine over verbs.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,16 +21,16 @@ use crate::rail::Ring;
 use crate::steps::{Clock, StepRecorder};
 use crate::timeline::TimelineRecorder;
 
-/// Why an operation cannot go on.
+/// The reason why an operation cannot continue.
 #[derive(Debug)]
 pub(crate) enum DriverError {
-    /// A neighbour broke the protocol.
+    /// A neighbour violated the protocol.
     Violation(Violation),
-    /// A request did not end well.
+    /// A request completed with an error.
     RequestFailed { lane: u32, side: Side, status: CompletionStatus },
-    /// An interface of ours is down.
+    /// An interface of this rank is down.
     InterfaceDown(String),
-    /// Anything else.
+    /// Another error.
     Other(Error),
 }
 
@@ -55,7 +55,7 @@ impl From<MachineError> for DriverError {
     }
 }
 
-/// A rank at work.
+/// The driver of a rank.
 #[derive(Debug)]
 pub(crate) struct Driver {
     /// `None` in a group of one.
@@ -67,25 +67,25 @@ pub(crate) struct Driver {
     pub(crate) timeline: TimelineRecorder,
     scratch_whole: BufferSlice,
     workspace: Workspace,
-    /// Where a short message is between the buffer and its copy.
+    /// Holds a short message on its way to its copy.
     copy_buffer: Box<[u8]>,
     completions: Vec<Completion>,
-    /// When the messages came that were not consumed yet: see [`arrivals_of`].
+    /// Arrival times of messages that are not consumed: see [`arrivals_index`].
     arrivals: Vec<VecDeque<u64>>,
     spin: Duration,
     yield_policy: YieldPolicy,
-    /// Since when there has been nothing to do.
+    /// Start of the current idle time.
     idle_since: Option<Instant>,
-    /// How long there was nothing to do before what came last.
+    /// Idle time before the latest completion.
     idle_span: Duration,
     ports_checked_at: Instant,
 }
 
-/// The most completions taken at a time.
+/// The most completions per poll.
 const MAX_BATCH: usize = 64;
-/// Bytes of a computation that may delay what is to be posted.
+/// The most bytes of a computation that may delay deferred sends.
 const MAX_COMPUTE_BEFORE_POST: u64 = 4096;
-/// How often a waiting rank looks whether its interfaces are up.
+/// Time between checks of the interfaces of a waiting rank.
 const PORT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Driver {
@@ -119,7 +119,7 @@ impl Driver {
         }
     }
 
-    /// Carries out the operation that the machine was started with.
+    /// Runs the operation that the machine has started.
     pub(crate) fn run(
         &mut self,
         input: &BufferSlice,
@@ -135,12 +135,12 @@ impl Driver {
             if self.machine.is_done() {
                 return Ok(());
             }
-            // Nothing else gives the machine anything to do.
+            // Only completions give the machine new actions.
             self.wait(bootstrap)?;
         }
     }
 
-    /// Waits until something has come.
+    /// Waits for completions.
     fn wait(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
         self.idle_since = self.yield_policy.begin_wait(self.steps.is_on());
         while !self.poll_completions()? {
@@ -153,7 +153,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Posts the sends that were put off.
+    /// Posts the deferred sends.
     fn post(&mut self) -> Result<(), DriverError> {
         let lanes = self.ring.iter_mut().flat_map(|ring| &mut ring.lanes);
         for lane in lanes {
@@ -179,7 +179,7 @@ impl Driver {
             return memory.failure.map_or(Ok(()), |error| Err(error.into()));
         }
         let Some(ring) = &mut self.ring else {
-            return Err(Error::Internal("a group of one wants to send".into()).into());
+            return Err(Error::Internal("a group of one sends".into()).into());
         };
         match action {
             Action::Compute(_) => {}
@@ -253,7 +253,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes completions; says whether there were any.
+    /// Handles completions; returns true if there were any.
     fn poll_completions(&mut self) -> Result<bool, DriverError> {
         let Some(ring) = &self.ring else { return Ok(false) };
         self.completions.clear();
@@ -263,7 +263,7 @@ impl Driver {
         for done in &self.completions {
             let (number, side) = ring
                 .find(done.qpn)
-                .ok_or_else(|| Error::Internal(format!("nobody has queue pair {:?}", done.qpn)))?;
+                .ok_or_else(|| Error::Internal(format!("unknown queue pair {:?}", done.qpn)))?;
             if done.status != CompletionStatus::Success {
                 return Err(DriverError::RequestFailed { lane: number, side, status: done.status });
             }
@@ -294,7 +294,7 @@ impl Driver {
         Ok(!self.completions.is_empty())
     }
 
-    /// Nothing to do: waits a little, then sleeps until something comes.
+    /// Spins for a while, then sleeps until a completion comes.
     fn idle(&mut self, bootstrap: &mut BootstrapClient) -> Result<(), DriverError> {
         let now = Instant::now();
         let since = *self.idle_since.get_or_insert(now);
@@ -314,9 +314,10 @@ impl Driver {
     }
 }
 
-/// Sleeps until a completion comes, or the hub says something, or it is time to look around.
+/// Sleeps until a completion, a message of the bootstrap server, or the next check of the
+/// interfaces.
 fn sleep(ring: &Ring, bootstrap: BorrowedFd<'_>) -> Result<(), Error> {
-    // A queue that holds something already reports at once.
+    // A queue that is not empty reports at once.
     ring.rails.iter().for_each(|rail| rail.cq.arm(false));
     let channels: Vec<&CompletionChannel> = ring.rails.iter().map(|rail| &rail.channel).collect();
     CompletionChannel::wait_any(&channels, bootstrap, Some(PORT_CHECK_INTERVAL))?;
@@ -336,17 +337,17 @@ fn lane_mut(ring: &mut Ring, number: u32) -> Result<&mut Lane, Error> {
     lane.ok_or_else(|| Error::Internal(format!("there is no lane {number}")))
 }
 
-/// Which of the queues of arrivals is for messages from this side on this lane.
+/// Returns the index of the arrival times of a side of a lane.
 fn arrivals_index(side: Side, lane: u32) -> usize {
     2 * lane as usize + usize::from(side == Side::Next)
 }
 
-/// 0 where there is none, which the machine finds out.
+/// Returns the immediate; 0 without one, which the machine detects.
 fn immediate_of(done: &Completion) -> u32 {
     done.immediate.map_or(0, u32::from_be_bytes)
 }
 
-/// The memory that computations use.
+/// The memory of computations.
 struct Memory<'a> {
     input: &'a BufferSlice,
     output: &'a BufferSlice,

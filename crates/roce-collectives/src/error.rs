@@ -1,4 +1,4 @@
-//! What can go wrong in a group, by whose fault, and what to do next.
+//! The errors of a group.
 
 use std::io;
 
@@ -7,81 +7,81 @@ use roce_ring::{GeometryError, OperationError, UsageError, Violation};
 use crate::bootstrap::MessageError;
 use roce_verbs::CompletionStatus;
 
-/// Why a group could not be joined, or an operation not be finished.
+/// The failure to join a group or to finish an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller's configuration cannot be.
+    /// The caller's configuration is invalid.
     #[error("{0}")]
     Config(String),
-    /// The caller's rank, size or ring settings cannot be.
+    /// The caller's rank, size or ring configuration is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The caller asked for an operation that cannot be.
+    /// The operation is impossible.
     #[error(transparent)]
     Operation(#[from] OperationError),
     /// The caller's buffer does not fit the operation, or another buffer.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// The address of the root cannot be listened at, which rank 0 does.
+    /// Rank 0 cannot listen on the address of the root.
     #[error(
         "rank 0 cannot listen at {address}: {source}; give an address of this host and a free port as the root"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody listened at the address of the root.
+    /// No bootstrap server listened on the address of the root.
     #[error(
-        "nobody answered at {address} within {seconds} s: {source}; is rank 0 running, and is this its address?"
+        "no answer from {address} within {seconds} s: {source}; check that rank 0 runs and that this is its address"
     )]
     NoRoot {
-        /// Where.
+        /// The address.
         address: String,
-        /// For how long it was tried.
+        /// The timeout in seconds.
         seconds: u64,
-        /// The last attempt's end.
+        /// The error of the last attempt.
         source: io::Error,
     },
-    /// The ranks do not fit together, or some never came.
+    /// The configurations of the ranks differ, or a rank is missing.
     #[error("the ranks cannot form a group: {reason}")]
     Refused {
-        /// VariableNames rank, key and values.
+        /// The reason, with rank, key and values.
         reason: String,
     },
-    /// Another rank failed; the group is over.
+    /// Another rank failed; the group has ended.
     #[error("rank {rank} failed: {}", describe(reason))]
     RankFailed {
-        /// Which.
+        /// The rank.
         rank: u32,
-        /// Why, as far as is known: `gone` when its process ended.
+        /// The reason, if known: `gone` if its process ended.
         reason: String,
     },
-    /// A neighbour does not answer, or refuses problem is sent to it; the group is over.
+    /// A neighbour does not respond or refuses a request; the group has ended.
     #[error(
-        "the connection to rank {rank} over {interface} broke: {status}; is that rank's host up, and UDP port 4791 open on the way?"
+        "the connection to rank {rank} over {interface} broke: {status}; check that its host is up and that UDP port 4791 is open on the path"
     )]
     Neighbour {
         /// The neighbour.
         rank: u32,
-        /// Our interface.
+        /// This rank's interface.
         interface: String,
-        /// How the request ended.
+        /// The status of the failed request.
         status: CompletionStatus,
     },
-    /// A neighbour does something else than this rank; the group is over.
-    #[error("rank {rank} does not do what this rank does: {violation}")]
+    /// A neighbour violated the protocol; the group has ended.
+    #[error("protocol mismatch with rank {rank}: {violation}")]
     Mismatch {
         /// The neighbour.
         rank: u32,
-        /// What it did.
+        /// The violation.
         violation: Violation,
     },
-    /// An interface of this rank is down; the group is over.
+    /// An interface of this rank is down; the group has ended.
     #[error(
-        "{interface} of this rank {rank} is down; set it up (ip link set {interface} up) and start anew"
+        "{interface} of this rank {rank} is down; set it up (ip link set {interface} up) and start again"
     )]
     InterfaceDown {
         /// This rank.
@@ -90,50 +90,50 @@ pub enum Error {
         interface: String,
     },
     /// The group failed before.
-    #[error("the group is over since: {0}")]
+    #[error("the group has ended: {0}")]
     Ended(String),
-    /// The hub, or a rank, speaks something else than this version of the bootstrap.
-    #[error("at the bootstrap, {peer} said what does not belong there: {problem}")]
+    /// The bootstrap server or a rank sent an unexpected message.
+    #[error("unexpected message of {peer} in the bootstrap: {problem}")]
     Bootstrap {
-        /// Who.
+        /// The sender.
         peer: String,
-        /// What was wrong.
+        /// The problem.
         problem: String,
     },
-    /// A line of the bootstrap cannot be written or read.
+    /// A message of the bootstrap is malformed.
     #[error("bootstrap: {0}")]
     Message(#[from] MessageError),
-    /// RDMA.
+    /// An RDMA operation failed.
     #[error(transparent)]
     Verbs(#[from] roce_verbs::Error),
-    /// Work was refused.
+    /// A work request was refused.
     #[error(transparent)]
     Work(#[from] roce_verbs::BadWr),
-    /// The system refused something.
-    #[error("the system refused: {0}")]
+    /// A system call failed.
+    #[error("a system call failed: {0}")]
     System(#[from] io::Error),
-    /// A bug of ours.
-    #[error("a bug of roce-collectives, please report it: {0}")]
+    /// A bug of this crate.
+    #[error("a bug in roce-collectives; please report it: {0}")]
     Internal(String),
 }
 
-/// The protocol's word for a connection that ended, as a person would say it.
+/// Returns the reason, with the protocol's `gone` spelled out.
 fn describe(reason: &str) -> &str {
     if reason == "gone" { "its process is gone" } else { reason }
 }
 
-/// What is wrong with a buffer.
+/// A buffer that does not fit an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// It is shorter than the operation needs.
+    /// The buffer is shorter than the operation needs.
     #[error("the {which} has {have} bytes, but the operation needs {need}")]
     TooShort {
         /// `input` or `output`.
         which: &'static str,
-        /// Bytes needed.
+        /// The required length in bytes.
         need: u64,
-        /// Bytes there.
+        /// The length in bytes.
         have: u64,
     },
     /// Input and output overlap other than in-place operations allow.
@@ -141,17 +141,17 @@ pub enum BufferError {
         "input and output overlap; in place they start at the same byte (all-gather: input = output + rank x count, reduce-scatter: output = input + rank x count)"
     )]
     Overlap,
-    /// It was made by another group.
+    /// The buffer belongs to another group.
     #[error("the {0} belongs to another group; make it with Group::buffer of this one")]
     Foreign(&'static str),
-    /// A range beyond the buffer.
-    #[error("{len} bytes at offset {offset} leave a buffer of {have} bytes")]
+    /// The range exceeds the buffer.
+    #[error("{len} bytes at offset {offset} exceed a buffer of {have} bytes")]
     OutOfBuffer {
-        /// First byte.
+        /// The offset of the range.
         offset: u64,
-        /// How many bytes.
+        /// The length of the range in bytes.
         len: u64,
-        /// Bytes of the buffer.
+        /// The length of the buffer in bytes.
         have: u64,
     },
 }

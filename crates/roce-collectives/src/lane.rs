@@ -1,14 +1,14 @@
-//! One lane: the queue pairs to both neighbours, what those write, and how work is posted.
+//! A lane: the queue pairs to both neighbours, the memory that these write, and the posting of
+//! work.
 //!
-//! For a message of a few bytes, posting, completing and acknowledging cost as much as the
-//! message. So receives are armed many at a time, which takes a few more of them than the
-//! protocol needs; short messages are max_bounce when they are posted, so that nobody waits for
-//! their completion; and of what nobody waits for, one in many is signaled, to keep count of
-//! the send queue, and the rest is acknowledged when it suits.
+//! For a message of a few bytes, posting, completing and acknowledging cost as much as the message.
+//! So receives are posted in batches, with a few more than the protocol needs. Short messages are
+//! copied when they are posted, so no operation waits for their completion. Of these sends one in
+//! many is signaled, to track the send queue, and the acknowledgements of the others are deferred.
 //!
-//! What does not fit into a work request is copied into the *outbox*: a cell for each of the
-//! neighbour's slots. Before a slot is written again the neighbour has told that it consumed what
-//! was there, so all of it had arrived, and the cell is free.
+//! A short message that does not fit inline is copied into the *bounce buffer*, which has a slot
+//! for each of the neighbour's slots. A slot is written again only after the neighbour reported it
+//! consumed, so all of its bytes had arrived and the bounce slot is free.
 
 use roce_ring::{Geometry, Side, WindowRecord};
 use roce_verbs::{
@@ -19,11 +19,11 @@ use crate::config::GroupConfig;
 use crate::error::Error;
 use crate::rail::{Rail, options};
 
-/// One queue pair to the next rank, one to the previous rank, and what those write.
+/// The queue pairs to the next and the previous rank, and the memory that these write.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) rail: usize,
-    /// The next rank writes its window here.
+    /// The record that the next rank writes.
     pub(crate) record: MemoryRegion,
     /// The previous rank's record.
     pub(crate) previous_record: RemoteAddr,
@@ -31,51 +31,49 @@ pub(crate) struct Lane {
     previous: LaneQp,
 }
 
-/// A queue pair, and what was put off there.
+/// The queue pair to one neighbour, with its deferred work.
 #[derive(Debug)]
 struct LaneQp {
     queue_pair: QueuePair,
-    /// The neighbour writes data here.
+    /// The memory that the neighbour writes data to.
     staging: MemoryRegion,
-    /// And we write here.
+    /// The neighbour's memory that this rank writes data to.
     remote_staging: RemoteAddr,
-    /// Copies of short messages into its slots, a cell for each.
+    /// Copies of short messages, a bounce slot for each of the neighbour's slots.
     bounce_buffer: MemoryRegion,
-    /// Bytes of a cell.
+    /// Bytes of a bounce slot.
     bounce_slot: usize,
-    /// Receives to be armed.
+    /// Receives to post.
     unarmed: u32,
-    /// How many of them are armed at a time.
+    /// The number of receives posted at a time.
     batch: u32,
-    /// Sends since the last one that was signaled.
+    /// Sends since the last signaled one.
     unsignaled: u32,
-    /// One in so many is signaled.
+    /// One send in this many is signaled.
     signal_every: u32,
-    /// Sends to be posted.
+    /// Deferred sends.
     deferred: Vec<SendWr>,
 }
 
-/// What a message carries.
+/// The payload of a message.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
-    /// Bytes to be copied now into the work request: at most [`Lane::INLINE`].
+    /// At most [`Lane::INLINE`] bytes to copy into the work request.
     Inline(&'a [u8]),
-    /// Bytes to be copied now into the outbox: at most [`Lane::copied`]. They go to this slot.
+    /// At most [`Lane::max_bounce`] bytes to copy into the bounce buffer, for this slot.
     Bounced { slot: u32, bytes: &'a [u8] },
-    /// Memory that stays as it is until the completion, which is signaled.
+    /// Memory that does not change until the signaled completion.
     Memory(Sge),
 }
 
 impl Lane {
-    /// Up to how many bytes a message is copied into its work request: anything longer would be
-    /// allocated.
+    /// The most inline bytes of a message; a work request allocates memory for more.
     pub(crate) const INLINE: usize = 64;
-    /// The most bytes that are copied into the outbox. Over veth with two ranks that takes a third
-    /// off an allreduce of 1 KiB and a quarter off one of 8 and 16 KiB; off one of 32 KiB it takes
-    /// nothing.
+    /// The most bytes that are copied into the bounce buffer. Over veth with two ranks the copy
+    /// takes a third off an allreduce of 1 KiB, a quarter off 8 and 16 KiB, and nothing off 32 KiB.
     pub(crate) const MAX_BOUNCE: usize = 16 << 10;
 
-    /// Makes the queue pairs, all receives armed.
+    /// Creates the queue pairs and posts all receives.
     pub(crate) fn open(
         rail: &Rail,
         number: usize,
@@ -92,7 +90,7 @@ impl Lane {
         })
     }
 
-    /// How many completions a lane can have outstanding.
+    /// Returns the most outstanding completions of a lane.
     pub(crate) fn completions(geometry: &Geometry) -> u32 {
         2 * (LaneQp::receives(geometry.receives()) + geometry.sends())
     }
@@ -115,12 +113,12 @@ impl Lane {
         &self.qp_of(side).queue_pair
     }
 
-    /// What a neighbour writes data to.
+    /// Returns the memory that a neighbour writes data to.
     pub(crate) fn staging(&self, side: Side) -> &MemoryRegion {
         &self.qp_of(side).staging
     }
 
-    /// What we write data to at a neighbour.
+    /// Returns the neighbour's memory that this rank writes data to.
     pub(crate) fn remote_staging(&self, side: Side) -> RemoteAddr {
         self.qp_of(side).remote_staging
     }
@@ -129,18 +127,18 @@ impl Lane {
         self.qp_of_mut(side).remote_staging = span;
     }
 
-    /// Up to how many bytes to a slot of this neighbour can be copied into the outbox.
+    /// Returns the most bytes of a message to this neighbour that fit a bounce slot.
     pub(crate) fn max_bounce(&self, side: Side) -> u64 {
         self.qp_of(side).bounce_slot as u64
     }
 
-    /// Bytes that neighbours write to, and the outboxes.
+    /// Returns the bytes of staging memory, records and bounce buffers.
     pub(crate) fn registered_bytes(&self) -> u64 {
         let of = |qp_of: &LaneQp| qp_of.staging.len() + qp_of.bounce_buffer.len();
         (of(&self.next) + of(&self.previous) + self.record.len()) as u64
     }
 
-    /// Writes to a neighbour, at once: it waits for this.
+    /// Posts a write at once, since the neighbour waits for it.
     pub(crate) fn send(
         &mut self,
         side: Side,
@@ -158,12 +156,12 @@ impl Lane {
         qp_of.post()
     }
 
-    /// Tells a neighbour what was consumed.
+    /// Defers a credit to a neighbour.
     pub(crate) fn credit(&mut self, side: Side, id: u64, immediate: u32) -> Result<(), Error> {
         self.qp_of_mut(side).defer(id, NO_REMOTE, immediate, &[])
     }
 
-    /// Tells the previous rank where to write.
+    /// Defers the announcement of this rank's window to the previous rank.
     pub(crate) fn announce(
         &mut self,
         id: u64,
@@ -174,20 +172,20 @@ impl Lane {
         self.previous.defer(id, self.previous_record, immediate, &bytes)
     }
 
-    /// Posts the sends that were put off.
+    /// Posts the deferred sends.
     pub(crate) fn post(&mut self) -> Result<(), Error> {
         self.next.post()?;
         self.previous.post()
     }
 
-    /// Arms a receive, now or a little later: there are enough.
+    /// Posts a receive, now or with the next batch.
     pub(crate) fn rearm(&mut self, side: Side) -> Result<(), Error> {
         let qp_of = self.qp_of_mut(side);
         qp_of.unarmed += 1;
         if qp_of.unarmed == qp_of.batch { qp_of.arm() } else { Ok(()) }
     }
 
-    /// The window that the next rank announced last.
+    /// Returns the window that the next rank announced last.
     pub(crate) fn window(&self) -> Result<WindowRecord, Error> {
         let mut bytes = [0; WindowRecord::LEN];
         self.record.read(0, &mut bytes)?;
@@ -195,10 +193,10 @@ impl Lane {
     }
 }
 
-/// What neighbours may do with our memory.
+/// The neighbours' access to this rank's memory.
 const ACCESS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
 const NO_REMOTE: RemoteAddr = RemoteAddr { addr: 0, rkey: 0 };
-/// After as many frames the engine asks the peer for an acknowledgement anyway.
+/// After this many frames the engine requests an acknowledgement anyway.
 const MAX_UNSIGNALED: u32 = 24;
 
 impl LaneQp {
@@ -214,7 +212,7 @@ impl LaneQp {
             Side::Previous => geometry.staging_bytes(),
         });
         let bytes = bytes.unwrap_or(usize::MAX);
-        // The neighbour's slots are those that it keeps for who stands on its other side.
+        // This rank is at the opposite side of the neighbour.
         let pitch = usize::try_from(geometry.slot_pitch(side.opposite())).unwrap_or(usize::MAX);
         let bounce_slot = pitch.min(Lane::MAX_BOUNCE);
         let armed = Self::receives(receives);
@@ -233,8 +231,8 @@ impl LaneQp {
             unarmed: armed,
             batch: receives.div_ceil(2),
             unsignaled: 0,
-            // The machine waits when it has sent as many credits, or as much data, as there is room
-            // for: long before that, it hears of room.
+            // The machine waits when its credits or data fill the send queue; signals come long
+            // before that.
             signal_every: (2 * geometry.slots()).min(MAX_UNSIGNALED),
             deferred: Vec::new(),
         };
@@ -242,21 +240,20 @@ impl LaneQp {
         Ok(qp_of)
     }
 
-    /// How many receives are armed where so many are needed. They are armed half of `needed` at a
-    /// time, and a neighbour that asks for no acknowledgement asks all the same when it has used
-    /// half of those that it knows of.
+    /// Returns the number of receives to post where `needed` are required. They are posted in
+    /// batches of half of `needed`, and a neighbour that defers acknowledgements requests one when
+    /// it has used half of the receives that it knows of.
     const fn receives(needed: u32) -> u32 {
         2 * needed + needed.div_ceil(2)
     }
 
-    /// Posts the receives that were put off; they need no memory, since all messages are
-    /// writes.
+    /// Posts the deferred receives. They have no memory, since all messages are writes.
     fn arm(&mut self) -> Result<(), Error> {
         let count = std::mem::take(&mut self.unarmed);
         Ok(self.queue_pair.post_recv((0..count).map(|_| RecvWr::new(0, [])))?)
     }
 
-    /// What does not hurry: it is posted together with what else there is.
+    /// Defers a send that is not urgent, to post it together with others.
     fn defer(
         &mut self,
         id: u64,
@@ -269,7 +266,7 @@ impl LaneQp {
         Ok(())
     }
 
-    /// The request that writes this.
+    /// Returns the work request of a write.
     fn work(
         &mut self,
         id: u64,
@@ -296,7 +293,7 @@ impl LaneQp {
         Ok(work)
     }
 
-    /// Posts the sends that were put off.
+    /// Posts the deferred sends.
     fn post(&mut self) -> Result<(), Error> {
         if self.deferred.is_empty() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! What launchers tell the processes that they start: rank, size, and where to meet.
+//! The environment variables of launchers: rank, size, and the address of rank 0.
 
 use std::fmt;
 
-/// A process's place in a job, as its launcher told it in the environment.
+/// The rank of a process in a job, from the environment variables of its launcher.
 ///
 /// ```
 /// use roce_collectives::{LauncherEnv, Launcher};
@@ -11,89 +11,89 @@ use std::fmt;
 /// let look_up = |name: &str| {
 ///     environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
 /// };
-/// let launcher_env = LauncherEnv::from_variables(look_up, 1)?.expect("torchrun's variables are there");
-/// assert_eq!((launcher_env.launcher, launcher_env.rank, launcher_env.size), (Launcher::Torchrun, 1, 3));
-/// assert_eq!(launcher_env.root()?, "10.0.0.1:29500");
+/// let job = LauncherEnv::from_variables(look_up, 1)?.expect("torchrun's variables");
+/// assert_eq!((job.launcher, job.rank, job.size), (Launcher::Torchrun, 1, 3));
+/// assert_eq!(job.root()?, "10.0.0.1:29500");
 /// # Ok::<(), roce_collectives::LauncherEnvError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LauncherEnv {
-    /// Whose variables were found.
+    /// The launcher whose variables were found.
     pub launcher: Launcher,
-    /// This process's rank.
+    /// The rank of this process.
     pub rank: u32,
-    /// How many ranks there are.
+    /// The number of ranks.
     pub size: u32,
-    /// This process's number on its host, where the launcher tells it.
+    /// The number of this process on its host, if the launcher sets it.
     pub local_rank: Option<u32>,
     root: Option<String>,
 }
 
-/// Who starts ranks.
+/// A program that starts ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// `torchrun`, and whatever else sets its variables: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`.
+    /// `torchrun` and others that set `RANK`, `WORLD_SIZE`, `LOCAL_RANK`.
     Torchrun,
     /// Open MPI's `mpirun`: `OMPI_COMM_WORLD_*`.
     OpenMpi,
-    /// MPICH's `mpiexec` and others with a process manager of PMI: `PMI_RANK`, `PMI_SIZE`.
+    /// MPICH's `mpiexec` and other PMI process managers: `PMI_RANK`, `PMI_SIZE`.
     Pmi,
     /// Slurm's `srun`: `SLURM_PROCID`, `SLURM_NTASKS`, `SLURM_LOCALID`.
     Slurm,
 }
 
-/// Why the environment does not say what it should.
+/// Missing or contradictory environment variables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LauncherEnvError {
-    /// Half of a launcher's variables are there.
+    /// A variable of the launcher is missing.
     #[error("{launcher} has set {present} but not {missing}; give --rank and --size, or set it")]
     Missing {
-        /// Whose variables.
+        /// The launcher.
         launcher: Launcher,
-        /// What was found.
+        /// The variable that is set.
         present: &'static str,
-        /// What was not.
+        /// The variable that is not set.
         missing: &'static str,
     },
-    /// A variable that should hold a number.
-    #[error("{variable}={value} is not a number that can be meant; correct or unset it")]
+    /// A variable does not hold a valid number.
+    #[error("{variable}={value} is not a valid number; correct or unset it")]
     NotANumber {
         /// The variable.
         variable: &'static str,
-        /// What it holds.
+        /// The value.
         value: String,
     },
-    /// A rank beyond the size.
+    /// The rank is not below the size.
     #[error("{launcher} says rank {rank} of {size}, but ranks are 0 to size - 1")]
     NoSuchRank {
-        /// Whose variables.
+        /// The launcher.
         launcher: Launcher,
         /// The rank.
         rank: u32,
         /// The size.
         size: u32,
     },
-    /// Nothing says where ranks on several hosts can meet.
+    /// The address of rank 0 is unknown for ranks on several hosts.
     #[error(
-        "{0} does not say where ranks on several hosts meet; give the root as HOST:PORT, an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
+        "{0} does not set the address of rank 0 for ranks on several hosts; give the root as HOST:PORT, an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
     )]
     NoRoot(Launcher),
 }
 
-/// What each launcher calls what.
+/// The variables of a launcher.
 struct VariableNames {
     launcher: Launcher,
     rank: &'static str,
     size: &'static str,
     local_rank: &'static [&'static str],
     local_size: &'static [&'static str],
-    /// What is the same for all ranks of a job, and differs from job to job.
+    /// Variables that identify the job.
     job: &'static [&'static str],
 }
 
-/// Looked for in this order: a launcher started inside a Slurm job is the nearer one.
+/// In order of priority: a launcher inside a Slurm job takes precedence.
 const LAUNCHERS: [VariableNames; 4] = [
     VariableNames {
         launcher: Launcher::Torchrun,
@@ -129,23 +129,23 @@ const LAUNCHERS: [VariableNames; 4] = [
     },
 ];
 
-/// The port of torchrun, where none is told.
+/// torchrun's default port.
 const DEFAULT_PORT: u16 = 29500;
-/// Ports for jobs on one host: below those that the kernel hands out by itself.
+/// Ports for jobs on one host, below the ephemeral ports.
 const JOB_PORTS: std::ops::Range<u32> = 20480..30720;
 
 impl LauncherEnv {
-    /// What this process's environment says; `None` when no launcher started it.
+    /// Reads this process's environment; `None` if no launcher started it.
     ///
     /// # Errors
-    /// [`LauncherEnvError`] for variables that contradict themselves.
+    /// [`LauncherEnvError`] for missing or contradictory variables.
     pub fn from_environment() -> Result<Option<Self>, LauncherEnvError> {
         let look_up = |name: &str| std::env::var(name).ok();
         Self::from_variables(look_up, std::os::unix::process::parent_id())
     }
 
-    /// The same, of any environment. `parent` is the number of the parent process: ranks of
-    /// one host have it in common when nothing else tells jobs apart.
+    /// Reads any environment. `parent` is the parent process's id: ranks on one host share it, so
+    /// it identifies the job if no variable does.
     ///
     /// # Errors
     /// As [`from_environment`](Self::from_environment).
@@ -169,11 +169,11 @@ impl LauncherEnv {
         Ok(Some(Self { launcher, rank, size, local_rank, root }))
     }
 
-    /// Where rank 0 listens: `host:port`.
+    /// Returns the address of rank 0: `host:port`.
     ///
     /// # Errors
-    /// [`LauncherEnvError::NoRoot`] when the launcher does not say where ranks on several hosts
-    /// could meet.
+    /// [`LauncherEnvError::NoRoot`] if ranks are on several hosts and no variable holds the
+    /// address.
     pub fn root(&self) -> Result<&str, LauncherEnvError> {
         self.root.as_deref().ok_or(LauncherEnvError::NoRoot(self.launcher))
     }
@@ -181,7 +181,7 @@ impl LauncherEnv {
 
 type LookUp<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where to meet, as far as the environment tells.
+/// Returns the address of rank 0, if the environment determines it.
 fn root(
     names: &VariableNames,
     size: u32,
@@ -199,7 +199,7 @@ fn root(
     };
     if let Some(host) = look_up("MASTER_ADDR") {
         let port = port.unwrap_or(DEFAULT_PORT);
-        // torchrun's own agent listens at that port when it says this; ours is beside it.
+        // torchrun's agent listens on that port itself in this case; use the next one.
         let taken = look_up("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True");
         let port = match (taken, port) {
             (false, port) => port,
@@ -252,7 +252,7 @@ fn first_number(
     found.map_or(Ok(None), |name| number(look_up, name))
 }
 
-/// `host:port`, with IPv6 addresses in brackets.
+/// Returns `host:port`, with IPv6 addresses in brackets.
 fn join(host: &str, port: u16) -> String {
     if host.parse::<std::net::Ipv6Addr>().is_ok() {
         format!("[{host}]:{port}")
@@ -261,7 +261,7 @@ fn join(host: &str, port: u16) -> String {
     }
 }
 
-/// A port that follows from a job's name (FNV-1a).
+/// Returns a port derived from a job's name (FNV-1a).
 fn port_of(job: &str) -> u16 {
     let hash = job
         .bytes()
@@ -269,7 +269,7 @@ fn port_of(job: &str) -> u16 {
     (JOB_PORTS.start + hash % (JOB_PORTS.end - JOB_PORTS.start)) as u16
 }
 
-/// The first host of a list as Slurm writes it: `gpu[003-010,12],login1`.
+/// Returns the first host of a Slurm list such as `gpu[003-010,12],login1`.
 fn first_node(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let head = &list[..end];
@@ -279,7 +279,7 @@ fn first_node(list: &str) -> Option<String> {
             let number: String = numbers.chars().take_while(char::is_ascii_digit).collect();
             let after = list[end..].split_once(']')?.1;
             let tail: String = after.chars().take_while(|c| *c != ',').collect();
-            // Several dimensions in one name are too much for a guess.
+            // Names with several ranges are not supported.
             if number.is_empty() || tail.contains('[') {
                 return None;
             }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn each_launcher_is_known_by_its_variables_and_the_nearest_one_counts() {
+    fn each_launcher_is_recognised_and_the_innermost_takes_precedence() {
         assert_eq!(launcher_env(&[("HOME", "/root")]), Ok(None));
         let slurm = [("SLURM_PROCID", "5"), ("SLURM_NTASKS", "8"), ("SLURM_LOCALID", "1")];
         assert_eq!(place(&slurm), (Launcher::Slurm, 5, 8, Some(1)));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_master_address_counts_for_every_launcher() {
+    fn the_master_address_applies_to_every_launcher() {
         let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node1")];
         assert_eq!(root(&pmi).unwrap(), "node1:29500");
         let with_port = [&pmi[..], &[("MASTER_PORT", "1234")]].concat();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_agent_of_torchrun_listens_itself_the_port_beside_is_taken() {
+    fn the_port_after_that_of_the_torchrun_agent_is_used() {
         let agent = [
             ("RANK", "0"),
             ("WORLD_SIZE", "2"),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_one_host_meet_at_a_port_that_follows_from_the_job() {
+    fn ranks_on_one_host_derive_the_port_from_the_job() {
         let local = |job: &'static str| {
             let variables = [
                 ("OMPI_COMM_WORLD_RANK", "0"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_on_several_hosts_need_to_be_told_where_to_meet() {
+    fn ranks_on_several_hosts_need_an_address_of_rank_0() {
         let spread = [
             ("OMPI_COMM_WORLD_RANK", "0"),
             ("OMPI_COMM_WORLD_SIZE", "3"),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn slurm_ranks_meet_at_the_first_node_of_their_step() {
+    fn slurm_ranks_use_the_first_node_of_their_step() {
         let slurm = |more: &[(&'static str, &'static str)]| {
             let base = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "77")];
             root(&[&base[..], more].concat())
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_host_of_a_list_is_found_or_not_guessed() {
+    fn the_first_host_of_a_list_is_found_or_refused() {
         assert_eq!(first_node("a,b").as_deref(), Some("a"));
         assert_eq!(first_node("a[9-11]-ib,b").as_deref(), Some("a9-ib"));
         assert_eq!(first_node("solo").as_deref(), Some("solo"));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_cannot_be_meant_are_named() {
+    fn invalid_variables_are_named() {
         let said = |variables: &[(&str, &str)]| launcher_env(variables).unwrap_err().to_string();
         assert!(said(&[("RANK", "x"), ("WORLD_SIZE", "2")]).starts_with("RANK=x is not"));
         assert!(said(&[("RANK", "1")]).contains("set RANK but not WORLD_SIZE"));

@@ -1,11 +1,11 @@
-//! Groups of ranks: they find each other, connect, and run the ring over RDMA.
+//! Groups of ranks that run ring collectives over RDMA.
 //!
 //! A [`Group`] is one rank of several that call the same operations in the same order:
-//! all-reduce, reduce-scatter, all-gather, broadcast, reduce, barrier. Ranks meet over TCP at
-//! the address of rank 0, whose process holds a [`BootstrapServer`]; the data goes over queue pairs to the
-//! two neighbours in the ring. `docs/ring-protocol.md` says what is sent; `roce-ring` decides
-//! it, and this crate does it. A [`LauncherEnv`] is what torchrun, `mpirun` and others tell a
-//! process about its place.
+//! all-reduce, reduce-scatter, all-gather, broadcast, reduce, barrier. Ranks connect over TCP to
+//! rank 0, whose process holds a [`BootstrapServer`]; the data goes over queue pairs to the
+//! two neighbours in the ring. `docs/ring-protocol.md` specifies the protocol; `roce-ring` decides
+//! what to send, and this crate sends it. A [`LauncherEnv`] holds the
+//! environment variables of torchrun, `mpirun` and other launchers.
 //!
 //! # A group of one
 //!

@@ -11,7 +11,7 @@ use crate::config::GroupConfig;
 use crate::error::Error;
 use crate::lane::Lane;
 
-/// One interface of a rank, with all that its lanes share.
+/// One interface of a rank, with the objects that its lanes share.
 #[derive(Debug)]
 pub(crate) struct Rail {
     pub(crate) device: Device,
@@ -23,15 +23,15 @@ pub(crate) struct Rail {
 /// All rails and lanes of a rank.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    // Lanes before rails: queue pairs go before the queues that they report to.
+    // Lanes before rails: queue pairs are dropped before their completion queues.
     pub(crate) lanes: Vec<Lane>,
     pub(crate) rails: Vec<Rail>,
-    /// In the order of their numbers: there are few, and a hash takes longer than the search.
+    /// Sorted by number: a search among these few is faster than a hash.
     by_qpn: Vec<(Qpn, (u32, Side))>,
 }
 
 impl Ring {
-    /// Opens the interfaces and makes the queue pairs, all receives armed.
+    /// Opens the interfaces, creates the queue pairs and posts all receives.
     pub(crate) fn open(config: &GroupConfig, geometry: &Geometry) -> Result<Self, Error> {
         let per_rail = config.qps_per_connection;
         let rails: Vec<Rail> = interfaces(config)?
@@ -40,7 +40,7 @@ impl Ring {
             .collect::<Result<_, _>>()?;
         let mut ring = Self { lanes: Vec::new(), rails, by_qpn: Vec::new() };
         for number in 0..geometry.lanes() {
-            // One lane after the other to another rail: pieces use all of them in turn.
+            // Consecutive lanes are on different rails, so pieces use all rails in turn.
             let rail = number as usize % ring.rails.len();
             let lane = Lane::open(&ring.rails[rail], rail, config, geometry)?;
             let find = |side| (lane.queue_pair(side).number(), (number, side));
@@ -51,7 +51,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// What the neighbours have to know of one lane.
+    /// Returns the description of one lane for the neighbours.
     pub(crate) fn offer(&self, number: u32, config: &GroupConfig) -> Result<LaneOffer, Error> {
         let lane = &self.lanes[number as usize];
         let span =
@@ -80,7 +80,7 @@ impl Ring {
     ) -> Result<(), Error> {
         let Some(lane) = self.lanes.get_mut(peer.lane as usize) else {
             let problem = format!("lane {} does not exist", peer.lane);
-            return Err(Error::Bootstrap { peer: "the hub".into(), problem });
+            return Err(Error::Bootstrap { peer: "the bootstrap server".into(), problem });
         };
         let options = ConnectOptions { path_mtu: Some(peer.mtu), ..options(config) };
         lane.set_remote_staging(side, peer.endpoint.staging);
@@ -90,20 +90,20 @@ impl Ring {
         Ok(lane.queue_pair(side).connect_from_init(&peer.endpoint.dest, &options)?)
     }
 
-    /// Whose queue pair this is.
+    /// Returns lane and side of a queue pair.
     pub(crate) fn find(&self, number: Qpn) -> Option<(u32, Side)> {
         let found = self.by_qpn.binary_search_by_key(&number, |&(number, _)| number);
         found.ok().map(|index| self.by_qpn[index].1)
     }
 
-    /// An interface that is down, if there is one.
+    /// Returns an interface that is down, if any.
     pub(crate) fn interface_down(&self) -> Option<&str> {
         let is_down =
             |rail: &&Rail| rail.device.port().is_ok_and(|port| port.state == PortState::Down);
         self.rails.iter().find(is_down).map(|rail| rail.device.interface())
     }
 
-    /// Bytes registered besides the buffers.
+    /// Returns the registered bytes beyond the buffers.
     pub(crate) fn registered_bytes(&self) -> u64 {
         self.lanes.iter().map(Lane::registered_bytes).sum()
     }
@@ -136,7 +136,7 @@ pub(crate) fn options(config: &GroupConfig) -> ConnectOptions {
     }
 }
 
-/// The interfaces asked for, or the first that would do.
+/// Returns the requested interfaces, or else the first usable one.
 fn interfaces(config: &GroupConfig) -> Result<Vec<String>, Error> {
     if !config.interfaces.is_empty() {
         return Ok(config.interfaces.clone());

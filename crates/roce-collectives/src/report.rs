@@ -1,15 +1,15 @@
-//! What ranks report to rank 0's program.
+//! Reports of ranks to rank 0's program.
 
 use crate::bootstrap::Message;
 
-/// A report of one rank: a kind, and fields that mean something to the program.
+/// A report of one rank: a kind, and fields that the program defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whose.
+    /// The rank that reports.
     pub rank: u32,
-    /// What it is about: one word.
+    /// The kind: one word.
     pub kind: String,
-    /// The rest.
+    /// Names and values of the fields.
     pub fields: Vec<(String, String)>,
 }
 
@@ -21,7 +21,7 @@ impl Report {
         Self { rank, kind, fields }
     }
 
-    /// The value of a field, if the report has it.
+    /// Returns the value of a field, if present.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.fields.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str())
     }

@@ -1,4 +1,4 @@
-//! When the steps of operations began and ended.
+//! Records of the steps of operations.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,46 +6,46 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use roce_verbs::Trace;
 
 /// One step of one operation at this rank. All times are nanoseconds since the Unix epoch on
-/// a clock that never goes back; those of a group with a trace are on the trace's clock.
+/// a monotonic clock, which is the trace's clock in a group with a trace.
 ///
-/// StepRecorder overlap: the next one sends its first piece as soon as that was received in this.
+/// Steps overlap: the next step sends its first piece as soon as this step has received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRecord {
-    /// The operation's number, counted from 0.
+    /// The number of the operation, from 0.
     pub operation: u64,
-    /// The step, counted from 0.
+    /// The step, from 0.
     pub step: u32,
-    /// When the operation began.
+    /// The start of the operation.
     pub begun: u64,
-    /// When its first message was posted; `None` where this rank sends nothing in it.
+    /// The time of the first post; `None` if this rank sends nothing in the step.
     pub posted: Option<u64>,
-    /// When its last message came; `None` where this rank receives nothing in it.
+    /// The time of the last arrival; `None` if this rank receives nothing in the step.
     pub received: Option<u64>,
-    /// When its last message was computed with.
+    /// The end of the last computation.
     pub done: Option<u64>,
-    /// Nanoseconds that this rank had nothing to do while it was the earliest step whose
-    /// messages were still to come: waiting for the previous rank.
+    /// Idle nanoseconds of this rank while this was the earliest step with missing messages: time
+    /// spent waiting for the previous rank.
     pub waited: u64,
-    /// Messages that were received in it.
+    /// The number of messages received.
     pub messages: u32,
-    /// Bytes that were received in it.
+    /// The number of bytes received.
     pub bytes: u64,
 }
 
 impl StepRecord {
-    /// Nanoseconds from the first message posted (or, where none is, from the operation's begin)
-    /// to the end; `None` where nothing was received.
+    /// Returns the nanoseconds from the first post (without one, from the start of the operation)
+    /// to the end; `None` if nothing was received.
     pub fn latency(&self) -> Option<u64> {
         Some(self.done?.saturating_sub(self.posted.unwrap_or(self.begun)))
     }
 }
 
-/// The latest records, and what is known of the operation under way.
+/// The latest records, and those of the active operation.
 #[derive(Debug)]
 pub(crate) struct StepRecorder {
     capacity: usize,
     records: VecDeque<StepRecord>,
-    /// Records before this one belong to earlier operations.
+    /// Records of the active operation.
     current: VecDeque<StepRecord>,
     operation: u64,
     begun: u64,
@@ -66,7 +66,7 @@ impl StepRecorder {
         self.capacity > 0
     }
 
-    /// The number of the operation under way.
+    /// Returns the number of the active operation.
     pub(crate) fn operation(&self) -> u64 {
         self.operation
     }
@@ -76,7 +76,7 @@ impl StepRecorder {
         (self.operation, self.begun) = (operation, now);
     }
 
-    /// The operation is over.
+    /// Ends the operation.
     pub(crate) fn finish(&mut self) {
         while let Some(record) = self.current.pop_front() {
             self.keep(record);
@@ -105,15 +105,15 @@ impl StepRecorder {
         }
     }
 
-    /// Nothing could be done for `span` before the message that came just now, in `step`.
+    /// Adds `span` of idle time before the latest message, which is of `step`.
     pub(crate) fn waited(&mut self, step: u32, span: Duration) {
         if let Some(record) = self.step(step) {
             record.waited += nanos(span);
         }
     }
 
-    /// The record of a step of the operation under way. StepRecorder come nearly in order, and those
-    /// long past are kept already.
+    /// Returns the record of a step of the active operation. Steps come nearly in order, and old
+    /// ones are complete.
     fn step(&mut self, step: u32) -> Option<&mut StepRecord> {
         if !self.is_on() {
             return None;
@@ -147,21 +147,21 @@ impl StepRecorder {
         self.current.get_mut(index)
     }
 
-    /// All records, oldest first.
+    /// Takes all records, oldest first.
     pub(crate) fn take(&mut self) -> Vec<StepRecord> {
         std::mem::take(&mut self.records).into()
     }
 }
 
-/// StepRecorder of one operation that are looked up: more than that far apart none are under way.
+/// The most open steps of one operation: active steps are never farther apart.
 const MAX_OPEN: usize = 4096;
 
-/// Nanoseconds since the Unix epoch that never go back.
+/// A monotonic clock in nanoseconds since the Unix epoch.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// That of a trace, so that its events and ours can be laid side by side.
+    /// The clock of a trace, so that its events and the group's share a time base.
     Trace(Trace),
-    /// One of our own.
+    /// A clock of the group.
     Own { origin: Instant, unix: u64 },
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_records_are_kept_and_none_when_none_are_asked_for() {
+    fn only_the_requested_number_of_latest_records_is_kept() {
         for (capacity, kept) in [(0, vec![]), (3, vec![(1, 1), (2, 0), (2, 1)])] {
             let mut steps = StepRecorder::new(capacity);
             for operation in 0..3 {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn however_many_steps_an_operation_has_few_are_open() {
+    fn the_number_of_open_steps_is_bounded() {
         let mut steps = StepRecorder::new(usize::MAX);
         steps.begin(0, 0);
         let all = MAX_OPEN as u32 + 100;

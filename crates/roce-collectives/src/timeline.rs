@@ -1,4 +1,4 @@
-//! What happened at a rank, and when: the devices' events with the steps that they belong to.
+//! The timeline of a rank: the events of its devices, with their steps, and its own.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -8,49 +8,49 @@ use roce_verbs::{CompletionOperation, Qpn, Trace, TraceEvent, TraceKind};
 
 use crate::steps::Clock;
 
-/// Something that happened at a rank. Times are nanoseconds since the Unix epoch.
+/// An event of a rank. Times are nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimelineEvent {
-    /// Of a queue pair.
+    /// An event of a queue pair.
     Device {
-        /// What.
+        /// The event.
         event: TraceEvent,
-        /// The step and piece that it belongs to, where it concerns data sent.
+        /// Step and piece, for events of sent data.
         step: Option<(u32, u64)>,
     },
-    /// An operation began.
+    /// The start of an operation.
     Began {
-        /// When.
+        /// The time.
         at: u64,
-        /// Its number, counted from 0.
+        /// The number of the operation, from 0.
         number: u64,
-        /// Which.
+        /// The operation.
         operation: Operation,
     },
-    /// A message was taken in, and computed with.
+    /// The consumption of a message.
     Received {
-        /// When.
+        /// The time.
         at: u64,
         /// The step.
         step: u32,
         /// The piece of the step's chunk.
         piece: u64,
-        /// The lane that it came on.
+        /// The lane.
         lane: u32,
-        /// Its length.
+        /// The length in bytes.
         bytes: u64,
     },
-    /// An operation ended.
+    /// The end of an operation.
     Ended {
-        /// When.
+        /// The time.
         at: u64,
-        /// Its number.
+        /// The number of the operation.
         number: u64,
     },
 }
 
 impl TimelineEvent {
-    /// When it was.
+    /// Returns the time of the event.
     pub fn at(&self) -> u64 {
         match self {
             Self::Device { event, .. } => event.at,
@@ -60,7 +60,7 @@ impl TimelineEvent {
 }
 
 impl fmt::Display for TimelineEvent {
-    /// Seconds with six digits, then what happened, as [`TraceEvent`] writes it.
+    /// Writes seconds with six digits, then the event, as [`TraceEvent`] does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stamp = |at: u64| format!("{}.{:06}", at / 1_000_000_000, at / 1000 % 1_000_000);
         match self {
@@ -85,18 +85,18 @@ impl fmt::Display for TimelineEvent {
     }
 }
 
-/// This rank's part of the timeline; does nothing without a trace.
+/// Records this rank's events; does nothing without a trace.
 #[derive(Debug)]
 pub(crate) struct TimelineRecorder {
     trace: Option<Trace>,
     events: VecDeque<TimelineEvent>,
-    /// Which step a request belongs to, in the order of posting.
+    /// The steps of requests, in the order of posting.
     posted: VecDeque<((Qpn, u64), (u32, u64))>,
 }
 
-/// Moments and requests that are kept: when nobody takes them, the oldest go.
+/// The most events and requests that are kept; the oldest are dropped.
 const MAX_EVENTS: usize = 1 << 17;
-/// Requests whose completion may still be to come when the rest is taken.
+/// Requests kept when the timeline is taken, since their completions may follow.
 const MAX_PENDING: usize = 4096;
 
 impl TimelineRecorder {
@@ -104,11 +104,11 @@ impl TimelineRecorder {
         Self { trace, events: VecDeque::new(), posted: VecDeque::new() }
     }
 
-    fn keep(&mut self, event_: TimelineEvent) {
+    fn keep(&mut self, event: TimelineEvent) {
         if self.events.len() >= MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(event_);
+        self.events.push_back(event);
     }
 
     pub(crate) fn begin(&mut self, clock: &Clock, number: u64, operation: &Operation) {
@@ -138,7 +138,7 @@ impl TimelineRecorder {
         }
     }
 
-    /// Everything so far, in the order of the stamps.
+    /// Takes all events, in the order of their times.
     pub(crate) fn take(&mut self) -> Vec<TimelineEvent> {
         let Some(trace) = &self.trace else { return Vec::new() };
         let steps: HashMap<_, _> = self.posted.iter().copied().collect();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_come_in_order_and_say_what_they_are() {
+    fn events_are_ordered_and_named() {
         let trace = Trace::new(16);
         let clock = Clock::new(Some(&trace));
         let mut log = TimelineRecorder::new(Some(trace));

@@ -1,4 +1,4 @@
-//! A rank's connection to the hub.
+//! A rank's connection to the bootstrap server.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -12,19 +12,19 @@ use super::line_stream::LineStream;
 use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
 
-/// What a rank says to the hub and hears from it.
+/// The connection of a rank to the bootstrap server.
 #[derive(Debug)]
 pub(crate) struct BootstrapClient {
     stream: LineStream,
 }
 
-/// How long to wait between two attempts to reach the hub.
+/// Time between two attempts to connect.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// How much longer than the hub a rank waits, so that it hears what the hub has to say.
+/// Time that a rank waits beyond the server's timeout, to receive the server's reason.
 const SERVER_GRACE: Duration = Duration::from_secs(10);
 
 impl BootstrapClient {
-    /// Connects to the hub, trying again until `timeout` is over.
+    /// Connects to the server, retrying for up to `timeout`.
     ///
     /// # Errors
     /// [`Error::NoRoot`].
@@ -54,25 +54,25 @@ impl BootstrapClient {
         Err(last)
     }
 
-    /// Says a line.
+    /// Sends a message.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] for rank 0 when nobody listens any more.
+    /// [`Error::RankFailed`] for rank 0 if the connection has ended.
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), Error> {
         message.encode()?;
         match self.stream.send(message) {
             Ok(()) => Ok(()),
-            // It may have said why.
+            // The server may have sent the reason.
             Err(error) => {
                 Err(self.check().err().unwrap_or_else(|| root_failed(&error.to_string())))
             }
         }
     }
 
-    /// Waits for the message `word`; the hub enforces `timeout`, this only outlasts it.
+    /// Waits for one of the messages `word`. The server enforces `timeout`; this wait outlasts it.
     ///
     /// # Errors
-    /// What the hub said instead.
+    /// The reason that the server sent instead.
     pub(crate) fn expect(&mut self, word: &[&str], timeout: Duration) -> Result<Message, Error> {
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT) + SERVER_GRACE;
         loop {
@@ -80,7 +80,7 @@ impl BootstrapClient {
                 Some(message) if word.contains(&message.word()) => return Ok(message),
                 Some(message) => {
                     let problem = format!("{} instead of {}", message.word(), word.join(" or "));
-                    return Err(Error::Bootstrap { peer: "the hub".into(), problem });
+                    return Err(Error::Bootstrap { peer: "the bootstrap server".into(), problem });
                 }
                 None => {}
             }
@@ -92,7 +92,7 @@ impl BootstrapClient {
         }
     }
 
-    /// Waits for the line `word`, however long.
+    /// Waits for the message `word` without a timeout.
     ///
     /// # Errors
     /// As [`expect`](Self::expect).
@@ -100,17 +100,17 @@ impl BootstrapClient {
         loop {
             match self.next()? {
                 Some(message) if message.word() == word => return Ok(()),
-                // What this rank says at its end crosses nothing that the hub says.
+                // The server sends nothing else while a rank leaves.
                 Some(message) => return Err(unexpected(&message)),
                 None => self.wait(Duration::from_secs(60))?,
             }
         }
     }
 
-    /// Finds out whether the group is over; never waits.
+    /// Checks, without waiting, that the group has not ended.
     ///
     /// # Errors
-    /// Why it is over.
+    /// The reason why it ended.
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         match self.next()? {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl BootstrapClient {
         }
     }
 
-    /// Waits up to `limit` for the hub to say why the group is over.
+    /// Waits up to `limit` for the reason why the group ended.
     pub(crate) fn failure_reason(&mut self, limit: Duration) -> Option<Error> {
         let deadline = Instant::now() + limit;
         loop {
@@ -132,11 +132,11 @@ impl BootstrapClient {
         }
     }
 
-    /// The next line, unless it ends the group.
+    /// Returns the next message, or the error that ends the group.
     fn next(&mut self) -> Result<Option<Message>, Error> {
         self.stream.flush().or_else(|error| match self.stream.has_ended() {
             true => Ok(()),
-            // What it said before it went is still to be read.
+            // Messages sent before the connection ended are still to be read.
             false if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             false => Err(root_failed(&error.to_string())),
         })?;
@@ -170,13 +170,13 @@ impl BootstrapClient {
     }
 }
 
-/// The hub said something else than belongs there.
+/// The error for a message that is out of place.
 fn unexpected(message: &Message) -> Error {
     let problem = format!("{} out of place", message.word());
-    Error::Bootstrap { peer: "the hub".into(), problem }
+    Error::Bootstrap { peer: "the bootstrap server".into(), problem }
 }
 
-/// The hub is in rank 0's process: when it goes, so has rank 0.
+/// The error for the end of the server, which is in rank 0's process.
 fn root_failed(reason: &str) -> Error {
     Error::RankFailed { rank: 0, reason: reason.to_owned() }
 }

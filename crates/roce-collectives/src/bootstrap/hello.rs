@@ -1,4 +1,4 @@
-//! The first line that a rank says, and whether two of them fit together.
+//! The first message of a rank, and the comparison of two of them.
 
 use roce_ring::RingConfig;
 
@@ -6,10 +6,10 @@ use super::message::{Message, MessageError};
 
 use crate::config::GroupConfig;
 
-/// The version of the protocol that is spoken here.
+/// The protocol version.
 const VERSION: u64 = 2;
 
-/// The first line of the rank that `config` describes.
+/// Returns the first message of the rank with this configuration.
 pub(crate) fn message(config: &GroupConfig) -> Message {
     let RingConfig { lanes, slots, slot_bytes, small_message_max, split } = config.ring_config();
     let host = nix::unistd::gethostname().unwrap_or_default();
@@ -30,7 +30,7 @@ pub(crate) fn message(config: &GroupConfig) -> Message {
         .fold(message, |message, (key, value)| message.with(&format!("job.{key}"), value))
 }
 
-/// What is wrong with one rank's line by itself, in a ring of `size`.
+/// Returns why a rank's first message does not fit a ring of `size`, if it does not.
 pub(crate) fn validate(hello: &Message, size: u32) -> Result<Option<String>, MessageError> {
     let (rank, version) = (hello.number("rank")?, hello.number("version")?);
     if version != VERSION {
@@ -41,10 +41,10 @@ pub(crate) fn validate(hello: &Message, size: u32) -> Result<Option<String>, Mes
         return Ok(Some(format!("rank {rank} has size={theirs}, but rank 0 has size={size}")));
     }
     let stray = rank >= u64::from(size);
-    Ok(stray.then(|| format!("rank {rank} is no rank of {size}: ranks are 0 to {}", size - 1)))
+    Ok(stray.then(|| format!("rank {rank} is not a rank of {size}: ranks are 0 to {}", size - 1)))
 }
 
-/// What all ranks must agree on, and `hello` says otherwise than rank 0's line.
+/// Returns the first difference between a rank's message and rank 0's in the shared keys.
 pub(crate) fn difference(hello: &Message, root: &Message) -> Option<String> {
     let compared = |key: &&str| key.starts_with("ring.") || key.starts_with("job.");
     let keys = |message: &'_ Message| -> Vec<String> {
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_of_another_size_or_version_is_told_so() {
+    fn a_rank_of_another_size_or_version_is_refused_with_the_reason() {
         assert_eq!(validate(&hello(2, &[]), 3), Ok(None));
         let reason = validate(&hello(2, &[]), 4).unwrap().unwrap();
         assert_eq!(reason, "rank 2 has size=3, but rank 0 has size=4");
         let reason = validate(&hello(7, &[]), 3).unwrap().unwrap();
-        assert_eq!(reason, "rank 7 is no rank of 3: ranks are 0 to 2");
+        assert_eq!(reason, "rank 7 is not a rank of 3: ranks are 0 to 2");
         for other in [VERSION - 1, VERSION + 1] {
             let other =
                 Message::new("HELLO").with("version", other).with("rank", 1).with("size", 3);

@@ -1,4 +1,4 @@
-//! The bootstrap's lines about lanes: where queue pairs and memory of a rank are.
+//! The messages that describe lanes: queue pairs and memory of a rank.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,8 +6,7 @@ use super::message::{Message, MessageError};
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{Gid, PathMtu, Psn, Qpn, RemoteAddr};
 
-/// One end of a lane's connection to one neighbour: a queue pair, and the memory of ours that
-/// this neighbour writes.
+/// A rank's end of a lane to one neighbour: a queue pair, and the memory that the neighbour writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneEndpoint {
     pub(crate) dest: QpDest,
@@ -16,18 +15,18 @@ pub(crate) struct LaneEndpoint {
     pub(crate) record: Option<RemoteAddr>,
 }
 
-/// What a rank offers on one lane: `LANE`.
+/// A rank's ends of one lane: `LANE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneOffer {
     pub(crate) lane: u32,
     pub(crate) mtu: PathMtu,
-    /// Towards the next rank, with the window record.
+    /// The end towards the next rank, with the window record.
     pub(crate) next: LaneEndpoint,
-    /// Towards the previous rank.
+    /// The end towards the previous rank.
     pub(crate) previous: LaneEndpoint,
 }
 
-/// What a rank learns about a neighbour on one lane: `NEXT` or `PREV`.
+/// A neighbour's end of one lane: `NEXT` or `PREV`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LanePeer {
     pub(crate) lane: u32,
@@ -35,7 +34,7 @@ pub(crate) struct LanePeer {
     pub(crate) endpoint: LaneEndpoint,
 }
 
-/// How an end's memory is called in lines: address and key.
+/// Names of address and key in messages.
 const RECORD: (&str, &str) = ("window", "window_key");
 const STAGING: (&str, &str) = ("slots", "key");
 
@@ -57,13 +56,14 @@ impl LaneOffer {
 }
 
 impl LanePeer {
-    /// What a rank with `mine` is told about its next rank, whose offer is `next`.
+    /// Returns the message to a rank with offer `mine` about its next rank, whose offer is `next`.
     pub(crate) fn next_of(mine: &LaneOffer, next: &LaneOffer) -> Message {
         let message = Self::head("NEXT", mine, next);
         write_endpoint(message, "", &next.previous)
     }
 
-    /// What a rank with `mine` is told about its previous rank, whose offer is `previous`.
+    /// Returns the message to a rank with offer `mine` about its previous rank, with offer
+    /// `previous`.
     pub(crate) fn previous_of(mine: &LaneOffer, previous: &LaneOffer) -> Message {
         let message = Self::head("PREV", mine, previous);
         write_endpoint(message, "", &previous.next)
@@ -73,7 +73,7 @@ impl LanePeer {
         Message::new(word).with("lane", mine.lane).with("mtu", mine.mtu.min(theirs.mtu).bytes())
     }
 
-    /// Reads a `NEXT` or `PREV`.
+    /// Parses a `NEXT` or `PREV`.
     pub(crate) fn from_message(message: &Message) -> Result<Self, MessageError> {
         let has_record = message.word() == "PREV";
         Ok(Self {
@@ -171,7 +171,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn neighbours_are_told_the_end_that_faces_them_and_the_smaller_mtu() {
+    fn neighbours_learn_the_end_that_faces_them_and_the_smaller_mtu() {
         let (mine, theirs) = (offer(1, 0), offer(1, 1));
         let next = LanePeer::from_message(&LanePeer::next_of(&mine, &theirs)).unwrap();
         assert_eq!(next, LanePeer { lane: 1, mtu: PathMtu::B1024, endpoint: theirs.previous });

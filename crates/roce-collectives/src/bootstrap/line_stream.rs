@@ -1,4 +1,4 @@
-//! LineStream over a socket that does not block.
+//! Messages over a nonblocking socket, one per line.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::message::{Message, MessageError};
 use socket2::{SockRef, TcpKeepalive};
 
-/// After how long a dead host is found.
+/// Time after which a dead host is detected.
 const DEAD_HOST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes that may wait to be sent to somebody who does not read.
+/// The most unsent bytes to a peer that does not read.
 const MAX_UNSENT: usize = 1 << 20;
 
-/// A connection that carries lines.
+/// A connection that carries messages.
 #[derive(Debug)]
 pub(crate) struct LineStream {
     stream: TcpStream,
@@ -38,10 +38,10 @@ impl LineStream {
         Ok(Self { stream, received: Vec::new(), unsent: VecDeque::new(), has_ended: false })
     }
 
-    /// Sends a line, now or as soon as there is room.
+    /// Queues a message and sends as much as the socket accepts.
     ///
     /// # Errors
-    /// What the socket says; also when the other side has not read for very long.
+    /// Errors of the socket, and a timeout if the peer has not read [`MAX_UNSENT`] bytes.
     pub(crate) fn send(&mut self, message: &Message) -> io::Result<()> {
         let text =
             message.encode().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -52,7 +52,7 @@ impl LineStream {
         self.flush()
     }
 
-    /// Sends what waits, as far as there is room.
+    /// Sends as much of the queue as the socket accepts.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             let (first, _) = self.unsent.as_slices();
@@ -67,23 +67,23 @@ impl LineStream {
         Ok(())
     }
 
-    /// Whether all that was said is with the kernel.
+    /// Returns true if no bytes are queued.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Says that nothing more will be said.
+    /// Ends the sending direction.
     pub(crate) fn shutdown_write(&self) {
-        // The other side may be gone already, which is all the same.
+        // The peer may have closed the connection already.
         let _shut = self.stream.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Whether the other side has ended the connection, and all it said was taken.
+    /// Returns true if the peer has ended the connection and all its messages were returned.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The next message that has come, if one has; never waits.
+    /// Returns the next received message; never waits.
     pub(crate) fn next_message(&mut self) -> Option<Result<Message, MessageError>> {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! What the hub knows and says, without any I/O.
+//! The state of the bootstrap server, without I/O.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,36 +8,36 @@ use super::lane_messages::{LaneOffer, LanePeer};
 use crate::bootstrap::hello;
 use crate::report::Report;
 
-/// A connection's number.
+/// The number of a connection.
 pub(crate) type ConnId = u64;
 
-/// What the hub is to do.
+/// An action of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Send a line.
+    /// Send a message.
     Send(ConnId, Message),
-    /// Close the connection when all is sent.
+    /// Close the connection once all messages are sent.
     Close(ConnId),
-    /// Hand this to rank 0's program.
+    /// Deliver a report to rank 0's program.
     Report(Report),
 }
 
-/// How far the group has come.
+/// The phase of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Waiting for ranks to say HELLO.
+    /// Waiting for `HELLO` of all ranks.
     Gathering,
-    /// Waiting for LANEs.
+    /// Waiting for `LANE` of all lanes.
     Offering,
-    /// Waiting for READYs.
+    /// Waiting for `READY` of all ranks.
     Connecting,
-    /// The group works.
+    /// The group performs operations.
     Running,
-    /// It has ended, well or not.
+    /// The group has ended, with success or failure.
     Over,
 }
 
-/// Who is there, and how far they are.
+/// The ranks that have joined, and their progress.
 #[derive(Debug)]
 pub(crate) struct Membership {
     size: u32,
@@ -45,9 +45,9 @@ pub(crate) struct Membership {
     phase: Phase,
     ranks: BTreeMap<ConnId, u32>,
     members: BTreeMap<u32, Member>,
-    /// What everybody was told last; late_ranks comers are told it too.
+    /// The final message to all ranks; ranks that arrive later get it too.
     final_message: Option<Message>,
-    /// Ranks that came when all was over.
+    /// Ranks that arrived after the end.
     late_ranks: BTreeSet<u32>,
     output: VecDeque<Output>,
 }
@@ -79,7 +79,7 @@ impl Membership {
         self.phase
     }
 
-    /// Whether every rank has come at some time.
+    /// Returns true if every rank has connected at some time.
     pub(crate) fn is_complete(&self) -> bool {
         self.members.len() as u64 + self.late_ranks.len() as u64 == u64::from(self.size)
     }
@@ -88,22 +88,22 @@ impl Membership {
         self.output.pop_front()
     }
 
-    /// A line came.
+    /// Handles a message.
     pub(crate) fn handle_message(&mut self, conn: ConnId, message: Result<Message, MessageError>) {
-        let outputs = message.and_then(|message| match self.ranks.get(&conn).copied() {
+        let handled = message.and_then(|message| match self.ranks.get(&conn).copied() {
             None => self.handle_hello(conn, message),
             Some(rank) => self.handle_member_message(rank, &message),
         });
-        if let Err(error) = outputs {
+        if let Err(error) = handled {
             match self.ranks.get(&conn).copied() {
                 Some(rank) => self.abort(rank, &error.to_string()),
-                // A stranger: none of the group's business.
+                // The connection belongs to no rank: the group is not affected.
                 None => self.close_with(conn, Message::new("REFUSE").with("reason", error)),
             }
         }
     }
 
-    /// A connection has ended.
+    /// Handles the end of a connection.
     pub(crate) fn handle_disconnect(&mut self, conn: ConnId) {
         let Some(rank) = self.ranks.remove(&conn) else { return };
         if self.members.get(&rank).is_some_and(|member| !member.has_said_bye) {
@@ -111,7 +111,7 @@ impl Membership {
         }
     }
 
-    /// The time allowed for this phase is over: `seconds`.
+    /// Handles the expiry of the phase's timeout of `seconds`.
     pub(crate) fn handle_timeout(&mut self, seconds: u64) {
         match self.phase {
             Phase::Gathering => {
@@ -128,13 +128,13 @@ impl Membership {
         }
     }
 
-    /// The group is over, since `rank` failed.
+    /// Ends the group because `rank` failed.
     pub(crate) fn abort(&mut self, rank: u32, reason: &str) {
         let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
         self.end(Message::new("ABORT").with("rank", rank).with("reason", reason));
     }
 
-    /// The group never came to be.
+    /// Ends the group before it is complete.
     fn refuse(&mut self, reason: String) {
         self.end(Message::new("REFUSE").with("reason", reason));
     }
@@ -206,7 +206,7 @@ impl Membership {
         Ok(())
     }
 
-    /// What a rank says after its HELLO.
+    /// Handles a message of a rank after its `HELLO`.
     fn handle_member_message(&mut self, rank: u32, message: &Message) -> Result<(), MessageError> {
         let Some(member) = self.members.get_mut(&rank) else { return Ok(()) };
         match (message.word(), self.phase) {
@@ -245,7 +245,7 @@ impl Membership {
         Ok(())
     }
 
-    /// Tells everybody about the neighbours, once all have offered all lanes.
+    /// Sends all ranks their neighbours, once all have offered all lanes.
     fn send_neighbours(&mut self) {
         let lanes = self.lanes as usize;
         if self.members.values().any(|member| member.offers.len() < lanes) {
@@ -270,7 +270,7 @@ fn host_and_pid(hello: &Message) -> String {
     format!("process {} on {}", field("pid"), field("host"))
 }
 
-/// At most a few ranks by number, and how many more.
+/// Lists up to 16 ranks, and counts the others.
 fn name_ranks(ranks: impl Iterator<Item = u32>) -> String {
     let ranks: Vec<u32> = ranks.collect();
     let named: Vec<String> = ranks.iter().take(16).map(u32::to_string).collect();
@@ -282,7 +282,7 @@ fn name_ranks(ranks: impl Iterator<Item = u32>) -> String {
     format!("{noun} {}{more}", named.join(", "))
 }
 
-/// Characters of a reason that are passed on: it must fit into a line.
+/// The most characters of a reason, which must fit into a message.
 const MAX_REASON_CHARS: usize = 1000;
 
 #[cfg(test)]
@@ -295,7 +295,7 @@ mod tests {
         hello::message(&GroupConfig::new(rank, size, "localhost:1"))
     }
 
-    /// Everything that is to be done, as text.
+    /// Returns all outputs as text.
     fn outputs(membership: &mut Membership) -> Vec<String> {
         let mut all = Vec::new();
         while let Some(output) = membership.poll_output() {
@@ -308,7 +308,7 @@ mod tests {
         all
     }
 
-    /// A group of two at seats 10 and 11 that has been welcomed.
+    /// Returns a welcomed group of two with connections 10 and 11.
     fn two_welcomed() -> Membership {
         let mut membership = Membership::new(2);
         membership.handle_message(11, Ok(hello(1, 2)));
@@ -318,7 +318,7 @@ mod tests {
         membership
     }
 
-    /// The same, at work.
+    /// Returns the same group in operation.
     fn two_running() -> Membership {
         let mut membership = two_welcomed();
         membership.handle_message(10, Ok(offer(0, 0).to_message()));
@@ -439,10 +439,7 @@ mod tests {
                 vec![offer(0, 1).to_message(), offer(0, 1).to_message()],
                 "offered lane 0 out of place",
             ),
-            (
-                vec![Message::new("LANE")],
-                "LANE lacks lane; does the other side speak the same version?",
-            ),
+            (vec![Message::new("LANE")], "LANE lacks lane; use the same version on all ranks"),
         ] {
             let mut membership = two_welcomed();
             words.into_iter().for_each(|message| membership.handle_message(11, Ok(message)));

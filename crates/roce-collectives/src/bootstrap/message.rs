@@ -1,8 +1,8 @@
-//! The lines by which ranks find each other.
+//! The messages of the bootstrap.
 
 use std::fmt;
 
-/// A line of the bootstrap: a word and its fields, without the line feed.
+/// A message of the bootstrap: a word and fields, on one line.
 ///
 /// ```
 /// use roce_collectives::Message;
@@ -20,30 +20,29 @@ pub struct Message {
 }
 
 impl Message {
-    /// Bytes of a line at most, with its line feed.
+    /// The most bytes of a message, with its line feed.
     pub const MAX_BYTES: usize = 8192;
-    /// Fields of a line at most.
+    /// The most fields of a message.
     pub const MAX_FIELDS: usize = 64;
 
-    /// A line without fields.
+    /// Creates a message without fields.
     ///
-    /// Whether it may be sent is checked by [`encode`](Self::encode).
+    /// [`encode`](Self::encode) checks that it may be sent.
     pub fn new(word: &str) -> Self {
         Self { word: word.to_owned(), fields: Vec::new() }
     }
 
-    /// The line with one more field.
+    /// Adds a field.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
         self.fields.push((key.to_owned(), value.to_string()));
         self
     }
 
-    /// Reads a line, with or without its line feed.
+    /// Parses a line, with or without its line feed.
     ///
     /// # Errors
-    /// [`MessageError`] says what is not as it should be. Nothing larger than the line itself is
-    /// allocated.
+    /// [`MessageError`] if the line is malformed. Allocates no more than the length of the line.
     pub fn parse(text: &str) -> Result<Self, MessageError> {
         if text.len() >= Self::MAX_BYTES + usize::from(text.ends_with('\n')) {
             return Err(MessageError::TooLong);
@@ -63,10 +62,10 @@ impl Message {
         Ok(message)
     }
 
-    /// The line as it is sent, with its line feed.
+    /// Returns the line to send, with its line feed.
     ///
     /// # Errors
-    /// [`MessageError`] when the other side would refuse it.
+    /// [`MessageError`] if the peer would refuse it.
     pub fn encode(&self) -> Result<String, MessageError> {
         let mut checked = Self::new(&self.word);
         checked.check_word()?;
@@ -78,22 +77,22 @@ impl Message {
         if text.len() > Self::MAX_BYTES { Err(MessageError::TooLong) } else { Ok(text) }
     }
 
-    /// The word in front.
+    /// Returns the first word.
     pub fn word(&self) -> &str {
         &self.word
     }
 
-    /// All fields, in their order, decoded.
+    /// Returns all fields in order, decoded.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fields.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of a field, if the line has it.
+    /// Returns the value of a field, if present.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.fields().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
 
-    /// The value of a field that must be there.
+    /// Returns the value of a required field.
     ///
     /// # Errors
     /// [`MessageError::Missing`].
@@ -102,7 +101,7 @@ impl Message {
             .ok_or_else(|| MessageError::Missing { word: self.word.clone(), key: key.to_owned() })
     }
 
-    /// The number in a field that must be there: decimal, or hexadecimal after `0x`.
+    /// Returns the number in a required field: decimal, or hexadecimal after `0x`.
     ///
     /// # Errors
     /// [`MessageError::Missing`] or [`MessageError::NotANumber`].
@@ -111,7 +110,7 @@ impl Message {
         let digits = text.strip_prefix("0x");
         let radix = if digits.is_some() { 16 } else { 10 };
         let digits = digits.unwrap_or(text);
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` accepts a sign.
         let number = if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             u64::from_str_radix(digits, radix).ok()
         } else {
@@ -121,7 +120,7 @@ impl Message {
             .ok_or_else(|| MessageError::NotANumber { key: key.to_owned(), value: text.to_owned() })
     }
 
-    /// The number in a field, when it fits into `T`.
+    /// Returns the number in a required field as a `T`.
     ///
     /// # Errors
     /// As [`number`](Self::number).
@@ -138,7 +137,7 @@ impl Message {
         if good { Ok(()) } else { Err(MessageError::BadWord(excerpt(&self.word))) }
     }
 
-    /// Whether `key` may come next.
+    /// Checks that `key` may come next.
     fn check_key(&self, key: &str) -> Result<(), MessageError> {
         let good = (1..=64).contains(&key.len())
             && key.bytes().all(|byte| {
@@ -158,7 +157,7 @@ impl Message {
 }
 
 impl fmt::Display for Message {
-    /// As it is sent, without the line feed.
+    /// Writes the line without the line feed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.word)?;
         for (key, value) in &self.fields {
@@ -174,46 +173,46 @@ impl fmt::Display for Message {
     }
 }
 
-/// What is wrong with a line: the fault of who wrote it.
+/// A malformed message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// More than [`Message::MAX_BYTES`].
-    #[error("the line has more than {} bytes; say less in it", Message::MAX_BYTES)]
+    /// The line has more than [`Message::MAX_BYTES`].
+    #[error("the line has more than {} bytes; shorten it", Message::MAX_BYTES)]
     TooLong,
-    /// More than [`Message::MAX_FIELDS`].
-    #[error("the line has more than {} fields; say less in it", Message::MAX_FIELDS)]
+    /// The line has more than [`Message::MAX_FIELDS`].
+    #[error("the line has more than {} fields; shorten it", Message::MAX_FIELDS)]
     TooManyFields,
     /// The line does not start with 1 to 16 upper-case letters.
     #[error(
-        "the line starts with {0:?}, not with a word of the bootstrap; does the other side speak it?"
+        "the line starts with {0:?}, not with a word of the bootstrap; check that the peer is a rank"
     )]
     BadWord(String),
-    /// A part without `=`, or an empty one.
-    #[error("{0:?} is not key=value; part fields by single spaces")]
+    /// A part is empty or has no `=`.
+    #[error("{0:?} is not key=value; separate fields by single spaces")]
     NotAField(String),
-    /// A key that is empty, too long, or has a character that keys may not have.
-    #[error("{0:?} is no key; use 1 to 64 of a-z 0-9 . _ -")]
+    /// A key is empty, too long, or has an invalid character.
+    #[error("{0:?} is not a key; use 1 to 64 of a-z 0-9 . _ -")]
     BadKey(String),
-    /// A key that comes twice.
-    #[error("{0} comes twice in the line; send it once")]
+    /// A key occurs twice.
+    #[error("{0} occurs twice in the line; send it once")]
     Twice(String),
-    /// A value with a bare control or non-ASCII character, a broken escape, or no UTF-8.
+    /// A value has a bare control or non-ASCII character, a broken escape, or no UTF-8.
     #[error("the value of {0} is not percent-encoded UTF-8")]
     BadValue(String),
-    /// A field that must be there is not.
-    #[error("{word} lacks {key}; does the other side speak the same version?")]
+    /// A required field is missing.
+    #[error("{word} lacks {key}; use the same version on all ranks")]
     Missing {
-        /// The line's word.
+        /// The first word.
         word: String,
-        /// What it lacks.
+        /// The missing field.
         key: String,
     },
-    /// A value that is no number, or too large.
+    /// A value is not a number, or too large.
     #[error("{key}={value:?} is not a number, or out of range")]
     NotANumber {
         /// The field.
         key: String,
-        /// What it holds.
+        /// The value.
         value: String,
     },
 }
@@ -234,7 +233,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Enough of a stranger's text to recognise it.
+/// Returns the start of an unknown peer's text.
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_would_refuse_is_not_sent() {
+    fn a_message_that_the_peer_would_refuse_is_not_sent() {
         assert!(Message::new("hello").encode().is_err());
         assert!(Message::new("A").with("b c", 1).encode().is_err());
         assert!(Message::new("A").with("b", 1).with("b", 2).encode().is_err());

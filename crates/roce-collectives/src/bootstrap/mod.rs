@@ -1,4 +1,4 @@
-//! How the ranks of a group find each other and learn of failures: over TCP.
+//! The bootstrap over TCP: ranks find each other, connect, and learn of failures.
 
 mod client;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The hub: where ranks meet, in a thread of rank 0's process.
+//! The bootstrap server, a thread of rank 0's process.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,31 +17,31 @@ use crate::config::MAX_TIMEOUT;
 use crate::error::Error;
 use crate::report::Report;
 
-/// Where the ranks of a group meet: it compares what they bring, tells them of their
-/// neighbours, and passes on who fails.
+/// The rendezvous of a group: compares the configurations of the ranks, sends them their
+/// neighbours, and reports failures.
 ///
-/// A [`Group`](crate::Group) of rank 0 starts one by itself. It ends when the group does;
-/// dropped before, it tells all ranks that rank 0 is gone.
+/// Joining a [`Group`](crate::Group) as rank 0 starts a server. It ends with the group; dropping it
+/// earlier tells all ranks that rank 0 is gone.
 #[derive(Debug)]
 pub struct BootstrapServer {
     address: SocketAddr,
     reports: Receiver<Report>,
-    /// Its end tells the thread to stop.
+    /// Closing it stops the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Reports that may wait for rank 0's program; more are dropped.
+/// The most reports queued for rank 0's program; more are dropped.
 const MAX_QUEUED_REPORTS: usize = 1 << 16;
-/// Connections beyond the ranks' own: strangers, and late comers.
+/// The most connections beyond one per rank: unknown clients and late ranks.
 const MAX_UNKNOWN_CLIENTS: usize = 64;
-/// How long a hub stays when the group is over, so that everybody hears why: ranks that have not
-/// come yet, too, even when rank 0's program has had enough of it.
+/// Time that the server stays after the group ends, even if rank 0's program drops it: all ranks,
+/// late ones too, must learn the reason.
 const LINGER: Duration = Duration::from_secs(3);
 
 impl BootstrapServer {
-    /// Starts a hub for `size` ranks, which may take `timeout` to arrive and as long again
-    /// to connect. A port of 0 takes any that is free: see [`address`](Self::address).
+    /// Starts a server for `size` ranks, which have `timeout` to arrive and as long again to
+    /// connect. Port 0 selects a free port: see [`address`](Self::address).
     ///
     /// # Errors
     /// [`Error::Listen`].
@@ -67,22 +67,22 @@ impl BootstrapServer {
             reports: sender,
             timeout: timeout.min(MAX_TIMEOUT),
         };
-        let thread = std::thread::Builder::new().name("ring hub".into());
+        let thread = std::thread::Builder::new().name("ring bootstrap".into());
         let thread = Some(thread.spawn(move || server_loop.run())?);
         Ok(Self { address, reports, stop: Some(stop), thread })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next report of any rank, waiting up to `timeout` for it.
+    /// Waits up to `timeout` for the next report of any rank.
     pub fn next_report(&self, timeout: Duration) -> Option<Report> {
         self.reports.recv_timeout(timeout).ok()
     }
 
-    /// All reports that have come.
+    /// Returns all received reports.
     pub fn reports(&self) -> Vec<Report> {
         self.reports.try_iter().collect()
     }
@@ -92,13 +92,13 @@ impl Drop for BootstrapServer {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed by the runtime; there is nothing to add.
+            // The runtime has printed a panic of the thread.
             let _ended = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 #[derive(Debug)]
 struct ServerLoop {
     listener: TcpListener,
@@ -114,7 +114,7 @@ struct ServerLoop {
 #[derive(Debug)]
 struct Client {
     stream: LineStream,
-    /// All is said; what is left is to be sent, and the other side to close.
+    /// True once all messages are queued: they are sent, then the peer closes.
     is_closing: bool,
     is_shutdown: bool,
 }
@@ -125,7 +125,7 @@ impl ServerLoop {
         loop {
             let now = Instant::now();
             if self.membership.phase() != phase {
-                // Lanes and readiness have one time allowance together.
+                // Lanes and readiness share one timeout.
                 let same = self.membership.phase() == Phase::Connecting && phase == Phase::Offering;
                 phase = self.membership.phase();
                 if !same {
@@ -149,7 +149,7 @@ impl ServerLoop {
         }
     }
 
-    /// Takes what has come, and sends what is to be sent.
+    /// Handles received messages and sends queued ones.
     fn serve(&mut self) {
         while self.clients.len() < self.max_clients
             && let Ok((stream, _)) = self.listener.accept()
@@ -199,19 +199,20 @@ impl ServerLoop {
                 }
             }
             Output::Report(report) => {
-                // A program that fetches none must not fill the memory.
+                // The queue is bounded, since the program may not fetch reports.
                 let _kept = self.reports.try_send(report);
             }
         }
     }
 
-    /// Sleeps until somebody says something, or wants to come in.
+    /// Sleeps until a message or a connection arrives.
     fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        // One more millisecond, so that the time is really over afterwards.
+        // One more millisecond, so that the timeout has expired afterwards.
         let timeout = limit.map_or(PollTimeout::NONE, |limit| {
             PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
-        // Once it is over, rank 0's program has no say: what was said must reach everybody.
+        // After the end, the final message must reach all ranks even if rank 0's program drops the
+        // server.
         let all_flushed = self.clients.values().all(|client| client.stream.is_flushed());
         let waits_for_others = self.membership.phase() == Phase::Over
             && !(self.membership.is_complete() && all_flushed);
@@ -234,7 +235,7 @@ impl ServerLoop {
         }
         let stops = !waits_for_others && set[0].any().unwrap_or(true);
         if stops {
-            // Rank 0's program has dropped the hub.
+            // Rank 0's program has dropped the server.
             if self.membership.phase() == Phase::Over {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_one_comes_and_goes() {
+    fn a_group_of_one_starts_and_ends() {
         let server = server(1, Duration::from_secs(10));
         let mut rank = connect(&server, &hello(0, 1));
         assert_eq!(receive(&mut rank), "WELCOME");
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_stay_away_are_named_to_those_who_came() {
+    fn missing_ranks_are_named_to_the_others() {
         let server = server(3, Duration::from_millis(100));
         let mut rank = connect(&server, &hello(1, 3));
         let expected = "REFUSE reason=ranks%200,%202%20did%20not%20arrive%20within%200%20s";
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_ends_without_a_word_is_told_to_the_others() {
+    fn a_connection_that_ends_without_bye_fails_the_other_ranks() {
         let server = server(2, Duration::from_secs(10));
         let mut first = connect(&server, &hello(0, 2));
         let mut second = connect(&server, &hello(1, 2));
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_is_dropped_says_that_rank_0_is_gone() {
+    fn a_dropped_server_reports_that_rank_0_is_gone() {
         let server = server(2, Duration::from_secs(10));
         let mut rank = connect(&server, &hello(1, 2));
         std::thread::scope(|scope| {
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_comes_late_hears_of_the_refusal_though_rank_0_has_left() {
+    fn a_late_rank_gets_the_refusal_after_rank_0_has_left() {
         let server = server(3, Duration::from_secs(10));
         let address = server.address();
         let mut root = connect(&server, &hello(0, 3));
@@ -350,7 +351,7 @@ mod tests {
         let mut stranger = connect(&server, "");
         let heard = std::thread::scope(|scope| {
             let mut writer = stranger.get_ref().try_clone().unwrap();
-            // The hub stops reading at some point: how much is written does not matter.
+            // The server stops reading at some point, so the write may fail.
             scope.spawn(move || writer.write_all(&vec![b'A'; 8192]));
             receive(&mut stranger)
         });
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn more_strangers_than_seats_do_not_keep_the_ranks_out() {
+    fn unknown_clients_beyond_the_limit_do_not_keep_ranks_out() {
         let server = server(1, Duration::from_secs(10));
         let crowd: Vec<_> = (0..MAX_UNKNOWN_CLIENTS + 10).map(|_| connect(&server, "")).collect();
         drop(crowd);

@@ -1,4 +1,4 @@
-//! How a group ends before its time.
+//! The failure of a group.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use super::Group;
 use crate::driver::DriverError;
 use crate::error::Error;
 
-/// How long a rank that found a fault waits to hear whether the hub knows better.
+/// Time that a rank waits after a failure for the server to send an earlier cause.
 const VERDICT_TIMEOUT: Duration = Duration::from_millis(500);
 
 impl Group {
-    /// The group is ended; says so to the others, and to the caller whose fault it is.
-    pub(super) fn fail(&mut self, error_: DriverError) -> Error {
+    /// Ends the group, reports the failure to the others, and returns the error for the caller.
+    pub(super) fn fail(&mut self, error: DriverError) -> Error {
         let rank = self.rank();
         let neighbour = |side| match side {
             Side::Next => self.geometry.next(),
             Side::Previous => self.geometry.previous(),
         };
-        let (culprit, error) = match error_ {
+        let (culprit, error) = match error {
             DriverError::Violation(violation) => {
                 let Violation { side, .. } = violation;
                 let rank = neighbour(side);
@@ -48,17 +48,17 @@ impl Group {
             DriverError::Other(error) => (rank, error),
         };
         let error = match error {
-            // What the hub said need not be said to it.
+            // The server knows these errors already.
             Error::RankFailed { .. } | Error::Refused { .. } => error,
             error => self.report_failure(culprit, error),
         };
         self.ended = Some(error.to_string());
-        // Nothing more is sent, and what the neighbours still send hits nothing.
+        // Dropping the queue pairs stops all traffic.
         self.driver.ring = None;
         error
     }
 
-    /// Tells the hub what was found. Where the hub knows of an earlier cause, that is the error.
+    /// Reports the failure to the server. If the server has an earlier cause, returns that.
     fn report_failure(&mut self, culprit: u32, error: Error) -> Error {
         let message = abort(culprit, &error);
         let ours = message.value("reason").unwrap_or_default().to_owned();
@@ -75,7 +75,7 @@ impl Group {
     }
 }
 
-/// What to tell the hub.
+/// Returns the message that reports a failure.
 pub(super) fn abort(culprit: u32, error: &Error) -> Message {
     let reason: String = error.to_string().chars().take(1000).collect();
     Message::new("ABORT").with("rank", culprit).with("reason", reason)

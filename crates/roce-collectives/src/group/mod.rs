@@ -1,4 +1,4 @@
-//! Groups: what programs use.
+//! Groups of ranks.
 
 mod failure;
 mod operations;
@@ -28,12 +28,9 @@ use failure::abort;
 /// One rank of a group that computes together.
 ///
 /// All ranks call the same operations in the same order; each call returns when this rank's
-/// part is done. When a rank fails, all others get an error that names it, a killed one
-/// within two seconds, and the group is ended: drop it. [`leave`](Self::leave) ends a group
-/// well; dropping it before counts as failing.
-///
-/// Memory registered: the buffers, and a fixed amount besides, see
-/// [`registered_bytes`](Self::registered_bytes).
+/// part is done. If a rank fails, the others get an error that names it, within two seconds for a
+/// killed process, and the group ends: drop it. [`leave`](Self::leave) ends a group with success;
+/// dropping it earlier counts as a failure.
 ///
 /// ```no_run
 /// use roce_collectives::{DataType, Group, GroupConfig, ReduceOp};
@@ -55,21 +52,21 @@ pub struct Group {
     geometry: Geometry,
     registered: Arc<RegisteredBytes>,
     interfaces: Vec<String>,
-    // The order counts: queue pairs go first, rank 0's hub waits for its control connection.
+    // Drop order: queue pairs first; rank 0's server waits for the end of its own connection.
     driver: Driver,
     bootstrap: BootstrapClient,
     server: Option<BootstrapServer>,
-    /// What ended it.
+    /// The reason why the group ended.
     ended: Option<String>,
 }
 
 impl Group {
-    /// Joins the other ranks: returns when all have come and are connected.
+    /// Joins the group; returns when all ranks are connected.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the ranks do not fit together or some did not come in time;
-    /// [`Error::Listen`], [`Error::NoRoot`]; [`Error::Verbs`] when the interfaces cannot be
-    /// used; [`Error::RankFailed`] when another rank could not connect.
+    /// [`Error::Refused`] if configurations differ or ranks are missing after the timeout;
+    /// [`Error::Listen`], [`Error::NoRoot`]; [`Error::Verbs`] if the interfaces cannot be used;
+    /// [`Error::RankFailed`] if another rank could not connect.
     pub fn join(config: GroupConfig) -> Result<Self, Error> {
         let geometry = config.geometry()?;
         if config.qps_per_connection == 0 {
@@ -101,7 +98,7 @@ impl Group {
         let (ring, scratch) = match connect() {
             Ok(connected) => connected,
             Err(error) => {
-                // When the hub has said it, it knows; otherwise nobody does.
+                // The server does not know errors of this rank yet.
                 if !matches!(error, Error::RankFailed { .. } | Error::Refused { .. }) {
                     let _said = bootstrap.send(&abort(config.rank, &error));
                 }
@@ -135,67 +132,67 @@ impl Group {
         Ok(ring)
     }
 
-    /// This rank.
+    /// Returns this rank.
     pub fn rank(&self) -> u32 {
         self.geometry.rank()
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
         self.geometry.size()
     }
 
-    /// The shape of the ring.
+    /// Returns the geometry of the ring.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The interfaces in use; none in a group of one.
+    /// Returns the interfaces in use; none in a group of one.
     pub fn interfaces(&self) -> &[String] {
         &self.interfaces
     }
 
-    /// The rails' devices, in the order of the interfaces: for their counters.
+    /// Returns the devices in the order of the interfaces.
     pub fn devices(&self) -> impl Iterator<Item = &roce_verbs::Device> {
         self.driver.ring.iter().flat_map(|ring| ring.rails.iter().map(|rail| &rail.device))
     }
 
-    /// Makes a buffer of `len` zeroed bytes for operations of this group.
+    /// Allocates a buffer of `len` zeroed bytes for operations of this group.
     ///
     /// # Errors
-    /// [`Error::Verbs`] when there is not so much memory.
+    /// [`Error::Verbs`] if there is not enough memory.
     pub fn buffer(&self, len: u64) -> Result<Buffer, Error> {
         Buffer::new(&self.registered, &domains(self.driver.ring.as_ref()), len)
     }
 
-    /// Bytes of registered memory: the buffers that live, and a fixed amount besides, which
+    /// Returns the bytes of registered memory: the live buffers and a fixed amount, which
     /// is `lanes · (slots · (slot_bytes + small_message_max) + 24)` of staging for both neighbours
     /// together, `lanes · slots` copies of short messages to each of them (up to 16 KiB and never
     /// more than a slot holds), and [`Geometry::scratch_bytes`] for intermediate results.
     pub fn registered_bytes(&self) -> u64 {
-        // The scratch is one of the buffers of the ledger.
+        // The scratch memory counts as a buffer.
         self.driver.ring.as_ref().map_or(0, Ring::registered_bytes) + self.registered.bytes()
     }
 
-    /// Tells rank 0's program something: a word, and fields.
+    /// Sends a report to rank 0's program: a kind and fields.
     ///
     /// # Errors
-    /// [`Error::Message`] for what cannot be said; [`Error::RankFailed`] when the group is ended.
+    /// [`Error::Message`] for an invalid report; [`Error::RankFailed`] if the group has ended.
     pub fn report(&mut self, kind: &str, fields: &[(&str, String)]) -> Result<(), Error> {
         let message = Message::new("REPORT").with("kind", kind);
         let message = fields.iter().fold(message, |message, (key, value)| message.with(key, value));
         self.bootstrap.send(&message)
     }
 
-    /// On rank 0: all reports that have come since. Elsewhere none.
+    /// Returns all received reports; none except on rank 0.
     pub fn reports(&self) -> Vec<Report> {
         self.server.as_ref().map(BootstrapServer::reports).unwrap_or_default()
     }
 
-    /// On rank 0: the next report of any rank, waiting up to `timeout` for it.
+    /// Waits up to `timeout` for the next report of any rank; `None` except on rank 0.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] when a rank fails meanwhile.
+    /// [`Error::RankFailed`] if a rank fails.
     pub fn next_report(&mut self, timeout: Duration) -> Result<Option<Report>, Error> {
         let Some(server) = &self.server else { return Ok(None) };
         let deadline = std::time::Instant::now() + timeout.min(MAX_TIMEOUT);
@@ -216,17 +213,17 @@ impl Group {
         self.driver.steps.take()
     }
 
-    /// Takes what has happened so far, oldest first: the events of the devices' trace, with
-    /// this group's own steps beside them. Empty without a
+    /// Takes the events so far, oldest first: those of the devices' trace, combined with those of
+    /// this group. Empty without a
     /// [`trace`](roce_verbs::DeviceConfig::trace).
     pub fn timeline(&mut self) -> Vec<TimelineEvent> {
         self.driver.timeline.take()
     }
 
-    /// Ends the group well: returns when all ranks have called it.
+    /// Leaves the group; returns when all ranks have called it.
     ///
     /// # Errors
-    /// [`Error::RankFailed`] when a rank fails instead; [`Error::Ended`].
+    /// [`Error::RankFailed`] if a rank fails instead; [`Error::Ended`].
     pub fn leave(mut self) -> Result<(), Error> {
         if let Some(why) = self.ended.take() {
             return Err(Error::Ended(why));
@@ -240,7 +237,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.ended.is_none() {
-            let error = Error::Config("its program dropped the group without leaving it".into());
+            let error = Error::Config("its program dropped the group without leave()".into());
             let _said = self.bootstrap.send(&abort(self.rank(), &error));
         }
     }
@@ -254,7 +251,7 @@ fn domains(ring: Option<&Ring>) -> Vec<&ProtectionDomain> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A group of one.
+    /// Returns a group of one.
     pub(super) fn alone() -> Group {
         Group::join(GroupConfig::new(0, 1, "127.0.0.1:0")).unwrap()
     }

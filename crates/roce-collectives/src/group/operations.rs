@@ -54,7 +54,7 @@ impl Group {
         self.perform(&Operation::reduce_scatter(data_type, op, count), input, output)
     }
 
-    /// Every rank's `output` becomes all `input`s of `count` elements, one behind the other.
+    /// Every rank's `output` becomes all `input`s of `count` elements, concatenated.
     /// In place: `input` is block r of `output`.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Group {
     }
 
     /// Every rank's `output` becomes the root's `input` of `count` elements; the others'
-    /// `input` is not looked at. In place: `input` and `output` are the same.
+    /// `input` is ignored. In place: `input` and `output` are the same.
     ///
     /// # Errors
     /// As [`perform`](Self::perform).
@@ -86,7 +86,7 @@ impl Group {
     }
 
     /// The root's `output` becomes the reduction of all `input`s of `count` elements; the
-    /// others' `output` is not touched. In place: `input` and `output` are the same.
+    /// others' `output` is unchanged. In place: `input` and `output` are the same.
     ///
     /// # Errors
     /// As [`perform`](Self::perform).
@@ -113,12 +113,12 @@ impl Group {
 
     /// Performs any operation; returns when this rank's part is done.
     ///
-    /// A rank spins for [`GroupConfig::spin`](crate::GroupConfig::spin) when there is nothing to do, then sleeps.
+    /// An idle rank spins for [`GroupConfig::spin`](crate::GroupConfig::spin), then sleeps.
     ///
     /// # Errors
-    /// [`Error::Operation`] and [`Error::Buffer`] are the caller's and harm nobody.
-    /// [`Error::RankFailed`], [`Error::Neighbour`], [`Error::Mismatch`] and
-    /// [`Error::InterfaceDown`] name who failed; the group is ended then.
+    /// [`Error::Operation`] and [`Error::Buffer`] for invalid arguments, which leave the group
+    /// usable. [`Error::RankFailed`], [`Error::Neighbour`], [`Error::Mismatch`] and
+    /// [`Error::InterfaceDown`] name the rank that failed; the group has ended then.
     pub fn perform(
         &mut self,
         operation: &Operation,
@@ -140,7 +140,7 @@ impl Group {
         done.map_err(|error| self.fail(error))
     }
 
-    /// Whether the operation is in place; the buffers fit then.
+    /// Checks the buffers; returns true if the operation is in place.
     fn check(
         &self,
         operation: &Operation,
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_that_do_not_fit_are_refused_and_harm_nobody() {
+    fn unsuitable_buffers_are_refused_and_leave_the_group_usable() {
         let (mut group, other) = (alone(), alone());
         let (buffer, foreign) = (group.buffer(100).unwrap(), other.buffer(100).unwrap());
         let sum = Operation::all_reduce(DataType::F32, ReduceOp::Sum, 10);
