@@ -36,7 +36,7 @@ Between two machines (or with an unmodified ibv_rc_pingpong on one side):
   roce pingpong <first's name>  on the second
 
 Traffic commands need CAP_NET_RAW: run them as root, or with --local.
-ROCE_LOG=error, warn, info, debug or trace says how much of what happens inside is told.";
+ROCE_LOG=error, warn, info, debug or trace sets the log level.";
 
 #[cfg(test)]
 mod tests {
@@ -45,7 +45,7 @@ mod tests {
     use super::Cli;
 
     #[test]
-    fn the_command_line_contradicts_itself_nowhere() {
+    fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_together_are_refused() {
+    fn contradictory_options_are_refused() {
         let lines = [
             "roce pingpong --local host",
             "roce pingpong --link-mtu 1500 host",
@@ -76,9 +76,9 @@ mod tests {
     }
 
     #[test]
-    fn every_command_explains_itself() {
+    fn the_help_of_every_command_is_reviewed() {
         let help = |path: &[&str]| {
-            // Not the width of whatever terminal the test runs in.
+            // Independent of the width of the terminal.
             let mut command = Cli::command().term_width(100);
             command.build();
             let mut command = &mut command;

@@ -1,4 +1,4 @@
-//! `roce allreduce` and its relatives: collectives over a ring, measured as nccl-tests does.
+//! `roce allreduce` and the other collectives over a ring, measured as nccl-tests does.
 
 mod bench;
 mod info;
@@ -39,7 +39,7 @@ use report::{Report, Style};
 use report_collector::ReportCollector;
 use trace::{Event, Form};
 
-/// The collectives, a word each.
+/// The collectives.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Sum vectors over a ring of ranks, and measure it as nccl-tests does (all_reduce_perf)
@@ -61,18 +61,18 @@ pub(crate) enum Command {
 }
 
 const EXAMPLES: &str = "\
-All ranks here, in a private network that vanishes afterwards:
+All ranks on this host, in a temporary private network:
   roce allreduce --local 3 -b 8 -e 64M -f 2
   roce allreduce --local 3 -b 4 -e 4 --values rank --steps
 
-One rank on each machine, by hand or by a launcher (mpirun, srun, torchrun):
+One rank on each host, started by hand or by a launcher (mpirun, srun, torchrun):
   roce allreduce --rank 0 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
   roce allreduce --rank 1 --size 2 --root-address 10.0.0.1:29500 -b 8 -e 64M -f 2
   mpirun -n 3 --host a,b,c roce allreduce --root-address a:29500 -b 8 -e 64M -f 2
 
-Bandwidths are in 10^9 bytes a second: algbw is size / time, busbw what a link must have
-carried. What is measured must be the same on all ranks; one that differs is refused by name.
-NCCL_IB_HCA and other variables choose interfaces and more: --help lists them.";
+Bandwidths are in 10^9 bytes per second: algbw is size / time, busbw the traffic of a link.
+The measurement options must be the same on all ranks; a difference is reported.
+NCCL_IB_HCA and other variables choose interfaces and more: see --help.";
 
 /// Runs the command.
 pub(crate) fn run(command: &Command) -> Result {
@@ -111,7 +111,7 @@ pub(crate) fn run(command: &Command) -> Result {
     }
 }
 
-/// Says which rank it was: launchers mix what ranks say.
+/// Adds the rank to a message: launchers mix the output of ranks.
 fn named(failure: CliError, assignment: &RankAssignment) -> CliError {
     match failure {
         CliError::Message(text) if assignment.size > 1 => {
@@ -153,14 +153,14 @@ fn run_rank(
     if wrong > 0 {
         let much = if wrong == 1 { "1 element is" } else { &format!("{wrong} elements are") };
         return Err(CliError::new(format!(
-            "{much} wrong. No network may do that: please report it with the command line, and with \
-             --pcap if it happens again"
+            "{much} wrong, which no network may cause: please report it with the command line, and a \
+             --pcap capture if it happens again"
         )));
     }
     Ok(())
 }
 
-/// What a rank does in its group. Rank 0 learns how many elements were wrong.
+/// Runs the measurement of a rank. Rank 0 gets the number of wrong elements.
 fn work(
     options: &Options,
     job: &Job,
@@ -196,7 +196,7 @@ fn work(
     Ok(report.wrong())
 }
 
-/// What was asked for beside the table.
+/// Prints the output requested beside the table.
 fn show_more(
     options: &Options,
     mut collector: ReportCollector,
@@ -240,12 +240,12 @@ fn show_more(
     }
     if collector.lost_events > 0 {
         let (lost, most) = (collector.lost_events, MAX_EVENTS);
-        eprintln!("{lost} events are missing: ranks keep {most} each. Run less: -n 1 -w 0 -c 0");
+        eprintln!("{lost} events are missing: each rank keeps {most}. Use -n 1 -w 0 -c 0");
     }
     Ok(())
 }
 
-/// Tells rank 0 what happened here.
+/// Reports this rank's events to rank 0.
 fn report_events(group: &mut Group, trace: Option<&Trace>) -> Result {
     let Some(trace) = trace else { return Ok(()) };
     let events: Vec<Event> = group.timeline().iter().map(Event::from).collect();
@@ -255,7 +255,7 @@ fn report_events(group: &mut Group, trace: Option<&Trace>) -> Result {
     Ok(group.report("traced", &[("lost", trace.lost().to_string())])?)
 }
 
-/// The interfaces to use, and why these.
+/// Returns the interfaces to use, and the reason.
 fn interfaces(
     options: &Options,
     nccl_env: &NcclEnv,
@@ -268,8 +268,8 @@ fn interfaces(
     let none = |name: &str, selector: &selector::Selector| {
         let there_are = if usable.is_empty() { "none".to_owned() } else { usable.join(", ") };
         CliError::new(format!(
-            "{name}={selector} matches no interface that can carry RoCE now (there are: {there_are}). \
-             Names here are those of interfaces: `roce devices` lists them"
+            "{name}={selector} matches no interface that can carry RoCE now (available: {there_are}); \
+             use interface names of `roce devices`"
         ))
     };
     if let Some(selector) = &nccl_env.hca {
@@ -304,7 +304,7 @@ fn config(
     let device = DeviceConfig {
         gso: net.gso.into(),
         capture: net.pcap.clone().filter(|_| assignment.rank == 0),
-        // Each packet arrives once, so the dice are thrown once.
+        // Faults are injected at the receiver, once per packet.
         faults: net.faults.any().then(|| net.faults.of_receiver(assignment.rank)),
         trace,
         ..DeviceConfig::default()
@@ -333,25 +333,29 @@ fn config(
     })
 }
 
-/// Room for the steps of all timed operations of a size, and the barriers between, within reason.
+/// Returns the number of step records of all timed operations of a size with their barriers.
 fn step_records(job: &Job, ranks: u32) -> usize {
     let of_one = 4 * u64::from(ranks);
     let all = job.iterations.saturating_mul(of_one).saturating_add(of_one);
     usize::try_from(all).unwrap_or(usize::MAX).min(MAX_STEP_RECORDS)
 }
 
-/// Names the way out that this command has where a right is missing.
+/// Adds the options of this command to an error.
 fn explain(error: roce_collectives::Error) -> CliError {
-    use roce_collectives::Error::Verbs;
+    use roce_collectives::Error::{Refused, Verbs};
     match error {
+        Refused { reason } => {
+            let reason = job::name_option(&reason).unwrap_or(reason);
+            CliError::new(format!("the ranks cannot form a group: {reason}"))
+        }
         Verbs(roce_verbs::Error::Open(OpenError::NotPermitted { .. })) => {
-            CliError::new(format!("{error}. To try things without any right, use --local"))
+            CliError::new(format!("{error}; or use --local, which needs no privileges"))
         }
         _ => error.into(),
     }
 }
 
-/// Files that are written at the end: those that cannot be are told at the start.
+/// Files written at the end, created at the start so that errors come early.
 struct Files {
     output: Option<File>,
     trace_json: Option<File>,
@@ -367,13 +371,13 @@ impl Files {
             }
             _ => Ok(None),
         };
-        // The device writes it anew.
+        // The device creates it again.
         drop(create(&options.net.pcap)?);
         Ok(Self { output: create(&options.output_file)?, trace_json: create(&options.trace_json)? })
     }
 }
 
-/// Events that a rank keeps for `--trace`.
+/// The most events that a rank keeps for `--trace`.
 const MAX_EVENTS: usize = 1 << 16;
 const MAX_STEP_RECORDS: usize = 1 << 20;
 
@@ -382,7 +386,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_help_says_what_each_option_and_each_variable_does() {
+    fn the_help_of_the_collectives_is_reviewed() {
         let mut command = crate::cli::Cli::command().term_width(100);
         command.build();
         let allreduce = command.find_subcommand_mut("allreduce").expect("the command exists");

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// List the interfaces that can carry RoCE, and their addresses
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Show every row of the GID tables, those that cannot be used too
+    /// Show all rows of the GID tables, also unusable ones
     #[arg(short, long)]
     verbose: bool,
     /// Print JSON
@@ -24,8 +24,8 @@ pub(crate) fn run(options: &Options) -> Result {
         let list: Vec<Value> = devices.iter().map(Shown::to_json).collect();
         println!("{}", serde_json::to_string_pretty(&list)?);
     } else if devices.is_empty() {
-        println!("No interface here can carry RoCE. It takes an Ethernet interface:");
-        println!("  ip link add veth0 type veth peer name veth1   makes a pair to play with,");
+        println!("No interface can carry RoCE; it needs an Ethernet interface:");
+        println!("  ip link add veth0 type veth peer name veth1   creates a pair for tests,");
         println!("  roce pingpong --local                         needs none.");
     } else {
         print!("{}", table(&devices, options.verbose));
@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result {
     Ok(())
 }
 
-/// What is shown of an interface.
+/// An interface as shown.
 #[derive(Clone, Debug)]
 struct Shown {
     name: String,
@@ -45,7 +45,7 @@ struct Shown {
     gids: Vec<Row>,
 }
 
-/// A row of its GID table.
+/// A row of the GID table.
 #[derive(Clone, Debug)]
 struct Row {
     index: u8,
@@ -92,7 +92,7 @@ impl Shown {
         })
     }
 
-    /// What keeps it from being used, if anything does, and what to do about that.
+    /// Returns why the interface is unusable, if it is, and what to do.
     fn obstacle(&self) -> Option<String> {
         let name = &self.name;
         if self.state == "down" {

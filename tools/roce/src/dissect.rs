@@ -1,4 +1,4 @@
-//! `roce dissect`: what is in a capture, packet by packet or connection by connection.
+//! `roce dissect`: the packets or connections of a capture.
 
 mod color;
 mod filter;
@@ -28,17 +28,17 @@ use self::summary_line::SummaryLine;
 use self::threads::Outcome;
 use crate::error::{CliError, Result};
 
-/// Explain captured packets: what they are, what is wrong with them, what they did
+/// Explain captured packets and the problems in them
 ///
-/// Prints one line for each packet. Reads pcap and pcapng; colours show on a terminal alone,
-/// and not where NO_COLOR is set.
+/// Prints one line for each packet. Reads pcap and pcapng. Uses colours on a terminal, unless
+/// NO_COLOR is set.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The capture; `-` is standard input
+    /// Capture file; `-` is standard input
     #[arg(value_name = "FILE", default_value = "-", hide_default_value = true)]
     file: PathBuf,
-    /// Show what this interface carries now, until interrupted
+    /// Show the packets of this interface until interrupted
     #[arg(long, value_name = "IFACE", conflicts_with = "file")]
     live: Option<String>,
     /// Show every layer of each packet, with every field and its bytes
@@ -50,13 +50,13 @@ pub(crate) struct Options {
     /// One JSON object for each packet (with -v its layers too), or connection
     #[arg(long)]
     json: bool,
-    /// A table of connections, and no packets
+    /// Show a table of connections instead of packets
     #[arg(long, conflicts_with_all = ["verbose", "hex", "explain"])]
     summary: bool,
-    /// What a receiver would do with the packets of frame N, and why
+    /// Explain what a receiver does with the packets of frame N
     #[arg(long, value_name = "N", conflicts_with = "json", value_parser = clap::value_parser!(u64).range(1..))]
     explain: Option<u64>,
-    /// Stop after so many frames
+    /// Stop after N frames
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// When to use colours
@@ -98,30 +98,30 @@ pub(crate) fn run(options: &Options) -> Result {
     };
     let outcome = match outcome {
         Err(Stop::Done) | Ok(()) => report.finish(),
-        told => told,
+        error => error,
     };
     match outcome {
-        Err(Stop::Told(failure)) => Err(failure),
-        // A reader that went away, as `head` does, has what it wanted.
+        Err(Stop::Error(failure)) => Err(failure),
+        // A closed reader, such as `head`, is not an error.
         Err(Stop::Done) | Ok(()) => Ok(()),
     }
 }
 
-/// Why nothing more is read.
+/// The reason to stop reading.
 #[derive(Debug)]
 enum Stop {
-    /// Everything wanted was seen, or nobody listens any more.
+    /// The output is complete, or its reader has closed.
     Done,
-    /// Something that the user has to be told.
-    Told(CliError),
+    /// An error.
+    Error(CliError),
 }
 
 impl Stop {
-    /// Writing failed.
+    /// Converts an error of writing.
     fn writing(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Done,
-            _ => Self::Told(CliError::context("writing", error)),
+            _ => Self::Error(CliError::context("writing", error)),
         }
     }
 }
@@ -130,19 +130,19 @@ fn from_file(path: &Path, report: &mut Report<'_>) -> Result<(), Stop> {
     if path == Path::new("-") {
         if io::stdin().is_terminal() {
             let text = "give it a capture file, or a capture on standard input";
-            return Err(Stop::Told(CliError::new(text)));
+            return Err(Stop::Error(CliError::new(text)));
         }
         return from_reader(io::stdin(), "standard input", 1, Progress::hidden(), report);
     }
     let name = path.display().to_string();
     let opened = File::open(path).and_then(|file| file.metadata().map(|data| (file, data)));
-    let (file, data) = opened.map_err(|error| Stop::Told(CliError::context(&name, error)))?;
+    let (file, data) = opened.map_err(|error| Stop::Error(CliError::context(&name, error)))?;
     let progress = Progress::new(data.len(), report.options.summary);
     from_reader(file, &name, threads_for(&data), progress, report)
 }
 
-/// How many threads look at a file. What is no plain file may keep a reader waiting, and then the
-/// thread that has seen enough has to be that same one.
+/// Returns the number of threads for a file. Reading other files may block, so one thread reads and
+/// decides when to stop.
 fn threads_for(file: &Metadata) -> usize {
     if !file.is_file() {
         return 1;
@@ -159,12 +159,12 @@ fn from_reader(
     mut progress: Progress,
     report: &mut Report<'_>,
 ) -> Result<(), Stop> {
-    let told = |error| Stop::Told(CliError::context(format!("reading {name}"), error));
+    let told = |error| Stop::Error(CliError::context(format!("reading {name}"), error));
     let capture = Capture::open(reader).map_err(|error| match error {
         CaptureError::Io(error) => told(error),
         error => {
             eprintln!("roce: {name}: {error}");
-            Stop::Told(CliError::Reported(2))
+            Stop::Error(CliError::Reported(2))
         }
     })?;
     threads::look_through(capture, threads, |piece| {
@@ -176,20 +176,20 @@ fn from_reader(
             }
         }
         progress.reach(piece.end);
-        // More may be long in coming.
+        // More input may take long.
         report.write_out()
     })?;
     progress.finish();
     Ok(())
 }
 
-/// Turns frames into what the user asked for.
+/// Turns frames into the requested output.
 struct Report<'o> {
     options: &'o Options,
     dissector: Dissector,
     line: SummaryLine,
     coloring: Coloring,
-    /// What is to be printed; written out when it is long, and at the end.
+    /// Output to print; written when it is long, and at the end.
     text: Vec<u8>,
     began: Option<Timestamp>,
     explained: bool,
@@ -208,7 +208,7 @@ impl<'o> Report<'o> {
         }
     }
 
-    /// Takes the next frame of the capture.
+    /// Handles the next frame of the capture.
     fn frame(&mut self, analysis: &FrameAnalysis<'_>) -> Result<(), Stop> {
         let frame = analysis.frame();
         let began = *self.began.get_or_insert(frame.time);
@@ -254,7 +254,7 @@ impl<'o> Report<'o> {
         }
     }
 
-    /// Lets the user see what there is so far.
+    /// Writes the output so far.
     fn write_out(&mut self) -> Result<(), Stop> {
         if self.text.is_empty() {
             return Ok(());
@@ -265,7 +265,7 @@ impl<'o> Report<'o> {
         written.map_err(Stop::writing)
     }
 
-    /// The end of the capture.
+    /// Handles the end of the capture.
     fn finish(&mut self) -> Result<(), Stop> {
         let totals = *self.dissector.totals();
         if self.options.summary {
@@ -280,7 +280,7 @@ impl<'o> Report<'o> {
         self.write_out()?;
         if let Some(number) = self.options.explain.filter(|_| !self.explained) {
             let text = format!("there is no frame {number}: the capture has {}", totals.frames);
-            return Err(Stop::Told(CliError::new(text)));
+            return Err(Stop::Error(CliError::new(text)));
         }
         if totals.packets == 0 {
             let and_pauses = match totals.pauses {
@@ -293,7 +293,7 @@ impl<'o> Report<'o> {
     }
 }
 
-/// What comes behind a packet's line.
+/// Writes the details of a packet.
 fn show(options: &Options, packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     if options.verbose {
         tree::write(packet, coloring, text);
@@ -303,11 +303,11 @@ fn show(options: &Options, packet: &Packet<'_>, coloring: Coloring, text: &mut V
     }
 }
 
-/// What is printed at once; larger does not get faster.
+/// Bytes per write; more is not faster.
 const WRITE_LEN: usize = 64 << 10;
 
-/// A thread more is worth its while for so many bytes of a file.
+/// Bytes of a file per thread.
 const BYTES_PER_THREAD: u64 = 4 << 20;
 
-/// More threads do not get faster: what each tells of the frames is told in turn.
+/// More threads are not faster, since output is sequential.
 const MAX_THREADS: usize = 4;

@@ -1,18 +1,18 @@
-//! How a command fails: one line that says what happened and what to do, and exit code 1.
+//! Errors of commands: one line with the problem and what to do, and exit code 1.
 
 use std::error::Error;
 use std::process::ExitCode;
 
-/// Why a command did not succeed; its text is all that the user gets to see.
+/// The failure of a command; its text is all that the user sees.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// Something that the user has to be told.
+    /// A message to print.
     Message(String),
-    /// A child process has told it already; this was its exit code.
+    /// The exit code of a child process that has printed the message.
     Reported(u8),
 }
 
-/// What every command returns.
+/// The result of a command.
 pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
 
 impl CliError {
@@ -20,7 +20,7 @@ impl CliError {
         Self::Message(text.into())
     }
 
-    /// `what` failed because of `error`.
+    /// Returns the error of a failed `what`.
     pub(crate) fn context(what: impl AsRef<str>, error: impl Error) -> Self {
         Self::Message(format!("{}: {}", what.as_ref(), with_causes(&error)))
     }
@@ -32,7 +32,7 @@ impl<E: Error> From<E> for CliError {
     }
 }
 
-/// The error's text with those of its causes behind, unless a text holds its cause already.
+/// Returns the texts of an error and its causes, without repetitions.
 fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -46,7 +46,7 @@ fn with_causes(error: &dyn Error) -> String {
     text
 }
 
-/// Prints the reason and turns it into an exit code.
+/// Prints the message and returns the exit code.
 pub(crate) fn report(error: CliError) -> ExitCode {
     match error {
         CliError::Message(text) => {

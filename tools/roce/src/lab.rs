@@ -12,7 +12,7 @@ use crate::error::{CliError, Result};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Name or number of a lesson; without one, all are listed
+    /// Name or number of a lesson [default: list all]
     lesson: Option<String>,
     /// Wait for Enter before each section, and before the answer
     #[arg(long)]
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Print the layers of every packet
     #[arg(short, long, conflicts_with = "layers")]
     verbose: bool,
-    /// Print every line of long stretches
+    /// Print every line of long sequences
     #[arg(long)]
     all: bool,
     /// Write the lesson as one HTML page (`-`: standard output); without LESSON, all lessons
@@ -130,7 +130,7 @@ pub(crate) fn write_page(path: &Path, page: &str) -> Result {
     std::fs::write(path, page).map_err(failed)
 }
 
-/// Prints the lesson piece by piece, with a pause before each.
+/// Prints the lesson part by part, with a pause before each.
 fn step_through(run: &LessonRun, options: &TextOptions) -> Result {
     print(&run.title(options))?;
     for place in 0..run.sections.len() {
@@ -148,12 +148,12 @@ fn pause(what: &str) -> Result {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);
     match read.map_err(|why| CliError::context("cannot read from the terminal", why))? {
-        0 => Err(CliError::Reported(0)), // end of input: enough for today
+        0 => Err(CliError::Reported(0)), // end of input
         _ => Ok(()),
     }
 }
 
-/// Prints; a reader that went away is no failure.
+/// Prints text; a closed reader is not an error.
 pub(crate) fn print(text: &str) -> Result {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! The link of a device's interface: what is said of it while a command runs.
+//! Messages about the link of a device's interface while a command runs.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use roce_verbs::{Device, PortState};
 
 use crate::error::{CliError, Result};
 
-/// Says on standard error when the link goes down and when it is back, until it is dropped.
+/// Prints on standard error when the link goes down and when it is back, until dropped.
 #[derive(Debug)]
 pub(crate) struct LinkWatch {
     stop: Option<UnixStream>,
@@ -18,7 +18,7 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Starts to watch. A link that is down already is told of at once.
+    /// Starts the watch, with a message if the link is down already.
     pub(crate) fn start(device: &Device) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair()?;
         let device = device.clone();
@@ -58,13 +58,13 @@ impl Drop for LinkWatch {
     }
 }
 
-/// Whether no frame can pass.
+/// Returns true if the link is down.
 pub(crate) fn is_down(device: &Device) -> bool {
     device.port().is_ok_and(|port| port.state == PortState::Down)
 }
 
-/// For an end that only waits for messages, and so learns nothing from retries of its own: fails
-/// once the link has been down for longer than the other end's retries last.
+/// Fails once the link has been down for longer than the peer's retries last: for an end that only
+/// waits for messages, and so has no retries of its own.
 #[derive(Debug)]
 pub(crate) struct LinkDownLimit {
     limit: Duration,
@@ -72,13 +72,13 @@ pub(crate) struct LinkDownLimit {
     down_since: Option<Instant>,
 }
 
-/// Time between two looks at the link.
+/// Time between two checks of the link.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 impl LinkDownLimit {
-    /// `retries` is how long the other end sends again.
+    /// Creates the limit for a peer that retries for `retries`.
     pub(crate) fn new(retries: Duration) -> Self {
-        // The other end may begin to send just before the link is back.
+        // The peer may begin to send just before the link is back.
         Self {
             limit: retries.saturating_mul(2).saturating_add(2 * CHECK_INTERVAL),
             looked: Instant::now(),
@@ -86,7 +86,7 @@ impl LinkDownLimit {
         }
     }
 
-    /// Looks at the link, if it is time.
+    /// Checks the link, if the interval has passed.
     pub(crate) fn look(&mut self, device: &Device) -> Result {
         let now = Instant::now();
         if now.duration_since(self.looked) < CHECK_INTERVAL {
@@ -103,7 +103,7 @@ impl LinkDownLimit {
         })
     }
 
-    /// Fails with the length of the outage once that is too long.
+    /// Fails with the length of an outage that is too long.
     fn note(&mut self, now: Instant, is_down: bool) -> Result<(), Duration> {
         if !is_down {
             self.down_since = None;
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_outage_without_a_break_that_outlasts_the_retries_is_a_failure() {
+    fn only_an_uninterrupted_outage_longer_than_the_retries_fails() {
         let start = Instant::now();
         let mut patience = LinkDownLimit::new(Duration::from_secs(1));
         let at = |tenths: u32| start + CHECK_INTERVAL * tenths;

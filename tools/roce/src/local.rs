@@ -1,8 +1,8 @@
-//! `--local`: both ends of a command on one machine, in a private network made for it.
+//! `--local`: both ends of a command on one host, in a private network.
 //!
-//! The parent makes two hosts joined by a cable and starts this same program in each, with
-//! the same arguments and the role of that end. It shows the client's output. The children
-//! die with the parent, and the network with the last of them.
+//! The parent creates two hosts with a link and starts this program in each, with the same
+//! arguments and a role. It prints the client's output. The children die with the parent, and the
+//! network with the last child.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -26,7 +26,7 @@ pub(crate) const INTERFACE: &str = "eth0";
 /// The server's address; the client's is the next one.
 pub(crate) const SERVER: &str = "10.0.0.1";
 
-/// Two hosts joined by a cable.
+/// Two hosts with a link.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) server: Host,
@@ -34,7 +34,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Makes the network, as an ordinary user too. No thread may exist yet.
+    /// Creates the network, also as an ordinary user. No thread may exist yet.
     pub(crate) fn new(traffic: &Traffic) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
@@ -43,15 +43,14 @@ impl Pair {
         network.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
         for (host, number) in [(&pair.server, 1), (&pair.client, 2)] {
             host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
-            // IPv6 is there for those who choose it: not below an MTU of 1280, and not where
-            // the kernel has none.
+            // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
             let _ = host.address(INTERFACE, format!("fd00::{number}/64").parse()?);
         }
         Ok(pair)
     }
 
-    /// Runs this process's own command at both ends, with some more arguments, the client's
-    /// output into `output`.
+    /// Runs this process's command at both ends with more arguments; writes the client's output to
+    /// `output`.
     pub(crate) fn run_command(&self, more: &[String], output: &mut (impl Write + Send)) -> Result {
         let server = start(&self.server, Role::Server, more)?;
         let client = start(&self.client, Role::Client, more)?;
@@ -59,7 +58,7 @@ impl Pair {
     }
 }
 
-/// Makes a network, runs this process's own command at both ends, prints the client's part.
+/// Creates a network, runs this process's command at both ends, and prints the client's output.
 pub(crate) fn run(traffic: &Traffic) -> Result {
     let pair = Pair::new(traffic)?;
     eprintln!(
@@ -69,41 +68,42 @@ pub(crate) fn run(traffic: &Traffic) -> Result {
     pair.run_command(&[], &mut io::stdout())
 }
 
-/// What an end of a private network does first: it asks to die with its parent.
+/// Prepares an end of a private network: it dies with its parent, and a client waits for the
+/// server.
 pub(crate) fn begin(role: Option<Role>) -> Result {
     if role.is_some() {
         die_with_parent()?;
     }
     if role == Some(Role::Client) {
-        // The parent says by one byte that the server is ready.
+        // One byte of the parent means that the server is ready.
         io::stdin().read_exact(&mut [0]).map_err(|_| CliError::Reported(1))?;
     }
     Ok(())
 }
 
-/// Asks the kernel to end this process when its parent ends, however that happens.
+/// Asks the kernel to kill this process when its parent ends.
 fn die_with_parent() -> Result {
     prctl::set_pdeathsig(Signal::SIGKILL)
-        .map_err(|errno| CliError::context("asking to end with the parent process", errno))
+        .map_err(|errno| CliError::context("setting the parent death signal", errno))
 }
 
-/// The server that an end of a private network connects to, if it is the client.
+/// Returns the server address for the client of a private network.
 pub(crate) fn server_of(role: Option<Role>) -> Option<String> {
     (role == Some(Role::Client)).then(|| SERVER.to_owned())
 }
 
-/// What the server says when a client may connect.
+/// Announces that a client may connect to this server.
 pub(crate) fn announce_ready(role: Option<Role>) {
     if role == Some(Role::Server) {
         println!("{READY}");
     }
 }
 
-/// What the client does last: it stays, so that what the server has not seen acknowledged
-/// yet is answered, until the parent says that the server is done.
+/// Keeps the client alive until the server is done, so that the server's last messages are
+/// acknowledged.
 pub(crate) fn linger(role: Option<Role>) {
     if role == Some(Role::Client) {
-        // However it ends, the parent is through with us.
+        // The parent writes a byte or closes the pipe.
         let _ = io::stdin().read(&mut [0]);
     }
 }
@@ -122,17 +122,16 @@ fn start(host: &Host, role: Role, more: &[String]) -> Result<Child> {
     Ok(host.spawn(command)?)
 }
 
-/// This program with the arguments that it got itself.
+/// Returns the command of this program with its own arguments.
 fn myself() -> Command {
-    // By this name it is this very program, even if its file is replaced meanwhile, or lies
-    // where the user may not look.
+    // This path is the running program, even if its file was replaced or is not readable.
     let mut command = Command::new("/proc/self/exe");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     command.args(arguments);
     command
 }
 
-/// A server and its client, both running.
+/// A running server and its client.
 struct Run {
     server: Child,
     client: Child,
@@ -164,45 +163,44 @@ impl Run {
                 let _ = tell.send(Event::ClientEnded);
             });
             let outcome = self.follow(&news, &mut client_stdin);
-            // Ended already, or stopped by `follow`: the threads see the ends of the pipes.
+            // Both have ended or were stopped by `follow`: the threads see the ends of the pipes.
             let words = complaint.join().unwrap_or_default();
             words.lines().for_each(|line| eprintln!("server: {line}"));
             outcome
         })
     }
 
-    /// Waits until both have ended, and stops what would go on for ever.
+    /// Waits until both have ended, and stops the one that would wait forever.
     fn follow(&mut self, news: &Receiver<Event>, client_stdin: &mut Option<ChildStdin>) -> Result {
         let mut patience = Duration::MAX;
         let (mut server_alive, mut client_alive) = (true, true);
         while server_alive || client_alive {
             match news.recv_timeout(patience) {
                 Ok(Event::ServerReady) => {
-                    // If the client is gone, its end is the next news.
+                    // If the client has ended, the next event reports that.
                     let _ = client_stdin.as_mut().map(|pipe| pipe.write_all(b"\n"));
                 }
                 Ok(Event::ServerEnded) => {
                     server_alive = false;
-                    // Ends a client that waits, for its beginning or for us.
+                    // Ends a client that waits for its start or for its end.
                     *client_stdin = None;
                 }
                 Ok(Event::ClientEnded) => {
                     client_alive = false;
                     if server_alive && !self.client.wait()?.success() {
-                        // It could only complain that the client is gone.
+                        // The server could only report that the client is gone.
                         self.server.kill()?;
                     }
                 }
                 Err(_) => {
-                    // Whichever is left would wait for the other for ever. If it is gone by
-                    // now, all the better.
+                    // The other end would wait forever; it may have ended already.
                     let _ = if server_alive { self.server.kill() } else { self.client.kill() };
                 }
             }
             patience = if server_alive && client_alive { Duration::MAX } else { END_TIMEOUT };
         }
         let (server, client) = (self.server.wait()?, self.client.wait()?);
-        // Each has told its own reason.
+        // Each end has printed its own reason.
         match (client.success(), server.success()) {
             (true, true) => Ok(()),
             (true, false) => Err(CliError::Reported(exit_code(server))),
@@ -211,7 +209,7 @@ impl Run {
     }
 }
 
-/// Looks for the word that the server is ready, and then for its end.
+/// Reports that the server is ready, then that it has ended.
 fn watch_server(stdout: Option<impl Read>, tell: &Sender<Event>) {
     if let Some(pipe) = stdout {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -223,7 +221,7 @@ fn watch_server(stdout: Option<impl Read>, tell: &Sender<Event>) {
     let _ = tell.send(Event::ServerEnded);
 }
 
-/// Passes on what comes as soon as it comes.
+/// Copies bytes as soon as they arrive.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
@@ -242,5 +240,5 @@ fn exit_code(status: ExitStatus) -> u8 {
 
 const READY: &str = "ready for the client";
 
-/// How long one end may take to end after the other has.
+/// Time that one end may take to end after the other.
 const END_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,10 +1,10 @@
-//! What the library has to say beside its results, on standard error.
+//! The log of the library, on standard error.
 
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::filter::LevelFilter;
 
-/// Starts to print what is at least as grave as `ROCE_LOG` says; warnings by default.
+/// Starts to print messages of at least the level in `ROCE_LOG`; warnings by default.
 pub(crate) fn start() {
     let level = std::env::var("ROCE_LOG").ok().and_then(|level| level.parse().ok());
     tracing_subscriber::fmt()

@@ -1,4 +1,4 @@
-//! Numbers as the RDMA tools take them: decimal, hexadecimal, with K, M or G behind.
+//! Numbers in the format of the RDMA tools: decimal or hexadecimal, with a suffix K, M or G.
 
 use std::num::ParseIntError;
 
@@ -19,18 +19,18 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "number too large".to_owned())
 }
 
-/// As [`parse`], for numbers that must fit 32 bits.
+/// Parses a 32-bit number, as [`parse`].
 pub(crate) fn parse_u32(text: &str) -> Result<u32, String> {
     u32::try_from(parse(text)?).map_err(|_| "number too large".to_owned())
 }
 
-/// Bytes of a message: RDMA knows none of more than 2 GiB.
+/// Parses the length of a message in bytes: at most 2 GiB.
 pub(crate) fn parse_message_len(text: &str) -> Result<u32, String> {
     let len = parse_u32(text)?;
-    if len <= 1 << 31 { Ok(len) } else { Err("no message is longer than 2G".to_owned()) }
+    if len <= 1 << 31 { Ok(len) } else { Err("a message has at most 2G".to_owned()) }
 }
 
-/// A probability: 0 ..= 1, or a percentage such as `1%`.
+/// Parses a probability: 0 ..= 1, or a percentage such as `1%`.
 pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
     let (digits, scale) = match text.strip_suffix('%') {
         Some(digits) => (digits, 0.01),
@@ -42,7 +42,7 @@ pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&probability) {
         Ok(probability)
     } else {
-        Err("a probability lies between 0 and 1 (or 0% and 100%)".to_owned())
+        Err("use a probability from 0 to 1 (or 0% to 100%)".to_owned())
     }
 }
 

@@ -25,17 +25,17 @@ use params::{AtomicKind, MAX_BUFFER_BYTES, MAX_REQUESTS, Params, Test, Verb};
 use report::SizeResult;
 use resources::{LocalOptions, Resources};
 
-/// Measure bandwidth or latency of an operation, as perftest does (ib_write_bw and its kin)
+/// Measure bandwidth or latency of an operation, as perftest (ib_write_bw etc.) does
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct Options {
-    /// The operation
+    /// Operation
     #[arg(value_enum)]
     verb: Verb,
-    /// What to measure
+    /// Measurement
     #[arg(value_enum)]
     test: Test,
-    /// The server to connect to; without it, be the server, which follows the client's settings
+    /// Server to connect to [default: run as the server, with the client's settings]
     #[arg(conflicts_with = "local")]
     host: Option<String>,
     /// Bytes of a message [default: 65536 for bw, 2 for lat; atomics have 8]
@@ -48,69 +48,68 @@ pub(crate) struct Options {
     /// Messages of each size [default: 1000, for write bw 5000]
     #[arg(short = 'n', long = "iters", value_name = "N", value_parser = parse_number::parse)]
     iterations: Option<u64>,
-    /// Run for so many seconds instead
+    /// Run for a number of seconds instead
     #[arg(short = 'D', long, value_name = "SECONDS", conflicts_with = "iterations")]
     duration: Option<f64>,
-    /// Leave out so many seconds at both ends of a duration [default: 2, at most a quarter]
+    /// Seconds to leave out at both ends of a duration [default: 2, at most a quarter]
     #[arg(short = 'f', long, value_name = "SECONDS", requires = "duration")]
     margin: Option<f64>,
-    /// Messages that may be under way on each queue pair [default: 128; with many, 4096 in all]
+    /// Outstanding messages of each queue pair [default: 128; with many, 4096 in all]
     #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
     tx_depth: Option<u32>,
-    /// Receives to keep posted on each queue pair [default: 512; with many, 16384 in all]
+    /// Posted receives of each queue pair [default: 512; with many, 16384 in all]
     #[arg(short, long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
     rx_depth: Option<u32>,
-    /// Queue pairs to spread bandwidth over
+    /// Queue pairs of a bandwidth test
     #[arg(short, long = "qp", value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     qps: u32,
     /// Path MTU in bytes [default: the largest that both ends carry]
     #[arg(short, long, value_name = "BYTES", value_parser = path_mtu)]
     mtu: Option<PathMtu>,
-    /// Ask for one completion in so many messages [default: 100 up to 8 KiB, else 1]
+    /// Messages per completion [default: 100 up to 8 KiB, else 1]
     #[arg(short = 'Q', long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_mod: Option<u32>,
     /// Requests to post with each call [default: 1]
     ///
-    /// A list of so many requests goes to the queue pair in one call, as ib_write_bw -l does. The
-    /// default of 1 is perftest's, and what most programs do. A longer list goes with bw, fits
-    /// into the TX depth, divides the number of messages, and is a multiple of -Q, whose default
-    /// it becomes.
+    /// Each call posts a list of N requests, as in ib_write_bw -l. The default of 1 is perftest's,
+    /// and what most programs do. A longer list requires bw, must fit into the TX depth, divide the
+    /// number of messages, and be a multiple of -Q, whose default it becomes.
     #[arg(short = 'l', long = "post_list", alias = "post-list", value_name = "N")]
     #[arg(default_value_t = 1, hide_default_value = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16384))]
     post_list: u32,
-    /// READs or atomics under way at a time
+    /// Outstanding READs or atomics
     #[arg(short, long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=128))]
     outs: u8,
-    /// Which atomic operation
+    /// Atomic operation
     #[arg(short = 'A', long, value_enum, default_value_t = AtomicKind::FetchAndAdd)]
     atomic_type: AtomicKind,
-    /// Copy messages up to this size into the work request
+    /// Largest inline message in bytes
     #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_name = "BYTES")]
     #[arg(default_value_t = 0, value_parser = parse_number::parse_u32)]
     inline: u32,
-    /// Let messages go through a buffer of so many bytes, one behind the other (bw)
+    /// Bytes of the buffer that consecutive messages cycle through (bw)
     #[arg(long, value_name = "BYTES", value_parser = parse_number::parse)]
     working_set: Option<u64>,
-    /// Take this end's memory from huge pages
+    /// Use huge pages for this end's memory
     #[arg(long)]
     huge_pages: bool,
-    /// Sleep until completions come, instead of polling for them (this end)
+    /// Sleep until completions come instead of polling (this end)
     #[arg(short, long)]
     events: bool,
-    /// Acknowledgement timeout: 4.096 us times 2 to this power
+    /// ACK timeout: 4.096 us * 2^N
     #[arg(short = 'u', long, value_name = "N", default_value_t = 14)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=31))]
     qp_timeout: u8,
     /// Row of the GID table to use [default: the first IPv4 address, else IPv6]
     #[arg(short = 'x', long, value_name = "INDEX")]
     gid_index: Option<u8>,
-    /// TCP port on which the two ends find each other
+    /// TCP port for exchanging addresses
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
     /// Interface to use [default: the first that can carry RoCE]
@@ -125,10 +124,10 @@ pub(crate) struct Options {
     /// Also measure TCP (iperf3, with bbr and with cubic) in the same private network
     #[arg(long, requires = "local", conflicts_with = "host")]
     compare: bool,
-    /// Accepted for habit's sake
+    /// Accepted for compatibility
     #[arg(short = 'F', hide = true)]
     _cpu_frequency: bool,
-    /// Accepted for habit's sake
+    /// Accepted for compatibility
     #[arg(short = 'c', long = "connection", hide = true, value_parser = ["RC"])]
     _connection: Option<String>,
     #[command(flatten)]
@@ -137,10 +136,10 @@ pub(crate) struct Options {
 
 const NOTES: &str = "\
 Latencies are half round trips for send and write, whole ones for read and atomic. As in
-perftest, the two slowest of a run are left out. What bandwidth tests of send, write and read
-carry is compared with what was sent, at the end of each size. Start the server with the same
-two words: the settings that must agree are the client's. With --local, --cpu 0,1 puts the
-client on CPU 0 and the server on CPU 1; -e --spin 0 shows what waking up costs.";
+perftest, the two slowest of a run are left out. Bandwidth tests of send, write and read compare
+received with sent data at the end of each size. Start the server with the same operation and
+measurement; the client sends it the other settings. With --local, --cpu 0,1 runs the client on
+CPU 0 and the server on CPU 1; -e --spin 0 shows the cost of waking up.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
@@ -230,31 +229,37 @@ impl Options {
     fn params(&self) -> Result<Params> {
         let sizes = match (self.verb, self.all, self.size) {
             (Verb::Atomic, false, None | Some(8)) => vec![8],
-            (Verb::Atomic, ..) => return Err(CliError::new("atomics have 8 bytes, always")),
+            (Verb::Atomic, ..) => {
+                return Err(CliError::new("atomics have 8 bytes: leave out -s and -a"));
+            }
             (_, true, _) => (1..=23).map(|power| 1 << power).collect(),
             (_, false, Some(size)) => vec![size],
             (_, false, None) => vec![if self.test == Test::Bw { 65536 } else { 2 }],
         };
         if self.test == Test::Lat && self.verb == Verb::Write && sizes.contains(&0) {
-            return Err(CliError::new("a write of 0 bytes cannot be seen to arrive: use -s 1"));
+            return Err(CliError::new(
+                "a write of 0 bytes has no last byte to poll: use -s 1 or more",
+            ));
         }
         if self.duration.is_some() && self.all {
-            return Err(CliError::new("-D goes with one size: leave out -a"));
+            return Err(CliError::new("-D needs one size: leave out -a"));
         }
         if self.duration.is_some_and(|seconds| !(0.01..=86_400.0).contains(&seconds)) {
-            return Err(CliError::new("a duration lies between 0.01 and 86400 seconds"));
+            return Err(CliError::new("-D must be 0.01 to 86400 seconds"));
         }
         let usual = if (self.verb, self.test) == (Verb::Write, Test::Bw) { 5000 } else { 1000 };
         let iterations = self.iterations.unwrap_or(usual);
         if iterations < MIN_ITERATIONS {
-            return Err(CliError::new(format!("at least {MIN_ITERATIONS} messages, please (-n)")));
+            return Err(CliError::new(format!(
+                "-n must be {MIN_ITERATIONS} or more: the two slowest are left out"
+            )));
         }
         if self.test == Test::Lat && self.working_set.is_some() {
-            return Err(CliError::new("--working-set goes with bw: latency reuses one place"));
+            return Err(CliError::new("--working-set needs bw: lat uses one buffer"));
         }
         if self.events && (self.verb, self.test) == (Verb::Write, Test::Lat) {
             return Err(CliError::new(
-                "the target of a write gets no event: leave out -e, or measure send lat",
+                "the target of a write gets no event: leave out -e, or use send lat",
             ));
         }
         let cq_mod = self.cq_mod.or((self.post_list > 1).then_some(self.post_list));
@@ -284,13 +289,13 @@ impl Options {
         }
         if params.requests() > MAX_REQUESTS {
             return Err(CliError::new(format!(
-                "{qps} queue pairs of depths {} and {} hold more than {MAX_REQUESTS} requests \
-                 together: lower -t, -r or -q",
+                "{qps} queue pairs of depths {} and {} exceed {MAX_REQUESTS} requests in total: \
+                 lower -t, -r or -q",
                 params.tx_depth, params.rx_depth
             )));
         }
         if params.room() > MAX_BUFFER_BYTES {
-            return Err(CliError::new("a working set has at most 2G"));
+            return Err(CliError::new("--working-set must be 2G or less"));
         }
         Ok(params)
     }
@@ -301,10 +306,10 @@ impl Options {
     }
 }
 
-/// perftest's own least.
+/// The minimum of perftest.
 const MIN_ITERATIONS: u64 = 5;
-/// Messages that may be under way on all queue pairs together, unless somebody says otherwise:
-/// what they take in memory shall not grow with the number of queue pairs.
+/// Default of outstanding messages of all queue pairs together, so that memory does not grow with
+/// the number of queue pairs.
 const DEFAULT_TOTAL_SENDS: u32 = 4096;
-/// Seconds.
+/// Default margin in seconds.
 const DEFAULT_MARGIN: f64 = 2.0;

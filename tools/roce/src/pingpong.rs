@@ -22,13 +22,13 @@ use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number};
 
-/// Bounce a message between two machines, as ibv_rc_pingpong does, which may be the other end
+/// Bounce a message between two hosts; compatible with ibv_rc_pingpong at the other end
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// The server to connect to; without it, be the server
+    /// Server to connect to [default: run as the server]
     #[arg(conflicts_with = "local")]
     host: Option<String>,
-    /// TCP port on which the two ends find each other
+    /// TCP port for exchanging addresses
     #[arg(short, long, default_value_t = 18515)]
     port: u16,
     /// Interface to use [default: the first that can carry RoCE]
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = parse_number::parse_u32)]
     iterations: u32,
-    /// Service level; RoCE has none, so any is accepted
+    /// Service level; ignored by RoCE
     #[arg(short = 'l', long, value_name = "N", default_value_t = 0)]
     sl: u8,
     /// Sleep until a completion comes, instead of polling
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Row of the GID table to use [default: the first IPv4 address, else IPv6]
     #[arg(short, long, value_name = "INDEX")]
     gid_idx: Option<u8>,
-    /// Look at what was received: the first byte of each page (give it at both ends)
+    /// Check the first byte of each received page (give it at both ends)
     #[arg(short = 'c', long = "chk")]
     check: bool,
     #[command(flatten)]
@@ -71,8 +71,8 @@ pub(crate) struct Options {
     traffic: Traffic,
 }
 
-/// Options of `ibv_rc_pingpong` for hardware that this is not; it answers them as that
-/// program does on a device without such hardware.
+/// Options of `ibv_rc_pingpong` that need hardware features; they fail as that program does on a
+/// device without them.
 #[derive(Args, Clone, Copy, Debug)]
 struct Missing {
     #[arg(short, long, hide = true)]
@@ -85,7 +85,7 @@ struct Missing {
     ts: bool,
     #[arg(short = 'j', long, hide = true)]
     dm: bool,
-    /// Another way to post the same work: makes no difference here.
+    /// Another way to post the same work; no effect here.
     #[arg(short = 'N', long = "new_send", hide = true)]
     _new_send: bool,
 }
@@ -115,7 +115,7 @@ fn run_on(options: &Options, device: &Device) -> Result {
     if sound { Ok(()) } else { Err(CliError::new("what was received is not what was sent")) }
 }
 
-/// One end of the game.
+/// One end of the test.
 struct End<'a> {
     options: &'a Options,
     connect: ConnectOptions,
@@ -126,14 +126,14 @@ struct End<'a> {
     score: Counts,
 }
 
-/// What has happened so far.
+/// Counts of messages.
 #[derive(Debug, Default)]
 struct Counts {
     sent: u32,
     received: u32,
     /// Receives posted and not completed.
     posted: u32,
-    /// What must complete before the next message is sent: bits of [`RECEIVE`] and [`SEND`].
+    /// Completions that the next message waits for: bits of [`RECEIVE`] and [`SEND`].
     pending: u64,
 }
 
@@ -167,11 +167,11 @@ impl<'a> End<'a> {
         Ok(end)
     }
 
-    /// Learns who the other end is, and connects to it.
+    /// Exchanges addresses with the peer and connects to it.
     fn exchange_dest(&mut self, host: Option<&str>) -> Result {
         let mine = self.qp.dest(self.options.gid_idx)?;
         let port = self.options.port;
-        // Before the line below is printed: whoever reads it may start the client.
+        // Before printing the line below: its reader may start the client.
         let listener = host.is_none().then(|| listen(port)).transpose()?;
         println!("  local address:  {}", in_words(&mine));
         let connect = |theirs: &QpDest| self.qp.connect_from_init(theirs, &self.connect);
@@ -217,7 +217,7 @@ impl<'a> End<'a> {
             if polls.is_multiple_of(POLLS_PER_CHECK) {
                 patience.look(device)?;
             }
-            // After an event all there is, since no other event tells of the second one.
+            // After an event, poll all completions: a second one has no event.
             while self.queue.poll(&mut completions, 2) > 0 {
                 for completion in completions.drain(..) {
                     self.take(&completion)?;
@@ -268,15 +268,14 @@ impl<'a> End<'a> {
         }])?)
     }
 
-    /// For how long a message is sent again that is not acknowledged.
+    /// Returns the time for which an unacknowledged message is retried.
     fn retries(&self) -> Duration {
         let timeout = AckTimeout::new(self.connect.timeout).and_then(AckTimeout::duration);
         timeout.unwrap_or(Duration::MAX).saturating_mul(u32::from(self.connect.retry_count) + 1)
     }
 
-    /// Answers what the client sends again, until it is quiet for some ACK timeouts: its last
-    /// message has arrived, or there would have been no answer to it, but the ACK for it may
-    /// have been lost, and nobody could repeat it once we are gone.
+    /// Acknowledges retries of the client until there are none for some ACK timeouts: the client's
+    /// last message has arrived, but its ACK may have been lost, and only this end can repeat it.
     fn answer_retries(&self, device: &Device) -> Result {
         let timeout = AckTimeout::new(self.connect.timeout).and_then(AckTimeout::duration);
         let Some(timeout) = timeout else { return Ok(()) };
@@ -301,7 +300,7 @@ impl<'a> End<'a> {
         println!("{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter");
     }
 
-    /// Looks at the first byte of each page, where the client has left its mark.
+    /// Checks the first byte of each page, which the client has set.
     fn check_contents(&self) -> Result<bool> {
         let mut sound = true;
         for page in self.pages().filter(|_| self.options.check) {
@@ -335,7 +334,7 @@ impl Missing {
     }
 }
 
-/// Waits for clients on all addresses, of IPv6 and IPv4 where the system has both.
+/// Listens on all addresses, IPv6 and IPv4 if the system has both.
 pub(crate) fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         .or_else(|_| TcpListener::bind(("0.0.0.0", port)))
@@ -362,16 +361,16 @@ pub(crate) fn path_mtu(text: &str) -> Result<PathMtu, String> {
         .ok_or_else(|| "a path MTU is 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// Work request ids, which are bits so that they can be pending together.
+/// Ids of work requests, as bits, so that both can be pending.
 const RECEIVE: u64 = 1;
 const SEND: u64 = 2;
 
-/// What the buffer holds at first.
+/// The initial bytes of the buffer.
 const FILLING: u8 = 0x7b;
-/// What the client puts at the start of each page when it is to be checked.
+/// The first byte of each page of the client if the data is checked.
 const MARK: u8 = 0;
 const PAGE: usize = 4096;
-/// Rounds of polling between two looks at the clock, of which some are looks at the link.
+/// Empty polls between two checks of the clock and the link.
 const POLLS_PER_CHECK: u32 = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `roce simulate`: rings too large for any machine here, in virtual time.
+//! `roce simulate`: large rings in virtual time.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::error::{CliError, Result};
 use crate::lab::print;
 use crate::parse_number;
 
-/// Time a collective on a model fabric, in virtual time: the real engine, no real network
+/// Time a collective on a simulated network, in virtual time, with the real engine
 ///
 /// N ranks on N hosts around one switch, each with a link of the given rate and delay, full
-/// duplex. Every packet is made, sealed, switched and checked; time is computed.
+/// duplex. Every packet is built, switched and checked; only time is simulated.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Which collective
+    /// Collective
     #[arg(value_enum)]
     collective: Simulated,
     /// Numbers of ranks
@@ -33,10 +33,10 @@ pub(crate) struct Options {
         value_parser = bytes
     )]
     bytes: Vec<u64>,
-    /// Bits a second of each link
+    /// Bits per second of each link
     #[arg(long, default_value = "100G")]
     rate: Rate,
-    /// One way along each link; a packet crosses two
+    /// One-way delay of each link; a packet crosses two
     #[arg(long, default_value = "1us")]
     delay: Span,
     /// Staging slots of each rank
@@ -45,23 +45,22 @@ pub(crate) struct Options {
     /// Bytes of each slot: the largest piece
     #[arg(long, default_value = "128K", value_parser = parse_number::parse_u32)]
     slot_bytes: u32,
-    /// Real memory that data may take; a larger ring moves its packets all the same, but its
-    /// bytes are not kept, and the column #wrong says n/a
+    /// Memory for data; a larger ring moves its packets without data, and the column #wrong is n/a
     #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = parse_number::parse)]
     memory: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write the table as Markdown as well; in a file that has the marks `<!-- table -->` and
-    /// `<!-- end of table -->`, only what is between them is replaced
+    /// Also write the table as Markdown; in a file with the marks `<!-- table -->` and
+    /// `<!-- end of table -->`, replace only the text between them
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write a plot as well
+    /// Also write a plot
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// What can be simulated.
+/// The simulated collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Simulated {
     /// Sum of floats over a ring: reduce-scatter, then all-gather
@@ -72,8 +71,8 @@ const EXAMPLES: &str = "\
   roce simulate allreduce --ranks 8,64 --bytes 64K,16M --rate 100G --delay 1us
 
 Columns: time is the completion time in virtual time; bound is 2(N-1)/N*S/B + 2(N-1)*alpha, where
-alpha is what the smallest packet takes from one rank to the next (printed above the table); ratio
-is time over bound. The bound knows steps that follow one another: pieces that overlap beat it.";
+alpha is the time of the smallest packet from one rank to the next (printed above the table); ratio
+is time over bound. The bound is for sequential steps: overlapping pieces beat it.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
@@ -88,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result {
             let scale = scale(options, *ranks, *bytes);
             if std::io::stderr().is_terminal() {
                 eprint!("\r{ranks} ranks, {bytes} bytes ...\x1b[K\r");
-                let _ = std::io::stderr().flush(); // a progress line is worth no failure
+                let _ = std::io::stderr().flush(); // ignore errors of a progress line
             }
             let result = scale.simulate()?;
             if !options.json {
@@ -187,7 +186,7 @@ fn markdown(results: &[ScaleResult]) -> String {
     text
 }
 
-/// The page with the table between its marks; without marks, the table alone.
+/// Returns the page with the table between its marks; without marks, the table alone.
 fn put_into(page: &str, table: &str) -> String {
     let parts = page.split_once(BEGIN).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(END)?;

@@ -1,10 +1,10 @@
-//! Completion statuses in the words that the RDMA tools print.
+//! Completion statuses in the words of the RDMA tools.
 
 use roce_verbs::{Completion, CompletionStatus as Status};
 
 use crate::error::{CliError, Result};
 
-/// What `ibv_wc_status_str` says of a status.
+/// Returns the text of `ibv_wc_status_str`.
 pub(crate) const fn in_words(status: Status) -> &'static str {
     match status {
         Status::Success => "success",
@@ -25,8 +25,7 @@ pub(crate) const fn in_words(status: Status) -> &'static str {
     }
 }
 
-/// A completion that must be a success; otherwise the line that `ibv_rc_pingpong` prints, and
-/// what to do about it.
+/// Checks that a completion has succeeded; the error is the line of `ibv_rc_pingpong` and advice.
 pub(crate) fn succeeded(completion: &Completion) -> Result {
     let status = completion.status;
     if status == Status::Success {
@@ -44,11 +43,11 @@ pub(crate) fn succeeded(completion: &Completion) -> Result {
 const fn advice(status: Status) -> &'static str {
     match status {
         Status::RetryExceeded => {
-            "\nThe other end does not answer: is it still running, does every firewall let UDP \
-             port 4791\nthrough, and does the whole path carry packets of this MTU (-m)?"
+            "\nThe other end does not respond: check that it runs, that UDP port 4791 is open,\nand that \
+             the whole path carries packets of this MTU (-m)."
         }
         Status::LocalLengthError | Status::RemoteInvalidRequest => {
-            "\nDo both ends use the same message size (-s)?"
+            "\nUse the same message size (-s) at both ends."
         }
         _ => "",
     }

@@ -1,4 +1,4 @@
-//! The options of every command that moves packets.
+//! The options of all commands that move packets.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -15,51 +15,51 @@ use crate::error::{CliError, Result};
 use crate::link::{self, LinkWatch};
 use crate::{local, parse_number};
 
-/// How packets travel, and where both ends are.
+/// Options of the packet path and of both ends.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Options of all traffic commands")]
 pub(crate) struct Traffic {
-    /// Run both ends here, in a private network made for it; needs no root, leaves nothing
+    /// Run both ends here, in a private network; needs no root, leaves nothing behind
     #[arg(long)]
     pub(crate) local: bool,
-    /// MTU of the private network's link in bytes; 4176 is the least for path MTU 4096
+    /// MTU of the private network's link in bytes; path MTU 4096 needs at least 4176
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = link_mtu)]
     #[arg(requires = "local", conflicts_with = "host")]
     pub(crate) link_mtu: u32,
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Use UDP segmentation offload; auto: where that is known to be cheap
+    /// Segmentation offload (UDP GSO): send several packets in one frame
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
-    /// Run this end's own thread and the device's on a CPU (with --local: client's,server's)
+    /// Pin this end's threads to a CPU (with --local: the client's,the server's)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu: Vec<usize>,
-    /// Run them in the real-time class (SCHED_FIFO): before all else on their CPU
+    /// Run these threads in the real-time class (SCHED_FIFO)
     #[arg(long)]
     pub(crate) realtime: bool,
-    /// How long to look for work at most before going to sleep, in microseconds
+    /// Longest spin before sleeping, in microseconds
     #[arg(long, value_name = "US", default_value_t = 200)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub(crate) spin: u64,
-    /// Print the device's counters that are not zero at the end, on standard error
+    /// Print the device's nonzero counters at the end, on standard error
     #[arg(long)]
     pub(crate) counters: bool,
     #[command(flatten)]
     pub(crate) faults: Faults,
-    /// Which end of a private network this process is (set by --local)
+    /// The end of a private network that this process runs (set by --local)
     #[arg(long, hide = true, value_enum)]
     pub(crate) role: Option<Role>,
 }
 
-/// Harm done to packets on purpose, at this end and in both directions.
+/// Faults injected at this end, in both directions.
 #[derive(Args, Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Faults {
-    /// Lose each packet with this probability (0.01 or 1%), in either direction
+    /// Drop each packet with this probability (0.01 or 1%), in either direction
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
     #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) loss: f64,
-    /// Double each packet with this probability
+    /// Duplicate each packet with this probability
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
     #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) duplicate: f64,
@@ -67,11 +67,11 @@ pub(crate) struct Faults {
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
     #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) reorder: f64,
-    /// Turn over one bit of each packet with this probability
+    /// Flip one bit of each packet with this probability
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
     #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) corrupt: f64,
-    /// What the dice for these begin with: the same seed, the same dice
+    /// Random seed; the same seed repeats the same faults
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::parse)]
     pub(crate) seed: u64,
 }
@@ -94,7 +94,7 @@ impl From<GsoMode> for roce_verbs::GsoMode {
     }
 }
 
-/// An end of a private network.
+/// The end of a private network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     Server,
@@ -102,8 +102,8 @@ pub(crate) enum Role {
 }
 
 impl Traffic {
-    /// Opens an interface by name, or the first that is up and has an address (in a private
-    /// network, the only one), does `work` on it, and writes out capture and counters.
+    /// Opens an interface by name, or the first usable one (in a private network, the only one),
+    /// runs `work` on it, and writes the capture and the counters.
     pub(crate) fn on_device(
         &self,
         name: Option<&str>,
@@ -130,7 +130,7 @@ impl Traffic {
             other => other,
         });
         drop(watch);
-        // After a failure they are wanted most.
+        // Counters help most after a failure.
         if self.counters {
             print_counters(&device)?;
         }
@@ -141,7 +141,7 @@ impl Traffic {
         outcome.and(flushed)
     }
 
-    /// Where this end's threads run.
+    /// Returns the placement of this end's threads.
     fn placement(&self) -> Result<ThreadPlacement> {
         let ends = if self.role.is_some() { 2 } else { 1 };
         if self.cpu.len() > ends {
@@ -156,8 +156,8 @@ impl Traffic {
     }
 
     fn device_config(&self) -> DeviceConfig {
-        // In a private network one end does the harm and the recording: two would throw the
-        // dice twice, and write to one file.
+        // In a private network the client alone injects faults and captures: two ends would apply
+        // the rates twice and write to one file.
         let active = self.role != Some(Role::Server);
         DeviceConfig {
             gso: self.gso.into(),
@@ -179,7 +179,7 @@ impl Faults {
         FaultConfig { seed: self.seed, inbound: rates, outbound: rates, ..FaultConfig::default() }
     }
 
-    /// For one of many ends that all do the harm, each to what arrives: dice of its own.
+    /// Returns the faults on received packets for one of many ranks, with a seed of its own.
     pub(crate) fn of_receiver(&self, rank: u32) -> FaultConfig {
         let seed = self.seed.wrapping_add(u64::from(rank) << 32);
         FaultConfig { seed, inbound: self.rates(), ..FaultConfig::default() }
@@ -200,11 +200,11 @@ impl Faults {
 pub(crate) fn link_mtu(text: &str) -> Result<u32, String> {
     let mtu = parse_number::parse_u32(text)?;
     let carries_roce = (336..=65535).contains(&mtu);
-    carries_roce.then_some(mtu).ok_or_else(|| "it lies between 336 and 65535".to_owned())
+    carries_roce.then_some(mtu).ok_or_else(|| "use 336 to 65535".to_owned())
 }
 
-/// The interfaces that can carry RoCE now. Those that suit best come first: with an IPv4 address,
-/// then with another that is routed, then with any.
+/// Returns the interfaces that can carry RoCE now: first those with an IPv4 address, then those
+/// with another routed address, then the others.
 pub(crate) fn usable_interfaces() -> Result<Vec<String>> {
     let rank = |device: &DeviceInfo| {
         let usable = || device.gids.iter().filter(|row| row.usable);
@@ -225,29 +225,27 @@ pub(crate) fn usable_interfaces() -> Result<Vec<String>> {
     Ok(devices.into_iter().map(|device| device.interface.name).collect())
 }
 
-/// The interface that suits best.
+/// Returns the first of these interfaces.
 pub(crate) fn first_usable() -> Result<String> {
     usable_interfaces()?.into_iter().next().ok_or_else(|| {
         CliError::new(
-            "no interface here can carry RoCE now: it takes an Ethernet interface that is up and \
-             has an address (`roce devices` shows what there is). To try things without one, \
-             add --local",
+            "no interface can carry RoCE now: an Ethernet interface must be up and have an address \
+             (see `roce devices`); or add --local for a private network",
         )
     })
 }
 
-/// Opens it, and names the way out that this command has where a right is missing.
+/// Opens a device; without the required privileges, the error suggests --local.
 fn open(name: &str, config: DeviceConfig) -> Result<Device> {
     Device::open(name, config).map_err(|error| match error {
         Error::Open(OpenError::NotPermitted { .. }) => {
-            CliError::new(format!("{error}. To try things without any right, add --local"))
+            CliError::new(format!("{error}; or add --local, which needs no privileges"))
         }
         _ => error.into(),
     })
 }
 
-/// The path MTU that was requested, or else the largest; refused before anybody waits for a
-/// peer if the interface does not carry it.
+/// Returns the requested path MTU, or else the largest; fails if the interface does not carry it.
 pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Result<PathMtu> {
     let port = device.port()?;
     let wanted = requested.or(port.active_mtu).unwrap_or(PathMtu::B256);
@@ -264,7 +262,7 @@ pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Result<Pa
     .into())
 }
 
-/// Prints the counters that are not zero.
+/// Prints the nonzero counters.
 pub(crate) fn print_counters(device: &Device) -> Result {
     for (name, count) in device.counters()?.into_iter().filter(|(_, count)| *count > 0) {
         eprintln!("{name:32} {count:>12}");

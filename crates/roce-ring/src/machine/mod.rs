@@ -223,6 +223,11 @@ impl Machine {
         self.active.as_ref().map_or(0, ActiveOperation::received)
     }
 
+    /// Returns side, lane and number (mod 2^48) of the send with this id.
+    pub fn send_of(id: u64) -> (Side, u32, u64) {
+        id::split(id)
+    }
+
     fn lane(&mut self, lane: u32) -> Result<&mut Lane, MachineError> {
         if let Some(violation) = &self.violation {
             return Err(violation.clone().into());

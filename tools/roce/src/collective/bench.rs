@@ -14,7 +14,7 @@ use super::report_collector::{Average, ReportCollector};
 use super::steps::StepTimes;
 use crate::error::Result;
 
-/// A rank at work.
+/// The measurement of a rank.
 #[derive(Debug)]
 pub(crate) struct Bench<'a> {
     group: &'a mut Group,
@@ -23,12 +23,12 @@ pub(crate) struct Bench<'a> {
     output: Buffer,
     progress: Progress,
     with_steps: bool,
-    /// Operations so far: the number of the next one.
+    /// The number of the next operation.
     operations: u64,
     block: Vec<u8>,
 }
 
-/// Where input and output of a size lie in one placement.
+/// Input and output of a size in one placement.
 #[derive(Debug)]
 struct Layout {
     case: Case,
@@ -36,7 +36,7 @@ struct Layout {
     output: BufferSlice,
 }
 
-/// What a rank measured itself.
+/// A rank's own results.
 struct Own {
     nanoseconds: u64,
     wrong: Option<u64>,
@@ -44,7 +44,7 @@ struct Own {
     steps: Vec<StepTimes>,
 }
 
-/// Rank 0's part of the work.
+/// The reports and the output at rank 0.
 #[derive(Debug)]
 pub(crate) struct RankZeroOutput<'a, W> {
     pub(crate) collector: &'a mut ReportCollector,
@@ -53,10 +53,10 @@ pub(crate) struct RankZeroOutput<'a, W> {
 }
 
 impl<'a> Bench<'a> {
-    /// Makes the two buffers that all sizes share.
+    /// Allocates the two buffers that all sizes share.
     ///
     /// # Errors
-    /// When there is not so much memory.
+    /// If there is not enough memory.
     pub(crate) fn new(group: &'a mut Group, job: &'a Job, with_steps: bool) -> Result<Self> {
         let cases = job.cases(group.size());
         let longest = cases.iter().map(|case| case.size).max().unwrap_or(0);
@@ -66,10 +66,10 @@ impl<'a> Bench<'a> {
         Ok(Self { group, job, input, output, progress, with_steps, operations: 0, block })
     }
 
-    /// Runs everything; with an office, prints each size when it is through.
+    /// Runs all sizes; prints each one at rank 0.
     ///
     /// # Errors
-    /// When a rank fails, or the report cannot be written.
+    /// If a rank fails, or the report cannot be written.
     pub(crate) fn run<W: Write>(mut self, mut office: Option<RankZeroOutput<'_, W>>) -> Result {
         let ranks = self.group.size();
         let mut introduced = false;
@@ -105,7 +105,7 @@ impl<'a> Bench<'a> {
         self.barrier()
     }
 
-    /// One size in one placement.
+    /// Measures one size in one placement.
     fn measure(&mut self, case: &Case, placement: BufferMode) -> Result<Own> {
         let layout = self.lay_out(case, placement)?;
         let Job { iterations, warmup, check, .. } = *self.job;
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
             self.perform(&layout)?;
         }
         self.barrier()?;
-        // Those of the warm-up are not wanted.
+        // Drop the steps of the warm-up.
         drop(self.group.steps());
         let first = self.operations;
         let took = self.time(&layout, iterations)?;
@@ -134,7 +134,7 @@ impl<'a> Bench<'a> {
         Ok(Own { nanoseconds, wrong: (check > 0).then_some(wrong), first: value, steps })
     }
 
-    /// The timed operations.
+    /// Runs the timed operations and returns their time.
     fn time(&mut self, layout: &Layout, iterations: u64) -> Result<Duration> {
         let begun = Instant::now();
         let mut between = Duration::ZERO;
@@ -153,7 +153,7 @@ impl<'a> Bench<'a> {
         Ok(begun.elapsed().saturating_sub(between))
     }
 
-    /// The steps of the timed operations, without those of the barriers between.
+    /// Takes the steps of the timed operations without those of the barriers.
     fn take_steps(&mut self, first: u64) -> Vec<StepTimes> {
         if !self.with_steps {
             return Vec::new();
@@ -199,7 +199,7 @@ impl<'a> Bench<'a> {
         Ok(Layout { case: *case, input, output })
     }
 
-    /// Clears the output, then fills the input: in place the input survives.
+    /// Clears the output, then fills the input, which may overlap it.
     fn prepare(&mut self, layout: &Layout) -> Result {
         let values = self.job.values;
         let operation = layout.case.operation;
@@ -230,7 +230,7 @@ impl<'a> Bench<'a> {
         Ok(wrong)
     }
 
-    /// The output's first element in words, where this rank has one.
+    /// Returns the text of the first output element, if this rank has one.
     fn first_element(&self, layout: &Layout) -> Result<Option<String>> {
         let operation = layout.case.operation;
         let ends_with_it =
@@ -244,9 +244,9 @@ impl<'a> Bench<'a> {
         Ok(Some(input_data::format_element(operation.data_type, element)))
     }
 
-    /// Tells rank 0.
+    /// Reports the results to rank 0.
     fn tell(&mut self, case: &Case, placement: BufferMode, own: &Own) -> Result {
-        // Steps first: when the time is there, they are.
+        // Send steps before the time, which completes the size.
         for times in &own.steps {
             self.group.report("step", &times.fields(case.size, placement))?;
         }
@@ -261,7 +261,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Goes through a slice block by block; offsets are those in the slice's buffer.
+/// Visits a slice block by block, with offsets in the slice's buffer.
 fn each_block(
     block: &mut [u8],
     slice: &BufferSlice,
@@ -276,5 +276,5 @@ fn each_block(
     Ok(())
 }
 
-/// Whole elements of every type, and little enough for the cache.
+/// Bytes of a block: whole elements of every type, and small enough for the cache.
 const BLOCK: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! `NCCL_DEBUG`: which path was chosen, told loudly.
+//! The output of `NCCL_DEBUG`: the chosen path.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use super::nccl_env::{Level, NcclEnv};
 use super::rank_assignment::RankAssignment;
 use crate::error::{CliError, Result};
 
-/// Who tells, and where.
+/// The log of a rank.
 #[derive(Debug)]
 pub(crate) struct Info {
     level: Level,
@@ -19,7 +19,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    /// For one rank. The file, if one is asked for, is made here.
+    /// Creates the log of one rank, with its file if requested.
     pub(crate) fn new(nccl_env: &NcclEnv, rank: u32) -> Result<Self> {
         let (host, pid) = (host_name(), std::process::id());
         let file = match nccl_env.debug_file.as_deref().filter(|_| nccl_env.debug > Level::Silent) {
@@ -34,12 +34,12 @@ impl Info {
         Ok(Self { level: nccl_env.debug, lead, file })
     }
 
-    /// Tells what can not be honoured, whatever the level.
+    /// Logs a warning at any level.
     pub(crate) fn warn(&self, text: &str) {
         self.write(&format!("{} WARN {text}", self.lead));
     }
 
-    /// Tells the version, at every level but silence.
+    /// Logs the version, except at level silent.
     pub(crate) fn version(&self) {
         if self.level >= Level::Version {
             self.write(&format!("roce version {}", env!("CARGO_PKG_VERSION")));
@@ -53,19 +53,19 @@ impl Info {
     }
 
     fn write(&self, line: &str) {
-        // In one piece: several ranks may share a terminal.
+        // In one write: several ranks may share a terminal.
         let line = format!("{line}\n");
-        // Whoever closed our standard error does not want to hear it.
+        // Errors are ignored: standard error may be closed.
         let _ = match &self.file {
             Some(file) => (&*file).write_all(line.as_bytes()),
             None => io::stderr().write_all(line.as_bytes()),
         };
     }
 
-    /// What is known before the ranks meet.
+    /// Logs the configuration before joining.
     pub(crate) fn before(&self, assignment: &RankAssignment, interfaces: &[String], why: &str) {
         self.info(&format!(
-            "rank {} of {}, said by {}; the ranks meet at {}",
+            "rank {} of {}, set by {}; rank 0 listens on {}",
             assignment.rank, assignment.size, assignment.source, assignment.root
         ));
         self.info(&format!("interfaces: {} ({why})", interfaces.join(", ")));
@@ -77,7 +77,7 @@ impl Info {
         }
     }
 
-    /// What is known when they have.
+    /// Logs the configuration after joining.
     pub(crate) fn after(&self, group: &Group, gid_index: Option<u8>, qps: u32) {
         if self.level < Level::Info {
             return;
@@ -97,14 +97,14 @@ impl Info {
         let ring: Vec<String> = (0..size.min(16)).map(|rank| rank.to_string()).collect();
         let more = if size > 16 { " -> ..." } else { "" };
         self.info(&format!(
-            "algorithm Ring, protocol Simple: {}{more} -> 0; I am between {} and {}",
+            "algorithm Ring, protocol Simple: {}{more} -> 0; neighbours {} and {}",
             ring.join(" -> "),
             geometry.previous(),
             geometry.next()
         ));
         self.info(&format!(
-            "up to {} bytes go the small way (whole vectors), more in chunks and pieces of up \
-             to {} bytes; {} slots per lane, {} bytes registered",
+            "small-message algorithm up to {} bytes, above in chunks and pieces of up to {} bytes; \
+             {} slots per lane, {} bytes registered",
             config.small_message_max,
             config.slot_bytes,
             config.slots,
@@ -113,7 +113,7 @@ impl Info {
     }
 }
 
-/// An interface as the list of devices and the log show it.
+/// Returns the description of an interface in the list of devices and the log.
 pub(crate) fn describe(device: &Device, gid_index: Option<u8>) -> String {
     let name = device.interface();
     let index = gid_index.or_else(|| device.default_gid_index().ok().flatten());
@@ -125,7 +125,7 @@ pub(crate) fn describe(device: &Device, gid_index: Option<u8>) -> String {
     format!("[{name}] GID {gid} MTU {mtu}")
 }
 
-/// What this host calls itself.
+/// Returns this host's name.
 pub(crate) fn host_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     name.to_string_lossy().split('.').next().unwrap_or_default().to_owned()

@@ -1,21 +1,21 @@
-//! What ranks contribute, and whether what they end with is right.
+//! The input of ranks, and the check of their results.
 
 use half::{bf16, f16};
 use roce_ring::{Collective, DataType, Operation, ReduceOp, test_data};
 
 use super::job::Case;
 
-/// What stands in the inputs.
+/// The kind of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum InputData {
-    /// Small numbers that differ from element to element and from rank to rank.
+    /// Small numbers that differ between elements and ranks
     Pattern,
-    /// Rank r contributes r + 1, in every element.
+    /// r + 1 in every element of rank r
     Rank,
 }
 
 impl InputData {
-    /// Its name among the job's fields.
+    /// Returns the name among the job's fields.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Pattern => "pattern",
@@ -23,7 +23,7 @@ impl InputData {
         }
     }
 
-    /// Fills a part of `rank`'s input, from its element `first` on.
+    /// Fills a part of `rank`'s input from element `first` on.
     pub(crate) fn fill(self, operation: &Operation, rank: u32, first: u64, bytes: &mut [u8]) {
         let Operation { data_type, op, .. } = *operation;
         match self {
@@ -36,8 +36,8 @@ impl InputData {
         }
     }
 
-    /// How many elements are wrong in a part of the output of `rank` among `ranks`, from its
-    /// element `first` on.
+    /// Returns the wrong elements in a part of the output of `rank` of `ranks`, from element
+    /// `first` on.
     pub(crate) fn wrong_elements(
         self,
         case: &Case,
@@ -67,17 +67,15 @@ impl InputData {
     }
 }
 
-/// How many ranks can contribute their own number so that every result is exact in the type.
-///
-/// Sums of so many numbers, and their product, are whole numbers that it holds.
+/// Returns the most ranks for which every result of the rank numbers is exact in the type.
 pub(crate) fn max_ranks(data_type: DataType, op: ReduceOp) -> u32 {
     let limit = largest_whole(data_type);
-    // An average is a sum first.
+    // An average is computed from a sum.
     let fits = |ranks: &u32| reduced(if op == ReduceOp::Avg { ReduceOp::Sum } else { op }, *ranks);
     (1..=4096).take_while(|ranks| fits(ranks) <= limit).last().unwrap_or(0)
 }
 
-/// What 1, 2, ... `ranks` reduce to.
+/// Returns the reduction of 1, 2, ... `ranks`.
 fn reduced(op: ReduceOp, ranks: u32) -> f64 {
     let all = || (1..=ranks).map(f64::from);
     match op {
@@ -102,9 +100,9 @@ fn largest_whole(data_type: DataType) -> f64 {
     }
 }
 
-/// A small number as an element, at the start of eight bytes; integers truncate.
+/// Encodes a small number at the start of eight bytes; integers truncate.
 ///
-/// Averages of whole numbers from 1 on are whole or a half, which every float type holds.
+/// Averages of whole numbers from 1 on are whole or a half, which every float type represents.
 fn encode(data_type: DataType, value: f64) -> [u8; 8] {
     let mut bytes = [0; 8];
     match data_type {
@@ -117,7 +115,7 @@ fn encode(data_type: DataType, value: f64) -> [u8; 8] {
     bytes
 }
 
-/// An element in words.
+/// Formats an element.
 pub(crate) fn format_element(data_type: DataType, element: &[u8]) -> String {
     fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
         let mut array = [0; N];
@@ -145,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_numbers_read_back_in_every_type() {
+    fn rank_numbers_are_encoded_in_every_type() {
         for data_type in DataType::ALL {
             for value in 1..=100 {
                 let element = encode(data_type, f64::from(value));
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn three_ranks_of_one_float_make_six() {
+    fn the_rank_numbers_of_three_ranks_sum_to_six() {
         let case = Job { min: 4, max: 4, ..job::example() }.cases(3)[0];
         let mut input = [0; 4];
         InputData::Rank.fill(&case.operation, 2, 0, &mut input);
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_ranks_numbers_are_exact_or_refused() {
+    fn results_of_rank_numbers_are_exact_or_refused() {
         assert_eq!(max_ranks(DataType::I8, ReduceOp::Sum), 15);
         assert_eq!(max_ranks(DataType::F32, ReduceOp::Prod), 10);
         assert_eq!(max_ranks(DataType::Bf16, ReduceOp::Max), 256);

@@ -1,10 +1,10 @@
-//! The work of a run: which operations of which sizes, how often. All ranks must agree on it.
+//! The job of a run: operations, sizes and iterations, the same on all ranks.
 
 use roce_ring::{Collective, DataType, Operation, ReduceOp};
 
 use super::input_data::InputData;
 
-/// What all ranks do; `docs/ring-protocol.md` says in which order.
+/// The job of all ranks, which `docs/ring-protocol.md` specifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) collective: Collective,
@@ -25,23 +25,23 @@ pub(crate) struct Job {
     pub(crate) values: InputData,
 }
 
-/// How one size follows from the one before.
+/// The progression of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progression {
     Factor(u64),
     Step(u64),
 }
 
-/// Where outputs lie.
+/// The position of outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferMode {
-    /// Beside the input.
+    /// Out of place: beside the input.
     Out,
-    /// On the input.
+    /// In place: overlapping the input.
     In,
 }
 
-/// Which placements are measured.
+/// The placements to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum BufferModes {
     Both,
@@ -49,18 +49,18 @@ pub(crate) enum BufferModes {
     In,
 }
 
-/// What ranks do between one timed operation and the next: nccl-tests' numbers.
+/// The action of ranks between timed operations, numbered as in nccl-tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocking {
-    /// 0, and 2: nothing.
+    /// 0 and 2: none.
     No,
-    /// 1: a barrier, which is timed too.
+    /// 1: a timed barrier.
     Barrier,
-    /// 3: a barrier that is not.
+    /// 3: an untimed barrier.
     UntimedBarrier,
 }
 
-/// One line of the table to be.
+/// One line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Case {
     pub(crate) operation: Operation,
@@ -69,7 +69,7 @@ pub(crate) struct Case {
 }
 
 impl Job {
-    /// What ranks tell each other about it, key by key.
+    /// Returns the keys and values that all ranks compare.
     pub(crate) fn fields(&self) -> Vec<(String, String)> {
         const ALL: &str = "all";
         let name = |name: Option<&str>| name.unwrap_or(ALL).to_owned();
@@ -90,7 +90,7 @@ impl Job {
             ("check", self.check.to_string()),
             ("placement", self.placements.name().to_owned()),
         ];
-        // What differs from the protocol's job is said only then: other programs know it not.
+        // Other programs do not know these keys, so the defaults are not sent.
         if self.blocking != Blocking::No {
             fields.push(("blocking", self.blocking.number().to_string()));
         }
@@ -100,7 +100,7 @@ impl Job {
         fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// The sizes asked for, in bytes, from the smallest.
+    /// Returns the sizes in bytes, in ascending order.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = u64> {
         let Self { progression, max, .. } = *self;
         let next = move |bytes: &u64| {
@@ -108,13 +108,13 @@ impl Job {
                 Progression::Factor(factor) => bytes.checked_mul(factor)?,
                 Progression::Step(step) => bytes.checked_add(step)?,
             };
-            // Twice nothing is nothing.
+            // A factor leaves 0 at 0.
             (next > *bytes && next <= max).then_some(next)
         };
         std::iter::successors((self.min <= max).then_some(self.min), next)
     }
 
-    /// Every line of the table for `ranks` ranks, in its order.
+    /// Returns all lines of the table for `ranks` ranks, in order.
     pub(crate) fn cases(&self, ranks: u32) -> Vec<Case> {
         let types = self.data_type.map_or(DataType::ALL.to_vec(), |one| vec![one]);
         let ops = self.op.map_or(ReduceOp::ALL.to_vec(), |one| vec![one]);
@@ -131,6 +131,28 @@ impl Job {
         }
         cases
     }
+}
+
+/// Rewrites the difference between two ranks in a field of the job with the option that sets it.
+pub(crate) fn name_option(reason: &str) -> Option<String> {
+    let (rank, fields) = reason.split_once(" has job.")?;
+    let (theirs, root) = fields.split_once(", but rank 0 has job.")?;
+    let ((key, value), (_, of_root)) = (theirs.split_once('=')?, root.split_once('=')?);
+    let option = match key {
+        "type" => "-d",
+        "op" => "-o",
+        "root" => "-r",
+        "min" => "-b",
+        "max" => "-e",
+        "step" => "-i",
+        "factor" => "-f",
+        "iterations" => "-n",
+        "warmup" => "-w",
+        "check" => "-c",
+        "placement" => "--placement",
+        _ => return None,
+    };
+    Some(format!("{option} differs: {rank} has {value}, rank 0 has {of_root}"))
 }
 
 impl Case {
@@ -156,7 +178,7 @@ impl Case {
         Self { operation, size: count * parts * element }
     }
 
-    /// Bytes of the input of each rank.
+    /// Returns the bytes of the input of each rank.
     pub(crate) fn input_len(&self) -> u64 {
         match self.operation.collective {
             Collective::AllGather => self.part_len(),
@@ -164,7 +186,7 @@ impl Case {
         }
     }
 
-    /// Bytes of the output of each rank.
+    /// Returns the bytes of the output of each rank.
     pub(crate) fn output_len(&self) -> u64 {
         match self.operation.collective {
             Collective::ReduceScatter => self.part_len(),
@@ -176,18 +198,18 @@ impl Case {
         self.operation.count * self.operation.data_type.size() as u64
     }
 
-    /// What the table shows as the operator.
+    /// Returns the operator for the table.
     pub(crate) fn op_name(&self) -> &'static str {
         let Operation { collective, op, .. } = self.operation;
         if collective.reduces() { op.name() } else { "none" }
     }
 
-    /// What the table shows as the root.
+    /// Returns the root for the table.
     pub(crate) fn root_shown(&self) -> i64 {
         if self.operation.collective.has_root() { self.operation.root.into() } else { -1 }
     }
 
-    /// Gigabytes (10^9) a second: of the data, and of what a link must carry at the least.
+    /// Returns the algorithm and the bus bandwidth in 10^9 bytes per second.
     pub(crate) fn bandwidths(&self, seconds: f64, ranks: u32) -> (f64, f64) {
         if seconds <= 0.0 {
             return (0.0, 0.0);
@@ -204,7 +226,7 @@ impl Case {
 }
 
 impl Blocking {
-    /// nccl-tests' number.
+    /// Returns the number in nccl-tests.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::No => 0,
@@ -215,7 +237,7 @@ impl Blocking {
 }
 
 impl BufferMode {
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Out => "out",
@@ -225,7 +247,7 @@ impl BufferMode {
 }
 
 impl BufferModes {
-    /// Its name among the job's fields.
+    /// Returns the name among the job's fields.
     const fn name(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -234,7 +256,7 @@ impl BufferModes {
         }
     }
 
-    /// Them, in the order in which they are measured.
+    /// Returns the placements in the order of measurement.
     pub(crate) const fn all(self) -> &'static [BufferMode] {
         match self {
             Self::Both => &[BufferMode::Out, BufferMode::In],
@@ -272,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_grow_to_the_largest_and_end() {
+    fn sizes_grow_up_to_the_largest() {
         assert_eq!(sizes(8, 64, Progression::Factor(2)), [8, 16, 32, 64]);
         assert_eq!(sizes(8, 63, Progression::Factor(2)), [8, 16, 32]);
         assert_eq!(sizes(8, 20, Progression::Step(5)), [8, 13, 18]);
@@ -283,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_is_told_as_the_protocol_says_and_no_more() {
+    fn the_fields_of_a_job_are_those_of_the_protocol() {
         let text: Vec<String> =
             example().fields().iter().map(|(key, value)| format!("{key}={value}")).collect();
         let expected = "collective=allreduce type=float op=sum root=0 min=8 max=64 factor=2 \
@@ -293,6 +315,15 @@ mod tests {
         let fields = more.fields();
         assert_eq!(fields[fields.len() - 2..][0], ("blocking".into(), "1".into()));
         assert_eq!(fields[fields.len() - 1], ("values".into(), "rank".into()));
+    }
+
+    #[test]
+    fn a_difference_in_the_job_names_the_option() {
+        let reason = "rank 1 has job.max=16, but rank 0 has job.max=8";
+        let named = name_option(reason).unwrap();
+        assert_eq!(named, "-e differs: rank 1 has 16, rank 0 has 8");
+        assert_eq!(name_option("rank 1 has job.step=8, but rank 0 has no job.step"), None);
+        assert_eq!(name_option("rank 2 did not arrive within 1 s"), None);
     }
 
     #[test]
@@ -327,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn all_types_operators_and_roots_are_gone_through() {
+    fn all_types_operators_and_roots_are_measured() {
         let job = Job { data_type: None, op: None, collective: Collective::Reduce, ..example() };
         assert_eq!(job.cases(3).len(), 10 * 5 * 4);
         let job = Job { root: None, collective: Collective::Reduce, ..example() };

@@ -1,8 +1,8 @@
-//! The variables that people know from NCCL: one table says what each does here, and does it.
+//! NCCL's environment variables: a table of their help and effect.
 
 use super::selector::Selector;
 
-/// What the variables ask for.
+/// The values of the variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NcclEnv {
     pub(crate) hca: Option<Selector>,
@@ -16,11 +16,11 @@ pub(crate) struct NcclEnv {
     pub(crate) root: Option<String>,
     pub(crate) debug: Level,
     pub(crate) debug_file: Option<String>,
-    /// What could not be honoured, each in one line.
+    /// Warnings about ignored variables, one line each.
     pub(crate) warnings: Vec<String>,
 }
 
-/// How much is told.
+/// The log level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     #[default]
@@ -33,18 +33,18 @@ pub(crate) enum Level {
 /// One variable.
 struct EnvVar {
     name: &'static str,
-    /// Lines of help.
+    /// The help text.
     help_text: &'static str,
-    /// Takes its value, or says what is wrong with it and what to do.
+    /// Applies the value; the error says what is wrong and what to do.
     apply: fn(&mut NcclEnv, &str) -> Result<(), String>,
 }
 
 const ENV_VARS: &[EnvVar] = &[
     EnvVar {
         name: "NCCL_IB_HCA",
-        help_text: "Interfaces to use, each a rail of its own: eth0,eth1 (prefixes),\n\
-               =eth0 (exactly), ^eth0 (all others), eth0:1 (with its only port).\n\
-               Names are those of interfaces: roce devices lists them",
+        help_text: "Interfaces to use, each as a rail: eth0,eth1 (prefixes), =eth0\n\
+               (exactly), ^eth0 (all others), eth0:1 (with its only port);\n\
+               see roce devices",
         apply: |nccl_env, value| {
             nccl_env.hca = Some(Selector::parse(value, true)?);
             Ok(())
@@ -52,8 +52,8 @@ const ENV_VARS: &[EnvVar] = &[
     },
     EnvVar {
         name: "NCCL_SOCKET_IFNAME",
-        help_text: "Written alike; where NCCL_IB_HCA is not set, the first that matches is\n\
-               used. Ranks meet at the root address, whatever this says",
+        help_text: "Same format; without NCCL_IB_HCA, the first match is used. It does\n\
+               not affect the root address",
         apply: |nccl_env, value| {
             nccl_env.ifname = Some(Selector::parse(value, false)?);
             Ok(())
@@ -61,7 +61,7 @@ const ENV_VARS: &[EnvVar] = &[
     },
     EnvVar {
         name: "NCCL_COMM_ID",
-        help_text: "Where rank 0 listens, HOST:PORT, if --root-address does not say it",
+        help_text: "Address of rank 0, HOST:PORT, without --root-address",
         apply: |nccl_env, value| {
             nccl_env.root = Some(value.to_owned());
             Ok(())
@@ -88,11 +88,11 @@ const ENV_VARS: &[EnvVar] = &[
     EnvVar {
         name: "NCCL_IB_SL",
         help_text: "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
-               set here: any other is warned about",
+               set: others cause a warning",
         apply: |nccl_env, value| {
             if number(value, 0, 15)? != 0 {
-                let why = "no VLAN priority is set here, so a service level changes nothing; set \
-                           one on the VLAN interface (ip link ... egress-qos-map)";
+                let why = "no VLAN priority is set for service levels; set one on the VLAN \
+                           interface (ip link ... egress-qos-map)";
                 nccl_env.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
             }
             Ok(())
@@ -100,7 +100,7 @@ const ENV_VARS: &[EnvVar] = &[
     },
     EnvVar {
         name: "NCCL_IB_TIMEOUT",
-        help_text: "Wait for an acknowledgement, 4.096 us * 2^N, 1 to 31 (14)",
+        help_text: "ACK timeout, 4.096 us * 2^N, 1 to 31 (14)",
         apply: |nccl_env, value| {
             nccl_env.ack_timeout = Some(number(value, 1, 31)? as u8);
             Ok(())
@@ -108,7 +108,7 @@ const ENV_VARS: &[EnvVar] = &[
     },
     EnvVar {
         name: "NCCL_IB_RETRY_CNT",
-        help_text: "How often to send again after silence before giving up, 0 to 7 (7)",
+        help_text: "Retries after ACK timeouts, 0 to 7 (7)",
         apply: |nccl_env, value| {
             nccl_env.retry_count = Some(number(value, 0, 7)? as u8);
             Ok(())
@@ -132,54 +132,52 @@ const ENV_VARS: &[EnvVar] = &[
     },
     EnvVar {
         name: "NCCL_ALGO",
-        help_text: "Ring, which is all there is; what leaves no ring is refused",
-        apply: |_, value| allowed(value, "ring", "the ring is the only algorithm here; say Ring"),
+        help_text: "Ring; lists without Ring are refused",
+        apply: |_, value| allowed(value, "ring", "Ring is the only algorithm"),
     },
     EnvVar {
         name: "NCCL_PROTO",
-        help_text: "Simple, which is what ours is most like; LL and LL128 alone are refused",
-        apply: |_, value| {
-            allowed(value, "simple", "LL and LL128 are not for networks like this; say Simple")
-        },
+        help_text: "Simple; LL and LL128 alone are refused",
+        apply: |_, value| allowed(value, "simple", "LL and LL128 are not supported; use Simple"),
     },
     EnvVar {
         name: "NCCL_NET",
-        help_text: "IB; anything else is refused, for this is RDMA alone",
+        help_text: "IB; others are refused",
         apply: |_, value| match value.trim().to_lowercase().as_str() {
             "ib" => Ok(()),
-            _ => Err("there is no other network than IB (which RoCE is) here; unset it".to_owned()),
+            _ => Err("IB (which includes RoCE) is the only network; unset it".to_owned()),
         },
     },
     EnvVar {
         name: "NCCL_IB_DISABLE",
-        help_text: "0; 1 is refused, for this is RDMA alone",
+        help_text: "0; 1 is refused",
         apply: |_, value| match number(value, 0, 1)? {
             0 => Ok(()),
-            _ => Err("without RDMA nothing is left here; unset it".to_owned()),
+            _ => Err("RDMA is the only transport; unset it".to_owned()),
         },
     },
     EnvVar {
         name: "NCCL_DEBUG",
-        help_text: "VERSION, WARN, or INFO: which path was chosen (interfaces, GIDs, queue\n\
-               pairs, limits, the ring's order, MTU), on standard error",
+        help_text: "VERSION, WARN, or INFO: the chosen path (interfaces, GIDs, queue\n\
+               pairs, limits, order of the ring, MTU), on standard error",
         apply: |nccl_env, value| {
             nccl_env.debug = match value.trim().to_uppercase().as_str() {
                 "VERSION" => Level::Version,
                 "WARN" => Level::Warn,
                 "INFO" => Level::Info,
                 "TRACE" | "ABORT" => {
-                    let what = "tells as much as INFO does; --trace tells of every packet's work";
+                    let what = "is the same as INFO; --trace shows every event";
                     nccl_env.warnings.push(format!("NCCL_DEBUG={value} {what}"));
                     Level::Info
                 }
-                _ => return Err("it is VERSION, WARN or INFO".to_owned()),
+                _ => return Err("use VERSION, WARN or INFO".to_owned()),
             };
             Ok(())
         },
     },
     EnvVar {
         name: "NCCL_DEBUG_FILE",
-        help_text: "Where that is written instead; %h: the host's name, %p: the process",
+        help_text: "File for that output; %h: host name, %p: process id",
         apply: |nccl_env, value| {
             nccl_env.debug_file = Some(value.to_owned());
             Ok(())
@@ -188,14 +186,14 @@ const ENV_VARS: &[EnvVar] = &[
 ];
 
 impl NcclEnv {
-    /// Reads them from the environment.
+    /// Reads the environment.
     pub(crate) fn from_environment() -> Result<Self, String> {
         let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
         Self::read(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
     }
 
-    /// Reads them from any environment. A value that cannot be is an error; a variable of NCCL
-    /// that means nothing here is warned about.
+    /// Reads any environment. An invalid value is an error; an unsupported NCCL variable causes a
+    /// warning.
     pub(crate) fn read(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, String> {
@@ -208,20 +206,19 @@ impl NcclEnv {
         for (name, value) in variables {
             match ENV_VARS.iter().find(|knob| knob.name == name) {
                 Some(knob) => (knob.apply)(&mut nccl_env, &value)
-                    .map_err(|why| format!("{name}={value} cannot be honoured: {why}"))?,
-                None => nccl_env.warnings.push(format!(
-                    "{name}={value} has no effect here (roce allreduce --help lists what has)"
-                )),
+                    .map_err(|why| format!("{name}={value} is invalid: {why}"))?,
+                None => nccl_env
+                    .warnings
+                    .push(format!("{name}={value} has no effect (see roce allreduce --help)")),
             }
         }
         Ok(nccl_env)
     }
 }
 
-/// The section of the help.
+/// Returns the section of the help.
 pub(crate) fn help() -> String {
-    let mut text =
-        "Variables that people know from NCCL (any other NCCL_... is warned about):".to_owned();
+    let mut text = "Environment variables of NCCL (others cause a warning):".to_owned();
     for EnvVar { name, help_text, .. } in ENV_VARS {
         let mut lead = *name;
         for line in help_text.lines() {
@@ -235,10 +232,10 @@ pub(crate) fn help() -> String {
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
     let number =
         crate::parse_number::parse(text).ok().filter(|number| (least..=most).contains(number));
-    number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+    number.ok_or_else(|| format!("use a number from {least} to {most}"))
 }
 
-/// Whether a list of names such as `Ring,Tree`, `^Tree` or `allreduce:ring;broadcast:ring` leaves
+/// Checks that a list such as `Ring,Tree`, `^Tree` or `allreduce:ring;broadcast:ring` contains
 /// `wanted`.
 fn allowed(value: &str, wanted: &str, otherwise: &str) -> Result<(), String> {
     let leaves = |list: &str| {
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn every_knob_does_something_that_its_help_says() {
+    fn every_variable_has_an_effect_and_help() {
         let nccl_env = read(&[
             ("NCCL_IB_HCA", "=eth1,eth0"),
             ("NCCL_SOCKET_IFNAME", "^lo"),
@@ -301,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_refused_or_warned_about_by_name() {
+    fn invalid_and_unsupported_variables_are_named() {
         let refused = [
             ("NCCL_ALGO", "Tree"),
             ("NCCL_ALGO", "^Ring"),
@@ -316,7 +313,7 @@ mod tests {
         ];
         for (name, value) in refused {
             let why = read(&[(name, value)]).unwrap_err();
-            assert!(why.starts_with(&format!("{name}={value} cannot")), "{why}");
+            assert!(why.starts_with(&format!("{name}={value} is invalid")), "{why}");
         }
         let warned = [("NCCL_IB_SL", "3"), ("NCCL_BUFFSIZE", "4194304"), ("NCCL_DEBUG", "TRACE")];
         for (name, value) in warned {
@@ -327,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_leave_a_ring_are_taken() {
+    fn lists_with_ring_are_accepted() {
         for value in ["Ring", "ring,tree", "^Tree", "^tree,nvls", "allreduce:tree,ring"] {
             assert!(read(&[("NCCL_ALGO", value)]).is_ok(), "{value}");
         }
     }
 
     #[test]
-    fn what_is_empty_or_not_of_nccl_is_left_alone() {
+    fn empty_and_other_variables_are_ignored() {
         let nccl_env =
             read(&[("NCCL_IB_TC", ""), ("TORCH_NCCL_X", "1"), ("PATH", "/bin")]).unwrap();
         assert_eq!(nccl_env, NcclEnv::default());

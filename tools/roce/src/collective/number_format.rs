@@ -1,7 +1,7 @@
-//! Numbers in the widths that nccl-tests gives them.
+//! Numbers in the formats of nccl-tests.
 
-/// A number in `width` characters with as many decimals, up to two, as fit; the exponent form
-/// when none does.
+/// Formats a number in `width` characters with up to two decimals, or with an exponent if it does
+/// not fit.
 pub(crate) fn fitted(value: f64, width: usize) -> String {
     let attempts = (0..=2).rev().map(|decimals| format!("{value:>width$.decimals$}"));
     attempts.into_iter().find(|text| text.len() <= width).unwrap_or_else(|| {
@@ -10,13 +10,13 @@ pub(crate) fn fitted(value: f64, width: usize) -> String {
     })
 }
 
-/// A number as C's `%g` writes it: six significant digits, no zeros behind.
+/// Formats a number as C's `%g`: six significant digits without trailing zeros.
 pub(crate) fn general(value: f64) -> String {
     const DIGITS: i32 = 6;
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
-    // Rounding may carry into a digit more, so the exponent is that of the rounded number.
+    // Rounding may add a digit, so use the exponent of the rounded number.
     let rounded = format!("{value:.*e}", DIGITS as usize - 1);
     let power = rounded.split_once('e').and_then(|(_, power)| power.parse().ok()).unwrap_or(0);
     if (-4..DIGITS).contains(&power) {
@@ -31,7 +31,7 @@ pub(crate) fn general(value: f64) -> String {
     }
 }
 
-/// C's `%e`: the exponent has a sign and two digits at least.
+/// Formats a number as C's `%e`: the exponent has a sign and at least two digits.
 fn exponent(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$e}");
     match text.split_once('e') {

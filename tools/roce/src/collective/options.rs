@@ -1,4 +1,4 @@
-//! The options of all collectives: nccl-tests' letters, and ours.
+//! The options of all collectives: those of nccl-tests, and others.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,11 @@ use crate::error::{CliError, Result};
 use crate::traffic::{self, Faults, GsoMode};
 use crate::{parse_number, pingpong};
 
-/// What is measured, how, by whom, and how it is shown.
+/// Options of the measurement, the ranks and the output.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", nccl_env::help()))]
 pub(crate) struct Options {
-    /// Smallest size in bytes; K, M and G are understood
+    /// Smallest size in bytes, with suffix K, M or G
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "32M")]
     #[arg(value_parser = parse_size)]
     min: u64,
@@ -29,21 +29,21 @@ pub(crate) struct Options {
     #[arg(short = 'e', long = "maxbytes", value_name = "SIZE", default_value = "32M")]
     #[arg(value_parser = parse_size)]
     max: u64,
-    /// From one size to the next: this much more [default: 1M]
+    /// Size increment [default: 1M]
     #[arg(short = 'i', long = "stepbytes", value_name = "SIZE", value_parser = parse_size)]
     step: Option<u64>,
-    /// From one size to the next: so many times as much
+    /// Size factor
     #[arg(short = 'f', long = "stepfactor", value_name = "N", value_parser = parse_number::parse)]
     factor: Option<u64>,
-    /// Operations that are timed, all together
+    /// Timed operations
     #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 20)]
     #[arg(value_parser = parse_number::parse)]
     iterations: u64,
-    /// Operations before, which are not
+    /// Untimed operations before
     #[arg(short = 'w', long = "warmup_iters", alias = "warmup-iters", value_name = "N")]
     #[arg(default_value_t = 1, value_parser = parse_number::parse)]
     warmup: u64,
-    /// Operations behind whose results are checked, every element; 0: none
+    /// Operations to verify after timing (0: none)
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1, num_args = 0..=1)]
     #[arg(default_missing_value = "1", value_parser = parse_number::parse)]
     check: u64,
@@ -54,70 +54,70 @@ pub(crate) struct Options {
     #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float")]
     #[arg(value_parser = one_or_all::<DataType>)]
     data_type: OneOrAll<DataType>,
-    /// Root of broadcast and reduce, -1 for every rank in turn [default: 0]
+    /// Root of broadcast and reduce; -1: every rank in turn [default: 0]
     #[arg(short = 'r', long, value_name = "RANK", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=65535))]
     root: Option<i64>,
     /// Between timed operations: 0 nothing, 1 a barrier (timed too), 3 a barrier (not timed)
     ///
-    /// Between timed operations: 0 nothing, 1 a barrier (timed too), 3 a barrier (not timed).
-    /// Every operation returns when this rank's part of it is done, so 2 is the same as 0: the
-    /// next one may begin while other ranks still work on the last.
+    /// Between timed operations: 0 nothing, 1 a barrier (timed too), 3 a barrier (not timed). Each
+    /// operation returns when this rank's part is done, so 2 is the same as 0: the next may begin
+    /// while other ranks still work on the last.
     #[arg(short = 'z', long, value_name = "N", default_value_t = 0, num_args = 0..=1)]
     #[arg(default_missing_value = "1", value_parser = clap::value_parser!(u8).range(0..=3))]
     blocking: u8,
-    /// Which rank's mean time is shown: 0 rank 0's, 1 the mean, 2 the least, 3 the largest
+    /// Mean time to show: 0 of rank 0, 1 mean of all ranks, 2 min, 3 max
     #[arg(short = 'a', long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     average: u8,
     /// Measure out of place, in place, or both
     #[arg(long, value_enum, value_name = "WHERE", default_value_t = BufferModes::Both)]
     placement: BufferModes,
-    /// What ranks contribute: a pattern, or rank r the number r + 1 (what they end with is shown)
+    /// Input: a pattern, or r + 1 at rank r (prints the results)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = InputData::Pattern)]
     values: InputData,
-    /// Accepted for habit's sake: a process is a rank here
+    /// Accepted for compatibility: a process is one rank
     #[arg(short = 'g', long = "ngpus", hide = true, value_parser = ["1"])]
     _gpus: Option<String>,
-    /// As that
+    /// Accepted for compatibility
     #[arg(short = 't', long = "nthreads", hide = true, value_parser = ["1"])]
     _threads: Option<String>,
 
     /// Print JSON, with nccl-tests' names
     #[arg(long, conflicts_with = "csv", help_heading = "Output")]
     json: bool,
-    /// Print CSV: a line for each size and placement
+    /// Print CSV, one line for each size and placement
     #[arg(long, conflicts_with_all = ["steps", "trace"], help_heading = "Output")]
     csv: bool,
-    /// Write that JSON to a file besides
+    /// Also write the JSON to a file
     #[arg(short = 'J', long = "output_file", alias = "output-file", value_name = "FILE")]
     #[arg(help_heading = "Output")]
     pub(crate) output_file: Option<PathBuf>,
-    /// Show how long each step took at each rank, and its share of waiting for the neighbour
+    /// Show the time of each step at each rank, and the share spent waiting for the neighbour
     #[arg(long, help_heading = "Output")]
     pub(crate) steps: bool,
-    /// Show what happened at all ranks, and when; best with -n 1 -w 0 -c 0 and one small size
+    /// Show the timeline of all ranks; best with -n 1 -w 0 -c 0 and one small size
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text", help_heading = "Output")]
     pub(crate) trace: Option<Form>,
-    /// Write that to a file as JSON lines
+    /// Write the timeline to a file as JSON lines
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) trace_json: Option<PathBuf>,
-    /// Print the counters of rank 0's interfaces that are not zero, on standard error
+    /// Print the nonzero counters of rank 0's interfaces, on standard error
     #[arg(long, help_heading = "Output")]
     pub(crate) counters: bool,
 
     #[command(flatten)]
     pub(crate) assignment: RankOptions,
-    /// Run all ranks here, in a private network made for it; needs no root, leaves nothing
+    /// Run all ranks here, in a private network; needs no root, leaves nothing behind
     #[arg(long, value_name = "RANKS", num_args = 0..=1, default_missing_value = "3")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=200), help_heading = "Ranks")]
     pub(crate) local: Option<u32>,
-    /// Seconds that ranks may take to arrive
+    /// Timeout in seconds for all ranks to arrive
     #[arg(long, value_name = "SECONDS", default_value_t = 60, help_heading = "Ranks")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) timeout: u64,
-    /// Which rank of a private network this process is (set by --local)
+    /// The rank of this process in a private network (set by --local)
     #[arg(long, hide = true, requires = "local", value_name = "R")]
     pub(crate) local_rank: Option<u32>,
 
@@ -125,23 +125,23 @@ pub(crate) struct Options {
     pub(crate) net: NetOptions,
 }
 
-/// How data travels.
+/// Options of the data path.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Network")]
 pub(crate) struct NetOptions {
-    /// Path MTU in bytes [default: the largest that both neighbours carry]
+    /// Path MTU in bytes [default: the largest of both neighbours]
     #[arg(long, value_name = "BYTES", value_parser = pingpong::path_mtu)]
     pub(crate) mtu: Option<PathMtu>,
-    /// Staging slots of each queue pair; the same on all ranks, as the next two
+    /// Staging slots of each queue pair; the same on all ranks, as are the next two
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = parse_number::parse_u32)]
     pub(crate) slots: u32,
-    /// Bytes of a slot, so of a message at the most
+    /// Bytes of a slot: the largest message
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_number::parse_u32)]
     pub(crate) slot_bytes: u32,
-    /// Up to here whole vectors travel, without chunks [default: 64K for up to 4 ranks, else 32K]
+    /// Largest vector sent whole, not in chunks [default: 64K for up to 4 ranks, else 32K]
     #[arg(long, value_name = "SIZE", value_parser = parse_number::parse_u32)]
     pub(crate) small_message_max: Option<u32>,
-    /// MTU of the private network's links in bytes; 4176 is the least for path MTU 4096
+    /// MTU of the private network's links in bytes; path MTU 4096 needs at least 4176
     #[arg(long, value_name = "BYTES", default_value_t = 4200, requires = "local")]
     #[arg(value_parser = traffic::link_mtu)]
     pub(crate) link_mtu: u32,
@@ -152,14 +152,14 @@ pub(crate) struct NetOptions {
     /// Write rank 0's packets to a pcapng file, as they are on the wire
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Use UDP segmentation offload; auto: where that is known to be cheap
+    /// Segmentation offload (UDP GSO): send several packets in one frame
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
     #[command(flatten)]
     pub(crate) faults: Faults,
 }
 
-/// A choice of which `all` is one.
+/// One value or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OneOrAll<T> {
     One(T),
@@ -184,7 +184,7 @@ fn one_or_all<T: std::str::FromStr<Err: std::fmt::Display>>(
     }
 }
 
-/// A size as nccl-tests takes it: with a fraction too.
+/// Parses a size as nccl-tests does, also with a fraction.
 fn parse_size(text: &str) -> Result<u64, String> {
     parse_number::parse(text).or_else(|error| {
         let (digits, unit) = match text.trim().split_at_checked(text.trim().len().wrapping_sub(1)) {
@@ -201,38 +201,36 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 impl Options {
-    /// The work that is asked for.
+    /// Returns the requested job.
     ///
     /// # Errors
-    /// For what makes no sense together.
+    /// Contradictory options.
     pub(crate) fn job(&self, collective: Collective) -> Result<Job> {
         if self.min > self.max {
             let (min, max) = (self.min, self.max);
-            let why = format!("the smallest size, {min} (-b), is above the largest, {max} (-e)");
+            let why = format!("the smallest size {min} (-b) exceeds the largest {max} (-e)");
             return Err(CliError::new(why));
         }
         let progression = match (self.factor, self.step) {
             (Some(0), _) => {
-                return Err(CliError::new("a factor of 0 (-f) makes no sizes; 2 doubles them"));
+                return Err(CliError::new("-f must be 1 or more; 2 doubles the size"));
             }
             (Some(2..), Some(_)) => {
-                return Err(CliError::new(
-                    "sizes grow by a factor (-f) or by steps (-i), not by both",
-                ));
+                return Err(CliError::new("give either -f or -i, not both"));
             }
             (Some(factor @ 2..), None) => Progression::Factor(factor),
-            // As nccl-tests: a factor of 1 is none.
+            // As in nccl-tests, a factor of 1 is none.
             (Some(1) | None, step) => Progression::Step(step.unwrap_or(1 << 20).max(1)),
         };
         let name = collective.name();
         if self.op.is_some() && !collective.reduces() {
-            return Err(CliError::new(format!("{name} combines no values: leave out -o")));
+            return Err(CliError::new(format!("{name} does not reduce: leave out -o")));
         }
         if self.root.is_some() && !collective.has_root() {
             return Err(CliError::new(format!("{name} has no root: leave out -r")));
         }
         if self.iterations == 0 && self.check == 0 {
-            return Err(CliError::new("nothing to do: neither timed (-n) nor checked (-c)"));
+            return Err(CliError::new("nothing to do: -n and -c are both 0"));
         }
         let job = Job {
             collective,
@@ -259,24 +257,24 @@ impl Options {
         Ok(job)
     }
 
-    /// Whether so many ranks can do that.
+    /// Checks a job for a number of ranks.
     ///
     /// # Errors
-    /// Says why not.
+    /// The reason why it is impossible.
     pub(crate) fn check_ranks(job: &Job, ranks: u32) -> Result {
         if let Some(root) = job.root.filter(|root| *root >= ranks) {
-            let why = format!("rank {root} cannot be the root (-r): there are {ranks} ranks");
+            let why = format!("root {root} (-r) is not a rank: there are {ranks} ranks");
             return Err(CliError::new(why));
         }
         if job.values == InputData::Rank && job.collective.reduces() {
             let (Some(data_type), Some(op)) = (job.data_type, job.op) else {
-                return Err(CliError::new("--values rank goes with one type and one operator"));
+                return Err(CliError::new("--values rank needs one type and one operator"));
             };
             let most = input_data::max_ranks(data_type, op);
             if ranks > most {
                 return Err(CliError::new(format!(
-                    "--values rank: {op} over {ranks} ranks leaves what {data_type} holds exactly \
-                     (at most {most} ranks); take another type (-d)"
+                    "--values rank: {data_type} cannot represent {op} over {ranks} ranks exactly (at most \
+                     {most} ranks); use another type (-d)"
                 )));
             }
         }
@@ -300,7 +298,7 @@ impl Options {
         }
     }
 
-    /// Whether events are to be kept.
+    /// Returns true if events are recorded.
     pub(crate) fn wants_trace(&self) -> bool {
         self.trace.is_some() || self.trace_json.is_some()
     }
@@ -326,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn the_letters_of_nccl_tests_mean_what_they_mean_there() {
+    fn the_options_of_nccl_tests_have_the_same_meaning() {
         let job = |line| job(line).unwrap();
         let told = job("-b 8 -e 64 -f 2 -n 20 -w 1 -c 1 -o sum -d float -z 0 -g 1 -t 1 -a 1");
         assert_eq!(told, example());
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_one_sentence() {
+    fn contradictory_options_are_refused_in_one_sentence() {
         let lines = ["-b 9 -e 8", "-f 0", "-r 1", "-n 0 -c 0", "-f 2 -i 8"];
         for line in lines {
             match job(line) {

@@ -1,11 +1,11 @@
-//! A bar for sizes that take long.
+//! A progress bar for long sizes.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shows how far a size is, on standard error when that is a terminal; else nothing.
+/// The progress of a size, on standard error if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     wanted: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For a rank; only rank 0 shows one.
+    /// Creates the progress of a rank; only rank 0 shows one.
     pub(crate) fn new(rank: u32) -> Self {
         Self {
             wanted: rank == 0 && io::stderr().is_terminal(),
@@ -29,14 +29,14 @@ impl Progress {
         }
     }
 
-    /// Another size begins, of so many operations.
+    /// Begins a size of `operations`.
     pub(crate) fn begin(&mut self, title: String, operations: u64) {
         self.end();
         (self.started, self.operations, self.done) = (Instant::now(), operations, 0);
         self.title = title;
     }
 
-    /// One more operation is done. It costs next to nothing where no bar is shown.
+    /// Counts an operation, at almost no cost without a bar.
     pub(crate) fn step(&mut self) {
         self.done += 1;
         if !self.wanted {
@@ -48,7 +48,7 @@ impl Progress {
                 let target = ProgressDrawTarget::stderr_with_hz(10);
                 let bar = ProgressBar::with_draw_target(Some(self.operations), target);
                 let template = "{msg} [{bar:40}] {pos}/{len} operations, {eta} left";
-                // The template is ours: when it is wrong, a plainer bar will do.
+                // The template is constant; if invalid, use the default.
                 if let Ok(style) = ProgressStyle::with_template(template) {
                     bar.set_style(style.progress_chars("=> "));
                 }
@@ -60,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// The size is through: the bar goes.
+    /// Ends the size and removes the bar.
     pub(crate) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
@@ -74,5 +74,5 @@ impl Drop for Progress {
     }
 }
 
-/// From here on it is worth a bar.
+/// Time after which the bar appears.
 const SHOW_AFTER: Duration = Duration::from_secs(1);

@@ -1,41 +1,41 @@
-//! Which rank this process is, of how many, and where they meet.
+//! The rank of this process, the number of ranks, and the address of rank 0.
 
 use clap::Args;
 use roce_collectives::{Launcher, LauncherEnv, LauncherEnvError};
 
 use crate::error::{CliError, Result};
 
-/// What may be said on the command line; the launcher's environment says the rest.
+/// Options of the rank; the launcher's environment sets the others.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Ranks")]
 pub(crate) struct RankOptions {
-    /// This process's rank, 0 to size - 1 [default: the launcher's]
+    /// Rank of this process, 0 to size - 1 [default: the launcher's]
     #[arg(long, value_name = "R", requires = "size", conflicts_with = "local")]
     pub(crate) rank: Option<u32>,
-    /// How many ranks there are [default: the launcher's]
+    /// Number of ranks [default: the launcher's]
     #[arg(long, value_name = "N", requires = "rank", conflicts_with = "local")]
     pub(crate) size: Option<u32>,
-    /// Where rank 0 listens and the others go to [default: the launcher's, MASTER_ADDR:MASTER_PORT]
+    /// Address on which rank 0 listens [default: the launcher's, MASTER_ADDR:MASTER_PORT]
     #[arg(long, visible_alias = "root_address", value_name = "HOST:PORT")]
     #[arg(conflicts_with = "local", value_parser = host_and_port)]
     pub(crate) root_address: Option<String>,
 }
 
-/// One rank among others.
+/// The assignment of a rank to this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RankAssignment {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) root: String,
-    /// Who said so.
+    /// The origin of the assignment.
     pub(crate) source: String,
-    /// Whether this process speaks for its host: one warning for each is enough.
+    /// True for one process per host, which prints warnings.
     pub(crate) is_first_on_host: bool,
 }
 
 impl RankAssignment {
-    /// From options, where they say it, else from what the launcher said; `comm_id` is
-    /// NCCL's own word for where to meet.
+    /// Returns the assignment from the options, else from the launcher; `comm_id` is NCCL's address
+    /// of rank 0.
     pub(crate) fn find(
         options: &RankOptions,
         comm_id: Option<&str>,
@@ -75,30 +75,30 @@ impl RankAssignment {
     }
 }
 
-/// A root address in brackets where IPv6, with a port.
+/// Parses `host:port`, with IPv6 addresses in brackets.
 fn host_and_port(text: &str) -> Result<String, String> {
-    let (host, port) = text.rsplit_once(':').ok_or("it needs a port: HOST:PORT")?;
+    let (host, port) = text.rsplit_once(':').ok_or("use HOST:PORT")?;
     let port_is_good = port.parse::<u16>().is_ok();
     if host.is_empty() || !port_is_good {
-        return Err("it is HOST:PORT, with IPv6 addresses in brackets".to_owned());
+        return Err("use HOST:PORT, with IPv6 addresses in brackets".to_owned());
     }
     Ok(text.to_owned())
 }
 
 const LOOPBACK_ROOT: &str = "127.0.0.1:0";
 
-const NO_ROOT: &str = "where do the ranks meet? Say it with --root-address HOST:PORT, an address of \
-                       rank 0's host and a free port there, the same for all ranks";
+const NO_ROOT: &str = "the address of rank 0 is missing: add --root-address HOST:PORT with an address of \
+                       rank 0's host and a free port, the same for all ranks";
 
 const NO_RANK: &str = "\
-which rank is this, and of how many? One of these says it:
-  --local 3                                all ranks here, in a private network
-  --rank R --size N --root-address H:P     each rank by hand
-  mpirun -n 3 roce ..., srun, torchrun     a launcher, by its variables";
+the rank of this process is missing; use one of these:
+  --local 3                                all ranks on this host, in a private network
+  --rank R --size N --root-address H:P     each rank started by hand
+  mpirun -n 3 roce ..., srun, torchrun     a launcher that sets variables";
 
 fn no_root_error(launcher: Launcher) -> String {
     format!(
-        "{launcher} does not say where ranks on several hosts meet; add --root-address HOST:PORT \
+        "{launcher} does not set the address of rank 0 for several hosts; add --root-address HOST:PORT \
          with an address of rank 0's host (or set MASTER_ADDR and MASTER_PORT)"
     )
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_says_what_options_do_not() {
+    fn options_take_precedence_over_the_launcher() {
         let assignment =
             RankAssignment::find(&RankOptions::default(), None, launched(TORCHRUN)).unwrap();
         assert_eq!(
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_asked_for() {
+    fn missing_values_are_named() {
         let nothing = RankOptions::default();
         assert!(text(RankAssignment::find(&nothing, None, Ok(None))).contains("--local 3"));
         let options = RankOptions { rank: Some(1), size: Some(2), root_address: None };
@@ -165,11 +165,11 @@ mod tests {
             ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
         ];
         let said = text(RankAssignment::find(&nothing, None, launched(&spread)));
-        assert!(said.starts_with("Open MPI does not say"), "{said}");
+        assert!(said.starts_with("Open MPI does not set"), "{said}");
     }
 
     #[test]
-    fn one_rank_alone_needs_no_address() {
+    fn a_single_rank_needs_no_address() {
         let options = RankOptions { rank: Some(0), size: Some(1), root_address: None };
         assert_eq!(RankAssignment::find(&options, None, Ok(None)).unwrap().root, LOOPBACK_ROOT);
     }

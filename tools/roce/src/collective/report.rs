@@ -1,4 +1,4 @@
-//! What rank 0 prints: the table of nccl-tests, or the same as JSON or CSV.
+//! The output of rank 0: the table of nccl-tests, or the same as JSON or CSV.
 
 use std::io::{self, Write};
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 use super::job::{BufferMode, Case, Job, Progression};
 use super::number_format::{fitted, general};
 
-/// One half of a line: what came out in one placement.
+/// One half of a line: the result of one placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
     /// Mean seconds of an operation.
     pub(crate) seconds: f64,
-    /// Wrong elements over all ranks, if anybody looked.
+    /// Wrong elements of all ranks, if checked.
     pub(crate) wrong: Option<u64>,
 }
 
@@ -30,11 +30,11 @@ pub(crate) struct Member {
     pub(crate) rank: u32,
     pub(crate) pid: u64,
     pub(crate) host: String,
-    /// What it said about its interfaces; nothing if it runs another program.
+    /// The interfaces; unknown for another program.
     pub(crate) devices: String,
 }
 
-/// How it is printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Table,
@@ -42,7 +42,7 @@ pub(crate) enum Style {
     Csv,
 }
 
-/// A report under way, written to `output`.
+/// A report to `output`.
 #[derive(Debug)]
 pub(crate) struct Report<W> {
     style: Style,
@@ -55,7 +55,7 @@ pub(crate) struct Report<W> {
 }
 
 impl<W: Write> Report<W> {
-    /// Begins.
+    /// Prints the head.
     pub(crate) fn new(style: Style, job: &Job, ranks: u32, mut output: W) -> io::Result<Self> {
         match style {
             Style::Table => write!(output, "{}", opening(job))?,
@@ -68,7 +68,7 @@ impl<W: Write> Report<W> {
         Ok(Self { style, output, job, ranks, members, rows, more })
     }
 
-    /// Prints who takes part, and the names of the columns.
+    /// Prints the ranks and the names of the columns.
     pub(crate) fn introduce(&mut self, members: Vec<Member>) -> io::Result<()> {
         if self.style == Style::Table {
             writeln!(self.output, "# Using devices")?;
@@ -93,7 +93,7 @@ impl<W: Write> Report<W> {
         self.output.flush()
     }
 
-    /// Prints a line that belongs to no column; in other styles than a table it is left out.
+    /// Prints a comment line, in tables only.
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         if self.style == Style::Table {
             writeln!(self.output, "# {text}")?;
@@ -101,27 +101,27 @@ impl<W: Write> Report<W> {
         Ok(())
     }
 
-    /// Prints lines as they are; in other styles than a table they are left out.
+    /// Prints text unchanged, in tables only.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if self.style == Style::Table { self.output.write_all(text.as_bytes()) } else { Ok(()) }
     }
 
-    /// Puts a further part into the JSON.
+    /// Adds a part to the JSON.
     pub(crate) fn add(&mut self, name: &str, value: Value) {
         self.more.insert(name.to_owned(), value);
     }
 
-    /// Whether text may stand beside the results.
+    /// Returns the output format.
     pub(crate) fn style(&self) -> Style {
         self.style
     }
 
-    /// Wrong elements so far, in all lines.
+    /// Returns the wrong elements of all lines.
     pub(crate) fn wrong(&self) -> u64 {
         self.halves().filter_map(|(_, half)| half.wrong).fold(0, u64::saturating_add)
     }
 
-    /// Ends it.
+    /// Ends the report.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self.style {
             Style::Table => {
@@ -147,7 +147,7 @@ impl<W: Write> Report<W> {
         })
     }
 
-    /// The mean bus bandwidth of all halves of all lines.
+    /// Returns the mean bus bandwidth of all results.
     fn average(&self) -> f64 {
         let halves = self.halves().count().max(1) as f64;
         let sum: f64 =
@@ -155,7 +155,7 @@ impl<W: Write> Report<W> {
         sum / halves
     }
 
-    /// Everything, under the names that nccl-tests gives it.
+    /// Returns the report with the names of nccl-tests.
     pub(crate) fn to_json(&self) -> Value {
         let job = &self.job;
         let mut config = Map::new();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_elements_fail_and_unchecked_ones_are_not_claimed_to_be_right() {
+    fn unchecked_elements_are_not_reported_as_right() {
         let text = printed(Style::Table, &job(), Some(5));
         assert!(text.contains("# Out of bounds values : 30 FAILED\n"), "{text}");
         let text = printed(Style::Table, &job(), None);

@@ -1,4 +1,4 @@
-//! Rank 0's desk: what the ranks report, and what is made of it.
+//! Collects the reports of the ranks at rank 0.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::steps::StepLine;
 use super::trace::{self, RankEvent};
 use crate::error::Result;
 
-/// Which of the ranks' mean times is shown: nccl-tests' numbers.
+/// The mean time to show, numbered as in nccl-tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Average {
     Rank0,
@@ -21,23 +21,23 @@ pub(crate) enum Average {
     Max,
 }
 
-/// Everything reported so far.
+/// All reports so far.
 #[derive(Debug, Default)]
 pub(crate) struct ReportCollector {
     members: BTreeMap<u32, Member>,
     times: Vec<Report>,
     pub(crate) steps: Vec<StepLine>,
     pub(crate) events: Vec<RankEvent>,
-    /// Events that ranks had no room for.
+    /// Events that ranks dropped.
     pub(crate) lost_events: u64,
     trace_ends: u32,
-    /// What ranks ended with: size, rank, the first element.
+    /// Results of ranks: size, rank, the first element.
     values: Vec<(u64, u32, String)>,
 }
 
-/// What is asked for again and again; a rank that fails meanwhile ends it.
+/// Timeout of one wait for a report; waits repeat until a rank fails.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
-/// What ranks say first comes at once.
+/// Timeout of the first reports.
 const JOIN_REPORT_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl ReportCollector {
@@ -62,12 +62,12 @@ impl ReportCollector {
                 self.lost_events += text("lost").parse().unwrap_or(0);
                 self.trace_ends += 1;
             }
-            // Other programs may say what they like.
+            // Other programs may send other reports.
             _ => {}
         }
     }
 
-    /// Takes what has come, and waits until `enough`.
+    /// Collects reports until `enough` returns true.
     fn wait(&mut self, group: &mut Group, enough: impl Fn(&Self) -> bool) -> Result {
         while !enough(self) {
             if let Some(report) = group.next_report(REPORT_TIMEOUT)? {
@@ -77,8 +77,8 @@ impl ReportCollector {
         Ok(())
     }
 
-    /// Whether all ranks have said what they are; waits a moment for those that have not. One that
-    /// runs another program never does.
+    /// Returns true if all ranks have described themselves, after a short wait. Other programs do
+    /// not.
     ///
     /// # Errors
     /// When a rank fails.
@@ -119,17 +119,17 @@ impl ReportCollector {
         Ok(sum_up(&of_this, average))
     }
 
-    /// Waits until all our ranks have told what happened.
+    /// Waits for the events of all ranks that run this program.
     ///
     /// # Errors
     /// When a rank fails.
     pub(crate) fn wait_for_traces(&mut self, group: &mut Group) -> Result {
-        // Only those can tell that have said what they are.
+        // Only ranks that described themselves send events.
         let ours = self.members.len() as u32;
         self.wait(group, |collector| collector.trace_ends >= ours)
     }
 
-    /// All ranks; of those that run another program no more than the rank is known.
+    /// Returns all ranks; of other programs only the rank is known.
     pub(crate) fn members(&self, ranks: u32) -> Vec<Member> {
         let stranger = |rank| Member {
             rank,
@@ -141,7 +141,7 @@ impl ReportCollector {
         (0..ranks).map(member).collect()
     }
 
-    /// What the ranks ended with, a line for each size; ranks that have the same share a part.
+    /// Returns the results, one line for each size; equal ranks are listed together.
     pub(crate) fn value_lines(&self, ranks: u32) -> Vec<String> {
         let mut sizes: Vec<u64> = self.values.iter().map(|(size, ..)| *size).collect();
         sizes.dedup();
@@ -174,7 +174,7 @@ impl ReportCollector {
         lines
     }
 
-    /// The same for programs.
+    /// Returns the results as JSON.
     pub(crate) fn values_json(&self) -> Value {
         let value =
             |(size, rank, value): &_| json!({ "size": size, "rank": rank, "first_element": value });
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_averaged_as_asked_and_wrong_elements_added() {
+    fn times_are_averaged_as_requested_and_wrong_elements_added() {
         let reports = [time(0, 1000, Some(1)), time(1, 2000, Some(0)), time(2, 6000, Some(2))];
         let cases = [
             (Average::Rank0, 1e-6),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_end_alike_are_told_together() {
+    fn ranks_with_equal_results_are_listed_together() {
         let mut collector = ReportCollector::default();
         let mut end = |rank, value: &str| {
             let mut report = time(rank, 1, Some(0));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_runs_another_program_is_listed_all_the_same() {
+    fn a_rank_of_another_program_is_listed() {
         let mut collector = ReportCollector::default();
         let fields = [("pid", "7"), ("host", "node"), ("devices", "[eth0]")];
         let fields = fields.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();

@@ -1,4 +1,4 @@
-//! Which interfaces: lists as NCCL takes them.
+//! Lists of interfaces in the format of NCCL.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Reads such a list; ports only where they mean something.
+    /// Parses a list, with ports if they apply.
     pub(crate) fn parse(text: &str, with_ports: bool) -> Result<Self, String> {
         let rest = text.trim();
         let (except, rest) = strip(rest, '^');
@@ -34,7 +34,7 @@ impl Selector {
         Ok(Self { text: text.to_owned(), except, exact, names })
     }
 
-    /// Those of `interfaces` that are meant. Those of a list come in the list's order.
+    /// Returns the matching `interfaces`, in the order of the list.
     pub(crate) fn pick(&self, interfaces: &[String]) -> Vec<String> {
         let matches = |interface: &str, (name, port): &(String, Option<u32>)| {
             let named =
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_pick_what_nccl_would_pick() {
+    fn lists_select_the_interfaces_that_nccl_selects() {
         let interfaces = ["eth0", "eth1", "eth10", "ib0"].map(str::to_owned);
         let pick = |text| Selector::parse(text, true).unwrap().pick(&interfaces).join(" ");
         assert_eq!(pick("eth"), "eth0 eth1 eth10");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nothing_is_refused() {
+    fn an_empty_list_is_refused() {
         for text in ["", "^", "=", ",", "^=,"] {
             assert!(Selector::parse(text, true).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! How long the steps of operations took, and how much of that was waiting for the neighbour.
+//! Times of the steps of operations, and the share spent waiting for the neighbour.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use super::number_format::fitted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepTimes {
     pub(crate) step: u32,
-    /// How many were measured.
+    /// The number of measurements.
     pub(crate) count: u64,
     pub(crate) min: u64,
     pub(crate) median: u64,
     pub(crate) percentile_99: u64,
     pub(crate) max: u64,
-    /// Of all together.
+    /// The total time.
     pub(crate) total: u64,
-    /// Of these, waiting for the previous rank.
+    /// The time of these spent waiting for the previous rank.
     pub(crate) waited: u64,
 }
 
-/// The same with its place in the run.
+/// The times of a step with rank, size and placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepLine {
     pub(crate) rank: u32,
@@ -34,7 +34,7 @@ pub(crate) struct StepLine {
 }
 
 impl StepTimes {
-    /// Sums up what was recorded, step by step.
+    /// Summarises the records of each step.
     pub(crate) fn of(records: impl IntoIterator<Item = StepRecord>) -> Vec<Self> {
         let mut steps: BTreeMap<u32, (Vec<u64>, u64)> = BTreeMap::new();
         for record in records {
@@ -47,7 +47,7 @@ impl StepTimes {
         let sum_up = |(step, (mut latencies, waited)): (u32, (Vec<u64>, u64))| {
             latencies.sort_unstable();
             let count = latencies.len();
-            // Nearest rank: the smallest time that so many of a hundred do not exceed.
+            // Nearest rank.
             let percentile = |share: usize| latencies[(count * share).div_ceil(100).max(1) - 1];
             Self {
                 step,
@@ -63,7 +63,7 @@ impl StepTimes {
         steps.into_iter().map(sum_up).collect()
     }
 
-    /// What rank 0 is told.
+    /// Returns the fields of the report to rank 0.
     pub(crate) fn fields(&self, size: u64, placement: BufferMode) -> Vec<(&'static str, String)> {
         vec![
             ("size", size.to_string()),
@@ -85,7 +85,7 @@ impl StepTimes {
 }
 
 impl StepLine {
-    /// Reads what a rank told; `None` if it is none of this.
+    /// Parses a report; `None` if it is another one.
     pub(crate) fn from_report(report: &Report) -> Option<Self> {
         let number = |name: &str| report.value(name)?.parse().ok();
         Some(Self {
@@ -123,10 +123,10 @@ impl StepLine {
     }
 }
 
-/// All steps as a table, size by size.
+/// Returns the table of all steps by size.
 pub(crate) fn table(lines: &[StepLine]) -> String {
     let mut sorted: Vec<&StepLine> = lines.iter().collect();
-    // Stable: sizes and placements stay in the order in which they were measured.
+    // Stable: sizes and placements keep the order of measurement.
     let mut order: Vec<(u64, &str)> = Vec::new();
     for line in lines {
         let key = (line.size, line.placement.as_str());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_summed_up_each_for_itself() {
+    fn each_step_is_summarised_separately() {
         let records = (1..=200).flat_map(|i| [record(i, 0, i * 10, i * 5), record(i, 1, 7, 100)]);
         let times = StepTimes::of(records);
         let first = StepTimes {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rank_tells_is_what_rank_0_shows() {
+    fn rank_0_shows_the_reported_steps() {
         let of_rank = |rank: u32| {
             StepTimes::of([record(0, 0, 12_340, 1234), record(0, 1, 9_000, 0)]).into_iter().map(
                 move |times| {
@@ -230,14 +230,14 @@ mod tests {
                 },
             )
         };
-        // They come as they come.
+        // Reports arrive in any order.
         let lines: Vec<_> = [2, 0, 1].into_iter().flat_map(of_rank).collect();
         insta::assert_snapshot!("steps", table(&lines));
         insta::assert_snapshot!("steps_json", format!("{:#}", lines[0].to_json()));
     }
 
     #[test]
-    fn a_report_with_a_hole_is_passed_over() {
+    fn an_incomplete_report_is_ignored() {
         let report = Report { rank: 0, kind: "step".to_owned(), fields: Vec::new() };
         assert_eq!(StepLine::from_report(&report), None);
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use roce_collectives::{Report, TimelineEvent};
-use roce_ring::Collective;
+use roce_ring::{Collective, Machine};
 use roce_verbs::TraceValue;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ impl From<&TimelineEvent> for Event {
         let name = match moment {
             TimelineEvent::Device { event, step } => {
                 let kind = event.kind.fields();
-                // Changes of state are told first of all; a message is told by its step.
+                // Changes of state come first, then the step of a message.
                 for (name, value) in kind.iter().filter(|(name, _)| matches!(*name, "from" | "to"))
                 {
                     say(name, json_value(value));
@@ -90,15 +90,15 @@ fn json_value(value: &TraceValue) -> Value {
     }
 }
 
-/// Cuts events into texts that each fit a line of the bootstrap.
+/// Packs events into texts that each fit a message of the bootstrap.
 pub(crate) fn pack(events: &[Event]) -> Vec<String> {
     let mut packs = Vec::new();
     let mut text = String::new();
     let mut weight = 0;
     for event in events {
-        // Events are made of numbers and names: this cannot fail.
+        // Events consist of numbers and names: this cannot fail.
         let Ok(one) = serde_json::to_string(event) else { continue };
-        // Percent-encoding makes three bytes of some.
+        // Percent-encoding turns some bytes into three.
         let escaped = |byte: &u8| !byte.is_ascii_graphic() || *byte == b'%';
         let len = 1 + one.len() + 2 * one.as_bytes().iter().filter(|byte| escaped(byte)).count();
         if weight + len > MAX_MESSAGE_TEXT && !text.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) fn pack(events: &[Event]) -> Vec<String> {
     packs
 }
 
-/// Undoes [`pack`]; what is broken is left out.
+/// Unpacks the events of a report; malformed ones are left out.
 pub(crate) fn unpack(report: &Report) -> Vec<RankEvent> {
     let text = report.value("events").unwrap_or_default();
     let events: Vec<Event> = serde_json::from_str(text).unwrap_or_default();
@@ -125,15 +125,15 @@ pub(crate) fn unpack(report: &Report) -> Vec<RankEvent> {
 
 /// Sorts the events of all ranks into one timeline.
 pub(crate) fn merge(mut events: Vec<RankEvent>) -> Vec<RankEvent> {
-    // Stable: what one rank did in one nanosecond stays in its order.
+    // Stable: events of one rank in one nanosecond keep their order.
     events.sort_by_key(|one| one.event.0);
     events
 }
 
-/// The timeline in lines, the first event at 0.
+/// Returns the lines of the timeline, the first event at 0.
 pub(crate) fn lines(events: &[RankEvent], form: Form) -> impl Iterator<Item = String> {
     let start = events.first().map_or(0, |first| first.event.0);
-    // People do not read the same line eight times; programs get every event.
+    // The text groups repeated events; JSON has every event.
     let same = move |one: &RankEvent, next: &RankEvent| {
         form == Form::Text
             && (one.rank, &one.event.1, &one.event.2) == (next.rank, &next.event.1, &next.event.2)
@@ -148,17 +148,22 @@ pub(crate) fn lines(events: &[RankEvent], form: Form) -> impl Iterator<Item = St
 /// The names of the columns.
 pub(crate) const COLUMNS: &str = "\
 #
-# What happened, rank by rank (us since the first event; the clocks are those of the hosts)
+# Events of all ranks (us since the first event, by the clocks of the hosts)
 #         us  rank  event         detail";
 
 fn text_line(RankEvent { rank, event: Event(at, name, fields) }: &RankEvent, start: u64) -> String {
     let mut detail = String::new();
+    let is_write = fields.iter().any(|(key, value)| key == "op" && value == "RDMA_WRITE");
     for (key, value) in fields {
         let space = if detail.is_empty() { "" } else { " " };
         let _ = match (key.as_str(), value) {
+            ("id", Value::Number(id)) if is_write => {
+                let (_, lane, request) = Machine::send_of(id.as_u64().unwrap_or_default());
+                write!(detail, "{space}lane={lane} request={request}")
+            }
             ("from", Value::String(from)) => write!(detail, "{space}{from}->"),
             ("to", Value::String(to)) => write!(detail, "{to}"),
-            // How it ended needs no name before it.
+            // The status needs no name.
             ("status", Value::String(text)) => write!(detail, "{space}{text}"),
             (_, Value::String(text)) => write!(detail, "{space}{key}={text}"),
             _ => write!(detail, "{space}{key}={value}"),
@@ -180,7 +185,7 @@ fn micros(at: u64, start: u64) -> f64 {
     at.saturating_sub(start) as f64 / 1e3
 }
 
-/// Of the 8192 bytes of a line, with room for the rest.
+/// Bytes of events per message of at most 8192 bytes.
 const MAX_MESSAGE_TEXT: usize = 7500;
 
 #[cfg(test)]
@@ -228,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_several_times_in_a_row_is_one_line_for_people() {
+    fn repeated_events_are_one_line_of_text() {
         let events = merge(sent(0, &[moments()[1], moments()[1], moments()[1], moments()[2]]));
         let text: Vec<_> = lines(&events, Form::Text).collect();
         assert_eq!(text.len(), 2);
@@ -250,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_fits_a_line_and_comes_back(
+        fn packed_events_fit_a_message_and_are_unpacked_unchanged(
             words in proptest::collection::vec(".{0,200}", 0..200),
         ) {
             let fields = |word: &String| vec![("why".to_owned(), Value::from(word.as_str()))];

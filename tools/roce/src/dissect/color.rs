@@ -1,24 +1,24 @@
-//! Colours, where they are wanted.
+//! Colours of the output.
 
 use std::env;
 
-/// Whether to colour.
+/// Colours on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coloring {
     On,
     Off,
 }
 
-/// What a piece of text is about.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Color {
-    /// Numbers and times, which one looks past.
+    /// Numbers and times.
     Dim,
-    /// What asks for something.
+    /// Requests.
     Request,
-    /// What answers.
-    Answer,
-    /// Neither.
+    /// Responses.
+    Response,
+    /// Other packets.
     Special,
     Problem,
     Notice,
@@ -26,7 +26,7 @@ pub(super) enum Color {
 }
 
 impl Coloring {
-    /// On a terminal, unless the user has asked for none: <https://no-color.org>.
+    /// Returns colours for a terminal, unless `NO_COLOR` is set: <https://no-color.org>.
     pub(super) fn for_terminal(is_terminal: bool) -> Self {
         let unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         if is_terminal && !unwanted { Self::On } else { Self::Off }
@@ -39,7 +39,7 @@ impl Coloring {
         text.extend_from_slice(match color {
             Color::Dim => b"\x1b[2m",
             Color::Request => b"\x1b[36m",
-            Color::Answer => b"\x1b[32m",
+            Color::Response => b"\x1b[32m",
             Color::Special => b"\x1b[35m",
             Color::Problem => b"\x1b[1;31m",
             Color::Notice => b"\x1b[33m",

@@ -1,4 +1,4 @@
-//! Which packets to show.
+//! The filter of packets.
 
 use std::net::IpAddr;
 
@@ -8,11 +8,11 @@ use roce_wire::{KnownOpcode, Opcode, Psn, Qpn};
 
 use crate::parse_number;
 
-/// Which packets to show. Several of one kind: any of them; several kinds: all of them.
+/// The filter of packets: any value of one kind, and all kinds.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which packets")]
 pub(super) struct Filter {
-    /// Packets to or from this queue pair (from: once its number was learnt)
+    /// Packets to or from this queue pair (from: once its number is known)
     #[arg(long, value_name = "QPN", value_parser = parse_qpn)]
     qp: Vec<Qpn>,
     /// Packets of this opcode: a number, or a part of its name such as `write` or `"uc send"`
@@ -24,23 +24,23 @@ pub(super) struct Filter {
     /// Packets to or from this address
     #[arg(long, value_name = "ADDRESS")]
     host: Vec<IpAddr>,
-    /// Packets with something wrong, or RoCE packets and pause frames alone
+    /// Packets with problems, or RoCE packets and pause frames only
     #[arg(long, value_name = "WHAT", value_enum)]
     only: Option<Only>,
 }
 
-/// What `--only` takes.
+/// The values of `--only`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Only {
     Problems,
     Roce,
 }
 
-/// The opcodes that a word stands for.
+/// The opcodes that match a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Opcodes(Vec<Opcode>);
 
-/// A run of PSNs, which may go past the last one.
+/// A range of PSNs, which may wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Psns {
     first: Psn,
@@ -48,7 +48,7 @@ struct Psns {
 }
 
 impl Filter {
-    /// Shall this packet be shown?
+    /// Returns true if the packet is shown.
     pub(super) fn takes(&self, packet: &Packet<'_>) -> bool {
         match self.only {
             Some(Only::Problems) if !packet.has_problem() => return false,
@@ -68,7 +68,7 @@ impl Filter {
         }
     }
 
-    /// Shall this connection be in the table?
+    /// Returns true if the connection is in the table.
     pub(super) fn takes_connection(&self, connection: &Connection) -> bool {
         let ends = [connection.a, connection.b];
         let has_qp = |qp: &Qpn| ends.iter().any(|end| end.qp == Some(*qp));
@@ -77,7 +77,7 @@ impl Filter {
             && (self.host.is_empty() || self.host.iter().any(has_host))
     }
 
-    /// Does it ask for what only RoCE packets have?
+    /// Returns true if only RoCE packets can match.
     fn is_narrow(&self) -> bool {
         !(self.qp.is_empty() && self.opcode.is_empty() && self.psn.is_empty())
     }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_of_psns_may_go_past_the_last_one() {
+    fn a_range_of_psns_may_wrap_around() {
         let psns = parse_psns("0xfffffe..1").unwrap();
         for psn in [0xff_fffe, 0xff_ffff, 0, 1] {
             assert!(psns.contains(Psn::wrapping(psn)));

@@ -5,8 +5,8 @@ use roce_dissect::Packet;
 use super::color::{Color, Coloring};
 use super::summary_line::put_fmt;
 
-/// Sixteen bytes a line, each line with its place in the frame and its characters. Of a train,
-/// the first packet shows the outer headers too.
+/// Writes sixteen bytes per line with offset and characters. The first packet of a train includes
+/// the outer headers.
 pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     let bytes = packet.frame.bytes;
     let range = match packet.roce() {

@@ -1,4 +1,4 @@
-//! JSON: one object a line. The names are stable; `docs/dissect.md` lists them.
+//! JSON: one object per line. The names are stable; `docs/dissect.md` lists them.
 
 use roce_dissect::{
     Checksum, Connection, Damage, DirectionCounts, Finding, Icrc, Layer, LinkType, Other, Packet,
@@ -11,7 +11,7 @@ use super::summary;
 
 type Object = Map<String, Value>;
 
-/// A packet.
+/// Writes a packet.
 pub(super) fn write_packet(packet: &Packet<'_>, with_layers: bool, text: &mut Vec<u8>) {
     let frame = &packet.frame;
     let mut object = Object::new();
@@ -47,7 +47,7 @@ pub(super) fn write_packet(packet: &Packet<'_>, with_layers: bool, text: &mut Ve
     write_line(Value::Object(object), text);
 }
 
-/// A part of the file that makes no sense.
+/// Writes a damaged part of the file.
 pub(super) fn write_damage(damage: &Damage, text: &mut Vec<u8>) {
     let value = json!({
         "kind": "damage",
@@ -58,7 +58,7 @@ pub(super) fn write_damage(damage: &Damage, text: &mut Vec<u8>) {
     write_line(value, text);
 }
 
-/// A line for each connection.
+/// Writes a line for each connection.
 pub(super) fn write_connections(connections: impl Iterator<Item = Connection>, text: &mut Vec<u8>) {
     for connection in connections {
         let end = |end: &roce_dissect::FlowEnd| json!({ "address": end.address, "qp": end.qp.map(|qp| qp.get()) });
@@ -255,7 +255,7 @@ fn link_name(link: LinkType) -> String {
     }
 }
 
-/// 64 bits do not fit the numbers of every reader of JSON.
+/// Not every JSON reader represents 64-bit numbers.
 fn hex(value: u64) -> String {
     format!("{value:#x}")
 }

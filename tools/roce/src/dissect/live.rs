@@ -1,4 +1,4 @@
-//! What an interface carries now.
+//! The packets of an interface.
 
 use std::os::fd::AsFd;
 use std::time::SystemTime;
@@ -12,18 +12,18 @@ use roce_io::{OpenError, RxFrame, Sniffer};
 use super::{Report, Stop};
 use crate::error::CliError;
 
-/// Shows what comes and goes on an interface until interrupted, or until the report has enough.
+/// Shows the packets of an interface until interrupted, or until the report is complete.
 pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
-    // Taken by hand, so that an interrupted summary is printed all the same.
+    // Handled here, so that an interrupted summary is printed.
     let signals = take_signals().map_err(|error| told("taking signals", error))?;
     let mut sniffer = Sniffer::open(name).map_err(|error| match error {
-        OpenError::NotPermitted { .. } => Stop::Told(CliError::new(format!("{error}"))),
-        _ => Stop::Told(error.into()),
+        OpenError::NotPermitted { .. } => Stop::Error(CliError::new(format!("{error}"))),
+        _ => Stop::Error(error.into()),
     })?;
     let mut frames = 0u64;
     loop {
         let signal = signals.read_signal().map_err(|error| told("taking signals", error))?;
-        // What came before the interrupt is shown, and no more where there is no end of it.
+        // Show the frames before the interrupt, up to a limit.
         let budget = if signal.is_some() { FRAMES_AT_LAST } else { FRAMES_AT_ONCE };
         let mut stop = None;
         let received = sniffer.receive(budget, &mut |received| {
@@ -49,7 +49,7 @@ pub(super) fn run(name: &str, report: &mut Report<'_>) -> Result<(), Stop> {
 }
 
 fn told(what: &str, error: impl std::error::Error) -> Stop {
-    Stop::Told(CliError::context(what, error))
+    Stop::Error(CliError::context(what, error))
 }
 
 fn take_signals() -> nix::Result<SignalFd> {
@@ -74,5 +74,5 @@ fn frame<'a>(number: u64, received: &RxFrame<'a>) -> RawFrame<'a> {
 
 const FRAMES_AT_ONCE: usize = 64;
 
-/// More than the kernel keeps for us.
+/// More frames than the kernel buffers.
 const FRAMES_AT_LAST: usize = 1 << 16;

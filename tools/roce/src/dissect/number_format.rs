@@ -1,5 +1,4 @@
-//! Numbers and times as text, put down by hand: the machinery of formatting would take most of
-//! the time of a line.
+//! Numbers and times as text, without `std::fmt`, which would take most of the time of a line.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ pub(super) fn put_decimal(text: &mut Vec<u8>, mut value: u64) {
     put_front(text, &digits, len);
 }
 
-/// How many digits [`put_decimal`] writes.
+/// Returns the digits that [`put_decimal`] writes.
 pub(super) fn decimals(value: u64) -> usize {
     value.checked_ilog10().unwrap_or(0) as usize + 1
 }
@@ -28,13 +27,13 @@ pub(super) fn put_hex(text: &mut Vec<u8>, value: u64, width: usize) {
     put_front(text, &digits, width);
 }
 
-/// Without zeros in front.
+/// Writes a hexadecimal number without leading zeros.
 pub(super) fn put_hex_short(text: &mut Vec<u8>, value: u64) {
     let width = (64 - value.leading_zeros()).div_ceil(4).max(1) as usize;
     put_hex(text, value, width);
 }
 
-/// Seconds since the capture began.
+/// Writes the seconds since the start of the capture.
 pub(super) fn put_time(text: &mut Vec<u8>, time: Timestamp, began: Timestamp) {
     let nanos = match time.0.checked_sub(began.0) {
         Some(nanos) => nanos,
@@ -53,7 +52,7 @@ pub(super) fn put_time(text: &mut Vec<u8>, time: Timestamp, began: Timestamp) {
     text.extend_from_slice(&digits);
 }
 
-/// As [`roce_dissect::DisplayDuration`] writes it.
+/// Writes a duration as [`roce_dissect::DisplayDuration`] does.
 pub(super) fn put_duration(text: &mut Vec<u8>, duration: Duration) {
     let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let (unit_nanos, unit) = match nanos {
@@ -65,7 +64,7 @@ pub(super) fn put_duration(text: &mut Vec<u8>, duration: Duration) {
         999_500..=999_499_999 => (1_000_000, " ms"),
         _ => (1_000_000_000, " s"),
     };
-    // Three digits that matter, rounded.
+    // Three significant digits, rounded.
     let (scale, decimals) = match nanos {
         n if n < 9_995 * unit_nanos / 1000 => (100, 2),
         n if n < 99_950 * (unit_nanos / 1000) => (10, 1),
@@ -85,8 +84,8 @@ pub(super) fn put_duration(text: &mut Vec<u8>, duration: Duration) {
     text.extend_from_slice(unit.as_bytes());
 }
 
-/// The first `len` of `bytes`. All are copied and the rest is taken back, since a copy of a length
-/// that is known to the compiler is a few instructions, and any other is a call.
+/// Writes the first `len` of `bytes`. Copies all and truncates, since a copy of constant length is
+/// a few instructions and any other is a call.
 #[inline]
 pub(super) fn put_front<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
     let end = text.len() + len;
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_written_as_everywhere_else() {
+    fn a_duration_has_the_common_format() {
         let cases = [0, 1, 999, 1000, 9_994, 9_995, 12_345, 99_949, 99_950, 999_499, 999_500]
             .into_iter()
             .chain([1_234_567, 64_000_000, 999_499_999, 999_500_000, 4_294_967_296]);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_was_seen_before_the_first_has_a_time_below_zero() {
+    fn a_frame_before_the_first_has_a_negative_time() {
         let (early, late) = (Timestamp(1_000_000_001), Timestamp(2_500_000_000));
         assert_eq!(text(|text| put_time(text, late, early)), "1.499999999");
         assert_eq!(text(|text| put_time(text, early, late)), "-1.499999999");

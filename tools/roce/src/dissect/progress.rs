@@ -1,10 +1,10 @@
-//! A progress bar for captures that take a while.
+//! A progress bar for large captures.
 
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on standard error, or nothing.
+/// A progress bar on standard error, or none.
 #[derive(Debug)]
 pub(super) struct Progress(Option<ProgressBar>);
 
@@ -13,8 +13,8 @@ impl Progress {
         Self(None)
     }
 
-    /// For a file of `len` bytes. It shows where standard error is a terminal, the file is large,
-    /// and the bar does not run into what is printed.
+    /// Creates a bar for a file of `len` bytes, if standard error is a terminal, the file is large,
+    /// and the bar does not mix with the output.
     pub(super) fn new(len: u64, prints_at_the_end: bool) -> Self {
         let is_in_the_way = io::stdout().is_terminal() && !prints_at_the_end;
         if len < MIN_FILE_WITH_PROGRESS || is_in_the_way || !io::stderr().is_terminal() {

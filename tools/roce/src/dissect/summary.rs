@@ -8,7 +8,7 @@ use roce_wire::Service;
 use super::color::{Color, Coloring};
 use super::summary_line::put_fmt;
 
-/// One row for each connection, and a line on the whole.
+/// Writes one row for each connection, and a total.
 pub(super) fn write(
     connections: impl Iterator<Item = Connection>,
     totals: &Totals,
@@ -47,7 +47,7 @@ pub(super) fn write(
     );
 }
 
-/// The first columns are names, and stand left; the others are numbers.
+/// Writes a row: names are left-aligned, numbers right-aligned.
 fn write_row(row: &[String; COLUMNS], widths: &[usize; COLUMNS], text: &mut Vec<u8>) {
     for (i, (cell, &width)) in row.iter().zip(widths).enumerate() {
         let gap = if i == 0 { "" } else { "  " };

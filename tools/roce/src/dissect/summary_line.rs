@@ -13,11 +13,11 @@ use super::number_format::{
     decimals, put_decimal, put_duration, put_front, put_hex, put_hex_short, put_time,
 };
 
-/// Writes lines.
+/// Writes summary lines.
 #[derive(Debug)]
 pub(super) struct SummaryLine {
     coloring: Coloring,
-    /// Addresses of the last packets: they are slow to write, and rarely change.
+    /// Texts of recent addresses, which are slow to format and rarely change.
     addresses: [Option<Address>; 16],
 }
 
@@ -126,7 +126,7 @@ impl SummaryLine {
         self.colored(Color::Dim, text, |text| put_fmt(text, format_args!("not RoCE: {other}")));
     }
 
-    /// Behind a bar; what is a problem behind an exclamation mark.
+    /// Writes findings after a bar, problems after an exclamation mark.
     fn write_findings(&self, findings: &[Finding], text: &mut Vec<u8>) {
         for (i, finding) in findings.iter().enumerate() {
             text.extend_from_slice(if i == 0 { b" | " } else { b"; " });
@@ -159,7 +159,7 @@ impl Address {
     fn new(address: IpAddr) -> Self {
         let mut text = [0; MAX_ADDRESS_LEN];
         let mut rest = &mut text[..];
-        // No address is longer.
+        // The longest address fits.
         let _ = write!(rest, "{address}");
         let len = MAX_ADDRESS_LEN - rest.len();
         Self { address, text, len }
@@ -176,7 +176,7 @@ fn color_of(opcode: KnownOpcode) -> Color {
         Service::Cnp => Color::Notice,
         Service::Ud => Color::Special,
         _ if info.is_request() => Color::Request,
-        _ => Color::Answer,
+        _ => Color::Response,
     }
 }
 
@@ -270,7 +270,7 @@ fn put_syndrome(text: &mut Vec<u8>, syndrome: Syndrome) {
                 put_decimal(text, count.into());
             }
         }
-        // The finding behind says it in full.
+        // The finding at the end has the details.
         Syndrome::RnrNak { .. } => text.extend_from_slice(b" RNR"),
         Syndrome::Nak(_) => text.extend_from_slice(b" NAK"),
         Syndrome::Reserved(byte) => put_fmt(text, format_args!(" syndrome {byte:#04x}")),
@@ -287,7 +287,7 @@ fn put_payload(text: &mut Vec<u8>, roce: &Roce<'_>, headers: &Headers) {
     }
 }
 
-/// What nearly every answer has is written without the machinery of formatting.
+/// Writes the common findings of responses without `std::fmt`.
 fn put_info(text: &mut Vec<u8>, finding: &Finding) {
     match *finding {
         Finding::Acknowledges { packets, after } => {

@@ -1,9 +1,9 @@
-//! Several threads at one capture. Each reads a piece of it, looks at the frames in that piece,
-//! and tells of them when all pieces before were told.
+//! Analysis of one capture by several threads. Each reads a piece, analyses its frames, and
+//! delivers the results after those of all earlier pieces.
 //!
-//! Reading goes in turn, and so does telling; looking, in between, goes side by side. A piece
-//! stays with the thread that read it, and so in the cache of that thread's processor: to hand
-//! each from a reading thread to a looking one costs more than the looking.
+//! Reading and delivery are sequential, analysis is parallel. A piece stays with the thread that
+//! read it, and so in the cache of its processor: moving it to another thread costs more than the
+//! analysis.
 
 use std::io::{self, Read};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,30 +14,30 @@ use roce_dissect::{Batch, Capture, Damage, Event, FrameAnalysis};
 /// A piece of a capture.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
-    /// What is in it, in order.
+    /// The contents in order.
     pub(super) sights: Vec<Outcome<'a>>,
-    /// Bytes of the file up to its end.
+    /// The offset of its end in the file.
     pub(super) end: u64,
 }
 
-/// What is in a piece.
+/// The contents of a piece.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // nearly all are the large one
+#[allow(clippy::large_enum_variant)] // nearly all are the large variant
 pub(super) enum Outcome<'a> {
-    /// A frame that was looked at.
+    /// An analysed frame.
     Frame(FrameAnalysis<'a>),
-    /// A part of the file that makes no sense.
+    /// A damaged part of the file.
     Damage(Damage),
 }
 
-/// Goes through a capture with so many threads, this one among them. `tell` hears of every piece,
-/// in order, and last of all of what keeps the reader from going on.
+/// Analyses a capture with a number of threads, including this one. `tell` gets every piece in
+/// order, and finally the error of the reader, if any.
 ///
-/// A piece is what one reading brought, so nothing waits for what has not arrived yet. Memory:
-/// about 1 MiB for each thread.
+/// A piece is the result of one read, so no frame waits for later input. Each thread uses about 1
+/// MiB of memory.
 ///
 /// # Errors
-/// The first that `tell` returns: it ends it all.
+/// The first error of `tell`, which ends the analysis.
 pub(super) fn look_through<E: Send>(
     capture: Capture<impl Read + Send>,
     threads: usize,
@@ -58,22 +58,22 @@ pub(super) fn look_through<E: Send>(
     told.outcome.unwrap_or(Ok(()))
 }
 
-/// What is read, by one thread at a time.
+/// The reader, used by one thread at a time.
 struct Reading<R> {
     capture: Capture<R>,
     pieces: u64,
 }
 
-/// Who tells, one thread after the other.
+/// The output, used by one thread at a time.
 struct OrderedOutput<T, E> {
     state: Mutex<Told<T, E>>,
     moved: Condvar,
 }
 
 struct Told<T, E> {
-    /// Pieces told so far.
+    /// Pieces delivered so far.
     pieces: u64,
-    /// Set once nothing more is to be told.
+    /// Set at the end of the output.
     outcome: Option<Result<(), E>>,
     tell: T,
 }
@@ -82,7 +82,7 @@ fn work<E>(
     reading: &Mutex<Reading<impl Read>>,
     telling: &OrderedOutput<impl FnMut(io::Result<Piece<'_>>) -> Result<(), E>, E>,
 ) {
-    // Else the others would wait for a piece that is never told.
+    // Otherwise the others would wait for a piece that is never delivered.
     let _end = StopOnPanic(telling);
     let mut batch = Batch::new();
     loop {
@@ -113,8 +113,8 @@ impl<'a> Outcome<'a> {
 }
 
 impl<T, E> OrderedOutput<T, E> {
-    /// Waits until all pieces before this one are told; then lets `act` tell it and say whether
-    /// there is more. False once there is no more.
+    /// Waits until all earlier pieces are delivered, then runs `act`, which returns true if there
+    /// is more. Returns false at the end.
     fn in_turn(&self, number: u64, act: impl FnOnce(&mut T) -> Result<bool, E>) -> bool {
         let is_early = |told: &mut Told<T, E>| told.pieces < number && told.outcome.is_none();
         let waited = self.moved.wait_while(lock(&self.state), is_early);
@@ -135,7 +135,7 @@ impl<T, E> OrderedOutput<T, E> {
     }
 }
 
-/// Ends the telling when its thread panics.
+/// Ends the output if its thread panics.
 struct StopOnPanic<'t, T, E>(&'t OrderedOutput<T, E>);
 
 impl<T, E> Drop for StopOnPanic<'_, T, E> {
@@ -147,7 +147,7 @@ impl<T, E> Drop for StopOnPanic<'_, T, E> {
     }
 }
 
-/// A thread that panicked has ended the telling, so nobody acts on what it left half done.
+/// Locks a mutex. A thread that panicked has ended the output, so no thread uses its state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A capture of so many frames, of which each names its place.
+    /// Returns a capture of numbered frames.
     fn capture(frames: u32) -> Vec<u8> {
         let mut file =
             [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1u32].map(u32::to_le_bytes).concat();
@@ -177,7 +177,7 @@ mod tests {
         piece.sights.iter().map(number).collect()
     }
 
-    /// Fails where the file would end.
+    /// A reader that fails instead of ending.
     struct Breaks(Cursor<Vec<u8>>);
 
     impl Read for Breaks {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_told_in_their_order_whoever_looked_at_them() {
+    fn frames_are_delivered_in_order() {
         let file = capture(5000);
         for threads in [1, 2, 5] {
             let mut told = Vec::new();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_ends_it_and_nothing_more_is_told() {
+    fn an_error_ends_the_output() {
         let file = capture(5000);
         for threads in [1, 3] {
             let mut pieces = 0;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_reading_failed_is_told_first() {
+    fn frames_before_a_read_error_are_delivered() {
         for threads in [1, 3] {
             let capture = Capture::open(Breaks(Cursor::new(capture(3000)))).unwrap();
             let mut told = Vec::new();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_passed_on_and_leaves_nobody_waiting() {
+    fn a_panic_propagates_and_no_thread_keeps_waiting() {
         let file = capture(5000);
         let outcome = std::panic::catch_unwind(|| {
             let mut pieces = 0;

@@ -1,11 +1,11 @@
-//! A packet's layers as an indented tree, and the words of an explanation.
+//! A packet's layers as an indented tree, and explanations.
 
 use roce_dissect::{Action, Explanation, Packet};
 
 use super::color::{Color, Coloring};
 use super::summary_line::put_fmt;
 
-/// Every layer, every field: its name, what it holds, its bytes, what that means.
+/// Writes every layer and field: name, value, bytes and meaning.
 pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>) {
     for layer in packet.layers() {
         coloring.start(Color::Heading, text);
@@ -36,13 +36,13 @@ pub(super) fn write(packet: &Packet<'_>, coloring: Coloring, text: &mut Vec<u8>)
     }
 }
 
-/// The checks in order, then the verdict.
+/// Writes the checks in order, then the verdict.
 pub(super) fn write_explanation(explanation: &Explanation, coloring: Coloring, text: &mut Vec<u8>) {
     for reason in &explanation.reasons {
         put_fmt(text, format_args!("        - {reason}\n"));
     }
     let color = match explanation.action {
-        Action::Accept => Color::Answer,
+        Action::Accept => Color::Response,
         Action::Repeat | Action::Ignore => Color::Notice,
         _ => Color::Problem,
     };
@@ -53,5 +53,5 @@ pub(super) fn write_explanation(explanation: &Explanation, coloring: Coloring, t
     text.push(b'\n');
 }
 
-/// A field of more bytes shows these, and that there are more; -x shows all.
+/// The most bytes shown of a field; -x shows all.
 const BYTES_PER_ROW: usize = 16;

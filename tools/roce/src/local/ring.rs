@@ -1,8 +1,8 @@
-//! `--local N`: all ranks of a group on one machine, in a private network made for it.
+//! `--local N`: all ranks of a group on one host, in a private network.
 //!
-//! The parent makes a host for each rank, joined by a switch (one for each rail), and starts this
-//! same program in each. What rank 0 prints is what is shown. A rank that fails writes its
-//! reason to the parent, which shows the one that explains the others.
+//! The parent creates a host for each rank and a switch for each rail, and starts this program in
+//! each host. It prints the output of rank 0. A rank that fails sends its reason to the parent,
+//! which prints the one that caused the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -18,18 +18,18 @@ use roce_netns::{Host, Link, Switch, VirtualNetwork};
 use crate::error::{CliError, Result};
 use crate::local::{die_with_parent, myself};
 
-/// Where ranks meet: rank 0 has the first address.
+/// The address of rank 0, the first one.
 pub(crate) const ROOT: &str = "10.0.0.1:29500";
 
-/// The name of a rail's interface, at every rank.
+/// Returns the name of a rail's interface, the same at every rank.
 pub(crate) fn interface(rail: u32) -> String {
     format!("eth{rail}")
 }
 
-/// Makes the network and runs this process's own command as every rank.
+/// Creates the network and runs this process's command as every rank.
 ///
 /// # Errors
-/// What went wrong first, naming the rank.
+/// The first failure, with its rank.
 pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Result {
     let network = Network::new(ranks, rails, link_mtu)?;
     eprintln!("private network: {}", network.in_words(link_mtu));
@@ -43,12 +43,12 @@ pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Result {
     Run { children }.finish(&mut io::stdout())
 }
 
-/// What a rank of a private network does: its reason to fail goes to the parent.
+/// Runs a rank of a private network; sends the reason of a failure to the parent.
 pub(crate) fn within(work: impl FnOnce() -> Result) -> Result {
     die_with_parent()?;
     work().map_err(|failure| match failure {
         CliError::Message(text) => {
-            // If the parent is gone, so are we.
+            // This process dies with its parent.
             let _ = writeln!(io::stdout(), "{MARK}{}", text.replace('\n', &MARK.to_string()));
             CliError::Reported(1)
         }
@@ -56,7 +56,7 @@ pub(crate) fn within(work: impl FnOnce() -> Result) -> Result {
     })
 }
 
-/// Before a reason, and between its lines: no text holds this.
+/// Marks a reason and separates its lines: no text contains it.
 const MARK: char = '\u{1e}';
 
 struct Network {
@@ -66,7 +66,7 @@ struct Network {
 }
 
 impl Network {
-    /// As an ordinary user too. No thread may exist yet.
+    /// Creates the network, also as an ordinary user. No thread may exist yet.
     fn new(ranks: u32, rails: u32, link_mtu: u32) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
@@ -79,8 +79,7 @@ impl Network {
             switches.push(network.bridge(&ends, Link { mtu: link_mtu })?);
             for (host, number) in hosts.iter().zip(1..) {
                 host.address(&name, format!("10.0.{rail}.{number}/24").parse()?)?;
-                // IPv6 is there for those who choose it: not below an MTU of 1280, and not where
-                // the kernel has none.
+                // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
                 let _ = host.address(&name, format!("fd00:0:0:{rail}::{number}/64").parse()?);
             }
         }
@@ -101,17 +100,17 @@ impl Network {
     }
 }
 
-/// The ranks, all running.
+/// The running ranks.
 struct Run {
     children: Vec<Child>,
 }
 
-/// How a rank ended.
+/// The end of a rank.
 #[derive(Debug)]
 struct End {
     rank: usize,
     status: ExitStatus,
-    /// What it gave as its reason.
+    /// The reason that it sent.
     reason: Option<String>,
 }
 
@@ -131,7 +130,7 @@ impl Run {
         judge(&ends)
     }
 
-    /// Waits until all have ended, and stops those that stay too long after one has failed.
+    /// Waits until all have ended, and stops those that stay too long after a failure.
     fn follow(&mut self, news: &Receiver<(usize, Option<String>)>) -> io::Result<Vec<End>> {
         let mut ends = Vec::new();
         let mut patience = Duration::MAX;
@@ -147,7 +146,7 @@ impl Run {
                 Err(_) => {
                     for (rank, child) in self.children.iter_mut().enumerate() {
                         if ends.iter().all(|end: &End| end.rank != rank) {
-                            // If it is gone by now, all the better.
+                            // It may have ended already.
                             let _ = child.kill();
                             let status = child.wait()?;
                             ends.push(End { rank, status, reason: Some(STOPPED.to_owned()) });
@@ -160,7 +159,7 @@ impl Run {
     }
 }
 
-/// Passes on what a rank prints as soon as a line is there, but for its reason to fail.
+/// Copies the output of a rank line by line, without its reason.
 fn watch(
     rank: usize,
     pipe: Option<impl Read>,
@@ -180,19 +179,19 @@ fn watch(
             None => {
                 let mut output = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Err(error) = output.write_all(&line).and_then(|()| output.flush()) {
-                    // The rank notices when its pipe closes.
-                    reason = Some(format!("what it prints cannot be passed on: {error}"));
+                    // The rank notices the closed pipe.
+                    reason = Some(format!("copying its output failed: {error}"));
                     break;
                 }
             }
         }
     }
     drop(lines);
-    // Whoever listens waits for all.
+    // The receiver waits for all ranks.
     let _ = tell.send((rank, reason));
 }
 
-/// What is to be said of how the ranks ended: the cause, not what followed from it.
+/// Returns the error that caused the others.
 fn judge(ends: &[End]) -> Result {
     let failed: Vec<&End> = ends.iter().filter(|end| !end.status.success()).collect();
     if failed.is_empty() {
@@ -202,7 +201,7 @@ fn judge(ends: &[End]) -> Result {
     if !killed.is_empty() {
         return Err(CliError::new(format!("{}; all others stopped", killed.join(", "))));
     }
-    // By reason: a rank that only heard of another's failure explains nothing.
+    // By reason: ranks that report another rank's failure explain nothing.
     let mut reasons: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let told = |end: &&End| end.reason.is_some();
     for end in failed.iter().filter(|end| told(end)) {
@@ -219,7 +218,7 @@ fn judge(ends: &[End]) -> Result {
         of.sort_unstable();
         let names: Vec<String> = of.iter().map(usize::to_string).collect();
         match names.as_slice() {
-            // All say the same: it is the command's own fault.
+            // All ranks have the same reason: the command is wrong.
             _ if of.len() == all => reason.to_owned(),
             [one] => format!("rank {one}: {reason}"),
             several => format!("ranks {}: {reason}", several.join(", ")),
@@ -227,9 +226,9 @@ fn judge(ends: &[End]) -> Result {
     });
     let lines: Vec<String> = lines.collect();
     if lines.is_empty() {
-        // Such as a panic, which has been printed.
+        // For example a panic, which has been printed.
         let names: Vec<String> = failed.iter().map(|end| end.rank.to_string()).collect();
-        return Err(CliError::new(format!("rank {} failed without a word", names.join(", "))));
+        return Err(CliError::new(format!("rank {} failed without a reason", names.join(", "))));
     }
     Err(CliError::new(lines.join("\n")))
 }
@@ -240,10 +239,10 @@ fn killed_by(End { rank, status, reason }: &End) -> Option<String> {
     Some(format!("rank {rank} was killed by {name}"))
 }
 
-/// How long the others may take to end when a rank has failed: they hear of it at once.
+/// Time that the other ranks may take to end after a failure, which they learn at once.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Of a rank that took longer.
+/// The reason of a rank that took longer.
 const STOPPED: &str = "it did not end by itself and was stopped";
 
 #[cfg(test)]
@@ -265,7 +264,7 @@ mod tests {
     const FAILED: i32 = 1 << 8;
 
     #[test]
-    fn the_cause_is_told_and_not_what_followed() {
+    fn the_cause_is_reported_without_its_consequences() {
         let gone = Some("rank 1 failed: its process is gone");
         let killed = [end(0, FAILED, gone), end(1, 9, None), end(2, FAILED, gone)];
         assert_eq!(said(&killed), "rank 1 was killed by SIGKILL; all others stopped");
@@ -281,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn what_all_say_is_said_once() {
+    fn a_reason_of_all_ranks_is_reported_once() {
         let ends = [end(0, FAILED, Some("no")), end(1, FAILED, Some("no"))];
         assert_eq!(said(&ends), "no");
         let ends = [end(0, FAILED, Some("no")), end(1, FAILED, Some("no")), end(2, 0, None)];
         assert_eq!(said(&ends), "ranks 0, 1: no");
-        assert_eq!(said(&[end(0, FAILED, None)]), "rank 0 failed without a word");
+        assert_eq!(said(&[end(0, FAILED, None)]), "rank 0 failed without a reason");
         assert!(judge(&[end(0, 0, None)]).is_ok());
     }
 }

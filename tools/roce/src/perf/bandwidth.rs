@@ -1,4 +1,4 @@
-//! Bandwidth: as many messages under way as the queues hold.
+//! Bandwidth: as many outstanding messages as the queues hold.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::sender::Sender;
 use crate::error::Result;
 use crate::status::succeeded;
 
-/// The client's part: sends, and measures.
+/// Runs the client, which sends and measures.
 pub(crate) fn initiate(
     end: &Resources,
     theirs: &PeerInfo,
@@ -54,7 +54,7 @@ pub(crate) fn initiate(
     Ok(SizeResult { row, places_used: sender.places_used() })
 }
 
-/// The server's part: nothing for one-sided operations; receives to post again for sends.
+/// Runs the server: reposts receives for sends, does nothing for one-sided operations.
 pub(crate) fn serve(
     end: &Resources,
     params: &Params,
@@ -98,7 +98,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// The part of a run over time that counts.
+/// The measured part of a run over time.
 #[derive(Debug)]
 pub(crate) struct MeasuredInterval {
     opens: Duration,
@@ -109,14 +109,14 @@ pub(crate) struct MeasuredInterval {
 }
 
 impl MeasuredInterval {
-    /// A run of so many seconds, of which some at both ends do not count.
+    /// Creates the interval of a run of `seconds` without the `margin` at both ends.
     pub(crate) fn new(seconds: f64, margin: f64) -> Self {
         let ends = Duration::from_secs_f64(seconds);
         let opens = Duration::from_secs_f64(margin);
         Self { opens, closes: ends.saturating_sub(opens), ends, first: None, last: None }
     }
 
-    /// Notes that so many messages are done, and says whether time is up.
+    /// Records the number of completed messages; returns true at the end of the run.
     pub(crate) fn is_over(&mut self, now: Duration, done: u64) -> bool {
         if now >= self.opens && self.first.is_none() {
             self.first = Some((now, done));
@@ -127,7 +127,7 @@ impl MeasuredInterval {
         now >= self.ends
     }
 
-    /// Messages that count.
+    /// Returns the messages in the interval.
     pub(crate) fn messages(&self) -> u64 {
         match (self.first, self.last) {
             (Some((_, first)), Some((_, last))) => last.saturating_sub(first),
@@ -135,7 +135,7 @@ impl MeasuredInterval {
         }
     }
 
-    /// How long they took.
+    /// Returns the length of the interval in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         let span = match (self.first, self.last) {
             (Some((first, _)), Some((last, _))) => last.saturating_sub(first),
@@ -145,13 +145,13 @@ impl MeasuredInterval {
     }
 }
 
-/// Looks after the other end while there is nothing to do.
+/// Checks the peer while there is nothing to do.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCheck(u32);
 
 impl PeerCheck {
-    /// There was nothing to do. Every now and then, or asleep until a completion comes where
-    /// that is wanted: is the other end there, and has it said something?
+    /// Handles an empty poll: sleeps until a completion if this end uses events. Returns true if
+    /// the peer has sent a message, which is checked once in many polls.
     pub(crate) fn note(&mut self, end: &Resources, control: &mut ControlChannel) -> Result<bool> {
         if let Some(channel) = &end.channel {
             if control.has_unread() {
@@ -170,9 +170,9 @@ impl PeerCheck {
     }
 }
 
-/// A look costs three system calls.
+/// Empty polls per check, which takes three system calls.
 const POLLS_PER_CHECK: u32 = 1024;
-/// Completions taken at a time, as many as in perftest.
+/// The most completions per poll, as in perftest.
 const MAX_COMPLETIONS: usize = 16;
 
 #[cfg(test)]
@@ -182,7 +182,7 @@ mod tests {
     use super::MeasuredInterval;
 
     #[test]
-    fn what_happens_in_the_margins_does_not_count() {
+    fn messages_in_the_margins_do_not_count() {
         let mut window = MeasuredInterval::new(10.0, 2.0);
         let over: Vec<bool> = (0..=10)
             .map(|second| window.is_over(Duration::from_secs(second), second * 100))

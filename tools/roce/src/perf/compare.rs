@@ -1,7 +1,7 @@
-//! `--compare`: the same private network, with TCP beside us.
+//! `--compare`: roce beside TCP in the same private network.
 //!
-//! Rounds are interleaved, so that whatever else the machine does hits all of them alike,
-//! and medians are shown. iperf3 measures over the same veth pair, in the same namespaces,
+//! Rounds are interleaved, so that other load on the machine affects all candidates alike, and
+//! medians are shown. iperf3 measures over the same veth pair, in the same namespaces,
 //! with the same MTU.
 
 use std::io::{BufRead, BufReader, Read};
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result {
     Ok(())
 }
 
-/// Somebody who carries bytes, and how fast they were each time, in Gb/sec.
+/// A program to compare, with its results in Gb/sec.
 #[derive(Debug)]
 struct Candidate {
     name: &'static str,
@@ -91,7 +91,7 @@ fn table(candidates: &[Candidate], link_mtu: u32) -> String {
     text
 }
 
-/// One run of both ends of this command, for a few seconds unless the user has said how long.
+/// Runs both ends of this command, for a few seconds unless the user chose a length.
 fn run_roce(options: &Options, pair: &Pair) -> Result<f64> {
     let mut more = vec!["--json".to_owned()];
     if options.duration.is_none() && options.iterations.is_none() {
@@ -107,7 +107,7 @@ fn run_roce(options: &Options, pair: &Pair) -> Result<f64> {
     Ok(if is_gbits { average } else { average * f64::from(1 << 20) * 8.0 / 1e9 })
 }
 
-/// One run of iperf3, or why there was none.
+/// Runs iperf3; the error says why it did not run.
 fn run_iperf3(pair: &Pair, algorithm: &str) -> Result<f64, String> {
     let mut server = Command::new("iperf3");
     server.args(["--server", "--one-off", "--forceflush"]);
@@ -120,7 +120,7 @@ fn run_iperf3(pair: &Pair, algorithm: &str) -> Result<f64, String> {
     let report = listening
         .then(|| pair.client.spawn(silent(client)).and_then(|child| child.wait_with_output()))
         .transpose();
-    // It serves one client; if that never came it would wait for ever.
+    // The server waits without a timeout if its client never connected.
     let _ = server.kill();
     let _ = server.wait();
     let output = report

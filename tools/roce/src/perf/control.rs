@@ -1,4 +1,4 @@
-//! The line over which the two ends talk beside the test: one JSON value a line, over TCP.
+//! The control channel between the two ends: one JSON value per line, over TCP.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,27 +13,27 @@ use socket2::{SockRef, TcpKeepalive};
 use super::params::{Params, Test, Verb};
 use crate::error::{CliError, Result};
 
-/// One end of the line.
+/// One end of the control channel.
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     stream: BufReader<TcpStream>,
     mtu: PathMtu,
 }
 
-/// What a client says first.
+/// The client's first message.
 #[derive(Debug, Serialize, Deserialize)]
 struct Hello {
     version: u32,
     #[serde(rename = "plan")]
     params: Params,
-    /// The largest path MTU that suits it, in bytes.
+    /// The client's largest path MTU in bytes.
     mtu: usize,
 }
 
-/// What the server answers.
+/// The server's reply.
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
-    /// With the path MTU to use, in bytes.
+    /// The test starts with this path MTU in bytes.
     Welcome {
         mtu: usize,
     },
@@ -42,17 +42,17 @@ enum Reply {
     },
 }
 
-/// What each end tells the other about itself.
+/// The addresses of an end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerInfo {
     pub(crate) qps: Vec<QpInfo>,
     pub(crate) gid: [u8; 16],
-    /// The memory that the other end may write and read.
+    /// The memory that the peer may write and read.
     pub(crate) address: u64,
     pub(crate) key: u32,
 }
 
-/// A queue pair.
+/// The address of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QpInfo {
     pub(crate) number: u32,
@@ -60,7 +60,7 @@ pub(crate) struct QpInfo {
 }
 
 impl ControlChannel {
-    /// The client's part: connects, says what is to be done, learns whether it will be.
+    /// Connects to a server and requests a test.
     pub(crate) fn connect(host: &str, port: u16, params: &Params, mtu: PathMtu) -> Result<Self> {
         let stream = TcpStream::connect((host, port)).map_err(|error| {
             CliError::new(format!(
@@ -79,7 +79,7 @@ impl ControlChannel {
         }
     }
 
-    /// The server's part: waits for a client that wants this test.
+    /// Waits for a client with this test.
     pub(crate) fn accept(
         listener: &TcpListener,
         verb: Verb,
@@ -90,13 +90,13 @@ impl ControlChannel {
         let mut control = Self::over(stream, mtu)?;
         let hello: Hello = control.receive()?;
         let why = if hello.version != VERSION {
-            Some("the two ends are of different versions of roce: use the same".to_owned())
+            Some("the two ends have different versions of roce: use the same".to_owned())
         } else if (hello.params.verb, hello.params.test) != (verb, test) {
             let [ours, theirs] = [(verb, test), (hello.params.verb, hello.params.test)]
                 .map(|(verb, test)| format!("roce perf {verb:?} {test:?}").to_lowercase());
             Some(format!("the server runs `{ours}`, the client `{theirs}`: start both alike"))
         } else if !hello.params.is_valid() {
-            Some("the client asks for more than the server gives".to_owned())
+            Some("the client requests more memory or queue pairs than the server allows".to_owned())
         } else {
             None
         };
@@ -115,11 +115,10 @@ impl ControlChannel {
         Ok(Self { stream: BufReader::new(stream), mtu })
     }
 
-    /// Finds out that the other end cannot be reached any more, even while nothing is said, once
-    /// its requests have used up their `retries` and some seconds besides. Then it has failed, and
-    /// the word of that may never arrive.
+    /// Makes the channel fail when the peer is unreachable for longer than its requests are
+    /// retried, plus some seconds: the peer has failed by then, and its message may never arrive.
     pub(crate) fn fail_after(&self, retries: Option<Duration>) -> Result {
-        // No ACK timeout: requests wait for ever, and so does this.
+        // Without an ACK timeout, requests and this channel wait forever.
         let Some(retries) = retries else { return Ok(()) };
         let idle = (2 * retries).clamp(MIN_KEEPALIVE_IDLE, MAX_KEEPALIVE_IDLE);
         let keepalive = TcpKeepalive::new()
@@ -131,33 +130,33 @@ impl ControlChannel {
         Ok(stream.set_tcp_user_timeout(Some(idle + KEEPALIVE_INTERVAL * KEEPALIVE_RETRIES))?)
     }
 
-    /// The smaller of the two path MTUs.
+    /// Returns the smaller of the two path MTUs.
     pub(crate) fn agreed_mtu(&self) -> PathMtu {
         self.mtu
     }
 
-    /// Tells the other end about this one, and the other way round.
+    /// Exchanges the addresses of both ends.
     pub(crate) fn exchange_info(&mut self, mine: &PeerInfo) -> Result<PeerInfo> {
         self.send(mine)?;
         let theirs: PeerInfo = self.receive()?;
         if theirs.qps.len() == mine.qps.len() { Ok(theirs) } else { Err(protocol_error()) }
     }
 
-    /// Waits until the other end has come to the same point.
+    /// Waits until the peer has reached the same point.
     pub(crate) fn synchronize(&mut self) -> Result {
         self.send(&SYNC_POINT)?;
         let heard: String = self.receive()?;
         if heard == SYNC_POINT { Ok(()) } else { Err(protocol_error()) }
     }
 
-    /// Says something.
+    /// Sends a value.
     pub(crate) fn send(&mut self, what: &impl Serialize) -> Result {
         let mut line = serde_json::to_vec(what)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line).map_err(|_| disconnected())
     }
 
-    /// Waits for the other end to say something.
+    /// Waits for a value.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = Vec::new();
         self.stream
@@ -175,13 +174,12 @@ impl ControlChannel {
         serde_json::from_slice(&line).map_err(|_| protocol_error())
     }
 
-    /// Whether something of what the other end has said was received, but not heard yet.
+    /// Returns true if received bytes are buffered.
     pub(crate) fn has_unread(&self) -> bool {
         !self.stream.buffer().is_empty()
     }
 
-    /// Whether the other end has said something that was not heard yet, or is disconnected; never
-    /// waits.
+    /// Returns true if input is available; never waits. Fails if the peer has disconnected.
     pub(crate) fn has_input(&mut self) -> Result<bool> {
         if self.has_unread() {
             return Ok(true);
@@ -199,7 +197,7 @@ impl ControlChannel {
     }
 }
 
-/// Readable when the other end has said something, or is gone.
+/// Readable when the peer has sent a value or disconnected.
 impl AsFd for ControlChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.get_ref().as_fd()
@@ -211,23 +209,25 @@ fn is_nothing(error: &io::Error) -> bool {
 }
 
 fn disconnected() -> CliError {
-    CliError::new("the other end has gone away: what it printed says why")
+    CliError::new("the other end has gone away: what it printed says why, or it was killed")
 }
 
 fn protocol_error() -> CliError {
-    CliError::new("the other end is not a `roce perf` of this version (perftest speaks otherwise)")
+    CliError::new(
+        "the other end is not a `roce perf` of this version (perftest has another protocol)",
+    )
 }
 
-/// To be raised when what is said here changes.
+/// Version of the messages; raise it when they change.
 const VERSION: u32 = 3;
 const SYNC_POINT: &str = "here";
-/// Silence on the line after which the other end is asked whether it is there, and how often.
+/// Shortest idle time before keepalive probes.
 const MIN_KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
-/// More than nine hours the kernel does not take.
+/// Longest idle time before keepalive probes: the kernel accepts about nine hours.
 const MAX_KEEPALIVE_IDLE: Duration = Duration::from_secs(32_000);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// Bytes: room for the introductions of 4096 queue pairs.
+/// The most bytes of a line: enough for the addresses of 4096 queue pairs.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Lets a client with the example plan meet a server of another test.
+    /// Connects a client with the example parameters to a server of another test.
     fn meeting(verb: Verb, test: Test) -> [Result<PathMtu, String>; 2] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_run_different_tests_are_told_so() {
+    fn ends_with_different_tests_are_refused_with_the_reason() {
         for outcome in meeting(Verb::Read, Test::Lat) {
             let why = outcome.unwrap_err();
             assert!(why.contains("`roce perf read lat`"), "{why}");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_goes_away_is_noticed() {
+    fn a_disconnected_end_is_noticed() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stranger = thread::spawn(move || {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_on_the_port_is_refused() {
+    fn another_program_on_the_port_is_refused() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let stranger = thread::spawn(move || {

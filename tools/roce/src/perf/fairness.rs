@@ -1,9 +1,9 @@
-//! Whether the queue pairs of a test had equal shares of it.
+//! Shares of the queue pairs of a test.
 
 use serde::{Deserialize, Serialize};
 
-/// The shares of the queue pair that carried least and of the one that carried most, in the
-/// mean of all: 1 and 1 when all carried the same.
+/// The smallest and the largest share of a queue pair, relative to the mean: 1 and 1 if all carried
+/// the same.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fairness {
     pub(crate) min_share: f64,
@@ -11,8 +11,8 @@ pub(crate) struct Fairness {
 }
 
 impl Fairness {
-    /// Of what each carried, in whatever unit; `None` for less than two, or where nothing was
-    /// carried at all.
+    /// Computes the shares from what each carried, in any unit; `None` for fewer than two queue
+    /// pairs or if nothing was carried.
     pub(crate) fn of(carried: impl Iterator<Item = u64> + Clone) -> Option<Self> {
         let count = carried.clone().count();
         let sum: u64 = carried.clone().sum();
@@ -25,7 +25,7 @@ impl Fairness {
     }
 }
 
-/// What each queue pair carried between two instants.
+/// Messages of each queue pair at the start and at the end of the measurement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     before: Option<Vec<u64>>,
@@ -33,17 +33,17 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// The measured time begins: so much is done already. Only the first call counts.
+    /// Records the start of the measurement. Only the first call counts.
     pub(crate) fn begin(&mut self, done: impl Iterator<Item = u64>) {
         self.before.get_or_insert_with(|| done.collect());
     }
 
-    /// The measured time ends. Only the first call counts.
+    /// Records the end of the measurement. Only the first call counts.
     pub(crate) fn end(&mut self, done: impl Iterator<Item = u64>) {
         self.after.get_or_insert_with(|| done.collect());
     }
 
-    /// How fair that was.
+    /// Returns the fairness of the measurement.
     pub(crate) fn fairness(&self) -> Option<Fairness> {
         let pairs = self.before.as_ref()?.iter().zip(self.after.as_ref()?);
         Fairness::of(pairs.map(|(before, after)| after.saturating_sub(*before)))

@@ -1,4 +1,4 @@
-//! Latency: one message under way.
+//! Latency: one outstanding message.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::work_request::WorkRequest;
 use crate::error::{CliError, Result};
 use crate::status::succeeded;
 
-/// The client's part: begins each round, and measures.
+/// Runs the client, which begins each round and measures.
 pub(crate) fn initiate(
     end: &Resources,
     theirs: &PeerInfo,
@@ -37,7 +37,7 @@ pub(crate) fn initiate(
     timer.row(size, parts)
 }
 
-/// The server's part: answers each message by one; nothing for read and atomic.
+/// Runs the server, which returns each message; does nothing for read and atomic.
 pub(crate) fn serve(
     end: &Resources,
     theirs: &PeerInfo,
@@ -62,7 +62,7 @@ pub(crate) fn serve(
     ping_pong.wait_for_completions(0).map(drop)
 }
 
-/// One end of the game.
+/// One end of the test.
 struct PingPong<'a> {
     end: &'a Resources,
     params: &'a Params,
@@ -72,13 +72,13 @@ struct PingPong<'a> {
     idle: PeerCheck,
     sent: u64,
     received: u64,
-    /// Our messages that are not complete yet.
+    /// This end's incomplete messages.
     in_flight: u64,
-    /// Receives still to post.
+    /// Receives not posted yet.
     to_post: u64,
-    /// Those of them that are to be posted behind the next message.
+    /// Receives to post after the next message.
     due: u64,
-    /// More than one receive is kept posted.
+    /// True if more than one receive is kept posted.
     has_spare: bool,
 }
 
@@ -113,16 +113,16 @@ impl<'a> PingPong<'a> {
 
     /// Sends the next message.
     fn send_next(&mut self) -> Result {
-        // The queue is never full: an answer implies that all before it has arrived.
+        // The queue is never full: a response implies that earlier messages have arrived.
         self.wait_for_completions(u64::from(self.params.tx_depth) - 1)?;
         self.sent += 1;
         if self.params.verb == Verb::Write {
-            // What the other end waits to see in its memory.
+            // The peer polls its memory for this byte.
             self.end.memory.store_u8(self.size as usize - 1, self.sent as u8)?;
         }
         self.in_flight += 1;
         self.end.qps[0].post_send([self.message.at(0, SENT, true)])?;
-        // The message comes first: nobody waits for the receive in place of the one it took.
+        // Send first: replacing a consumed receive is not urgent.
         let due = std::mem::take(&mut self.due);
         if due > 0 {
             self.end.post_receives(0, self.params, self.size, 0, due)?;
@@ -130,7 +130,7 @@ impl<'a> PingPong<'a> {
         Ok(())
     }
 
-    /// Waits for the other's next message; `false` if there will be none.
+    /// Waits for the peer's next message; false if the run has ended.
     fn wait_for_message(&mut self) -> Result<bool> {
         let expected = self.received + 1;
         while self.received < expected {
@@ -143,8 +143,8 @@ impl<'a> PingPong<'a> {
         Ok(true)
     }
 
-    /// Waits until the other's next message shows in our memory, at its last byte, as a
-    /// program that is not told of arrivals does; `false` if there will be none.
+    /// Polls the last byte of this end's memory for the peer's next message; false if the run has
+    /// ended.
     fn wait_for_byte(&mut self) -> Result<bool> {
         self.received += 1;
         let place = self.end.half + self.size as usize - 1;
@@ -158,7 +158,7 @@ impl<'a> PingPong<'a> {
         Ok(true)
     }
 
-    /// Waits until no more than `most` of our messages are incomplete.
+    /// Waits until at most `most` of this end's messages are incomplete.
     fn wait_for_completions(&mut self, most: u64) -> Result<bool> {
         while self.in_flight > most {
             match self.end.queue.poll_one() {
@@ -171,8 +171,7 @@ impl<'a> PingPong<'a> {
         Ok(true)
     }
 
-    /// Whether the other end has left the game, where it may: a server of a run over time
-    /// learns the end of it so.
+    /// Returns true if the peer has ended a run over time.
     fn is_over(&mut self) -> Result<bool> {
         let news = self.idle.note(self.end, self.control)?;
         Ok(news && self.params.duration.is_some())
@@ -197,12 +196,12 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// Takes the time of each round.
+/// Measures the time of each round.
 struct RoundTimer {
     start: Instant,
     iterations: u64,
     window: Option<MeasuredInterval>,
-    /// When each message was posted, where the number of messages is given.
+    /// Times of the posts, if the number of messages is given.
     posted: Vec<Duration>,
 }
 
@@ -213,7 +212,7 @@ impl RoundTimer {
         Self { start, iterations: params.iterations, window, posted: Vec::new() }
     }
 
-    /// Whether another round is to be played, after so many; if so it begins now.
+    /// Returns true if another round begins now, after `played` rounds.
     fn wants_more(&mut self, played: u64) -> bool {
         let now = self.start.elapsed();
         if let Some(window) = &mut self.window {

@@ -1,4 +1,4 @@
-//! What is measured, and how: the client decides, the server follows.
+//! The parameters of a test, which the client sends to the server.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use super::working_set::WorkingSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verb {
-    /// Both ends take part: a message into a posted receive
+    /// Message into a posted receive of the server
     Send,
-    /// Into the server's memory, without its help
+    /// Write to the server's memory
     Write,
-    /// Out of the server's memory, without its help
+    /// Read from the server's memory
     Read,
     /// Change eight bytes of the server's memory
     Atomic,
 }
 
-/// A quantity.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Test {
-    /// Bandwidth: many messages under way
+    /// Bandwidth: many outstanding messages
     Bw,
-    /// Latency: one message under way
+    /// Latency: one outstanding message
     Lat,
 }
 
@@ -43,80 +43,80 @@ pub(crate) enum AtomicKind {
     FetchAndAdd,
 }
 
-/// The settings that both ends must share.
+/// The parameters that both ends share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
     pub(crate) verb: Verb,
     pub(crate) test: Test,
-    /// Bytes of a message, one run for each.
+    /// Bytes of a message, with one run for each size.
     pub(crate) sizes: Vec<u32>,
-    /// Messages of each size on each queue pair, unless there is a duration.
+    /// Messages of each size on each queue pair, without a duration.
     pub(crate) iterations: u64,
-    /// Seconds.
+    /// Duration in seconds.
     pub(crate) duration: Option<f64>,
-    /// Seconds at both ends of a duration that do not count.
+    /// Seconds at both ends of a duration that are not measured.
     pub(crate) margin: f64,
     pub(crate) tx_depth: u32,
     pub(crate) rx_depth: u32,
     pub(crate) qps: u32,
-    /// Bytes; agreed on when the ends synchronize.
+    /// Bytes; the smaller value of the two ends.
     pub(crate) path_mtu: Option<usize>,
     pub(crate) cq_mod: Option<u32>,
     /// Requests posted with each call.
     pub(crate) post_list: u32,
     pub(crate) outs: u8,
     pub(crate) atomic: AtomicKind,
-    /// Bytes.
+    /// Largest inline message in bytes.
     pub(crate) inline: u32,
     pub(crate) qp_timeout: u8,
-    /// Bytes that messages go through, one behind the other.
+    /// Bytes of the buffer that consecutive messages cycle through.
     pub(crate) working_set: Option<u64>,
 }
 
 impl Params {
-    /// Bytes of the longest message.
+    /// Returns the bytes of the longest message.
     pub(crate) fn longest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// For how long a request is sent again that is not answered; `None`: for ever.
+    /// Returns the time for which a request without a response is retried; `None`: forever.
     pub(crate) fn retries(&self) -> Option<Duration> {
         let timeout = AckTimeout::new(self.qp_timeout).and_then(AckTimeout::duration)?;
         Some(timeout * (u32::from(ConnectOptions::default().retry_count) + 1))
     }
 
-    /// Where messages of this size lie.
+    /// Returns the positions of messages of this size.
     pub(crate) fn working_set(&self, size: u32) -> WorkingSet {
         WorkingSet::new(size, self.working_set)
     }
 
-    /// Bytes of each half of an end's memory, at least.
+    /// Returns the minimum bytes of each half of an end's memory.
     pub(crate) fn room(&self) -> u64 {
         u64::from(self.longest()).max(self.working_set.unwrap_or(0))
     }
 
-    /// How many requests the queues of all queue pairs hold together.
+    /// Returns the total depth of all queues.
     pub(crate) fn requests(&self) -> u64 {
         let each = u64::from(self.tx_depth) + u64::from(self.rx_depth);
         each * u64::from(self.qps)
     }
 
-    /// One completion in so many messages of this size: as perftest, which finds that few
-    /// completions help small messages only. Never more than may be under way.
+    /// Returns the messages per completion for this size, as perftest: fewer completions help small
+    /// messages only. At most the depth of the queue.
     pub(crate) fn moderation(&self, size: u32) -> u32 {
         let usual = if size > MAX_SIZE_OF_RARE_COMPLETIONS { 1 } else { 100 };
         self.cq_mod.unwrap_or(usual).min(self.tx_depth)
     }
 
-    /// Why lists of this length cannot be posted; `None` if they can. The rules are perftest's,
-    /// whose loop posts whole lists only.
+    /// Returns why lists of this length are invalid, if they are. The rules are perftest's, which
+    /// posts whole lists only.
     pub(crate) fn list_error(&self) -> Option<String> {
         let list = self.post_list;
         if list <= 1 {
             return None;
         }
         if self.test == Test::Lat {
-            return Some("lists of requests go with bw: leave out -l".to_owned());
+            return Some("-l needs bw: leave it out".to_owned());
         }
         if list > self.tx_depth {
             let depth = self.tx_depth;
@@ -128,20 +128,20 @@ impl Params {
         if self.duration.is_none() && !self.iterations.is_multiple_of(u64::from(list)) {
             let iterations = self.iterations;
             return Some(format!(
-                "{iterations} messages are no whole number of lists of {list}: choose -n as a \
+                "{iterations} messages are not a multiple of the list of {list}: choose -n as a \
                  multiple of -l"
             ));
         }
         let each = self.cq_mod.unwrap_or(list);
         (!list.is_multiple_of(each)).then(|| {
             format!(
-                "a list of {list} requests is no multiple of the completion moderation {each}: \
+                "a list of {list} requests is not a multiple of the completion moderation {each}: \
                  choose -l as a multiple of -Q"
             )
         })
     }
 
-    /// Whether what a peer asks for is within reason.
+    /// Returns true if a peer's parameters are within the limits.
     pub(crate) fn is_valid(&self) -> bool {
         (1..=64).contains(&self.sizes.len())
             && self.room() <= MAX_BUFFER_BYTES
@@ -154,11 +154,11 @@ impl Params {
     }
 }
 
-/// Bytes.
+/// The largest message in bytes with few completions.
 const MAX_SIZE_OF_RARE_COMPLETIONS: u32 = 8192;
-/// Of one half of an end's memory: as many bytes as the longest message has.
+/// The most bytes of one half of an end's memory: those of the longest message.
 pub(crate) const MAX_BUFFER_BYTES: u64 = 1 << 31;
-/// In all queues of all queue pairs: a completion queue holds as many.
+/// The most requests in all queues: the limit of a completion queue.
 pub(crate) const MAX_REQUESTS: u64 = 1 << 22;
 
 #[cfg(test)]
@@ -189,14 +189,14 @@ mod tests {
     use super::example;
 
     #[test]
-    fn a_plan_survives_the_way_to_the_other_end() {
+    fn parameters_arrive_unchanged_at_the_peer() {
         let params = example();
         let line = serde_json::to_string(&params).unwrap();
         assert_eq!(serde_json::from_str::<super::Params>(&line).unwrap(), params);
     }
 
     #[test]
-    fn completions_are_never_rarer_than_the_queue_is_deep() {
+    fn a_full_queue_always_has_a_completion() {
         let mut params = example();
         assert_eq!((params.moderation(65536), params.moderation(64)), (1, 100));
         params.tx_depth = 4;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_whole_in_the_queue_in_the_run_and_in_completions() {
+    fn a_list_must_fit_the_queue_the_run_and_the_completions() {
         let params = |post_list, tx_depth, iterations, cq_mod| {
             let params = example();
             super::Params { post_list, tx_depth, iterations, cq_mod, ..params }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_make_us_allocate_without_bound() {
+    fn a_peer_cannot_request_unbounded_memory() {
         let plans = [
             super::Params { sizes: vec![u32::MAX], ..example() },
             super::Params { sizes: vec![2; 65], ..example() },

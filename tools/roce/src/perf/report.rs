@@ -33,22 +33,22 @@ pub(crate) enum Row {
     },
 }
 
-/// What a client tells when it is through with one size.
+/// The message of a client at the end of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SizeResult {
     pub(crate) row: Row,
-    /// How many of the places in memory messages have been to.
+    /// The number of positions that messages used.
     pub(crate) places_used: u64,
 }
 
-/// How it is to be printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) gbits: bool,
     pub(crate) json: bool,
 }
 
-/// The settings that the block shows.
+/// The settings in the header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Header {
     title: String,
@@ -57,7 +57,7 @@ struct Header {
     is_client: bool,
 }
 
-/// A report under way.
+/// A report.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
     style: Style,
@@ -73,7 +73,7 @@ impl From<&Options> for Style {
 }
 
 impl<'a> Report<'a> {
-    /// Begins: prints the block of settings.
+    /// Prints the header.
     pub(crate) fn new(style: Style, params: &'a Params, end: &Resources, is_client: bool) -> Self {
         let settings = Header {
             title: title(params),
@@ -88,7 +88,7 @@ impl<'a> Report<'a> {
         report
     }
 
-    /// Prints who the two ends are, and the names of the columns.
+    /// Prints the addresses of both ends and the names of the columns.
     pub(crate) fn peer_info(&self, mine: &PeerInfo, theirs: &PeerInfo) {
         if self.style.json {
             return;
@@ -116,7 +116,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What is said of the queue pairs' shares: the worst of all sizes.
+    /// Returns the line with the worst shares of all sizes.
     fn fairness(&self) -> String {
         let worst = self.rows.iter().filter_map(Row::fairness).reduce(|a, b| Fairness {
             min_share: a.min_share.min(b.min_share),
@@ -237,7 +237,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What one message a second is worth in the unit of the report.
+    /// Returns the bandwidth of one message per second in the unit of the report.
     fn bytes_a_second(&self, size: u32) -> f64 {
         let size = f64::from(size);
         if self.style.gbits { size * 8.0 / 1e9 } else { size / f64::from(1 << 20) }
@@ -324,7 +324,7 @@ impl Row {
     }
 }
 
-/// Queue pairs of each end that are shown one by one; of more, only the first few are.
+/// The most queue pairs whose addresses are all printed.
 const MAX_QPS_SHOWN: usize = 16;
 const QPS_SHOWN_OF_MANY: usize = 4;
 

@@ -1,4 +1,4 @@
-//! What each end of a test is made of: queue pairs, a completion queue, memory.
+//! The resources of an end: queue pairs, a completion queue, memory.
 
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
@@ -11,19 +11,19 @@ use super::params::{AtomicKind, Params, Test, Verb};
 use super::work_request::WorkRequest;
 use crate::error::{CliError, Result};
 
-/// One end.
+/// The resources of one end.
 ///
-/// Its memory has two halves: messages leave from the first and arrive in the second, over
-/// and over in the same place, as in perftest, or one behind the other.
+/// Messages leave from the first half of the memory and arrive in the second, always at the same
+/// offset, as in perftest, or cycling through a working set.
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub(crate) device: Device,
     pub(crate) queue: CompletionQueue,
-    /// Where the queue reports, if this end sleeps between completions.
+    /// The channel of the queue, if this end sleeps between completions.
     pub(crate) channel: Option<CompletionChannel>,
     pub(crate) qps: Vec<QueuePair>,
     pub(crate) memory: MemoryRegion,
-    /// Where the second half begins.
+    /// The offset of the second half.
     pub(crate) half: usize,
     pub(crate) gid_index: u8,
 }
@@ -45,7 +45,7 @@ impl Resources {
         };
         let pd = device.alloc_pd()?;
         let room = usize::try_from(params.room().max(8))
-            .map_err(|_| CliError::new("so much memory has no address on this machine"))?;
+            .map_err(|_| CliError::new("the message size exceeds the address space"))?;
         let half = room.next_multiple_of(PAGE);
         let everything = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE
@@ -56,8 +56,8 @@ impl Resources {
         let memory = pd.register_with(2 * half, everything, how)?;
         if memory.pages() == Pages::HugeWhereFree {
             eprintln!(
-                "not enough huge pages are reserved (sysctl vm.nr_hugepages={}): the kernel gives \
-                 those that it has at hand",
+                "not enough huge pages are reserved (sysctl vm.nr_hugepages={}): using transparent \
+                 ones where available",
                 memory.len().div_ceil(HUGE_PAGE)
             );
         }
@@ -79,7 +79,7 @@ impl Resources {
         Ok(Self { device: device.clone(), queue, channel, qps, memory, half, gid_index })
     }
 
-    /// What the other end has to know.
+    /// Returns the addresses for the peer.
     pub(crate) fn peer_info(&self, gid_index: Option<u8>) -> Result<PeerInfo> {
         let name =
             |qp: &QueuePair| QpInfo { number: qp.number().get(), first_psn: qp.first_psn().get() };
@@ -106,7 +106,7 @@ impl Resources {
             max_dest_rd_atomic: params.outs,
             ..ConnectOptions::default()
         };
-        let out_of_range = || CliError::new("the other end named an impossible queue pair");
+        let out_of_range = || CliError::new("the other end sent an invalid queue pair number");
         for (qp, name) in self.qps.iter().zip(&theirs.qps) {
             let peer = QpDest {
                 qpn: Qpn::new(name.number).ok_or_else(out_of_range)?,
@@ -118,18 +118,18 @@ impl Resources {
         Ok(())
     }
 
-    /// Whether there is one queue pair only.
+    /// Returns true if there is one queue pair.
     pub(crate) fn has_one_qp(&self) -> bool {
         self.qps.len() == 1
     }
 
-    /// Fills the memory that messages of this size will come from, and wipes the one that they
-    /// will go to, where that is looked at afterwards.
+    /// Fills the source and clears the destination of messages of this size, if the data is
+    /// verified afterwards.
     pub(crate) fn prepare_data(&self, params: &Params, size: u32, is_client: bool) -> Result {
         if params.test != Test::Bw || params.verb == Verb::Atomic {
             return Ok(());
         }
-        // Messages leave from the first half and arrive in the second; a READ's go the other way.
+        // READs move data from the server to the client.
         let is_source = is_client == (params.verb != Verb::Read);
         let base = if is_client { 0 } else { self.half };
         match is_source {
@@ -138,7 +138,7 @@ impl Resources {
         }
     }
 
-    /// Looks whether what arrived is what was sent, all of it, at the end where it arrived.
+    /// Compares received with sent data, at the end that received it.
     pub(crate) fn verify_data(
         &self,
         params: &Params,
@@ -154,7 +154,7 @@ impl Resources {
         params.working_set(size).check(&self.memory, base, places_used)
     }
 
-    /// Makes the server ready for messages of this size.
+    /// Prepares the server for messages of this size.
     pub(crate) fn prepare(&self, params: &Params, size: u32) -> Result {
         if params.test == Test::Lat && params.verb == Verb::Write {
             self.memory.store_u8(self.half + size as usize - 1, 0)?;
@@ -168,13 +168,13 @@ impl Resources {
         Ok(())
     }
 
-    /// So many receives are posted on each queue pair before the first message.
+    /// Returns the receives to post on each queue pair before the first message.
     pub(crate) fn initial_receives(&self, params: &Params) -> u64 {
         let all = if params.duration.is_some() { u64::MAX } else { params.iterations };
         all.min(u64::from(params.rx_depth))
     }
 
-    /// Posts receives for so many messages, the first at `offset`; says where the next one is.
+    /// Posts `count` receives, the first at `offset`; returns the offset of the next.
     pub(crate) fn post_receives(
         &self,
         qp: usize,
@@ -193,7 +193,7 @@ impl Resources {
         Ok(offset)
     }
 
-    /// The work requests of messages, to be reported.
+    /// Returns the work requests of messages.
     pub(crate) fn message(
         &self,
         params: &Params,
@@ -216,16 +216,16 @@ impl Resources {
     }
 }
 
-/// What an end does in its own way, whatever the other does.
+/// The options of one end that do not concern the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalOptions {
     pub(crate) gid_index: Option<u8>,
-    /// Sleep until completions come, instead of polling for them.
+    /// True to sleep until completions come instead of polling.
     pub(crate) events: bool,
     pub(crate) huge_pages: bool,
 }
 
-/// In the id of a work request: it is a message of ours, not a receive.
+/// Marks the ids of sends.
 pub(crate) const SENT: u64 = 1 << 63;
 
 const PAGE: usize = 4096;

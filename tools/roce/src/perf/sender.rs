@@ -1,4 +1,4 @@
-//! What keeps the send queues of a bandwidth test full.
+//! Keeps the send queues of a bandwidth test full.
 
 use std::time::Instant;
 
@@ -14,41 +14,41 @@ use super::working_set::WorkingSet;
 use crate::error::Result;
 use crate::status::succeeded;
 
-/// What one queue pair has under way.
+/// The progress of one queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 struct QpProgress {
-    /// Messages still to post.
+    /// Messages not posted yet.
     left: u64,
     in_flight: u64,
-    /// Messages posted since the last one that will be reported.
+    /// Messages posted since the last signaled one.
     unreported: u64,
     posted: u64,
     done: u64,
-    /// Where in the buffer the next message lies.
+    /// The offset of the next message.
     offset: usize,
-    /// Whether it is on the list of those to fill.
+    /// True if it is in `with_room`.
     listed: bool,
 }
 
-/// Posts messages on all queue pairs, and counts those that are done.
+/// Posts messages on all queue pairs and counts completions.
 #[derive(Debug)]
 pub(crate) struct Sender<'a> {
     end: &'a Resources,
     message: WorkRequest<'a>,
     cycle: WorkingSet,
     depth: u64,
-    /// One completion in so many messages.
+    /// Messages per completion.
     moderation: u64,
-    /// Messages posted with one call.
+    /// Messages per call.
     list: u64,
     flows: Vec<QpProgress>,
-    /// The queue pairs that have room, in the order in which they got it.
+    /// Queue pairs with free queue entries, in FIFO order.
     with_room: Vec<usize>,
     stopped: bool,
-    /// Up to when all queue pairs still had work, where the number of messages is given.
+    /// Shares while all queue pairs had work.
     pub(crate) shares: Shares,
     pub(crate) timeline: Timeline,
-    /// Whether the timeline is wanted: a run over time has its window instead.
+    /// True if the timeline is recorded: a run over time has an interval instead.
     timed: bool,
     pub(crate) start: Instant,
     pub(crate) done: u64,
@@ -85,7 +85,7 @@ impl<'a> Sender<'a> {
         })
     }
 
-    /// Fills the queues that have room.
+    /// Fills the queues.
     pub(crate) fn post(&mut self) -> Result {
         let mut with_room = std::mem::take(&mut self.with_room);
         for index in with_room.drain(..) {
@@ -95,7 +95,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Posts lists to one queue pair for as long as a whole one has room.
+    /// Posts lists to one queue pair while a whole one fits.
     fn fill(&mut self, index: usize) -> Result {
         self.flows[index].listed = false;
         loop {
@@ -135,7 +135,7 @@ impl<'a> Sender<'a> {
         Ok(())
     }
 
-    /// Posts no more but what it takes to hear of the messages that are under way.
+    /// Stops, after one signaled message where earlier ones are unsignaled.
     pub(crate) fn stop(&mut self) {
         if std::mem::replace(&mut self.stopped, true) {
             return;
@@ -147,7 +147,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// A queue pair may have room and work.
+    /// Lists a queue pair that may have room and work.
     fn list(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         if flow.left > 0 && !std::mem::replace(&mut flow.listed, true) {
@@ -169,7 +169,7 @@ impl<'a> Sender<'a> {
             self.timeline.complete(self.done, self.start.elapsed());
         }
         if is_through && !self.stopped {
-            // The others may catch up from here on.
+            // The other queue pairs may catch up from here on.
             self.shares.end(self.flows.iter().map(|flow| flow.done));
         }
         Ok(())
@@ -179,7 +179,7 @@ impl<'a> Sender<'a> {
         self.flows.iter().all(|flow| flow.left == 0 && flow.in_flight == 0)
     }
 
-    /// Notes what each queue pair has done when the measured time begins and ends.
+    /// Records the messages of each queue pair at the start and the end of the measurement.
     pub(crate) fn record_shares(&mut self, has_begun: bool, has_ended: bool) {
         if has_begun {
             self.shares.begin(self.flows.iter().map(|flow| flow.done));
@@ -189,13 +189,13 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// How many places messages have been to.
+    /// Returns the number of positions that messages used.
     pub(crate) fn places_used(&self) -> u64 {
         let most = self.flows.iter().map(|flow| flow.posted).max();
         most.unwrap_or(0).min(self.cycle.places())
     }
 }
 
-/// In a work request id: how many messages complete with it, above the queue pair's index.
+/// A wr_id holds the number of messages that complete with it, above the queue pair's index.
 const COUNT_SHIFT: u32 = 32;
 const INDEX_MASK: u64 = 0xffff_ffff;

@@ -1,34 +1,32 @@
-//! What perftest makes of a list of time stamps.
+//! perftest's statistics of a list of times.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Half round trips (whole ones for operations that have only an initiator), summed up.
+/// Statistics of half round trips, whole ones for one-sided operations, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    /// Shortest, in microseconds, as all of these.
+    /// Minimum.
     pub(crate) min: f64,
-    /// Longest but for the two left out.
+    /// Maximum without the two slowest.
     pub(crate) max: f64,
     /// Median.
     pub(crate) typical: f64,
     pub(crate) average: f64,
     pub(crate) deviation: f64,
-    /// 99 of 100 were not slower.
+    /// 99th percentile.
     pub(crate) percentile_99: f64,
-    /// 999 of 1000 were not slower.
+    /// 99.9th percentile.
     pub(crate) percentile_99_9: f64,
 }
 
 impl Latency {
-    /// Sums up the times from each message to the next; `parts` of them make one round trip:
-    /// 2 for a ping and its pong, 1 for an operation that is answered by hardware.
+    /// Computes the statistics of the times between messages, divided by `parts`: 2 for a ping and
+    /// its pong, 1 for an operation without a returned message.
     ///
-    /// As perftest does, the two slowest are left out: they hold the first message and
-    /// whatever the scheduler did to one of the others.
-    ///
-    /// `None` when fewer than four were measured.
+    /// As in perftest, the two slowest are left out: the first message, and one that the scheduler
+    /// delayed. `None` for fewer than four times.
     pub(crate) fn of(mut round_trips: Vec<Duration>, parts: u32) -> Option<Self> {
         round_trips.sort_unstable();
         let kept = round_trips.len().checked_sub(SLOWEST_LEFT_OUT).filter(|kept| *kept >= 2)?;
@@ -37,7 +35,7 @@ impl Latency {
         let count = kept as f64;
         let average = times.iter().sum::<f64>() / count;
         let variance = times.iter().map(|time| (time - average).powi(2)).sum::<f64>() / count;
-        // Nearest rank: the smallest time that so many of all do not exceed.
+        // Nearest rank.
         let rank = |share: f64| times[((count * share).ceil() as usize).clamp(1, kept) - 1];
         Some(Self {
             min: times[0],
@@ -53,12 +51,12 @@ impl Latency {
 
 const SLOWEST_LEFT_OUT: usize = 2;
 
-/// When messages were posted and when they were known to be complete, since some start.
+/// Times of posts and of completions since a start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Timeline {
-    /// The first posting, and in short runs every one.
+    /// Time of the first post, in short runs of every post.
     posted: Vec<Duration>,
-    /// How many messages were complete, and when: the last time, and in short runs every one.
+    /// Number of completed messages and time: of the last completion, in short runs of every one.
     completed: Vec<(u64, Duration)>,
     long: bool,
 }

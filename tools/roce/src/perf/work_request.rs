@@ -2,15 +2,15 @@
 
 use roce_verbs::{MemoryRegion, SendOperation, SendWr, Sge, WrData};
 
-/// A message, wherever in memory it lies.
+/// The work requests of one message at any offset.
 #[derive(Debug)]
 pub(crate) struct WorkRequest<'a> {
     memory: &'a MemoryRegion,
-    /// Of the one at the first place.
+    /// The operation at offset 0.
     operation: SendOperation,
-    /// Where that lies.
+    /// The SGE at offset 0.
     piece: Sge,
-    /// Whether requests carry their bytes themselves.
+    /// True for inline data.
     inline: bool,
 }
 
@@ -24,7 +24,7 @@ impl<'a> WorkRequest<'a> {
         Self { memory, operation, piece, inline }
     }
 
-    /// The request of the message at an offset in both ends' halves.
+    /// Returns the request of the message at an offset of both ends' memory.
     pub(crate) fn at(&self, offset: usize, wr_id: u64, signaled: bool) -> SendWr {
         let mut operation = self.operation;
         if let SendOperation::Write { remote, .. }
@@ -54,12 +54,12 @@ impl<'a> WorkRequest<'a> {
             many = vec![0; len];
             &mut many[..]
         };
-        // Every place lies inside: the memory was made for all of them.
+        // The memory holds all positions.
         let read = self.memory.read(offset, bytes);
         debug_assert!(read.is_ok(), "{read:?}");
         WrData::Inline((&*bytes).into())
     }
 }
 
-/// As many bytes as a request carries without an allocation.
+/// Inline bytes of a request without an allocation.
 const INLINE_CAPACITY: usize = 64;

@@ -1,13 +1,13 @@
-//! Where messages lie: in one place, over and over, or one behind the other through a buffer.
+//! The positions of messages: one, or a cycle through a buffer.
 
 use roce_verbs::MemoryRegion;
 
 use crate::error::{CliError, Result};
 
-/// The places that messages of one size take in turn, in each half of an end's memory.
+/// The positions that messages of one size use in turn, in each half of an end's memory.
 ///
-/// The message at each place is the same at both ends, and different from its neighbours: what
-/// arrives can be told from what was there, and from what belongs elsewhere.
+/// Both ends have the same message at a position, and a different one at the others: received data
+/// is distinguishable from old data and from data of another position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkingSet {
     size: usize,
@@ -16,8 +16,7 @@ pub(crate) struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// For messages of `size` bytes that go through `working_set` bytes; without one there is
-    /// one place.
+    /// Creates the positions of messages of `size` bytes in `working_set` bytes; one without it.
     pub(crate) fn new(size: u32, working_set: Option<u64>) -> Self {
         let size = size as usize;
         let stride = size.max(1).next_multiple_of(CACHE_LINE);
@@ -25,23 +24,23 @@ impl WorkingSet {
         Self { size, stride, places: (room / stride).max(1) }
     }
 
-    /// How many places there are.
+    /// Returns the number of positions.
     pub(crate) fn places(self) -> u64 {
         self.places as u64
     }
 
-    /// Bytes from the first byte of the first place to the last of the last.
+    /// Returns the bytes from the first position to the end of the last.
     pub(crate) fn span(self) -> usize {
         (self.places - 1) * self.stride + self.size
     }
 
-    /// The offset of the place behind the one at `offset`.
+    /// Returns the position after `offset`.
     pub(crate) fn offset_after(self, offset: usize) -> usize {
         let next = offset + self.stride;
         if next < self.places * self.stride { next } else { 0 }
     }
 
-    /// Puts into every place from `base` on what belongs there.
+    /// Writes the message of each position from `base` on.
     pub(crate) fn fill(self, memory: &MemoryRegion, base: usize) -> Result {
         self.chunks(self.span(), |offset, bytes| {
             bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = pattern(offset + i));
@@ -49,13 +48,13 @@ impl WorkingSet {
         })
     }
 
-    /// Wipes every place from `base` on.
+    /// Clears every position from `base` on.
     pub(crate) fn clear(self, memory: &MemoryRegion, base: usize) -> Result {
         self.chunks(self.span(), |offset, bytes| Ok(memory.write(base + offset, bytes)?))
     }
 
-    /// Looks whether the first `used` places from `base` on hold what belongs there, and the
-    /// others still nothing.
+    /// Checks that the first `used` positions from `base` on hold their messages and the others are
+    /// still clear.
     pub(crate) fn check(self, memory: &MemoryRegion, base: usize, used: u64) -> Result {
         let used = usize::try_from(used).unwrap_or(usize::MAX).min(self.places) * self.stride;
         self.chunks(self.span(), |offset, bytes| {
@@ -68,8 +67,8 @@ impl WorkingSet {
             match bytes.iter().enumerate().position(is_wrong) {
                 None => Ok(()),
                 Some(i) => Err(CliError::new(format!(
-                    "byte {} of the memory that messages of {} bytes were to fill is wrong: \
-                     what arrived is not what was sent",
+                    "byte {} of the memory for messages of {} bytes is wrong: received data differs \
+                     from sent data",
                     offset + i,
                     self.size
                 ))),
@@ -77,7 +76,7 @@ impl WorkingSet {
         })
     }
 
-    /// Goes through `len` bytes with a buffer of zeros that is not too large.
+    /// Runs `work` on chunks of `len` bytes with a buffer of zeros.
     fn chunks(self, len: usize, mut work: impl FnMut(usize, &mut [u8]) -> Result) -> Result {
         let mut buffer = vec![0; CHUNK.min(len)];
         (0..len).step_by(CHUNK).try_for_each(|offset| {
@@ -87,12 +86,12 @@ impl WorkingSet {
     }
 }
 
-/// The byte that belongs at an offset: never 0, and without a period that a packet could have.
+/// Returns the byte of an offset: never 0, and without a period near packet sizes.
 fn pattern(offset: usize) -> u8 {
     ((offset as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8 | 1
 }
 
-/// Bytes. Messages start on lines of their own, as perftest lays them out.
+/// Bytes. Messages start on cache lines of their own, as in perftest.
 const CACHE_LINE: usize = 64;
 /// Bytes.
 const CHUNK: usize = 1 << 16;
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_go_through_the_whole_working_set_and_begin_again() {
+    fn messages_cycle_through_the_whole_working_set() {
         let cycle = WorkingSet::new(100, Some(1000));
         let mut offset = 0;
         let mut seen = vec![];
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_working_set_there_is_one_place_however_long_the_message() {
+    fn without_a_working_set_there_is_one_position() {
         for (size, working_set) in [(0, None), (8, None), (1 << 20, None), (1 << 20, Some(5))] {
             let cycle = WorkingSet::new(size, working_set);
             assert_eq!((cycle.places(), cycle.span()), (1, size as usize));
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_at_a_place_belongs_at_no_place_a_packet_away() {
+    fn the_pattern_has_no_period_of_a_packet() {
         for distance in [8, 64, 256, 1024, 4096, 4096 * 60, 1 << 20] {
             let same = (0..4096).filter(|i| pattern(*i) == pattern(i + distance)).count();
             assert!(same < 400, "{same} bytes of 4096 are the same {distance} bytes further");
