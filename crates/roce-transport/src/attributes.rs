@@ -1,4 +1,4 @@
-//! What a queue pair is told and what it tells about itself.
+//! Attributes of a queue pair.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -8,10 +8,10 @@ use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use crate::{AccessFlags, ApiMisuse, CqHandle, MAX_SGE, PathHandle, PdHandle};
 
-/// Where a queue pair stands in its life.
+/// State of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QpState {
-    /// Made, and nothing more.
+    /// Created.
     Reset,
     /// Receives may be posted.
     Init,
@@ -19,9 +19,9 @@ pub enum QpState {
     ReadyToReceive,
     /// Requests may be posted and are sent.
     ReadyToSend,
-    /// What was begun is finished, nothing new is begun.
+    /// Started requests are finished, no request is started.
     SendQueueDrain,
-    /// Sending failed, receiving goes on. No path of a reliable connection leads here.
+    /// Sending failed, receiving goes on. A reliable connection is never in this state.
     SendQueueError,
     /// Everything posted is flushed.
     Error,
@@ -30,17 +30,17 @@ pub enum QpState {
 /// Attributes of a queue pair: those that are `Some` are set; as `ibv_qp_attr` and its mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttributes {
-    /// Where to go; the state stays when absent.
+    /// Next state; `None` keeps the state.
     pub state: Option<QpState>,
-    /// Where the caller believes the queue pair to be.
+    /// State that the caller expects.
     pub current_state: Option<QpState>,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Option<AccessFlags>,
     /// Row of the partition table; there is one, 0.
     pub pkey_index: Option<u16>,
     /// Physical port; there is one, 1.
     pub port: Option<u8>,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Option<PathAttributes>,
     /// Largest payload of a packet, the same at both ends.
     pub path_mtu: Option<PathMtu>,
@@ -52,30 +52,28 @@ pub struct QpAttributes {
     pub sq_psn: Option<Psn>,
     /// READs and atomics that may be outstanding to the peer, 0..=[`MAX_RD_ATOMIC`].
     pub max_rd_atomic: Option<u8>,
-    /// READs and atomics of the peer's that are served at a time, 0..=[`MAX_RD_ATOMIC`].
+    /// READs and atomics that the peer may have outstanding, 0..=[`MAX_RD_ATOMIC`].
     pub max_dest_rd_atomic: Option<u8>,
-    /// How long the peer is asked to wait when no receive is posted.
+    /// Wait in the RNR NAKs sent when no receive is posted.
     pub min_rnr_timer: Option<RnrTimer>,
-    /// How long to wait for an acknowledgement; what that means for the end of a request is said at
-    /// [`Endpoint`](crate::Endpoint#progress).
+    /// Local ACK timeout; [`Endpoint`](crate::Endpoint#progress) says when it ends a request.
     pub ack_timeout: Option<AckTimeout>,
-    /// How often to send again after silence or a sequence error, 0..=7. (7 is a number
-    /// like the others; only rxe takes it for "for ever".)
+    /// Retransmissions after an ACK timeout or a sequence NAK, 0..=7. (7 is a number like the others;
+    /// rxe takes it for "infinite".)
     pub retry_count: Option<u8>,
-    /// How often to try again where the peer had no receive posted, 0..=6; 7 = for ever.
+    /// Retransmissions after an RNR NAK, 0..=6; 7 = infinite.
     pub rnr_retry: Option<u8>,
-    /// Whether [`AsyncEvent::SendQueueDrained`](crate::AsyncEvent::SendQueueDrained) is
-    /// wanted.
+    /// Raises [`AsyncEvent::SendQueueDrained`](crate::AsyncEvent::SendQueueDrained).
     pub sqd_notify: Option<bool>,
-    /// Means nothing to a reliable connection, which refuses it.
+    /// Not an attribute of a reliable connection, which refuses it.
     pub q_key: Option<u32>,
 }
 
-/// The way to the peer. The engine needs the addresses to know the peer's packets from
-/// others, and the handle to name the way to its driver.
+/// The path to the peer. The addresses tell the peer's packets from others; the handle names the path
+/// to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathAttributes {
-    /// The driver's name for the way.
+    /// The driver's name for the path.
     pub handle: PathHandle,
     /// Our own address.
     pub local: IpAddr,
@@ -83,10 +81,10 @@ pub struct PathAttributes {
     pub remote: IpAddr,
 }
 
-/// The most READs and atomics that can be outstanding in either direction.
+/// Maximum READs and atomics that are outstanding in either direction.
 pub const MAX_RD_ATOMIC: u8 = 128;
 
-/// How long to wait for an acknowledgement, as the exponent that verbs use.
+/// Local ACK timeout, as the exponent that verbs use.
 ///
 /// ```
 /// use std::time::Duration;
@@ -100,10 +98,10 @@ pub const MAX_RD_ATOMIC: u8 = 128;
 pub struct AckTimeout(u8);
 
 impl AckTimeout {
-    /// Wait for ever.
+    /// Infinite.
     pub const NEVER: Self = Self(0);
 
-    /// 4.096 µs · 2^`exponent`; exponent 0 waits for ever. `None` above 31.
+    /// 4.096 µs · 2^`exponent`; exponent 0 is infinite. `None` above 31.
     pub const fn new(exponent: u8) -> Option<Self> {
         if exponent < 32 { Some(Self(exponent)) } else { None }
     }
@@ -113,7 +111,7 @@ impl AckTimeout {
         self.0
     }
 
-    /// The wait; `None` is for ever.
+    /// Returns the timeout; `None` is infinite.
     pub const fn duration(self) -> Option<Duration> {
         match self.0 {
             0 => None,
@@ -122,45 +120,45 @@ impl AckTimeout {
     }
 }
 
-/// What a queue pair is made of, for its whole life; as `ibv_qp_init_attr`.
+/// Attributes that a queue pair is created with; as `ibv_qp_init_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInit {
-    /// The domain whose memory it may use.
+    /// Protection domain.
     pub pd: PdHandle,
-    /// Where its sends complete.
+    /// Completion queue of its send queue.
     pub send_cq: CqHandle,
-    /// Where its receives complete.
+    /// Completion queue of its receive queue.
     pub recv_cq: CqHandle,
-    /// How much it holds.
+    /// Capacity of its queues.
     pub cap: QpCap,
-    /// Every send completes visibly, whether it asks for that or not.
+    /// Every send generates a completion, also if it is not signaled.
     pub signal_all: bool,
-    /// Kind of connection; only [`Service::Rc`] is built.
+    /// Service; only [`Service::Rc`] is supported.
     pub service: Service,
 }
 
-/// How much a queue pair holds; as `ibv_qp_cap`. Queues take memory only as they fill.
+/// Capacity of a queue pair; as `ibv_qp_cap`. Queues take memory only as they fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpCap {
     /// Requests that may be outstanding in the send queue, 0..=[`MAX_WR`](Self::MAX_WR).
     pub max_send_wr: u32,
     /// Receives that may be posted, 0..=[`MAX_WR`](Self::MAX_WR).
     pub max_recv_wr: u32,
-    /// Pieces of a send request, 0..=[`MAX_SGE`](crate::MAX_SGE).
+    /// SGEs of a send request, 0..=[`MAX_SGE`].
     pub max_send_sge: u32,
-    /// Pieces of a receive, 0..=[`MAX_SGE`](crate::MAX_SGE).
+    /// SGEs of a receive, 0..=[`MAX_SGE`].
     pub max_recv_sge: u32,
     /// Bytes of an inline request, 0..=[`MAX_INLINE`](Self::MAX_INLINE).
     pub max_inline: u32,
 }
 
 impl QpCap {
-    /// The most requests of one queue.
+    /// Maximum requests of one queue.
     pub const MAX_WR: u32 = 1 << 20;
-    /// The most inline bytes of one request.
+    /// Maximum inline bytes of one request.
     pub const MAX_INLINE: u32 = 4096;
 
-    /// Are they possible?
+    /// Checks the capacities against their limits.
     pub(crate) fn validate(&self) -> Result<(), ApiMisuse> {
         for (capacity, asked, limit) in [
             ("max_send_wr", self.max_send_wr, Self::MAX_WR),
@@ -189,17 +187,17 @@ impl Default for QpCap {
     }
 }
 
-/// What a queue pair tells about itself.
+/// Attributes and state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
-    /// What it was made of.
+    /// Attributes that it was created with.
     pub init: QpInit,
-    /// Where it stands.
+    /// State.
     pub state: QpState,
-    /// What it was told so far; `state` among it. `sq_psn` and `rq_psn` are those of the
-    /// next new request in either direction.
+    /// Attributes set so far, `state` included. `sq_psn` and `rq_psn` are those of the next new request
+    /// in either direction.
     pub attributes: QpAttributes,
-    /// In state [`QpState::SendQueueDrain`]: something begun is still not finished.
+    /// In state [`QpState::SendQueueDrain`]: a started request is not complete.
     pub is_draining: bool,
     /// Requests in the send queue that are not complete.
     pub sends_outstanding: u32,
@@ -208,7 +206,7 @@ pub struct QpInfo {
 }
 
 impl QpAttributes {
-    /// Takes over whatever `other` says.
+    /// Sets the attributes that `other` contains.
     pub(crate) fn merge(&mut self, other: &Self) {
         macro_rules! merge {
             ($( $field:ident )*) => { $( self.$field = other.$field.or(self.$field); )* };
@@ -233,7 +231,7 @@ impl QpState {
         Self::Error,
     ];
 
-    /// Are the peer's requests executed?
+    /// Returns true if the peer's requests are executed.
     pub const fn is_receiving(self) -> bool {
         matches!(
             self,
@@ -241,7 +239,7 @@ impl QpState {
         )
     }
 
-    /// Are the peer's answers taken?
+    /// Returns true if the peer's responses are handled.
     pub const fn is_sending(self) -> bool {
         matches!(self, Self::ReadyToSend | Self::SendQueueDrain)
     }

@@ -7,22 +7,22 @@ use roce_wire::Qpn;
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The application's own number for the request.
+    /// Number that the application gave the request.
     pub wr_id: u64,
     /// The queue pair.
     pub qpn: Qpn,
-    /// How it ended.
+    /// Result.
     pub status: CompletionStatus,
-    /// What ended.
+    /// Operation of the request.
     pub operation: CompletionOperation,
-    /// Bytes received, for receives and READs; bytes of the request otherwise. Means
-    /// nothing unless the status is success.
+    /// Bytes received, for receives and READs; bytes of the request otherwise. Undefined unless the
+    /// status is success.
     pub byte_len: u32,
-    /// What the peer sent along.
+    /// Immediate data of the peer.
     pub immediate: Option<[u8; 4]>,
     /// The key that the peer's SEND with invalidate named.
     pub invalidated_key: Option<u32>,
-    /// The peer asked that those be woken who wait for solicited completions only.
+    /// The peer solicited an event.
     pub solicited: bool,
 }
 
@@ -37,19 +37,19 @@ pub struct Completion {
 #[repr(u8)]
 #[non_exhaustive]
 pub enum CompletionStatus {
-    /// All of it was done.
+    /// The request succeeded.
     Success = 0,
     /// A message was longer than the receive posted for it.
     LocalLengthError = 1,
     /// The request cannot be carried out by this queue pair.
     LocalQpOperationError = 2,
-    /// A piece of local memory may not be used.
+    /// An SGE may not be used.
     LocalProtectionError = 4,
     /// Another request failed, or the queue pair was taken down, before this one was done.
     WorkRequestFlushed = 5,
     /// A memory window could not be bound.
     MemoryWindowBindError = 6,
-    /// The peer's answer does not fit what was asked.
+    /// The peer's response does not match the request.
     BadResponse = 7,
     /// The peer's access to local memory failed while a receive was in use.
     LocalAccessError = 8,
@@ -59,9 +59,9 @@ pub enum CompletionStatus {
     RemoteAccessError = 10,
     /// The peer failed for reasons of its own.
     RemoteOperationError = 11,
-    /// The peer stayed silent, whatever was sent again.
+    /// No response arrived after all retransmissions.
     RetryExceeded = 12,
-    /// The peer had no receive posted, however long it was waited for.
+    /// The peer had no receive posted after all RNR retries.
     RnrRetryExceeded = 13,
     /// Something inside failed beyond repair.
     FatalError = 19,
@@ -69,7 +69,7 @@ pub enum CompletionStatus {
     GeneralError = 21,
 }
 
-/// What kind of request a completion tells of.
+/// Operation of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CompletionOperation {

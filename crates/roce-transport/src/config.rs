@@ -1,6 +1,6 @@
-//! How an endpoint behaves where the standard leaves a choice.
+//! Parameters that the standard leaves to an endpoint.
 
-/// How an endpoint behaves where the standard leaves a choice.
+/// Parameters that the standard leaves to an endpoint.
 ///
 /// ```
 /// use roce_transport::{EndpointConfig, WindowConfig};
@@ -12,41 +12,40 @@
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointConfig {
-    /// The longest train in packets, whatever a driver's limits say.
+    /// Maximum packets of a train, beside the driver's own limit.
     pub max_train_packets: usize,
-    /// How much of one queue pair may be on its way.
+    /// Limits on what one queue pair has in flight.
     pub window: WindowConfig,
-    /// How much of all queue pairs may be on its way to one peer.
+    /// Limits on what all queue pairs together have in flight to one peer.
     pub peer_window: PeerWindowConfig,
-    /// Tell the peer how many receives are posted; otherwise say that we do not count.
+    /// ACKs advertise credits, that is the number of receives posted.
     pub advertise_credits: bool,
 }
 
-/// How much of one queue pair may be on its way unacknowledged: requests sent, and the
-/// answers of READs asked for.
+/// Limits on what one queue pair has in flight: requests sent, and the outstanding responses of
+/// READs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowConfig {
     /// Packets at the start, at least 1.
     pub initial_packets: u32,
-    /// Packets that losses never shrink the window below, at least 1.
+    /// Minimum packets, to which losses may shrink the window; at least 1.
     pub min_packets: u32,
-    /// The most packets, below half the PSN circle.
+    /// Maximum packets, below half the PSN circle.
     pub max_packets: u32,
-    /// The most bytes of payload. What counts is the smaller of the two limits.
+    /// Maximum bytes of payload. The smaller of the two limits counts.
     pub max_bytes: u32,
 }
 
-/// How many frames of all queue pairs may be on their way to one peer: a peer's receive ring holds
-/// so many frames, whoever sent them. A train is one frame, or as many as it has packets where losses
-/// show that the path cuts it. A queue pair that may not send
-/// for that reason stands in line behind those that came before it.
+/// Limits on the frames that all queue pairs together have in flight to one peer, so that its receive
+/// ring holds them. A train is one frame, or as many as it has packets where losses show that the
+/// path segments it. A blocked queue pair waits in FIFO order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerWindowConfig {
     /// Frames at the start, at least 1.
     pub initial_frames: u32,
-    /// Frames that losses never shrink the limit below, at least 1.
+    /// Minimum frames, to which losses may shrink the window; at least 1.
     pub min_frames: u32,
-    /// The most frames.
+    /// Maximum frames.
     pub max_frames: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What every part of a queue pair may talk to while it works.
+//! What a call of a queue pair has access to.
 
 use std::collections::VecDeque;
 
@@ -8,20 +8,20 @@ use crate::owed_ack::OwedAcks;
 use crate::rc::FrameFeedback;
 use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
 
-/// Everything that leaves an endpoint and is not a packet.
+/// Everything that leaves an endpoint apart from packets.
 #[derive(Debug)]
 pub(crate) struct Outputs<O> {
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) counters: Counters,
-    /// Of queue pairs that are gone.
+    /// ACKs of queue pairs that were reset or destroyed.
     pub(crate) owed_acks: OwedAcks,
-    /// How often an acknowledgement became due.
+    /// ACKs scheduled since the endpoint was made.
     pub(crate) acks_scheduled: u64,
     pub(crate) observer: O,
 }
 
-/// One call into a queue pair: when, of which one, and where its results go.
+/// A call of a queue pair: its time, and where its results go.
 #[derive(Debug)]
 pub(crate) struct Context<'a, O> {
     /// By the driver's clock, for observers.
@@ -75,8 +75,7 @@ impl<'a, O: Observer> Context<'a, O> {
         self.out.events.push_back(event);
     }
 
-    /// Counts a packet that goes no further and tells the observer; `counter` is named by a
-    /// field so that count and name cannot part.
+    /// Counts a dropped packet and reports it to the observer.
     pub(crate) fn dropped(&mut self, psn: Psn, why: DropReason) {
         *why.counter(&mut self.out.counters) += 1;
         self.out.observer.packet_dropped(self.now, self.qpn, psn, why.name());

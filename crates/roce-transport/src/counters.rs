@@ -1,9 +1,9 @@
-//! How often what happened: under rxe's own names where it has one, and under ours.
+//! Counters, under rxe's names where rxe has them.
 
 /// One line for each counter: field (which is its name too) and meaning.
 macro_rules! counters {
     ($( $(#[doc = $doc:literal])+ $name:ident, )*) => {
-        /// How often what happened since the endpoint was made.
+        /// Counts since the endpoint was made.
         ///
         /// ```
         /// use roce_transport::Counters;
@@ -32,7 +32,7 @@ counters! {
     rcvd_pkts,
     /// Requests that had been executed before.
     duplicate_request,
-    /// Requests that came before one that is missing.
+    /// Requests that arrived before a missing one.
     out_of_seq_request,
     /// RNR NAKs received: the peer had no receive posted.
     rcvd_rnr_err,
@@ -40,13 +40,13 @@ counters! {
     send_rnr_err,
     /// Sequence NAKs received: the peer misses a packet.
     rcvd_seq_err,
-    /// ACKs that were merged into a later answer.
+    /// ACKs that were merged into a later response.
     ack_deferred,
-    /// Requests given up after silence.
+    /// Requests given up since no response arrived.
     retry_exceeded_err,
     /// Requests given up because the peer had no receive posted.
     retry_rnr_exceeded_err,
-    /// Times that requests were sent again, for whatever reason.
+    /// Retransmissions, for any cause.
     completer_retry_err,
     /// Packets that could not be sent because the buffer offered was too short.
     send_err,
@@ -79,25 +79,25 @@ counters! {
     nak_remote_operational,
     /// NAKs received that end the connection.
     fatal_nak_received,
-    /// Dropped: a repeated READ or atomic that is not remembered.
+    /// Dropped: a repeated READ or atomic without a responder resource.
     unknown_duplicate,
-    /// Dropped: an answer to a packet never sent.
+    /// Dropped: a response to a packet never sent.
     response_never_requested,
-    /// Dropped: an answer that came before, or too late.
+    /// Dropped: a response that arrived before, or too late.
     duplicate_response,
-    /// Dropped: an answer of a kind that the request does not have.
+    /// Dropped: a response of a kind that the request does not have.
     unexpected_response,
     /// Dropped: an AETH syndrome without a meaning.
     reserved_syndrome,
-    /// Answers that do not fit the request and end the connection.
+    /// Responses that do not match the request and end the connection.
     bad_response,
-    /// Answers behind one that is missing: what was asked is asked again.
+    /// Responses behind a missing one, which is requested again.
     implied_nak,
-    /// Times that the ACK timer fired.
+    /// Expirations of the ACK timeout.
     ack_timeout,
-    /// Times that a last packet was sent again alone, after a few quiet round trips.
+    /// Last packets sent again alone after a probe timeout.
     tail_probe,
-    /// Times that requests were sent again after a few quiet round trips.
+    /// Retransmissions after a probe timeout.
     probe_timeout,
     /// Packets sent once more.
     resent_pkts,

@@ -1,4 +1,4 @@
-//! Errors of calls: the caller asked for what cannot be.
+//! Errors of calls.
 
 use roce_wire::{Qpn, Service};
 use thiserror::Error;
@@ -30,15 +30,15 @@ pub enum ApiMisuse {
     },
 }
 
-/// Why work was not posted.
+/// Why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// There is no such queue pair.
     #[error("there is no queue pair {0}")]
     UnknownQp(Qpn),
-    /// The queue pair's state takes no such work.
-    #[error("a queue pair in state {state} takes no such work; bring it further with modify_qp")]
+    /// The queue pair's state does not allow this request.
+    #[error("cannot post in state {state}; call modify_qp first")]
     WrongState {
         /// Its state.
         state: QpState,
@@ -55,23 +55,23 @@ pub enum PostError {
         /// Requests it was made for.
         capacity: u32,
     },
-    /// More pieces than the queue pair was made for.
-    #[error("{count} pieces, but the queue pair was made for {max}")]
+    /// More SGEs than the queue pair was made for.
+    #[error("{count} SGEs, but the queue pair was made for {max}; use fewer")]
     TooManySges {
-        /// Pieces of the request.
+        /// SGEs of the request.
         count: usize,
-        /// Pieces the queue pair was made for.
+        /// SGEs the queue pair was made for.
         max: u32,
     },
     /// More inline bytes than the queue pair was made for.
-    #[error("{len} inline bytes, but the queue pair was made for {max}")]
+    #[error("{len} inline bytes, but the queue pair was made for {max}; use registered memory")]
     InlineTooLong {
         /// Bytes of the request.
         len: u64,
         /// Bytes the queue pair was made for.
         max: u32,
     },
-    /// What brings bytes back needs memory to put them in.
+    /// READs and atomics need registered memory for their results.
     #[error("a READ or atomic cannot be inline: name registered memory for its result")]
     InlineResult,
     /// No message is longer than 2^31 bytes.
@@ -115,7 +115,7 @@ pub enum ModifyError {
     WrongCurrentState {
         /// Where it is.
         actual: QpState,
-        /// Where the caller believed it to be.
+        /// State that the caller claimed.
         claimed: QpState,
     },
     /// No transition leads there.

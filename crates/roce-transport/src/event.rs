@@ -1,10 +1,10 @@
-//! What happened without being asked for.
+//! Asynchronous events.
 
 use roce_wire::Qpn;
 
 use crate::CqHandle;
 
-/// Something happened to an object without being asked for.
+/// An asynchronous event of a queue pair or completion queue.
 ///
 /// The engine raises those of queue pairs and completion queues; those of the port and its
 /// addresses are here for the layer above, which has one queue for all.

@@ -21,7 +21,7 @@ pub enum RequestFault {
     /// No message is that long.
     #[error("{len} bytes are more than a message of 2^31 holds")]
     MessageTooLong {
-        /// Bytes asked for.
+        /// Bytes of the request.
         len: u64,
     },
     /// The queue pair does not allow this kind of access.

@@ -1,12 +1,12 @@
 //! The RoCEv2 transport as pure computation: no sockets, no clock, no threads.
 //!
-//! [`Endpoint`] holds all queue pairs of one device. Packets, time and the application's
-//! wishes go in, packets, completions and events come out, and registered memory is a port
-//! ([`Memory`]) like the network: the same calls always give the same results.
+//! [`Endpoint`] holds all queue pairs of one device. Packets, time and work requests go in; packets,
+//! completions and events come out. Registered memory is a port ([`Memory`]) like the network: the
+//! same calls always give the same results.
 //!
 //! Three actors work on a queue pair, as in every RDMA implementation: the *requester* sends
-//! our requests, the *responder* executes the peer's, the *completer* retires what the peer
-//! has answered.
+//! our requests, the *responder* executes the peer's, the *completer* handles the responses and
+//! retires our requests.
 
 #![forbid(unsafe_code)]
 

@@ -77,7 +77,7 @@ pub trait Memory {
     fn read(&self, grant: Self::Grant, offset: u64, into: &mut [u8]);
 
     /// As [`read`](Self::read) of the payload of one packet; and its CRC, if it is a whole path MTU
-    /// and making the CRC on the way costs less than a pass of its own. `None`: whoever seals the
+    /// and making the CRC on the way costs less than a pass of its own. `None`: the sealer of the
     /// packet makes it.
     fn read_summed(&self, grant: Self::Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
         self.read(grant, offset, into);
@@ -104,7 +104,7 @@ pub struct Accessor {
     pub qpn: Qpn,
 }
 
-/// Who wants to do what to registered memory.
+/// An access to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// A request of our own reads what it sends.

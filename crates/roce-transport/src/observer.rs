@@ -1,4 +1,4 @@
-//! What the engine does, told as it happens.
+//! Reports of what the engine does.
 
 use core::fmt;
 
@@ -7,8 +7,8 @@ use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 use crate::fault::RequestFault;
 use crate::{Completion, CompletionOperation, Instant, QpState};
 
-/// Is told what the engine does as it happens. Traces, tests and teaching tools listen here;
-/// the engine prints nothing.
+/// Receives a call for each thing that the engine does. Traces, tests and teaching tools implement
+/// it.
 ///
 /// Every method has an empty default; an engine over `()` compiles them away.
 pub trait Observer {
@@ -16,15 +16,15 @@ pub trait Observer {
     fn packet_accepted(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn) {}
     /// A packet was dropped; the reason is a name among the [`Counters`](crate::Counters).
     fn packet_dropped(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _why: &'static str) {}
-    /// A request of the peer's was refused.
+    /// A request of the peer could not be executed.
     fn request_refused(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _why: &RequestFault) {}
     /// A NAK was sent.
     fn nak_sent(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _code: NakCode) {}
-    /// A NAK came in.
+    /// A NAK was received.
     fn nak_received(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _code: NakCode) {}
-    /// The peer was told that no receive is posted.
+    /// An RNR NAK was sent: no receive is posted.
     fn rnr_sent(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn) {}
-    /// The peer said that it has no receive posted.
+    /// An RNR NAK was received: the peer has no receive posted.
     fn rnr_received(&mut self, _at: Instant, _qpn: Qpn, _psn: Psn, _timer: RnrTimer) {}
     /// Requests will be sent again from here on.
     fn retransmit(&mut self, _at: Instant, _qpn: Qpn, _to: Psn, _cause: RetransmitCause) {}
@@ -57,23 +57,22 @@ impl Observer for () {}
 /// Why requests are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetransmitCause {
-    /// The peer stayed silent.
+    /// The local ACK timeout expired.
     AckTimeout,
-    /// The peer misses a packet.
+    /// The peer reported a missing packet.
     SequenceNak,
-    /// The peer had no receive posted, and the wait is over.
+    /// The wait of an RNR NAK is over.
     RnrTimeout,
-    /// An answer is missing before one that came.
+    /// A response is missing before one that arrived.
     ImpliedNak,
-    /// Nothing was heard for a few round trips: the last packet alone, to draw an answer.
+    /// The probe timeout expired for the first time: the last packet is sent alone.
     TailProbe,
-    /// Nothing was heard in spite of that. Other than after the ACK timer, this costs no
-    /// retry.
+    /// The probe timeout expired again. This consumes no retry.
     ProbeTimeout,
 }
 
 impl RetransmitCause {
-    /// A number for tools that know no names, as [`Display`](fmt::Display) has a name.
+    /// Returns its number in traces and probes.
     pub const fn code(self) -> u8 {
         match self {
             Self::AckTimeout => 0,
@@ -85,7 +84,7 @@ impl RetransmitCause {
         }
     }
 
-    /// In a word.
+    /// Returns its name in traces.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AckTimeout => "ack-timeout",

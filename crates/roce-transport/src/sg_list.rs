@@ -1,20 +1,20 @@
-//! Lists of pieces of registered memory.
+//! Scatter/gather lists.
 
 use smallvec::SmallVec;
 
-/// A piece of registered memory, named by the application.
+/// A scatter/gather element: a piece of registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Sge {
     /// The key of its region.
     pub lkey: u32,
-    /// Where it starts.
+    /// Address of the first byte.
     pub addr: u64,
     /// Bytes.
     pub len: u32,
 }
 
-/// Pieces of registered memory that make up one message, in order. Up to four need no
-/// allocation; [`MAX_SGE`] is the most that a queue pair takes.
+/// SGEs that make up one message, in order. Up to four need no allocation; a queue pair takes
+/// [`MAX_SGE`] at most.
 ///
 /// ```
 /// use roce_transport::{SgList, Sge};
@@ -24,21 +24,21 @@ pub struct Sge {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SgList(SmallVec<[Sge; 4]>);
 
-/// The most pieces that any request may have.
+/// Maximum SGEs of a request.
 pub const MAX_SGE: u32 = 32;
 
 impl SgList {
-    /// Bytes of all pieces together.
+    /// Returns the bytes of all SGEs together.
     pub fn total_len(&self) -> u64 {
         self.0.iter().map(|sge| u64::from(sge.len)).sum()
     }
 
-    /// How many pieces.
+    /// Returns the number of SGEs.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no piece at all.
+    /// Returns true if there is no SGE.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,11 +65,11 @@ impl SgList {
 pub struct SgPart {
     /// The key of the region.
     pub lkey: u32,
-    /// Where the part starts.
+    /// Address of the first byte.
     pub addr: u64,
     /// Bytes, at least 1.
     pub len: u32,
-    /// Bytes of the same piece from `address` on: what may be asked for at once.
+    /// Bytes of the same SGE from `addr` on, for which one check suffices.
     pub rest_of_sge: u32,
 }
 

@@ -1,15 +1,15 @@
-//! When a queue pair wants to be woken, and which queue pair is next.
+//! The timers of one queue pair.
 
 use crate::Instant;
 
-/// Every reason for which a queue pair wants to be woken.
+/// The timers of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// The oldest unacknowledged request has waited long enough: go back and send again.
+    /// Local ACK timeout: the oldest request is not acknowledged in time.
     AckTimeout,
-    /// Nothing was heard for a few round trips: something may be lost.
+    /// Probe timeout: no response for a few round trips.
     Probe,
-    /// The time that the peer asked for in an RNR NAK has passed: try again.
+    /// The wait that an RNR NAK requires has passed.
     RnrTimeout,
 }
 
@@ -38,12 +38,12 @@ impl Timers {
         self.at(timer).is_some()
     }
 
-    /// When it fires, if it is armed.
+    /// Its deadline, if it is armed.
     pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
         self.0[timer as usize]
     }
 
-    /// The next moment at which anything is due.
+    /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.0.iter().flatten().min().copied()
     }

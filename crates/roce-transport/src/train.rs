@@ -1,4 +1,4 @@
-//! Trains: packets of one queue pair, behind each other in the driver's buffer.
+//! Packet trains: packets of one queue pair, behind each other in the driver's buffer.
 
 use roce_wire::{BTH_LEN, Headers, ICRC_LEN, Pad, PathMtu, PayloadCrc};
 
@@ -6,8 +6,8 @@ use crate::PacketSealer;
 
 /// Writes a train: segments of one length, of which the last may be shorter.
 ///
-/// A packet is first [offered](Self::room_for) room; what does not fit behind the packets
-/// already there has to wait for the next train.
+/// [`room_for`](Self::room_for) returns the room for a packet; one that does not fit behind the
+/// packets already there waits for the next train.
 pub(crate) struct TrainWriter<'b> {
     buf: &'b mut [u8],
     sealer: &'b mut (dyn PacketSealer + 'b),
@@ -89,7 +89,7 @@ impl<'b> TrainWriter<'b> {
 
     /// The packet added last is the first of a message of `len` bytes, and longer than the
     /// `behind` packets that follow, of which the last has `trailer` bytes more around its payload
-    /// than the others. At most one of them can ride with it: one does where that saves a train.
+    /// than the others. At most one of them fits behind it: one goes there if that saves a train.
     // Once in a message: kept out of the loops that write its packets.
     #[inline(never)]
     pub(crate) fn pack_second_if_useful(
@@ -101,7 +101,7 @@ impl<'b> TrainWriter<'b> {
     ) {
         let whole = mtu.bytes();
         let last_payload = (len - 1) % whole as u64 + 1; // there is more than one packet
-        // A last packet that is longer than the others rides with nobody but the first.
+        // A last packet that is longer than the others fits behind the first alone.
         let is_apart = behind > 1 && last_payload as usize + trailer > whole;
         let equal = behind - u32::from(is_apart);
         let per_train = self.max_packets.min(self.buf.len() / (BTH_LEN + whole + ICRC_LEN)).max(1);
@@ -110,7 +110,7 @@ impl<'b> TrainWriter<'b> {
         }
     }
 
-    /// Asks for an acknowledgement of the last packet.
+    /// Sets AckReq in the last packet.
     pub(crate) fn request_ack(&mut self) {
         if self.packets > 0 {
             let (byte, bit) = ACK_REQUEST;
@@ -136,12 +136,12 @@ impl<'b> TrainWriter<'b> {
         self.segment_len
     }
 
-    /// Was there a packet that not even an empty buffer of this size could hold?
+    /// Returns true if a packet would not fit into an empty buffer of this size.
     pub(crate) fn is_too_short(&self) -> bool {
         self.is_too_short
     }
 
-    /// Nothing is added or changed any more.
+    /// Closes the train and seals its last packet.
     pub(crate) fn finish(&mut self) {
         self.close();
         self.seal_last();
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn only_the_last_packet_of_a_train_may_be_shorter() {
         let mut buf = [0; 1000];
-        let mut nobody = ();
-        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
+        let mut sealer = ();
+        let mut train = TrainWriter::new(&mut buf, &mut sealer, 64);
         assert!(push(&mut train, 100) && push(&mut train, 100));
         assert!(!push(&mut train, 104), "a longer one waits");
         assert!(push(&mut train, 40), "a shorter one is the last");
@@ -253,8 +253,8 @@ mod tests {
         let (behind, len) = (payloads.len() as u32 - 1, payloads.iter().sum::<usize>() as u64);
         let (mut count, mut sent, mut shares) = (0, 0, false);
         while sent < payloads.len() {
-            let (mut buf, mut nobody) = ([0; 3000], ());
-            let mut train = TrainWriter::new(&mut buf, &mut nobody, most);
+            let (mut buf, mut sealer) = ([0; 3000], ());
+            let mut train = TrainWriter::new(&mut buf, &mut sealer, most);
             while let Some(payload) = payloads.get(sent) {
                 let is_last = sent as u32 == behind;
                 let more = if sent == 0 { 16 } else { trailer * usize::from(is_last) };
@@ -306,19 +306,19 @@ mod tests {
     #[test]
     fn a_train_ends_where_the_buffer_or_the_limit_does() {
         let mut buf = [0; 260];
-        let mut nobody = ();
-        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
+        let mut sealer = ();
+        let mut train = TrainWriter::new(&mut buf, &mut sealer, 64);
         assert!(push(&mut train, 100) && push(&mut train, 100) && !push(&mut train, 100));
         assert!(!train.is_too_short());
-        let mut train = TrainWriter::new(&mut buf, &mut nobody, 1);
+        let mut train = TrainWriter::new(&mut buf, &mut sealer, 1);
         assert!(push(&mut train, 4) && !push(&mut train, 4));
     }
 
     #[test]
-    fn a_packet_longer_than_the_whole_buffer_is_told_of() {
+    fn a_packet_longer_than_the_whole_buffer_is_reported() {
         let mut buf = [0; 64];
-        let mut nobody = ();
-        let mut train = TrainWriter::new(&mut buf, &mut nobody, 64);
+        let mut sealer = ();
+        let mut train = TrainWriter::new(&mut buf, &mut sealer, 64);
         assert!(!push(&mut train, 64));
         assert!(train.is_too_short() && train.is_empty());
     }

@@ -4,10 +4,10 @@ use roce_wire::PayloadCrc;
 
 use crate::{Access, Accessor, Memory, MemoryFault, SgList, WrData};
 
-/// Copies parts of messages out of registered memory for the packets of one train, and
-/// remembers the last permission: packets of one message mostly lie in one piece.
+/// Copies parts of messages out of registered memory for the packets of one train.
 ///
-/// Lives no longer than the train, as a permission must not.
+/// The last grant is cached, since the packets of a message mostly lie in one SGE. A cache lives no
+/// longer than the train, as a grant must not.
 #[derive(Debug)]
 pub(crate) struct GatherCopy<G> {
     cached_grant: Option<CachedGrant<G>>,
@@ -17,7 +17,7 @@ pub(crate) struct GatherCopy<G> {
 struct CachedGrant<G> {
     /// The request.
     number: u64,
-    /// The bytes of its message that lie in the piece, from the granted one on.
+    /// Bytes of its message that lie in the SGE, from the granted one on.
     start: u64,
     end: u64,
     grant: G,
@@ -66,15 +66,15 @@ impl<G: Copy> GatherCopy<G> {
         Ok(None)
     }
 
-    /// The permission that was given last, and how far behind its start the bytes from `offset` on
-    /// are; `None` where not all `len` of them lie in that piece of memory.
+    /// The cached grant, and how far behind its start the bytes from `offset` on are; `None` where not
+    /// all `len` of them lie in that SGE.
     pub(crate) fn cached_grant(&self, number: u64, offset: u64, len: usize) -> Option<(G, u64)> {
         let it = self.cached_grant.filter(|it| it.number == number && it.start <= offset)?;
         (offset + len as u64 <= it.end).then_some((it.grant, offset - it.start))
     }
 }
 
-/// Whether every piece of a list may be used for `access`.
+/// Checks that every SGE of a list may be used for `access`.
 pub(crate) fn check_all(
     memory: &impl Memory,
     by: Accessor,

@@ -1,4 +1,4 @@
-//! What an application asks for: work requests.
+//! Work requests.
 
 use roce_wire::{Psn, Trailer};
 use smallvec::SmallVec;
@@ -23,28 +23,28 @@ use crate::completion::CompletionOperation;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendWr {
-    /// The application's own number, handed back in the completion.
+    /// Number chosen by the application, returned in the completion.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation.
     pub operation: SendOperation,
-    /// With which local bytes.
+    /// Local bytes.
     pub data: WrData,
-    /// Tell of its success too, not only of its failure.
+    /// A completion reports success too, not only failure.
     pub signaled: bool,
-    /// Mark the peer's completion as solicited. For SEND, and WRITE with immediate.
+    /// The peer's completion is solicited. For SEND, and WRITE with immediate.
     pub solicited: bool,
-    /// Wait for all earlier READs and atomics.
+    /// Starts after all earlier READs and atomics.
     pub fence: bool,
-    /// Nobody waits for this SEND or WRITE to be acknowledged: the peer is asked only when the
-    /// send queue, the window or the peer's receives would run short otherwise, or when it has been
-    /// quiet for long. What is lost is found as late as that, or when something follows.
+    /// The ACK of this SEND or WRITE is deferred: it is requested only when the send queue, the
+    /// window or the peer's receives would run short otherwise, or after the ACK timeout. A loss is
+    /// found as late as that, or when a request follows.
     pub defer_ack: bool,
 }
 
 /// What a request in a send queue does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOperation {
-    /// Puts a message into the peer's next posted receive.
+    /// Sends a message to the peer's next posted receive.
     Send {
         /// Four bytes for the peer's completion.
         immediate: Option<[u8; 4]>,
@@ -86,10 +86,10 @@ pub enum SendOperation {
     },
 }
 
-/// Where in the peer's memory; how many bytes is the request's own length.
+/// Address in the peer's memory. The length is that of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RemoteAddr {
-    /// The first byte, in the peer's terms.
+    /// Virtual address of the first byte.
     pub addr: u64,
     /// The peer's key.
     pub rkey: u32,
@@ -111,21 +111,20 @@ pub struct InlineData(SmallVec<[u8; 64]>);
 /// A request to be posted to a receive queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecvWr {
-    /// The application's own number, handed back in the completion.
+    /// Number chosen by the application, returned in the completion.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// Memory for the message.
     pub sg_list: SgList,
 }
 
 /// The longest message, in bytes.
 pub const MAX_MESSAGE_LEN: u64 = 1 << 31;
 
-/// The most packets that the responses of one READ may take: more could not be told from
-/// packets of the past.
+/// The maximum number of response packets of one READ: more could not be told from old packets.
 pub const MAX_READ_PACKETS: u32 = Psn::HALF - 1;
 
 impl SendOperation {
-    /// What its completion says that it was.
+    /// Returns the operation that its completion reports.
     pub const fn completion_operation(&self) -> CompletionOperation {
         match self {
             Self::Send { .. } => CompletionOperation::Send,
@@ -137,17 +136,17 @@ impl SendOperation {
         }
     }
 
-    /// Does it bring bytes back, so that only the answer completes it?
+    /// Returns true for READs and atomics, which a response with data completes.
     pub const fn is_answered(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Is it an atomic?
+    /// Returns true for atomics.
     pub const fn is_atomic(&self) -> bool {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// Does it use up a receive that the peer has posted?
+    /// Returns true if it consumes a receive of the peer's.
     pub(crate) const fn takes_receive(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_), .. })
     }
@@ -201,7 +200,7 @@ impl SendWr {
         self
     }
 
-    /// The same, behind a fence: not begun before earlier READs and atomics are done.
+    /// The same, with a fence: starts after earlier READs and atomics are complete.
     #[must_use]
     pub fn fenced(mut self) -> Self {
         self.fence = true;
@@ -219,14 +218,14 @@ impl SendWr {
 }
 
 impl RecvWr {
-    /// A place for one message.
+    /// A receive for one message.
     pub fn new(wr_id: u64, sg_list: impl Into<SgList>) -> Self {
         Self { wr_id, sg_list: sg_list.into() }
     }
 }
 
 impl SendOperation {
-    /// A SEND with nothing special about it.
+    /// A SEND without immediate or invalidate.
     pub const fn send() -> Self {
         Self::Send { immediate: None, invalidate: None }
     }
@@ -251,7 +250,7 @@ impl WrData {
         }
     }
 
-    /// Whether there is no byte.
+    /// Returns true if there is no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -31,7 +31,7 @@ fn feed(world: &mut World, frame: &[u8], answer: bool, room: &mut [u8]) {
     }
     if answer {
         let limits = TransmitLimits { max_packets: 8 };
-        // A READ of 2^31 bytes has a long answer: nobody need wait for its end.
+        // A READ of 2^31 bytes has a long response: the test does not wait for its end.
         for _ in 0..16 {
             if node.endpoint.poll_transmit(now, &mut node.memory, limits, room).is_none() {
                 break;

@@ -1,6 +1,6 @@
 //! What a packet train costs the peer's receive ring.
 
-/// Learns whether the path cuts packet trains.
+/// Learns whether the path segments packet trains.
 ///
 /// Where a train arrives whole, it takes one slot of the peer's receive ring. Where the sender's
 /// kernel, a switch or a network card cuts it, each of its packets takes one. No field of the

@@ -38,30 +38,30 @@ use crate::{
 /// |---|---|---|
 /// | input from the network | [`handle_packet`](Self::handle_packet) | a verified packet arrived |
 /// | input from the clock | [`handle_timeout`](Self::handle_timeout) | the instant from [`poll_timeout`](Self::poll_timeout) came; extra calls do no harm |
-/// | input from the application | `create_qp`, `modify_qp`, `destroy_qp`, `post_*` | it asks for something |
+/// | input from the application | `create_qp`, `modify_qp`, `destroy_qp`, `post_*` | the application calls |
 /// | output | `poll_*` | after every input, in the order below, until `None` |
 ///
 /// After each input drain [`poll_transmit`](Self::poll_transmit), then
 /// [`poll_completion`](Self::poll_completion), then [`poll_event`](Self::poll_event), then ask
 /// [`poll_timeout`](Self::poll_timeout) once. A whole batch of received packets counts as one
-/// input: all its acknowledgements leave as one for each queue pair. Instants must never go
-/// backwards. What has arrived is handed over before [`handle_timeout`](Self::handle_timeout) is
-/// called, or an answer that is there already might be missed.
+/// input: all its ACKs leave as one for each queue pair. Instants must never go backwards. Packets
+/// that have arrived are handled before [`handle_timeout`](Self::handle_timeout) is called, or a
+/// response that is there already might be missed.
 ///
 /// # Progress
 ///
-/// Every request of a queue pair in RTS ends, also if nothing can ever be sent: because the driver's
-/// interface takes nothing, the peer has no credits left, or others are sent first. With the queue
+/// Every request of a queue pair in RTS ends, also if it can never be sent: because the driver's
+/// interface is full, the peer has no credits left, or others are sent first. With the queue
 /// pair's ACK timeout T and retry count n:
 ///
-/// - a request that is sent whenever it may be, to a peer that says nothing, ends after T · (n + 1)
-///   with [`RetryExceeded`](crate::CompletionStatus::RetryExceeded);
+/// - a request that is sent whenever it may be, to a peer that sends no response, ends after
+///   T · (n + 1) with [`RetryExceeded`](crate::CompletionStatus::RetryExceeded);
 /// - so does one that can never be sent;
 /// - one that is sent late gets the time T again for each try, so 2 · T · (n + 1) is the bound;
-/// - an answer that settles anything, of this request or one before it, begins anew;
-/// - the waits that the peer asks for in RNR NAKs, and the time in which the peer answers other
-///   queue pairs that are in front of this one or is waited for because its ring may be full (0.11 s
-///   at most, if it says nothing), come on top.
+/// - a response that acknowledges anything, of this request or one before it, starts the time anew;
+/// - the waits of RNR NAKs come on top, and so does the time in which the peer responds to other
+///   queue pairs that are in front of this one, or may have a full ring (0.11 s at most, if it sends
+///   no response).
 ///
 /// There is no bound where T is [`AckTimeout::NEVER`](crate::AckTimeout::NEVER), and none for RNR
 /// NAKs that never end where their number is infinite. In SQD that holds for what was begun.
@@ -69,9 +69,9 @@ use crate::{
 /// # Time
 ///
 /// All this is time in which the driver runs. If it calls more than a millisecond later than
-/// [`poll_timeout`](Self::poll_timeout) asked for, then it did not run: the time since does not
-/// count, and half a millisecond passes before any timer fires, in which the driver hands over what
-/// has arrived. A driver that is always late ends requests too, after two calls for each deadline.
+/// [`poll_timeout`](Self::poll_timeout) said, then it did not run: the time since does not count,
+/// and half a millisecond passes before any timer fires, in which the driver hands over what has
+/// arrived. A driver that is always late ends requests too, after two calls for each deadline.
 ///
 /// ```
 /// use roce_transport::{
@@ -205,7 +205,7 @@ impl<O: Observer> Endpoint<O> {
         Ok(())
     }
 
-    /// Sets attributes and goes to another state, as the standard's table allows.
+    /// Sets attributes and changes the state, as the standard's table allows.
     ///
     /// # Errors
     /// [`ModifyError`]; then the queue pair is as it was.
@@ -232,7 +232,7 @@ impl<O: Observer> Endpoint<O> {
     }
 
     /// Removes a queue pair without completing what is posted; false if there is none of this
-    /// number. Completions that it has made already are still to be polled.
+    /// number. Completions that it has generated remain to be polled.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.by_qpn.remove(&qpn) else { return false };
         self.lookup_cache = None;
@@ -343,26 +343,25 @@ impl<O: Observer> Endpoint<O> {
         }
     }
 
-    /// The next completion and the queue that it belongs to.
+    /// Takes the next completion and the queue that it belongs to.
     pub fn poll_completion(&mut self) -> Option<(CqHandle, Completion)> {
         self.out.completions.pop_front()
     }
 
-    /// The next event.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<AsyncEvent> {
         self.out.events.pop_front()
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout) at the latest. It may turn out
-    /// that nothing was due: a deadline that moves away is looked at again when the old one
-    /// comes. A driver that cannot send what was posted, since the interface takes nothing, is asked
-    /// to call at once: from then on a timer runs.
+    /// Returns the instant by which to call [`handle_timeout`](Self::handle_timeout). It may be too
+    /// early: a deadline that moves away is checked when the old one comes. It is now if a request
+    /// was posted and not sent, since the interface is full: from the call on a timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let at = self.scheduler.poll_timeout(self.time.latest());
         at.map(|at| self.time.to_driver(at))
     }
 
-    /// How often what happened.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.out.counters
     }

@@ -1,4 +1,4 @@
-//! How many frames may be on their way to one peer, from all queue pairs together.
+//! Limits the frames that all queue pairs together have in flight to one peer.
 
 use core::time::Duration;
 
@@ -7,23 +7,18 @@ use crate::endpoint::wait_queue::WaitQueue;
 use crate::rc::FrameFeedback;
 use crate::{Instant, PeerWindowConfig};
 
-/// The way into one peer's receive queue, shared by all queue pairs that send to it.
+/// A limit on the frames that all queue pairs together have in flight to one peer.
 ///
-/// Each queue pair has a window of its own, but a peer's receive ring holds so many frames
-/// whoever sent them: a thousand queue pairs fill it with two frames each. So their frames are
-/// numbered as they leave. A queue lets nobody pass, so an answer to one frame shows that all
-/// before it have left the queue too: answers that are lost, and queue pairs that die with
-/// frames under way, hold nothing back as long as somebody else is answered. What was sent since is
-/// taken to be in the queue still.
+/// The peer's receive ring is FIFO, so a response to frame n shows that all earlier frames have left
+/// the ring. Lost responses and destroyed queue pairs block nothing as long as another frame is
+/// responded to.
 ///
-/// Who finds the gate shut stands in line, and the line is served in its order. A peer that
-/// answers nothing at all for a while may have lost what was sent, may have no processor, or may be
-/// gone. It is asked: at each timeout a few more frames may leave, which fit into its ring beside
-/// those that may still be in it. An answer to one of them shows that the others have left. After
-/// the third timeout all frames may leave, until something is heard. So a queue pair that sends to
-/// a dead peer learns of it nearly as soon as it would without a gate.
+/// A blocked queue pair waits in FIFO order. Each peer timeout admits a few more frames, which fit
+/// into the ring beside those that it may still hold; after three the window stops limiting until
+/// the peer responds. So a queue pair that sends to a dead peer fails nearly as soon as it would
+/// without a window.
 ///
-/// A packet train counts as one frame, or as its packets where the path cuts it: see
+/// A packet train counts as one frame, or as its packets where the path segments it: see
 /// [`FrameCost`].
 #[derive(Debug)]
 pub(crate) struct PeerWindow {
@@ -31,45 +26,45 @@ pub(crate) struct PeerWindow {
     limit: u32,
     /// Frames sent.
     sent: u64,
-    /// The newest of them that has left the peer's queue, and so have all before it.
+    /// Newest frame that has left the peer's ring; so have all before it.
     drained: u64,
     cost: FrameCost,
-    /// Frames in a row of which none asks for an answer.
+    /// Frames sent since the last one that carried AckReq.
     since_ack_req: u32,
-    /// Queue pairs that wait, each once.
+    /// Queue pairs that wait for the window, each once.
     pub(crate) waiters: WaitQueue,
-    /// Frames that arrived since the limit last grew.
+    /// Frames drained since the limit last grew.
     arrived: u64,
-    /// Losses until this frame is gone are the same loss.
+    /// Losses before this frame is drained count as one loss.
     recovery_end: u64,
-    /// Somebody had to wait since the limit last changed: only then does the limit matter.
+    /// A queue pair was blocked since the limit last changed.
     is_limited: bool,
-    /// How often in a row nothing was heard.
+    /// Peer timeouts in a row.
     timeouts: u32,
-    /// When the next silence is noticed.
+    /// Deadline of the next peer timeout.
     timeout_at: Option<Instant>,
-    /// When something last became known of a frame, or was given up; the beginning, if nothing was.
+    /// Time of the last feedback or peer timeout; 0 before the first.
     changed_at: Instant,
-    /// Where in the alarm it is entered.
+    /// Deadline of its entry in the timer queue.
     pub(crate) timer_at: Option<Instant>,
 }
 
-/// What a queue pair that waits for its turn to send learns of its peer.
+/// What a waiting queue pair learns of its peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerView {
-    /// The queue pair waits at the gate, whose timer will open it.
+    /// The queue pair waits for the window, whose timer runs.
     pub(crate) is_blocked: bool,
-    /// When something last became known of any queue pair's frame, or was given up.
+    /// Time of the last feedback or peer timeout.
     pub(crate) changed_at: Instant,
 }
 
-/// How long a peer may say nothing while somebody waits for it, doubled each time: longer than it
-/// takes to work off a ring of frames.
+/// How long a peer may send no response while queue pairs wait for it, doubled each time: longer
+/// than it takes to work off a ring of frames.
 const PEER_TIMEOUT: Duration = Duration::from_millis(16);
-/// Silences in a row after which nobody waits any more: a tenth of a second in all.
+/// Peer timeouts in a row after which no queue pair waits: a tenth of a second in all.
 const MAX_PEER_TIMEOUTS: u32 = 3;
-/// The limit grows by one frame when so many times itself have arrived: slowly, since a queue does
-/// not become longer, and many a loss is noticed late.
+/// Windows of frames that arrive before the limit grows by one frame: slowly, since a ring does not
+/// become longer, and many losses are noticed late.
 const GROWTH_WINDOWS: u64 = 4;
 
 impl PeerWindow {
@@ -95,34 +90,34 @@ impl PeerWindow {
         }
     }
 
-    /// Frames that may be on their way. Where trains are cut, these are packets: their losses tell
-    /// of the path rather than of the ring, and are the queue pairs' windows' business.
+    /// Frames that may be in flight. Where trains are segmented these are packets, whose losses show
+    /// the path's limit rather than the ring's: the queue pairs' windows react to them.
     fn limit(&self) -> u32 {
         if self.cost.is_cut() { self.config.max_frames } else { self.limit }
     }
 
-    /// May a frame leave now?
+    /// Returns true if the window admits another frame.
     pub(crate) fn admits(&self) -> bool {
         self.sent - self.drained < u64::from(self.limit()) || self.timeouts >= MAX_PEER_TIMEOUTS
     }
 
-    /// May a frame leave for somebody who has not stood in line?
+    /// Returns true if the window admits a frame of a queue pair that has not waited.
     pub(crate) fn admits_new(&self) -> bool {
         self.waiters.is_empty() && self.admits()
     }
 
-    /// Must the next frame ask for an answer? Otherwise nobody might learn that there is room.
+    /// Returns true if the next frame must carry AckReq: without ACKs the window would stay shut.
     pub(crate) fn must_request_ack(&self) -> bool {
         self.since_ack_req + 1 >= self.limit() / 4
     }
 
-    /// Packets that a train may have. One that the path cuts must not fill the peer's ring.
+    /// Packets that a train may have. One that the path segments must not fill the peer's ring.
     pub(crate) fn max_train_packets(&self) -> usize {
         if self.cost.is_cut() { (self.limit() as usize / 4).max(1) } else { usize::MAX }
     }
 
-    /// A train of `packets` packets left that asks for an answer or not, and brings `answers` more
-    /// frames with it. Returns the number of the last.
+    /// A train of `packets` packets left, with or without AckReq, and requests `response_frames`
+    /// frames. Returns the number of the last frame.
     pub(crate) fn on_sent(
         &mut self,
         packets: u32,
@@ -135,14 +130,14 @@ impl PeerWindow {
         self.sent
     }
 
-    /// Somebody has to wait.
+    /// A queue pair is blocked.
     pub(crate) fn on_blocked(&mut self, now: Instant) {
         self.is_limited = true;
         self.timeout_at
             .get_or_insert(now + PEER_TIMEOUT * (1 << self.timeouts.min(MAX_PEER_TIMEOUTS)));
     }
 
-    /// What a queue pair has learned of its frames.
+    /// A queue pair has learned of its frames.
     pub(crate) fn on_feedback(&mut self, feedback: FrameFeedback, now: Instant) {
         self.changed_at = now;
         if feedback.is_alive {
@@ -161,15 +156,15 @@ impl PeerWindow {
 
     fn on_peer_alive(&mut self) {
         if self.timeouts >= MAX_PEER_TIMEOUTS {
-            // It is back. Of what was sent meanwhile its queue took what it could; to count it
-            // would keep everybody waiting for answers that nobody is going to give.
+            // Of what was sent since the window stopped limiting the ring took what it could: to
+            // count the rest would block queue pairs until ACKs that never come.
             self.drained = self.sent;
         }
         self.timeouts = 0;
         self.timeout_at = None;
     }
 
-    /// Frame `number` has left the peer's queue: it was answered, or is known to be lost.
+    /// Frame `number` has left the peer's ring: it was acknowledged, or is known to be lost.
     fn on_drained(&mut self, number: u64) {
         let number = number.min(self.sent);
         self.arrived += number.saturating_sub(self.drained);
@@ -188,22 +183,22 @@ impl PeerWindow {
         }
     }
 
-    /// When something last became known of a frame, or was given up.
+    /// Time of the last feedback or peer timeout.
     pub(crate) const fn changed_at(&self) -> Instant {
         self.changed_at
     }
 
-    /// When [`on_time`](Self::on_time) wants to be called.
+    /// Deadline for [`on_timeout`](Self::on_timeout).
     pub(crate) const fn timeout_at(&self) -> Option<Instant> {
         self.timeout_at
     }
 
-    /// Looks whether nothing was heard for too long.
+    /// Counts a peer timeout if its deadline has passed.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.timeout_at.take_if(|at| *at <= now).is_some() && !self.waiters.is_empty() {
             self.timeouts += 1;
             self.changed_at = now;
-            // The ring may still hold what was sent: a few more frames ask for an answer.
+            // The ring may still hold what was sent: a few more frames request an ACK.
             let in_ring = u64::from(self.limit().saturating_sub(self.config.min_frames));
             self.drained = self.drained.max(self.sent.saturating_sub(in_ring));
         }
@@ -237,17 +232,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_speaks_for_every_frame_before_it() {
+    fn a_response_drains_every_frame_before_it() {
         let mut window = window();
         assert_eq!(fill(&mut window), 16);
         window.on_drained(15);
         assert_eq!(window.sent - window.drained, 1);
         window.on_drained(3);
-        assert_eq!(window.sent - window.drained, 1, "an old answer takes nothing back");
+        assert_eq!(window.sent - window.drained, 1, "an old response takes nothing back");
     }
 
     #[test]
-    fn a_frame_that_was_never_sent_here_opens_nothing() {
+    fn a_frame_that_was_never_sent_opens_nothing() {
         let mut window = window();
         fill(&mut window);
         window.on_drained(1000);
@@ -256,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_of_a_read_count_before_they_come() {
+    fn the_responses_of_a_read_count_before_they_arrive() {
         let mut window = window();
         assert_eq!(window.on_sent(1, true, 15), 16);
         assert!(!window.admits());
     }
 
     #[test]
-    fn a_gate_never_shuts_behind_frames_of_which_none_asks_for_an_answer() {
+    fn a_full_window_always_contains_a_frame_with_ack_req() {
         let mut window = window();
         let asked = (0..16).filter(|_| {
             let requests_ack = window.must_request_ack();
@@ -274,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_halves_once_for_a_burst_of_losses_and_never_shuts_for_good() {
+    fn the_window_halves_once_for_a_burst_of_losses_and_never_shuts_for_good() {
         let mut window = window();
         fill(&mut window);
         for _ in 0..100 {
@@ -291,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_held_nobody_up_is_not_to_blame_for_a_loss() {
+    fn a_window_that_blocked_no_queue_pair_does_not_shrink() {
         let mut window = window();
         window.on_sent(1, true, 0);
         window.on_loss();
@@ -299,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_widens_while_frames_arrive_and_it_is_what_limits() {
+    fn the_window_grows_while_it_limits_and_frames_arrive() {
         let mut window = window();
         for limit in [17, 18, 19, 20, 20] {
             for _ in 0..GROWTH_WINDOWS {
@@ -311,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_silent_for_a_while_is_asked_by_a_few_frames_and_keeps_its_limit() {
+    fn a_peer_timeout_admits_a_few_frames_and_keeps_the_limit() {
         let mut window = window();
         let _ticket = window.waiters.push_back(0);
         let before = fill(&mut window);
@@ -323,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_that_is_cut_counts_as_its_packets_and_leaves_room_for_others() {
+    fn a_segmented_train_counts_as_its_packets_and_leaves_room_for_others() {
         let mut window = window();
         assert_eq!(window.on_sent(10, true, 0), 1);
         assert_eq!(window.max_train_packets(), usize::MAX);
@@ -341,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_longer_than_a_tenth_of_a_second_for_a_silent_peer() {
+    fn no_queue_pair_waits_longer_than_a_tenth_of_a_second_for_a_dead_peer() {
         let mut window = window();
         let _ticket = window.waiters.push_back(0);
         let mut now = START;
@@ -360,9 +355,12 @@ mod tests {
             window.on_sent(1, true, 0);
         }
         window.on_drained(1);
-        assert!(window.sent > window.drained, "to give a frame up is no sign of life");
+        assert!(
+            window.sent > window.drained,
+            "a frame that was given up does not show that the peer is alive"
+        );
         window.on_peer_alive();
-        assert_eq!(window.sent, window.drained, "what was sent into the silence is forgotten");
+        assert_eq!(window.sent, window.drained, "what was sent without a response is forgotten");
         let limit = u64::from(window.limit);
         assert_eq!(fill(&mut window), window.drained + limit, "and it is a window again");
     }

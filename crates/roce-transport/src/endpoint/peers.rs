@@ -1,4 +1,4 @@
-//! The peers that queue pairs of a device send to, and who waits for which.
+//! The peers that queue pairs of a device send to.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::endpoint::timer_queue::TimerQueue;
 use crate::endpoint::wait_queue;
 use crate::{Instant, PeerWindowConfig};
 
-/// One [`Gate`] for each address that a queue pair sends to.
+/// One [`PeerWindow`] for each address that a queue pair sends to.
 #[derive(Debug, Default)]
 pub(crate) struct PeerTable {
     entries: Vec<PeerEntry>,
@@ -26,7 +26,7 @@ struct PeerEntry {
 }
 
 impl PeerTable {
-    /// One more queue pair sends to `address`: by this gate.
+    /// Returns the index of the peer at `address`, to which one more queue pair sends.
     pub(crate) fn acquire(&mut self, address: IpAddr, config: PeerWindowConfig) -> usize {
         if let Some(index) = self.by_address.get(&address) {
             self.entries[*index].users += 1;
@@ -47,7 +47,7 @@ impl PeerTable {
         index
     }
 
-    /// A queue pair sends there no more; it stood in line there, or not.
+    /// One queue pair less sends to this peer; `ticket` if it waited.
     pub(crate) fn release(&mut self, index: usize, ticket: Option<wait_queue::Ticket>) {
         let entry = &mut self.entries[index];
         ticket.into_iter().for_each(|it| entry.window.waiters.cancel(it));
@@ -63,7 +63,7 @@ impl PeerTable {
         &mut self.entries[index].window
     }
 
-    /// What a queue pair learns of this peer; it stands in line there, or not.
+    /// Returns what a queue pair learns of this peer; `ticket` if it waits.
     pub(crate) fn view(
         &mut self,
         index: usize,
@@ -74,13 +74,13 @@ impl PeerTable {
         let is_blocked = ticket.is_some() && !window.admits();
         let changed_at = window.changed_at();
         if is_blocked {
-            // A driver that sends nothing has not noticed yet.
+            // A driver that sends nothing has not started the timer yet.
             self.on_blocked(index, time);
         }
         PeerView { is_blocked, changed_at }
     }
 
-    /// Somebody has to wait at this gate.
+    /// A queue pair is blocked by the window of this peer.
     pub(crate) fn on_blocked(&mut self, index: usize, now: Instant) {
         let window = &mut self.entries[index].window;
         window.on_blocked(now);
@@ -88,12 +88,12 @@ impl PeerTable {
         self.timers.set(index, &mut window.timer_at, wanted);
     }
 
-    /// When [`take_due`](Self::take_due) has something to look at.
+    /// Earliest deadline of a peer timeout.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.timers.earliest()
     }
 
-    /// The next gate whose peer may have been silent for too long by now; it has been looked at.
+    /// Takes a peer whose deadline has passed, after its window has been told.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<usize> {
         let index = self.timers.take_due(now)?;
         let window = &mut self.entries[index].window;

@@ -1,23 +1,23 @@
-//! Whose turn it is to send.
+//! Queue pairs that may have something to transmit.
 
 use std::collections::VecDeque;
 
-/// Whoever may have something to send, each at most once, in order of their turns.
+/// What may have something to transmit, each at most once, in the order of turns.
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
     queue: VecDeque<Runnable>,
-    /// Whether the queue pair in slot *i* is in `turns`, and whether gate *i* is.
+    /// Whether the queue pair in slot *i* is queued, and whether the waiters of peer *i* are.
     is_queued: [Vec<bool>; 2],
 }
 
-/// Whose turn it is.
+/// An entry of the run queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runnable {
     /// The queue pair in this slot.
     QueuePair(usize),
-    /// The queue pair in this slot, whose turn is not over; never in a list.
+    /// The queue pair in this slot, whose burst continues; never queued.
     Continue(usize),
-    /// Who stands first in the line before this gate.
+    /// The first queue pair that waits for this peer.
     PeerWaiters(usize),
 }
 
@@ -31,7 +31,7 @@ impl Runnable {
 }
 
 impl RunQueue {
-    /// Puts `turn` at the end unless it is in the list already.
+    /// Adds `runnable` at the end unless it is queued already.
     pub(crate) fn push(&mut self, runnable: Runnable) {
         let (kind, index) = runnable.place();
         let is_queued = &mut self.is_queued[kind];
@@ -44,17 +44,16 @@ impl RunQueue {
         }
     }
 
-    /// Is it nobody's turn?
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whose turn it is, if nobody else waits.
+    /// Returns the first entry if it is the only one.
     pub(crate) fn only(&self) -> Option<Runnable> {
         self.queue.front().copied().filter(|_| self.queue.len() == 1)
     }
 
-    /// The slots of the queue pairs in it.
+    /// Slots of the queue pairs that are queued.
     pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = usize> {
         self.queue.iter().filter_map(|runnable| match *runnable {
             Runnable::QueuePair(slot) | Runnable::Continue(slot) => Some(slot),
@@ -62,7 +61,7 @@ impl RunQueue {
         })
     }
 
-    /// Takes whoever waits longest.
+    /// Takes the first entry.
     pub(crate) fn pop(&mut self) -> Option<Runnable> {
         let runnable = self.queue.pop_front()?;
         let (kind, index) = runnable.place();
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everyone_has_one_turn_before_anyone_has_two() {
+    fn each_entry_has_one_turn_before_any_has_two() {
         let mut queue = RunQueue::default();
         let [a, b, c] = [Runnable::QueuePair(4), Runnable::PeerWaiters(4), Runnable::QueuePair(2)];
         for runnable in [a, b, a, c, b] {

@@ -6,11 +6,11 @@ use crate::Instant;
 
 /// A clock that stands still while the driver does not run.
 ///
-/// The driver is asked to call by the earliest deadline. If it calls much later, then it was not
-/// running: stopped, without a processor, or waiting for something else. Meanwhile nothing was
-/// sent, and no answer was taken in, so that time proves nothing about the peer. It does not
-/// count: the clock goes on at the deadline. And it goes on from a little before the deadline, so
-/// that the driver takes in what has arrived meanwhile before any timer fires.
+/// The driver calls by the earliest deadline. If it calls much later, then it was not running:
+/// stopped, without a processor, or waiting for something else. Meanwhile nothing was sent and no
+/// response was handled, so that time shows nothing of the peer and does not count. The clock goes
+/// on from a little before the deadline, so that the driver handles what has arrived meanwhile
+/// before any timer fires.
 ///
 /// Time in which the driver sleeps until the deadline counts: it is woken by what arrives.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Queue pairs whose packets the driver has no room for at the moment.
+//! Queue pairs whose transmit queue is full.
 
 use crate::TransmitQueue;
 use crate::endpoint::run_queue::RunQueue;

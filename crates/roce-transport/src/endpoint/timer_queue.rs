@@ -4,24 +4,24 @@ use std::collections::BTreeSet;
 
 use crate::Instant;
 
-/// The queue pairs that want to be woken, soonest first; at most one entry for each.
+/// Deadlines of queue pairs or peers, soonest first; at most one entry for each.
 ///
-/// Lazy: a deadline that moves away (as an ACK timer does with every ACK) leaves its entry
-/// where it is. When that comes up, the queue pair is looked at and entered anew.
+/// A deadline that moves away (as an ACK timeout does with every ACK) leaves its entry where it is.
+/// When that is due, the queue pair is checked and entered anew.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
     entries: BTreeSet<(Instant, usize)>,
-    /// That of the first: it is asked for several times for each message.
+    /// Deadline of the first entry: read several times for each message.
     earliest: Option<Instant>,
 }
 
 impl TimerQueue {
-    /// The next moment at which some queue pair must be looked at.
+    /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// Removes and returns a queue pair that must be looked at by now.
+    /// Takes a slot whose deadline has passed.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<usize> {
         if self.earliest.is_none_or(|at| at > now) {
             return None;
@@ -31,8 +31,8 @@ impl TimerQueue {
         due.map(|(_, slot)| slot)
     }
 
-    /// Sees to it that queue pair `slot` is looked at by `wanted`. `entered` is where its
-    /// entry stands, kept by the caller.
+    /// Enters `slot` by `wanted` at the latest. `entered` is the deadline of its entry, which the
+    /// caller keeps.
     pub(crate) fn set(
         &mut self,
         slot: usize,
@@ -51,7 +51,7 @@ impl TimerQueue {
         *entered = Some(wanted);
     }
 
-    /// Forgets queue pair `slot`.
+    /// Removes the entry of `slot`.
     pub(crate) fn forget(&mut self, slot: usize, entered: &mut Option<Instant>) {
         if let Some(at) = entered.take() {
             self.entries.remove(&(at, slot));

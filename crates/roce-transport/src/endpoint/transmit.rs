@@ -1,4 +1,4 @@
-//! Whose turn it is to send, and what leaves.
+//! Writes what leaves next into the driver's buffer.
 
 use roce_wire::Qpn;
 
@@ -10,7 +10,7 @@ use crate::rc::TxPending;
 use crate::train::TrainWriter;
 use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
 
-/// What a driver can take in one piece.
+/// The longest train that a driver can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitLimits {
     /// Packets of one train, at least 1.
@@ -26,7 +26,7 @@ pub struct Transmit {
     pub qpn: Qpn,
     /// Its peer.
     pub dest_qpn: Qpn,
-    /// The way there.
+    /// The path to the peer.
     pub path: PathHandle,
     /// Bytes of every segment but the last, which may be shorter.
     pub segment_len: usize,
@@ -37,28 +37,27 @@ pub struct Transmit {
 }
 
 impl<O: Observer> Endpoint<O> {
-    /// From now on, acknowledgements wait (`true`), or those that waited may leave (`false`).
+    /// Delays ACKs from now on (`true`), or lets those that were delayed leave (`false`).
     ///
-    /// For a driver whose application is about to answer what has just arrived: the answer should
-    /// not have to wait until an acknowledgement, for which nobody waits, is on its way. Only what
-    /// says nothing but "arrived" is held; NAKs and the answers to READs and atomics never are.
-    /// The peer takes silence for loss after a while, so release soon: whatever came meanwhile is
-    /// then acknowledged by one packet.
+    /// For a driver whose application is about to reply to what has just arrived: the reply then
+    /// leaves before the ACK, which the peer's application does not wait for. Only ACK-only packets
+    /// are delayed, never NAKs and the responses to READs and atomics. After a while the peer takes
+    /// a missing ACK for a loss, so release them soon: one packet then acknowledges everything.
     ///
     /// ```
     /// let mut endpoint = roce_transport::Endpoint::new(Default::default());
     /// assert_eq!(endpoint.acks_scheduled(), 0); // nothing has arrived
     /// endpoint.delay_acks(true);
-    /// // here the application looks at what has arrived, and answers
+    /// // here the application polls what has arrived, and replies
     /// endpoint.delay_acks(false);
     /// ```
     pub fn delay_acks(&mut self, hold: bool) {
         self.scheduler.set_delay_acks(hold);
     }
 
-    /// Sets queue pairs aside whose packets leave through `queue`, which is full, until
-    /// [`resume_transmit`](Self::resume_transmit). All others go on sending. Which queue that is,
-    /// [`PacketSealer::transmit_queue`] says.
+    /// Suspends queue pairs whose packets leave through `queue`, which is full, until
+    /// [`resume_transmit`](Self::resume_transmit). All others go on sending.
+    /// [`PacketSealer::transmit_queue`] returns the queue of a packet.
     ///
     /// ```
     /// use roce_transport::{Endpoint, TransmitQueue};
@@ -78,15 +77,13 @@ impl<O: Observer> Endpoint<O> {
         self.out.owed_acks.resume();
     }
 
-    /// Whether [`poll_transmit`](Self::poll_transmit) may have something: if not, there is no
-    /// need to ask.
+    /// Returns false if [`poll_transmit`](Self::poll_transmit) would return `None`.
     pub fn has_pending_transmit(&self) -> bool {
         self.scheduler.has_runnable() || !self.out.owed_acks.is_empty()
     }
 
-    /// Whether an instant that is a little old would not do for
-    /// [`poll_transmit`](Self::poll_transmit): what may be sent now is timed, or sets a timer. A
-    /// message for which that is not so need not wait until a clock has been read.
+    /// Returns true if [`poll_transmit`](Self::poll_transmit) needs the current time, since what it
+    /// sends next is timed or sets a timer. Otherwise an instant that is a little old will do.
     pub fn needs_fresh_now(&mut self) -> bool {
         let Some(only) = self.scheduler.only_admitted(&self.qps) else {
             return self.has_pending_transmit();
@@ -94,8 +91,8 @@ impl<O: Observer> Endpoint<O> {
         self.qps[only].as_ref().is_none_or(|slot| slot.queue_pair.rc().needs_fresh_now())
     }
 
-    /// How often an acknowledgement has become due, counted from the beginning: more than before
-    /// means that the peer has sent something that asks for one.
+    /// Returns the number of ACKs scheduled since the endpoint was made. It grows when the peer has
+    /// sent a request that is to be acknowledged.
     pub fn acks_scheduled(&self) -> u64 {
         self.out.acks_scheduled
     }
@@ -104,8 +101,8 @@ impl<O: Observer> Endpoint<O> {
     ///
     /// `buf` is the driver's own transmit slot behind the headroom, so that a payload is
     /// copied once, from the registered region to where it leaves. Queue pairs take turns,
-    /// one train each; those whose peer has as much to take in already as it can hold
-    /// ([`PeerWindowConfig`](crate::PeerWindowConfig)) stand in line until it answers.
+    /// one train each; those whose peer window admits no frame
+    /// ([`PeerWindowConfig`](crate::PeerWindowConfig)) wait until the peer responds.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -188,7 +185,7 @@ impl<O: Observer> Endpoint<O> {
         None
     }
 
-    /// Writes what a queue pair that is gone owes its peer.
+    /// Writes the ACK that a queue pair owed when it was reset or destroyed.
     fn transmit_owed_ack(
         &mut self,
         owed: OwedAck,

@@ -1,20 +1,19 @@
-//! Who waits, in the order in which they came.
+//! A FIFO of queue pairs that wait for a peer window.
 
 use std::collections::VecDeque;
 
-/// A line that anybody may leave in no time, wherever they stand.
+/// A FIFO from which any entry can be cancelled in constant time.
 ///
-/// Who leaves from the middle leaves a gap, which is gone once the line has moved on to it: so
-/// many queue pairs destroyed while they wait cost no more than as many destroyed elsewhere.
+/// A cancelled entry in the middle leaves a gap, which goes when the queue has moved on to it.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     /// Slots of queue pairs, and gaps; neither end is a gap.
     entries: VecDeque<Option<usize>>,
-    /// The place in front.
+    /// Ticket of the first entry.
     front_ticket: u64,
 }
 
-/// Where somebody stands.
+/// Position of a queue pair in a [`WaitQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket(u64);
 
@@ -23,13 +22,13 @@ impl WaitQueue {
         self.entries.is_empty()
     }
 
-    /// Joins the line at its end.
+    /// Adds a queue pair at the end.
     pub(crate) fn push_back(&mut self, slot: usize) -> Ticket {
         self.entries.push_back(Some(slot));
         Ticket(self.front_ticket.wrapping_add(self.entries.len() as u64 - 1))
     }
 
-    /// Goes in front of all others.
+    /// Adds a queue pair in front of all others.
     pub(crate) fn push_front(&mut self, slot: usize) -> Ticket {
         self.entries.push_front(Some(slot));
         self.front_ticket = self.front_ticket.wrapping_sub(1);
@@ -41,7 +40,7 @@ impl WaitQueue {
         self.entries.front().copied().flatten()
     }
 
-    /// Takes who waits longest.
+    /// Takes the queue pair that waits longest.
     pub(crate) fn pop(&mut self) -> Option<usize> {
         let front = self.entries.front().copied().flatten();
         self.drop_front();
@@ -49,7 +48,7 @@ impl WaitQueue {
         front
     }
 
-    /// Leaves the line.
+    /// Removes the queue pair with this ticket.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
         let index = usize::try_from(ticket.0.wrapping_sub(self.front_ticket));
         if let Some(slot) = index.ok().and_then(|index| self.entries.get_mut(index)) {
@@ -81,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_stays_in_line_keeps_its_place(steps in prop::collection::vec((0..4, 0..8_usize), 0..200)) {
+        fn queue_pairs_that_stay_keep_their_order(steps in prop::collection::vec((0..4, 0..8_usize), 0..200)) {
             let (mut queue, mut expected) = (WaitQueue::default(), VecDeque::<(usize, Ticket)>::new());
             for (slot, (what, which)) in steps.into_iter().enumerate() {
                 match what {
@@ -97,14 +96,14 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(queue.is_empty(), expected.is_empty());
-                // Gaps are where somebody stands behind them.
+                // Gaps are only in front of other entries.
                 prop_assert!(queue.entries.back().is_none_or(|it| it.is_some()));
             }
         }
     }
 
     #[test]
-    fn nothing_is_kept_of_those_who_have_left() {
+    fn nothing_is_kept_of_cancelled_entries() {
         let mut queue = WaitQueue::default();
         let entries: Vec<_> = (0..100).map(|slot| queue.push_back(slot)).collect();
         entries

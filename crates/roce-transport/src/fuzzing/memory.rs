@@ -5,15 +5,15 @@ use crate::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault, Pd
 /// Regions, and what the queue pair that uses them may do.
 pub(super) struct Guarded {
     pub(super) regions: Vec<Region>,
-    /// The only domain in whose name anything may be asked.
+    /// The only protection domain that may be used.
     pub(super) pd: PdHandle,
     /// What the queue pair has allowed its peer since it left RESET.
     pub(super) allowed: AccessFlags,
-    /// Calls of the engine so far: a permission dies with the call that asked for it.
+    /// Calls of the engine so far: a grant is valid within its call.
     pub(super) calls: u64,
     /// Writes and atomics of the peer's.
     pub(super) remote_changes: u64,
-    /// Writes of our own, to receives and for the answers of READs and atomics.
+    /// Local writes, to receives and for the responses of READs and atomics.
     pub(super) local_changes: u64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Region {
     pub(super) bytes: Vec<u8>,
 }
 
-/// A permission, with everything that it was asked for.
+/// A grant, with the arguments of its check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     region: usize,

@@ -1,5 +1,4 @@
-//! The bodies of the fuzz targets: what an engine must stand, whatever its peer, its
-//! application and the way between do. Not part of the crate's interface; it exists for the
+//! The bodies of the fuzz targets: arbitrary peers, applications and networks. Not part of the crate's interface; it exists for the
 //! fuzzer, and for the tests that replay its corpora.
 //!
 //! | body | what the bytes say | what must hold |
@@ -24,17 +23,17 @@ use self::pair::Pair;
 use self::single_endpoint::{Bias, Lone};
 use roce_fuzz_support::Script;
 
-/// One engine and anything that strangers ask of it.
+/// One engine that receives arbitrary requests.
 pub fn responder(bytes: &[u8]) {
     Lone::new(Script::new(bytes), Bias::Requests).run();
 }
 
-/// One engine that asks, and anything that strangers answer.
+/// One engine that sends requests and receives arbitrary responses.
 pub fn requester(bytes: &[u8]) {
     Lone::new(Script::new(bytes), Bias::Answers).run();
 }
 
-/// Two engines that mean well, and a way between them that does not.
+/// Two engines, and a network that loses, delays and duplicates frames.
 pub fn pair_script(bytes: &[u8]) {
     Pair::new(Script::new(bytes)).run();
 }

@@ -16,7 +16,7 @@ pub(super) struct Net<'a> {
     pub(super) mishaps: u32,
 }
 
-/// A frame and whom it reaches.
+/// A frame and its destination.
 pub(super) struct Arrival {
     pub(super) to: usize,
     pub(super) frame: Vec<u8>,

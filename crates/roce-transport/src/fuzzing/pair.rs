@@ -19,7 +19,7 @@ pub(super) struct Pair<'a> {
     now: Instant,
     link: Link,
     max_packets: usize,
-    /// Every frame is answered before the next is taken.
+    /// Responses to a frame leave before the next frame is handled.
     is_one_by_one: bool,
     /// Acknowledgements leave after everything else of the same moment.
     holds_acks: bool,
@@ -29,7 +29,7 @@ pub(super) struct Pair<'a> {
     buffer: Vec<u8>,
 }
 
-/// Things that may happen before all is quiet: beyond them it never will be.
+/// Maximum steps until nothing is in flight.
 const MAX_EVENTS: usize = 50_000;
 
 impl<'a> Pair<'a> {
@@ -40,7 +40,7 @@ impl<'a> Pair<'a> {
         let link = Link {
             mtu,
             first_psn: [0xff_fffe, 0x7f_fffa].map(Psn::wrapping),
-            // From 66 µs to 1 ms: longer than an honest answer takes, shorter than most delays.
+            // From 66 µs to 1 ms: longer than a response takes, shorter than most delays.
             ack_timeout: 4 + (flags & 3),
             retry_count: retries & 7,
             rnr_retry: retries >> 3 & 7,
@@ -180,7 +180,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// All is quiet.
+    /// Nothing is in flight.
     fn validate(&self) {
         for (index, side) in self.sides.iter().enumerate() {
             let peer = &self.sides[1 - index];
@@ -191,7 +191,7 @@ impl<'a> Pair<'a> {
             }
         }
         for connection in 0..self.link.connections {
-            // Of two that fall silent for each other, one was first.
+            // Of two that time out on each other, one was first.
             let failed =
                 |status| self.sides.iter().any(|it| it.failures[connection] == Some(status));
             if failed(CompletionStatus::RetryExceeded) {

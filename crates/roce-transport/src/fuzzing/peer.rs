@@ -1,5 +1,4 @@
-//! One of two engines that are connected: its memory, its queue pairs, and what must have
-//! come of its orders.
+//! One of two connected engines: its memory, its queue pairs, and the expected results.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -280,7 +279,7 @@ impl Side {
         }
     }
 
-    /// All is quiet: what did not fail is done, and what failed did no harm.
+    /// Nothing is in flight: checks that every request is complete, or failed without harm.
     pub(super) fn judge_end(&self, peer: &Self, orders: &[WorkItem]) {
         let mine = || orders.iter().enumerate().filter(|(_, it)| it.side == self.index);
         for connection in 0..self.ledgers.len() {

@@ -97,9 +97,9 @@ const ANSWERS: [Step; 16] = [
 
 /// Steps of one run: more find nothing that a shorter script does not.
 const MAX_STEPS: usize = 256;
-/// Trains that are taken at once: the answer of a READ of 2^31 bytes is long.
+/// Trains polled at once: the response of a READ of 2^31 bytes is long.
 const MAX_TRAINS: usize = 48;
-/// How often a packet comes that comes very often: answers to it must not pile up.
+/// Repetitions of a packet in a flood: responses to it must not pile up.
 const FLOOD: usize = 1100;
 /// How often that may be in one script, for it takes long.
 const MAX_FLOODS: u32 = 2;
@@ -402,7 +402,7 @@ impl<'a> Lone<'a> {
                 true => (told.sq_psn, "sent"),
                 false => (told.rq_psn, "answered"),
             };
-            // Who asks for half the circle at once cannot tell what is answered.
+            // Requests for half the PSN circle at once make responses ambiguous.
             if what == "answered" && self.asked >= HALF_THE_CIRCLE {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What two applications want of each other: work, when, and what it has to come to.
+//! Work requests of two applications, and when they are posted.
 
 use core::time::Duration;
 
@@ -8,9 +8,9 @@ use roce_fuzz_support::Script;
 /// One request, and the receive that it uses up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WorkItem {
-    /// Who posts it.
+    /// Side that posts it.
     pub(super) side: usize,
-    /// To which of its queue pairs.
+    /// Queue pair of that side.
     pub(super) connection: usize,
     pub(super) kind: Kind,
     pub(super) len: usize,

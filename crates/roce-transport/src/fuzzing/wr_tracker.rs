@@ -1,10 +1,10 @@
-//! What was posted to a queue pair: all of it ends, once and in order.
+//! Checks that posted requests complete once and in order.
 
 use std::collections::VecDeque;
 
 use crate::{Completion, CompletionOperation, CompletionStatus, QpInfo, QpState};
 
-/// Work that was taken and has not ended as far as anybody was told.
+/// Requests that were posted and have no completion yet.
 #[derive(Debug, Default)]
 pub(super) struct WrTracker {
     sends: VecDeque<Posted>,
@@ -16,7 +16,7 @@ pub(super) struct WrTracker {
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     wr_id: u64,
-    /// Success is told too.
+    /// Success generates a completion too.
     is_signaled: bool,
 }
 
@@ -34,7 +34,7 @@ impl WrTracker {
         *self = Self::default();
     }
 
-    /// Work ended; it must be the oldest of its queue, but for those whose success is silent.
+    /// A request completed; it must be the oldest of its queue, apart from unsignaled ones.
     pub(super) fn completed(&mut self, completion: &Completion) {
         let is_receive = matches!(
             completion.operation,

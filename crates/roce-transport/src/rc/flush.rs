@@ -1,4 +1,4 @@
-//! How work ends when a queue pair does: refused, failed, flushed.
+//! Failure of requests and of the queue pair, and the flush of what is posted.
 
 use roce_wire::NakCode;
 
@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWr};
 
 impl RcQueuePair {
-    /// The expected packet cannot be executed: the peer is told, and that is the end.
+    /// The expected packet cannot be executed: sends a NAK and goes to ERROR.
     pub(super) fn fail_request<O: Observer>(
         &mut self,
         error: ResponderError,
@@ -43,8 +43,8 @@ impl RcQueuePair {
         self.flush(None, cx);
     }
 
-    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed. What the
-    /// peer has been promised still leaves: the answers to requests that were executed.
+    /// Goes to ERROR: the request in front ends with `status`, everything else is flushed. Responses
+    /// to requests that were executed still leave.
     pub(super) fn fail<O: Observer>(
         &mut self,
         status: Option<CompletionStatus>,

@@ -1,15 +1,12 @@
 //! A queue pair of a reliable connection.
 //!
-//! | file | noun |
+//! | module | contents |
 //! |---|---|
-//! | `requester` | decides which request's packet is next; `requests` writes it, `middles` those between first and last, `alone` one that is a whole message and all there is to send |
-//! | `completer` | takes the peer's answers and retires requests |
-//! | `recovery` | what is done about losses that nobody tells of, `round_trip` says when |
-//! | `sender` | what both work on: send queue, window, outstanding READs |
-//! | `responder` | takes the peer's requests, new and repeated |
-//! | `execute` | executes the new ones |
-//! | `replier` | turns what the responder owes into packets |
-//! | `ending` | how work ends when the queue pair does |
+//! | `requester` | send queue, send sequence and windows; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq |
+//! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK |
+//! | `responder` | handles requests, new and repeated; `execute` executes them, `response_writer` writes the responses |
+//! | `flush` | failure of requests, and of the queue pair |
+//! | `validate` | checks of posted requests |
 
 mod completer;
 mod flush;
@@ -45,22 +42,22 @@ pub(crate) struct RcQueuePair {
     responder: Responder,
     receives: ReceiveQueue,
     timers: Timers,
-    /// Whose train is next when both halves have something to send.
+    /// The next train is of requests, if both requests and responses wait.
     requests_first: bool,
-    /// The peer has been heard.
+    /// A packet of the peer has arrived.
     is_established: bool,
 }
 
-/// What a queue pair may have left to send.
+/// What a queue pair has left to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TxPending {
     None,
-    /// An acknowledgement that is to be held.
+    /// An ACK that is delayed.
     DelayedAck,
     Ready,
 }
 
-/// Everyone's partition, without the bit that says whether a member is a full one.
+/// The default partition key without its membership bit.
 const DEFAULT_PARTITION: u16 = 0x7fff;
 
 impl RcQueuePair {
@@ -130,7 +127,7 @@ impl RcQueuePair {
         Ok(())
     }
 
-    /// Sets the timers without which a request might never end.
+    /// Arms the timers without which a request might never end.
     pub(crate) fn keep_timed(&mut self, time: Instant) {
         let Self { qp, requester, timers, .. } = self;
         if qp.state.is_sending() {
@@ -150,7 +147,7 @@ impl RcQueuePair {
         }
     }
 
-    /// The acknowledgement that is owed, if one is, for a queue pair that is about to go.
+    /// Takes the ACK that the queue pair owes, before it is reset or destroyed.
     pub(crate) fn take_owed_ack(&mut self) -> Option<OwedAck> {
         let (psn, nak) = self.responder.responses.take_first_ack()?;
         let (path, dest_qpn) = self.path_and_dest()?;
@@ -190,7 +187,7 @@ impl RcQueuePair {
         Ok(())
     }
 
-    /// Takes a packet of the peer's, or of somebody who is not the peer.
+    /// Handles a packet, of the peer or of another host.
     pub(crate) fn handle_packet<O: Observer>(
         &mut self,
         packet: &Packet<'_, Verified>,
@@ -218,7 +215,7 @@ impl RcQueuePair {
         }
     }
 
-    /// Does what is due; `peer` is what all queue pairs know of the peer.
+    /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.
     pub(crate) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
         while let Some(timer) = self.timers.take_due(cx.time) {
             let Self { qp, requester, timers, .. } = self;
@@ -233,23 +230,23 @@ impl RcQueuePair {
         }
     }
 
-    /// Writes one train of what may leave now: requests through `gate`, if they may. True if it
-    /// left out an acknowledgement, since those are to be held.
+    /// Writes one train of what may leave now: requests only with a `peer_window`. Returns true if an
+    /// ACK is left since it is delayed.
     pub(crate) fn transmit<O: Observer>(
         &mut self,
         delay_acks: bool,
-        mut gate: Option<&mut PeerWindow>,
+        mut window: Option<&mut PeerWindow>,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> bool {
         let holds = delay_acks && self.responder.responses.is_only_an_ack();
-        // Neither half may starve the other; and a train is of one half alone.
+        // Neither requests nor responses may starve the other; a train has one kind alone.
         let order = [self.requests_first, !self.requests_first];
         for is_requests in order {
             if is_requests {
-                if let Some(gate) = gate.as_deref_mut() {
-                    self.transmit_requests(gate, memory, train, cx);
+                if let Some(window) = window.as_deref_mut() {
+                    self.transmit_requests(window, memory, train, cx);
                 }
             } else if !holds {
                 self.transmit_responses(memory, train, cx);
@@ -262,7 +259,7 @@ impl RcQueuePair {
         holds
     }
 
-    /// What may be left to send: if nothing, it is not asked again before something happens to it.
+    /// Returns what is left to send. If nothing is, the next input schedules the queue pair again.
     pub(crate) fn pending_tx(&self, delay_acks: bool) -> TxPending {
         let Self { requester, responder, .. } = self;
         if requester.queue.get(requester.current_wqe).is_some()
@@ -278,7 +275,7 @@ impl RcQueuePair {
         }
     }
 
-    /// Whether a request may be left to send, as far as this queue pair is concerned.
+    /// Returns true if a request may be left to send.
     pub(crate) fn has_requests(&self) -> bool {
         let requester = &self.requester;
         let is_left = requester.queue.get(requester.current_wqe).is_some()
@@ -291,39 +288,39 @@ impl RcQueuePair {
         self.requester.unacked != self.requester.next && self.qp.state.is_sending()
     }
 
-    /// Requests are next: it has waited for its turn in line for them, and answers never wait.
+    /// The next train is of requests: the queue pair has waited for the peer window for them.
     pub(crate) fn prefer_requests(&mut self) {
         self.requests_first = true;
     }
 
-    /// It sends to another peer from now on, whose gate gives its frames other numbers.
+    /// Forgets frames in flight: another peer window numbers those that follow.
     pub(crate) fn reset_frames(&mut self) {
         self.requester.frames = FramesInFlight::default();
     }
 
-    /// Whether there is an answer to send.
+    /// Returns true if a response waits to be sent.
     pub(crate) fn has_responses(&self) -> bool {
         !self.responder.responses.is_empty()
     }
 
-    /// The queue pair failed for reasons outside of it.
+    /// The queue pair failed for an external reason.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         if self.qp.state != QpState::Reset && self.qp.state != QpState::Error {
             self.fail(None, cx);
         }
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout).
+    /// The earliest deadline of a timer.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.timers.earliest()
     }
 
-    /// Its way to the peer.
+    /// The path to the peer.
     pub(crate) fn path(&self) -> Option<PathAttributes> {
         self.qp.params.path
     }
 
-    /// The way to the peer, and the queue pair there.
+    /// The path to the peer, and the queue pair there.
     pub(crate) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
         let params = &self.qp.params;
         params.path.map(|path| (path.handle, params.dest_qpn))
@@ -333,7 +330,7 @@ impl RcQueuePair {
         &self.qp.init
     }
 
-    /// What it tells about itself.
+    /// Returns attributes and state.
     pub(crate) fn info(&self) -> QpInfo {
         let QpContext { init, state, mut attributes, .. } = self.qp;
         attributes.state = Some(state);
@@ -354,7 +351,7 @@ impl RcQueuePair {
         }
     }
 
-    /// Is the packet from the peer, for us, and does our state take it?
+    /// Checks that the packet is from the peer, for this queue pair, and allowed in its state.
     fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
         let bth = packet.headers().bth;
         let state = self.qp.state;
@@ -380,7 +377,7 @@ impl RcQueuePair {
 
     fn transmit_requests<O: Observer>(
         &mut self,
-        gate: &mut PeerWindow,
+        window: &mut PeerWindow,
         memory: &mut impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
@@ -390,15 +387,15 @@ impl RcQueuePair {
         }
         let Self { qp, requester, timers, .. } = self;
         let start = requester.next;
-        let peer_wants_ack = gate.must_request_ack();
+        let peer_wants_ack = window.must_request_ack();
         let sent = requester.transmit(qp, timers, memory, peer_wants_ack, train, cx);
         if !train.is_empty() {
             let answers = requester.frames.take_response_frames();
-            // A probe does not count: nothing tells its answer from that to the packet that it
-            // repeats, which says nothing of the frames between the two.
+            // A probe does not count: its ACK cannot be told from that to the packet that it
+            // repeats, which does not show that the frames between the two have left the ring.
             if requester.next > start {
                 let packets = train.packets() as u32; // at most what fits into a frame
-                let number = gate.on_sent(packets, requester.since_ack_req == 0, answers);
+                let number = window.on_sent(packets, requester.since_ack_req == 0, answers);
                 requester.frames.on_sent(number, start, requester.next);
             }
         }
@@ -407,7 +404,7 @@ impl RcQueuePair {
         }
     }
 
-    /// In ERROR too, where the peer must be told why.
+    /// In ERROR too, where the NAK is still to be sent.
     fn transmit_responses<O: Observer>(
         &mut self,
         memory: &impl Memory,
@@ -421,11 +418,11 @@ impl RcQueuePair {
         let Err(broken) = responder.write_responses(qp, receives, memory, train, cx) else {
             return;
         };
-        // What comes after it in the queue must not be sent: it would speak for it.
+        // Later responses must not be sent: they would acknowledge this one.
         responder.responses.clear();
         responder.expected = broken.psn;
         self.fail_request(ResponderError::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
-        // Only the refusal is left, which needs no memory.
+        // Only the NAK is left, which needs no memory.
         let Self { qp, responder, receives, .. } = self;
         let _refused = responder.write_responses(qp, receives, memory, train, cx).is_ok();
     }

@@ -9,15 +9,15 @@ use crate::{
     QpAttributes, QpInit, QpState,
 };
 
-/// Identity, state and settings of a queue pair.
+/// Identity, state and parameters of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpContext {
     pub(crate) qpn: Qpn,
     pub(crate) init: QpInit,
     pub(crate) state: QpState,
-    /// Everything it was told so far.
+    /// All attributes set so far.
     pub(crate) attributes: QpAttributes,
-    /// The same where it is used all the time.
+    /// The attributes in the form in which packets use them.
     pub(crate) params: QpParams,
 }
 
@@ -32,13 +32,13 @@ pub(crate) struct QpParams {
     pub(crate) min_rnr_timer: RnrTimer,
     pub(crate) ack_timeout: Option<Duration>,
     pub(crate) retry_count: u8,
-    /// `None` is for ever.
+    /// `None`: infinite.
     pub(crate) rnr_retry: Option<u8>,
     pub(crate) sqd_notify: bool,
 }
 
 impl QpParams {
-    /// Before anything is told: no setting is used before its transition demands it.
+    /// Values before any attribute is set: none is used before its transition requires it.
     pub(crate) const UNSET: Self = Self {
         path: None,
         mtu: PathMtu::B256,
@@ -52,7 +52,7 @@ impl QpParams {
         sqd_notify: false,
     };
 
-    /// Takes over whatever `asked` says.
+    /// Sets the parameters that `asked` contains.
     pub(crate) fn take(&mut self, asked: &QpAttributes) {
         if let Some(access) = asked.access {
             self.access = access;
@@ -87,7 +87,7 @@ impl QpParams {
     }
 }
 
-/// In verbs and connection management this number of RNR retries means "for ever".
+/// The number of RNR retries that means "infinite" in verbs.
 const RNR_RETRY_FOREVER: u8 = 7;
 
 impl QpContext {

@@ -1,4 +1,4 @@
-//! Which work a queue pair takes.
+//! Checks requests before they are posted.
 
 use crate::rc::qp_context::QpContext;
 use crate::rc::requester::send_queue::packets_for;
@@ -6,7 +6,7 @@ use crate::{
     MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
 };
 
-/// The size of a request that may be posted: bytes, and sequence numbers that it uses.
+/// Checks a send request. Returns its bytes and the sequence numbers that it uses.
 pub(crate) fn validate_send(
     work: &SendWr,
     qp: &QpContext,
@@ -51,14 +51,14 @@ pub(crate) fn validate_send(
         }
         _ => {}
     }
-    // In ERROR it is flushed, whatever it asks for.
+    // In ERROR it is flushed, whatever it is.
     if work.operation.is_answered() && qp.params.max_rd_atomic == 0 && state.is_sending() {
         return Err(PostError::NoReadsAllowed);
     }
     Ok((len, packets))
 }
 
-/// Whether a receive may be posted.
+/// Checks a receive request.
 pub(crate) fn validate_recv(work: &RecvWr, qp: &QpContext, posted: u32) -> Result<(), PostError> {
     let capacities = &qp.init.cap;
     if qp.state == QpState::Reset {

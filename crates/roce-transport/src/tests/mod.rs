@@ -1,4 +1,4 @@
-//! Two endpoints side by side, packets carried by hand. The laws of the whole are in the
+//! Two endpoints side by side, packets carried by hand. The properties of the whole are in the
 //! crate's `tests/`; here is what needs a look at single packets and batches.
 
 mod delayed_ack;
@@ -26,7 +26,7 @@ const ODD_KEY: u32 = 11;
 const FIRST_PSN: Psn = Psn::wrapping(0xff_fffe);
 const NOW: Instant = Instant::from_nanos(0);
 
-/// One region that everybody may use, at address 0 under [`KEY`].
+/// One region that every queue pair may use, at address 0 under [`KEY`].
 #[derive(Debug)]
 struct Bytes(Vec<u8>);
 
@@ -190,7 +190,7 @@ impl Side {
     }
 }
 
-/// Carries packets until nobody has any; returns what each was.
+/// Carries packets until none is left; returns the opcode of each.
 fn shuttle(sides: &mut [Side; 2]) -> Vec<Operation> {
     let mut carried = vec![];
     for _round in 0..1000 {

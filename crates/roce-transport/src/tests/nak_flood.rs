@@ -1,4 +1,4 @@
-//! Packets that come again and again before anybody is answered.
+//! Packets that arrive many times before a response leaves.
 
 use roce_wire::{Aeth, Bth, opcode};
 

@@ -62,7 +62,7 @@ fn messages_one_by_one_arrive_and_complete_as_they_do_together() {
 #[test]
 fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
     let operation = SendOperation::write(REMOTE);
-    // So much fits to the peer that only the queue pair's own reasons to ask are left.
+    // The peer window is wide, so that only the queue pair's own reasons to request ACKs are left.
     let mut config = EndpointConfig::default();
     (config.peer_window.initial_frames, config.peer_window.max_frames) = (4096, 4096);
     // Memory in two pieces goes the way that takes everything.

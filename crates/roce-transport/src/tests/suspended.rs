@@ -86,9 +86,9 @@ fn a_queue_pair_that_waits_for_its_peer_waits_for_the_transmit_queue_as_well() {
     (1..=3).for_each(|number| post_write(&mut endpoint, number, 8));
     assert_eq!(senders(&mut endpoint, &mut memory), [1]);
     endpoint.suspend_transmit(FULL);
-    // The peer has been silent for so long that the per-peer window opens.
+    // The peer timeouts have opened the peer window.
     let later = NOW + core::time::Duration::from_millis(16);
-    // A driver that does not call when it is asked to counts as not running.
+    // A driver that does not call by the deadline counts as not running.
     while let Some(at) = endpoint.poll_timeout().filter(|at| *at <= later) {
         endpoint.handle_timeout(at);
     }

@@ -1,4 +1,4 @@
-//! Requests whose acknowledgement nobody waits for: the peer is asked seldom, and in time.
+//! Requests that defer their ACK: AckReq is rare, and in time.
 
 use std::time::Duration;
 
@@ -196,7 +196,7 @@ fn a_dead_peer_is_given_up_in_time_however_many_follow_that_ask_for_no_answer() 
             }
             world.run_until(|world| ends[0].state(world) == QpState::Error);
             let took = world.now().saturating_since(began);
-            // One more until anybody is asked.
+            // One more until an ACK is requested.
             let most = timer * (u32::from(retry_count) + 2);
             let most = most + Duration::from_micros(pace);
             assert!(took <= most, "{took:?} of {most:?}, {retry_count} retries, every {pace} µs");

@@ -15,7 +15,7 @@ const KINDS: [Kind; 4] = [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd];
 
 const OPTIONS: Options = Options { ack_timeout: 14, ..Options::DEFAULT };
 
-/// The time after which a silent peer is given up: the ACK timeout for each try.
+/// The time after which a dead peer is given up: the ACK timeout for each try.
 fn bound(options: Options) -> Duration {
     Duration::from_nanos(4096 << options.ack_timeout) * (u32::from(options.retry_count) + 1)
 }

@@ -1,4 +1,4 @@
-//! The helpers themselves, where a mistake would make every other law hold.
+//! The helpers themselves, where a mistake would make every other property hold.
 
 use std::fs::File;
 use std::time::Duration;

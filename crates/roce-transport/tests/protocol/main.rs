@@ -1,4 +1,4 @@
-//! Laws of the transport: engines in pairs on a virtual network, under every misfortune.
+//! Properties of the transport: engines in pairs on a virtual network, under every misfortune.
 //!
 //! No test waits: the clock jumps to the next thing that happens. `ROCE_PCAP=dir` makes any
 //! test write a capture; a random test that fails prints the seed and the command to repeat it.

@@ -1,5 +1,5 @@
 //! Many queue pairs to one peer: together they send no more than its queue holds, each has its
-//! turn, and nobody waits for what will never come.
+//! turn, and no queue pair waits for what never arrives.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn crowd(
     (kind, count): (Kind, usize),
 ) -> Vec<Exchange> {
     let ends: Vec<[End; 2]> = (0..size).map(|_| connect(world, [0, peer], options)).collect();
-    // One message each before anybody has a second.
+    // One message each before any queue pair has a second.
     let exchanges = ends.into_iter().map(|ends| Exchange::prepare(world, ends, kind, LEN, count));
     let exchanges: Vec<_> = exchanges.collect();
     exchanges.iter().for_each(|it| it.post_receives(world));
@@ -161,14 +161,14 @@ fn a_gate_that_is_shut_and_keeps_nobody_waiting_asks_for_no_time() {
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
     let mut world = World::new(2, config);
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 100]));
-    // As long as it is there, so is the gate.
+    // As long as it exists, so does the peer window.
     let _idle = connect(&mut world, [0, 1], OPTIONS);
     let ends = connect(&mut world, [0, 1], OPTIONS);
-    // The first message shuts the gate, the second waits there.
+    // The first message fills the window, the second waits.
     Exchange::prepare(&mut world, ends, Kind::Write, 8, 2).post_sends(&mut world);
     assert!(world.with(0, |node, _| node.endpoint.destroy_qp(ends[0].qpn)));
     world.settle();
-    // Not even the peer's silence was looked at a second time.
+    // Not even the peer timeout was checked a second time.
     assert!(world.now() < Instant::from_nanos(20_000_000), "{}", world.report());
 }
 
@@ -181,7 +181,7 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
         exchanges.iter().for_each(|it| it.check(&world));
         let (took, ideal) = (world.now().as_nanos(), 1600 * NANOS_EACH);
         let named = format!("queue of {queue_frames}: {took} of {ideal} ns");
-        // Silence alone does not shrink the limit, since the peer may just have no processor.
+        // A peer timeout alone does not shrink the limit, since the peer may just have no processor.
         assert!(took < ideal * 5 / 2, "{named}\n{}", world.report());
     }
 }
@@ -210,7 +210,7 @@ fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
 
 #[test]
 fn frames_that_nobody_will_ever_answer_hold_nobody_up() {
-    // Those who sent first have no timer, and all that they sent is lost.
+    // The queue pairs that sent first have no timer, and all that they sent is lost.
     let mut world = World::new(2, slow(128));
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 96]));
     let never = Options { ack_timeout: 0, ..OPTIONS };

@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// What one direction should lead to: requester's and responder's bytes, and who is told what.
+/// What one direction should lead to: requester's and responder's bytes, and the completions.
 struct Model {
     requester: Vec<u8>,
     responder: Vec<u8>,

@@ -22,8 +22,8 @@ fn bound(options: &Options) -> Duration {
     Duration::from_nanos(4096 << options.ack_timeout) * 2 * (u32::from(options.retry_count) + 1)
 }
 
-/// What the gate before a silent peer takes to open.
-const GATE: Duration = Duration::from_millis(16 + 32 + 64);
+/// Time until the window of a dead peer stops limiting.
+const PEER_TIMEOUTS: Duration = Duration::from_millis(16 + 32 + 64);
 
 /// Something that happens to one side.
 #[derive(Clone, Debug)]
@@ -267,7 +267,7 @@ impl Run {
             }
             self.waited[side] += node.driver.running_between(before, now);
             // It catches up for half of each millisecond at worst, and gets over some stops.
-            let most = (bound(&self.options) + GATE) * 2 + Duration::from_millis(20);
+            let most = (bound(&self.options) + PEER_TIMEOUTS) * 2 + Duration::from_millis(20);
             let waited = self.waited[side];
             assert!(waited <= most, "side {side} waits for {waited:?}\n{}", self.world.report());
         }
@@ -406,7 +406,7 @@ fn requests_behind_a_gate_end_though_the_interface_takes_no_more() {
     world.nodes[0].driver.full_until = FOR_EVER;
     world.run_until(|world| connections.iter().all(|ends| ends[0].sent(world).len() == 2));
     let took = world.now().saturating_since(began);
-    assert!(took <= GATE + bound * 2, "{took:?}");
+    assert!(took <= PEER_TIMEOUTS + bound * 2, "{took:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
 use crate::common::world::World;
 
-/// Node 0 has sent `count` messages of `kind` that nobody will ever answer but the liar.
+/// Node 0 has sent `count` messages of `kind` to which the liar alone responds.
 fn waiting(kind: Kind, len: usize, count: usize) -> (World, [End; 2], Exchange) {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;

@@ -1,4 +1,4 @@
-//! Silence: the retransmission timer, the retry budget, and what is left when it is spent.
+//! A dead peer: the ACK timeout, the retry budget, and what is left when it is spent.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::exchange::{Exchange, Kind};
 use crate::common::world::World;
 
 /// Everything that a node sends from now on is lost.
-fn silence(world: &mut World, node: usize) {
+fn isolate(world: &mut World, node: usize) {
     world.set_impairment(node, Impairment::scripted(vec![Fate::Drop; 100_000]));
 }
 
@@ -22,7 +22,7 @@ fn a_silent_peer_is_given_up_between_one_and_four_times_the_retries_timers() {
                 let mut world = World::pair();
                 let options = Options { retry_count, ack_timeout, ..Options::default() };
                 let ends = connect(&mut world, [0, 1], options);
-                silence(&mut world, 0);
+                isolate(&mut world, 0);
                 let exchange = Exchange::post(&mut world, ends, kind, 300, 3);
                 world.run_until(|world| exchange.is_done(world) || !ends[0].sent(world).is_empty());
                 let took = Duration::from_nanos(world.now().as_nanos());
@@ -52,7 +52,7 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
         while world.nodes[1].memory.bytes_written + world.nodes[0].memory.bytes_written < 50_000 {
             assert!(world.step());
         }
-        silence(&mut world, 1);
+        isolate(&mut world, 1);
         let died = world.now();
         world.run_until(|world| exchange.is_done(world) || !ends[0].sent(world).is_empty());
         let took = Duration::from_nanos(world.now().as_nanos() - died.as_nanos());
@@ -71,7 +71,7 @@ fn a_timeout_of_zero_waits_for_ever() {
     let mut world = World::pair();
     let options = Options { ack_timeout: 0, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    silence(&mut world, 0);
+    isolate(&mut world, 0);
     Exchange::post(&mut world, ends, Kind::Send, 300, 1);
     world.settle();
     assert_eq!(ends[0].sent(&world), []);

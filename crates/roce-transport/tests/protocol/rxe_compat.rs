@@ -128,7 +128,7 @@ fn an_ack_may_carry_any_message_number() {
 
 #[test]
 fn a_read_that_was_asked_for_again_may_be_answered_from_its_first_middle_or_last_packet() {
-    // Seven packets; the first three arrive, then silence, then the rest in rxe's two ways.
+    // Seven packets; the first three arrive, then nothing, then the rest in rxe's two ways.
     for restart in [opcode::RC_READ_RESPONSE_MIDDLE, opcode::RC_READ_RESPONSE_FIRST] {
         let len = 6 * 256 + 10;
         let (mut world, ends, exchange) = scripted(Kind::Read, len, 1);
@@ -202,9 +202,9 @@ fn a_request_without_ack_request_is_executed_and_the_next_one_that_asks_acknowle
     for id in 0..2 {
         ends[1].post_recv(&mut world, id, &[]);
     }
-    let mut quiet = forge::headers(opcode::RC_SEND_ONLY, ends[1].qpn, psn(0));
-    quiet.bth.ack_request = false;
-    world.forge(0, 1, &forge::packet(&quiet, &[]));
+    let mut no_ack_req = forge::headers(opcode::RC_SEND_ONLY, ends[1].qpn, psn(0));
+    no_ack_req.bth.ack_request = false;
+    world.forge(0, 1, &forge::packet(&no_ack_req, &[]));
     assert_eq!(ends[1].received(&world).len(), 1);
     world.forge(0, 1, &forge::send_only(ends[1].qpn, psn(1), &[]));
     let last = world.nodes[1].sent.last().unwrap().headers();

@@ -1,23 +1,18 @@
-//! Recovery from losses that nobody tells of.
+//! Loss recovery without a NAK.
 //!
-//! A responder complains of a gap once. Where the complaint is lost, or the first packet
-//! that is sent again, or the last packets of all, it says nothing more, and only a timer
-//! helps. The ACK timer is made for peers that are gone: it takes milliseconds to seconds,
-//! and each time it fires costs a retry. So there is a shorter one beside it, of a few
-//! measured round trips, doubled each time it fires in a row and never beyond the ACK
-//! timer:
+//! A responder reports a gap once. If that NAK is lost, or the first packet that is sent again, or
+//! the last packets of all, only a timer helps. The ACK timeout is milliseconds to seconds, and
+//! consumes a retry. So a probe timeout (2·SRTT + 4·RTTVAR, doubled per expiry, never beyond the ACK
+//! timeout) runs beside it:
 //!
-//! 1. It fires while all seems well: the last packet is sent again, alone. If only its
-//!    answer was late or lost, the peer acknowledges it again; if something is missing, the
-//!    peer says what.
-//! 2. It fires after that, or after we went back already: everything unacknowledged is sent
-//!    again, which costs no retry.
+//! 1. First expiry: the last packet is sent again alone (tail loss probe). If only its ACK was late
+//!    or lost, the peer acknowledges it again; if a packet is missing, the peer sends a NAK.
+//! 2. Next expiry, or the first after a retransmission: go-back-N, without consuming a retry.
 //!
-//! The ACK timer runs on beside it as if nothing had been done, so that a silent peer is
-//! given up exactly when it would have been.
+//! The ACK timeout keeps running, so that a dead peer is given up when it would have been anyway.
 //!
-//! After going back, no more than a few packets leave until something arrives: a queue that
-//! just overflowed is still full.
+//! After go-back-N only the minimum window leaves until a response arrives: a ring that just
+//! overflowed is still full.
 
 use core::time::Duration;
 
@@ -33,64 +28,65 @@ use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{CompletionStatus, Instant, Memory, Observer, RetransmitCause};
 
-/// What has been done about a loss, and when to do more.
+/// State of the loss recovery of a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LossRecovery {
     rtt: RttEstimator,
     state: State,
-    /// How often nothing was heard in a row.
+    /// Probe timeouts in a row.
     expiries: u32,
-    /// Where we had been when we went back because of that.
+    /// Position before the last go-back-N by probe timeout.
     undo_to: SendPosition,
-    /// From when on silence counts: nobody who was not asked is late.
+    /// Instant from which the probe timeout counts: that of the first packet that requests an ACK.
     probe_base: Instant,
 }
 
-/// A place in the sequence: the next packet, and the number of its entry.
+/// Sequence number of the next packet, and number of its entry.
 pub(crate) type SendPosition = (u64, u64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Answers come, as far as is known.
+    /// No loss is known.
     #[default]
     Open,
-    /// The last packet is to be sent again.
+    /// The probe is to be sent.
     ProbePending,
-    /// It was sent again.
+    /// The probe was sent.
     ProbeSent,
-    /// We went back, told by a NAK or by the ACK timer.
+    /// Go-back-N after a NAK or the ACK timeout.
     GoBackN,
-    /// We went back because it was quiet.
+    /// Go-back-N after a probe timeout.
     PtoGoBackN,
 }
 
 impl LossRecovery {
-    /// When it has been quiet for too long that has been quiet since `since`.
+    /// Deadline of a probe timeout that counts from `probe_base`.
     fn probe_deadline(&self, probe_base: Instant) -> Instant {
         let wait = self.rtt.probe_timeout_nanos().saturating_mul(1 << self.expiries.min(20));
         Instant::from_nanos(probe_base.as_nanos().saturating_add(wait))
     }
 
-    /// A packet that asks for an answer was sent, for the first time.
+    /// A packet that requests a response was sent for the first time.
     pub(crate) fn on_sent(&mut self, seq: u64, now: Instant) {
         self.rtt.on_sent(seq, now);
     }
 
-    /// Something new was sent, behind nothing that asks for an answer: silence counts from now on.
+    /// A packet was sent while none in flight had requested a response: the probe timeout counts
+    /// from now on.
     pub(crate) fn rebase_probe_timer(&mut self, now: Instant) {
-        // Of what is sent again it counts from the first time.
+        // After a retransmission it counts from the first transmission.
         if self.is_open() {
             self.probe_base = now;
         }
     }
 
-    /// Is there a packet whose answer is being timed?
+    /// Returns true if the round trip of a packet is being measured.
     pub(crate) fn is_timing(&self) -> bool {
         self.rtt.is_timing()
     }
 
-    /// Everything before `to` is answered, and some of it was not before. `was_lost`: see
-    /// [`was_quiet_for_a_loss`](Self::was_quiet_for_a_loss).
+    /// Everything before `to` is acknowledged, some of it for the first time. `was_lost`: see
+    /// [`confirms_loss`](Self::confirms_loss).
     pub(crate) fn on_progress(&mut self, to: u64, was_lost: bool, now: Instant) {
         if was_lost {
             self.rtt.discard_sample();
@@ -103,24 +99,24 @@ impl LossRecovery {
     /// Everything is sent again.
     pub(crate) fn on_retransmit(&mut self, cause: RetransmitCause) {
         self.state = match cause {
-            // Nothing was lost on the way; the receiver was not there.
+            // Nothing was lost.
             RetransmitCause::RnrTimeout => State::Open,
             RetransmitCause::ProbeTimeout => State::PtoGoBackN,
             _ => State::GoBackN,
         };
-        // Of the short timer nobody knows yet whether it fired too early. Were the round
-        // trip not measured whenever it does, it would do so for ever.
+        // A probe timeout may be too early. If the round trip were not measured then, it would
+        // stay too early.
         if cause != RetransmitCause::ProbeTimeout {
             self.rtt.discard_sample();
         }
     }
 
-    /// Do answers come, as far as is known?
+    /// Returns true if no loss is known.
     pub(crate) fn is_open(&self) -> bool {
         self.state == State::Open
     }
 
-    /// Is the last packet to be sent again? Says so once.
+    /// Returns true once if the probe is to be sent.
     pub(crate) fn take_probe(&mut self) -> bool {
         let is_due = self.state == State::ProbePending;
         if is_due {
@@ -129,20 +125,20 @@ impl LossRecovery {
         is_due
     }
 
-    /// Does this answer show that it was quiet because of a loss? A peer that has nothing
-    /// beyond what was just sent again did not get it the first time.
+    /// Returns true if this response shows that the probe timeout was due to a loss: the peer has
+    /// nothing beyond what was just sent again.
     pub(crate) fn confirms_loss(&self, to: u64, next: u64, max_sent: u64) -> bool {
         self.state == State::PtoGoBackN && to <= next && to < max_sent
     }
 
-    /// Where to go on if this answer shows that the peer was only busy: it has more than
-    /// was sent again, so the rest is as likely on its way as it was before.
+    /// Returns the position to resume if this response shows that the retransmission was spurious:
+    /// the peer has more than was sent again.
     pub(crate) fn undo_if_spurious(&self, to: u64, next: u64) -> Option<SendPosition> {
         let is_undone = self.state == State::PtoGoBackN && to > next && to <= self.undo_to.0;
         is_undone.then_some(self.undo_to)
     }
 
-    /// Is the last packet to be sent again?
+    /// Returns true if the probe is to be sent.
     pub(crate) fn is_probe_pending(&self) -> bool {
         self.state == State::ProbePending
     }
@@ -153,15 +149,15 @@ impl LossRecovery {
 }
 
 impl Requester {
-    /// Packets that may be on their way now.
+    /// Packets that may be in flight now.
     pub(crate) fn effective_window(&self) -> u32 {
         if self.recovery.is_retransmitting() { self.window.min() } else { self.window.size() }
     }
 
-    /// Nothing was heard for a few round trips.
+    /// The probe timeout expired.
     ///
     /// # Errors
-    /// As [`go_back`](Self::go_back).
+    /// As [`go_back_n`](Self::go_back_n).
     pub(crate) fn on_probe_timeout<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -172,8 +168,7 @@ impl Requester {
             return Ok(());
         }
         if self.recovery.probe_deadline(self.recovery.probe_base) > cx.time {
-            // Before that nobody was asked, and of a gap before what was sent last the peer would
-            // have told: only the last packet can be missing unnoticed.
+            // Before that no packet requested a response.
             self.arm_probe_timer(self.recovery.probe_base, timers);
             return Ok(());
         }
@@ -191,8 +186,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The short timer fires when it has been quiet since `since` for longer than answers take,
-    /// unless the ACK timer does before.
+    /// Arms the probe timer, counting from `probe_base`, unless the ACK timeout expires before.
     pub(crate) fn arm_probe_timer(&self, probe_base: Instant, timers: &mut Timers) {
         let at = self.recovery.probe_deadline(probe_base);
         if timers.at(Timer::AckTimeout).is_some_and(|later| at < later) {
@@ -200,8 +194,8 @@ impl Requester {
         }
     }
 
-    /// Is the ACK timer's time not over, since nobody was asked when it began? Then the peer is
-    /// asked now, or has the rest of its time: a silence that nobody broke is not the peer's.
+    /// Extends the ACK timeout if no packet had requested a response when it started: sends a probe,
+    /// or grants the rest of the time. Returns true if it is extended.
     pub(crate) fn extend_ack_timeout(
         &mut self,
         wait: Duration,
@@ -211,7 +205,7 @@ impl Requester {
         if !self.has_requested_ack() && self.recovery.is_open() && self.last_in_flight().is_some() {
             self.recovery.state = State::ProbePending;
             timers.stop(Timer::Probe);
-            // From when the question is sent, if it can be.
+            // Counts from when the probe is sent, if it can be.
             timers.arm(Timer::AckTimeout, now + wait);
             self.is_unsent = true;
             return true;
@@ -224,9 +218,8 @@ impl Requester {
         over > now
     }
 
-    /// The last packet sent and the number of its entry, if the peer can be asked by it how
-    /// far it is. It cannot where answers with data are outstanding: those come first, and
-    /// asking for them again brings them again.
+    /// The last packet sent and the number of its entry, if it can be a probe. It cannot while
+    /// responses with data are outstanding: a probe would request them again.
     fn last_in_flight(&self) -> Option<(u64, u64)> {
         let last = self.next.checked_sub(1).filter(|last| *last >= self.unacked)?;
         if self.reads.outstanding(self.next) > 0 {
@@ -238,7 +231,7 @@ impl Requester {
         Some((last, number))
     }
 
-    /// Sends the last packet again, alone; false where that is not possible.
+    /// Writes the last packet again, alone; returns false where that is not possible.
     pub(crate) fn write_probe<M: Memory, O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -250,10 +243,10 @@ impl Requester {
         let Some(entry) = self.queue.get(number) else { return false };
         let (gather, acks) = (&mut GatherCopy::new(), &mut AckPolicy::ALWAYS.clone());
         let written = self.write_data(entry, last, qp, memory, gather, acks, train);
-        // Where it cannot be written, going back finds out why.
+        // Where it cannot be written, go-back-N finds out why.
         let Ok(Step::Sent(_)) = written else { return false };
-        // The round trip is measured on, from the first time: a peer that has become slow
-        // is believed, and after a loss the next wait is too long rather than too short.
+        // The round trip is still measured from the first transmission: after a loss the next
+        // timeout is too long rather than too short.
         self.since_ack_req = 0;
         cx.counters().tail_probe += 1;
         cx.counters().resent_pkts += 1;

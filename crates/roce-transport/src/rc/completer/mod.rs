@@ -1,4 +1,4 @@
-//! The completer: takes the peer's answers and retires what they answer.
+//! The completer: handles the peer's responses and retires requests.
 
 pub(crate) mod loss_recovery;
 mod rtt;
@@ -15,10 +15,10 @@ use crate::transfer::scatter;
 use crate::{CompletionStatus, Memory, Observer, RetransmitCause, WrData};
 
 impl Requester {
-    /// Takes an answer of the peer's.
+    /// Handles a response of the peer.
     ///
     /// # Errors
-    /// The request in front fails and ends with this.
+    /// The request in front fails with this status.
     pub(crate) fn handle_response<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -95,8 +95,8 @@ impl Requester {
         }
     }
 
-    /// The peer has executed everything before `to`. Settles it as far as no answer is
-    /// missing; false if one is.
+    /// The peer has executed everything before `to`. Acknowledges it as far as no response is
+    /// missing; returns false if one is.
     fn acknowledge<O: Observer>(
         &mut self,
         to: u64,
@@ -107,8 +107,7 @@ impl Requester {
         missing.is_none()
     }
 
-    /// The peer has answered something later than what is missing: the answer was lost, and
-    /// is asked for again.
+    /// A response is missing before one that arrived: requests it again.
     fn on_implied_nak<O: Observer>(
         &mut self,
         response: &mut IncomingResponse<'_, '_, O>,
@@ -140,10 +139,10 @@ impl Requester {
         if code == NakCode::PsnSequence {
             response.cx.counters().rcvd_seq_err += 1;
         }
-        // The peer waits for this very packet, so it has executed all before it.
+        // The peer expects this packet, so it has executed all before it.
         let all_here = self.acknowledge(response.seq, response);
         if code != NakCode::PsnSequence {
-            // An answer that is missing before it will not come: the peer is in ERROR.
+            // A response that is missing before it will not arrive: the peer is in ERROR.
             response.cx.counters().fatal_nak_received += 1;
             return Err(status_of(code));
         }
@@ -200,7 +199,7 @@ impl Requester {
         if !self.acknowledge(response.seq, response) {
             return self.on_implied_nak(response);
         }
-        // All before it is settled, so it belongs to the entry in front.
+        // All before it is acknowledged, so it belongs to the entry in front.
         let entry = self.queue.front().expect("a request that waits for an answer is queued");
         let mtu = response.qp.params.mtu;
         let offset = entry.offset_of(response.seq, mtu);
@@ -243,10 +242,10 @@ impl Requester {
         Ok(())
     }
 
-    /// The ACK timer fired.
+    /// The local ACK timeout expired.
     ///
     /// # Errors
-    /// As [`go_back`](Self::go_back).
+    /// As [`go_back_n`](Self::go_back_n).
     pub(crate) fn on_ack_timeout<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -259,7 +258,7 @@ impl Requester {
             return Ok(());
         }
         if self.is_unsent {
-            // Others may have their turn first as long as the peer answers them, or they give up.
+            // Other queue pairs may be first as long as the peer responds to them.
             if !peer.is_blocked && peer.changed_at + wait <= cx.time {
                 cx.counters().ack_timeout += 1;
                 self.spend_retry(cx)?;
@@ -276,10 +275,10 @@ impl Requester {
         Ok(())
     }
 
-    /// The time that the peer asked for in an RNR NAK has passed.
+    /// The wait that an RNR NAK requires has passed.
     ///
     /// # Errors
-    /// As [`go_back`](Self::go_back).
+    /// As [`go_back_n`](Self::go_back_n).
     pub(crate) fn on_rnr_timeout<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -296,9 +295,9 @@ impl Requester {
     }
 }
 
-/// An answer that is being taken, and who takes part in that.
+/// A response, with what its handling needs.
 struct IncomingResponse<'a, 'o, O> {
-    /// Its sequence number: in flight, or sent before we last went back.
+    /// Sequence number: in flight, or sent before the last retransmission.
     seq: u64,
     psn: Psn,
     qp: &'a QpContext,

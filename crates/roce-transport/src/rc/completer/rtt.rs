@@ -1,44 +1,43 @@
-//! The round trip: how long the peer's answers take.
+//! Estimates the round-trip time.
 
 use core::time::Duration;
 
 use crate::Instant;
 
-/// How long an answer takes, and by how much that varies, as TCP estimates it.
+/// Smoothed round-trip time and its variation, as TCP estimates them.
 ///
-/// One packet at a time is timed. One that was lost and sent again tells nothing, since
-/// nobody knows which of the two was answered.
+/// One packet at a time is measured, and none that was sent again: its response may be to either.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
     /// In nanoseconds; 0 before the first measurement.
     srtt: u64,
     rttvar: u64,
-    /// The packet that is being timed, and when it was sent.
+    /// Packet that is being measured, and the instant it was sent.
     sample: Option<(u64, Instant)>,
 }
 
-/// A peer in software may be busy elsewhere for a while: less is no sign of a loss.
+/// Minimum probe timeout: a software peer may be busy for as long without a loss.
 const MIN_PTO: Duration = Duration::from_micros(200);
-/// The wait before anything is measured.
+/// Probe timeout before the first measurement.
 const INITIAL_PTO: Duration = Duration::from_millis(10);
 
 impl RttEstimator {
-    /// A packet that asks for an answer was sent, for the first time.
+    /// A packet that requests a response was sent for the first time.
     pub(crate) fn on_sent(&mut self, seq: u64, now: Instant) {
         self.sample.get_or_insert((seq, now));
     }
 
-    /// Is there such a packet?
+    /// Returns true if a packet is being measured.
     pub(crate) fn is_timing(&self) -> bool {
         self.sample.is_some()
     }
 
-    /// What is being timed was lost, and is sent again.
+    /// The packet being measured is sent again.
     pub(crate) fn discard_sample(&mut self) {
         self.sample = None;
     }
 
-    /// Everything before `to` is answered.
+    /// Everything before `to` is acknowledged.
     pub(crate) fn on_acknowledged(&mut self, to: u64, now: Instant) {
         let Some((_, sent)) = self.sample.take_if(|(seq, _)| *seq < to) else { return };
         let took = u64::try_from(now.saturating_since(sent).as_nanos()).unwrap_or(u64::MAX >> 3);
@@ -52,8 +51,7 @@ impl RttEstimator {
         self.srtt = (7 * self.srtt + took) / 8;
     }
 
-    /// How long an answer may take before its absence means something: a few round trips, in
-    /// nanoseconds.
+    /// Returns the probe timeout in nanoseconds: a few round trips.
     pub(crate) fn probe_timeout_nanos(&self) -> u64 {
         if self.srtt == 0 {
             return INITIAL_PTO.as_nanos() as u64;
@@ -88,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_round_trip_is_waited_for_twice_and_a_first_one_four_times() {
+    fn the_probe_timeout_is_two_steady_round_trips_or_four_first_ones() {
         assert_eq!(measured(&[1000]).probe_timeout(), Duration::from_millis(4));
         let steady = measured(&[1000; 100]).probe_timeout();
         assert!((2000..2010).contains(&steady.as_micros()), "{steady:?}");
     }
 
     #[test]
-    fn what_was_sent_twice_is_not_measured() {
+    fn a_packet_sent_twice_is_not_measured() {
         let mut rtt = RttEstimator::default();
         rtt.on_sent(0, at(0));
         rtt.discard_sample();
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_at_a_time_is_timed() {
+    fn one_packet_at_a_time_is_measured() {
         let mut rtt = RttEstimator::default();
         rtt.on_sent(0, at(0));
         rtt.on_sent(1, at(900));
@@ -115,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_wait_is_never_shorter_than_two_of_the_shortest_trips_nor_than_its_floor(
+        fn the_probe_timeout_is_at_least_two_of_the_shortest_round_trips_and_its_minimum(
             trips in prop::collection::vec(1..10_000_000u64, 1..50),
         ) {
             let probe_timeout = measured(&trips).probe_timeout();

@@ -1,4 +1,4 @@
-//! What requester and completer of a queue pair share: the requests and how far they are.
+//! The requester: the requests of a queue pair, and how far they are sent and acknowledged.
 
 pub(crate) mod ack_request;
 pub(crate) mod frames_in_flight;
@@ -25,64 +25,64 @@ use crate::{
     SendOperation,
 };
 
-/// The sending half of a queue pair.
+/// The sending half of a queue pair, on which requester and completer work.
 ///
 /// ```text
-///   oldest      next         sent_end        end of the queue
+///   unacked     next         max_sent        end of the queue
 ///     |  in flight |  to resend  |  to send first  |
 /// ----+------------+-------------+-----------------+---->  sequence numbers
 /// ```
-/// Invariant: `oldest <= next <= sent_end`, and `sent_end - oldest` is below half the PSN
+/// Invariant: `unacked <= next <= max_sent`, and `max_sent - unacked` is below half the PSN
 /// circle, or "duplicate" and "never sent" could not be told apart.
 #[derive(Debug)]
 pub(crate) struct Requester {
     pub(crate) queue: SendQueue,
     /// The PSN of sequence number 0.
     pub(crate) first_psn: Psn,
-    /// The oldest that is not acknowledged; it lies in the entry in front of the queue.
+    /// Oldest sequence number that is not acknowledged; part of the entry in front.
     pub(crate) unacked: u64,
     pub(crate) next: u64,
     pub(crate) max_sent: u64,
-    /// The number of the entry that `next` lies in.
+    /// Number of the entry that `next` is part of.
     pub(crate) current_wqe: u64,
     pub(crate) reads: OutstandingReads,
     pub(crate) window: SendWindow,
     pub(crate) recovery: LossRecovery,
     pub(crate) credit: Credit,
     pub(crate) frames: FramesInFlight,
-    /// Packets sent since one that asked for an acknowledgement.
+    /// Packets sent since the last one that carried AckReq.
     pub(crate) since_ack_req: u32,
-    /// The ACK timer was set while nothing was in flight, and nothing has been sent since.
+    /// The ACK timer was armed while nothing was in flight, and nothing has been sent since.
     pub(crate) is_unsent: bool,
     pub(crate) retries_left: u8,
     pub(crate) rnr_retries_left: u8,
     pub(crate) in_rnr_wait: bool,
     pub(crate) nak_action: NakAction,
-    /// Entries from this number on are not begun: the queue is being drained.
+    /// Entries from this number on are not started: the queue is being drained.
     pub(crate) drain_before: Option<u64>,
     pub(crate) is_drained: bool,
 }
 
-/// What a NAK for the oldest packet means, once one has been obeyed.
+/// What to do about a NAK for the oldest packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NakAction {
-    /// A packet was lost: go back, and count it as a retry.
+    /// Go back N, and count a retry.
     CountRetry,
-    /// It may be an echo of what was sent before the timer sent us back (rxe follows an RNR
-    /// NAK with a sequence NAK): go back, but let it cost no retry.
+    /// Go back N without counting a retry: the NAK may be for packets sent before a timer fired
+    /// (rxe follows an RNR NAK with a sequence NAK).
     NoRetryCost,
-    /// We have gone back for it already: it speaks of packets sent before that.
+    /// Ignore it: it is for packets sent before an earlier NAK was handled.
     Ignore,
 }
 
-/// How many messages the peer has said that it has receives for.
+/// Messages for which the peer has posted receives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Credit {
-    /// Messages begun, modulo 2^24: a READ in several requests counts as several, as the
-    /// peer counts it.
+    /// Messages started, modulo 2^24. A READ in several requests counts as several, as the peer
+    /// counts it.
     begun: u32,
-    /// Messages up to this one have a receive posted; `None` as long as the peer does not
-    /// count.
+    /// Messages up to this one have a receive posted; `None` while the peer does not advertise
+    /// credits.
     limit: Option<Psn>,
 }
 
@@ -91,23 +91,23 @@ impl Credit {
         self.begun = self.begun.wrapping_add(1);
     }
 
-    /// An answer said that `msn` messages are complete and `count` more receives are posted.
+    /// A response said that `msn` messages are complete and `count` more receives are posted.
     pub(crate) fn update(&mut self, msn: u32, count: Option<u32>) {
         self.limit = count.map(|count| {
             let said = Psn::wrapping(msn.wrapping_add(count));
-            // Answers may overtake each other, and receives are never taken back.
+            // Responses may be reordered, and receives are never taken back.
             self.limit.filter(|known| known.distance_from(said) > 0).unwrap_or(said)
         });
     }
 
-    /// Receives left behind the message under way, or, where it `begins` now, behind that one;
-    /// `None` as long as the peer does not count.
+    /// Returns the receives left behind the current message, or, if a message `begins` now, behind
+    /// that one; `None` while the peer does not advertise credits.
     pub(crate) fn left(&self, begins: bool) -> Option<u32> {
         let begun = Psn::wrapping(self.begun.wrapping_add(u32::from(begins)));
         Some(u32::try_from(self.limit?.distance_from(begun)).unwrap_or(0))
     }
 
-    /// Is there a receive for the message that would be begun next?
+    /// Returns true if there is a receive for the next message.
     pub(crate) fn has_room(&self) -> bool {
         let this = Psn::wrapping(self.begun.wrapping_add(1));
         self.limit.is_none_or(|limit| limit.distance_from(this) >= 0)
@@ -162,7 +162,7 @@ impl Requester {
         }
     }
 
-    /// Everything before `to` is acknowledged, and every answer before it has come.
+    /// Everything before `to` is acknowledged, and every response before it has arrived.
     pub(crate) fn advance<O: Observer>(
         &mut self,
         to: u64,
@@ -174,7 +174,7 @@ impl Requester {
             return;
         }
         let size = self.window.size();
-        // Answers with data come one by one, and say nothing of what is behind them.
+        // A response with data does not show what of the packets behind it has arrived.
         let is_telling = self.reads.find(self.unacked).is_none();
         let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
         let undone = self.recovery.undo_if_spurious(to, self.next).filter(|_| is_telling);
@@ -195,7 +195,7 @@ impl Requester {
         cx.out.observer.acknowledged(cx.now, cx.qpn, self.psn(to).previous());
         self.retire(qp, cx);
         if self.next <= to {
-            // An answer to what was sent before we went back.
+            // A response to what was sent before the retransmission.
             self.next = to;
             self.current_wqe = self.queue.head();
         }
@@ -203,14 +203,14 @@ impl Requester {
             (self.next, self.current_wqe) = before;
         }
         if self.in_rnr_wait {
-            // The receiver was ready after all: the RNR NAK was an old one.
+            // The RNR NAK was an old one.
             self.in_rnr_wait = false;
             timers.stop(Timer::RnrTimeout);
         }
         self.restart_timers(qp, timers, cx.time);
     }
 
-    /// As [`keep_timed`](Self::keep_timed), and sets those anew that run.
+    /// As [`keep_timed`](Self::keep_timed), and restarts the timers that run.
     fn restart_timers(&mut self, qp: &QpContext, timers: &mut Timers, time: Instant) {
         timers.stop(Timer::Probe);
         match qp.params.ack_timeout.filter(|_| self.has_to_end()) {
@@ -231,8 +231,8 @@ impl Requester {
         !self.queue.is_empty() && self.drain_before.is_none_or(|it| self.queue.head() < it)
     }
 
-    /// Sets the timers that are missing. The ACK timer runs as long as a request has to end, unless
-    /// the RNR timer does: also while nothing can be sent.
+    /// Arms the timers that are missing. The ACK timer runs as long as a request has to end, also
+    /// while nothing can be sent, unless the RNR timer runs.
     pub(crate) fn keep_timed(&mut self, qp: &QpContext, timers: &mut Timers, time: Instant) {
         if !self.has_to_end() {
             timers.stop(Timer::AckTimeout);
@@ -252,10 +252,10 @@ impl Requester {
         }
     }
 
-    /// Everything unacknowledged is sent again, oldest first.
+    /// Sends everything unacknowledged again, oldest first.
     ///
     /// # Errors
-    /// It was done as often as was allowed: the request in front ends with this.
+    /// No retry is left: the request in front ends with this status.
     pub(crate) fn go_back_n<O: Observer>(
         &mut self,
         cause: RetransmitCause,
@@ -284,7 +284,7 @@ impl Requester {
         self.since_ack_req = 0;
         timers.stop(Timer::Probe);
         if costs_a_retry {
-            // What costs nothing must not put off what ends it all.
+            // What costs no retry must not extend the ACK timeout.
             timers.stop(Timer::AckTimeout);
         }
         self.keep_timed(qp, timers, cx.time);
@@ -312,10 +312,10 @@ impl Requester {
         }
     }
 
-    /// Begins no request any more that is not begun.
+    /// Starts no further request.
     pub(crate) fn drain(&mut self) {
         let begun = self.queue.get(self.current_wqe).is_some_and(|it| self.next > it.first);
-        // What was begun before we went back is finished too.
+        // What was started before a retransmission is finished too.
         let mut number = self.current_wqe + u64::from(begun);
         while self.queue.get(number).is_some_and(|it| it.first < self.max_sent) {
             number += 1;
@@ -324,18 +324,18 @@ impl Requester {
         self.is_drained = false;
     }
 
-    /// Sending goes on.
+    /// Starts requests again.
     pub(crate) fn resume(&mut self) {
         self.drain_before = None;
         self.is_drained = false;
     }
 
-    /// Is something begun that is not finished, while the queue is being drained?
+    /// Returns true if the queue is being drained and a started request is not complete.
     pub(crate) fn is_draining(&self) -> bool {
         self.drain_before.is_some() && !self.is_drained
     }
 
-    /// Tells that the queue is drained, once, when it is.
+    /// Raises the event once the queue is drained.
     pub(crate) fn note_drained<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         if self.is_draining() && self.drain_before.is_some_and(|it| self.queue.head() >= it) {
             self.is_drained = true;
@@ -345,8 +345,8 @@ impl Requester {
         }
     }
 
-    /// Completes the entries in front that are wholly acknowledged. What is local ends where
-    /// it is executed, not here.
+    /// Completes the entries in front that are wholly acknowledged. Local operations complete where
+    /// they are executed.
     fn retire<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         while self.queue.front().is_some_and(|it| {
             it.end() <= self.unacked
@@ -357,7 +357,7 @@ impl Requester {
         self.note_drained(qp, cx);
     }
 
-    /// Takes the entry in front and tells how it ended, if anybody wants to know.
+    /// Removes the entry in front, with a completion if it is signaled or failed.
     pub(crate) fn complete_front<O: Observer>(
         &mut self,
         status: CompletionStatus,
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_does_not_count_holds_nothing_back() {
+    fn a_peer_that_advertises_no_credits_blocks_nothing() {
         let mut credit = Credit::default();
         assert!(credit.has_room());
         credit.update(0, Some(0));
@@ -401,7 +401,7 @@ mod tests {
         }
         assert!(!credit.has_room());
         credit.update((1 << 24) - 2, Some(1));
-        assert!(!credit.has_room(), "an old answer takes nothing back");
+        assert!(!credit.has_room(), "an old response takes nothing back");
         credit.update(1, Some(1));
         assert!(credit.has_room());
     }

@@ -1,12 +1,12 @@
-//! READs and atomics asked for: which answers are outstanding, and in which pieces.
+//! READ requests and atomics whose responses are outstanding.
 
 use std::collections::VecDeque;
 
-/// A READ request or atomic as it was first sent: the sequence numbers of its answers.
+/// The sequence numbers of the responses to a READ request or atomic, as it was first sent.
 ///
-/// A long READ leaves as several requests, so that its answers do not overrun our own
-/// receive queue. What was asked for in one piece is asked for again within that piece: a
-/// responder remembers it so.
+/// A long READ is sent as several requests, so that its responses do not overrun our own receive
+/// ring. A request is repeated within its first limits, since responders compare it with what they
+/// keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadRequest {
     pub(crate) start: u64,
@@ -14,34 +14,34 @@ pub(crate) struct ReadRequest {
     pub(crate) is_atomic: bool,
 }
 
-/// Every request whose answers are not all here, oldest first; those behind the requester's
-/// `next` were sent once and will be again.
+/// Every request whose responses have not all arrived, oldest first; those behind the requester's
+/// `next` are sent again.
 #[derive(Debug, Default)]
 pub(crate) struct OutstandingReads(VecDeque<ReadRequest>);
 
 impl OutstandingReads {
-    /// Remembers a request that is sent for the first time; the sequence goes up.
+    /// Adds a request that is sent for the first time.
     pub(crate) fn push(&mut self, request: ReadRequest) {
         self.0.push_back(request);
     }
 
-    /// The request that brings the answer `seq`.
+    /// The request whose responses contain `seq`.
     pub(crate) fn find(&self, seq: u64) -> Option<ReadRequest> {
         let index = self.0.partition_point(|it| it.end <= seq);
         self.0.get(index).filter(|it| it.start <= seq).copied()
     }
 
-    /// The oldest answer that is missing, where everything before `oldest` is settled.
+    /// The oldest missing response, where everything before `oldest` has arrived.
     pub(crate) fn first_missing(&self, unacked: u64) -> Option<u64> {
         self.0.front().map(|it| it.start.max(unacked))
     }
 
-    /// How many have been sent, counting from the last time we went back, up to `next`.
+    /// The number of requests sent since the last retransmission, up to `next`.
     pub(crate) fn outstanding(&self, next: u64) -> usize {
         self.0.partition_point(|it| it.end <= next)
     }
 
-    /// Everything before `oldest` is settled.
+    /// Removes requests whose responses lie before `oldest`.
     pub(crate) fn settle(&mut self, unacked: u64) {
         while self.0.front().is_some_and(|it| it.end <= unacked) {
             self.0.pop_front();
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_belongs_to_the_request_that_asked_for_it_or_to_none() {
+    fn a_response_belongs_to_the_request_that_it_answers_or_to_none() {
         let requests = requests();
         assert_eq!(requests.find(1), None);
         assert_eq!(requests.find(4).map(|it| it.start), Some(2));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_answer_leaves_the_request_open_but_not_outstanding_after_going_back() {
+    fn a_partial_response_leaves_the_request_in_place_but_not_outstanding_after_a_retransmission() {
         let mut requests = requests();
         assert_eq!(requests.outstanding(8), 2);
         requests.settle(3);

@@ -1,4 +1,4 @@
-//! Requests as packets: SENDs and WRITEs, READs, atomics.
+//! Writes requests as packets: SENDs and WRITEs, READs, atomics.
 
 use roce_wire::{
     AtomicEth, BTH_LEN, Bth, Headers, Immediate, InvalidateKey, KnownOpcode, Position, Reth,
@@ -15,8 +15,8 @@ use crate::train::TrainWriter;
 use crate::transfer::{GatherCopy, check_all};
 use crate::{Access, Memory, MemoryFault, RemoteAddr, SendOperation, WrData};
 
-/// The most packets and bytes that one READ request asks for: a responder answers without
-/// waiting for us, and our own receive queue must hold what it sends.
+/// Limits of one READ request, in packets and bytes: the peer sends all responses at once, and our
+/// own receive ring must hold them.
 const MAX_READ_REQUEST_PACKETS: u64 = 256;
 const MAX_READ_REQUEST_BYTES: u64 = 512 << 10;
 
@@ -160,8 +160,8 @@ impl Requester {
         }))
     }
 
-    /// How many packets the next request of a READ asks for; `None` to wait until it is
-    /// worth while.
+    /// Returns the number of packets that the next request of a READ requests; `None` to wait until
+    /// the window has room for more.
     fn next_read_request(&self, entry: SendEntry<'_>, mtu: u64) -> Option<u64> {
         let left = entry.end() - self.next;
         let in_flight = self.next - self.unacked;
@@ -216,8 +216,8 @@ impl Requester {
     }
 }
 
-/// The opcode of a packet of a SEND or WRITE. A `match` and not a search through the table:
-/// it is asked for every packet.
+/// The opcode of a packet of a SEND or WRITE. A `match` and not a search through the table, since it
+/// is called for every packet.
 pub(crate) fn data_opcode(operation: &SendOperation, is_first: bool, is_last: bool) -> KnownOpcode {
     let position = match (is_first, is_last) {
         (true, false) => Position::First,

@@ -1,4 +1,4 @@
-//! The send queue: what was posted and is not complete, and which sequence numbers it has.
+//! The send queue: posted requests that are not complete, and their sequence numbers.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use roce_wire::PathMtu;
 
 use crate::{CompletionOperation, SendWr};
 
-/// A posted request and its place in the sequence.
+/// A posted request and its sequence numbers.
 ///
-/// Sequence numbers count the packets of a connection from 0 and never wrap; the wire sees
-/// them modulo 2^24, from the first PSN on.
+/// Sequence numbers count the packets of a connection from 0 and never wrap. PSNs are the same
+/// modulo 2^24, from the first PSN on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendEntry<'q> {
     pub(crate) work: &'q SendWr,
@@ -19,7 +19,7 @@ pub(crate) struct SendEntry<'q> {
     pub(crate) len: u64,
     /// The first sequence number.
     pub(crate) first: u64,
-    /// Sequence numbers used; for a READ those of its responses, and none for what is local.
+    /// Sequence numbers used; for a READ those of its responses, for a local operation none.
     pub(crate) packets: u32,
 }
 

@@ -1,16 +1,15 @@
-//! The send window: how many packets may be on their way at once.
+//! The send window of a queue pair.
 
 use roce_wire::{PathMtu, Psn};
 
 use crate::WindowConfig;
 
-/// How many packets may be on their way at once, adapted to loss.
+/// A limit on the packets that a queue pair has in flight, adapted to loss.
 ///
-/// Hardware relies on a lossless fabric. A software endpoint's weakest link is the peer's
-/// socket buffer, and going back with a fixed window collapses there: everything that is sent
-/// again overflows it again. So the window halves with each loss, quarters with silence, and
-/// grows while what it lets through arrives: doubling up to where it last failed, slowly from
-/// there on.
+/// Hardware relies on a lossless fabric. Between software endpoints the peer's socket buffer
+/// overflows, and go-back-N with a fixed window would overflow it again. So the window halves with
+/// each loss and quarters with each ACK timeout. It grows while packets arrive: doubling up to half
+/// the size of the last loss, slowly from there on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWindow {
     size: u32,
@@ -20,11 +19,11 @@ pub(crate) struct SendWindow {
     max: u32,
     /// Packets that arrived since the last slow step.
     arrived: u32,
-    /// The window held something back since it last grew: only then is it too small.
+    /// The window blocked a packet since it last grew.
     is_limited: bool,
 }
 
-/// A window grows by this fraction of itself for each of itself that arrives.
+/// The slow growth for each window of packets that arrives: a 16th.
 const SLOW_STEP: u32 = 16;
 
 impl SendWindow {
@@ -36,17 +35,17 @@ impl SendWindow {
         Self { size, threshold: max, min, max, arrived: 0, is_limited: false }
     }
 
-    /// Packets that may be on their way.
+    /// Packets that may be in flight.
     pub(crate) const fn size(&self) -> u32 {
         self.size
     }
 
-    /// What losses never shrink it below.
+    /// The size that losses never shrink it below.
     pub(crate) const fn min(&self) -> u32 {
         self.min
     }
 
-    /// Something could have been sent but for the window.
+    /// The window blocked a packet.
     pub(crate) fn on_limit(&mut self) {
         self.is_limited = true;
     }
@@ -73,7 +72,7 @@ impl SendWindow {
         self.shrink(2);
     }
 
-    /// Nothing was heard for long.
+    /// The ACK timeout expired.
     pub(crate) fn on_timeout(&mut self) {
         self.shrink(4);
     }

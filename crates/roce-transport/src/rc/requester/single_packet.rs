@@ -1,4 +1,4 @@
-//! A message that is one packet, when it is all that there is to send.
+//! Fast path for a message of one packet, when it is all that there is to send.
 
 use roce_wire::{BTH_LEN, Bth, ICRC_LEN, Pad, RETH_LEN, Reth};
 
@@ -14,17 +14,16 @@ use crate::timers::Timer;
 use crate::{Access, Memory, Observer, QpState, SendOperation, WrData};
 
 impl RcQueuePair {
-    /// Writes the packet of a SEND or WRITE that fits into one, has never been sent, and has nothing
-    /// before or behind it that waits to be sent: what most messages are that somebody waits for.
-    /// Returns the length of the packet with room for its ICRC.
+    /// Writes the packet of a SEND or WRITE that fits into one packet, has never been sent, and is all
+    /// that waits to be sent, as most messages are whose latency matters. Returns the length of the
+    /// packet with room for its ICRC.
     ///
-    /// `None`, and nothing is done, where that is not so, or where anything else is unusual:
-    /// [`transmit`](Self::transmit) takes everything, and does the same with this in twice as many
-    /// instructions.
+    /// Returns `None`, with no effect, in all other cases: [`transmit`](Self::transmit) handles them,
+    /// and would write this packet too, in twice as many instructions.
     pub(crate) fn transmit_single<O: Observer>(
         &mut self,
         delay_acks: bool,
-        gate: &mut PeerWindow,
+        window: &mut PeerWindow,
         memory: &impl Memory,
         buf: &mut [u8],
         cx: &mut Context<'_, O>,
@@ -36,7 +35,7 @@ impl RcQueuePair {
         if qp.state != QpState::ReadyToSend || has_responses {
             return None;
         }
-        let mut acks = AckPolicy::new(requester, gate.must_request_ack());
+        let mut acks = AckPolicy::new(requester, window.must_request_ack());
         let len = requester.write_single(qp, &mut acks, memory, buf)?;
         if !requester.has_requested_ack() {
             requester.recovery.rebase_probe_timer(cx.time);
@@ -48,14 +47,13 @@ impl RcQueuePair {
         requester.since_ack_req = acks.since_ack_req();
         requester.commit(&Sent::data(1, true, true), cx.counters());
         requester.keep_timed(qp, timers, cx.time);
-        let number = gate.on_sent(1, has_requested, 0);
+        let number = window.on_sent(1, has_requested, 0);
         requester.frames.on_sent(number, seq, requester.next);
         self.requests_first = false;
         Some(len)
     }
 
-    /// Whether the time matters to what it sends next: not to one packet behind others that are
-    /// under way and timed already.
+    /// Returns false if what is sent next is one packet behind others that are in flight and timed.
     pub(crate) fn needs_fresh_now(&self) -> bool {
         let Self { requester, timers, .. } = self;
         let is_one_packet =

@@ -1,4 +1,4 @@
-//! The requester: turns posted requests into packets.
+//! Decides which packets of which requests leave next.
 
 use crate::context::Context;
 use crate::rc::qp_context::QpContext;
@@ -11,15 +11,15 @@ use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{CompletionStatus, Memory, Observer, SendOperation};
 
-/// What became of an attempt to write the next packet.
+/// Result of an attempt to write the next packet.
 pub(crate) enum Step {
-    /// It was written.
+    /// The packet was written.
     Sent(Sent),
-    /// Something was done that needs no packet.
+    /// A local operation was executed.
     Local,
     /// Nothing more can be sent now.
     Blocked,
-    /// It does not fit into this train.
+    /// The packet does not fit into this train.
     NoRoom,
 }
 
@@ -50,7 +50,7 @@ impl Requester {
     /// Writes what may leave now and fits into one train.
     ///
     /// # Errors
-    /// The request in front cannot be sent and ends with this.
+    /// The request in front cannot be sent and ends with this status.
     pub(crate) fn transmit<M: Memory, O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -85,7 +85,7 @@ impl Requester {
         }
         self.since_ack_req = acks.since_ack_req();
         if self.max_sent > before && self.since_ack_req == 0 {
-            // Of a READ the first answer is what is timed.
+            // Of a READ the first response is timed.
             let last = self.max_sent - 1;
             let seq = self.reads.find(last).map_or(last, |request| request.start);
             self.recovery.on_sent(seq, cx.time);
@@ -139,7 +139,7 @@ impl Requester {
         };
         match step {
             Ok(step) => Ok(step),
-            // What was sent before it is not to blame and ends first.
+            // Earlier requests end first.
             Err(_) if !is_in_front => Ok(Step::Blocked),
             Err(_) => {
                 cx.counters().local_protection_err += 1;
@@ -148,14 +148,14 @@ impl Requester {
         }
     }
 
-    /// May the next packet be the first of this request?
+    /// Returns true if the next packet may be the first of this request.
     pub(crate) fn may_begin(&self, entry: SendEntry<'_>) -> bool {
         let operation = entry.work.operation;
         if entry.work.fence && self.reads.outstanding(self.next) > 0 {
             return false;
         }
         let was_sent_before = self.next < self.max_sent;
-        // Without a receive to count on, one message at a time asks whether there is one.
+        // Without a credit one message at a time finds out whether a receive is posted.
         was_sent_before
             || !operation.takes_receive()
             || self.next == self.unacked

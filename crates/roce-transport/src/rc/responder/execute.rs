@@ -1,8 +1,7 @@
-//! Execution of the peer's requests, one operation at a time.
+//! Executes the peer's requests, one operation at a time.
 //!
-//! Everything is judged before a byte is touched, in this order: does the packet follow the
-//! one before it, is its length right, does the queue pair allow it, is there a receive or
-//! room to remember, does the key open the bytes.
+//! Everything is checked before a byte is touched, in this order: opcode sequence, length, rights of
+//! the queue pair, receive or responder resource, memory key.
 
 use roce_wire::{AtomicEth, Operation, Packet, Reth, Verified};
 
@@ -25,7 +24,7 @@ impl Responder {
     /// Executes the expected packet.
     ///
     /// # Errors
-    /// [`Refusal`]: the queue pair cannot go on.
+    /// [`ResponderError`]: the queue pair goes to ERROR.
     pub(crate) fn execute<O: Observer>(
         &mut self,
         qp: &QpContext,

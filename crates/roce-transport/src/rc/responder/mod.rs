@@ -1,4 +1,4 @@
-//! The responder: takes the peer's requests, executes new ones and answers repeated ones.
+//! The responder: executes the peer's new requests and responds to repeated ones.
 
 mod execute;
 pub(crate) mod receive_queue;
@@ -23,19 +23,19 @@ pub(crate) struct Responder {
     pub(crate) expected: Psn,
     /// Messages executed, modulo 2^24.
     pub(crate) msn: u32,
-    /// The last packet executed that was not a READ request: what is repeated in answer to
-    /// a repeated SEND or WRITE. A READ speaks for itself.
+    /// Last packet executed that was not a READ request: the PSN of the ACK to a repeated SEND or
+    /// WRITE.
     pub(crate) last_executed: Psn,
-    /// A NAK was sent for the expected packet: until it comes, there is nothing to add.
+    /// A NAK was sent, or is about to be, for the expected packet.
     sent_seq_nak: bool,
-    /// The last packet that was dropped because one before it is missing.
+    /// Newest packet that was dropped because one before it is missing.
     newest_out_of_order: Psn,
     pub(crate) current: CurrentMessage,
     pub(crate) resources: Resources,
     pub(crate) responses: ResponseQueue,
 }
 
-/// The message that has begun and not ended.
+/// The message of which the first packet is executed and the last is not.
 #[derive(Debug, Default)]
 pub(crate) enum CurrentMessage {
     #[default]
@@ -47,7 +47,7 @@ pub(crate) enum CurrentMessage {
 #[derive(Debug)]
 pub(crate) struct SendInProgress {
     pub(crate) work: RecvWr,
-    /// Bytes of the receive.
+    /// Length of the receive, in bytes.
     pub(crate) posted: u64,
     pub(crate) received: u64,
 }
@@ -58,24 +58,24 @@ pub(crate) struct WriteInProgress {
     pub(crate) written: u64,
 }
 
-/// What became of a complaint about a missing packet when that packet came.
+/// What becomes of the NAK for a missing packet when that packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingNak {
-    /// There was none, or the peer has it.
+    /// No NAK was due, or it was sent.
     None,
-    /// It never left, and there is nothing to complain about any more.
+    /// It was not sent, and no packet is missing any more.
     Cancelled,
-    /// It never left, and a later packet is missing.
+    /// It was not sent, and a later packet is missing.
     Due,
 }
 
-/// How the execution of a request ended otherwise than well.
+/// Why the execution of a request failed.
 #[derive(Debug)]
 pub(crate) enum ResponderError {
-    /// The peer is told, and the queue pair goes to ERROR.
+    /// A NAK is sent, and the queue pair goes to ERROR.
     Fault(RequestFault),
-    /// The message was received, but the key that it named cannot be invalidated: the queue
-    /// pair goes to ERROR behind an ordinary acknowledgement, as rxe does it.
+    /// The message was received, but its key cannot be invalidated: the queue pair goes to ERROR
+    /// behind an ordinary ACK, as rxe does it.
     CannotInvalidate,
 }
 
@@ -103,17 +103,17 @@ impl Responder {
         self.msn
     }
 
-    /// Receives that messages not yet counted in the MSN can use.
+    /// Receives for messages that the MSN does not count yet.
     pub(crate) fn receives(&self, receives: &ReceiveQueue) -> u32 {
         receives.len() + u32::from(matches!(self.current, CurrentMessage::Send(_)))
     }
 
-    /// Another number of READs and atomics is allowed from now on.
+    /// Sets the number of READs and atomics that the peer may have outstanding.
     pub(crate) fn set_max_dest_rd_atomic(&mut self, max: u8) {
         self.resources.set_capacity(max);
     }
 
-    /// The receive that the open message uses, if any; the message is given up.
+    /// Takes the receive of the current message, which is given up.
     pub(crate) fn take_current_receive(&mut self) -> Option<RecvWr> {
         match core::mem::take(&mut self.current) {
             CurrentMessage::Send(it) => Some(it.work),
@@ -121,10 +121,10 @@ impl Responder {
         }
     }
 
-    /// Executes a request of the peer's.
+    /// Handles a request of the peer.
     ///
     /// # Errors
-    /// [`Refusal`]: the queue pair cannot go on.
+    /// [`ResponderError`]: the queue pair goes to ERROR.
     pub(crate) fn handle_request<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -156,7 +156,7 @@ impl Responder {
         }
     }
 
-    /// Answers a request that was executed before, without executing it again.
+    /// Responds to a request that was executed before, without executing it again.
     fn handle_duplicate<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -191,14 +191,14 @@ impl Responder {
         }
     }
 
-    /// Sees to it that one more READ or atomic can be remembered.
+    /// Evicts responder resources until there is room for one more.
     pub(crate) fn evict_resource(&mut self) -> Result<(), RequestFault> {
         while let Some(oldest) = self.resources.oldest_if_full().map(|it| it.first) {
             if self.responses.is_pending(oldest) {
                 return Err(RequestFault::TooManyReads);
             }
-            // The peer would not go on if it had not got this answer; a repetition of it that
-            // still waits is for nobody.
+            // The peer has this response, or it would not have sent another request: a repetition
+            // of it that still waits is not needed.
             self.responses.remove(oldest);
             self.resources.evict_oldest();
         }
@@ -219,8 +219,8 @@ impl Responder {
         self.resend_seq_nak(pending);
     }
 
-    /// Expects the packet `packets` further on. A complaint that has not left yet is taken
-    /// back: packets have overtaken each other on their way.
+    /// Expects the packet `packets` further on. Cancels a NAK that has not been sent: the packets
+    /// were reordered.
     pub(crate) fn advance(&mut self, packets: u32) -> PendingNak {
         self.expected = self.expected.advanced_by(packets);
         let sent_seq_nak = core::mem::take(&mut self.sent_seq_nak);
@@ -233,7 +233,7 @@ impl Responder {
         }
     }
 
-    /// Asks for what was dropped meanwhile and is still missing, behind the answer to what
+    /// Sends a NAK for what was dropped meanwhile and is still missing, behind the response to what
     /// was executed.
     pub(crate) fn resend_seq_nak(&mut self, pending: PendingNak) {
         if pending == PendingNak::Due {
@@ -243,8 +243,8 @@ impl Responder {
         }
     }
 
-    /// Asks for nothing any more, neither what is missing nor patience. What was executed is
-    /// acknowledged, for which a NAK would have stood.
+    /// Cancels a sequence or RNR NAK that has not been sent, and acknowledges what was executed
+    /// instead.
     pub(crate) fn cancel_pending_nak(&mut self) {
         if self.responses.cancel_nak() {
             self.responses.acknowledge(self.last_executed);
@@ -259,7 +259,7 @@ impl Responder {
     }
 
     pub(crate) fn push_rnr<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
-        // What follows is out of sequence and would draw a NAK that adds nothing.
+        // Packets behind it are out of sequence: a NAK for them would add nothing.
         self.sent_seq_nak = true;
         if self.responses.has_rnr_nak() {
             return;
@@ -269,7 +269,7 @@ impl Responder {
         self.responses.push(Response::Rnr { psn: self.expected, timer });
     }
 
-    /// Refuses the expected packet.
+    /// Sends a NAK for the expected packet.
     pub(crate) fn push_nak(&mut self, code: NakCode) {
         self.responses.push(Response::Nak { psn: self.expected, code });
     }

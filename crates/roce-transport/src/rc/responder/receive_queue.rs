@@ -1,4 +1,4 @@
-//! The receive queue: where messages go that do not say where.
+//! The receive queue.
 
 use std::collections::VecDeque;
 

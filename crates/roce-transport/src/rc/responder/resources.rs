@@ -1,4 +1,4 @@
-//! What the responder remembers of READs and atomics, should they be asked for again.
+//! Responder resources: READs and atomics that the peer may repeat.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use roce_wire::{Operation, PathMtu, Psn, Reth};
 /// A READ or atomic that was executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resource {
-    /// The PSN of the request and of the first answer.
+    /// PSN of the request and of the first response.
     pub(crate) first: Psn,
-    /// PSNs that the answers take.
+    /// PSNs of the responses.
     pub(crate) packets: u32,
     pub(crate) replay: Replay,
 }
 
-/// How to answer once more.
+/// How to respond again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Replay {
     /// Read these bytes again.
     Read(Reth),
-    /// Say again what the word held: an atomic must not be executed twice.
+    /// Send the word again that it held: an atomic must not be executed twice.
     Atomic { operation: Operation, original: u64 },
 }
 
@@ -31,16 +31,16 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Room for `max_dest_rd_atomic` of them. Rounded up to a power of two, as rxe rounds
-    /// what it believes that it may have outstanding.
+    /// Room for `max_dest_rd_atomic` of them, rounded up to a power of two, as rxe rounds the number
+    /// that it may have outstanding.
     pub(crate) fn new(max_dest_rd_atomic: u8) -> Self {
         let mut resources = Self::default();
         resources.set_capacity(max_dest_rd_atomic);
         resources
     }
 
-    /// Sets how many are remembered from the next one on. What is remembered stays until then: the
-    /// peer may not have got the answers.
+    /// Sets the capacity for the next insertion. Nothing is evicted before: the peer may not have the
+    /// responses.
     pub(crate) fn set_capacity(&mut self, max_dest_rd_atomic: u8) {
         self.capacity = match usize::from(max_dest_rd_atomic) {
             0 => 0,
@@ -48,22 +48,22 @@ impl Resources {
         };
     }
 
-    /// Has the peer the right to any READ or atomic?
+    /// Returns true if the peer may send READs and atomics.
     pub(crate) const fn are_allowed(&self) -> bool {
         self.capacity > 0
     }
 
-    /// The one that has to go before another can be remembered.
+    /// The oldest, if it must be evicted before another is inserted.
     pub(crate) fn oldest_if_full(&self) -> Option<&Resource> {
         self.ring.front().filter(|_| self.ring.len() >= self.capacity)
     }
 
-    /// Forgets the oldest.
+    /// Evicts the oldest.
     pub(crate) fn evict_oldest(&mut self) {
         self.ring.pop_front();
     }
 
-    /// Remembers one more, where there is room.
+    /// Adds one more.
     pub(crate) fn insert(&mut self, resource: Resource) {
         debug_assert!(
             self.oldest_if_full().is_none(),
@@ -72,8 +72,8 @@ impl Resources {
         self.ring.push_back(resource);
     }
 
-    /// The READ that a repeated request from `psn` on for `again` is part of. A requester may
-    /// ask for the rest of what it asked for before.
+    /// The READ that a repeated request from `psn` on for `again` is part of. A requester may repeat
+    /// the rest of a request alone.
     pub(crate) fn find_read(&self, psn: Psn, again: Reth, mtu: PathMtu) -> Option<&Resource> {
         self.newest_around(psn).filter(|found| {
             let Replay::Read(whole) = found.replay else { return false };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_read_may_be_asked_for_again_across_the_wrap() {
+    fn the_rest_of_a_read_may_be_repeated_across_the_wrap() {
         let resources = remembering();
         let rest = Reth { address: 0x1200, len: 488, ..READ };
         assert!(resources.find_read(psn(0xff_fffe), READ, MTU).is_some());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first_and_the_capacity_is_a_power_of_two() {
+    fn the_oldest_is_evicted_first_and_the_capacity_is_a_power_of_two() {
         let mut resources = Resources::new(3);
         for i in 0..5 {
             assert_eq!(resources.oldest_if_full().is_some(), i == 4);

@@ -1,35 +1,35 @@
-//! Answers that wait to be sent, in the order in which the peer must see them.
+//! Responses that wait to be sent, in the order in which the peer must see them.
 
 use std::collections::VecDeque;
 
 use roce_wire::{NakCode, Psn, Reth, RnrTimer};
 
-/// An answer that waits to be sent.
+/// A response that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    /// Everything up to here has arrived.
+    /// Everything up to this PSN is executed.
     Ack { psn: Psn },
-    /// Refused, or something is missing.
+    /// The packet cannot be executed, or is missing.
     Nak { psn: Psn, code: NakCode },
     /// No receive is posted.
     Rnr { psn: Psn, timer: RnrTimer },
-    /// The bytes that a READ asked for.
+    /// The bytes of a READ.
     Read(ReadResponse),
-    /// What the word of an atomic held.
+    /// The word of an atomic before its execution.
     Atomic { psn: Psn, original: u64, is_replay: bool },
 }
 
-/// The answer to a READ request, as far as it is sent.
+/// The response to a READ request, as far as it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadResponse {
-    /// What the request was remembered under.
+    /// First PSN of its responder resource.
     pub(crate) resource: Psn,
-    /// The PSN of the first packet of this answer.
+    /// PSN of the first packet of this response.
     pub(crate) first: Psn,
     pub(crate) packets: u32,
     pub(crate) sent: u32,
     pub(crate) reth: Reth,
-    /// The peer has asked for it more than once.
+    /// The peer has repeated the request.
     pub(crate) is_replay: bool,
 }
 
@@ -45,7 +45,7 @@ impl Response {
         }
     }
 
-    /// Does it take its place among those remembered?
+    /// First PSN of the responder resource that it uses.
     fn resource(&self) -> Option<Psn> {
         match *self {
             Self::Read(read) => Some(read.resource),
@@ -55,19 +55,18 @@ impl Response {
     }
 }
 
-/// Answers in the order of their PSNs.
+/// Responses in the order of their PSNs.
 ///
-/// Bounded by what is remembered: at most one answer to each READ and atomic, at most one
-/// acknowledgement between two of them, and one NAK at the end.
+/// Bounded by the responder resources: at most one response to each READ and atomic, at most one ACK
+/// between two of them, and one NAK at the end.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue(VecDeque<Response>);
 
 impl ResponseQueue {
-    /// Everything up to `psn` is to be acknowledged. True if that became part of another
-    /// answer that still waits.
+    /// Acknowledges everything up to `psn`. Returns true if a response that already waits does so.
     pub(crate) fn acknowledge(&mut self, psn: Psn) -> bool {
         match self.0.back_mut() {
-            // Whatever answers something later acknowledges this too.
+            // The response to a later packet acknowledges this one too.
             Some(last) if last.last_psn().distance_from(psn) > 0 => true,
             Some(Response::Ack { psn: waiting }) => {
                 *waiting = psn;
@@ -81,8 +80,7 @@ impl ResponseQueue {
         }
     }
 
-    /// Adds an answer to what was just executed, or a NAK. True if it made an
-    /// acknowledgement before it superfluous.
+    /// Adds a response to what was just executed, or a NAK. Returns true if it replaces an ACK.
     pub(crate) fn push(&mut self, response: Response) -> bool {
         let merges = matches!(self.0.back(), Some(Response::Ack { .. }));
         if merges {
@@ -92,8 +90,8 @@ impl ResponseQueue {
         merges
     }
 
-    /// Adds an answer to what was executed before, in its place: whoever repeats a request
-    /// repeats all that follow it, and their answers must not overtake this one.
+    /// Adds a response to what was executed before, in the order of PSNs: a requester repeats all
+    /// later requests too, and their responses must follow this one.
     pub(crate) fn insert_replay(&mut self, response: Response) {
         let resource = response.resource();
         let waiting = self.0.iter_mut().find(|it| resource.is_some() && it.resource() == resource);
@@ -115,17 +113,17 @@ impl ResponseQueue {
         self.0.insert(at, response);
     }
 
-    /// Is nothing owed but word that something has arrived?
+    /// Returns true if an ACK is all that waits.
     pub(crate) fn is_only_an_ack(&self) -> bool {
         matches!((self.0.len(), self.0.front()), (1, Some(Response::Ack { .. })))
     }
 
-    /// Is the peer about to be told that no receive is posted?
+    /// Returns true if an RNR NAK waits at the end.
     pub(crate) fn has_rnr_nak(&self) -> bool {
         matches!(self.0.back(), Some(Response::Rnr { .. }))
     }
 
-    /// Takes back the complaint at the end, if it has not left yet.
+    /// Removes a sequence or RNR NAK at the end. Returns true if there was one.
     pub(crate) fn cancel_nak(&mut self) -> bool {
         let is_cancelled = matches!(
             self.0.back(),
@@ -137,8 +135,7 @@ impl ResponseQueue {
         is_cancelled
     }
 
-    /// Is the answer to what is remembered under `resource` still to be sent, because the
-    /// peer has not got it yet?
+    /// Returns true if the first response to the request of `resource` waits to be sent.
     pub(crate) fn is_pending(&self, resource: Psn) -> bool {
         self.0.iter().any(|it| {
             it.resource() == Some(resource)
@@ -150,13 +147,13 @@ impl ResponseQueue {
         })
     }
 
-    /// What is remembered under `resource` is forgotten.
+    /// Removes the responses that use `resource`, which is evicted.
     pub(crate) fn remove(&mut self, resource: Psn) {
         self.0.retain(|it| it.resource() != Some(resource));
     }
 
-    /// Takes what can be said of the first answer in one packet without data: everything up to this
-    /// PSN is acknowledged, or the packet of this PSN is refused.
+    /// Takes the first response as a packet without data: an ACK up to this PSN, or a NAK of this
+    /// PSN.
     pub(crate) fn take_first_ack(&mut self) -> Option<(Psn, Option<NakCode>)> {
         Some(match self.0.pop_front()? {
             Response::Ack { psn } => (psn, None),
@@ -204,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_in_a_row_leave_as_one_with_the_last_psn() {
+    fn acks_in_a_row_leave_as_one_with_the_last_psn() {
         let mut responses = ResponseQueue::default();
         assert!(!responses.acknowledge(psn(0xff_ffff)));
         assert!(responses.acknowledge(psn(0)));
@@ -213,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_speaks_for_the_acknowledgement_before_it() {
+    fn a_response_replaces_the_ack_before_it() {
         let mut responses = ResponseQueue::default();
         responses.acknowledge(psn(5));
         assert!(responses.push(read(6, 3)));
@@ -223,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_read_is_answered_before_what_followed_it() {
+    fn the_response_to_a_repeated_read_precedes_those_to_later_requests() {
         let mut responses = ResponseQueue::default();
         responses.push(read(20, 5));
         responses.acknowledge(psn(25));
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_repeated_while_it_is_answered_starts_again() {
+    fn a_read_repeated_during_its_response_starts_again() {
         let mut responses = ResponseQueue::default();
         responses.push(read(20, 5));
         let Some(Response::Read(first)) = responses.front_mut() else { panic!("a read") };

@@ -1,4 +1,4 @@
-//! Writes the responder's answers as packets.
+//! Writes responses as packets.
 
 use roce_wire::{
     AETH_LEN, Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
@@ -12,7 +12,7 @@ use crate::rc::responder::response_queue::{ReadResponse, Response};
 use crate::train::TrainWriter;
 use crate::{Access, Memory, MemoryFault, Observer};
 
-/// The memory that a READ asked for may not be read any more.
+/// The memory of a READ may not be read any more.
 pub(crate) struct ResponseError {
     /// The packet that cannot be written.
     pub(crate) psn: Psn,
@@ -20,10 +20,10 @@ pub(crate) struct ResponseError {
 }
 
 impl Responder {
-    /// Writes the answers that fit into one train.
+    /// Writes the responses that fit into one train.
     ///
     /// # Errors
-    /// The bytes of a READ cannot be had any more.
+    /// The bytes of a READ cannot be read any more.
     pub(crate) fn write_responses<O: Observer>(
         &mut self,
         qp: &QpContext,
@@ -86,7 +86,7 @@ fn write_bare(headers: &Headers, train: &mut TrainWriter<'_>) -> bool {
     fits
 }
 
-/// Writes what fits of the answer to a READ; true if that was the rest of it.
+/// Writes what fits of the response to a READ; returns true if that was the rest of it.
 fn write_read<M: Memory>(
     read: &mut ReadResponse,
     ack: Aeth,
@@ -96,7 +96,7 @@ fn write_read<M: Memory>(
 ) -> Result<bool, ResponseError> {
     let mtu = qp.params.mtu.bytes() as u64;
     let whole = u64::from(read.reth.len);
-    // Asked for once in a train, and no longer kept.
+    // Checked once in a train, and kept no longer.
     let mut cached_grant: Option<(u64, M::Grant)> = None;
     while read.sent < read.packets {
         let offset = u64::from(read.sent) * mtu;
@@ -136,7 +136,7 @@ fn write_read<M: Memory>(
     Ok(true)
 }
 
-/// By whether the packet is the first, then by whether it is the last of its answer.
+/// By whether the packet is the first, then by whether it is the last of its response.
 const READ_RESPONSES: [[KnownOpcode; 2]; 2] = [
     [opcode::RC_READ_RESPONSE_MIDDLE, opcode::RC_READ_RESPONSE_LAST],
     [opcode::RC_READ_RESPONSE_FIRST, opcode::RC_READ_RESPONSE_ONLY],

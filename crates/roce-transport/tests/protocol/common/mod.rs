@@ -1,4 +1,4 @@
-//! What every law needs: memory, endpoints on a network, connections, forged packets.
+//! What every property needs: memory, endpoints on a network, connections, forged packets.
 
 pub(crate) mod capture;
 pub(crate) mod connection;

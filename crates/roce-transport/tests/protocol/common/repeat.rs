@@ -4,10 +4,10 @@
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-/// Runs `law` on `cases` random inputs, one seed each; fails with the smallest input found.
+/// Runs `property` on `cases` random inputs, one seed each; fails with the smallest input found.
 ///
 /// `ROCE_SEED=n` runs that one seed instead; `ROCE_CASES=n` runs more or fewer seeds.
-pub(crate) fn for_each_case<S: Strategy>(cases: u64, strategy: S, law: impl Fn(S::Value))
+pub(crate) fn for_each_case<S: Strategy>(cases: u64, strategy: S, property: impl Fn(S::Value))
 where
     S::Value: std::fmt::Debug,
 {
@@ -17,7 +17,7 @@ where
         None => 0..variable("ROCE_CASES").unwrap_or(cases),
     };
     for seed in seeds {
-        if let Err(why) = run_case(seed, &strategy, &law) {
+        if let Err(why) = run_case(seed, &strategy, &property) {
             let test = std::thread::current().name().unwrap_or("<test>").to_owned();
             panic!(
                 "seed {seed}: {why}\nrepeat with: ROCE_SEED={seed} cargo test -p roce-transport \
@@ -27,7 +27,11 @@ where
     }
 }
 
-fn run_case<S: Strategy>(seed: u64, strategy: &S, law: &impl Fn(S::Value)) -> Result<(), String>
+fn run_case<S: Strategy>(
+    seed: u64,
+    strategy: &S,
+    property: &impl Fn(S::Value),
+) -> Result<(), String>
 where
     S::Value: std::fmt::Debug,
 {
@@ -40,7 +44,7 @@ where
         Config { cases: 1, failure_persistence: None, max_shrink_iters, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, rng);
     let outcome = runner.run(strategy, |input| {
-        law(input);
+        property(input);
         Ok(())
     });
     match outcome {
