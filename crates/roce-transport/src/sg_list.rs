@@ -146,7 +146,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_the_bytes_asked_for_each_once_and_in_order(
+        fn parts_are_the_requested_bytes_each_once_and_in_order(
             lens in prop::collection::vec(0u32..9, 0..8), offset in 0u64..70, len in 0u64..70,
         ) {
             // Each byte of the message is its address; pieces lie far apart.

@@ -137,7 +137,7 @@ impl SendOperation {
     }
 
     /// Returns true for READs and atomics, which a response with data completes.
-    pub const fn is_answered(&self) -> bool {
+    pub const fn returns_data(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 

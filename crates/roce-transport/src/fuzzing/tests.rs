@@ -13,7 +13,7 @@ fn every_script_of_requests_in_the_corpus_leaves_the_engine_sound() {
 }
 
 #[test]
-fn every_script_of_answers_in_the_corpus_leaves_the_engine_sound() {
+fn every_script_of_responses_in_the_corpus_leaves_the_engine_sound() {
     replay("requester", 1, requester);
 }
 

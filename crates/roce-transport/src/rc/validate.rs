@@ -28,7 +28,7 @@ pub(crate) fn validate_send(
             let (count, max) = (list.len(), capacities.max_send_sge);
             return Err(PostError::TooManySges { count, max });
         }
-        WrData::Inline(_) if work.operation.is_answered() => return Err(PostError::InlineResult),
+        WrData::Inline(_) if work.operation.returns_data() => return Err(PostError::InlineResult),
         WrData::Inline(_) if len > u64::from(capacities.max_inline) => {
             return Err(PostError::InlineTooLong { len, max: capacities.max_inline });
         }
@@ -52,7 +52,7 @@ pub(crate) fn validate_send(
         _ => {}
     }
     // In ERROR it is flushed, whatever it is.
-    if work.operation.is_answered() && qp.params.max_rd_atomic == 0 && state.is_sending() {
+    if work.operation.returns_data() && qp.params.max_rd_atomic == 0 && state.is_sending() {
         return Err(PostError::NoReadsAllowed);
     }
     Ok((len, packets))

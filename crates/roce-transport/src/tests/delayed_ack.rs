@@ -63,7 +63,7 @@ fn an_acknowledgement_held_behind_a_request_leaves_when_it_is_released() {
 }
 
 #[test]
-fn refusals_and_answers_with_data_are_never_held() {
+fn naks_and_responses_with_data_are_never_delayed() {
     let mut sides = pair();
     sides[1].endpoint.delay_acks(true);
     let remote = RemoteAddr { addr: 0, rkey: KEY };

@@ -86,7 +86,7 @@ fn a_refusal_reaches_the_peer_though_the_queue_pair_is_destroyed() {
 }
 
 #[test]
-fn what_came_before_a_read_is_acknowledged_though_the_read_is_not_answered() {
+fn requests_before_a_read_are_acknowledged_though_the_read_gets_no_response() {
     let mut sides = pair();
     sides[1].endpoint.post_recv(NOW, QPN, RecvWr::new(4, [piece(0, 100)])).unwrap();
     sides[0].posts(SendWr::new(1, SendOperation::send(), [piece(0, 8)]));
@@ -114,7 +114,7 @@ fn a_driver_that_sends_nothing_gathers_a_bounded_number_of_acknowledgements() {
 }
 
 #[test]
-fn a_fatal_refusal_behind_a_lost_answer_ends_the_request_with_its_own_status() {
+fn a_fatal_nak_behind_a_lost_response_ends_the_request_with_its_own_status() {
     let mut sides = pair();
     sides[0].posts(SendWr::new(1, SendOperation::read(REMOTE), [piece(500, 8)]));
     carry(&mut sides, 0);
@@ -129,7 +129,7 @@ fn a_fatal_refusal_behind_a_lost_answer_ends_the_request_with_its_own_status() {
 }
 
 #[test]
-fn a_repeated_atomic_is_answered_after_the_number_of_answers_kept_was_set_anew() {
+fn a_repeated_atomic_gets_its_response_after_the_capacity_of_resources_was_changed() {
     for max in [1, 2, 16] {
         let mut sides = pair();
         sides[1].memory.0[2000..2008].copy_from_slice(&41u64.to_ne_bytes());

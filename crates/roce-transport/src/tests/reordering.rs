@@ -44,7 +44,7 @@ fn packets_that_overtake_each_other_within_a_batch_and_come_again_draw_no_nak() 
 }
 
 #[test]
-fn a_packet_dropped_because_it_came_early_is_asked_for_without_repeating_those_before() {
+fn a_packet_dropped_as_out_of_order_is_requested_without_repeating_those_before() {
     let mut sides = pair();
     (0..3).for_each(|id| sides[0].posts(write(id)));
     let packets = sides[0].sends(64);
@@ -59,7 +59,7 @@ fn a_packet_dropped_because_it_came_early_is_asked_for_without_repeating_those_b
 }
 
 #[test]
-fn without_trains_a_message_longer_than_the_window_asks_on_the_way() {
+fn without_trains_a_message_longer_than_the_window_requests_acks_inside() {
     for (frames, sent, asked, why) in [
         (1000, 128, 2, "in the middle of the window and at its end"),
         (96, 96, 4, "four times until the peer's queue is full"),
@@ -125,7 +125,7 @@ fn work_on_bad_memory_does_not_take_down_what_was_sent_before_it() {
 }
 
 #[test]
-fn a_queue_pair_taken_down_asks_for_nothing_any_more() {
+fn a_queue_pair_in_error_sends_no_sequence_nak() {
     let mut sides = pair();
     sides[0].posts(write(1));
     sides[0].posts(write(2));
@@ -152,7 +152,7 @@ fn a_message_into_two_places_of_which_one_is_forbidden_touches_neither() {
 }
 
 #[test]
-fn a_read_whose_memory_goes_away_while_it_is_answered_ends_in_a_refusal() {
+fn a_read_whose_memory_goes_away_during_its_response_ends_in_a_nak() {
     let [mut responder, peer] = pair();
     responder.takes_made(peer.address, &read(0, 1000), &[]);
     responder.memory.0.truncate(500);
@@ -171,7 +171,7 @@ fn read(packets_ahead: u32, len: u32) -> Headers {
 }
 
 #[test]
-fn a_read_answer_that_ends_too_early_or_goes_on_too_long_ends_the_connection() {
+fn a_read_response_that_is_too_short_or_too_long_ends_the_connection() {
     for (opcode, ahead) in
         [(opcode::RC_READ_RESPONSE_LAST, 0), (opcode::RC_READ_RESPONSE_MIDDLE, 1)]
     {
@@ -233,7 +233,7 @@ fn more_reads_at_a_time_than_were_agreed_upon_are_an_invalid_request() {
 }
 
 #[test]
-fn a_repetition_that_nobody_waits_for_makes_room_for_new_reads() {
+fn a_repetition_that_the_peer_no_longer_needs_makes_room_for_new_reads() {
     let [mut responder, peer] = pair();
     for ahead in 0..2 {
         responder.takes_made(peer.address, &read(ahead, 10), &[]);
@@ -246,7 +246,7 @@ fn a_repetition_that_nobody_waits_for_makes_room_for_new_reads() {
 }
 
 #[test]
-fn because_of_a_receive_that_is_posted_nobody_is_asked_for_something_to_send() {
+fn a_posted_receive_schedules_no_queue_pair() {
     let mut sides = pair();
     assert!(sides[1].sends(64).is_empty());
     post_receive(&mut sides[1], 10);
@@ -254,7 +254,7 @@ fn because_of_a_receive_that_is_posted_nobody_is_asked_for_something_to_send() {
 }
 
 #[test]
-fn the_turn_of_a_queue_pair_that_is_destroyed_sends_nothing_for_whoever_gets_its_place() {
+fn the_turn_of_a_destroyed_queue_pair_sends_nothing_for_the_next_one_in_its_slot() {
     let [mut side, _] = pair();
     let init = side.endpoint.query_qp(QPN).unwrap().init;
     side.posts(SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]));

@@ -60,7 +60,7 @@ fn messages_one_by_one_arrive_and_complete_as_they_do_together() {
 }
 
 #[test]
-fn who_waits_for_no_acknowledgement_asks_as_often_alone_as_otherwise() {
+fn a_deferred_ack_is_requested_as_often_on_the_fast_path_as_on_the_other() {
     let operation = SendOperation::write(REMOTE);
     // The peer window is wide, so that only the queue pair's own reasons to request ACKs are left.
     let mut config = EndpointConfig::default();
@@ -95,7 +95,7 @@ fn messages_one_by_one_fill_the_window_and_go_no_further() {
 }
 
 #[test]
-fn what_nobody_waits_for_is_asked_after_when_nothing_follows_it() {
+fn a_deferred_ack_is_requested_late_when_nothing_follows() {
     let [mut side, _] = pair();
     let sends = |side: &mut Side, now: Instant| {
         let work = SendWr::new(1, SendOperation::write(REMOTE), [piece(0, 8)]).defer_ack();

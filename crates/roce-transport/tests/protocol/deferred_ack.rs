@@ -35,7 +35,7 @@ fn received(world: &World, ends: [End; 2]) -> usize {
 }
 
 #[test]
-fn few_are_asked_for_none_waits_and_the_send_queue_never_fills() {
+fn few_acks_are_requested_and_the_send_queue_never_fills() {
     for depth in [4, 16, 256] {
         let (mut world, ends) = pair(depth);
         let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 200);
@@ -55,7 +55,7 @@ fn few_are_asked_for_none_waits_and_the_send_queue_never_fills() {
 }
 
 #[test]
-fn what_leaves_in_one_train_asks_as_seldom_as_what_leaves_alone() {
+fn packets_of_a_train_request_acks_as_rarely_as_single_packets() {
     let (mut world, ends) = pair(256);
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 100);
     for first in (0..100).step_by(5) {
@@ -72,7 +72,7 @@ fn what_leaves_in_one_train_asks_as_seldom_as_what_leaves_alone() {
 }
 
 #[test]
-fn a_peer_is_asked_before_its_receives_run_out() {
+fn an_ack_is_requested_before_the_receives_of_the_peer_run_out() {
     for receives in [2, 3, 4, 8, 12] {
         let (mut world, ends) = pair(256);
         let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 100);
@@ -95,7 +95,7 @@ fn a_peer_is_asked_before_its_receives_run_out() {
 }
 
 #[test]
-fn what_is_lost_is_found_though_nobody_waits_and_nothing_follows() {
+fn a_loss_is_found_though_acks_are_deferred_and_nothing_follows() {
     let (mut world, ends) = pair(256);
     let exchange = Exchange::prepare(&mut world, ends, Kind::WriteImmediate, 4, 2);
     exchange.post_receives(&mut world);
@@ -119,7 +119,7 @@ fn a_request_that_reports_its_success_is_never_lazy() {
 }
 
 #[test]
-fn who_has_no_timer_that_would_ask_later_asks_at_once() {
+fn without_an_ack_timeout_no_ack_is_deferred() {
     let mut world = World::pair();
     world.nodes[0].keep_sent = true;
     let options = Options { signal_all: false, ack_timeout: 0, ..Options::DEFAULT };
@@ -132,7 +132,7 @@ fn who_has_no_timer_that_would_ask_later_asks_at_once() {
 }
 
 #[test]
-fn who_was_never_asked_is_not_blamed_for_its_silence() {
+fn a_peer_of_which_no_ack_was_requested_is_not_given_up() {
     // No retry is allowed, and the ACK timer is shorter than the wait before anything is measured.
     for pause in [1, 300, 900] {
         let mut world = World::pair();
@@ -152,7 +152,7 @@ fn who_was_never_asked_is_not_blamed_for_its_silence() {
 }
 
 #[test]
-fn who_is_asked_late_has_as_long_to_answer_as_who_is_asked_at_once() {
+fn a_late_ack_request_leaves_the_peer_as_much_time_as_an_early_one() {
     // About a millisecond; the first question comes shortly before it is over, or never.
     for asks in [true, false] {
         let mut world = World::pair();
@@ -173,7 +173,7 @@ fn who_is_asked_late_has_as_long_to_answer_as_who_is_asked_at_once() {
 }
 
 #[test]
-fn a_dead_peer_is_given_up_in_time_however_many_follow_that_ask_for_no_answer() {
+fn a_dead_peer_is_given_up_in_time_however_many_deferred_acks_follow() {
     let timer = Duration::from_nanos(4096 << 8);
     for retry_count in [0, 1, 3] {
         for pace in [10, 50, 180, 700] {
@@ -227,7 +227,7 @@ fn measured_with(options: Options) -> (World, [End; 2]) {
 const SOON: Duration = Duration::from_micros(250);
 
 #[test]
-fn an_answer_that_was_asked_for_is_missed_in_time_however_many_follow_that_ask_for_none() {
+fn a_requested_ack_is_missed_in_time_however_many_deferred_acks_follow() {
     let (mut world, ends) = measured();
     let exchange = Exchange::prepare(&mut world, ends, Kind::Write, 4, 30);
     world.set_impairment(1, Impairment::scripted([Fate::Drop]));
@@ -289,7 +289,7 @@ fn what_is_lost_shortly_before_the_ack_timer_fires_is_found_by_the_short_one() {
 }
 
 #[test]
-fn who_sends_what_nobody_waits_for_gives_up_its_turn_as_others_do() {
+fn a_queue_pair_that_defers_acks_gives_up_its_turn_as_others_do() {
     let config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
     let mut world = World::new(2, config);
     world.nodes[0].keep_sent = true;

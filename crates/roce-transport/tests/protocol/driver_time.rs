@@ -64,7 +64,7 @@ fn a_peer_that_is_stopped_for_three_times_the_bound_is_given_up_at_the_bound() {
 }
 
 #[test]
-fn a_driver_that_is_stopped_for_three_times_the_bound_blames_nobody() {
+fn a_driver_stopped_for_three_times_the_bound_fails_no_request() {
     // At any moment of an exchange: before anything is answered, and in the middle.
     for kind in KINDS {
         for after in [0, 5, 15, 25, 100, 190, 250] {
@@ -101,7 +101,7 @@ fn a_request_that_was_written_and_not_sent_before_the_driver_was_stopped_has_its
 }
 
 #[test]
-fn a_probe_timeout_that_fires_late_resends_nothing_that_was_answered() {
+fn a_late_probe_timeout_resends_nothing_that_was_acknowledged() {
     // From a scheduler's shortest slice on.
     for millis in [2, 4, 10, 50] {
         let (mut world, ends) = connected(OPTIONS);
@@ -173,7 +173,7 @@ fn a_driver_that_is_starved_all_the_time_gives_up_a_dead_peer_in_bounded_running
 }
 
 #[test]
-fn answers_that_wait_behind_many_others_are_taken_in_before_a_timer_fires() {
+fn responses_that_wait_behind_many_others_are_handled_before_a_timer_fires() {
     // What the socket holds is taken in 32 frames at a time; here a frame at a time, and slowly.
     let config = WorldConfig {
         link: LinkConfig {

@@ -31,7 +31,7 @@ fn requests(world: &World) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn an_atomic_that_arrives_again_is_not_executed_again_and_gets_the_same_answer() {
+fn a_repeated_atomic_is_not_executed_again_and_gets_the_same_response() {
     for kind in [Kind::FetchAdd, Kind::CompareSwap] {
         let (mut world, _, exchange) = finished(kind, 8, 4);
         let answers: Vec<_> = world.nodes[1].sent.iter().map(|it| it.packet.clone()).collect();
@@ -52,7 +52,7 @@ fn an_atomic_that_arrives_again_is_not_executed_again_and_gets_the_same_answer()
 }
 
 #[test]
-fn an_atomic_whose_saved_answer_is_gone_is_never_executed_again() {
+fn an_atomic_whose_resource_was_evicted_is_never_executed_again() {
     let (mut world, ends, exchange) = finished(Kind::FetchAdd, 8, 1);
     let request = requests(&world)[0].clone();
     let after = Exchange::post(&mut world, ends, Kind::FetchAdd, 8, 50);
@@ -65,7 +65,7 @@ fn an_atomic_whose_saved_answer_is_gone_is_never_executed_again() {
 }
 
 #[test]
-fn a_read_that_arrives_again_is_answered_again_with_what_is_there_now() {
+fn a_repeated_read_returns_the_current_bytes() {
     let (mut world, _, exchange) = finished(Kind::Read, 1000, 1);
     world.nodes[1].memory.bytes_mut(exchange.remote).fill(0xee);
     let request = requests(&world)[0].clone();
@@ -80,7 +80,7 @@ fn a_read_that_arrives_again_is_answered_again_with_what_is_there_now() {
 }
 
 #[test]
-fn a_read_may_be_asked_for_again_from_the_middle() {
+fn a_read_may_be_repeated_from_the_middle() {
     // What a requester sends that has two packets of four.
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 1);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
@@ -95,7 +95,7 @@ fn a_read_may_be_asked_for_again_from_the_middle() {
 }
 
 #[test]
-fn a_duplicate_read_that_asks_for_anything_else_than_the_first_did_is_dropped() {
+fn a_duplicate_read_of_other_bytes_is_dropped() {
     let (mut world, ends, exchange) = finished(Kind::Read, 1000, 3);
     let first_psn = forge::parse(&requests(&world)[0]).bth.psn;
     let first = Reth { address: exchange.remote.address, key: exchange.remote.key, len: 1000 };

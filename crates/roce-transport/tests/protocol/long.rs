@@ -8,7 +8,7 @@ use crate::common::exchange::{Kind, work};
 use crate::common::memory::{Region, Rights};
 use crate::common::world::World;
 
-const LONGEST: u64 = 1 << 31;
+const MAX_LEN: u64 = 1 << 31;
 
 fn world(path_mtu: PathMtu, len: u64) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
@@ -48,22 +48,22 @@ fn carry(kind: Kind, len: u64) {
 
 #[test]
 fn a_send_of_two_gibibytes_arrives() {
-    carry(Kind::Send, LONGEST);
+    carry(Kind::Send, MAX_LEN);
 }
 
 #[test]
 fn a_write_of_two_gibibytes_arrives() {
-    carry(Kind::Write, LONGEST);
+    carry(Kind::Write, MAX_LEN);
 }
 
 #[test]
 fn a_read_of_two_gibibytes_arrives() {
-    carry(Kind::Read, LONGEST);
+    carry(Kind::Read, MAX_LEN);
 }
 
 #[test]
 fn a_message_of_more_than_two_gibibytes_is_refused_when_it_is_posted() {
-    let (mut world, ends, local, _) = world(PathMtu::B4096, LONGEST + 1);
+    let (mut world, ends, local, _) = world(PathMtu::B4096, MAX_LEN + 1);
     let halves = [
         Sge { len: 1 << 31, ..whole(local) },
         Sge { len: 1, addr: local.address + (1 << 31), ..whole(local) },
@@ -76,7 +76,7 @@ fn a_message_of_more_than_two_gibibytes_is_refused_when_it_is_posted() {
 
 #[test]
 fn a_read_of_more_packets_than_half_the_psn_circle_is_refused_when_it_is_posted() {
-    let (mut world, ends, local, remote) = world(PathMtu::B256, LONGEST);
+    let (mut world, ends, local, remote) = world(PathMtu::B256, MAX_LEN);
     let there = RemoteAddr { addr: remote.address, rkey: remote.key };
     let mut read = |len: u32| {
         let gather = SgList::from(Sge { len, ..whole(local) });

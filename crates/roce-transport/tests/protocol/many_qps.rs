@@ -75,7 +75,7 @@ fn a_crowd_overflows_no_queue_of_the_usual_length_and_takes_turns() {
 }
 
 #[test]
-fn who_has_answers_to_send_keeps_its_place_in_line() {
+fn a_queue_pair_with_responses_keeps_its_place_in_the_wait_queue() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
@@ -102,7 +102,7 @@ fn who_has_answers_to_send_keeps_its_place_in_line() {
 }
 
 #[test]
-fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
+fn a_turn_that_the_peer_window_interrupts_continues_before_the_next_one() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 8, min_frames: 8, max_frames: 8 };
@@ -130,7 +130,7 @@ fn a_turn_that_the_gate_cuts_short_goes_on_before_anybody_has_the_next() {
 }
 
 #[test]
-fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
+fn a_waiting_queue_pair_that_is_destroyed_blocks_no_other() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
@@ -155,7 +155,7 @@ fn who_is_destroyed_in_line_leaves_its_place_to_nobody() {
 }
 
 #[test]
-fn a_gate_that_is_shut_and_keeps_nobody_waiting_asks_for_no_time() {
+fn a_full_window_without_waiters_arms_no_timer() {
     let mut config = WorldConfig { max_packets: 1, whole_trains: false, ..slow(128) };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };
@@ -187,7 +187,7 @@ fn a_crowd_finds_what_fits_into_a_shorter_queue() {
 }
 
 #[test]
-fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
+fn a_dead_peer_blocks_no_queue_pair_of_another_peer_and_is_given_up_in_time() {
     let mut world = World::new(3, slow(128));
     world.set_impairment(2, Impairment::scripted(vec![Fate::Drop; 1_000_000]));
     let options = Options { ack_timeout: 13, retry_count: 3, ..OPTIONS };
@@ -209,7 +209,7 @@ fn a_dead_peer_holds_up_nobody_who_sends_to_another_and_is_given_up_in_time() {
 }
 
 #[test]
-fn frames_that_nobody_will_ever_answer_hold_nobody_up() {
+fn frames_that_get_no_response_block_no_queue_pair() {
     // The queue pairs that sent first have no timer, and all that they sent is lost.
     let mut world = World::new(2, slow(128));
     world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 96]));

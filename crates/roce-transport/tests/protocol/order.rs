@@ -83,7 +83,7 @@ fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
 }
 
 #[test]
-fn work_that_asks_for_no_completion_gets_none_but_counts_as_done_with_the_next() {
+fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
     let mut world = World::pair();
     let options = Options { signal_all: false, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
@@ -105,7 +105,7 @@ fn work_that_asks_for_no_completion_gets_none_but_counts_as_done_with_the_next()
 }
 
 #[test]
-fn work_that_fails_or_is_flushed_says_so_even_if_it_asked_for_no_completion() {
+fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let mut world = World::pair();
     let options = Options { signal_all: false, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
@@ -214,7 +214,7 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
 }
 
 #[test]
-fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_is_silent() {
+fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
     let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);

@@ -352,7 +352,7 @@ fn requests_in_flight_end_at_the_bound_when_the_interface_takes_no_more() {
 }
 
 #[test]
-fn requests_that_the_interface_takes_late_are_sent_and_answered() {
+fn requests_that_the_interface_takes_late_are_sent_and_complete() {
     let (options, bound) = short();
     for kind in Kind::ALL {
         for part in [1, 5, 9] {
@@ -367,7 +367,7 @@ fn requests_that_the_interface_takes_late_are_sent_and_answered() {
 }
 
 #[test]
-fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_are_answered() {
+fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_responses() {
     // A peer that works off a packet in 33 µs; an ACK timeout is 15 packets, and there is no retry.
     let link = roce_sim::LinkConfig {
         latency: Duration::from_micros(1),
@@ -391,7 +391,7 @@ fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_are_answere
 }
 
 #[test]
-fn requests_behind_a_gate_end_though_the_interface_takes_no_more() {
+fn requests_behind_a_full_window_end_though_the_interface_takes_no_more() {
     let mut config = WorldConfig { max_packets: 1, ..WorldConfig::default() };
     config.endpoint.peer_window =
         PeerWindowConfig { initial_frames: 1, min_frames: 1, max_frames: 1 };

@@ -66,7 +66,7 @@ fn access_len(kind: Kind) -> u64 {
 }
 
 #[test]
-fn a_key_that_nobody_gave_out_is_refused() {
+fn an_unknown_key_is_refused() {
     for kind in REMOTE {
         for flip in [1, 0x100, 0x8000_0000] {
             let (mut world, ends, target, local) = world_with_target(Rights::ALL, PD);

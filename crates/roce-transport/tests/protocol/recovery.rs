@@ -66,7 +66,7 @@ fn a_lost_tail_is_missed_within_a_few_round_trips() {
 }
 
 #[test]
-fn a_lost_tail_of_answers_is_missed_within_a_few_round_trips() {
+fn a_lost_tail_of_responses_is_missed_within_a_few_round_trips() {
     for kind in Kind::ALL {
         let answers = if kind == Kind::Read { 10 } else { 1 };
         for lost in 1..=answers {
@@ -134,7 +134,7 @@ fn what_is_done_before_the_ack_timer_fires_costs_no_retry() {
 }
 
 #[test]
-fn silence_is_met_with_few_packets() {
+fn a_peer_without_responses_gets_few_packets() {
     for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
         let mut world = world();
         let ends = connect_and_measure(&mut world, Options { retry_count: 0, ..PATIENT });
@@ -156,7 +156,7 @@ fn silence_is_met_with_few_packets() {
 }
 
 #[test]
-fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_life() {
+fn the_first_packet_after_a_probe_timeout_carries_ack_req() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
     world.nodes[0].keep_sent = true;
@@ -170,7 +170,7 @@ fn of_what_is_sent_again_after_a_silence_the_first_packet_asks_for_a_sign_of_lif
 }
 
 #[test]
-fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
+fn after_a_timeout_few_packets_are_sent_however_they_are_posted() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
     world.set_impairment(0, Impairment::scripted(drops(1000)));
@@ -185,7 +185,7 @@ fn into_a_silence_few_packets_are_sent_however_they_are_posted() {
 }
 
 #[test]
-fn a_loss_that_only_silence_told_of_halves_the_window_too() {
+fn a_loss_found_by_a_probe_timeout_halves_the_window_too() {
     let mut world = world();
     let ends = connect_and_measure(&mut world, PATIENT);
     world.set_impairment(0, Impairment::scripted(drops(101)));
@@ -219,7 +219,7 @@ fn a_peer_that_naks_for_ever_is_given_up_after_the_retries() {
 }
 
 #[test]
-fn a_peer_that_answers_late_gets_few_packets_twice() {
+fn a_peer_that_responds_late_gets_few_packets_twice() {
     for late in [300, 1000, 3000] {
         let answer = vec![Fate::Delay(Duration::from_micros(late))];
         let (took, resent) = send_through(Kind::Write, 1, answer, PATIENT);
@@ -229,7 +229,7 @@ fn a_peer_that_answers_late_gets_few_packets_twice() {
 }
 
 #[test]
-fn what_was_sent_before_a_peer_fell_silent_for_a_while_is_not_all_sent_again() {
+fn packets_sent_before_a_peer_paused_are_not_all_sent_again() {
     for kind in [Kind::Send, Kind::Write] {
         let link = LinkConfig::with_latency(Duration::from_micros(10));
         let mut world = World::new(2, WorldConfig { link, batch: 5, ..WorldConfig::default() });

@@ -82,7 +82,7 @@ fn a_nak_for_a_psn_never_sent_is_ignored() {
 }
 
 #[test]
-fn responses_that_nobody_asked_for_are_ignored() {
+fn unexpected_responses_are_ignored() {
     for kind in [Kind::Send, Kind::Write] {
         let (mut world, ends, _) = waiting(kind, 600, 2);
         for code in responses() {
@@ -204,7 +204,7 @@ fn a_read_response_of_the_wrong_length_or_place_ends_the_read_and_touches_nothin
 }
 
 #[test]
-fn an_atomic_answered_by_data_or_a_read_answered_by_a_word_is_no_success() {
+fn a_read_response_to_an_atomic_or_an_atomic_response_to_a_read_is_no_success() {
     let cases = [
         (Kind::Read, opcode::RC_ATOMIC_ACKNOWLEDGE),
         (Kind::FetchAdd, opcode::RC_READ_RESPONSE_ONLY),
@@ -224,7 +224,7 @@ fn an_atomic_answered_by_data_or_a_read_answered_by_a_word_is_no_success() {
 }
 
 #[test]
-fn an_ack_behind_an_unanswered_read_does_not_complete_the_read() {
+fn an_ack_behind_a_read_without_response_does_not_complete_the_read() {
     let (mut world, ends, _) = waiting(Kind::Read, 8, 1);
     let behind = Exchange::post(&mut world, ends, Kind::Write, 8, 1);
     world.forge(1, 0, &forge::acknowledge(ends[0].qpn, psn(1), forge::ACK));

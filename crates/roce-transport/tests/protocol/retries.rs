@@ -15,7 +15,7 @@ fn isolate(world: &mut World, node: usize) {
 }
 
 #[test]
-fn a_silent_peer_is_given_up_between_one_and_four_times_the_retries_timers() {
+fn a_dead_peer_is_given_up_between_one_and_four_times_the_ack_timeouts() {
     for retry_count in 0..=7u8 {
         for ack_timeout in [1, 8, 14, 20, 31] {
             for kind in [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd] {
@@ -98,7 +98,7 @@ fn progress_gives_the_retries_back() {
 }
 
 #[test]
-fn an_idle_connection_asks_for_no_wake_up() {
+fn an_idle_connection_has_no_timer() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
     for kind in Kind::ALL {
@@ -126,7 +126,7 @@ fn a_lost_packet_with_others_behind_it_is_sent_again_without_waiting_for_the_tim
 }
 
 #[test]
-fn a_lost_response_with_others_behind_it_is_asked_for_again_without_waiting_for_the_timer() {
+fn a_lost_response_with_others_behind_it_is_requested_again_without_a_timer() {
     let mut world = World::pair();
     let options = Options { ack_timeout: 20, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
@@ -138,7 +138,7 @@ fn a_lost_response_with_others_behind_it_is_asked_for_again_without_waiting_for_
 }
 
 #[test]
-fn a_lost_answer_with_an_acknowledgement_behind_it_is_asked_for_again_without_the_timer() {
+fn a_lost_response_with_an_ack_behind_it_is_requested_again_without_a_timer() {
     for kind in [Kind::Read, Kind::FetchAdd, Kind::CompareSwap] {
         let mut world = World::pair();
         let options = Options { ack_timeout: 20, ..Options::default() };

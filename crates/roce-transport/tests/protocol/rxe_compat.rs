@@ -127,7 +127,7 @@ fn an_ack_may_carry_any_message_number() {
 }
 
 #[test]
-fn a_read_that_was_asked_for_again_may_be_answered_from_its_first_middle_or_last_packet() {
+fn the_response_to_a_repeated_read_may_start_with_a_first_middle_or_last_packet() {
     // Seven packets; the first three arrive, then nothing, then the rest in rxe's two ways.
     for restart in [opcode::RC_READ_RESPONSE_MIDDLE, opcode::RC_READ_RESPONSE_FIRST] {
         let len = 6 * 256 + 10;
@@ -161,7 +161,7 @@ fn a_read_that_was_asked_for_again_may_be_answered_from_its_first_middle_or_last
 }
 
 #[test]
-fn a_read_whose_last_packet_was_lost_may_be_answered_by_last_or_only() {
+fn the_response_to_a_repeated_last_packet_may_be_last_or_only() {
     for restart in [opcode::RC_READ_RESPONSE_LAST, opcode::RC_READ_RESPONSE_ONLY] {
         let (mut world, ends, exchange) = scripted(Kind::Read, 300, 1);
         let bytes = world.nodes[1].memory.bytes(exchange.remote).to_vec();
@@ -195,7 +195,7 @@ fn a_peer_that_sends_everything_twice_without_any_loss_does_no_harm() {
 }
 
 #[test]
-fn a_request_without_ack_request_is_executed_and_the_next_one_that_asks_acknowledges_both() {
+fn a_request_without_ack_req_is_executed_and_the_next_ack_covers_it() {
     let mut world = World::pair();
     world.nodes[1].keep_sent = true;
     let ends = connect(&mut world, [0, 1], Options::default());

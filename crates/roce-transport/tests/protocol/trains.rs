@@ -53,7 +53,7 @@ fn one_batch_of_packets_gets_one_acknowledgement() {
 }
 
 #[test]
-fn the_end_of_every_message_asks_for_an_acknowledgement() {
+fn the_end_of_every_message_carries_ack_req() {
     for kind in [Kind::Send, Kind::Write] {
         let world = carry(kind, 1000, 5, WorldConfig::default());
         for sent in &world.nodes[0].sent {
@@ -65,7 +65,7 @@ fn the_end_of_every_message_asks_for_an_acknowledgement() {
 }
 
 #[test]
-fn a_long_message_asks_for_acknowledgements_on_the_way() {
+fn a_long_message_requests_acks_inside() {
     let world = carry(Kind::Write, 2000 * 256, 1, WorldConfig::default());
     let asks = world.nodes[0].sent.iter().filter(|it| it.headers().bth.ack_request).count();
     assert!(asks >= 2000 / 128, "{asks} asks in 2000 packets");
