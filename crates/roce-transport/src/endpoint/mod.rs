@@ -4,6 +4,7 @@ mod frame_cost;
 pub(crate) mod peer_window;
 mod peers;
 mod qpn_hash;
+mod queue_pair;
 mod run_queue;
 mod running_time;
 mod scheduler;
@@ -18,13 +19,13 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::net::IpAddr;
 
-use roce_wire::{Packet, Qpn, Service, Verified};
+use roce_wire::{Packet, Qpn, Verified};
 
 use self::qpn_hash::QpnHasher;
+use self::queue_pair::QueuePair;
 use crate::context::{Context, DropReason, Outputs};
 use crate::endpoint::running_time::RunningTime;
 use crate::endpoint::scheduler::Scheduler;
-use crate::rc::RcQueuePair;
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
     ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
@@ -124,26 +125,6 @@ struct Slot {
     wait_ticket: Option<wait_queue::Ticket>,
 }
 
-/// Queue pairs by service.
-#[derive(Debug)]
-enum QueuePair {
-    Rc(Box<RcQueuePair>),
-}
-
-impl QueuePair {
-    #[inline]
-    fn rc(&self) -> &RcQueuePair {
-        let Self::Rc(rc) = self;
-        rc
-    }
-
-    #[inline]
-    fn rc_mut(&mut self) -> &mut RcQueuePair {
-        let Self::Rc(rc) = self;
-        rc
-    }
-}
-
 /// A queue pair, with what a call of it needs.
 struct Call<'a, O: Observer> {
     index: usize,
@@ -186,10 +167,7 @@ impl<O: Observer> Endpoint<O> {
             return Err(ApiMisuse::QpExists(qpn));
         }
         init.cap.validate()?;
-        let queue_pair = match init.service {
-            Service::Rc => QueuePair::Rc(Box::new(RcQueuePair::new(qpn, init, &self.config))),
-            other => return Err(ApiMisuse::ServiceNotSupported(other)),
-        };
+        let queue_pair = QueuePair::new(qpn, init, &self.config)?;
         let slot = Some(Slot { qpn, queue_pair, timer_at: None, peer: None, wait_ticket: None });
         let index = match self.free.pop() {
             Some(index) => {
@@ -215,8 +193,7 @@ impl<O: Observer> Endpoint<O> {
         qpn: Qpn,
         attributes: &QpAttributes,
     ) -> Result<(), ModifyError> {
-        let modified =
-            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().modify(attributes, cx));
+        let modified = self.with_qp(now, qpn, |queue_pair, cx| queue_pair.modify(attributes, cx));
         if let Some(index) = self.index_of(qpn)
             && let Some(slot) = self.qps[index].as_mut()
         {
@@ -228,7 +205,7 @@ impl<O: Observer> Endpoint<O> {
     /// Returns the attributes and state of a queue pair; `None` if there is none of this number.
     pub fn query_qp(&self, qpn: Qpn) -> Option<QpInfo> {
         let slot = self.qps.get(*self.by_qpn.get(&qpn)?)?.as_ref()?;
-        Some(slot.queue_pair.rc().info())
+        Some(slot.queue_pair.info())
     }
 
     /// Removes a queue pair without completing what is posted; false if there is none of this
@@ -237,7 +214,7 @@ impl<O: Observer> Endpoint<O> {
         let Some(index) = self.by_qpn.remove(&qpn) else { return false };
         self.lookup_cache = None;
         if let Some(mut slot) = self.qps[index].take() {
-            self.out.owed_acks.extend(slot.queue_pair.rc_mut().take_owed_ack());
+            self.out.owed_acks.extend(slot.queue_pair.take_owed_ack());
             self.scheduler.remove(index, &mut slot);
         }
         self.free.push(index);
@@ -252,7 +229,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn post_send(&mut self, now: Instant, qpn: Qpn, wr: SendWr) -> Result<(), PostError> {
         // No timer is set before its turn comes or `handle_timeout` is called.
         let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
-        call.slot.queue_pair.rc_mut().post_send(wr, &mut call.cx)?;
+        call.slot.queue_pair.post_send(wr, &mut call.cx)?;
         call.scheduler.on_posted(call.index);
         Ok(())
     }
@@ -262,14 +239,14 @@ impl<O: Observer> Endpoint<O> {
     #[inline]
     pub fn has_outstanding(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.index_of(qpn) else { return false };
-        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.rc().has_outstanding())
+        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.has_outstanding())
     }
 
     /// Returns true if requests of this queue pair wait for its window or for that of its peer.
     #[inline]
     pub fn has_unsent(&mut self, qpn: Qpn) -> bool {
         let Some(index) = self.index_of(qpn) else { return false };
-        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.rc().has_requests())
+        self.qps[index].as_ref().is_some_and(|slot| slot.queue_pair.has_requests())
     }
 
     /// Posts a request to the receive queue.
@@ -279,7 +256,7 @@ impl<O: Observer> Endpoint<O> {
     pub fn post_recv(&mut self, now: Instant, qpn: Qpn, wr: RecvWr) -> Result<(), PostError> {
         // Nothing leaves because of it, and no timer changes.
         let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
-        call.slot.queue_pair.rc_mut().post_recv(wr, &mut call.cx)
+        call.slot.queue_pair.post_recv(wr, &mut call.cx)
     }
 
     /// Handles a packet from the network.
@@ -293,13 +270,9 @@ impl<O: Observer> Endpoint<O> {
         memory: &mut impl Memory,
     ) {
         let bth = packet.headers().bth;
-        let service = bth.opcode.info().service;
-        let handled =
-            self.with_qp(now, bth.dest_qp, |queue_pair, cx| match (queue_pair, service) {
-                (QueuePair::Rc(rc), Service::Rc) => rc.handle_packet(packet, memory, cx),
-                (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::Congestion),
-                _ => cx.dropped(bth.psn, DropReason::WrongService),
-            });
+        let handled = self.with_qp(now, bth.dest_qp, |queue_pair, cx| {
+            queue_pair.handle_packet(packet, memory, cx);
+        });
         if handled.is_none() {
             let time = self.time.latest();
             let mut cx = Context::new(now, time, bth.dest_qp, &self.config, &mut self.out);
@@ -314,7 +287,7 @@ impl<O: Observer> Endpoint<O> {
         self.scheduler.handle_timeout(&mut self.qps, time);
         while let Some((index, peer)) = self.scheduler.take_due(&mut self.qps, time) {
             let Some(qpn) = self.qps[index].as_ref().map(|slot| slot.qpn) else { continue };
-            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().handle_timeout(peer, cx));
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.handle_timeout(peer, cx));
         }
     }
 
@@ -333,13 +306,13 @@ impl<O: Observer> Endpoint<O> {
             self.out.events.push_back(event);
         }
         let uses_it = |slot: &&Slot| {
-            let init = slot.queue_pair.rc().init();
+            let init = slot.queue_pair.init();
             init.send_cq == cq || init.recv_cq == cq
         };
         let hit: Vec<Qpn> =
             self.qps.iter().flatten().filter(uses_it).map(|slot| slot.qpn).collect();
         for qpn in hit {
-            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.rc_mut().handle_failure(cx));
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.handle_failure(cx));
         }
     }
 

@@ -90,13 +90,13 @@ impl Scheduler {
 
     /// The path of this queue pair may have changed.
     pub(super) fn update_peer(&mut self, slot: &mut Slot, config: PeerWindowConfig) {
-        let address = slot.queue_pair.rc().path().map(|path| path.remote);
+        let address = slot.queue_pair.path().map(|path| path.remote);
         if slot.peer.map(|(address, _)| address) == address {
             return;
         }
         if let Some((_, peer)) = slot.peer {
             self.peers.release(peer, slot.wait_ticket.take());
-            slot.queue_pair.rc_mut().reset_frames();
+            slot.queue_pair.reset_frames();
         }
         slot.peer = address.map(|it| (it, self.peers.acquire(it, config)));
     }
@@ -184,8 +184,8 @@ impl Scheduler {
             let Self { run_queue, timers, .. } = self;
             for index in run_queue.queue_pairs() {
                 let Some(slot) = qps[index].as_mut() else { continue };
-                slot.queue_pair.rc_mut().keep_timed(time);
-                timers.set(index, &mut slot.timer_at, slot.queue_pair.rc().poll_timeout());
+                slot.queue_pair.keep_timed(time);
+                timers.set(index, &mut slot.timer_at, slot.queue_pair.poll_timeout());
             }
         }
         while let Some(peer) = self.peers.take_due(time) {
@@ -246,14 +246,14 @@ impl Scheduler {
             Runnable::PeerWaiters(peer) => (self.peers.window(peer).waiters.front(), runnable),
         };
         let Some(slot) = first.and_then(|index| qps[index].as_mut()) else { return false };
-        let way = slot.queue_pair.rc().path_and_dest();
+        let way = slot.queue_pair.path_and_dest();
         let queue = way.and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
         let Some(waiting) = queue.and_then(|queue| self.suspended.waiting(queue)) else {
             return false;
         };
         waiting.push(runnable);
         if let Runnable::QueuePair(index) = runnable {
-            slot.queue_pair.rc_mut().keep_timed(time);
+            slot.queue_pair.keep_timed(time);
             self.update_timer(index, slot);
         }
         true
@@ -280,7 +280,7 @@ impl Scheduler {
                 let first = window.waiters.pop()?;
                 if let Some(slot) = qps[first].as_mut() {
                     slot.wait_ticket = None;
-                    slot.queue_pair.rc_mut().prefer_requests();
+                    slot.queue_pair.prefer_requests();
                 }
                 if !window.waiters.is_empty() {
                     self.run_queue.push(runnable);
@@ -294,7 +294,7 @@ impl Scheduler {
                 if !window.admits() && slot.wait_ticket.is_none() {
                     slot.wait_ticket = Some(window.waiters.push_front(index));
                     self.run_queue.push(Runnable::PeerWaiters(peer));
-                    return slot.queue_pair.rc().has_responses().then_some((index, false));
+                    return slot.queue_pair.has_responses().then_some((index, false));
                 }
                 Some((index, window.admits()))
             }
@@ -305,22 +305,22 @@ impl Scheduler {
                 if window.admits_new() {
                     return Some((index, true));
                 }
-                if slot.queue_pair.rc().has_requests() {
+                if slot.queue_pair.has_requests() {
                     if slot.wait_ticket.is_none() {
                         slot.wait_ticket = Some(window.waiters.push_back(index));
                         self.run_queue.push(Runnable::PeerWaiters(peer));
                     }
-                    slot.queue_pair.rc_mut().keep_timed(time);
+                    slot.queue_pair.keep_timed(time);
                     self.update_timer(index, slot);
                 }
-                slot.queue_pair.rc().has_responses().then_some((index, false))
+                slot.queue_pair.has_responses().then_some((index, false))
             }
         }
     }
 
     #[inline]
     fn update_timer(&mut self, index: usize, slot: &mut Slot) {
-        self.timers.set(index, &mut slot.timer_at, slot.queue_pair.rc().poll_timeout());
+        self.timers.set(index, &mut slot.timer_at, slot.queue_pair.poll_timeout());
     }
 
     /// Checks that a timer ends the requests of the queue pair in this slot.
@@ -329,11 +329,11 @@ impl Scheduler {
         if !cfg!(debug_assertions) || self.has_untimed {
             return;
         }
-        let rc = slot.queue_pair.rc();
-        let is_entered = match (slot.timer_at, rc.poll_timeout()) {
+        let qp = &slot.queue_pair;
+        let is_entered = match (slot.timer_at, qp.poll_timeout()) {
             (Some(entered), Some(wanted)) => entered <= wanted,
             (_, wanted) => wanted.is_none(),
         };
-        assert!(is_entered && rc.is_timed(), "no timer ends the requests of {slot:?}");
+        assert!(is_entered && qp.is_timed(), "no timer ends the requests of {slot:?}");
     }
 }

@@ -88,7 +88,7 @@ impl<O: Observer> Endpoint<O> {
         let Some(only) = self.scheduler.only_admitted(&self.qps) else {
             return self.has_pending_transmit();
         };
-        self.qps[only].as_ref().is_none_or(|slot| slot.queue_pair.rc().needs_fresh_now())
+        self.qps[only].as_ref().is_none_or(|slot| slot.queue_pair.needs_fresh_now())
     }
 
     /// Returns the number of ACKs scheduled since the endpoint was made. It grows when the peer has
@@ -141,13 +141,13 @@ impl<O: Observer> Endpoint<O> {
             let is_alone = scheduler.is_alone();
             let mut cx = Context { is_alone, ..Context::new(now, time, qpn, config, out) };
             let mut window = if may_request { scheduler.window(slot) } else { None };
-            let rc = slot.queue_pair.rc_mut();
-            let Some((path, dest_qpn)) = rc.path_and_dest() else { continue };
+            let qp = &mut slot.queue_pair;
+            let Some((path, dest_qpn)) = qp.path_and_dest() else { continue };
             if let Some(window) = window.as_deref_mut()
-                && let Some(len) = rc.transmit_single(delay_acks, window, memory, buf, &mut cx)
+                && let Some(len) = qp.transmit_single(delay_acks, window, memory, buf, &mut cx)
             {
                 sealer.seal_single(qpn, dest_qpn, path, &mut buf[..len]);
-                if rc.has_responses() {
+                if qp.has_responses() {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
                 scheduler.on_transmit(index, slot);
@@ -159,7 +159,7 @@ impl<O: Observer> Endpoint<O> {
             sealer.begin(qpn, dest_qpn, path);
             let fitting = window.as_ref().map_or(usize::MAX, |window| window.max_train_packets());
             let mut train = TrainWriter::new(buf, sealer, max_packets.min(fitting));
-            let has_delayed_ack = rc.transmit(delay_acks, window, memory, &mut train, &mut cx);
+            let has_delayed_ack = qp.transmit(delay_acks, window, memory, &mut train, &mut cx);
             train.finish();
             if train.is_too_short() {
                 cx.counters().send_err += 1;
@@ -169,10 +169,10 @@ impl<O: Observer> Endpoint<O> {
                 if has_delayed_ack {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
-            } else if may_request && rc.must_continue() {
+            } else if may_request && qp.must_continue() {
                 scheduler.continue_with(index);
             } else {
-                scheduler.on_pending(index, rc.pending_tx(delay_acks));
+                scheduler.on_pending(index, qp.pending_tx(delay_acks));
             }
             scheduler.on_transmit(index, slot);
             if packets == 0 {
