@@ -1,15 +1,14 @@
-//! The layer check: arrows between rules point down only.
+//! The layer check: dependencies between crates point to lower levels only.
 //!
-//! The table of rules in `ARCHITECTURE.md` is compared with what cargo says the crates depend on,
-//! so that page and code cannot part. A row reads
+//! It compares the table of crates in `ARCHITECTURE.md` with `cargo metadata`. A row reads
 //!
 //! ```text
 //! | `roce-io` | 1 | roce-wire, roce-sim (tests) |
 //! ```
 //!
-//! rule, level, and the rules it uses: `(tests)` behind a name allows it to tests only, `all`
+//! crate, level, and the crates it uses: `(tests)` after a name allows it to tests only, `all`
 //! stands for every crate below, `–` for none. Every crate of the workspace has a row, and each
-//! arrow of code that is not a test leads to a lower level.
+//! dependency of code that is not a test points to a lower level.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,20 +46,21 @@ pub(crate) fn check() -> Result<String> {
     let crates = crates_in(&workspace::metadata()?);
     let differences = compare(&rules, &crates);
     if differences.is_empty() {
-        let arrows: usize = crates.values().map(Uses::len).sum();
-        return Ok(format!("{} rules, {arrows} arrows, all pointing down", crates.len()));
+        let count: usize = crates.values().map(Uses::len).sum();
+        return Ok(format!("{} crates, {count} dependencies, all to lower levels", crates.len()));
     }
     Err(differences.join("\n").into())
 }
 
-/// The rows of the table of rules. Other tables of the page have no level in the second column.
+/// The rows of the table of crates. Other tables of the page have no level in the second column.
 fn rules_in(page: &str) -> BTreeMap<String, CrateRule> {
     let mut rules = BTreeMap::new();
     for line in page.lines() {
         let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         let &[name, level, may_use, ..] = cells.as_slice() else { continue };
         let Ok(level) = level.parse() else { continue };
-        rules.insert(room_name(name).to_owned(), CrateRule { level, may_use: may_use_in(may_use) });
+        rules
+            .insert(crate_name(name).to_owned(), CrateRule { level, may_use: may_use_in(may_use) });
     }
     rules
 }
@@ -73,15 +73,15 @@ fn may_use_in(cell: &str) -> MayUse {
     MayUse::These(
         names
             .map(|name| match name.strip_suffix("(tests)") {
-                Some(name) => (room_name(name).to_owned(), true),
-                None => (room_name(name).to_owned(), false),
+                Some(name) => (crate_name(name).to_owned(), true),
+                None => (crate_name(name).to_owned(), false),
             })
             .collect(),
     )
 }
 
 /// `crates/roce-io` in backticks, or `roce-io`: the crate's name.
-fn room_name(cell: &str) -> &str {
+fn crate_name(cell: &str) -> &str {
     let path = cell.trim().trim_matches('`');
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -127,7 +127,7 @@ fn compare(rules: &BTreeMap<String, CrateRule>, crates: &BTreeMap<String, Uses>)
             let Some(below) = rules.get(used) else { continue };
             if below.level >= rule.level && !tests_only {
                 differences.push(format!(
-                    "{name} (level {}) uses {used} (level {}): arrows point down only",
+                    "{name} (level {}) uses {used} (level {}): dependencies point to lower levels only",
                     rule.level, below.level
                 ));
             }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-# Rooms\n\
+# Crates\n\
 | crate | level | may use |\n\
 |---|---|---|\n\
 | `crates/wire` | 0 | – |\n\
@@ -167,10 +167,10 @@ mod tests {
 \n\
 | some | other | table |\n";
 
-    fn crates(arrows: &[(&str, &str, bool)]) -> BTreeMap<String, Uses> {
+    fn crates(dependencies: &[(&str, &str, bool)]) -> BTreeMap<String, Uses> {
         let mut crates: BTreeMap<String, Uses> =
             ["wire", "sim", "engine", "all"].map(|name| (name.to_owned(), Uses::new())).into();
-        for (from, to, tests_only) in arrows {
+        for (from, to, tests_only) in dependencies {
             crates.get_mut(*from).unwrap().insert((*to).to_owned(), *tests_only);
         }
         crates
@@ -179,8 +179,8 @@ mod tests {
     const AS_WRITTEN: [(&str, &str, bool); 3] =
         [("engine", "wire", false), ("engine", "sim", true), ("all", "engine", false)];
 
-    fn differences(arrows: &[(&str, &str, bool)]) -> Vec<String> {
-        compare(&rules_in(PAGE), &crates(arrows))
+    fn differences(dependencies: &[(&str, &str, bool)]) -> Vec<String> {
+        compare(&rules_in(PAGE), &crates(dependencies))
     }
 
     #[test]
@@ -189,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_up_or_sideways_is_named() {
+    fn a_dependency_on_the_same_or_a_higher_level_is_named() {
         for (from, to) in [("wire", "engine"), ("wire", "sim")] {
-            let mut arrows = AS_WRITTEN.to_vec();
-            arrows.push((from, to, false));
-            let found = differences(&arrows).join("\n");
+            let mut dependencies = AS_WRITTEN.to_vec();
+            dependencies.push((from, to, false));
+            let found = differences(&dependencies).join("\n");
             assert!(found.contains(&format!("{from} (level 0) uses {to}")), "{found}");
         }
     }
@@ -202,17 +202,20 @@ mod tests {
     fn tests_may_use_a_crate_of_any_level_that_their_row_names() {
         let page =
             PAGE.replace("| `crates/wire` | 0 | – |", "| `crates/wire` | 0 | engine (tests) |");
-        let mut arrows = AS_WRITTEN.to_vec();
-        arrows.push(("wire", "engine", true));
-        assert_eq!(compare(&rules_in(&page), &crates(&arrows)), Vec::<String>::new());
-        assert_eq!(differences(&arrows), ["wire uses engine; its row does not say so"]);
+        let mut dependencies = AS_WRITTEN.to_vec();
+        dependencies.push(("wire", "engine", true));
+        assert_eq!(compare(&rules_in(&page), &crates(&dependencies)), Vec::<String>::new());
+        assert_eq!(differences(&dependencies), ["wire uses engine; its row does not say so"]);
     }
 
     #[test]
     fn what_is_allowed_to_tests_is_not_allowed_to_the_crate() {
-        let mut arrows = AS_WRITTEN.to_vec();
-        arrows[1].2 = false;
-        assert_eq!(differences(&arrows), ["engine uses sim; its row allows that to tests only"]);
+        let mut dependencies = AS_WRITTEN.to_vec();
+        dependencies[1].2 = false;
+        assert_eq!(
+            differences(&dependencies),
+            ["engine uses sim; its row allows that to tests only"]
+        );
     }
 
     #[test]
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_promises_an_arrow_too_many_is_named() {
+    fn a_row_that_names_a_dependency_too_many_is_named() {
         let found = differences(&AS_WRITTEN[..1]);
         assert_eq!(found, ["the row of engine names sim, which it does not use"]);
     }
