@@ -64,10 +64,7 @@ mod memory;
 mod memory_region;
 mod netlink;
 mod path;
-// One call: the real-time class.
 mod port;
-#[allow(unsafe_code)]
-mod thread_placement;
 // One `nop` for each probe.
 #[allow(unsafe_code)]
 pub mod probes;
@@ -78,6 +75,9 @@ mod queue_pair;
 #[allow(unsafe_code)]
 mod region;
 mod resolver;
+// One call: the real-time class.
+#[allow(unsafe_code)]
+mod thread_placement;
 mod trace;
 mod wait_policy;
 
