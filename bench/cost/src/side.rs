@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
+use roce_simnet::ConnectOptions;
 use roce_transport::{
-    AccessFlags, AckTimeout, CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant,
-    PacketSealer, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState,
-    RecvWr, SendWr, Service, TransmitLimits,
+    CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant, PacketSealer, PathAttributes,
+    PathHandle, PdHandle, QpCap, QpInit, RecvWr, SendWr, Service, TransmitLimits,
 };
 use roce_wire::{
-    Frame, OuterHeaders, ParseOptions, PathMtu, PayloadCrc, Psn, Qpn, RnrTimer, Sealer, Sealing,
-    UdpChecksum, source_port_for,
+    Frame, OuterHeaders, ParseOptions, PathMtu, PayloadCrc, Qpn, Sealer, Sealing, UdpChecksum,
+    source_port_for,
 };
 
 use crate::{Bytes, Wire};
@@ -86,35 +86,8 @@ impl Side {
             service: Service::Rc,
         };
         self.endpoint.create_qp(self.qpn, init).expect("the first of its number");
-        let attributes = [
-            QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(AccessFlags::ALL),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: Some(path),
-                path_mtu: Some(path_mtu),
-                dest_qpn: Some(peer),
-                rq_psn: Some(Psn::ZERO),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: RnrTimer::new(12),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(Psn::ZERO),
-                max_rd_atomic: Some(16),
-                ack_timeout: AckTimeout::new(14),
-                retry_count: Some(7),
-                rnr_retry: Some(7),
-                ..QpAttributes::default()
-            },
-        ];
-        for step in &attributes {
+        let options = ConnectOptions { path_mtu, ..ConnectOptions::default() };
+        for step in &options.transitions(path, peer) {
             let moved = self.endpoint.modify_qp(Instant::default(), self.qpn, step);
             moved.expect("a transition of the standard's table");
         }

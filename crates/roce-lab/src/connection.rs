@@ -6,8 +6,8 @@ use roce_transport::{
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
-use crate::memory::PD;
 use crate::world::{End, World};
+use roce_simnet::{ConnectOptions, PD};
 
 /// Where the sends of every queue pair of the lab complete.
 pub const SEND_CQ: CqHandle = CqHandle(1);
@@ -128,36 +128,25 @@ impl Connection {
     fn attributes(&self, world: &World, side: usize, state: QpState) -> QpAttributes {
         let Self { ends, options } = self;
         let (mine, peer) = (ends[side], ends[1 - side]);
+        let path = PathAttributes {
+            handle: PathHandle(peer.host as u64),
+            local: world.hosts()[mine.host].address,
+            remote: world.hosts()[peer.host].address,
+        };
+        let options = ConnectOptions {
+            path_mtu: options.path_mtu,
+            sq_psn: Psn::wrapping(options.first_psn[side]),
+            rq_psn: Psn::wrapping(options.first_psn[1 - side]),
+            ack_timeout: options.ack_timeout,
+            retry_count: options.retry_count,
+            rnr_retry: options.rnr_retry,
+            min_rnr_timer: options.min_rnr_timer,
+            max_rd_atomic: options.max_rd_atomic,
+            max_dest_rd_atomic: options.max_rd_atomic,
+            access: AccessFlags::ALL,
+        };
         let to = QpAttributes { state: Some(state), ..QpAttributes::default() };
-        match state {
-            QpState::Init => QpAttributes {
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(AccessFlags::ALL),
-                ..to
-            },
-            QpState::ReadyToReceive => QpAttributes {
-                path: Some(PathAttributes {
-                    handle: PathHandle(peer.host as u64),
-                    local: world.hosts()[mine.host].address,
-                    remote: world.hosts()[peer.host].address,
-                }),
-                path_mtu: Some(options.path_mtu),
-                dest_qpn: Some(peer.qpn),
-                rq_psn: Some(Psn::wrapping(options.first_psn[1 - side])),
-                max_dest_rd_atomic: Some(options.max_rd_atomic),
-                min_rnr_timer: Some(options.min_rnr_timer),
-                ..to
-            },
-            QpState::ReadyToSend => QpAttributes {
-                sq_psn: Some(Psn::wrapping(options.first_psn[side])),
-                max_rd_atomic: Some(options.max_rd_atomic),
-                ack_timeout: Some(options.ack_timeout),
-                retry_count: Some(options.retry_count),
-                rnr_retry: Some(options.rnr_retry),
-                ..to
-            },
-            _ => to,
-        }
+        let all = options.transitions(path, peer.qpn);
+        all.into_iter().find(|it| it.state == Some(state)).unwrap_or(to)
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_sim::{Impairment, NodeId, Time};
+use roce_simnet::{Impairment, NodeId, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
 use crate::event_recorder::EventRecorder;
-use crate::memory::Regions;
+use roce_simnet::Regions;
 
 /// One host: a real engine, its registered memory and its place in the network.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
 //!
-//! A [`World`] holds hosts with the engine of `roce-transport` and a `roce-sim` network between
+//! A [`World`] holds hosts with the engine of `roce-transport` and a `roce-simnet` network between
 //! them. Its [`Timeline`] records all packets and all events of the engines.
 
 #![forbid(unsafe_code)]
@@ -10,7 +10,6 @@ mod event_recorder;
 mod host;
 mod ladder;
 mod lesson;
-mod memory;
 mod packet_label;
 mod packet_layers;
 mod ring;
@@ -26,9 +25,9 @@ pub use lesson::{
     Action, ConnectionData, Inspect, Lesson, LessonError, Question, Rate, RegionData, Right,
     RingData, Section, Span, StateName, Until, WorldData,
 };
-pub use memory::{Grant, PD, Region, Regions};
 pub use packet_label::{PacketClass, PacketLabel};
 pub use ring::{Ring, RingError, RingOptions};
+pub use roce_simnet::{Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{PlotError, Scale, ScaleResult, plot};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};

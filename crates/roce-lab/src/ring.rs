@@ -7,8 +7,8 @@ use roce_ring::{Action, Geometry, Operation, Remote, RingConfig, Side, WindowRec
 use roce_transport::{Instant, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
 use crate::connection::{Connection, ConnectionOptions, RECV_CQ};
-use crate::memory::Region;
 use crate::world::{End, World};
+use roce_simnet::Region;
 
 pub use error::RingError;
 

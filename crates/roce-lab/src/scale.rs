@@ -5,7 +5,7 @@ mod plot;
 use std::time::Duration;
 
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig, test_data};
-use roce_sim::LinkConfig;
+use roce_simnet::LinkConfig;
 use roce_wire::PathMtu;
 
 use crate::ring::{Ring, RingError, RingOptions};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_sim::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
+use roce_simnet::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
 use roce_transport::{
     Endpoint, EndpointConfig, Instant, PostError, RecvWr, SendOperation, SendWr, TransmitLimits,
     WrData,

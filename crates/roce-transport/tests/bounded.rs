@@ -10,8 +10,8 @@ use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth};
 
 use common::connection::{End, FIRST_PSN, Options, PD, connect};
 use common::forge;
-use common::memory::Rights;
 use common::world::World;
+use roce_simnet::Rights;
 
 #[global_allocator]
 static HEAP: dhat::Alloc = dhat::Alloc;

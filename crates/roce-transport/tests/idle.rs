@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use roce_simnet::ConnectOptions;
 use roce_transport::{
-    AccessFlags, AckTimeout, CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes,
-    PathHandle, PdHandle, QpAttributes, QpCap, QpInit, QpState, Service,
+    CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle, QpCap,
+    QpInit, Service,
 };
-use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
+use roce_wire::{PathMtu, Qpn};
 
 /// Makes queue pairs of these numbers and connects each to a peer of the same number.
 fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
@@ -23,35 +24,9 @@ fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
         // Spread as those that a driver draws.
         let qpn = Qpn::new(0x12_3000 + number).unwrap();
         endpoint.create_qp(qpn, init).unwrap();
-        let steps = [
-            QpAttributes {
-                state: Some(QpState::Init),
-                pkey_index: Some(0),
-                port: Some(1),
-                access: Some(AccessFlags::ALL),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToReceive),
-                path: Some(PathAttributes { handle: PathHandle(number.into()), local, remote }),
-                path_mtu: Some(PathMtu::B4096),
-                dest_qpn: Some(qpn),
-                rq_psn: Some(Psn::ZERO),
-                max_dest_rd_atomic: Some(16),
-                min_rnr_timer: RnrTimer::new(12),
-                ..QpAttributes::default()
-            },
-            QpAttributes {
-                state: Some(QpState::ReadyToSend),
-                sq_psn: Some(Psn::ZERO),
-                max_rd_atomic: Some(16),
-                ack_timeout: AckTimeout::new(14),
-                retry_count: Some(7),
-                rnr_retry: Some(7),
-                ..QpAttributes::default()
-            },
-        ];
-        for step in &steps {
+        let options = ConnectOptions { path_mtu: PathMtu::B4096, ..ConnectOptions::default() };
+        let path = PathAttributes { handle: PathHandle(number.into()), local, remote };
+        for step in &options.transitions(path, qpn) {
             endpoint.modify_qp(Instant::default(), qpn, step).unwrap();
         }
     }

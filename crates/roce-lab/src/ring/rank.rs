@@ -11,8 +11,8 @@ use roce_wire::Qpn;
 
 use super::{RingError, RingOptions};
 use crate::host::Host;
-use crate::memory::Region;
 use crate::world::{End, World};
+use roce_simnet::Region;
 
 /// A rank with its machine and buffers.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ mod perform;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use roce_sim::Fate;
+use roce_simnet::Fate;
 
 use super::{ChunkState, LessonRun, SectionRun};
 use crate::connection::Connection;
 use crate::lesson::{Lesson, LessonError, Until};
-use crate::memory::Region;
 use crate::ring::Ring;
 use crate::world::{End, World};
+use roce_simnet::Region;
 
 /// Runs a lesson.
 pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
 use crate::common::capture::Capture;
-use crate::common::memory::fill_synthetic;
 use crate::common::repeat::for_each_case;
+use roce_simnet::fill_synthetic;
 
 #[test]
 fn synthetic_bytes_depend_on_their_address_alone() {

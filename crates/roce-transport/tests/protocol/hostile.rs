@@ -11,15 +11,15 @@ use roce_wire::{
 use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, create};
 use crate::common::exchange::sge;
 use crate::common::forge;
-use crate::common::memory::{Region, Rights};
 use crate::common::world::{Sent, World, seal_one};
+use roce_simnet::{Region, Rights};
 
 /// A connected pair whose node 1 has a region and receives, and is about to be lied to.
 fn victim() -> (World, [End; 2], Region) {
     let mut world = World::pair();
     world.nodes[1].keep_sent = true;
     let ends = connect(&mut world, [0, 1], Options::default());
-    let region = world.nodes[1].memory.register(PD, 4096, Rights::ALL, 5);
+    let region = world.nodes[1].memory.register_filled(PD, 4096, Rights::ALL, 5);
     for wr_id in 0..4 {
         ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 4096)]);
     }
@@ -46,12 +46,12 @@ fn counted(world: &mut World, lie: impl FnOnce(&mut World)) -> Vec<&'static str>
 #[track_caller]
 fn dropped(world: &mut World, lie: impl FnOnce(&mut World)) -> &'static str {
     let (sent, completions) = (world.nodes[1].sent.len(), world.nodes[1].completions.len());
-    let written = world.nodes[1].memory.bytes_written;
+    let written = world.nodes[1].memory.bytes_written();
     let moved = counted(world, lie);
     assert_eq!(moved.len(), 1, "one named counter: {moved:?}\n{}", world.report());
     assert_eq!(world.nodes[1].sent.len(), sent, "no answer");
     assert_eq!(world.nodes[1].completions.len(), completions);
-    assert_eq!(world.nodes[1].memory.bytes_written, written);
+    assert_eq!(world.nodes[1].memory.bytes_written(), written);
     moved[0]
 }
 
@@ -277,7 +277,7 @@ fn opcodes_that_may_not_follow_each_other_are_an_invalid_request() {
             let mut psn = expected();
             if let Some(first) = first {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
-                let doomed = world.nodes[1].memory.register(PD, 64, rights, 5);
+                let doomed = world.nodes[1].memory.register_filled(PD, 64, rights, 5);
                 let opens = first.info().position.opens();
                 let target = if opens { region } else { doomed };
                 world.forge(0, 1, &build(first, ends[1].qpn, psn, target));

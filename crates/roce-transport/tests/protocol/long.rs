@@ -5,8 +5,8 @@ use roce_wire::PathMtu;
 
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::exchange::{Kind, work};
-use crate::common::memory::{Region, Rights};
 use crate::common::world::World;
+use roce_simnet::{Region, Rights};
 
 const MAX_LEN: u64 = 1 << 31;
 

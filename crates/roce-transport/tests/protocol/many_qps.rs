@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Impairment, LinkConfig};
+use roce_simnet::{Fate, Impairment, LinkConfig};
 use roce_transport::{CompletionStatus, Instant, PeerWindowConfig};
 use roce_wire::{PathMtu, Psn, Reth};
 

@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_sim::{Impairment, ImpairmentRates};
+use roce_simnet::{Impairment, ImpairmentRates};
 use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::exchange::{sge, work};
-use crate::common::memory::{Region, Rights};
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
+use roce_simnet::{Region, Rights};
 
 /// Bytes each side has for each direction.
 const ROOM: usize = 2048;
@@ -97,8 +97,8 @@ struct Direction {
 
 impl Direction {
     fn new(world: &mut World, from: End, to: End) -> Self {
-        let local = world.nodes[from.node].memory.register(PD, ROOM, Rights::ALL, 3);
-        let remote = world.nodes[to.node].memory.register(PD, ROOM, Rights::ALL, 130);
+        let local = world.nodes[from.node].memory.register_filled(PD, ROOM, Rights::ALL, 3);
+        let remote = world.nodes[to.node].memory.register_filled(PD, ROOM, Rights::ALL, 130);
         let model = Model {
             requester: world.nodes[from.node].memory.bytes(local).to_vec(),
             responder: world.nodes[to.node].memory.bytes(remote).to_vec(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Impairment, LinkConfig};
+use roce_simnet::{Fate, Impairment, LinkConfig};
 use roce_transport::{
     AsyncEvent, CompletionStatus, CqHandle, QpAttributes, QpState, RemoteAddr, SendOperation,
     SendWr, SgList, WrData,
@@ -11,8 +11,8 @@ use roce_wire::{KnownOpcode, Qpn, opcode};
 
 use crate::common::connection::{Options, PD, RECV_CQ, connect};
 use crate::common::exchange::{Exchange, Kind, sge, work};
-use crate::common::memory::{Region, Rights};
 use crate::common::world::{World, WorldConfig};
+use roce_simnet::{Region, Rights};
 
 fn slow_world() -> World {
     let link = LinkConfig::with_latency(Duration::from_micros(100));
@@ -42,9 +42,9 @@ fn when_sent(world: &World, node: usize, wanted: KnownOpcode) -> Vec<u64> {
 fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
-    let target = world.nodes[1].memory.register(PD, 200, Rights::ALL, 140);
+    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
+    let target = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 140);
     // Read into local memory, then write that very memory back elsewhere.
     ends[0].post_send(&mut world, read(source, local));
     ends[0].post_send(&mut world, SendWr { fence: true, ..write(target, local) });
@@ -59,8 +59,8 @@ fn a_fenced_request_waits_for_every_earlier_read_and_carries_what_it_brought() {
 fn without_a_fence_requests_follow_a_read_at_once() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     ends[0].post_send(&mut world, read(source, local));
     ends[0].post_send(&mut world, write(source, local));
     world.settle();
@@ -71,8 +71,8 @@ fn without_a_fence_requests_follow_a_read_at_once() {
 fn a_write_that_is_acknowledged_behind_a_read_completes_behind_it() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
-    let source = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
+    let source = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..12 {
         let kind = if wr_id % 3 == 0 { read(source, local) } else { write(source, local) };
         ends[0].post_send(&mut world, SendWr { wr_id, ..kind });
@@ -87,8 +87,8 @@ fn an_unsignaled_request_gets_no_completion_and_is_complete_with_the_next() {
     let mut world = World::pair();
     let options = Options { signal_all: false, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register(PD, 200, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 200, Rights::ALL, 70);
     // Far more than the queue holds at once: silent work must free its place too.
     for round in 0..20 {
         for i in 0..100 {
@@ -109,8 +109,8 @@ fn an_unsignaled_request_that_fails_or_is_flushed_gets_a_completion() {
     let mut world = World::pair();
     let options = Options { signal_all: false, ..Options::default() };
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register(PD, 200, Rights::ALL, 1);
-    let closed = world.nodes[1].memory.register(PD, 200, Rights::default(), 70);
+    let local = world.nodes[0].memory.register_filled(PD, 200, Rights::ALL, 1);
+    let closed = world.nodes[1].memory.register_filled(PD, 200, Rights::default(), 70);
     for wr_id in 0..3 {
         let work = SendWr { wr_id, signaled: false, ..write(closed, local) };
         ends[0].post_send(&mut world, work);
@@ -130,8 +130,8 @@ fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
     let mut options = Options::default();
     options.capacities.max_send_wr = 4;
     let ends = connect(&mut world, [0, 1], options);
-    let local = world.nodes[0].memory.register(PD, 10, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register(PD, 10, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 10, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 10, Rights::ALL, 70);
     for _ in 0..4 {
         ends[0].post_send(&mut world, write(target, local));
     }
@@ -144,8 +144,8 @@ fn a_send_queue_that_is_full_refuses_and_takes_again_after_a_completion() {
 fn solicited_is_told_to_the_receiver_of_exactly_those_messages() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register(PD, 600, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register(PD, 600, Rights::ALL, 1);
+    let local = world.nodes[0].memory.register_filled(PD, 600, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 600, Rights::ALL, 1);
     let asked = [true, false, false, true];
     for (i, solicited) in asked.into_iter().enumerate() {
         ends[1].post_recv(&mut world, i as u64, &[sge(target, 0, 600)]);
@@ -217,8 +217,8 @@ fn what_was_sent_once_and_lost_is_begun_and_finished_by_a_drain() {
 fn a_queue_pair_moved_to_error_flushes_everything_in_order_and_sends_nothing() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let local = world.nodes[0].memory.register(PD, 2000, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 2000, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     for wr_id in 0..5 {
         ends[0].post_send(&mut world, SendWr { wr_id, ..write(target, local) });
         ends[0].post_recv(&mut world, wr_id, &[sge(local, 0, 100)]);
@@ -244,8 +244,8 @@ fn a_local_invalidation_waits_for_all_work_before_it_and_shuts_the_key() {
     let mut world = slow_world();
     let ends = connect(&mut world, [0, 1], Options::default());
     let rights = Rights { invalidatable: true, ..Rights::ALL };
-    let local = world.nodes[0].memory.register(PD, 2000, rights, 1);
-    let target = world.nodes[1].memory.register(PD, 2000, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 2000, rights, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 2000, Rights::ALL, 70);
     let shut = work(SendOperation::LocalInvalidate { key: local.key });
     ends[0].post_send(&mut world, SendWr { wr_id: 1, ..write(target, local) });
     ends[0].post_send(&mut world, SendWr { wr_id: 2, ..shut.clone() });
@@ -280,8 +280,8 @@ fn a_completion_queue_that_overflows_takes_its_queue_pairs_to_error_and_no_other
 fn queue_pairs_with_much_to_send_take_turns_train_by_train() {
     let mut world = slow_world();
     let pairs: Vec<_> = (0..4).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
-    let local = world.nodes[0].memory.register(PD, 100_000, Rights::ALL, 1);
-    let target = world.nodes[1].memory.register(PD, 100_000, Rights::ALL, 70);
+    let local = world.nodes[0].memory.register_filled(PD, 100_000, Rights::ALL, 1);
+    let target = world.nodes[1].memory.register_filled(PD, 100_000, Rights::ALL, 70);
     // All posted before any may speak.
     let now = world.now();
     for ends in &pairs {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use roce_sim::{Impairment, ImpairmentRates};
+use roce_simnet::{Impairment, ImpairmentRates};
 use roce_transport::{
     CompletionStatus, Instant, PeerWindowConfig, QpState, RecvWr, SendOperation, SendWr,
     WindowConfig,
@@ -12,9 +12,9 @@ use roce_transport::{
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::driver::{Driver, FOR_EVER};
 use crate::common::exchange::{Exchange, Kind, request, sge, work};
-use crate::common::memory::{Region, Rights};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{World, WorldConfig};
+use roce_simnet::{Region, Rights};
 
 /// The time that all tries of a request take: an ACK timeout for each, and another one at most
 /// where what is sent again has to wait before it leaves.
@@ -151,8 +151,8 @@ impl Run {
             let seed = setup.seed ^ node as u64;
             world.set_impairment(node, Impairment::random(seed, rates));
         }
-        let regions =
-            [0, 1].map(|node: usize| world.nodes[node].memory.register(PD, 2000, Rights::ALL, 9));
+        let regions = [0, 1]
+            .map(|node: usize| world.nodes[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
         let options = setup.options;
         let (posted, waited, seen) = ([vec![], vec![]], [Duration::ZERO; 2], [0; 2]);
         Self { world, options, ends, regions, posted, waited, seen }
@@ -181,7 +181,7 @@ impl Run {
                 let mut remote = self.regions[1 - side];
                 if kind == Kind::SendInvalidate {
                     let rights = Rights { invalidatable: true, ..Rights::ALL };
-                    remote = self.world.nodes[1 - side].memory.register(PD, 8, rights, 0);
+                    remote = self.world.nodes[1 - side].memory.register_filled(PD, 8, rights, 0);
                 }
                 if kind.takes_receive() && has_receive {
                     let peer = self.ends[qp][1 - side];
@@ -197,7 +197,7 @@ impl Run {
             }
             Step::Invalidate { qp } => {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
-                let key = self.world.nodes[side].memory.register(PD, 8, rights, 0).key;
+                let key = self.world.nodes[side].memory.register_filled(PD, 8, rights, 0).key;
                 let work = work(SendOperation::LocalInvalidate { key });
                 self.post(self.ends[qp][side], SendWr { wr_id: id, ..work });
             }
@@ -369,7 +369,7 @@ fn requests_that_the_interface_takes_late_are_sent_and_complete() {
 #[test]
 fn a_queue_pair_that_waits_for_its_turn_spends_no_retry_while_others_get_responses() {
     // A peer that works off a packet in 33 µs; an ACK timeout is 15 packets, and there is no retry.
-    let link = roce_sim::LinkConfig {
+    let link = roce_simnet::LinkConfig {
         latency: Duration::from_micros(1),
         bits_per_sec: Some(62_000_000),
         queue_frames: usize::MAX,

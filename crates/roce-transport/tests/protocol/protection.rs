@@ -4,8 +4,8 @@ use roce_transport::{AccessFlags, CompletionStatus, PdHandle, QpState, RemoteAdd
 
 use crate::common::connection::{End, Options, PD, connect, connect_each};
 use crate::common::exchange::{self, Kind, sge};
-use crate::common::memory::{Region, Rights};
 use crate::common::world::World;
+use roce_simnet::{Region, Rights};
 
 const REMOTE: [Kind; 5] =
     [Kind::Write, Kind::WriteImmediate, Kind::Read, Kind::CompareSwap, Kind::FetchAdd];
@@ -28,11 +28,11 @@ fn refused(
     status: CompletionStatus,
 ) {
     let before = world.nodes[1].memory.bytes(target).to_vec();
-    let written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written).collect();
+    let written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written()).collect();
     ends[0].post_recv(world, 77, &[]);
     ends[1].post_recv(world, 88, &[]);
     ends[0].post_send(world, SendWr { wr_id: 5, ..bad });
-    let local = world.nodes[0].memory.register(PD, 8, Rights::ALL, 0);
+    let local = world.nodes[0].memory.register_filled(PD, 8, Rights::ALL, 0);
     let behind = RemoteAddr { addr: target.address, rkey: target.key };
     ends[0].post_send(world, SendWr { wr_id: 6, ..request(Kind::Write, behind, local, 8) });
     world.settle();
@@ -40,8 +40,8 @@ fn refused(
     assert_eq!(ends[0].outcomes(world), outcomes, "{}", world.report());
     assert_eq!(ends[0].state(world), QpState::Error);
     assert_eq!(world.nodes[1].memory.bytes(target), before, "not one byte has changed");
-    assert_eq!(world.nodes[1].memory.atomics_executed, 0);
-    let now_written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written).collect();
+    assert_eq!(world.nodes[1].memory.atomics_executed(), 0);
+    let now_written: Vec<_> = world.nodes.iter().map(|node| node.memory.bytes_written()).collect();
     assert_eq!(now_written, written);
     world.assert_guards_untouched();
     let flushed = ends[0].received(world);
@@ -56,8 +56,8 @@ fn refused(
 fn world_with_target(rights: Rights, pd: PdHandle) -> (World, [End; 2], Region, Region) {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let target = world.nodes[1].memory.register(pd, LEN as usize, rights, 50);
-    let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+    let target = world.nodes[1].memory.register_filled(pd, LEN as usize, rights, 50);
+    let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     (world, ends, target, local)
 }
 
@@ -150,8 +150,8 @@ fn a_right_that_the_queue_pair_does_not_give_is_an_invalid_request() {
         let options = Options::default();
         let strict = Options { access: AccessFlags::ALL.difference(without), ..options };
         let ends = connect_each(&mut world, [0, 1], [options, strict]);
-        let target = world.nodes[1].memory.register(PD, LEN as usize, Rights::ALL, 50);
-        let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+        let target = world.nodes[1].memory.register_filled(PD, LEN as usize, Rights::ALL, 50);
+        let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
         let remote = RemoteAddr { addr: target.address, rkey: target.key };
         let bad = request(kind, remote, local, access_len(kind));
         refused(&mut world, ends, target, bad, CompletionStatus::RemoteInvalidRequest);
@@ -175,8 +175,8 @@ fn a_message_longer_than_the_receive_is_refused_and_not_a_byte_lands_outside() {
     for len in [101, 255, 256, 257, 600, 4000] {
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], Options::default());
-        let target = world.nodes[1].memory.register(PD, 1000, Rights::ALL, 50);
-        let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+        let target = world.nodes[1].memory.register_filled(PD, 1000, Rights::ALL, 50);
+        let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
         let before = world.nodes[1].memory.bytes(target).to_vec();
         ends[1].post_recv(&mut world, 1, &[sge(target, 0, 100)]);
         ends[1].post_recv(&mut world, 2, &[sge(target, 0, 100)]);
@@ -218,15 +218,15 @@ fn a_read_or_atomic_into_memory_that_may_not_be_written_fails_and_writes_nothing
         let (mut world, ends, target, _) = world_with_target(Rights::ALL, PD);
         world.nodes[0].keep_sent = true;
         let rights = Rights { local_write: false, ..Rights::ALL };
-        let local = world.nodes[0].memory.register(PD, 4096, rights, 60);
+        let local = world.nodes[0].memory.register_filled(PD, 4096, rights, 60);
         let remote = RemoteAddr { addr: target.address, rkey: target.key };
         ends[0].post_send(&mut world, request(kind, remote, local, access_len(kind)));
         world.settle();
         assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::LocalProtectionError)]);
         assert_eq!(ends[0].state(&world), QpState::Error);
-        assert_eq!(world.nodes[0].memory.bytes_written, 0);
+        assert_eq!(world.nodes[0].memory.bytes_written(), 0);
         assert_eq!(world.nodes[0].sent.len(), 0);
-        assert_eq!(world.nodes[1].memory.atomics_executed, 0, "nothing is done that is in vain");
+        assert_eq!(world.nodes[1].memory.atomics_executed(), 0, "nothing is done that is in vain");
     }
 }
 
@@ -235,8 +235,8 @@ fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
     let rights = Rights { local_write: false, ..Rights::ALL };
-    let target = world.nodes[1].memory.register(PD, 1000, rights, 50);
-    let local = world.nodes[0].memory.register(PD, 4096, Rights::ALL, 60);
+    let target = world.nodes[1].memory.register_filled(PD, 1000, rights, 50);
+    let local = world.nodes[0].memory.register_filled(PD, 4096, Rights::ALL, 60);
     ends[1].post_recv(&mut world, 1, &[sge(target, 0, 1000)]);
     let nowhere = RemoteAddr { addr: 0, rkey: 0 };
     ends[0].post_send(&mut world, request(Kind::Send, nowhere, local, 600));
@@ -244,7 +244,7 @@ fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
     assert_eq!(ends[0].outcomes(&world), [(0, CompletionStatus::RemoteOperationError)]);
     let received = ends[1].received(&world);
     assert_eq!(received[0].status, CompletionStatus::LocalProtectionError);
-    assert_eq!(world.nodes[1].memory.bytes_written, 0);
+    assert_eq!(world.nodes[1].memory.bytes_written(), 0);
 }
 
 #[test]

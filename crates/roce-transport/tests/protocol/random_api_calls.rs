@@ -1,15 +1,15 @@
 //! An application that calls anything at any time: refused or done, never a panic.
 
 use proptest::prelude::*;
-use roce_sim::{Impairment, ImpairmentRates};
+use roce_simnet::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
 use roce_wire::{PathMtu, Psn, RnrTimer};
 
 use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create};
 use crate::common::exchange::{Kind, request, sge};
-use crate::common::memory::Rights;
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
+use roce_simnet::Rights;
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -93,8 +93,8 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
         let ends = connect(&mut world, [0, 1], options);
         let lossy = ImpairmentRates { drop: 0.05, duplicate: 0.05, ..ImpairmentRates::default() };
         world.set_impairment(0, Impairment::random(seed, lossy));
-        let regions =
-            [0, 1].map(|node: usize| world.nodes[node].memory.register(PD, 2000, Rights::ALL, 9));
+        let regions = [0, 1]
+            .map(|node: usize| world.nodes[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
         // Work taken since the queue pair was last made or reset: it must end.
         let mut taken = [vec![], vec![]];
         for (id, (side, call)) in calls.into_iter().enumerate() {

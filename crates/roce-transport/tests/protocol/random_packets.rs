@@ -6,9 +6,9 @@ use roce_wire::{Aeth, AtomicEth, Immediate, InvalidateKey, KnownOpcode, Psn, Ret
 use crate::common::connection::{FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind, sge};
 use crate::common::forge;
-use crate::common::memory::Rights;
 use crate::common::repeat::for_each_case;
 use crate::common::world::World;
+use roce_simnet::Rights;
 
 /// One packet, near enough to sense to get past the first checks.
 #[derive(Clone, Debug)]
@@ -70,9 +70,14 @@ fn no_sequence_of_sound_packets_panics_or_touches_what_is_not_its_own() {
             let memory = &mut world.nodes[node].memory;
             let read_only = Rights { remote_read: true, ..Rights::default() };
             [
-                memory.register(PD, 1024, Rights { invalidatable: true, ..Rights::ALL }, 7),
-                memory.register(PD, 1024, read_only, 8),
-                memory.register(PD, 1024, Rights { local_write: true, ..Rights::default() }, 9),
+                memory.register_filled(PD, 1024, Rights { invalidatable: true, ..Rights::ALL }, 7),
+                memory.register_filled(PD, 1024, read_only, 8),
+                memory.register_filled(
+                    PD,
+                    1024,
+                    Rights { local_write: true, ..Rights::default() },
+                    9,
+                ),
             ]
         });
         let secret =

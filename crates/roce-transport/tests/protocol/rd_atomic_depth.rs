@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use roce_sim::LinkConfig;
+use roce_simnet::LinkConfig;
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{NakCode, Operation, Psn, Reth, opcode};
 
 use crate::common::connection::{FIRST_PSN, Options, PD, connect, connect_each};
 use crate::common::exchange::{Exchange, Kind};
 use crate::common::forge;
-use crate::common::memory::Rights;
 use crate::common::world::{World, WorldConfig};
+use roce_simnet::Rights;
 
 #[test]
 fn no_more_reads_and_atomics_are_on_their_way_than_the_depth_allows() {
@@ -54,7 +54,7 @@ fn a_depth_of_zero_at_the_responder_makes_every_read_and_atomic_an_invalid_reque
         let status = ends[0].sent(&world)[0].status;
         assert_eq!(status, CompletionStatus::RemoteInvalidRequest, "{}", world.report());
         assert_eq!(ends[0].state(&world), QpState::Error);
-        assert_eq!(world.nodes[1].memory.atomics_executed, 0);
+        assert_eq!(world.nodes[1].memory.atomics_executed(), 0);
         drop(exchange);
     }
 }
@@ -64,7 +64,7 @@ fn a_peer_that_has_more_reads_on_its_way_than_agreed_is_refused() {
     let mut world = World::pair();
     world.nodes[1].keep_sent = true;
     let ends = connect(&mut world, [0, 1], Options::default()); // four at a time
-    let region = world.nodes[1].memory.register(PD, 100, Rights::ALL, 5);
+    let region = world.nodes[1].memory.register_filled(PD, 100, Rights::ALL, 5);
     let reth = Reth { address: region.address, key: region.key, len: 100 };
     let first = Psn::new(FIRST_PSN).unwrap();
     let requests: Vec<_> =

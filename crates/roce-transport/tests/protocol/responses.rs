@@ -1,6 +1,6 @@
 //! Responses that no honest peer sends: they complete nothing that was not done.
 
-use roce_sim::{Fate, Impairment};
+use roce_simnet::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 use roce_wire::{KnownOpcode, NakCode, Psn, Syndrome, opcode};
 
@@ -41,7 +41,7 @@ fn ignored(world: &mut World, end: End, packet: &[u8]) {
     assert_eq!(end.sent(world), [], "nothing completes");
     assert_eq!(end.state(world), QpState::ReadyToSend);
     assert_eq!(world.nodes[0].sent.len(), sent, "nothing is sent again");
-    assert_eq!(world.nodes[0].memory.bytes_written, 0);
+    assert_eq!(world.nodes[0].memory.bytes_written(), 0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_read_response_of_the_wrong_length_or_place_ends_the_read_and_touches_nothin
         let statuses: Vec<_> = ends[0].sent(&world).iter().map(|it| it.status).collect();
         let bad = CompletionStatus::BadResponse;
         assert_eq!(statuses, [bad], "{responses:?}\n{}", world.report());
-        assert!(world.nodes[0].memory.bytes_written <= 700);
+        assert!(world.nodes[0].memory.bytes_written() <= 700);
         world.assert_guards_untouched();
     }
 }
@@ -219,7 +219,7 @@ fn a_read_response_to_an_atomic_or_an_atomic_response_to_a_read_is_no_success() 
         let succeeded =
             ends[0].sent(&world).iter().any(|it| it.status == CompletionStatus::Success);
         assert!(!succeeded, "{kind:?} answered by {code:?}");
-        assert_eq!(world.nodes[0].memory.bytes_written, 0);
+        assert_eq!(world.nodes[0].memory.bytes_written(), 0);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Impairment};
+use roce_simnet::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState};
 
 use crate::common::connection::{Options, connect};
@@ -49,7 +49,8 @@ fn a_peer_that_dies_in_the_middle_of_a_message_is_given_up_in_the_same_time() {
         let options = Options { retry_count: 6, ack_timeout: 10, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
         let exchange = Exchange::post(&mut world, ends, kind, 200_000, 3);
-        while world.nodes[1].memory.bytes_written + world.nodes[0].memory.bytes_written < 50_000 {
+        while world.nodes[1].memory.bytes_written() + world.nodes[0].memory.bytes_written() < 50_000
+        {
             assert!(world.step());
         }
         isolate(&mut world, 1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_sim::{Fate, Impairment};
+use roce_simnet::{Fate, Impairment};
 use roce_transport::{CompletionStatus, QpState, SendOperation, SendWr};
 use roce_wire::{RnrTimer, Syndrome};
 

@@ -5,8 +5,8 @@ use roce_wire::PathMtu;
 
 use crate::common::connection::{Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind, sge, work};
-use crate::common::memory::Rights;
 use crate::common::world::{World, WorldConfig};
+use roce_simnet::Rights;
 
 #[test]
 fn every_size_around_a_multiple_of_every_path_mtu_arrives() {
@@ -79,8 +79,8 @@ fn a_message_of_32_pieces_lands_in_32_other_pieces() {
     for total in [32, 255, 256, 257, 4000] {
         let mut world = World::pair();
         let ends = connect(&mut world, [0, 1], Options::default());
-        let source = world.nodes[0].memory.register(PD, 2 * total + 200, Rights::ALL, 3);
-        let target = world.nodes[1].memory.register(PD, 3 * total + 500, Rights::ALL, 9);
+        let source = world.nodes[0].memory.register_filled(PD, 2 * total + 200, Rights::ALL, 3);
+        let target = world.nodes[1].memory.register_filled(PD, 3 * total + 500, Rights::ALL, 9);
         // Pieces with gaps between them, the other end's cut elsewhere.
         let spread = |region, lens: &[usize], gap: usize| -> SgList {
             let mut at = gap;
@@ -118,7 +118,7 @@ fn a_message_of_32_pieces_lands_in_32_other_pieces() {
         let received = collect(world.nodes[1].memory.bytes(target), &other_cut, 11);
         assert_eq!(sent.len(), total);
         assert!(sent == received, "{total} bytes\n{}", world.report());
-        assert_eq!(world.nodes[1].memory.bytes_written, total as u64, "and nothing between them");
+        assert_eq!(world.nodes[1].memory.bytes_written(), total as u64, "and nothing between them");
         assert_eq!(world.nodes[1].completions[0].1.byte_len as usize, total);
     }
 }
@@ -127,7 +127,7 @@ fn a_message_of_32_pieces_lands_in_32_other_pieces() {
 fn inline_data_is_taken_when_it_is_posted() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], Options::default());
-    let target = world.nodes[1].memory.register(PD, 300, Rights::ALL, 9);
+    let target = world.nodes[1].memory.register_filled(PD, 300, Rights::ALL, 9);
     let recv = RecvWr { wr_id: 7, sg_list: SgList::from(sge(target, 0, 300)) };
     world.with(1, |node, now| node.endpoint.post_recv(now, ends[1].qpn, recv)).unwrap();
     let mut bytes: Vec<u8> = (0..=255).collect();

@@ -9,9 +9,9 @@ use roce_wire::{PathMtu, RnrTimer};
 use super::{Runner, out_of_range, place_of};
 use crate::connection::{Connection, ConnectionOptions};
 use crate::lesson::{ConnectionData, Lesson, LessonError, RegionData, Right, RingData, WorldData};
-use crate::memory::Region;
 use crate::ring::{Ring, RingOptions};
 use crate::world::{World, WorldConfig};
+use roce_simnet::Region;
 
 impl Runner {
     pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {

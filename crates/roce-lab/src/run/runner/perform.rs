@@ -1,6 +1,6 @@
 //! Actions of a script.
 
-use roce_sim::{Fate, Impairment, ImpairmentRates};
+use roce_simnet::{Fate, Impairment, ImpairmentRates};
 use roce_transport::{QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
 use super::{Runner, attributes_in_words, out_of_range};

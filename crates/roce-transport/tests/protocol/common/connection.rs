@@ -1,14 +1,15 @@
 //! Two queue pairs that know each other, and the work one posts to them.
 
+use roce_simnet::ConnectOptions;
 use roce_transport::{
     AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, ModifyError, PathAttributes,
-    PdHandle, PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
+    PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use super::world::World;
 
-pub(crate) const PD: PdHandle = PdHandle(1);
+pub(crate) use roce_simnet::PD;
 pub(crate) const SEND_CQ: CqHandle = CqHandle(10);
 pub(crate) const RECV_CQ: CqHandle = CqHandle(11);
 /// So near the end of the circle that every test crosses it.
@@ -205,33 +206,19 @@ fn bring_up(
         local: world.nodes[end.node].address,
         remote: world.nodes[peer.node].address,
     };
-    let init = QpAttributes {
-        state: Some(QpState::Init),
-        pkey_index: Some(0),
-        port: Some(1),
-        access: Some(mine.access),
-        ..QpAttributes::default()
+    let options = ConnectOptions {
+        path_mtu: mine.path_mtu,
+        sq_psn: Psn::new(mine.first_psn[side]).expect("24 bits"),
+        rq_psn: Psn::new(mine.first_psn[1 - side]).expect("24 bits"),
+        ack_timeout: AckTimeout::new(mine.ack_timeout).expect("5 bits"),
+        retry_count: mine.retry_count,
+        rnr_retry: mine.rnr_retry,
+        min_rnr_timer: RnrTimer::new(mine.min_rnr_timer).expect("5 bits"),
+        max_rd_atomic: mine.max_rd_atomic,
+        max_dest_rd_atomic: mine.max_dest_rd_atomic,
+        access: mine.access,
     };
-    let ready_to_receive = QpAttributes {
-        state: Some(QpState::ReadyToReceive),
-        path: Some(path),
-        path_mtu: Some(mine.path_mtu),
-        dest_qpn: Some(peer.qpn),
-        rq_psn: Psn::new(mine.first_psn[1 - side]),
-        max_dest_rd_atomic: Some(mine.max_dest_rd_atomic),
-        min_rnr_timer: RnrTimer::new(mine.min_rnr_timer),
-        ..QpAttributes::default()
-    };
-    let ready_to_send = QpAttributes {
-        state: Some(QpState::ReadyToSend),
-        sq_psn: Psn::new(mine.first_psn[side]),
-        max_rd_atomic: Some(mine.max_rd_atomic),
-        ack_timeout: AckTimeout::new(mine.ack_timeout),
-        retry_count: Some(mine.retry_count),
-        rnr_retry: Some(mine.rnr_retry),
-        ..QpAttributes::default()
-    };
-    for attributes in [init, ready_to_receive, ready_to_send] {
+    for attributes in options.transitions(path, peer.qpn) {
         world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, &attributes))?;
     }
     Ok(())

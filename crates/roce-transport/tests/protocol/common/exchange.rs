@@ -7,8 +7,8 @@ use roce_transport::{
 };
 
 use super::connection::{End, PD, RECV_CQ, SEND_CQ};
-use super::memory::{Region, Rights};
 use super::world::World;
+use roce_simnet::{Region, Rights};
 
 /// Every operation of a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,13 +81,13 @@ impl Exchange {
         let len = if kind.is_atomic() { 8 } else { len };
         let room = len * count;
         let memory = &mut world.nodes[from.node].memory;
-        let local = memory.register(PD, room, Rights::ALL, 1);
+        let local = memory.register_filled(PD, room, Rights::ALL, 1);
         let memory = &mut world.nodes[to.node].memory;
-        let remote = memory.register(PD, room, Rights::ALL, 101);
+        let remote = memory.register_filled(PD, room, Rights::ALL, 101);
         let doomed = match kind {
             Kind::SendInvalidate => {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
-                (0..count).map(|_| memory.register(PD, 8, rights, 0)).collect()
+                (0..count).map(|_| memory.register_filled(PD, 8, rights, 0)).collect()
             }
             _ => vec![],
         };

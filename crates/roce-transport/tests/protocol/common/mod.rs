@@ -5,6 +5,5 @@ pub(crate) mod connection;
 pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod forge;
-pub(crate) mod memory;
 pub(crate) mod repeat;
 pub(crate) mod world;

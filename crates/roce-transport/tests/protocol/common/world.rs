@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use roce_sim::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
+use roce_simnet::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
 use roce_transport::{
     AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PathHandle,
     TransmitLimits,
@@ -16,7 +16,7 @@ use roce_wire::{
 use super::capture::Capture;
 use super::driver::Driver;
 use super::forge;
-use super::memory::TestMemory;
+use roce_simnet::Regions;
 
 /// How a world is built and driven.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Default for WorldConfig {
 /// One endpoint with its memory, and what it told its application.
 pub(crate) struct Node {
     pub(crate) endpoint: Endpoint<Heard>,
-    pub(crate) memory: TestMemory,
+    pub(crate) memory: Regions,
     pub(crate) address: IpAddr,
     /// Completions in the order in which the endpoint gave them.
     pub(crate) completions: Vec<(CqHandle, Completion)>,
@@ -153,7 +153,7 @@ impl World {
         }
         let node = |(i, host)| Node {
             endpoint: Endpoint::with_observer(config.endpoint.clone(), Heard::default()),
-            memory: TestMemory::default(),
+            memory: Regions::default(),
             address: address(i, config.ipv6),
             completions: vec![],
             events: vec![],

@@ -1,8 +1,9 @@
 //! A simulated network: links, queues, switches, a virtual clock and seeded impairment.
 //!
-//! Frames are plain bytes; nothing here knows what they mean. Nothing here waits either: the
-//! clock is a number that only [`Network::advance_to`] moves, so an hour of network time costs
-//! what its frames cost. The same calls with the same seeds give the same run, byte for byte.
+//! The network carries frames of any bytes. Only [`Network::advance_to`] moves the clock, so an hour
+//! of network time costs what its frames cost. The same calls with the same seeds give the same run,
+//! byte for byte. For engines on its hosts there are registered memory ([`Regions`]) and the
+//! attributes of connections ([`ConnectOptions`]).
 //!
 //! ```text
 //!   host ── link ── switch ── link ── host        send(host, frame)
@@ -14,7 +15,7 @@
 //! # Example
 //! Two hosts, five microseconds apart; the first frame from `a` is lost, the second is not.
 //! ```
-//! use roce_sim::{Fate, Impairment, LinkConfig, Network, Time};
+//! use roce_simnet::{Fate, Impairment, LinkConfig, Network, Time};
 //! use std::time::Duration;
 //!
 //! let mut network = Network::new();
@@ -31,14 +32,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod connect;
 mod impairment;
 mod link;
+mod memory;
 mod network;
 mod split_mix64;
 mod time;
 
+pub use connect::ConnectOptions;
 pub use impairment::{Fate, Impairment, ImpairmentRates};
 pub use link::LinkConfig;
+pub use memory::{Grant, PD, Region, Regions, Rights, fill_synthetic};
 pub use network::{Arrival, LinkId, Network, NetworkStats, NodeId};
 pub use split_mix64::SplitMix64;
 pub use time::Time;
