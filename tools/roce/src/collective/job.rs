@@ -152,7 +152,7 @@ pub(crate) fn name_option(reason: &str) -> Option<String> {
         "placement" => "--placement",
         _ => return None,
     };
-    Some(format!("{option} differs: {rank} has {value}, rank 0 has {of_root}"))
+    Some(format!("{option} ({key}) differs: {rank} has {value}, rank 0 has {of_root}"))
 }
 
 impl Case {
@@ -321,7 +321,7 @@ mod tests {
     fn a_difference_in_the_job_names_the_option() {
         let reason = "rank 1 has job.max=16, but rank 0 has job.max=8";
         let named = name_option(reason).unwrap();
-        assert_eq!(named, "-e differs: rank 1 has 16, rank 0 has 8");
+        assert_eq!(named, "-e (max) differs: rank 1 has 16, rank 0 has 8");
         assert_eq!(name_option("rank 1 has job.step=8, but rank 0 has no job.step"), None);
         assert_eq!(name_option("rank 2 did not arrive within 1 s"), None);
     }
