@@ -100,7 +100,7 @@ impl Connection {
         payload_len: usize,
         ack_request: bool,
     ) -> io::Result<()> {
-        let bth = Bth { ack_request: ack_request, ..Bth::new(opcode, self.responder, self.psn) };
+        let bth = Bth { ack_request, ..Bth::new(opcode, self.responder, self.psn) };
         let reth = Reth { address: 0x7f00_0000_0000, key: 0x1234, len: (LONG * LONG_LEN) as u32 };
         let is_first = opcode == opcode::RC_WRITE_FIRST;
         let headers = Headers { reth: is_first.then_some(reth), ..Headers::new(bth) };
