@@ -69,7 +69,7 @@ impl Memory for Bytes {
     }
 
     /// As the memory of the verbs does on processors that can copy and sum in one pass: what that
-    /// spares whoever seals is counted, the pass itself is not.
+    /// spares the sealer is counted, the pass itself is not.
     fn read_summed(&self, grant: u64, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
         self.read(grant, offset, into);
         PayloadCrc::of(into)

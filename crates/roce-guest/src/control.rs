@@ -138,7 +138,7 @@ impl Control {
         while let Ok((kind, number, payload)) = read_frame(&mut from_guest) {
             let event = match kind {
                 b'H' => {
-                    let _ = ready.send(()); // nobody need be waiting
+                    let _ = ready.send(()); // the receiver may be gone
                     continue;
                 }
                 b'O' => Event::Stdout(payload),

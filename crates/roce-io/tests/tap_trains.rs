@@ -1,4 +1,4 @@
-//! What a virtual machine behind a tap sees of trains, and a tap that nobody reads (tier 1).
+//! What a virtual machine behind a tap sees of trains, and a tap without a reader (tier 1).
 
 mod common;
 
@@ -142,7 +142,7 @@ fn frames_for_a_queue_that_stays_full_are_dropped_after_the_bound_and_counted() 
 fn a_queue_that_is_full_holds_frames_back_and_loses_none() -> Outcome {
     let (host, tap) = host_with_tap(1500)?;
     let mut device = open(&host, "tap0", MODES[0])?;
-    // More than a tap's queue of a thousand packets holds while nobody reads.
+    // More than a tap's queue of a thousand packets holds without a reader.
     let mut numbers = 0..u16::MAX;
     for _ in 0..1000 {
         device.transmit(&mut |slot| {

@@ -108,7 +108,7 @@ fn the_kernel_answers_for_the_port_unless_it_is_held() -> Outcome {
     socket.connect("10.0.0.2:4791")?;
     // With interrupts handled before `send` returns or a moment later: wait for it.
     socket.set_read_timeout(Some(std::time::Duration::from_secs(10)))?;
-    socket.send(b"to nobody")?;
+    socket.send(b"to no QP")?;
     let refused = socket.recv(&mut [0; 8]).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 

@@ -67,7 +67,7 @@ impl Host {
         self.endpoint.counters()
     }
 
-    /// Takes the oldest completion that the engine gave and nobody took.
+    /// Takes the oldest completion of the engine that is not taken yet.
     pub fn poll_completion(&mut self) -> Option<(CqHandle, Completion)> {
         self.completions.pop_front()
     }

@@ -75,7 +75,7 @@ pub struct Network {
     now: u64,
     nodes: Vec<Node>,
     links: Vec<Link>,
-    /// Frames on their way, by arrival and then by cause: who left first arrives first.
+    /// Frames on their way, by arrival and then by cause: the frame that left first arrives first.
     flights: BTreeMap<(Time, u64), Flight>,
     causes: u64,
     stats: NetworkStats,

@@ -236,7 +236,7 @@ pub fn expected_icrc(
     identification: u16,
     packet: &[u8],
 ) -> Option<u32> {
-    let fits = (BTH_LEN..=LONGEST_PACKET).contains(&packet.len());
+    let fits = (BTH_LEN..=MAX_PACKET).contains(&packet.len());
     let covered = match ip.len() {
         IPV4_LEN => IcrcPseudoHeader::ipv4(ip.first_chunk()?, udp),
         IPV6_LEN => IcrcPseudoHeader::ipv6(ip.first_chunk()?, udp),
@@ -312,7 +312,7 @@ const BLOCK: usize = 128;
 const ZERO_REGISTER: u32 = u32::MAX;
 
 /// Maximum bytes between UDP header and ICRC in an IPv4 packet.
-const LONGEST_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
+const MAX_PACKET: usize = u16::MAX as usize - IPV4_LEN - UDP_LEN - ICRC_LEN;
 
 /// Length of an ICRC on the wire, in bytes.
 pub const ICRC_LEN: usize = 4;

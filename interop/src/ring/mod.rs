@@ -1,9 +1,9 @@
 //! Rings of ranks of both kinds: `roce allreduce` in hosts of ours, and `interop/ring_allreduce.c`
 //! on rxe in guests.
 //!
-//! Rank 0 is always ours: it has the hub, which the C program has not. For the other ranks a ring
-//! looks the same after a turn, but chunks do not (the first are longer, and each rank finishes
-//! another one), and who comes before and behind rank 0 does not either. So every choice of rxe
+//! Rank 0 is always ours: the C program has no bootstrap server. A ring in which the other ranks
+//! are turned is another one: the first chunks are longer, each rank finishes another chunk, and
+//! rank 0 has other neighbours. So every choice of rxe
 //! ranks among 1 .. size−1 is a ring of its own, and all are run: three of three ranks, seven of
 //! four. Every rxe rank sits in its own guest, since rxe hands what goes to its own address straight
 //! back.

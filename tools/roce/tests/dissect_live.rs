@@ -73,7 +73,7 @@ fn an_interface_that_is_not_there_is_told_in_one_line() -> Outcome {
 
 /// Two hosts and a switch between them, where packets are watched at the client's port. At the
 /// client itself one would miss what it sends: that goes to the interface by the shortest way,
-/// past those who listen.
+/// past the listeners.
 struct Network {
     client: Host,
     server: Host,

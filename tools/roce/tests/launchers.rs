@@ -151,7 +151,7 @@ fn a_rank_that_is_killed_is_named_and_nothing_is_left_of_the_others() -> Outcome
     assert_eq!(last, "roce: rank 1 was killed by SIGKILL; all others stopped", "{told}");
     assert!(ranks.iter().all(|(_, pid)| !is_alive(*pid)));
     let left = processes().into_iter().filter(|pid| namespaces.contains(&namespace(*pid)));
-    assert_eq!(left.count(), 0, "somebody still holds a namespace");
+    assert_eq!(left.count(), 0, "a process still holds a namespace");
     Ok(())
 }
 

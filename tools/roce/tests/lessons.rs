@@ -32,7 +32,7 @@ fn an_unknown_lesson_shows_which_there_are() {
 fn a_lesson_is_found_by_number_and_by_name_and_has_no_colour_in_a_pipe() {
     let (by_number, by_name) = (roce(&["lab", "4"]), roce(&["lab", "lost-packet", "--step"]));
     assert!(by_number.status.success() && by_name.status.success());
-    assert_eq!(by_number.stdout, by_name.stdout, "nobody presses Enter in a pipe");
+    assert_eq!(by_number.stdout, by_name.stdout, "a pipe has no Enter key");
     assert!(!by_number.stdout.contains(&0x1b));
     let layers = text(&roce(&["lab", "4", "--layers", "3"]).stdout);
     assert!(layers.contains("packet 3, layer by layer") && layers.contains("BTH"), "{layers}");

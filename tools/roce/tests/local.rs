@@ -66,7 +66,7 @@ fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
 
 #[tier1]
 fn a_thousand_queue_pairs_share_a_link_and_their_shares_are_told() -> Outcome {
-    // Patient with a slow build: what is under test here is who gets what, not how fast.
+    // Patient with a slow build: this test holds the shares of the queue pairs, not the rate.
     let arguments = ["perf", "write", "bw", "--local", "--json", "-q", "1000", "-s", "1K"];
     let report: serde_json::Value =
         serde_json::from_str(&succeeded(&roce(&arguments, &["-n", "20", "-u", "18"])?)?)?;

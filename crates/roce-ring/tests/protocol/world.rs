@@ -244,7 +244,7 @@ impl<'a, A: Arithmetic> World<'a, A> {
                 MemorySpan::new(MemoryKind::Slot { side: writer, lane: lane as u32, index }, 0, len)
             }
             Remote::Window { offset, .. } => {
-                assert!(!rank.machine.is_done(), "nobody expects it there");
+                assert!(!rank.machine.is_done(), "no rank expects it there");
                 MemorySpan::new(MemoryKind::Output, offset, len)
             }
         };
