@@ -34,7 +34,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Storage {
-    /// The same memory, registered with each rail.
+    /// One allocation, registered with the device of each rail.
     Rails(Vec<MemoryRegion>),
     /// A group of one rank needs no device.
     Plain(Mutex<Vec<u8>>),

@@ -1,4 +1,6 @@
-//! Segments a train into the packets that the kernel would send.
+//! Segments a train into the packets that the kernel would send, for captures and fault injection.
+//!
+//! Transmitted trains are segmented by the kernel or the card: see `vnet_hdr` and `af_packet`.
 
 use etherparse::{
     EtherType, IpNumber, Ipv4HeaderSlice, Ipv6HeaderSlice, UdpHeader, UdpHeaderSlice, ether_type,

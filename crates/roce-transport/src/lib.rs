@@ -18,7 +18,7 @@ mod counters;
 mod endpoint;
 mod error;
 mod event;
-mod fault;
+mod request_fault;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
@@ -52,11 +52,11 @@ pub use counters::Counters;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, PostError};
 pub use event::AsyncEvent;
-pub use fault::RequestFault;
 pub use handles::{CqHandle, PathHandle, PdHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
+pub use request_fault::RequestFault;
 pub use roce_wire::Service;
 pub use sealer::PacketSealer;
 pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};

@@ -4,7 +4,7 @@ use core::fmt;
 
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
-use crate::fault::RequestFault;
+use crate::request_fault::RequestFault;
 use crate::{Completion, CompletionOperation, Instant, QpState};
 
 /// Receives a call for each thing that the engine does. Traces, tests and teaching tools implement

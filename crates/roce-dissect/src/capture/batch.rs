@@ -3,7 +3,8 @@
 use super::{Event, Found};
 
 /// Frames from [`Capture::next_batch`](crate::Capture::next_batch) with their memory. Another
-/// thread may process it while the capture is read; it is refilled without a new allocation.
+/// thread may process a batch while the capture is read. A batch is refilled without a new
+/// allocation.
 ///
 /// Memory: 640 KiB, and 56 bytes for each frame.
 #[derive(Debug, Default)]

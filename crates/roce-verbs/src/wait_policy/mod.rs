@@ -32,11 +32,11 @@ const SHORT_SPIN_DIVISOR: u32 = 10;
 /// Decides how one thread waits; one value for each thread.
 ///
 /// On a processor of its own a thread polls, and so notices a packet at once. It yields now and then,
-/// since the peer may be waiting for this very processor, and rarely as long as no other thread
-/// uses that.
+/// since the peer may be waiting for the same processor. While no other thread uses the processor,
+/// yields are rare.
 ///
 /// On a contended processor a yield sends the thread to the end of the run queue, behind whole
-/// time slices of the others, and so does spinning until its own slice is used up. A thread that
+/// time slices of the others. Spinning until its own slice is used up does the same. A thread that
 /// sleeps is preferred by the scheduler when a packet wakes it. So after a yield that cost a time
 /// slice the thread blocks, for a bounded number of waits, and then tries a yield again. The bound
 /// grows while yields keep costing slices, so that they become rare.

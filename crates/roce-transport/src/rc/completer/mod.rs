@@ -7,9 +7,9 @@ use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verif
 
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::PeerView;
-use crate::fault::status_of;
 use crate::rc::qp_context::QpContext;
 use crate::rc::requester::{NakAction, Requester};
+use crate::request_fault::status_of;
 use crate::timers::{Timer, Timers};
 use crate::transfer::scatter;
 use crate::{CompletionStatus, Memory, Observer, RetransmitCause, WrData};

@@ -5,8 +5,8 @@ use crate::rc::qp_context::QpContext;
 use crate::rc::requester::Requester;
 use crate::rc::requester::send_queue::SendEntry;
 
-/// Maximum number of packets in a row without AckReq.
-const MAX_WITHOUT_ACK_REQ: u32 = 128;
+/// Number of packets in a row of which at least one carries AckReq.
+const ACK_REQ_INTERVAL: u32 = 128;
 
 /// AckReq bits in a window's worth of packets, while one queue pair's trains follow each other.
 ///
@@ -28,7 +28,7 @@ const ACK_REQUESTS_PER_WINDOW: u32 = 4;
 pub(crate) struct AckPolicy {
     /// Packets sent since the last one that carried AckReq.
     since_ack_req: u32,
-    /// `since_ack_req` never reaches this.
+    /// The packet that would make `since_ack_req` this number carries AckReq.
     max_since: u32,
     /// First sequence number behind the window.
     window_end: u64,
@@ -54,7 +54,7 @@ impl AckPolicy {
         let size = requester.effective_window();
         Self {
             since_ack_req: requester.since_ack_req,
-            max_since: (size / 2).min(MAX_WITHOUT_ACK_REQ),
+            max_since: (size / 2).min(ACK_REQ_INTERVAL),
             window_end: requester.unacked + u64::from(size),
             first_retransmitted: requester
                 .recovery
@@ -182,7 +182,7 @@ impl Requester {
 
     /// Returns true if a packet in flight carried AckReq.
     pub(crate) fn has_requested_ack(&self) -> bool {
-        // One that does not has a single sequence number.
+        // Each packet since then has one sequence number: a READ request always carries AckReq.
         self.next.saturating_sub(u64::from(self.since_ack_req)) > self.unacked
     }
 }

@@ -33,7 +33,7 @@ use crate::{
 /// ----+------------+-------------+-----------------+---->  sequence numbers
 /// ```
 /// Invariant: `unacked <= next <= max_sent`, and `max_sent - unacked` is below half the PSN
-/// circle, or "duplicate" and "never sent" could not be told apart.
+/// circle; otherwise "duplicate" and "never sent" could not be told apart.
 #[derive(Debug)]
 pub(crate) struct Requester {
     pub(crate) queue: SendQueue,

@@ -68,9 +68,10 @@ impl Requester {
         Ok(Step::Sent(Sent::data(1, begins, is_last)))
     }
 
-    /// The packets of a SEND or WRITE between its first and its last, as many as may leave and fit:
-    /// what [`step`](Self::step) would write one by one, without deciding anew what is the same for
-    /// all. Leaves to `step` what is not as usual.
+    /// Writes packets between the first and the last of a SEND or WRITE, as many as the window admits
+    /// and the train holds. [`step`](Self::step) would write the same packets one by one, and decide
+    /// for each what is decided here once. Writes none where packets may differ in more than PSN and
+    /// payload; `step` writes those.
     pub(super) fn write_middle_packets<M: Memory>(
         &self,
         qp: &QpContext,

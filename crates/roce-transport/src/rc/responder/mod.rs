@@ -1,4 +1,9 @@
 //! The responder: executes the peer's new requests and responds to repeated ones.
+//!
+//! `execute` finds the fault of a request that cannot be executed,
+//! [`RequestFault::nak_code`] has the NAK code of each fault, and the queue pair sends the NAK and
+//! flushes (`rc/flush.rs`). NAKs for a PSN sequence error and for a receiver that is not ready are
+//! made here.
 
 mod execute;
 pub(crate) mod receive_queue;

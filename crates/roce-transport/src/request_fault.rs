@@ -48,7 +48,7 @@ pub enum RequestFault {
 }
 
 impl RequestFault {
-    /// The one place where a fault becomes a byte on the wire.
+    /// Returns the NAK code that the responder sends for this fault.
     pub const fn nak_code(&self) -> NakCode {
         match self {
             Self::OpcodeOutOfSequence
