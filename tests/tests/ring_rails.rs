@@ -148,7 +148,7 @@ fn memory_registered_with_two_devices_is_one_memory_and_outlives_the_first() {
         left.pd.register_memory(owned.as_mut_ptr(), 64, every_right(), RegisterOptions::default())
     };
     let refused = right.pd.register_shared(&borrowed.unwrap(), every_right());
-    assert!(refused.unwrap_err().to_string().contains("caller's"));
+    assert!(refused.unwrap_err().to_string().contains("belongs to the caller"));
 }
 
 #[tier1]

@@ -131,7 +131,7 @@ fn a_change_to_a_missing_interface_is_refused_by_name() -> Outcome {
     assert!(matches!(refusal, NetnsError::Refused { .. }));
     assert_eq!(
         refusal.to_string(),
-        "cannot give eth7 in host lonely the address 10.0.0.1/24: No such device (os error 19)"
+        "cannot add the address 10.0.0.1/24 to eth7 in host lonely: No such device (os error 19)"
     );
     Ok(())
 }

@@ -5,6 +5,7 @@ use roce_verbs::{Device, DeviceInfo, PathMtu, PortState};
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::output::print;
 
 /// List the interfaces that can carry RoCE, and their addresses
 #[derive(Args, Clone, Copy, Debug)]
@@ -22,13 +23,13 @@ pub(crate) fn run(options: &Options) -> Result {
     let devices: Vec<Shown> = Device::list()?.iter().map(Shown::from).collect();
     if options.json {
         let list: Vec<Value> = devices.iter().map(Shown::to_json).collect();
-        println!("{}", serde_json::to_string_pretty(&list)?);
+        print(&format!("{}\n", serde_json::to_string_pretty(&list)?))?;
     } else if devices.is_empty() {
-        println!("No interface can carry RoCE; it needs an Ethernet interface:");
-        println!("  ip link add veth0 type veth peer name veth1   creates a pair for tests,");
-        println!("  roce pingpong --local                         needs none.");
+        print("No interface can carry RoCE; it needs an Ethernet interface:\n")?;
+        print("  ip link add veth0 type veth peer name veth1   creates a pair for tests,\n")?;
+        print("  roce pingpong --local                         needs none.\n")?;
     } else {
-        print!("{}", table(&devices, options.verbose));
+        print(&table(&devices, options.verbose))?;
     }
     Ok(())
 }

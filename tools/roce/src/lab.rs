@@ -1,12 +1,13 @@
 //! `roce lab`: lessons, packet by packet.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use roce_lab::{Ladder, Lesson, LessonRun, TextOptions};
 
 use crate::error::{CliError, Result};
+use crate::output::print;
 
 /// Learn RDMA packet by packet: lessons on the real engine, in virtual time
 #[derive(Args, Clone, Debug)]
@@ -150,16 +151,6 @@ fn pause(what: &str) -> Result {
     match read.map_err(|why| CliError::context("cannot read from the terminal", why))? {
         0 => Err(CliError::Reported(0)), // end of input
         _ => Ok(()),
-    }
-}
-
-/// Prints text; a closed reader is not an error.
-pub(crate) fn print(text: &str) -> Result {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Reported(0)),
-        Err(why) => Err(CliError::context("cannot print", why)),
-        Ok(()) => Ok(()),
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result {
         other => other?,
     };
     if ladder.is_empty() {
-        return crate::lab::print(&format!("{name}: no RoCE packet in it, so no ladder\n"));
+        return crate::output::print(&format!("{name}: no RoCE packet in it, so no ladder\n"));
     }
     let page = ladder.to_html()?;
     crate::lab::write_page(&options.output, &page)

@@ -141,6 +141,8 @@ enum Event {
     ServerReady,
     ServerEnded,
     ClientEnded,
+    /// The reader of the client's output has gone away.
+    ReaderGone,
 }
 
 impl Run {
@@ -159,13 +161,20 @@ impl Run {
             let of_server = tell.clone();
             scope.spawn(move || watch_server(server_stdout, &of_server));
             scope.spawn(move || {
-                let _ = client_stdout.map(|mut pipe| copy(&mut pipe, output));
-                let _ = tell.send(Event::ClientEnded);
+                let event = match client_stdout.map(|mut pipe| copy(&mut pipe, output)) {
+                    Some(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                        Event::ReaderGone
+                    }
+                    _ => Event::ClientEnded,
+                };
+                let _ = tell.send(event);
             });
             let outcome = self.follow(&news, &mut client_stdin);
             // Both have ended or were stopped by `follow`: the threads see the ends of the pipes.
             let words = complaint.join().unwrap_or_default();
-            words.lines().for_each(|line| eprintln!("server: {line}"));
+            if !matches!(outcome, Err(CliError::Reported(0))) {
+                words.lines().for_each(|line| eprintln!("server: {line}"));
+            }
             outcome
         })
     }
@@ -184,6 +193,13 @@ impl Run {
                     server_alive = false;
                     // Ends a client that waits for its start or for its end.
                     *client_stdin = None;
+                }
+                Ok(Event::ReaderGone) => {
+                    self.server.kill()?;
+                    self.client.kill()?;
+                    self.server.wait()?;
+                    self.client.wait()?;
+                    return Err(CliError::Reported(0));
                 }
                 Ok(Event::ClientEnded) => {
                     client_alive = false;

@@ -12,6 +12,7 @@ mod ladder;
 mod link;
 mod local;
 mod log;
+mod output;
 mod parse_number;
 mod perf;
 mod pingpong;

@@ -17,6 +17,7 @@ use clap::Args;
 use roce_verbs::{Device, PathMtu};
 
 use crate::error::{CliError, Result};
+use crate::output::print;
 use crate::pingpong::path_mtu;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number, pingpong};
@@ -164,9 +165,9 @@ fn run_client(options: &Options, device: &Device, host: &str) -> Result {
     params.path_mtu = Some(control.agreed_mtu().bytes());
     let end = Resources::new(device, &params, options.local_options())?;
     control.fail_after(params.retries())?;
-    let mut report = report::Report::new(options.into(), &params, &end, true);
+    let mut report = report::Report::new(options.into(), &params, &end, true)?;
     let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
-    report.peer_info(&end.peer_info(options.gid_index)?, &theirs);
+    report.peer_info(&end.peer_info(options.gid_index)?, &theirs)?;
     end.connect(&theirs, &params, options.gid_index)?;
     control.synchronize()?;
     for size in params.sizes.clone() {
@@ -184,18 +185,18 @@ fn run_client(options: &Options, device: &Device, host: &str) -> Result {
         };
         control.send(&result)?;
         end.verify_data(&params, size, true, result.places_used)?;
-        report.row(result.row);
+        report.row(result.row)?;
     }
-    report.finish();
+    report.finish()?;
     control.synchronize()
 }
 
 fn run_server(options: &Options, device: &Device) -> Result {
     let listener = pingpong::listen(options.port)?;
     if !options.json && options.traffic.role.is_none() {
-        println!("\n************************************");
-        println!("* Waiting for client to connect... *");
-        println!("************************************");
+        print("\n************************************\n")?;
+        print("* Waiting for client to connect... *\n")?;
+        print("************************************\n")?;
     }
     local::announce_ready(options.traffic.role);
     let mtu = traffic::path_mtu(device, options.mtu)?;
@@ -204,9 +205,9 @@ fn run_server(options: &Options, device: &Device) -> Result {
     params.path_mtu = Some(control.agreed_mtu().bytes());
     let end = Resources::new(device, &params, options.local_options())?;
     control.fail_after(params.retries())?;
-    let mut report = report::Report::new(options.into(), &params, &end, false);
+    let mut report = report::Report::new(options.into(), &params, &end, false)?;
     let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
-    report.peer_info(&end.peer_info(options.gid_index)?, &theirs);
+    report.peer_info(&end.peer_info(options.gid_index)?, &theirs)?;
     end.connect(&theirs, &params, options.gid_index)?;
     control.synchronize()?;
     for size in params.sizes.clone() {
@@ -219,9 +220,9 @@ fn run_server(options: &Options, device: &Device) -> Result {
         }
         let result: SizeResult = control.receive()?;
         end.verify_data(&params, size, false, result.places_used)?;
-        report.row(result.row);
+        report.row(result.row)?;
     }
-    report.finish();
+    report.finish()?;
     control.synchronize()
 }
 
@@ -253,6 +254,9 @@ impl Options {
             return Err(CliError::new(format!(
                 "-n must be {MIN_ITERATIONS} or more: the two slowest are left out"
             )));
+        }
+        if self.test == Test::Lat && self.qps > 1 {
+            return Err(CliError::new("-q needs bw: lat uses one queue pair"));
         }
         if self.test == Test::Lat && self.working_set.is_some() {
             return Err(CliError::new("--working-set needs bw: lat uses one buffer"));

@@ -18,6 +18,7 @@ use roce_verbs::{
 
 use crate::error::{CliError, Result};
 use crate::link::{self, LinkDownLimit};
+use crate::output::print;
 use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number};
@@ -173,7 +174,7 @@ impl<'a> End<'a> {
         let port = self.options.port;
         // Before printing the line below: its reader may start the client.
         let listener = host.is_none().then(|| listen(port)).transpose()?;
-        println!("  local address:  {}", in_words(&mine));
+        print(&format!("  local address:  {}\n", in_words(&mine)))?;
         let connect = |theirs: &QpDest| self.qp.connect_from_init(theirs, &self.connect);
         let theirs = match (&listener, host) {
             (Some(listener), _) => {
@@ -188,7 +189,7 @@ impl<'a> End<'a> {
                 theirs
             }
         };
-        println!("  remote address: {}", in_words(&theirs));
+        print(&format!("  remote address: {}\n", in_words(&theirs)))?;
         Ok(())
     }
 
@@ -224,7 +225,7 @@ impl<'a> End<'a> {
                 }
             }
         }
-        self.print_result(start.elapsed());
+        self.print_result(start.elapsed())?;
         Ok(())
     }
 
@@ -290,14 +291,14 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    fn print_result(&self, elapsed: Duration) {
+    fn print_result(&self, elapsed: Duration) -> Result {
         let (seconds, iterations) = (elapsed.as_secs_f64(), self.options.iterations);
         let bytes = u64::from(self.options.size) * u64::from(iterations) * 2;
         let micros = seconds * 1e6;
         let rate = bytes as f64 * 8.0 / micros;
-        println!("{bytes} bytes in {seconds:.2} seconds = {rate:.2} Mbit/sec");
+        print(&format!("{bytes} bytes in {seconds:.2} seconds = {rate:.2} Mbit/sec\n"))?;
         let each = micros / f64::from(iterations.max(1));
-        println!("{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter");
+        print(&format!("{iterations} iters in {seconds:.2} seconds = {each:.2} usec/iter\n"))
     }
 
     /// Checks the first byte of each page, which the client has set.
@@ -305,7 +306,7 @@ impl<'a> End<'a> {
         let mut sound = true;
         for page in self.pages().filter(|_| self.options.check) {
             if self.region.load_u8(page)? != MARK {
-                println!("invalid data in page {}", page / PAGE);
+                print(&format!("invalid data in page {}\n", page / PAGE))?;
                 sound = false;
             }
         }

@@ -9,7 +9,7 @@ use roce_lab::{Rate, Scale, ScaleResult, Span};
 use serde_json::json;
 
 use crate::error::{CliError, Result};
-use crate::lab::print;
+use crate::output::print;
 use crate::parse_number;
 
 /// Time a collective on a simulated network, in virtual time, with the real engine
@@ -237,6 +237,7 @@ fn ranks(text: &str) -> Result<usize, String> {
 
 fn bytes(text: &str) -> Result<u64, String> {
     match parse_number::parse(text)? {
+        bytes if bytes < 4 => Err("less than one float of 4 bytes".to_owned()),
         bytes if bytes <= 1 << 30 => Ok(bytes),
         _ => Err("no more than 1G is simulated".to_owned()),
     }

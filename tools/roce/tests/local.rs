@@ -245,3 +245,24 @@ impl Drop for Directory {
 }
 
 const NOBODY: u32 = 65534;
+
+#[tier1]
+fn a_command_whose_reader_goes_away_ends_in_silence() -> Outcome {
+    for command in [&["perf", "write", "lat", "-n", "1000"][..], &["pingpong", "-n", "2000"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
+            .args(command)
+            .arg("--local")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("standard output is piped")?);
+        output.read_line(&mut String::new())?;
+        drop(output);
+        let ended = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let more = said.lines().find(|line| !line.starts_with("private network: "));
+        assert_eq!(more, None, "{command:?}");
+        assert!(ended.status.success(), "{command:?}: {}", ended.status);
+    }
+    Ok(())
+}

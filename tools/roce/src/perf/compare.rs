@@ -13,6 +13,7 @@ use super::Options;
 use super::params::{Test, Verb};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair};
+use crate::output::print;
 
 /// Runs the comparison and prints it.
 pub(crate) fn run(options: &Options) -> Result {
@@ -46,8 +47,7 @@ pub(crate) fn run(options: &Options) -> Result {
             }
         }
     }
-    print!("{}", table(&candidates, options.traffic.link_mtu));
-    Ok(())
+    print(&table(&candidates, options.traffic.link_mtu))
 }
 
 /// A program to compare, with its results in Gb/sec.

@@ -9,6 +9,8 @@ use super::fairness::Fairness;
 use super::params::{AtomicKind, Params, Test, Verb};
 use super::resources::Resources;
 use super::statistics::Latency;
+use crate::error::Result;
+use crate::output::print;
 
 /// The result for one size; rates are messages per second, times microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +76,12 @@ impl From<&Options> for Style {
 
 impl<'a> Report<'a> {
     /// Prints the header.
-    pub(crate) fn new(style: Style, params: &'a Params, end: &Resources, is_client: bool) -> Self {
+    pub(crate) fn new(
+        style: Style,
+        params: &'a Params,
+        end: &Resources,
+        is_client: bool,
+    ) -> Result<Self> {
         let settings = Header {
             title: title(params),
             device: end.device.interface().to_owned(),
@@ -83,36 +90,37 @@ impl<'a> Report<'a> {
         };
         let report = Self { style, params, settings, rows: Vec::new() };
         if !style.json {
-            print!("{}", report.block());
+            print(&report.block())?;
         }
-        report
+        Ok(report)
     }
 
     /// Prints the addresses of both ends and the names of the columns.
-    pub(crate) fn peer_info(&self, mine: &PeerInfo, theirs: &PeerInfo) {
+    pub(crate) fn peer_info(&self, mine: &PeerInfo, theirs: &PeerInfo) -> Result {
         if self.style.json {
-            return;
+            return Ok(());
         }
         for (side, end) in [("local", mine), ("remote", theirs)] {
-            print!("{}", self.peer_lines(side, end));
+            print(&self.peer_lines(side, end))?;
         }
-        println!("{LINE}\n{}", self.columns());
+        print(&format!("{LINE}\n{}\n", self.columns()))
     }
 
     /// Prints a result.
-    pub(crate) fn row(&mut self, row: Row) {
+    pub(crate) fn row(&mut self, row: Row) -> Result {
         if !self.style.json {
-            println!("{}", self.line(&row));
+            print(&format!("{}\n", self.line(&row)))?;
         }
         self.rows.push(row);
+        Ok(())
     }
 
     /// Ends the report.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(self) -> Result {
         if self.style.json {
-            println!("{:#}", self.to_json());
+            print(&format!("{:#}\n", self.to_json()))
         } else {
-            print!("{LINE}\n{}", self.fairness());
+            print(&format!("{LINE}\n{}", self.fairness()))
         }
     }
 
