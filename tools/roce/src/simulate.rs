@@ -248,6 +248,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_vector_of_less_than_one_element_is_refused() {
+        for text in ["0", "3"] {
+            assert!(bytes(text).unwrap_err().contains("less than one float"), "{text}");
+        }
+        assert_eq!(bytes("4"), Ok(4));
+    }
+
+    #[test]
     fn a_table_goes_between_its_marks_and_touches_nothing_else() {
         let page = format!("head\n{BEGIN}\nold\n{END}\nfoot\n");
         let new = put_into(&page, "| new |\n");
