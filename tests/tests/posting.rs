@@ -4,13 +4,15 @@ use roce_test_macros::tier1;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
 use roce_verbs::{
     CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
-    MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr, SendOperation, SendWr,
+    FaultConfig, FaultRates, MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr,
+    SendOperation, SendWr,
 };
 
 /// Send requests that a queue pair holds: more than any burst has.
@@ -32,12 +34,16 @@ struct Ends {
 
 impl Ends {
     fn new(cable: &Cable) -> Self {
+        Self::with_peer(cable, DeviceConfig::default())
+    }
+
+    fn with_peer(cable: &Cable, peer: DeviceConfig) -> Self {
         let device = cable.left.run(|| Device::open("eth0", DeviceConfig::default())).unwrap();
         let channel = device.create_completion_channel().unwrap();
         let cq = device.create_cq(2 * DEPTH as usize, Some(&channel)).unwrap();
         let other = device.create_cq(1, None).unwrap();
         let left = TestDevice { pd: device.alloc_pd().unwrap(), device, cq };
-        let right = TestDevice::on(&cable.right, DeviceConfig::default());
+        let right = TestDevice::on(&cable.right, peer);
         let target = right.region(8, 0);
         target.write(0, &0_u64.to_ne_bytes()).unwrap();
         Self { left, right, channel, other, target, written: 0 }
@@ -140,6 +146,47 @@ fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
     }
     let held = ends.left.device.counter("coalesced_doorbells").unwrap();
     assert!(held > 0, "no request was ever held: the test shows nothing");
+}
+
+#[tier1]
+fn a_burst_arrives_while_another_thread_waits_and_the_peer_says_nothing() {
+    let cable = Cable::with_mtu(1500);
+    // No frame of the peer wakes the thread in `wait`.
+    let silent = FaultRates { drop: 1.0, ..FaultRates::default() };
+    let faults = FaultConfig { outbound: silent, ..FaultConfig::default() };
+    let peer = DeviceConfig { faults: Some(faults), ..DeviceConfig::default() };
+    let mut ends = Ends::with_peer(&cable, peer);
+    let channel = ends.left.device.create_completion_channel().unwrap();
+    let idle = ends.left.device.create_cq(1, Some(&channel)).unwrap();
+    let is_over = AtomicBool::new(false);
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                idle.arm(false);
+                channel.wait(Some(Duration::from_millis(500))).unwrap();
+            }
+        });
+        let times = (0..15).map(|_| {
+            let (here, _there) = ends.connect();
+            // Asleep since before the burst, the other thread knows of no timer of it.
+            std::thread::sleep(Duration::from_millis(20));
+            // The last posts are held; nothing but the driver thread sends them.
+            ends.burst(&here, 40);
+            let time = Next::ReadMemory.until_arrival(&ends);
+            drop(here);
+            while ends.left.cq.poll_one().is_some() {}
+            time
+        });
+        let times = times.collect();
+        is_over.store(true, Ordering::Relaxed);
+        times
+    });
+    times.sort();
+    println!("median {:?}, worst {:?}", times[7], times[14]);
+    let held = ends.left.device.counter("coalesced_doorbells").unwrap();
+    assert!(held > 0, "no request was ever held: the test shows nothing");
+    // A timer that the thread in `wait` knows of comes later.
+    assert!(times[14] < Duration::from_millis(100), "{times:?}");
 }
 
 #[tier1]

@@ -18,6 +18,8 @@ impl Shared {
     /// Returns the input of the driver thread's next decision.
     fn situation(&self) -> Situation {
         let last_inline = self.inline_at.load(Ordering::Relaxed);
+        // Before this thread takes the lock itself.
+        let held = self.check_held(self.now());
         let is_waited_on = self.waiters.load(Ordering::SeqCst) > 0;
         let engine = is_waited_on.then(|| self.lock());
         let now = self.now();
@@ -25,7 +27,7 @@ impl Shared {
             now,
             last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
             is_waited_on,
-            held: self.check_held(now),
+            held,
             is_relied_on: self.is_relied_on(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
             next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
