@@ -27,10 +27,10 @@ mod handles;
 mod instant;
 
 mod memory;
-mod modify;
 mod observer;
 mod owed_ack;
 
+mod qp;
 mod rc;
 
 mod sealer;

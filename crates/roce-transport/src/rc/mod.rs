@@ -6,27 +6,25 @@
 //! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK |
 //! | `responder` | handles requests, new and repeated; `execute` executes them, `response_writer` writes the responses |
 //! | `flush` | failure of requests, and of the queue pair |
-//! | `validate` | checks of posted requests |
 
 mod completer;
 mod flush;
-mod qp_context;
 mod requester;
 mod responder;
-mod validate;
 
 use roce_wire::{Packet, Qpn, Verified};
 
-use self::qp_context::{QpContext, QpParams};
 use self::requester::Requester;
 pub(crate) use self::requester::frames_in_flight::FrameFeedback;
 use self::requester::frames_in_flight::FramesInFlight;
-use self::responder::receive_queue::ReceiveQueue;
 use self::responder::{Responder, ResponderError};
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
-use crate::modify::validate;
 use crate::owed_ack::OwedAck;
+use crate::qp::context::{QpContext, QpParams};
+use crate::qp::modify;
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::validate::{validate_recv, validate_send};
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
@@ -88,7 +86,7 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), ModifyError> {
         let from = self.qp.state;
-        let to = validate(from, asked)?;
+        let to = modify::validate(from, asked)?;
         if to == QpState::Reset {
             cx.out.owed_acks.extend(self.take_owed_ack());
             *self = Self::new(self.qp.qpn, self.qp.init, cx.config);
@@ -162,7 +160,7 @@ impl RcQueuePair {
         work: SendWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        let (len, packets) = validate::validate_send(&work, &self.qp, self.requester.queue.len())?;
+        let (len, packets) = validate_send(&work, &self.qp, self.requester.queue.len())?;
         let operation = work.operation.completion_operation();
         cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
         self.requester.queue.push(work, len, packets);
@@ -178,7 +176,7 @@ impl RcQueuePair {
         work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate::validate_recv(&work, &self.qp, self.receives.len())?;
+        validate_recv(&work, &self.qp, self.receives.len())?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         self.receives.push(work);
         if self.qp.state == QpState::Error {

@@ -17,10 +17,10 @@
 use core::time::Duration;
 
 use crate::context::Context;
+use crate::qp::context::QpContext;
+use crate::qp::send_queue::SendEntry;
 use crate::rc::completer::rtt::RttEstimator;
-use crate::rc::qp_context::QpContext;
 use crate::rc::requester::ack_request::AckPolicy;
-use crate::rc::requester::send_queue::SendEntry;
 use crate::rc::requester::transmit::Step;
 use crate::rc::requester::{NakAction, Requester};
 use crate::timers::{Timer, Timers};

@@ -7,7 +7,7 @@ use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verif
 
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::PeerView;
-use crate::rc::qp_context::QpContext;
+use crate::qp::context::QpContext;
 use crate::rc::requester::{NakAction, Requester};
 use crate::request_fault::status_of;
 use crate::timers::{Timer, Timers};

@@ -1,9 +1,9 @@
 //! Decides which packets carry AckReq.
 
+use crate::qp::context::QpContext;
+use crate::qp::send_queue::SendEntry;
 use crate::rc::RcQueuePair;
-use crate::rc::qp_context::QpContext;
 use crate::rc::requester::Requester;
-use crate::rc::requester::send_queue::SendEntry;
 
 /// Number of packets in a row of which at least one carries AckReq.
 const ACK_REQ_INTERVAL: u32 = 128;

@@ -5,11 +5,11 @@ use roce_wire::{
     Trailer, opcode,
 };
 
-use crate::rc::qp_context::QpContext;
+use crate::qp::context::QpContext;
+use crate::qp::send_queue::SendEntry;
 use crate::rc::requester::Requester;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::outstanding_reads::ReadRequest;
-use crate::rc::requester::send_queue::SendEntry;
 use crate::rc::requester::transmit::{Sent, Step};
 use crate::train::TrainWriter;
 use crate::transfer::{GatherCopy, check_all};

@@ -4,8 +4,8 @@ use roce_wire::{BTH_LEN, Bth, ICRC_LEN, Pad, RETH_LEN, Reth};
 
 use crate::context::Context;
 use crate::endpoint::peer_window::PeerWindow;
+use crate::qp::context::QpContext;
 use crate::rc::RcQueuePair;
-use crate::rc::qp_context::QpContext;
 use crate::rc::requester::Requester;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::packets::data_opcode;

@@ -1,11 +1,11 @@
 //! Decides which packets of which requests leave next.
 
 use crate::context::Context;
-use crate::rc::qp_context::QpContext;
+use crate::qp::context::QpContext;
+use crate::qp::send_queue::SendEntry;
 use crate::rc::requester::Requester;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::outstanding_reads::ReadRequest;
-use crate::rc::requester::send_queue::SendEntry;
 use crate::timers::Timers;
 use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;

@@ -6,9 +6,9 @@
 use roce_wire::{AtomicEth, Operation, Packet, Reth, Verified};
 
 use crate::context::Context;
-use crate::rc::qp_context::QpContext;
-use crate::rc::requester::send_queue::packets_for;
-use crate::rc::responder::receive_queue::ReceiveQueue;
+use crate::qp::context::QpContext;
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::send_queue::packets_for;
 use crate::rc::responder::resources::{Replay, Resource};
 use crate::rc::responder::response_queue::{ReadResponse, Response};
 use crate::rc::responder::{

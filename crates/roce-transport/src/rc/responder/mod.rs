@@ -6,7 +6,6 @@
 //! made here.
 
 mod execute;
-pub(crate) mod receive_queue;
 mod resources;
 pub(crate) mod response_queue;
 mod response_writer;
@@ -14,9 +13,9 @@ mod response_writer;
 use roce_wire::{NakCode, Operation, Packet, Psn, Reth, Verified};
 
 use crate::context::{Context, DropReason};
-use crate::rc::qp_context::QpContext;
-use crate::rc::requester::send_queue::packets_for;
-use crate::rc::responder::receive_queue::ReceiveQueue;
+use crate::qp::context::QpContext;
+use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::send_queue::packets_for;
 use crate::rc::responder::resources::Resources;
 use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
 use crate::{Memory, Observer, RecvWr, RequestFault};

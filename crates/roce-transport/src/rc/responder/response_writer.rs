@@ -5,9 +5,9 @@ use roce_wire::{
 };
 
 use crate::context::Context;
-use crate::rc::qp_context::QpContext;
+use crate::qp::context::QpContext;
+use crate::qp::receive_queue::ReceiveQueue;
 use crate::rc::responder::Responder;
-use crate::rc::responder::receive_queue::ReceiveQueue;
 use crate::rc::responder::response_queue::{ReadResponse, Response};
 use crate::train::TrainWriter;
 use crate::{Access, Memory, MemoryFault, Observer};

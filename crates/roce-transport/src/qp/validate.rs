@@ -1,7 +1,7 @@
 //! Checks requests before they are posted.
 
-use crate::rc::qp_context::QpContext;
-use crate::rc::requester::send_queue::packets_for;
+use crate::qp::context::QpContext;
+use crate::qp::send_queue::packets_for;
 use crate::{
     MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
 };

@@ -1,0 +1,14 @@
+//! What queue pairs of all services share.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `context` | identity, state and parameters |
+//! | `modify` | the table of transitions |
+//! | `validate` | checks of posted requests |
+//! | `send_queue`, `receive_queue` | what is posted |
+
+pub(crate) mod context;
+pub(crate) mod modify;
+pub(crate) mod receive_queue;
+pub(crate) mod send_queue;
+pub(crate) mod validate;
