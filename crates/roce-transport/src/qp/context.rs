@@ -6,7 +6,7 @@ use roce_wire::{PathMtu, Qpn, RnrTimer};
 
 use crate::{
     AccessFlags, Accessor, Completion, CompletionOperation, CompletionStatus, PathAttributes,
-    QpAttributes, QpInit, QpState,
+    PdHandle, QpAttributes, QpInit, QpState,
 };
 
 /// Identity, state and parameters of a queue pair.
@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct QpContext {
     pub(crate) qpn: Qpn,
     pub(crate) init: QpInit,
+    /// Protection domain of the receives: that of the shared receive queue, if it has one.
+    pub(crate) receive_pd: PdHandle,
     pub(crate) state: QpState,
     /// All attributes set so far.
     pub(crate) attributes: QpAttributes,
@@ -95,6 +97,12 @@ impl QpContext {
     #[inline]
     pub(crate) fn accessor(&self) -> Accessor {
         Accessor { pd: self.init.pd, qpn: self.qpn }
+    }
+
+    /// Returns the queue pair as memory checks see it where a receive is filled.
+    #[inline]
+    pub(crate) fn receive_accessor(&self) -> Accessor {
+        Accessor { pd: self.receive_pd, qpn: self.qpn }
     }
 
     /// The completion of a request that received nothing.

@@ -5,9 +5,11 @@
 //! | `context` | identity, state and parameters |
 //! | `modify` | the table of transitions |
 //! | `validate` | checks of posted requests |
+//! | `incoming_message` | places SENDs and WRITEs of the peer in memory |
 //! | `send_queue`, `receive_queue` | what is posted |
 
 pub(crate) mod context;
+pub(crate) mod incoming_message;
 pub(crate) mod modify;
 pub(crate) mod receive_queue;
 pub(crate) mod send_queue;

@@ -14,31 +14,27 @@ impl RcQueuePair {
         error: ResponderError,
         cx: &mut Context<'_, O>,
     ) {
-        let receive_status = match error {
-            ResponderError::CannotInvalidate => CompletionStatus::RemoteInvalidRequest,
-            ResponderError::Fault(fault) => {
-                let code = fault.nak_code();
-                let psn = self.responder.expected;
-                cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
-                self.responder.push_nak(code);
-                let qpn = cx.qpn;
-                let counters = cx.counters();
-                match code {
-                    NakCode::InvalidRequest => {
-                        counters.nak_invalid_request += 1;
-                        cx.raise(AsyncEvent::QpRequestError { qpn });
-                    }
-                    NakCode::RemoteAccess => {
-                        counters.nak_remote_access += 1;
-                        cx.raise(AsyncEvent::QpAccessError { qpn });
-                    }
-                    _ => counters.nak_remote_operational += 1,
+        if let ResponderError::Fault(fault) = error {
+            let code = fault.nak_code();
+            let psn = self.responder.expected;
+            cx.out.observer.request_refused(cx.now, cx.qpn, psn, &fault);
+            self.responder.push_nak(code);
+            let qpn = cx.qpn;
+            let counters = cx.counters();
+            match code {
+                NakCode::InvalidRequest => {
+                    counters.nak_invalid_request += 1;
+                    cx.raise(AsyncEvent::QpRequestError { qpn });
                 }
-                fault.receive_status()
+                NakCode::RemoteAccess => {
+                    counters.nak_remote_access += 1;
+                    cx.raise(AsyncEvent::QpAccessError { qpn });
+                }
+                _ => counters.nak_remote_operational += 1,
             }
-        };
-        if let Some(work) = self.responder.take_current_receive() {
-            self.complete_receive(work, receive_status, cx);
+            if let Some(work) = self.responder.message.take_receive() {
+                self.complete_receive(work, fault.receive_status(), cx);
+            }
         }
         self.flush(None, cx);
     }
@@ -65,7 +61,7 @@ impl RcQueuePair {
             self.requester.complete_front(status, &self.qp, cx);
         }
         self.flush_sends(cx);
-        if let Some(work) = self.responder.take_current_receive() {
+        if let Some(work) = self.responder.message.take_receive() {
             self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
         }
         self.flush_receives(cx);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `requester` | send queue, send sequence and windows; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq |
 //! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK |
-//! | `responder` | handles requests, new and repeated; `execute` executes them, `response_writer` writes the responses |
+//! | `responder` | executes new requests and responds to repeated ones; `response_writer` writes the responses |
 //! | `flush` | failure of requests, and of the queue pair |
 
 mod completer;
@@ -64,6 +64,7 @@ impl RcQueuePair {
         let qp = QpContext {
             qpn,
             init,
+            receive_pd: init.pd,
             state: QpState::Reset,
             attributes: QpAttributes::default(),
             params: QpParams::UNSET,

@@ -1,24 +1,26 @@
 //! The responder: executes the peer's new requests and responds to repeated ones.
 //!
-//! `execute` finds the fault of a request that cannot be executed,
-//! [`RequestFault::nak_code`] has the NAK code of each fault, and the queue pair sends the NAK and
-//! flushes (`rc/flush.rs`). NAKs for a PSN sequence error and for a receiver that is not ready are
-//! made here.
+//! A request that cannot be executed is a [`RequestFault`], found in `qp/incoming_message.rs` for
+//! SENDs and WRITEs and in `execute` for READs and atomics. [`RequestFault::nak_code`] has the NAK
+//! code of each fault, and the queue pair sends the NAK and flushes (`rc/flush.rs`). NAKs for a PSN
+//! sequence error and for a receiver that is not ready are made here.
 
 mod execute;
 mod resources;
 pub(crate) mod response_queue;
 mod response_writer;
 
-use roce_wire::{NakCode, Operation, Packet, Psn, Reth, Verified};
+use roce_wire::{NakCode, Operation, Packet, Psn, Verified};
 
+use self::execute::{change_of, check_atomic, check_read};
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
+use crate::qp::incoming_message::{IncomingMessage, Placed};
 use crate::qp::receive_queue::ReceiveQueue;
 use crate::qp::send_queue::packets_for;
-use crate::rc::responder::resources::Resources;
+use crate::rc::responder::resources::{Replay, Resource, Resources};
 use crate::rc::responder::response_queue::{ReadResponse, Response, ResponseQueue};
-use crate::{Memory, Observer, RecvWr, RequestFault};
+use crate::{Completion, CompletionStatus, Memory, Observer, RequestFault};
 
 /// The receiving half of a queue pair.
 #[derive(Debug)]
@@ -34,37 +36,14 @@ pub(crate) struct Responder {
     sent_seq_nak: bool,
     /// Newest packet that was dropped because one before it is missing.
     newest_out_of_order: Psn,
-    pub(crate) current: CurrentMessage,
+    pub(crate) message: IncomingMessage,
     pub(crate) resources: Resources,
     pub(crate) responses: ResponseQueue,
 }
 
-/// The message of which the first packet is executed and the last is not.
-#[derive(Debug, Default)]
-pub(crate) enum CurrentMessage {
-    #[default]
-    None,
-    Send(SendInProgress),
-    Write(WriteInProgress),
-}
-
-#[derive(Debug)]
-pub(crate) struct SendInProgress {
-    pub(crate) work: RecvWr,
-    /// Length of the receive, in bytes.
-    pub(crate) posted: u64,
-    pub(crate) received: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteInProgress {
-    pub(crate) reth: Reth,
-    pub(crate) written: u64,
-}
-
 /// What becomes of the NAK for a missing packet when that packet arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PendingNak {
+enum PendingNak {
     /// No NAK was due, or it was sent.
     None,
     /// It was not sent, and no packet is missing any more.
@@ -97,7 +76,7 @@ impl Responder {
             last_executed: first_psn.previous(),
             sent_seq_nak: false,
             newest_out_of_order: first_psn,
-            current: CurrentMessage::None,
+            message: IncomingMessage::None,
             resources: Resources::new(max_dest_rd_atomic),
             responses: ResponseQueue::default(),
         }
@@ -109,20 +88,12 @@ impl Responder {
 
     /// Receives for messages that the MSN does not count yet.
     pub(crate) fn receives(&self, receives: &ReceiveQueue) -> u32 {
-        receives.len() + u32::from(matches!(self.current, CurrentMessage::Send(_)))
+        receives.len() + u32::from(self.message.holds_receive())
     }
 
     /// Sets the number of READs and atomics that the peer may have outstanding.
     pub(crate) fn set_max_dest_rd_atomic(&mut self, max: u8) {
         self.resources.set_capacity(max);
-    }
-
-    /// Takes the receive of the current message, which is given up.
-    pub(crate) fn take_current_receive(&mut self) -> Option<RecvWr> {
-        match core::mem::take(&mut self.current) {
-            CurrentMessage::Send(it) => Some(it.work),
-            _ => None,
-        }
     }
 
     /// Handles a request of the peer.
@@ -157,6 +128,60 @@ impl Responder {
                 self.handle_duplicate(qp, packet, cx);
                 Ok(())
             }
+        }
+    }
+
+    /// Executes the expected packet.
+    #[inline]
+    fn execute<O: Observer>(
+        &mut self,
+        qp: &QpContext,
+        packet: &Packet<'_, Verified>,
+        receives: &mut ReceiveQueue,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), ResponderError> {
+        let headers = packet.headers();
+        let info = headers.bth.opcode.info();
+        if !self.message.admits(info.operation, info.position) {
+            return Err(RequestFault::OpcodeOutOfSequence.into());
+        }
+        match (info.operation, headers.reth, headers.atomic_eth) {
+            (Operation::Send | Operation::Write, ..) => {
+                match self.message.place(packet, qp, receives, memory)? {
+                    Placed::NoReceive => self.push_rnr(qp, cx),
+                    Placed::Part => self.on_placed(packet, cx),
+                    Placed::Whole(completion) => {
+                        self.on_placed(packet, cx);
+                        self.msn = self.msn.wrapping_add(1);
+                        return complete_message(completion, qp, memory, cx);
+                    }
+                }
+                Ok(())
+            }
+            _ if !self.resources.are_allowed() => Err(RequestFault::NotAllowed.into()),
+            (Operation::ReadRequest, Some(reth), _) => {
+                let packets = check_read(reth, qp, memory)?;
+                self.evict_resource()?;
+                let first = self.expected;
+                let resource = Resource { first, packets, replay: Replay::Read(reth) };
+                let (sent, is_replay) = (0, false);
+                let read = ReadResponse { resource: first, first, packets, sent, reth, is_replay };
+                self.respond(resource, Response::Read(read), cx);
+                Ok(())
+            }
+            (operation, _, Some(atomic)) => {
+                let grant = check_atomic(atomic, qp, memory)?;
+                self.evict_resource()?;
+                let original = memory.atomic(grant, change_of(operation, atomic));
+                let psn = self.expected;
+                let replay = Replay::Atomic { operation, original };
+                let response = Response::Atomic { psn, original, is_replay: false };
+                self.last_executed = psn;
+                self.respond(Resource { first: psn, packets: 1, replay }, response, cx);
+                Ok(())
+            }
+            _ => Err(RequestFault::OpcodeOutOfSequence.into()),
         }
     }
 
@@ -196,7 +221,7 @@ impl Responder {
     }
 
     /// Evicts responder resources until there is room for one more.
-    pub(crate) fn evict_resource(&mut self) -> Result<(), RequestFault> {
+    fn evict_resource(&mut self) -> Result<(), RequestFault> {
         while let Some(oldest) = self.resources.oldest_if_full().map(|it| it.first) {
             if self.responses.is_pending(oldest) {
                 return Err(RequestFault::TooManyReads);
@@ -209,12 +234,8 @@ impl Responder {
         Ok(())
     }
 
-    /// A packet of a SEND or WRITE was executed.
-    pub(crate) fn on_executed<O: Observer>(
-        &mut self,
-        packet: &Packet<'_, Verified>,
-        cx: &mut Context<'_, O>,
-    ) {
+    /// A packet of a SEND or WRITE was placed.
+    fn on_placed<O: Observer>(&mut self, packet: &Packet<'_, Verified>, cx: &mut Context<'_, O>) {
         self.last_executed = self.expected;
         let pending = self.advance(1);
         if pending == PendingNak::Cancelled || packet.headers().bth.ack_request {
@@ -223,9 +244,25 @@ impl Responder {
         self.resend_seq_nak(pending);
     }
 
+    /// A READ or atomic was executed: it uses `resource`, and `response` is sent.
+    fn respond<O: Observer>(
+        &mut self,
+        resource: Resource,
+        response: Response,
+        cx: &mut Context<'_, O>,
+    ) {
+        let pending = self.advance(resource.packets);
+        self.resources.insert(resource);
+        self.msn = self.msn.wrapping_add(1);
+        if self.responses.push(response) {
+            cx.counters().ack_deferred += 1;
+        }
+        self.resend_seq_nak(pending);
+    }
+
     /// Expects the packet `packets` further on. Cancels a NAK that has not been sent: the packets
     /// were reordered.
-    pub(crate) fn advance(&mut self, packets: u32) -> PendingNak {
+    fn advance(&mut self, packets: u32) -> PendingNak {
         self.expected = self.expected.advanced_by(packets);
         let sent_seq_nak = core::mem::take(&mut self.sent_seq_nak);
         if !sent_seq_nak || !self.responses.cancel_nak() {
@@ -239,7 +276,7 @@ impl Responder {
 
     /// Sends a NAK for what was dropped meanwhile and is still missing, behind the response to what
     /// was executed.
-    pub(crate) fn resend_seq_nak(&mut self, pending: PendingNak) {
+    fn resend_seq_nak(&mut self, pending: PendingNak) {
         if pending == PendingNak::Due {
             self.sent_seq_nak = true;
             let code = NakCode::PsnSequence;
@@ -262,7 +299,7 @@ impl Responder {
         }
     }
 
-    pub(crate) fn push_rnr<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
+    fn push_rnr<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         // Packets behind it are out of sequence: a NAK for them would add nothing.
         self.sent_seq_nak = true;
         if self.responses.has_rnr_nak() {
@@ -277,4 +314,26 @@ impl Responder {
     pub(crate) fn push_nak(&mut self, code: NakCode) {
         self.responses.push(Response::Nak { psn: self.expected, code });
     }
+}
+
+/// Completes the receive that a whole message took, if it took one, and invalidates the key that a
+/// SEND names.
+#[inline]
+fn complete_message<O: Observer>(
+    completion: Option<Completion>,
+    qp: &QpContext,
+    memory: &mut impl Memory,
+    cx: &mut Context<'_, O>,
+) -> Result<(), ResponderError> {
+    let Some(completion) = completion else { return Ok(()) };
+    let key = completion.invalidated_key;
+    if key.is_some_and(|key| memory.invalidate(qp.accessor(), key).is_err()) {
+        let status = CompletionStatus::RemoteInvalidRequest;
+        let failed = qp.completion(completion.wr_id, completion.operation, status, 0);
+        cx.complete(qp.init.recv_cq, failed);
+        return Err(ResponderError::CannotInvalidate);
+    }
+    cx.counters().rdma_recvs += 1;
+    cx.complete(qp.init.recv_cq, completion);
+    Ok(())
 }
