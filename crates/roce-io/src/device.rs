@@ -86,6 +86,54 @@ pub trait FrameDevice: Send {
     }
 }
 
+/// Forwards the named methods of [`FrameDevice`] to a device inside.
+macro_rules! forward {
+    ($self:ident, $inner:expr; $($method:ident),+) => {
+        $($crate::device::forward!(@$method $self, $inner);)+
+    };
+    (@may_receive $self:ident, $inner:expr) => {
+        fn may_receive(&$self) -> bool {
+            $inner.may_receive()
+        }
+    };
+    (@has_unsent $self:ident, $inner:expr) => {
+        fn has_unsent(&$self) -> bool {
+            $inner.has_unsent()
+        }
+    };
+    (@capabilities $self:ident, $inner:expr) => {
+        fn capabilities(&$self) -> $crate::DeviceCapabilities {
+            $inner.capabilities()
+        }
+    };
+    (@wait_fds $self:ident, $inner:expr) => {
+        fn wait_fds(&$self) -> Vec<std::os::fd::BorrowedFd<'_>> {
+            $inner.wait_fds()
+        }
+    };
+    (@wake_at $self:ident, $inner:expr) => {
+        fn wake_at(&$self) -> Option<std::time::Instant> {
+            $inner.wake_at()
+        }
+    };
+    (@set_filter $self:ident, $inner:expr) => {
+        fn set_filter(&mut $self, filter: &$crate::Filter) -> std::io::Result<()> {
+            $inner.set_filter(filter)
+        }
+    };
+    (@set_mtu $self:ident, $inner:expr) => {
+        fn set_mtu(&mut $self, mtu: usize) {
+            $inner.set_mtu(mtu);
+        }
+    };
+    (@counters $self:ident, $inner:expr) => {
+        fn counters(&$self) -> Vec<(&'static str, u64)> {
+            $inner.counters()
+        }
+    };
+}
+pub(crate) use forward;
+
 impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     fn receive(
         &mut self,
@@ -94,36 +142,14 @@ impl<D: FrameDevice + ?Sized> FrameDevice for Box<D> {
     ) -> io::Result<usize> {
         (**self).receive(budget, on_frame)
     }
-    fn may_receive(&self) -> bool {
-        (**self).may_receive()
-    }
     fn transmit(
         &mut self,
         fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
     ) -> io::Result<usize> {
         (**self).transmit(fill)
     }
-    fn has_unsent(&self) -> bool {
-        (**self).has_unsent()
-    }
-    fn capabilities(&self) -> DeviceCapabilities {
-        (**self).capabilities()
-    }
-    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        (**self).wait_fds()
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        (**self).wake_at()
-    }
-    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
-        (**self).set_filter(filter)
-    }
-    fn set_mtu(&mut self, mtu: usize) {
-        (**self).set_mtu(mtu);
-    }
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        (**self).counters()
-    }
+    forward!(self, **self; may_receive, has_unsent, capabilities, wait_fds, wake_at, set_filter,
+        set_mtu, counters);
 }
 
 /// A frame that arrived, lent for the duration of one call.

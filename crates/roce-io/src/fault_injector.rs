@@ -2,12 +2,12 @@
 
 mod direction;
 
-use std::{fmt, io, os::fd::BorrowedFd, time::Duration, time::Instant};
+use std::{fmt, io, time::Duration, time::Instant};
 
 use self::direction::FaultDirection;
 use crate::{
-    Filter, SegmentChecksum, Segmenter,
-    device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame},
+    SegmentChecksum, Segmenter,
+    device::{Direction, FrameDevice, RxFrame, TxFrame, forward},
     error::DeviceError,
 };
 
@@ -222,27 +222,12 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
         [self.inbound.next_due(), outbound, self.inner.wake_at()].into_iter().flatten().min()
     }
 
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.inner.capabilities()
-    }
-    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.inner.wait_fds()
-    }
-    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
-        self.inner.set_filter(filter)
-    }
-    fn set_mtu(&mut self, mtu: usize) {
-        self.inner.set_mtu(mtu);
-    }
+    forward!(self, self.inner; capabilities, wait_fds, set_filter, set_mtu);
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.inner.counters();
-        all.extend(
-            self.inbound.counters().into_iter().zip(INBOUND_NAMES).map(|(n, name)| (name, n)),
-        );
-        all.extend(
-            self.outbound.counters().into_iter().zip(OUTBOUND_NAMES).map(|(n, name)| (name, n)),
-        );
+        all.extend(INBOUND_NAMES.into_iter().zip(self.inbound.counters()));
+        all.extend(OUTBOUND_NAMES.into_iter().zip(self.outbound.counters()));
         all
     }
 }

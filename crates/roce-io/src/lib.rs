@@ -43,7 +43,7 @@ mod sys;
 mod vnet_hdr;
 
 pub use af_packet::{AfPacket, AfPacketConfig, GsoMode, ReceiveMode, Sniffer, probe_max_segments};
-pub use counting_device::{CountingDevice, DeviceCounters};
+pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError};
 pub use fault_injector::{Fault, FaultConfig, FaultInjector, FaultRates, ScriptedFault};

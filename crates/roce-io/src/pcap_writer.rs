@@ -2,12 +2,12 @@
 
 mod capture_file;
 
-use std::{io, os::fd::BorrowedFd, time::Instant, time::SystemTime};
+use std::{io, time::SystemTime};
 
 pub use self::capture_file::CaptureFile;
 use crate::{
-    Filter, SegmentChecksum, Segmenter,
-    device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame},
+    SegmentChecksum, Segmenter,
+    device::{Direction, FrameDevice, RxFrame, TxFrame, forward},
 };
 
 /// A device around a device that records the packets of both directions as they would be on a wire:
@@ -98,27 +98,8 @@ impl<D: FrameDevice> FrameDevice for PcapWriter<D> {
         })
     }
 
-    fn has_unsent(&self) -> bool {
-        self.inner.has_unsent()
-    }
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.inner.capabilities()
-    }
-    fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.inner.wait_fds()
-    }
-    fn wake_at(&self) -> Option<Instant> {
-        self.inner.wake_at()
-    }
-    fn set_filter(&mut self, filter: &Filter) -> io::Result<()> {
-        self.inner.set_filter(filter)
-    }
-    fn set_mtu(&mut self, mtu: usize) {
-        self.inner.set_mtu(mtu);
-    }
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.inner.counters()
-    }
+    forward!(self, self.inner; has_unsent, capabilities, wait_fds, wake_at, set_filter, set_mtu,
+        counters);
 }
 
 #[cfg(test)]
