@@ -14,17 +14,17 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Every rank ends with the reduction of all inputs.
-    AllReduce,
+    AllReduce = 0,
     /// Rank r ends with chunk r of the reduction of all inputs.
-    ReduceScatter,
+    ReduceScatter = 1,
     /// Every rank ends with all inputs, concatenated.
-    AllGather,
+    AllGather = 2,
     /// Every rank ends with the root's input.
-    Broadcast,
+    Broadcast = 3,
     /// The root ends with the reduction of all inputs.
-    Reduce,
+    Reduce = 4,
     /// No rank continues before all have arrived.
-    Barrier,
+    Barrier = 5,
 }
 
 impl Collective {
@@ -40,14 +40,7 @@ impl Collective {
 
     /// Returns the collective's code in messages.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::AllReduce => 0,
-            Self::ReduceScatter => 1,
-            Self::AllGather => 2,
-            Self::Broadcast => 3,
-            Self::Reduce => 4,
-            Self::Barrier => 5,
-        }
+        self as u8
     }
 
     /// Returns the name: one word in lower case.

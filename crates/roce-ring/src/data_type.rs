@@ -16,25 +16,25 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataType {
     /// Signed, 8 bits.
-    I8,
+    I8 = 0,
     /// Unsigned, 8 bits.
-    U8,
+    U8 = 1,
     /// Signed, 32 bits.
-    I32,
+    I32 = 2,
     /// Unsigned, 32 bits.
-    U32,
+    U32 = 3,
     /// Signed, 64 bits.
-    I64,
+    I64 = 4,
     /// Unsigned, 64 bits.
-    U64,
+    U64 = 5,
     /// IEEE 754 half precision.
-    F16,
+    F16 = 6,
     /// IEEE 754 single precision.
-    F32,
+    F32 = 7,
     /// IEEE 754 double precision.
-    F64,
+    F64 = 8,
     /// The upper half of a single: 8 bits of exponent, 8 of significand.
-    Bf16,
+    Bf16 = 9,
 }
 
 impl DataType {
@@ -64,18 +64,7 @@ impl DataType {
 
     /// Returns the type's code in messages, which is NCCL's.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::I8 => 0,
-            Self::U8 => 1,
-            Self::I32 => 2,
-            Self::U32 => 3,
-            Self::I64 => 4,
-            Self::U64 => 5,
-            Self::F16 => 6,
-            Self::F32 => 7,
-            Self::F64 => 8,
-            Self::Bf16 => 9,
-        }
+        self as u8
     }
 
     /// Returns the name that nccl-tests prints.

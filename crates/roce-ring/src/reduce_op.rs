@@ -17,15 +17,15 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Left plus right.
-    Sum,
+    Sum = 0,
     /// Left times right.
-    Prod,
+    Prod = 1,
     /// The larger value; a number beats a NaN, and the left of two equal values stays.
-    Max,
+    Max = 2,
     /// The smaller value; a number beats a NaN, and the left of two equal values stays.
-    Min,
+    Min = 3,
     /// The sum over all ranks, divided by their number; integers truncate toward zero.
-    Avg,
+    Avg = 4,
 }
 
 impl ReduceOp {
@@ -34,13 +34,7 @@ impl ReduceOp {
 
     /// Returns the operator's code in messages, which is NCCL's.
     pub const fn code(self) -> u8 {
-        match self {
-            Self::Sum => 0,
-            Self::Prod => 1,
-            Self::Max => 2,
-            Self::Min => 3,
-            Self::Avg => 4,
-        }
+        self as u8
     }
 
     /// Returns the name that nccl-tests prints.

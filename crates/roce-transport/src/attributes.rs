@@ -1,30 +1,36 @@
 //! Attributes of a queue pair.
 
-use core::fmt;
 use core::net::IpAddr;
 use core::time::Duration;
 
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
+use crate::value_table::value_table;
 use crate::{AccessFlags, ApiMisuse, CqHandle, MAX_SGE, PathHandle, PdHandle};
 
-/// State of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum QpState {
-    /// Created.
-    Reset,
-    /// Receives may be posted.
-    Init,
-    /// Packets of the peer are executed.
-    ReadyToReceive,
-    /// Requests may be posted and are sent.
-    ReadyToSend,
-    /// Started requests are finished, no request is started.
-    SendQueueDrain,
-    /// Sending failed, receiving goes on. A reliable connection is never in this state.
-    SendQueueError,
-    /// Everything posted is flushed.
-    Error,
+value_table! {
+    /// State of a queue pair.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum QpState {
+        /// Created.
+        Reset = 0, "RESET";
+        /// Receives may be posted.
+        Init = 1, "INIT";
+        /// Packets of the peer are executed.
+        ReadyToReceive = 2, "RTR";
+        /// Requests may be posted and are sent.
+        ReadyToSend = 3, "RTS";
+        /// Started requests are finished, no request is started.
+        SendQueueDrain = 4, "SQD";
+        /// Sending failed, receiving goes on. A reliable connection is never in this state.
+        SendQueueError = 5, "SQE";
+        /// Everything posted is flushed.
+        Error = 6, "ERR";
+    }
+    /// The number in `ibv_qp_state`.
+    code;
+    /// The name in `ibv_qp_state`, without `IBV_QPS_`.
+    name;
 }
 
 /// Attributes of a queue pair: those that are `Some` are set; as `ibv_qp_attr` and its mask.
@@ -205,32 +211,7 @@ pub struct QpInfo {
     pub receives_posted: u32,
 }
 
-impl QpAttributes {
-    /// Sets the attributes that `other` contains.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        macro_rules! merge {
-            ($( $field:ident )*) => { $( self.$field = other.$field.or(self.$field); )* };
-        }
-        merge! {
-            state current_state access pkey_index port path path_mtu dest_qpn rq_psn sq_psn
-            max_rd_atomic max_dest_rd_atomic min_rnr_timer ack_timeout retry_count rnr_retry
-            sqd_notify q_key
-        }
-    }
-}
-
 impl QpState {
-    /// Every state.
-    pub const ALL: [Self; 7] = [
-        Self::Reset,
-        Self::Init,
-        Self::ReadyToReceive,
-        Self::ReadyToSend,
-        Self::SendQueueDrain,
-        Self::SendQueueError,
-        Self::Error,
-    ];
-
     /// Returns true if the peer's requests are executed.
     pub const fn is_receiving(self) -> bool {
         matches!(
@@ -242,38 +223,6 @@ impl QpState {
     /// Returns true if the peer's responses are handled.
     pub const fn is_sending(self) -> bool {
         matches!(self, Self::ReadyToSend | Self::SendQueueDrain)
-    }
-
-    /// The number in `ibv_qp_state`.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Reset => 0,
-            Self::Init => 1,
-            Self::ReadyToReceive => 2,
-            Self::ReadyToSend => 3,
-            Self::SendQueueDrain => 4,
-            Self::SendQueueError => 5,
-            Self::Error => 6,
-        }
-    }
-
-    /// The name in `ibv_qp_state`, without `IBV_QPS_`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reset => "RESET",
-            Self::Init => "INIT",
-            Self::ReadyToReceive => "RTR",
-            Self::ReadyToSend => "RTS",
-            Self::SendQueueDrain => "SQD",
-            Self::SendQueueError => "SQE",
-            Self::Error => "ERR",
-        }
-    }
-}
-
-impl fmt::Display for QpState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -41,6 +41,7 @@ mod tests;
 mod timers;
 mod train;
 mod transfer;
+mod value_table;
 mod work_request;
 
 pub use attributes::{

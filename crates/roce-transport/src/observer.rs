@@ -1,10 +1,9 @@
 //! Reports of what the engine does.
 
-use core::fmt;
-
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::request_fault::RequestFault;
+use crate::value_table::value_table;
 use crate::{Completion, CompletionOperation, Instant, QpState};
 
 /// Receives a call for each thing that the engine does. Traces, tests and teaching tools implement
@@ -54,51 +53,27 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Why requests are sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RetransmitCause {
-    /// The local ACK timeout expired.
-    AckTimeout,
-    /// The peer reported a missing packet.
-    SequenceNak,
-    /// The wait of an RNR NAK is over.
-    RnrTimeout,
-    /// A response is missing before one that arrived.
-    ImpliedNak,
-    /// The probe timeout expired for the first time: the last packet is sent alone.
-    TailProbe,
-    /// The probe timeout expired again. This consumes no retry.
-    ProbeTimeout,
-}
-
-impl RetransmitCause {
+value_table! {
+    /// Why requests are sent again.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum RetransmitCause {
+        /// The local ACK timeout expired.
+        AckTimeout = 0, "ack-timeout";
+        /// The peer reported a missing packet.
+        SequenceNak = 1, "sequence-nak";
+        /// The wait of an RNR NAK is over.
+        RnrTimeout = 2, "rnr-timeout";
+        /// A response is missing before one that arrived.
+        ImpliedNak = 3, "implied-nak";
+        /// The probe timeout expired for the first time: the last packet is sent alone.
+        TailProbe = 4, "tail-probe";
+        /// The probe timeout expired again. This consumes no retry.
+        ProbeTimeout = 5, "probe-timeout";
+    }
     /// Returns its number in traces and probes.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::AckTimeout => 0,
-            Self::SequenceNak => 1,
-            Self::RnrTimeout => 2,
-            Self::ImpliedNak => 3,
-            Self::TailProbe => 4,
-            Self::ProbeTimeout => 5,
-        }
-    }
-
+    code;
     /// Returns its name in traces.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::AckTimeout => "ack-timeout",
-            Self::SequenceNak => "sequence-nak",
-            Self::RnrTimeout => "rnr-timeout",
-            Self::ImpliedNak => "implied-nak",
-            Self::TailProbe => "tail-probe",
-            Self::ProbeTimeout => "probe-timeout",
-        }
-    }
+    name;
 }
 
-impl fmt::Display for RetransmitCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+impl RetransmitCause {}

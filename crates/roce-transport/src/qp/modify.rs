@@ -3,26 +3,59 @@
 use crate::attributes::{MAX_RD_ATOMIC, QpAttributes, QpState};
 use crate::error::ModifyError;
 
-/// An attribute, as the table names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attribute {
-    CurrentState,
-    Access,
-    PkeyIndex,
-    Port,
-    Path,
-    PathMtu,
-    DestQpn,
-    RqPsn,
-    SqPsn,
-    MaxRdAtomic,
-    MaxDestRdAtomic,
-    MinRnrTimer,
-    AckTimeout,
-    RetryCount,
-    RnrRetry,
-    SqdNotify,
-    QKey,
+macro_rules! attributes {
+    ($($attribute:ident = $field:ident),+ $(,)?) => {
+        /// An attribute, as the table names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Attribute {
+            $($attribute),+
+        }
+
+        impl Attribute {
+            const ALL: [Self; [$(stringify!($field)),+].len()] = [$($attribute),+];
+
+            fn is_in(self, asked: &QpAttributes) -> bool {
+                match self {
+                    $( $attribute => asked.$field.is_some(), )+
+                }
+            }
+
+            /// The field of [`QpAttributes`].
+            const fn name(self) -> &'static str {
+                match self {
+                    $( $attribute => stringify!($field), )+
+                }
+            }
+        }
+
+        impl QpAttributes {
+            /// Sets the attributes that `other` contains.
+            pub(crate) fn merge(&mut self, other: &Self) {
+                self.state = other.state.or(self.state);
+                $( self.$field = other.$field.or(self.$field); )+
+            }
+        }
+    };
+}
+
+attributes! {
+    CurrentState = current_state,
+    Access = access,
+    PkeyIndex = pkey_index,
+    Port = port,
+    Path = path,
+    PathMtu = path_mtu,
+    DestQpn = dest_qpn,
+    RqPsn = rq_psn,
+    SqPsn = sq_psn,
+    MaxRdAtomic = max_rd_atomic,
+    MaxDestRdAtomic = max_dest_rd_atomic,
+    MinRnrTimer = min_rnr_timer,
+    AckTimeout = ack_timeout,
+    RetryCount = retry_count,
+    RnrRetry = rnr_retry,
+    SqdNotify = sqd_notify,
+    QKey = q_key,
 }
 
 use Attribute::*;
@@ -115,73 +148,6 @@ fn judge_values(asked: &QpAttributes) -> Result<(), ModifyError> {
     sound(RetryCount, asked.retry_count.is_none_or(|it| it <= 7))?;
     sound(RnrRetry, asked.rnr_retry.is_none_or(|it| it <= 7))?;
     sound(Path, asked.path.is_none_or(|it| it.local.is_ipv4() == it.remote.is_ipv4()))
-}
-
-impl Attribute {
-    const ALL: [Self; 17] = [
-        CurrentState,
-        Access,
-        PkeyIndex,
-        Port,
-        Path,
-        PathMtu,
-        DestQpn,
-        RqPsn,
-        SqPsn,
-        MaxRdAtomic,
-        MaxDestRdAtomic,
-        MinRnrTimer,
-        AckTimeout,
-        RetryCount,
-        RnrRetry,
-        SqdNotify,
-        QKey,
-    ];
-
-    fn is_in(self, asked: &QpAttributes) -> bool {
-        match self {
-            CurrentState => asked.current_state.is_some(),
-            Access => asked.access.is_some(),
-            PkeyIndex => asked.pkey_index.is_some(),
-            Port => asked.port.is_some(),
-            Path => asked.path.is_some(),
-            PathMtu => asked.path_mtu.is_some(),
-            DestQpn => asked.dest_qpn.is_some(),
-            RqPsn => asked.rq_psn.is_some(),
-            SqPsn => asked.sq_psn.is_some(),
-            MaxRdAtomic => asked.max_rd_atomic.is_some(),
-            MaxDestRdAtomic => asked.max_dest_rd_atomic.is_some(),
-            MinRnrTimer => asked.min_rnr_timer.is_some(),
-            AckTimeout => asked.ack_timeout.is_some(),
-            RetryCount => asked.retry_count.is_some(),
-            RnrRetry => asked.rnr_retry.is_some(),
-            SqdNotify => asked.sqd_notify.is_some(),
-            QKey => asked.q_key.is_some(),
-        }
-    }
-
-    /// The field of [`QpAttributes`].
-    const fn name(self) -> &'static str {
-        match self {
-            CurrentState => "current_state",
-            Access => "access",
-            PkeyIndex => "pkey_index",
-            Port => "port",
-            Path => "path",
-            PathMtu => "path_mtu",
-            DestQpn => "dest_qpn",
-            RqPsn => "rq_psn",
-            SqPsn => "sq_psn",
-            MaxRdAtomic => "max_rd_atomic",
-            MaxDestRdAtomic => "max_dest_rd_atomic",
-            MinRnrTimer => "min_rnr_timer",
-            AckTimeout => "ack_timeout",
-            RetryCount => "retry_count",
-            RnrRetry => "rnr_retry",
-            SqdNotify => "sqd_notify",
-            QKey => "q_key",
-        }
-    }
 }
 
 #[cfg(test)]
