@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::mad::MAD_LEN;
-use super::spec::{Kind, Spec, bits, bytes};
+use super::spec::{Kind, Spec, bits, bytes, meanings};
 
 /// Returns name and fields of a message; `None` if it is not defined.
 pub(super) fn table(datagram: &[u8]) -> Option<(&'static str, &'static [Spec])> {
@@ -257,8 +257,8 @@ fn sidr_status(value: u64) -> Cow<'static, str> {
     words.get(value as usize).copied().unwrap_or_default().into()
 }
 
-pub(super) fn reject_reason(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    pub(super) fn reject_reason {
         1 => "no queue pair left",
         2 => "no end-to-end context left",
         3 => "no resources left",
@@ -292,7 +292,5 @@ pub(super) fn reject_reason(value: u64) -> Cow<'static, str> {
         31 => "invalid class version",
         32 => "invalid flow label",
         33 => "invalid alternate flow label",
-        _ => "",
     }
-    .into()
 }

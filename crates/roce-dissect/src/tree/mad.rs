@@ -1,12 +1,11 @@
 //! Management datagrams on queue pair 1: common header and connection management.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use roce_wire::{Operation, PathMtu, Psn, Qpn, Service};
 
 use super::cm;
-use super::spec::{Kind, Spec, bits, bytes, layer};
+use super::spec::{Kind, Spec, bits, bytes, layer, meanings};
 use crate::{Layer, Roce};
 
 /// Returns true for a datagram to the general services queue pair.
@@ -157,8 +156,8 @@ const MAD: &[Spec] = &[
     bytes("attribute modifier", 20, 4, Kind::Hex),
 ];
 
-fn class(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    fn class {
         0x01 | 0x81 => "subnet management",
         0x03 => "subnet administration",
         0x04 => "performance management",
@@ -167,20 +166,14 @@ fn class(value: u64) -> Cow<'static, str> {
         0x07 => "connection management",
         0x08 => "SNMP",
         0x09..=0x0f | 0x30..=0x4f => "a vendor's",
-        _ => "",
     }
-    .into()
-}
 
-fn method(value: u64) -> Cow<'static, str> {
-    match value {
+    fn method {
         0x01 => "Get, or GetResp with the response bit",
         0x02 => "Set",
         0x03 => "Send",
         0x05 => "Trap",
         0x06 => "Report",
         0x07 => "TrapRepress",
-        _ => "",
     }
-    .into()
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::spec::{Kind, Spec, bits, bytes, layer};
+use super::spec::{Kind, Spec, bits, bytes, layer, meanings};
 use crate::link::{self, Link, VLAN_LEN};
 use crate::{Checksum, Finding, Layer, LinkType, Packet, Pause, PauseKind, Value};
 
@@ -200,8 +200,8 @@ const PRIORITY: &[Spec] = &[
     bytes("quanta 7", 18, 2, Kind::Decimal),
 ];
 
-fn ether_type(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    fn ether_type {
         0x0800 => "IPv4",
         0x0806 => "ARP",
         0x86dd => "IPv6",
@@ -209,21 +209,15 @@ fn ether_type(value: u64) -> Cow<'static, str> {
         0x88a8 | 0x9100 => "provider's VLAN tag",
         0x8808 => "MAC control",
         0x8915 => "RoCEv1",
-        _ => "",
     }
-    .into()
-}
 
-fn cooked_packet_type(value: u64) -> Cow<'static, str> {
-    match value {
+    fn cooked_packet_type {
         0 => "to this host",
         1 => "broadcast",
         2 => "multicast",
         3 => "to another host",
         4 => "sent by this host",
-        _ => "",
     }
-    .into()
 }
 
 fn words(value: u64) -> Cow<'static, str> {
@@ -240,8 +234,8 @@ fn ecn(value: u64) -> Cow<'static, str> {
     .into()
 }
 
-fn protocol(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    fn protocol {
         0 => "hop-by-hop options",
         1 => "ICMP",
         6 => "TCP",
@@ -251,22 +245,18 @@ fn protocol(value: u64) -> Cow<'static, str> {
         44 => "fragment header",
         58 => "ICMPv6",
         60 => "destination options",
-        _ => "",
     }
-    .into()
 }
 
 fn port(value: u64) -> Cow<'static, str> {
     if value == 4791 { "RoCEv2".into() } else { "".into() }
 }
 
-fn mac_control(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    fn mac_control {
         0x0001 => "pause",
         0x0101 => "priority flow control",
-        _ => "",
     }
-    .into()
 }
 
 const IPV4_LEN: usize = 20;

@@ -101,6 +101,22 @@ pub(crate) fn layer(
     layer
 }
 
+/// Declares functions that return the meaning of a value, or nothing for a value without one.
+macro_rules! meanings {
+    ($( $vis:vis fn $name:ident { $( $value:pat => $meaning:literal, )+ } )+) => {
+        $(
+            $vis fn $name(value: u64) -> std::borrow::Cow<'static, str> {
+                match value {
+                    $( $value => $meaning, )+
+                    _ => "",
+                }
+                .into()
+            }
+        )+
+    };
+}
+pub(crate) use meanings;
+
 fn no_note(_: u64) -> Cow<'static, str> {
     Cow::Borrowed("")
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use roce_wire::{BTH_LEN, Ext, ICRC_LEN, KnownOpcode, Opcode, RnrTimer, Syndrome};
 
 use super::mad;
-use super::spec::{Kind, Spec, bits, bytes, layer};
+use super::spec::{Kind, Spec, bits, bytes, layer, meanings};
 use crate::{DisplayDuration, Icrc, Layer, Packet, Roce};
 
 /// Adds BTH, extension headers, payload, pad and ICRC.
@@ -128,32 +128,22 @@ fn opcode(value: u64) -> Cow<'static, str> {
     }
 }
 
-fn partition(value: u64) -> Cow<'static, str> {
-    match value {
+meanings! {
+    fn partition {
         0xffff => "default, full member",
         0x7fff => "default, limited member",
-        _ => "",
     }
-    .into()
-}
 
-fn queue_pair(value: u64) -> Cow<'static, str> {
-    match value {
+    fn queue_pair {
         0 => "subnet management",
         1 => "general services",
         0xff_ffff => "multicast",
-        _ => "",
     }
-    .into()
-}
 
-fn queue_key(value: u64) -> Cow<'static, str> {
-    match value {
+    fn queue_key {
         0x8001_0000 => "general services",
         0x0123_4567 => "datagrams of rdma_cm",
-        _ => "",
     }
-    .into()
 }
 
 fn syndrome(value: u64) -> Cow<'static, str> {
