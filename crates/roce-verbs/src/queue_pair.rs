@@ -183,11 +183,6 @@ impl QueuePair {
         self.first_psn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the completion queues of sends and of receives.
-    pub fn completion_queues(&self) -> [&CompletionQueue; 2] {
-        [&self.queues[0], &self.queues[1]]
-    }
-
     /// Changes attributes, and with them the state, by the standard's rules; as
     /// `ibv_modify_qp`. A path in `attributes` belongs to a live [`Path`]; the queue pair keeps it
     /// alive.

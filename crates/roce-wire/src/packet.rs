@@ -2,7 +2,7 @@
 
 use core::{marker::PhantomData, net::IpAddr};
 
-use crate::{BadIcrc, Ecn, Frame, Gid, Headers, WireError, body::Body, icrc::TrainStart};
+use crate::{BadIcrc, Ecn, Frame, Headers, WireError, body::Body, icrc::TrainStart};
 
 /// The ICRC has not been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,16 +106,6 @@ impl<'a, Trust> Packet<'a, Trust> {
     /// Destination address.
     pub const fn destination(&self) -> IpAddr {
         self.frame.destination()
-    }
-
-    /// [`source`](Self::source) as a GID.
-    pub fn source_gid(&self) -> Gid {
-        self.source().into()
-    }
-
-    /// [`destination`](Self::destination) as a GID.
-    pub fn destination_gid(&self) -> Gid {
-        self.destination().into()
     }
 
     /// Returns true if the packet experienced congestion.
