@@ -30,159 +30,114 @@ pub(crate) enum Level {
     Info,
 }
 
-/// One variable.
-struct EnvVar {
-    name: &'static str,
-    /// The help text.
-    help_text: &'static str,
-    /// Applies the value; the error says what is wrong and what to do.
-    apply: fn(&mut NcclEnv, &str) -> Result<(), String>,
-}
+/// One variable: its name, its help text, and the function that applies a value. The error says what
+/// is wrong and what to do.
+struct EnvVar(&'static str, &'static str, fn(&mut NcclEnv, &str) -> Result<(), String>);
 
 const ENV_VARS: &[EnvVar] = &[
-    EnvVar {
-        name: "NCCL_IB_HCA",
-        help_text: "Interfaces to use, each as a rail: eth0,eth1 (prefixes), =eth0\n\
-               (exactly), ^eth0 (all others), eth0:1 (with its only port);\n\
-               see roce devices",
-        apply: |nccl_env, value| {
-            nccl_env.hca = Some(Selector::parse(value, true)?);
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_SOCKET_IFNAME",
-        help_text: "Same format; without NCCL_IB_HCA, the first match is used. It does\n\
-               not affect the root address",
-        apply: |nccl_env, value| {
-            nccl_env.ifname = Some(Selector::parse(value, false)?);
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_COMM_ID",
-        help_text: "Address of rank 0, HOST:PORT, without --root-address",
-        apply: |nccl_env, value| {
-            nccl_env.root = Some(value.to_owned());
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_IB_GID_INDEX",
-        help_text: "Row of the GID table; -1: the first IPv4 address, else IPv6",
-        apply: |nccl_env, value| {
+    EnvVar(
+        "NCCL_IB_HCA",
+        "Interfaces to use, each as a rail: eth0,eth1 (prefixes), =eth0\n\
+         (exactly), ^eth0 (all others), eth0:1 (with its only port);\n\
+         see roce devices",
+        |env, value| set(&mut env.hca, Selector::parse(value, true)),
+    ),
+    EnvVar(
+        "NCCL_SOCKET_IFNAME",
+        "Same format; without NCCL_IB_HCA, the first match is used. It does\n\
+         not affect the root address",
+        |env, value| set(&mut env.ifname, Selector::parse(value, false)),
+    ),
+    EnvVar("NCCL_COMM_ID", "Address of rank 0, HOST:PORT, without --root-address", |env, value| {
+        set(&mut env.root, Ok(value.to_owned()))
+    }),
+    EnvVar(
+        "NCCL_IB_GID_INDEX",
+        "Row of the GID table; -1: the first IPv4 address, else IPv6",
+        |env, value| {
             if value.trim() != "-1" {
-                nccl_env.gid_index = Some(number(value, 0, 255)? as u8);
+                env.gid_index = Some(number(value, 0, 255)? as u8);
             }
             Ok(())
         },
-    },
-    EnvVar {
-        name: "NCCL_IB_TC",
-        help_text: "Traffic class of every packet (IPv4: type of service), 0 to 255",
-        apply: |nccl_env, value| {
-            nccl_env.traffic_class = Some(number(value, 0, 255)? as u8);
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_IB_SL",
-        help_text: "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
-               set: others cause a warning",
-        apply: |nccl_env, value| {
+    ),
+    EnvVar(
+        "NCCL_IB_TC",
+        "Traffic class of every packet (IPv4: type of service), 0 to 255",
+        |env, value| set(&mut env.traffic_class, number(value, 0, 255).map(|n| n as u8)),
+    ),
+    EnvVar(
+        "NCCL_IB_SL",
+        "0 only; on Ethernet a service level is a VLAN priority, which is not\n\
+         set: others cause a warning",
+        |env, value| {
             if number(value, 0, 15)? != 0 {
                 let why = "no VLAN priority is set for service levels; set one on the VLAN \
                            interface (ip link ... egress-qos-map)";
-                nccl_env.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
+                env.warnings.push(format!("NCCL_IB_SL={value} has no effect: {why}"));
             }
             Ok(())
         },
-    },
-    EnvVar {
-        name: "NCCL_IB_TIMEOUT",
-        help_text: "ACK timeout, 4.096 us * 2^N, 1 to 31 (14)",
-        apply: |nccl_env, value| {
-            nccl_env.ack_timeout = Some(number(value, 1, 31)? as u8);
+    ),
+    EnvVar("NCCL_IB_TIMEOUT", "ACK timeout, 4.096 us * 2^N, 1 to 31 (14)", |env, value| {
+        set(&mut env.ack_timeout, number(value, 1, 31).map(|n| n as u8))
+    }),
+    EnvVar("NCCL_IB_RETRY_CNT", "Retries after ACK timeouts, 0 to 7 (7)", |env, value| {
+        set(&mut env.retry_count, number(value, 0, 7).map(|n| n as u8))
+    }),
+    EnvVar(
+        "NCCL_IB_QPS_PER_CONNECTION",
+        "Queue pairs to each neighbour over each interface, 1 to 128 (1)",
+        |env, value| set(&mut env.qps_per_connection, number(value, 1, 128).map(|n| n as u32)),
+    ),
+    EnvVar(
+        "NCCL_IB_SPLIT_DATA_ON_QPS",
+        "1: spread every piece over all queue pairs; 0: pieces in turn (0)",
+        |env, value| {
+            env.split = number(value, 0, 1)? == 1;
             Ok(())
         },
-    },
-    EnvVar {
-        name: "NCCL_IB_RETRY_CNT",
-        help_text: "Retries after ACK timeouts, 0 to 7 (7)",
-        apply: |nccl_env, value| {
-            nccl_env.retry_count = Some(number(value, 0, 7)? as u8);
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_IB_QPS_PER_CONNECTION",
-        help_text: "Queue pairs to each neighbour over each interface, 1 to 128 (1)",
-        apply: |nccl_env, value| {
-            nccl_env.qps_per_connection = Some(number(value, 1, 128)? as u32);
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_IB_SPLIT_DATA_ON_QPS",
-        help_text: "1: spread every piece over all queue pairs; 0: pieces in turn (0)",
-        apply: |nccl_env, value| {
-            nccl_env.split = number(value, 0, 1)? == 1;
-            Ok(())
-        },
-    },
-    EnvVar {
-        name: "NCCL_ALGO",
-        help_text: "Ring; lists without Ring are refused",
-        apply: |_, value| allowed(value, "ring", "Ring is the only algorithm"),
-    },
-    EnvVar {
-        name: "NCCL_PROTO",
-        help_text: "Simple; LL and LL128 alone are refused",
-        apply: |_, value| allowed(value, "simple", "LL and LL128 are not supported; use Simple"),
-    },
-    EnvVar {
-        name: "NCCL_NET",
-        help_text: "IB; others are refused",
-        apply: |_, value| match value.trim().to_lowercase().as_str() {
+    ),
+    EnvVar("NCCL_ALGO", "Ring; lists without Ring are refused", |_, value| {
+        allowed(value, "ring", "Ring is the only algorithm")
+    }),
+    EnvVar("NCCL_PROTO", "Simple; LL and LL128 alone are refused", |_, value| {
+        allowed(value, "simple", "LL and LL128 are not supported; use Simple")
+    }),
+    EnvVar("NCCL_NET", "IB; others are refused", |_, value| {
+        match value.trim().to_lowercase().as_str() {
             "ib" => Ok(()),
             _ => Err("IB (which includes RoCE) is the only network; unset it".to_owned()),
-        },
-    },
-    EnvVar {
-        name: "NCCL_IB_DISABLE",
-        help_text: "0; 1 is refused",
-        apply: |_, value| match number(value, 0, 1)? {
-            0 => Ok(()),
-            _ => Err("RDMA is the only transport; unset it".to_owned()),
-        },
-    },
-    EnvVar {
-        name: "NCCL_DEBUG",
-        help_text: "VERSION, WARN, or INFO: the chosen path (interfaces, GIDs, queue\n\
-               pairs, limits, order of the ring, MTU), on standard error",
-        apply: |nccl_env, value| {
-            nccl_env.debug = match value.trim().to_uppercase().as_str() {
+        }
+    }),
+    EnvVar("NCCL_IB_DISABLE", "0; 1 is refused", |_, value| match number(value, 0, 1)? {
+        0 => Ok(()),
+        _ => Err("RDMA is the only transport; unset it".to_owned()),
+    }),
+    EnvVar(
+        "NCCL_DEBUG",
+        "VERSION, WARN, or INFO: the chosen path (interfaces, GIDs, queue\n\
+         pairs, limits, order of the ring, MTU), on standard error",
+        |env, value| {
+            env.debug = match value.trim().to_uppercase().as_str() {
                 "VERSION" => Level::Version,
                 "WARN" => Level::Warn,
                 "INFO" => Level::Info,
                 "TRACE" | "ABORT" => {
                     let what = "is the same as INFO; --trace shows every event";
-                    nccl_env.warnings.push(format!("NCCL_DEBUG={value} {what}"));
+                    env.warnings.push(format!("NCCL_DEBUG={value} {what}"));
                     Level::Info
                 }
                 _ => return Err("use VERSION, WARN or INFO".to_owned()),
             };
             Ok(())
         },
-    },
-    EnvVar {
-        name: "NCCL_DEBUG_FILE",
-        help_text: "File for that output; %h: host name, %p: process id",
-        apply: |nccl_env, value| {
-            nccl_env.debug_file = Some(value.to_owned());
-            Ok(())
-        },
-    },
+    ),
+    EnvVar(
+        "NCCL_DEBUG_FILE",
+        "File for that output; %h: host name, %p: process id",
+        |env, value| set(&mut env.debug_file, Ok(value.to_owned())),
+    ),
 ];
 
 impl NcclEnv {
@@ -204,8 +159,8 @@ impl NcclEnv {
             .collect();
         variables.sort();
         for (name, value) in variables {
-            match ENV_VARS.iter().find(|knob| knob.name == name) {
-                Some(knob) => (knob.apply)(&mut nccl_env, &value)
+            match ENV_VARS.iter().find(|EnvVar(known, ..)| *known == name) {
+                Some(EnvVar(.., apply)) => apply(&mut nccl_env, &value)
                     .map_err(|why| format!("{name}={value} is invalid: {why}"))?,
                 None => nccl_env
                     .warnings
@@ -219,7 +174,7 @@ impl NcclEnv {
 /// Returns the section of the help.
 pub(crate) fn help() -> String {
     let mut text = "Environment variables of NCCL (others cause a warning):".to_owned();
-    for EnvVar { name, help_text, .. } in ENV_VARS {
+    for EnvVar(name, help_text, _) in ENV_VARS {
         let mut lead = *name;
         for line in help_text.lines() {
             text += &format!("\n  {lead:<26} {line}");
@@ -227,6 +182,11 @@ pub(crate) fn help() -> String {
         }
     }
     text
+}
+
+fn set<T>(field: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *field = Some(value?);
+    Ok(())
 }
 
 fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
@@ -294,7 +254,7 @@ mod tests {
             warnings: Vec::new(),
         };
         assert_eq!(nccl_env, expected);
-        assert!(ENV_VARS.iter().all(|knob| help().contains(knob.name)));
+        assert!(ENV_VARS.iter().all(|EnvVar(name, ..)| help().contains(name)));
     }
 
     #[test]
