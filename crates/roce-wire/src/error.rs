@@ -224,38 +224,6 @@ impl WireError {
         }
     }
 
-    /// All names of [`counter`](Self::counter), and [`BadIcrc::COUNTER`].
-    pub const COUNTERS: [&'static str; 28] = [
-        "drop_short_ethernet",
-        "drop_short_vlan",
-        "drop_short_ipv4",
-        "drop_short_ipv6",
-        "drop_short_grh",
-        "drop_short_udp",
-        "drop_short_bth",
-        "drop_short_icrc",
-        "drop_short_extension",
-        "drop_ether_type",
-        "drop_vlan_tags",
-        "drop_ip_version",
-        "drop_ipv4_header_length",
-        "drop_ipv4_options",
-        "drop_ipv4_fragment",
-        "drop_ipv4_checksum",
-        "drop_not_udp",
-        "drop_udp_port",
-        "drop_udp_length",
-        "drop_udp_checksum",
-        "drop_grh_next_header",
-        "drop_bth_version",
-        "drop_unknown_opcode",
-        "drop_pad",
-        "drop_unaligned",
-        "drop_unexpected_payload",
-        "drop_segment_len",
-        BadIcrc::COUNTER,
-    ];
-
     /// Adds the length of an outer layer to the offset of a length error.
     #[must_use]
     pub const fn beneath(self, outer: usize) -> Self {
