@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use roce_simnet::ConnectOptions;
 use roce_transport::{
     CompletionStatus, CqHandle, Endpoint, EndpointConfig, Instant, PacketSealer, PathAttributes,
-    PathHandle, PdHandle, QpCap, QpInit, RecvWr, SendWr, Service, TransmitLimits,
+    PathHandle, QpCap, RecvWr, SendWr, TransmitLimits,
 };
 use roce_wire::{
     Frame, OuterHeaders, ParseOptions, PathMtu, PayloadCrc, Qpn, Sealer, Sealing, UdpChecksum,
@@ -76,18 +76,11 @@ pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
 
 impl Side {
     fn bring_up(&mut self, peer: Qpn, path: PathAttributes, path_mtu: PathMtu) {
-        let capacities = QpCap { max_send_wr: 4096, max_recv_wr: 4096, ..QpCap::default() };
-        let init = QpInit {
-            pd: PdHandle(1),
-            send_cq: CqHandle(1),
-            recv_cq: CqHandle(2),
-            cap: capacities,
-            signal_all: false,
-            service: Service::Rc,
-        };
+        let cap = QpCap { max_send_wr: 4096, max_recv_wr: 4096, ..QpCap::default() };
+        let options = ConnectOptions { path_mtu, cap, ..ConnectOptions::default() };
+        let init = options.init(CqHandle(1), CqHandle(2));
         self.endpoint.create_qp(self.qpn, init).expect("the first of its number");
-        let options = ConnectOptions { path_mtu, ..ConnectOptions::default() };
-        for step in &options.transitions(path, peer) {
+        for step in &options.transitions(0, path, peer) {
             let moved = self.endpoint.modify_qp(Instant::default(), self.qpn, step);
             moved.expect("a transition of the standard's table");
         }

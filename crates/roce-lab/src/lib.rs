@@ -18,7 +18,7 @@ mod scale;
 mod timeline;
 mod world;
 
-pub use connection::{Connection, ConnectionOptions, RECV_CQ, SEND_CQ};
+pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
 pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
@@ -27,7 +27,7 @@ pub use lesson::{
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use ring::{Ring, RingError, RingOptions};
-pub use roce_simnet::{Grant, PD, Region, Regions};
+pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{PlotError, Scale, ScaleResult, plot};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};

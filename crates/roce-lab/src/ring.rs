@@ -4,11 +4,11 @@ mod error;
 mod rank;
 
 use roce_ring::{Action, Geometry, Operation, Remote, RingConfig, Side, WindowRecord, Workspace};
-use roce_transport::{Instant, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
+use roce_transport::{Instant, QpCap, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
 
-use crate::connection::{Connection, ConnectionOptions, RECV_CQ};
+use crate::connection::{Connection, RECV_CQ, default_options};
 use crate::world::{End, World};
-use roce_simnet::Region;
+use roce_simnet::{ConnectOptions, Region};
 
 pub use error::RingError;
 
@@ -19,8 +19,8 @@ use rank::{Buffers, Rank};
 pub struct RingOptions {
     /// Lanes, slots and limits.
     pub ring_config: RingConfig,
-    /// Options of every queue pair; the ring sets PSNs and queue depth.
-    pub connection: ConnectionOptions,
+    /// Options of every queue pair; the ring sets the capacities.
+    pub connection: ConnectOptions,
     /// Keep and reduce data. Otherwise buffers have no memory; the messages are the same.
     pub keep_data: bool,
 }
@@ -28,10 +28,10 @@ pub struct RingOptions {
 impl Default for RingOptions {
     /// Default settings of `roce-ring`, MTU 4096, ACK timeout 67 ms, data kept.
     fn default() -> Self {
-        let connection = ConnectionOptions {
+        let connection = ConnectOptions {
             path_mtu: roce_wire::PathMtu::B4096,
             ack_timeout: roce_transport::AckTimeout::new(14).expect("below 32"),
-            ..ConnectionOptions::default()
+            ..default_options()
         };
         Self { ring_config: RingConfig::default(), connection, keep_data: true }
     }
@@ -162,7 +162,8 @@ impl Ring {
             let next = (rank + 1) % size;
             for lane in 0..geometry.lanes() {
                 let deepest = geometry.receives().max(geometry.sends());
-                let options = ConnectionOptions { queue_depth: deepest, ..self.options.connection };
+                let cap = QpCap { max_send_wr: deepest, max_recv_wr: deepest, ..QpCap::default() };
+                let options = ConnectOptions { cap, ..self.options.connection };
                 let [mine, theirs] = Connection::open(world, [rank, next], options).ends;
                 self.ranks[rank].ends.insert(mine.qpn, (Side::Next, lane));
                 self.ranks[rank].next.push(mine);

@@ -55,11 +55,11 @@ impl Default for WorldConfig {
 /// acknowledgement never waits behind a window full of data.
 ///
 /// ```
-/// use roce_lab::{Connection, ConnectionOptions, World, WorldConfig};
+/// use roce_lab::{Connection, World, WorldConfig, default_options};
 /// use roce_transport::{AccessFlags, RecvWr, SendOperation, SendWr};
 ///
 /// let mut world = World::new(&["alice", "bob"], WorldConfig::default());
-/// let [alice, bob] = Connection::open(&mut world, [0, 1], ConnectionOptions::default()).ends;
+/// let [alice, bob] = Connection::open(&mut world, [0, 1], default_options()).ends;
 /// let letter = world.host_mut(0).memory.register(100, AccessFlags::ALL);
 /// let inbox = world.host_mut(1).memory.register(100, AccessFlags::ALL);
 /// world.post_recv(bob, RecvWr::new(1, [inbox.piece(0, 100)])).unwrap();

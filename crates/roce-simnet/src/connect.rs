@@ -1,17 +1,19 @@
 //! The attributes that connect a queue pair.
 
-use roce_transport::{AccessFlags, AckTimeout, PathAttributes, QpAttributes, QpState};
-use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
+use roce_transport::{
+    AccessFlags, AckTimeout, CqHandle, PathAttributes, QpAttributes, QpCap, QpInit, QpState,
+};
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
-/// Attributes of one end of a connection.
+use crate::PD;
+
+/// Attributes of a connection, the same at both ends but for the PSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Path MTU.
     pub path_mtu: PathMtu,
-    /// First PSN to send.
-    pub sq_psn: Psn,
-    /// First PSN to receive.
-    pub rq_psn: Psn,
+    /// First PSN that each end sends.
+    pub first_psn: [Psn; 2],
     /// ACK timeout: 4.096 µs · 2^this, 0 for infinite.
     pub ack_timeout: AckTimeout,
     /// Number of retries after an ACK timeout, 0 ..= 7.
@@ -26,6 +28,8 @@ pub struct ConnectOptions {
     pub max_dest_rd_atomic: u8,
     /// Accesses that the peer may make.
     pub access: AccessFlags,
+    /// Capacities of each queue pair.
+    pub cap: QpCap,
 }
 
 impl Default for ConnectOptions {
@@ -33,8 +37,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             path_mtu: PathMtu::B1024,
-            sq_psn: Psn::ZERO,
-            rq_psn: Psn::ZERO,
+            first_psn: [Psn::ZERO; 2],
             ack_timeout: AckTimeout::new(14).expect("below 32"),
             retry_count: 7,
             rnr_retry: 7,
@@ -42,14 +45,25 @@ impl Default for ConnectOptions {
             max_rd_atomic: 16,
             max_dest_rd_atomic: 16,
             access: AccessFlags::ALL,
+            cap: QpCap::default(),
         }
     }
 }
 
 impl ConnectOptions {
-    /// Returns the attributes of the transitions from RESET to INIT, RTR and RTS, for a connection to
-    /// queue pair `peer` over `path`.
-    pub fn transitions(&self, path: PathAttributes, peer: Qpn) -> [QpAttributes; 3] {
+    /// Returns the attributes of a queue pair in [`PD`] with these completion queues. Only requests
+    /// that ask for it are signaled.
+    pub fn init(&self, send_cq: CqHandle, recv_cq: CqHandle) -> QpInit {
+        let (cap, service) = (self.cap, Service::Rc);
+        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service }
+    }
+
+    /// Returns the attributes of the transitions of end 0 or 1 from RESET to INIT, RTR and RTS, for a
+    /// connection to queue pair `peer` over `path`.
+    ///
+    /// # Panics
+    /// If there is no such end.
+    pub fn transitions(&self, end: usize, path: PathAttributes, peer: Qpn) -> [QpAttributes; 3] {
         [
             QpAttributes {
                 state: Some(QpState::Init),
@@ -63,14 +77,14 @@ impl ConnectOptions {
                 path: Some(path),
                 path_mtu: Some(self.path_mtu),
                 dest_qpn: Some(peer),
-                rq_psn: Some(self.rq_psn),
+                rq_psn: Some(self.first_psn[1 - end]),
                 max_dest_rd_atomic: Some(self.max_dest_rd_atomic),
                 min_rnr_timer: Some(self.min_rnr_timer),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToSend),
-                sq_psn: Some(self.sq_psn),
+                sq_psn: Some(self.first_psn[end]),
                 max_rd_atomic: Some(self.max_rd_atomic),
                 ack_timeout: Some(self.ack_timeout),
                 retry_count: Some(self.retry_count),

@@ -3,30 +3,19 @@
 use std::net::IpAddr;
 
 use roce_simnet::ConnectOptions;
-use roce_transport::{
-    CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle, QpCap,
-    QpInit, Service,
-};
+use roce_transport::{CqHandle, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle};
 use roce_wire::{PathMtu, Qpn};
 
 /// Makes queue pairs of these numbers and connects each to a peer of the same number.
 fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
-    let init = QpInit {
-        pd: PdHandle(1),
-        send_cq: CqHandle(1),
-        recv_cq: CqHandle(1),
-        cap: QpCap::default(),
-        signal_all: false,
-        service: Service::Rc,
-    };
+    let options = ConnectOptions { path_mtu: PathMtu::B4096, ..ConnectOptions::default() };
     let [local, remote] = [1, 2].map(|host| IpAddr::from([10, 0, 0, host]));
     for number in numbers {
         // Spread as those that a driver draws.
         let qpn = Qpn::new(0x12_3000 + number).unwrap();
-        endpoint.create_qp(qpn, init).unwrap();
-        let options = ConnectOptions { path_mtu: PathMtu::B4096, ..ConnectOptions::default() };
+        endpoint.create_qp(qpn, options.init(CqHandle(1), CqHandle(1))).unwrap();
         let path = PathAttributes { handle: PathHandle(number.into()), local, remote };
-        for step in &options.transitions(path, qpn) {
+        for step in &options.transitions(0, path, qpn) {
             endpoint.modify_qp(Instant::default(), qpn, step).unwrap();
         }
     }

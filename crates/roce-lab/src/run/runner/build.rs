@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
 use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
-use roce_wire::{PathMtu, RnrTimer};
+use roce_wire::{PathMtu, Psn, RnrTimer};
 
 use super::{Runner, out_of_range, place_of};
-use crate::connection::{Connection, ConnectionOptions};
+use crate::connection::{Connection, default_options};
 use crate::lesson::{ConnectionData, Lesson, LessonError, RegionData, Right, RingData, WorldData};
 use crate::ring::{Ring, RingOptions};
 use crate::world::{World, WorldConfig};
-use roce_simnet::Region;
+use roce_simnet::{ConnectOptions, Region};
 
 impl Runner {
     pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {
@@ -64,7 +64,7 @@ impl Runner {
 fn build_ring(
     world: &mut World,
     data: &RingData,
-    connection: ConnectionOptions,
+    connection: ConnectOptions,
 ) -> Result<Ring, LessonError> {
     let refused = |why: crate::RingError| LessonError::Refused { section: 0, why: why.to_string() };
     if data.elements < world.hosts().len() as u64 || data.elements > 1 << 20 {
@@ -113,17 +113,17 @@ fn register(world: &mut World, host: usize, data: &RegionData) -> Region {
     region
 }
 
-fn options(data: &ConnectionData) -> Result<ConnectionOptions, LessonError> {
+fn options(data: &ConnectionData) -> Result<ConnectOptions, LessonError> {
     let path_mtu = PathMtu::from_bytes(data.path_mtu);
     let ack_timeout = AckTimeout::new(data.ack_timeout);
     let min_rnr_timer = RnrTimer::new(data.rnr_timer);
-    Ok(ConnectionOptions {
+    Ok(ConnectOptions {
         path_mtu: path_mtu.ok_or_else(|| out_of_range("path-mtu", data.path_mtu))?,
-        first_psn: data.first_psn,
+        first_psn: data.first_psn.map(Psn::wrapping),
         ack_timeout: ack_timeout.ok_or_else(|| out_of_range("ack-timeout", data.ack_timeout))?,
         retry_count: data.retry_count.min(7),
         rnr_retry: data.rnr_retry.min(7),
         min_rnr_timer: min_rnr_timer.ok_or_else(|| out_of_range("rnr-timer", data.rnr_timer))?,
-        ..ConnectionOptions::default()
+        ..default_options()
     })
 }

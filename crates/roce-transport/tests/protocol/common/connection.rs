@@ -5,7 +5,7 @@ use roce_transport::{
     AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, ModifyError, PathAttributes,
     PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
 };
-use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
 
 use super::world::World;
 
@@ -182,14 +182,8 @@ pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
 
 /// A queue pair in RESET.
 pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
-    let init = QpInit {
-        pd: PD,
-        send_cq: SEND_CQ,
-        recv_cq: RECV_CQ,
-        cap: options.capacities,
-        signal_all: options.signal_all,
-        service: Service::Rc,
-    };
+    let connect = ConnectOptions { cap: options.capacities, ..ConnectOptions::default() };
+    let init = QpInit { signal_all: options.signal_all, ..connect.init(SEND_CQ, RECV_CQ) };
     world.nodes[node].endpoint.create_qp(qpn, init).expect("a free number");
 }
 
@@ -208,8 +202,7 @@ fn bring_up(
     };
     let options = ConnectOptions {
         path_mtu: mine.path_mtu,
-        sq_psn: Psn::new(mine.first_psn[side]).expect("24 bits"),
-        rq_psn: Psn::new(mine.first_psn[1 - side]).expect("24 bits"),
+        first_psn: mine.first_psn.map(|psn| Psn::new(psn).expect("24 bits")),
         ack_timeout: AckTimeout::new(mine.ack_timeout).expect("5 bits"),
         retry_count: mine.retry_count,
         rnr_retry: mine.rnr_retry,
@@ -217,8 +210,9 @@ fn bring_up(
         max_rd_atomic: mine.max_rd_atomic,
         max_dest_rd_atomic: mine.max_dest_rd_atomic,
         access: mine.access,
+        cap: mine.capacities,
     };
-    for attributes in options.transitions(path, peer.qpn) {
+    for attributes in options.transitions(side, path, peer.qpn) {
         world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, &attributes))?;
     }
     Ok(())
