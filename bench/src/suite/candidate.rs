@@ -39,12 +39,6 @@ impl Candidate {
         Self { name, title, needs, x_range: None, run: Box::new(run) }
     }
 
-    /// The same under another name.
-    #[must_use]
-    pub fn called(self, name: &'static str, title: impl Into<String>) -> Self {
-        Self { name, title: title.into(), ..self }
-    }
-
     /// The same at one point of the axis only, for a candidate that does not depend on x.
     #[must_use]
     pub fn only_at(self, x: u64) -> Self {

@@ -45,10 +45,6 @@ impl<'a> BthView<'a> {
     pub const fn becn(self) -> bool {
         self.0[4] & 0x40 != 0
     }
-    /// The six reserved bits beside FECN and BECN; some network cards set one.
-    pub const fn reserved6(self) -> u8 {
-        self.0[4] & 0x3f
-    }
     pub const fn dest_qp(self) -> Qpn {
         Qpn::from_be_bytes([self.0[5], self.0[6], self.0[7]])
     }

@@ -129,8 +129,7 @@ fn read_endpoint(
 
 fn read_mtu(message: &Message) -> Result<PathMtu, MessageError> {
     let bytes: usize = message.number_as("mtu")?;
-    let all = [PathMtu::B256, PathMtu::B512, PathMtu::B1024, PathMtu::B2048, PathMtu::B4096];
-    all.into_iter().find(|mtu| mtu.bytes() == bytes).ok_or_else(|| MessageError::NotANumber {
+    PathMtu::from_bytes(bytes).ok_or_else(|| MessageError::NotANumber {
         key: "mtu".into(),
         value: message.value("mtu").unwrap_or_default().to_owned(),
     })
