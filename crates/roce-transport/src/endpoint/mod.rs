@@ -60,9 +60,9 @@ use crate::{
 /// - so does one that can never be sent;
 /// - one that is sent late gets the time T again for each try, so 2 · T · (n + 1) is the bound;
 /// - a response that acknowledges anything, of this request or one before it, starts the time anew;
-/// - the waits of RNR NAKs come on top, and so does the time in which the peer responds to other
-///   queue pairs that are in front of this one, or may have a full ring (0.11 s at most, if it sends
-///   no response).
+/// - so does an RNR NAK for the oldest request, and its wait comes on top;
+/// - the time in which the peer responds to other queue pairs that are in front of this one, or may
+///   have a full ring (0.11 s at most, if it sends no response), comes on top.
 ///
 /// There is no bound where T is [`AckTimeout::NEVER`](crate::AckTimeout::NEVER), and none for RNR
 /// NAKs that never end where their number is infinite. In SQD that holds for what was begun.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment};
+use roce_simnet::{Fate, Impairment, ImpairmentRates};
 use roce_transport::{CompletionStatus, QpState, SendOperation, SendWr};
 use roce_wire::{RnrTimer, Syndrome};
 
@@ -30,6 +30,34 @@ fn an_empty_receive_queue_holds_the_message_back_until_a_receive_is_posted() {
             exchange.post_receive(&mut world, i);
             world.run_for(Duration::from_millis(1));
         }
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+    }
+}
+
+#[test]
+fn losses_between_rnr_naks_do_not_add_up_until_the_retries_are_used_up() {
+    let rates = ImpairmentRates { drop: 0.05, ..ImpairmentRates::default() };
+    for seed in 0..10 {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::default());
+        // So that the round-trip time is known.
+        let first = Exchange::post(&mut world, ends, Kind::Send, 10, 1);
+        world.run_until(|world| first.is_done(world));
+        let before = ends[0].sent(&world).len();
+        for node in 0..2 {
+            let seed = 2 * seed + node as u64;
+            world.set_impairment(node, Impairment::random(seed, rates));
+        }
+        let exchange = Exchange::prepare(&mut world, ends, Kind::Send, 10, 1);
+        exchange.post_sends(&mut world);
+        world.run_for(Duration::from_millis(200));
+        assert_eq!(ends[0].sent(&world).len(), before, "seed {seed}: {}", world.report());
+        // A loss is noticed by a probe timeout each time.
+        let (rnr, timeouts) =
+            (ends[0].counter(&world, "rcvd_rnr_err"), ends[0].counter(&world, "ack_timeout"));
+        assert!(rnr > 1000 && timeouts < rnr / 100, "seed {seed}: {}", world.report());
+        exchange.post_receive(&mut world, 0);
         world.run_until(|world| exchange.is_done(world));
         exchange.check(&world);
     }

@@ -96,6 +96,11 @@ impl LossRecovery {
         self.expiries = 0;
     }
 
+    /// The peer responded that it has no receive: the probe timeouts before were not in a row.
+    pub(crate) fn on_rnr_nak(&mut self) {
+        self.expiries = 0;
+    }
+
     /// Everything is sent again.
     pub(crate) fn on_retransmit(&mut self, cause: RetransmitCause) {
         self.state = match cause {

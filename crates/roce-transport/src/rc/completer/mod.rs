@@ -178,6 +178,10 @@ impl Requester {
             };
             self.rnr_retries_left = left;
         }
+        // The peer has received the oldest packet. Losses between its RNR NAKs are not losses in a
+        // row: without this they would use up the retries of a request that waits for a receive.
+        self.retries_left = response.qp.params.retry_count;
+        self.recovery.on_rnr_nak();
         self.in_rnr_wait = true;
         response.timers.stop(Timer::AckTimeout);
         response.timers.stop(Timer::Probe);
