@@ -62,15 +62,24 @@ impl Line {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Returns true once the other process has ended, after at most `patience`.
+    /// Tells the other process that this one ends by itself, and is not killed.
+    pub(super) fn complain(&mut self) {
+        // The other process may have ended too.
+        let _ = self.send(&true);
+    }
+
+    /// Returns true once the other process has ended, after at most `patience`; false at once if it
+    /// [complains](Self::complain).
     pub(super) fn is_closed_within(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let stream = self.stream.get_ref();
         let left = patience.max(Duration::from_micros(1));
-        // Nothing is said on this connection any more: what can be read is its end.
+        // On this connection nothing is said any more but a complaint.
         let closed = stream.set_read_timeout(Some(left)).is_err()
             || match stream.peek(&mut [0]) {
-                Ok(count) => count == 0,
+                Ok(0) => true,
+                // The other process complains, and is alive.
+                Ok(_) => return false,
                 Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
             };
         closed || Instant::now() < deadline && self.is_closed_within(deadline - Instant::now())

@@ -30,7 +30,8 @@ pub struct Summary {
     pub violations: Vec<String>,
 }
 
-/// Runs the soak with `program` in the other roles; `say` hears a line every ten seconds.
+/// Runs the soak with `program` in the other roles; `say` hears a line every ten seconds, and each
+/// violation at once.
 ///
 /// # Errors
 /// The network cannot be made or a program cannot be started.
@@ -41,9 +42,14 @@ pub fn run(options: &Options, program: &Path, say: &mut dyn FnMut(&str)) -> Resu
     let mut soak = Soak::start(options, seed, program, [cable.left.clone(), cable.right.clone()])?;
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let mut line_due = Instant::now() + LINE_EVERY;
+    let mut told = 0;
     while Instant::now() < end && soak.violations.len() < MAX_VIOLATIONS {
         soak.take_reports(Duration::from_millis(20));
         soak.kill_and_restart()?;
+        for violation in &soak.violations[told..] {
+            say(&format!("violation: {violation}"));
+        }
+        told = soak.violations.len();
         if Instant::now() >= line_due {
             line_due += LINE_EVERY;
             say(&soak.in_words());

@@ -29,13 +29,18 @@ pub fn run(place: &Place) -> Result<()> {
             // The survivor ends before its peers do only when all is over.
             _ if line.is_closed_within(SURVIVOR_ENDS) => return Ok(()),
             Ok(Step::Failed(failure)) => {
+                // The survivor then tells how the connection ended there.
+                line.complain();
                 let (state, counters) = (traffic.state(), traffic.counters()?);
                 return Err(format!(
                     "the connection to the survivor failed: {failure:?}; {state:?}; {counters:?}"
                 )
                 .into());
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                line.complain();
+                return Err(error);
+            }
         }
     }
 }
