@@ -193,6 +193,9 @@ static HEADERS_LEN: [u8; 256] = {
     all
 };
 
+/// Each service has so many consecutive opcodes.
+const OPCODES_PER_SERVICE: u8 = 32;
+
 impl Opcode {
     /// Returns the row of the table; `None` for an unknown opcode.
     pub const fn info(self) -> Option<OpcodeInfo> {
@@ -217,12 +220,15 @@ impl Opcode {
         position: Position,
         trailer: Trailer,
     ) -> Option<KnownOpcode> {
-        // Each service has 32 consecutive opcodes.
         let first = service.first_opcode();
-        (first..first + 32).filter_map(|code| KnownOpcode::new(Opcode(code))).find(|opcode| {
-            let info = opcode.info();
-            info.operation == operation && info.position == position && info.trailer() == trailer
-        })
+        (first..first + OPCODES_PER_SERVICE).filter_map(|code| KnownOpcode::new(Opcode(code))).find(
+            |opcode| {
+                let info = opcode.info();
+                info.operation == operation
+                    && info.position == position
+                    && info.trailer() == trailer
+            },
+        )
     }
 }
 
@@ -233,6 +239,17 @@ impl KnownOpcode {
             Some(_) => Some(Self(opcode.0)),
             None => None,
         }
+    }
+
+    /// Returns the opcode of the same packets of another service; `None` where that has none.
+    ///
+    /// ```
+    /// use roce_wire::{Service, opcode};
+    /// assert_eq!(opcode::RC_SEND_ONLY.for_service(Service::Uc), Some(opcode::UC_SEND_ONLY));
+    /// assert_eq!(opcode::RC_READ_REQUEST.for_service(Service::Uc), None);
+    /// ```
+    pub const fn for_service(self, service: Service) -> Option<Self> {
+        Self::new(Opcode(self.0 % OPCODES_PER_SERVICE + service.first_opcode()))
     }
 
     /// Returns the opcodes in the table, in order of their codes.
