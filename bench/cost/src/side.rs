@@ -69,7 +69,11 @@ pub fn connected_pair(path_mtu: PathMtu, memory: usize) -> [Side; 2] {
             arrived_with_data: 0,
         };
         let (local, remote) = (addresses[mine], addresses[theirs]);
-        side.bring_up(peer, PathAttributes { handle: PathHandle(1), local, remote }, path_mtu);
+        side.bring_up(
+            peer,
+            PathAttributes { handle: PathHandle(1), local, remote, max_rate: None },
+            path_mtu,
+        );
         side
     })
 }

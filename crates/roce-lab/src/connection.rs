@@ -97,6 +97,7 @@ impl Connection {
             handle: PathHandle(peer.host as u64),
             local: world.hosts()[mine.host].address,
             remote: world.hosts()[peer.host].address,
+            max_rate: None,
         };
         let to = QpAttributes { state: Some(state), ..QpAttributes::default() };
         let all = options.transitions(side, path, peer.qpn);

@@ -55,7 +55,7 @@ impl ConnectOptions {
     /// that ask for it are signaled.
     pub fn init(&self, send_cq: CqHandle, recv_cq: CqHandle) -> QpInit {
         let (cap, service) = (self.cap, Service::Rc);
-        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service }
+        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq: None }
     }
 
     /// Returns the attributes of the transitions of end 0 or 1 from RESET to INIT, RTR and RTS, for a

@@ -6,7 +6,7 @@ use core::time::Duration;
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use crate::value_table::value_table;
-use crate::{AccessFlags, ApiMisuse, CqHandle, MAX_SGE, PathHandle, PdHandle};
+use crate::{AccessFlags, ApiMisuse, CqHandle, MAX_SGE, PathHandle, PdHandle, SrqHandle};
 
 value_table! {
     /// State of a queue pair.
@@ -22,7 +22,7 @@ value_table! {
         ReadyToSend = 3, "RTS";
         /// Started requests are finished, no request is started.
         SendQueueDrain = 4, "SQD";
-        /// Sending failed, receiving goes on. A reliable connection is never in this state.
+        /// Sending failed, receiving goes on: UC and UD only. What is posted is flushed.
         SendQueueError = 5, "SQE";
         /// Everything posted is flushed.
         Error = 6, "ERR";
@@ -71,7 +71,7 @@ pub struct QpAttributes {
     pub rnr_retry: Option<u8>,
     /// Raises [`AsyncEvent::SendQueueDrained`](crate::AsyncEvent::SendQueueDrained).
     pub sqd_notify: Option<bool>,
-    /// Not an attribute of a reliable connection, which refuses it.
+    /// Q_Key: a datagram queue pair takes only packets that carry it. Connections refuse it.
     pub q_key: Option<u32>,
 }
 
@@ -85,6 +85,16 @@ pub struct PathAttributes {
     pub local: IpAddr,
     /// The peer's address.
     pub remote: IpAddr,
+    /// Static rate: bytes per second from BTH to ICRC that UC and UD queue pairs send, at least 1;
+    /// `None` is unlimited. A reliable connection is limited by its peer and ignores it.
+    pub max_rate: Option<u64>,
+}
+
+impl PathAttributes {
+    /// Returns true if the values have a meaning.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.local.is_ipv4() == self.remote.is_ipv4() && self.max_rate != Some(0)
+    }
 }
 
 /// Maximum READs and atomics that are outstanding in either direction.
@@ -139,8 +149,11 @@ pub struct QpInit {
     pub cap: QpCap,
     /// Every send generates a completion, also if it is not signaled.
     pub signal_all: bool,
-    /// Service; only [`Service::Rc`] is supported.
+    /// Service.
     pub service: Service,
+    /// Shared queue that its receives come from; then `cap.max_recv_wr` and `max_recv_sge` do not
+    /// count.
+    pub srq: Option<SrqHandle>,
 }
 
 /// Capacity of a queue pair; as `ibv_qp_cap`. Queues take memory only as they fill.

@@ -22,6 +22,9 @@ pub struct Completion {
     pub immediate: Option<[u8; 4]>,
     /// The key that the peer's SEND with invalidate named.
     pub invalidated_key: Option<u32>,
+    /// The queue pair that sent a datagram; `None` for other services. The 40 bytes in front of the
+    /// datagram are then its GRH: zeros and the IPv4 header, or the IPv6 header.
+    pub source_qpn: Option<Qpn>,
     /// The peer solicited an event.
     pub solicited: bool,
 }

@@ -106,6 +106,8 @@ drop_reasons! {
     WrongService wrong_service,
     WrongState wrong_state,
     BadPkey bad_pkey,
+    BadQkey bad_qkey,
+    OutOfBuffer out_of_buffer,
     WrongSource wrong_source,
     WrongDestination wrong_destination,
     Congestion cnp_received,

@@ -63,6 +63,14 @@ counters! {
     wrong_state,
     /// Dropped: another partition.
     bad_pkey,
+    /// Dropped: another Q_Key than the queue pair's.
+    bad_qkey,
+    /// Dropped: a datagram or UC message for which no receive is posted.
+    out_of_buffer,
+    /// UC messages dropped: a packet was missing, or the message could not be placed.
+    uc_dropped_msgs,
+    /// UC and UD requests completed unsent: the transmit queue stayed full.
+    unsent_dropped,
     /// Dropped: not from the peer's address.
     wrong_source,
     /// Dropped: not to the queue pair's own address.

@@ -3,7 +3,7 @@
 use roce_wire::{Qpn, Service};
 use thiserror::Error;
 
-use crate::{MAX_READ_PACKETS, QpState};
+use crate::{CompletionOperation, MAX_READ_PACKETS, QpState, SrqHandle};
 
 /// The caller broke the contract of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -15,8 +15,8 @@ pub enum ApiMisuse {
     /// 0 and the multicast number name no queue pair.
     #[error("{0} cannot name a queue pair; take another number")]
     ReservedQpn(Qpn),
-    /// The service is not built.
-    #[error("{0:?} queue pairs are not supported; ask for Rc")]
+    /// No queue pair has this service.
+    #[error("{0:?} is no service of a queue pair; ask for Rc, Uc or Ud")]
     ServiceNotSupported(Service),
     /// A capacity is beyond what is possible.
     #[error("{capacity} = {asked} is beyond the limit of {limit}; ask for less")]
@@ -27,6 +27,50 @@ pub enum ApiMisuse {
         asked: u32,
         /// The most that is possible.
         limit: u32,
+    },
+    /// There is no such shared receive queue.
+    #[error("there is no shared receive queue {}", .0.0)]
+    UnknownSrq(SrqHandle),
+    /// Queue pairs take receives from the queue.
+    #[error("shared receive queue {} has {users} queue pairs; destroy these first", .srq.0)]
+    SrqInUse {
+        /// The shared receive queue.
+        srq: SrqHandle,
+        /// Its queue pairs.
+        users: u32,
+    },
+}
+
+/// Why a shared receive queue was not modified; it is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ModifySrqError {
+    /// There is no such shared receive queue.
+    #[error("there is no shared receive queue {}", .0.0)]
+    UnknownSrq(SrqHandle),
+    /// The capacity is beyond what is possible.
+    #[error("max_wr = {asked} is beyond the limit of {limit}; ask for less")]
+    TooLarge {
+        /// What was asked for.
+        asked: u32,
+        /// The most that is possible.
+        limit: u32,
+    },
+    /// More receives are posted.
+    #[error("max_wr = {asked}, but {posted} receives are posted; let some be used up first")]
+    TooSmall {
+        /// What was asked for.
+        asked: u32,
+        /// Receives posted.
+        posted: u32,
+    },
+    /// So many receives can never be posted.
+    #[error("a limit of {asked} is beyond max_wr = {max_wr}; ask for less")]
+    LimitTooLarge {
+        /// What was asked for.
+        asked: u32,
+        /// Receives that may be posted.
+        max_wr: u32,
     },
 }
 
@@ -98,6 +142,34 @@ pub enum PostError {
     /// `max_rd_atomic` is 0.
     #[error("READs and atomics need max_rd_atomic of at least 1")]
     NoReadsAllowed,
+    /// The queue pair takes its receives from a shared queue.
+    #[error("the queue pair has a shared receive queue; post to that")]
+    HasSharedQueue,
+    /// There is no such shared receive queue.
+    #[error("there is no shared receive queue {}", .0.0)]
+    UnknownSrq(SrqHandle),
+    /// The service has no such operation.
+    #[error("{service:?} has no {operation}")]
+    NotOfService {
+        /// Service of the queue pair.
+        service: Service,
+        /// Operation of the request.
+        operation: CompletionOperation,
+    },
+    /// A datagram needs a destination.
+    #[error("a datagram needs a destination; use post_send_to")]
+    NoDestination,
+    /// Only a datagram has a destination of its own.
+    #[error("a {0:?} queue pair is connected and sends to its peer; use post_send")]
+    UnexpectedDestination(Service),
+    /// A datagram is one packet.
+    #[error("a datagram of {len} bytes, but the path MTU is {mtu}; send less")]
+    DatagramTooLong {
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes that a datagram may have.
+        mtu: usize,
+    },
     /// A SEND carries an immediate or a key to invalidate, not both.
     #[error("a SEND carries an immediate or a key to invalidate, not both")]
     TwoTrailers,

@@ -2,7 +2,7 @@
 
 use roce_wire::Qpn;
 
-use crate::CqHandle;
+use crate::{CqHandle, SrqHandle};
 
 /// An asynchronous event of a queue pair or completion queue.
 ///
@@ -35,6 +35,11 @@ pub enum AsyncEvent {
     SendQueueDrained {
         /// The queue pair.
         qpn: Qpn,
+    },
+    /// A shared receive queue holds fewer receives than its limit, which is disarmed now.
+    SrqLimitReached {
+        /// The shared receive queue.
+        srq: SrqHandle,
     },
     /// A queue pair in error has taken its last receive from a shared queue.
     LastWqeReached {

@@ -8,6 +8,10 @@ pub struct PdHandle(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CqHandle(pub u32);
 
+/// Names a shared receive queue; [`Endpoint::create_srq`](crate::Endpoint::create_srq) gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SrqHandle(pub u32);
+
 /// Names a path of the layer above: everything that outer headers need and the engine
 /// does not want to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@
 //!
 //! Three actors work on a queue pair, as in every RDMA implementation: the *requester* sends
 //! our requests, the *responder* executes the peer's, the *completer* handles the responses and
-//! retires our requests.
+//! retires our requests. Services without acknowledgements (UC, UD) have no completer: `unreliable`.
 
 #![forbid(unsafe_code)]
 
@@ -35,12 +35,14 @@ mod rc;
 
 mod sealer;
 mod sg_list;
+mod shared_receives;
 
 #[cfg(test)]
 mod tests;
 mod timers;
 mod train;
 mod transfer;
+mod unreliable;
 mod value_table;
 mod work_request;
 
@@ -51,9 +53,9 @@ pub use completion::{Completion, CompletionOperation, CompletionStatus};
 pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
-pub use error::{ApiMisuse, ModifyError, PostError};
+pub use error::{ApiMisuse, ModifyError, ModifySrqError, PostError};
 pub use event::AsyncEvent;
-pub use handles::{CqHandle, PathHandle, PdHandle, TransmitQueue};
+pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};
 pub use observer::{Observer, RetransmitCause};
@@ -61,7 +63,8 @@ pub use request_fault::RequestFault;
 pub use roce_wire::Service;
 pub use sealer::PacketSealer;
 pub use sg_list::{MAX_SGE, SgList, SgPart, SgParts, Sge};
+pub use shared_receives::{SrqAttributes, SrqInfo, SrqInit};
 pub use work_request::{
-    InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation, SendWr,
-    WrData,
+    Destination, InlineData, MAX_MESSAGE_LEN, MAX_READ_PACKETS, RecvWr, RemoteAddr, SendOperation,
+    SendWr, WrData,
 };

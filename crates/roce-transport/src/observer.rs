@@ -4,7 +4,7 @@ use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
 use crate::request_fault::RequestFault;
 use crate::value_table::value_table;
-use crate::{Completion, CompletionOperation, Instant, QpState};
+use crate::{Completion, CompletionOperation, Instant, QpState, SrqHandle};
 
 /// Receives a call for each thing that the engine does. Traces, tests and teaching tools implement
 /// it.
@@ -45,6 +45,8 @@ pub trait Observer {
     }
     /// A receive was posted.
     fn posted_recv(&mut self, _at: Instant, _qpn: Qpn, _work_id: u64) {}
+    /// A receive was posted to a shared receive queue.
+    fn posted_shared_recv(&mut self, _at: Instant, _srq: SrqHandle, _work_id: u64) {}
     /// Work was completed.
     fn completed(&mut self, _at: Instant, _completion: &Completion) {}
     /// A train was written.

@@ -14,7 +14,8 @@ fn connect(endpoint: &mut Endpoint, numbers: std::ops::Range<u32>) {
         // Spread as those that a driver draws.
         let qpn = Qpn::new(0x12_3000 + number).unwrap();
         endpoint.create_qp(qpn, options.init(CqHandle(1), CqHandle(1))).unwrap();
-        let path = PathAttributes { handle: PathHandle(number.into()), local, remote };
+        let path =
+            PathAttributes { handle: PathHandle(number.into()), local, remote, max_rate: None };
         for step in &options.transitions(0, path, qpn) {
             endpoint.modify_qp(Instant::default(), qpn, step).unwrap();
         }

@@ -369,6 +369,7 @@ mod tests {
             byte_len: 0,
             immediate: None,
             invalidated_key: None,
+            source_qpn: None,
             solicited: false,
         }
     }

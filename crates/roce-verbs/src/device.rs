@@ -435,6 +435,7 @@ pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Pa
     let entry = PathEntry::new(outer);
     let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
     let handle = driver.resolve(entry)?;
-    let attributes = roce_transport::PathAttributes { handle, local: own, remote: peer };
+    let attributes =
+        roce_transport::PathAttributes { handle, local: own, remote: peer, max_rate: None };
     Ok(Path::new(Arc::clone(driver), attributes))
 }

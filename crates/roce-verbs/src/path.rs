@@ -255,7 +255,7 @@ mod tests {
 
     fn attributes(last: u8, handle: PathHandle) -> PathAttributes {
         let address = |last| IpAddr::from([10, 0, 0, last]);
-        PathAttributes { handle, local: address(1), remote: address(last) }
+        PathAttributes { handle, local: address(1), remote: address(last), max_rate: None }
     }
 
     fn entry(last: u8) -> PathEntry {

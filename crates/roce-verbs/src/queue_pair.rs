@@ -142,6 +142,7 @@ impl QueuePairBuilder {
                 cap: self.capacities,
                 signal_all: self.signal_all,
                 service: Service::Rc,
+                srq: None,
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.new_block {

@@ -63,6 +63,7 @@ mod immediate;
 mod link;
 mod mac;
 mod mtu;
+mod network_header;
 pub mod opcode;
 mod outer;
 mod packet;

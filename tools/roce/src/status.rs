@@ -69,6 +69,7 @@ mod tests {
             byte_len: 0,
             immediate: None,
             invalidated_key: None,
+            source_qpn: None,
             solicited: false,
         };
         let failure = succeeded(&completion).unwrap_err();

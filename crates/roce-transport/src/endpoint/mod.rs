@@ -8,6 +8,7 @@ mod queue_pair;
 mod run_queue;
 mod running_time;
 mod scheduler;
+mod shared_receives;
 mod suspended_queues;
 pub(crate) mod timer_queue;
 mod transmit;
@@ -26,9 +27,11 @@ use self::queue_pair::QueuePair;
 use crate::context::{Context, DropReason, Outputs};
 use crate::endpoint::running_time::RunningTime;
 use crate::endpoint::scheduler::Scheduler;
+use crate::qp::context::QpContext;
+use crate::qp::shared_receive_queue::{SharedReceiveQueue, SrqTable};
 use crate::{
-    ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Memory,
-    ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
+    ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, Destination, EndpointConfig, Instant,
+    Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -90,6 +93,7 @@ use crate::{
 ///     cap: QpCap::default(),
 ///     signal_all: true,
 ///     service: Service::Rc,
+///     srq: None,
 /// };
 /// endpoint.create_qp(qpn, init).unwrap();
 ///
@@ -109,6 +113,7 @@ pub struct Endpoint<O: Observer = ()> {
     /// Latest result of a lookup in `by_qpn`.
     lookup_cache: Option<(Qpn, usize)>,
     scheduler: Scheduler,
+    srqs: SrqTable,
     time: RunningTime,
 }
 
@@ -130,6 +135,7 @@ struct Call<'a, O: Observer> {
     index: usize,
     slot: &'a mut Slot,
     scheduler: &'a mut Scheduler,
+    srqs: &'a mut SrqTable,
     cx: Context<'a, O>,
 }
 
@@ -151,6 +157,7 @@ impl<O: Observer> Endpoint<O> {
             by_qpn: HashMap::default(),
             lookup_cache: None,
             scheduler: Scheduler::default(),
+            srqs: SrqTable::default(),
             time: RunningTime::default(),
         }
     }
@@ -167,7 +174,14 @@ impl<O: Observer> Endpoint<O> {
             return Err(ApiMisuse::QpExists(qpn));
         }
         init.cap.validate()?;
-        let queue_pair = QueuePair::new(qpn, init, &self.config)?;
+        let receive_pd = match init.srq {
+            Some(srq) => self.srqs.get(srq).ok_or(ApiMisuse::UnknownSrq(srq))?.init().pd,
+            None => init.pd,
+        };
+        let queue_pair = QueuePair::new(QpContext::new(qpn, init, receive_pd), &self.config)?;
+        if let Some(srq) = init.srq {
+            self.srqs.add_user(srq);
+        }
         let slot = Some(Slot { qpn, queue_pair, timer_at: None, peer: None, wait_ticket: None });
         let index = match self.free.pop() {
             Some(index) => {
@@ -216,6 +230,9 @@ impl<O: Observer> Endpoint<O> {
         if let Some(mut slot) = self.qps[index].take() {
             self.out.owed_acks.extend(slot.queue_pair.take_owed_ack());
             self.scheduler.remove(index, &mut slot);
+            if let Some(srq) = slot.queue_pair.init().srq {
+                self.srqs.remove_user(srq);
+            }
         }
         self.free.push(index);
         true
@@ -230,6 +247,24 @@ impl<O: Observer> Endpoint<O> {
         // No timer is set before its turn comes or `handle_timeout` is called.
         let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
         call.slot.queue_pair.post_send(wr, &mut call.cx)?;
+        call.scheduler.on_posted(call.index);
+        Ok(())
+    }
+
+    /// Posts a datagram to the send queue of a UD queue pair.
+    ///
+    /// # Errors
+    /// [`PostError`]; then nothing was posted.
+    #[inline]
+    pub fn post_send_to(
+        &mut self,
+        now: Instant,
+        qpn: Qpn,
+        wr: SendWr,
+        to: Destination,
+    ) -> Result<(), PostError> {
+        let Some(mut call) = self.call(now, qpn) else { return Err(PostError::UnknownQp(qpn)) };
+        call.slot.queue_pair.post_send_to(wr, to, &mut call.cx)?;
         call.scheduler.on_posted(call.index);
         Ok(())
     }
@@ -270,14 +305,20 @@ impl<O: Observer> Endpoint<O> {
         memory: &mut impl Memory,
     ) {
         let bth = packet.headers().bth;
-        let handled = self.with_qp(now, bth.dest_qp, |queue_pair, cx| {
-            queue_pair.handle_packet(packet, memory, cx);
-        });
-        if handled.is_none() {
-            let time = self.time.latest();
+        let time = self.advance(now);
+        let Some(Call { index, slot, scheduler, srqs, mut cx }) = self.call(now, bth.dest_qp)
+        else {
             let mut cx = Context::new(now, time, bth.dest_qp, &self.config, &mut self.out);
-            cx.dropped(bth.psn, DropReason::UnknownQp);
+            return cx.dropped(bth.psn, DropReason::UnknownQp);
+        };
+        slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
+        if let Some(srq) = slot.queue_pair.init().srq
+            && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
+        {
+            cx.raise(AsyncEvent::SrqLimitReached { srq });
         }
+        scheduler.on_input(index, slot, cx.feedback, time);
+        scheduler.debug_assert_timed(slot);
     }
 
     /// Fires the timers that are due at `now`. Packets that have arrived are handled first, or a
@@ -358,7 +399,7 @@ impl<O: Observer> Endpoint<O> {
         input: impl FnOnce(&mut QueuePair, &mut Context<'_, O>) -> T,
     ) -> Option<T> {
         let time = self.advance(now);
-        let Call { index, slot, scheduler, mut cx } = self.call(now, qpn)?;
+        let Call { index, slot, scheduler, mut cx, .. } = self.call(now, qpn)?;
         let result = input(&mut slot.queue_pair, &mut cx);
         scheduler.on_input(index, slot, cx.feedback, time);
         scheduler.debug_assert_timed(slot);
@@ -369,9 +410,9 @@ impl<O: Observer> Endpoint<O> {
     #[inline]
     fn call(&mut self, now: Instant, qpn: Qpn) -> Option<Call<'_, O>> {
         let index = self.index_of(qpn)?;
-        let Self { config, out, qps, scheduler, time, .. } = self;
+        let Self { config, out, qps, scheduler, srqs, time, .. } = self;
         let cx = Context::new(now, time.latest(), qpn, config, out);
-        Some(Call { index, slot: qps[index].as_mut()?, scheduler, cx })
+        Some(Call { index, slot: qps[index].as_mut()?, scheduler, srqs, cx })
     }
 
     /// The slot of a queue pair; mostly that of the latest lookup.

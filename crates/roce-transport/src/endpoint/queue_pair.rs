@@ -1,15 +1,21 @@
 //! A queue pair of whatever service, as endpoint and scheduler see it.
 
+use std::net::IpAddr;
+
 use roce_wire::{Packet, Qpn, Service, Verified};
 
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::owed_ack::OwedAck;
+use crate::qp::context::QpContext;
+use crate::qp::shared_receive_queue::SrqTable;
 use crate::rc::{RcQueuePair, TxPending};
 use crate::train::TrainWriter;
+use crate::unreliable::uc::UcQueuePair;
+use crate::unreliable::ud::UdQueuePair;
 use crate::{
-    ApiMisuse, EndpointConfig, Instant, Memory, ModifyError, Observer, PathAttributes, PathHandle,
-    PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
+    ApiMisuse, Destination, EndpointConfig, Instant, Memory, ModifyError, Observer, PathHandle,
+    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, SendWr,
 };
 
 /// Queue pairs by service. Each service is a module of its own; endpoint and scheduler call the
@@ -17,13 +23,24 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum QueuePair {
     Rc(Box<RcQueuePair>),
+    Uc(Box<UcQueuePair>),
+    Ud(Box<UdQueuePair>),
 }
 
-/// Calls the queue pair of the service that `$queue_pair` has.
+/// Calls the queue pair of the service that `$queue_pair` has; `$unreliable` is what UC and UD queue
+/// pairs share.
 macro_rules! dispatch {
-    ($queue_pair:expr, $of_service:ident => $call:expr) => {
+    ($queue_pair:expr, $rc:ident => $of_rc:expr, $unreliable:ident => $of_unreliable:expr) => {
         match $queue_pair {
-            QueuePair::Rc($of_service) => $call,
+            QueuePair::Rc($rc) => $of_rc,
+            QueuePair::Uc(uc) => {
+                let $unreliable = &uc.base;
+                $of_unreliable
+            }
+            QueuePair::Ud(ud) => {
+                let $unreliable = &ud.base;
+                $of_unreliable
+            }
         }
     };
 }
@@ -33,19 +50,29 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`ApiMisuse::ServiceNotSupported`].
-    pub(super) fn new(qpn: Qpn, init: QpInit, config: &EndpointConfig) -> Result<Self, ApiMisuse> {
-        match init.service {
-            Service::Rc => Ok(Self::Rc(Box::new(RcQueuePair::new(qpn, init, config)))),
+    pub(super) fn new(qp: QpContext, config: &EndpointConfig) -> Result<Self, ApiMisuse> {
+        match qp.init.service {
+            Service::Rc => Ok(Self::Rc(Box::new(RcQueuePair::new(qp, config)))),
+            Service::Uc => Ok(Self::Uc(Box::new(UcQueuePair::new(qp)))),
+            Service::Ud => Ok(Self::Ud(Box::new(UdQueuePair::new(qp)))),
             other => Err(ApiMisuse::ServiceNotSupported(other)),
         }
     }
 
+    fn context(&self) -> &QpContext {
+        dispatch!(self, rc => rc.context(), other => other.context())
+    }
+
     pub(super) fn init(&self) -> &QpInit {
-        dispatch!(self, qp => qp.init())
+        &self.context().init
     }
 
     pub(super) fn info(&self) -> QpInfo {
-        dispatch!(self, qp => qp.info())
+        match self {
+            Self::Rc(rc) => rc.info(),
+            Self::Uc(uc) => uc.info(),
+            Self::Ud(ud) => ud.base.info(),
+        }
     }
 
     pub(super) fn modify<O: Observer>(
@@ -53,7 +80,11 @@ impl QueuePair {
         attributes: &QpAttributes,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ModifyError> {
-        dispatch!(self, qp => qp.modify(attributes, cx))
+        match self {
+            Self::Rc(rc) => rc.modify(attributes, cx),
+            Self::Uc(uc) => uc.modify(attributes, cx),
+            Self::Ud(ud) => ud.modify(attributes, cx),
+        }
     }
 
     // Inlined, or the request would be moved once more.
@@ -63,7 +94,24 @@ impl QueuePair {
         wr: SendWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        dispatch!(self, qp => qp.post_send(wr, cx))
+        match self {
+            Self::Rc(rc) => rc.post_send(wr, cx),
+            Self::Uc(uc) => uc.post_send(wr, cx),
+            Self::Ud(_) => Err(PostError::NoDestination),
+        }
+    }
+
+    #[inline]
+    pub(super) fn post_send_to<O: Observer>(
+        &mut self,
+        wr: SendWr,
+        to: Destination,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        match self {
+            Self::Ud(ud) => ud.post_send(wr, to, cx),
+            _ => Err(PostError::UnexpectedDestination(self.init().service)),
+        }
     }
 
     pub(super) fn post_recv<O: Observer>(
@@ -71,7 +119,11 @@ impl QueuePair {
         wr: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        dispatch!(self, qp => qp.post_recv(wr, cx))
+        match self {
+            Self::Rc(rc) => rc.post_recv(wr, cx),
+            Self::Uc(uc) => uc.base.post_recv(wr, cx),
+            Self::Ud(ud) => ud.base.post_recv(wr, cx),
+        }
     }
 
     /// Handles a packet that names this queue pair; one of another service is dropped.
@@ -79,23 +131,37 @@ impl QueuePair {
     pub(super) fn handle_packet<O: Observer>(
         &mut self,
         packet: &Packet<'_, Verified>,
+        srqs: &mut SrqTable,
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
         let bth = packet.headers().bth;
         match (self, bth.opcode.info().service) {
-            (Self::Rc(rc), Service::Rc) => rc.handle_packet(packet, memory, cx),
+            (Self::Rc(rc), Service::Rc) => rc.handle_packet(packet, srqs, memory, cx),
+            (Self::Uc(uc), Service::Uc) => uc.handle_packet(packet, srqs, memory, cx),
+            (Self::Ud(ud), Service::Ud) => ud.handle_packet(packet, srqs, memory, cx),
             (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::Congestion),
             _ => cx.dropped(bth.psn, DropReason::WrongService),
         }
     }
 
     pub(super) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
-        dispatch!(self, qp => qp.handle_timeout(peer, cx));
+        match self {
+            Self::Rc(rc) => rc.handle_timeout(peer, cx),
+            Self::Uc(uc) => uc.base.handle_timeout(cx),
+            Self::Ud(ud) => ud.handle_timeout(cx),
+        }
     }
 
     pub(super) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        dispatch!(self, qp => qp.handle_failure(cx));
+        if matches!(self.context().state, QpState::Reset | QpState::Error) {
+            return;
+        }
+        match self {
+            Self::Rc(rc) => rc.handle_failure(cx),
+            Self::Uc(uc) => uc.handle_failure(cx),
+            Self::Ud(ud) => ud.handle_failure(cx),
+        }
     }
 
     /// Writes the only packet there is to send, if it is a whole message; see
@@ -109,7 +175,10 @@ impl QueuePair {
         buf: &mut [u8],
         cx: &mut Context<'_, O>,
     ) -> Option<usize> {
-        dispatch!(self, qp => qp.transmit_single(delay_acks, window, memory, buf, cx))
+        match self {
+            Self::Rc(rc) => rc.transmit_single(delay_acks, window, memory, buf, cx),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
     }
 
     /// Writes one train; see [`RcQueuePair::transmit`].
@@ -122,71 +191,101 @@ impl QueuePair {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> bool {
-        dispatch!(self, qp => qp.transmit(delay_acks, window, memory, train, cx))
+        match self {
+            Self::Rc(rc) => return rc.transmit(delay_acks, window, memory, train, cx),
+            Self::Uc(uc) => uc.transmit(memory, train, cx),
+            Self::Ud(ud) => ud.transmit(memory, train, cx),
+        }
+        false
+    }
+
+    /// Returns true if no window limits what the queue pair sends.
+    #[inline]
+    pub(super) const fn is_unreliable(&self) -> bool {
+        matches!(self, Self::Uc(_) | Self::Ud(_))
     }
 
     #[inline]
     pub(super) fn must_continue(&self) -> bool {
-        dispatch!(self, qp => qp.must_continue())
+        matches!(self, Self::Rc(rc) if rc.must_continue())
     }
 
     #[inline]
     pub(super) fn pending_tx(&self, delay_acks: bool) -> TxPending {
-        dispatch!(self, qp => qp.pending_tx(delay_acks))
+        dispatch!(self, rc => rc.pending_tx(delay_acks), other => other.pending_tx())
     }
 
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
-        dispatch!(self, qp => qp.has_requests())
+        dispatch!(self, rc => rc.has_requests(), other => other.has_requests())
     }
 
     #[inline]
     pub(super) fn has_outstanding(&self) -> bool {
-        dispatch!(self, qp => qp.has_outstanding())
+        matches!(self, Self::Rc(rc) if rc.has_outstanding())
     }
 
     #[inline]
     pub(super) fn has_responses(&self) -> bool {
-        dispatch!(self, qp => qp.has_responses())
+        matches!(self, Self::Rc(rc) if rc.has_responses())
     }
 
     pub(super) fn prefer_requests(&mut self) {
-        dispatch!(self, qp => qp.prefer_requests());
+        if let Self::Rc(rc) = self {
+            rc.prefer_requests();
+        }
     }
 
     pub(super) fn reset_frames(&mut self) {
-        dispatch!(self, qp => qp.reset_frames());
+        if let Self::Rc(rc) = self {
+            rc.reset_frames();
+        }
     }
 
     #[inline]
     pub(super) fn needs_fresh_now(&self) -> bool {
-        dispatch!(self, qp => qp.needs_fresh_now())
+        dispatch!(self, rc => rc.needs_fresh_now(), _other => true)
     }
 
     pub(super) fn keep_timed(&mut self, time: Instant) {
-        dispatch!(self, qp => qp.keep_timed(time));
+        match self {
+            Self::Rc(rc) => rc.keep_timed(time),
+            Self::Uc(uc) => uc.base.keep_timed(time),
+            Self::Ud(ud) => ud.base.keep_timed(time),
+        }
     }
 
     pub(super) fn is_timed(&self) -> bool {
-        dispatch!(self, qp => qp.is_timed())
+        dispatch!(self, rc => rc.is_timed(), other => other.is_timed())
     }
 
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        dispatch!(self, qp => qp.poll_timeout())
+        dispatch!(self, rc => rc.poll_timeout(), other => other.poll_timeout())
     }
 
-    pub(super) fn path(&self) -> Option<PathAttributes> {
-        dispatch!(self, qp => qp.path())
+    /// The peer whose window admits the packets of this queue pair; `None` for services without
+    /// acknowledgements, which have no window.
+    pub(super) fn windowed_peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Rc(rc) => rc.context().params.path.map(|path| path.remote),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
     }
 
     /// Path and queue pair number of the next packet.
     #[inline]
     pub(super) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
-        dispatch!(self, qp => qp.path_and_dest())
+        match self {
+            Self::Ud(ud) => ud.path_and_dest(),
+            _ => self.context().path_and_dest(),
+        }
     }
 
     pub(super) fn take_owed_ack(&mut self) -> Option<OwedAck> {
-        dispatch!(self, qp => qp.take_owed_ack())
+        match self {
+            Self::Rc(rc) => rc.take_owed_ack(),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Scheduler {
 
     /// The path of this queue pair may have changed.
     pub(super) fn update_peer(&mut self, slot: &mut Slot, config: PeerWindowConfig) {
-        let address = slot.queue_pair.path().map(|path| path.remote);
+        let address = slot.queue_pair.windowed_peer();
         if slot.peer.map(|(address, _)| address) == address {
             return;
         }
@@ -300,7 +300,9 @@ impl Scheduler {
             }
             Runnable::QueuePair(index) => {
                 let slot = qps[index].as_mut()?;
-                let (_, peer) = slot.peer?;
+                let Some((_, peer)) = slot.peer else {
+                    return slot.queue_pair.is_unreliable().then_some((index, true));
+                };
                 let window = self.peers.window(peer);
                 if window.admits_new() {
                     return Some((index, true));

@@ -87,7 +87,7 @@ impl Side {
     ) -> Self {
         let address = |index: usize| IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1 + index as u8));
         let (local, remote) = (address(index), address(1 - index));
-        let path = PathAttributes { handle: PathHandle(5), local, remote };
+        let path = PathAttributes { handle: PathHandle(5), local, remote, max_rate: None };
         let incoming = |connection| {
             let theirs = orders.iter().enumerate().filter(|(_, it)| it.side != index);
             let theirs = theirs.filter(|(_, it)| it.connection == connection);
@@ -378,6 +378,7 @@ impl Side {
             },
             signal_all: link.signal_all,
             service: Service::Rc,
+            srq: None,
         };
         self.endpoint.create_qp(qpn, init).expect("a free number");
         for asked in self.steps(qpn, link) {

@@ -30,7 +30,7 @@ pub(super) const RECV_CQ: CqHandle = CqHandle(2);
 pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 pub(super) const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 pub(super) const PATH: PathAttributes =
-    PathAttributes { handle: PathHandle(5), local: LOCAL, remote: REMOTE };
+    PathAttributes { handle: PathHandle(5), local: LOCAL, remote: REMOTE, max_rate: None };
 const PEER: Qpn = Qpn::MAX;
 
 impl Settings {
@@ -77,6 +77,7 @@ impl Settings {
             },
             signal_all: self.signal_all,
             service: Service::Rc,
+            srq: None,
         }
     }
 

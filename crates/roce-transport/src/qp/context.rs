@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
-use roce_wire::{PathMtu, Qpn, RnrTimer};
+use roce_wire::{Packet, PathMtu, Qpn, RnrTimer, Verified};
 
+use crate::context::{Context, DropReason};
 use crate::{
-    AccessFlags, Accessor, Completion, CompletionOperation, CompletionStatus, PathAttributes,
-    PdHandle, QpAttributes, QpInit, QpState,
+    AccessFlags, Accessor, Completion, CompletionOperation, CompletionStatus, Observer,
+    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState,
 };
 
 /// Identity, state and parameters of a queue pair.
@@ -37,6 +38,7 @@ pub(crate) struct QpParams {
     /// `None`: infinite.
     pub(crate) rnr_retry: Option<u8>,
     pub(crate) sqd_notify: bool,
+    pub(crate) q_key: u32,
 }
 
 impl QpParams {
@@ -52,6 +54,7 @@ impl QpParams {
         retry_count: 0,
         rnr_retry: Some(0),
         sqd_notify: false,
+        q_key: 0,
     };
 
     /// Sets the parameters that `asked` contains.
@@ -86,13 +89,50 @@ impl QpParams {
         if let Some(wanted) = asked.sqd_notify {
             self.sqd_notify = wanted;
         }
+        if let Some(q_key) = asked.q_key {
+            self.q_key = q_key;
+        }
     }
 }
+
+/// The default partition key without its membership bit.
+const DEFAULT_PARTITION: u16 = 0x7fff;
 
 /// The number of RNR retries that means "infinite" in verbs.
 const RNR_RETRY_FOREVER: u8 = 7;
 
 impl QpContext {
+    /// A queue pair in RESET; `receive_pd` is the protection domain of its receives.
+    pub(crate) fn new(qpn: Qpn, init: QpInit, receive_pd: PdHandle) -> Self {
+        Self {
+            qpn,
+            init,
+            receive_pd,
+            state: QpState::Reset,
+            attributes: QpAttributes::default(),
+            params: QpParams::UNSET,
+        }
+    }
+
+    /// The same queue pair in RESET.
+    pub(crate) fn reset(&self) -> Self {
+        Self::new(self.qpn, self.init, self.receive_pd)
+    }
+
+    pub(crate) fn set_state<O: Observer>(&mut self, to: QpState, cx: &mut Context<'_, O>) {
+        let from = core::mem::replace(&mut self.state, to);
+        if from != to {
+            cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
+        }
+    }
+
+    /// The path to the peer of a connection, and the queue pair there.
+    #[inline]
+    pub(crate) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
+        let params = &self.params;
+        params.path.map(|path| (path.handle, params.dest_qpn))
+    }
+
     /// Returns the queue pair as memory checks see it.
     #[inline]
     pub(crate) fn accessor(&self) -> Accessor {
@@ -103,6 +143,37 @@ impl QpContext {
     #[inline]
     pub(crate) fn receive_accessor(&self) -> Accessor {
         Accessor { pd: self.receive_pd, qpn: self.qpn }
+    }
+
+    /// Checks that a packet is from the peer, for this queue pair, and allowed in its state.
+    #[inline]
+    pub(crate) fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
+        self.admit_from_any(packet)?;
+        let Some(path) = self.params.path else { return Err(DropReason::WrongState) };
+        if packet.source() != path.remote {
+            return Err(DropReason::WrongSource);
+        }
+        if packet.destination() != path.local {
+            return Err(DropReason::WrongDestination);
+        }
+        Ok(())
+    }
+
+    /// Checks that a packet is allowed in this state, and of this partition.
+    #[inline]
+    pub(crate) fn admit_from_any(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
+        let bth = packet.headers().bth;
+        let is_taken = match bth.opcode.info().is_request() {
+            true => self.state.is_receiving(),
+            false => self.state.is_sending(),
+        };
+        if !is_taken {
+            return Err(DropReason::WrongState);
+        }
+        if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
+            return Err(DropReason::BadPkey);
+        }
+        Ok(())
     }
 
     /// The completion of a request that received nothing.
@@ -121,6 +192,7 @@ impl QpContext {
             byte_len: byte_len as u32, // a message has at most 2^31 bytes
             immediate: None,
             invalidated_key: None,
+            source_qpn: None,
             solicited: false,
         }
     }

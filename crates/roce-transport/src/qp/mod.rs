@@ -7,7 +7,7 @@
 //! | `validate` | checks of posted requests |
 //! | `incoming_message` | places SENDs and WRITEs of the peer in memory |
 //! | `outgoing_message` | writes SENDs and WRITEs as packets |
-//! | `send_queue`, `receive_queue` | what is posted |
+//! | `send_queue`, `receive_queue`, `shared_receive_queue` | what is posted |
 
 pub(crate) mod context;
 pub(crate) mod incoming_message;
@@ -15,4 +15,5 @@ pub(crate) mod modify;
 pub(crate) mod outgoing_message;
 pub(crate) mod receive_queue;
 pub(crate) mod send_queue;
+pub(crate) mod shared_receive_queue;
 pub(crate) mod validate;

@@ -1,5 +1,7 @@
 //! The table of transitions: which attributes each one needs, and which it takes.
 
+use roce_wire::Service;
+
 use crate::attributes::{MAX_RD_ATOMIC, QpAttributes, QpState};
 use crate::error::ModifyError;
 
@@ -71,13 +73,24 @@ const fn row(required: &'static [Attribute], optional: &'static [Attribute]) -> 
     Some(Transition { required, optional })
 }
 
-/// What a reliable connection needs and takes to go from one state to another; `None` where
+/// What a queue pair of this service needs and takes to go from one state to another; `None` where
 /// no transition leads.
-pub(crate) const fn transition(from: QpState, to: QpState) -> Option<Transition> {
+pub(crate) const fn transition(service: Service, from: QpState, to: QpState) -> Option<Transition> {
+    use QpState::*;
+    // From anywhere, without conditions.
+    if matches!(to, Reset | Error) {
+        return row(&[], &[]);
+    }
+    match service {
+        Service::Rc => rc_transition(from, to),
+        Service::Uc => uc_transition(from, to),
+        _ => ud_transition(from, to),
+    }
+}
+
+const fn rc_transition(from: QpState, to: QpState) -> Option<Transition> {
     use QpState::*;
     match (from, to) {
-        // From anywhere, without conditions.
-        (_, Reset) | (_, Error) => row(&[], &[]),
         (Reset, Init) => row(&[PkeyIndex, Port, Access], &[]),
         (Init, Init) => row(&[], &[PkeyIndex, Port, Access]),
         (Init, ReadyToReceive) => row(
@@ -110,16 +123,52 @@ pub(crate) const fn transition(from: QpState, to: QpState) -> Option<Transition>
     }
 }
 
-/// Where `asked` leads a queue pair that is in state `from`.
+const fn uc_transition(from: QpState, to: QpState) -> Option<Transition> {
+    use QpState::*;
+    match (from, to) {
+        (Reset, Init) => row(&[PkeyIndex, Port, Access], &[]),
+        (Init, Init) => row(&[], &[PkeyIndex, Port, Access]),
+        (Init, ReadyToReceive) => row(&[Path, PathMtu, DestQpn, RqPsn], &[Access, PkeyIndex]),
+        (ReadyToReceive, ReadyToSend) => row(&[SqPsn], &[CurrentState, Access]),
+        (ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => {
+            row(&[], &[CurrentState, Access])
+        }
+        (ReadyToSend, SendQueueDrain) => row(&[], &[SqdNotify]),
+        (SendQueueDrain, SendQueueDrain) => row(&[], &[Path, Access, PkeyIndex]),
+        _ => None,
+    }
+}
+
+const fn ud_transition(from: QpState, to: QpState) -> Option<Transition> {
+    use QpState::*;
+    match (from, to) {
+        (Reset, Init) => row(&[PkeyIndex, Port, QKey], &[]),
+        (Init, Init) => row(&[], &[PkeyIndex, Port, QKey]),
+        (Init, ReadyToReceive) => row(&[], &[PkeyIndex, QKey]),
+        (ReadyToReceive, ReadyToSend) => row(&[SqPsn], &[CurrentState, QKey]),
+        (ReadyToSend | SendQueueDrain | SendQueueError, ReadyToSend) => {
+            row(&[], &[CurrentState, QKey])
+        }
+        (ReadyToSend, SendQueueDrain) => row(&[], &[SqdNotify]),
+        (SendQueueDrain, SendQueueDrain) => row(&[], &[PkeyIndex, QKey]),
+        _ => None,
+    }
+}
+
+/// Where `asked` leads a queue pair of this service that is in state `from`.
 ///
 /// # Errors
 /// The standard does not allow it, or a value has no meaning.
-pub(crate) fn validate(from: QpState, asked: &QpAttributes) -> Result<QpState, ModifyError> {
+pub(crate) fn validate(
+    service: Service,
+    from: QpState,
+    asked: &QpAttributes,
+) -> Result<QpState, ModifyError> {
     if let Some(claimed) = asked.current_state.filter(|claimed| *claimed != from) {
         return Err(ModifyError::WrongCurrentState { actual: from, claimed });
     }
     let to = asked.state.unwrap_or(from);
-    let Some(Transition { required, optional }) = transition(from, to) else {
+    let Some(Transition { required, optional }) = transition(service, from, to) else {
         return Err(ModifyError::NoTransition { from, to });
     };
     if let Some(missing) = required.iter().find(|it| !it.is_in(asked)) {
@@ -147,13 +196,21 @@ fn judge_values(asked: &QpAttributes) -> Result<(), ModifyError> {
     sound(MaxDestRdAtomic, asked.max_dest_rd_atomic.is_none_or(|it| it <= MAX_RD_ATOMIC))?;
     sound(RetryCount, asked.retry_count.is_none_or(|it| it <= 7))?;
     sound(RnrRetry, asked.rnr_retry.is_none_or(|it| it <= 7))?;
-    sound(Path, asked.path.is_none_or(|it| it.local.is_ipv4() == it.remote.is_ipv4()))
+    sound(Path, asked.path.is_none_or(|it| it.is_sound()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use core::fmt::Write;
+
+    fn every_transition() -> impl Iterator<Item = (Service, QpState, QpState)> {
+        [Service::Rc, Service::Uc, Service::Ud].into_iter().flat_map(|service| {
+            QpState::ALL
+                .into_iter()
+                .flat_map(move |from| QpState::ALL.into_iter().map(move |to| (service, from, to)))
+        })
+    }
 
     /// Every transition there is, with what it needs and what it takes.
     fn table() -> String {
@@ -162,12 +219,10 @@ mod tests {
             some => some.iter().map(|it| it.name()).collect::<Vec<_>>().join(" "),
         };
         let mut table = String::new();
-        for from in QpState::ALL {
-            for to in QpState::ALL {
-                let Some(row) = transition(from, to) else { continue };
-                let (required, optional) = (names(row.required), names(row.optional));
-                writeln!(table, "{from} -> {to}: {required}; {optional}").unwrap();
-            }
+        for (service, from, to) in every_transition() {
+            let Some(row) = transition(service, from, to) else { continue };
+            let (required, optional) = (names(row.required), names(row.optional));
+            writeln!(table, "{service:?} {from} -> {to}: {required}; {optional}").unwrap();
         }
         table
     }
@@ -181,7 +236,8 @@ mod tests {
         use core::net::{IpAddr, Ipv4Addr};
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let handle = crate::PathHandle(0);
-        let path = crate::PathAttributes { handle, local: address, remote: address };
+        let (local, remote) = (address, address);
+        let path = crate::PathAttributes { handle, local, remote, max_rate: None };
         let mut asked = QpAttributes::default();
         match attribute {
             CurrentState => asked.current_state = Some(QpState::ReadyToSend),
@@ -213,29 +269,29 @@ mod tests {
 
     #[test]
     fn each_required_attribute_is_missed_and_each_that_does_not_belong_is_refused() {
-        for from in QpState::ALL {
-            for to in QpState::ALL {
-                let Some(row) = transition(from, to) else {
-                    let asked = QpAttributes { state: Some(to), ..QpAttributes::default() };
-                    assert_eq!(validate(from, &asked), Err(ModifyError::NoTransition { from, to }));
-                    continue;
-                };
-                let enough = QpAttributes { state: Some(to), ..all_of(row.required) };
-                assert_eq!(validate(from, &enough), Ok(to));
-                for missing in row.required {
-                    let rest: Vec<_> =
-                        row.required.iter().copied().filter(|it| it != missing).collect();
-                    let asked = QpAttributes { state: Some(to), ..all_of(&rest) };
-                    let attribute = missing.name();
-                    let expected = ModifyError::MissingAttribute { from, to, attribute };
-                    assert_eq!(validate(from, &asked), Err(expected));
-                }
-                for extra in Attribute::ALL.into_iter().filter(|it| *it != CurrentState) {
-                    let mut asked = enough;
-                    asked.merge(&value_of(extra));
-                    let belongs = row.required.contains(&extra) || row.optional.contains(&extra);
-                    assert_eq!(validate(from, &asked).is_ok(), belongs, "{from} {to} {extra:?}");
-                }
+        for (service, from, to) in every_transition() {
+            let Some(row) = transition(service, from, to) else {
+                let asked = QpAttributes { state: Some(to), ..QpAttributes::default() };
+                let refused = Err(ModifyError::NoTransition { from, to });
+                assert_eq!(validate(service, from, &asked), refused);
+                continue;
+            };
+            let enough = QpAttributes { state: Some(to), ..all_of(row.required) };
+            assert_eq!(validate(service, from, &enough), Ok(to));
+            for missing in row.required {
+                let rest: Vec<_> =
+                    row.required.iter().copied().filter(|it| it != missing).collect();
+                let asked = QpAttributes { state: Some(to), ..all_of(&rest) };
+                let attribute = missing.name();
+                let expected = ModifyError::MissingAttribute { from, to, attribute };
+                assert_eq!(validate(service, from, &asked), Err(expected));
+            }
+            for extra in Attribute::ALL.into_iter().filter(|it| *it != CurrentState) {
+                let mut asked = enough;
+                asked.merge(&value_of(extra));
+                let belongs = row.required.contains(&extra) || row.optional.contains(&extra);
+                let judged = validate(service, from, &asked);
+                assert_eq!(judged.is_ok(), belongs, "{service:?} {from} {to} {extra:?}");
             }
         }
     }
@@ -251,12 +307,12 @@ mod tests {
             (QpAttributes { rnr_retry: Some(8), ..base }, "rnr_retry"),
             (QpAttributes { max_rd_atomic: Some(MAX_RD_ATOMIC + 1), ..base }, "max_rd_atomic"),
         ] {
-            let judged = validate(QpState::ReadyToReceive, &asked);
+            let judged = validate(Service::Rc, QpState::ReadyToReceive, &asked);
             assert_eq!(judged, Err(ModifyError::OutOfRange { attribute }));
         }
         let port = QpAttributes { port: Some(2), ..QpAttributes::default() };
         assert_eq!(
-            validate(QpState::Init, &port),
+            validate(Service::Rc, QpState::Init, &port),
             Err(ModifyError::OutOfRange { attribute: "port" })
         );
     }
@@ -268,9 +324,9 @@ mod tests {
             state: Some(QpState::ReadyToSend),
             ..QpAttributes::default()
         };
-        assert_eq!(validate(QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
+        assert_eq!(validate(Service::Rc, QpState::ReadyToSend, &asked), Ok(QpState::ReadyToSend));
         let (actual, claimed) = (QpState::SendQueueDrain, QpState::ReadyToSend);
         let expected = ModifyError::WrongCurrentState { actual, claimed };
-        assert_eq!(validate(QpState::SendQueueDrain, &asked), Err(expected));
+        assert_eq!(validate(Service::Rc, QpState::SendQueueDrain, &asked), Err(expected));
     }
 }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use roce_wire::PathMtu;
 
-use crate::{CompletionOperation, SendWr};
+use crate::context::Context;
+use crate::qp::context::QpContext;
+use crate::{CompletionOperation, CompletionStatus, Observer, SendWr};
 
 /// A posted request and its sequence numbers.
 ///
@@ -82,12 +84,25 @@ impl SendQueue {
         Some(self.places.front()?.with(self.head, self.work.front()?))
     }
 
-    /// Forgets the entry in front, if there is one.
-    pub(crate) fn drop_front(&mut self) {
-        if self.places.pop_front().is_some() {
-            self.work.pop_front();
-            self.head += 1;
+    /// Removes the entry in front, with a completion if it is signaled or failed.
+    pub(crate) fn complete_front<O: Observer>(
+        &mut self,
+        status: CompletionStatus,
+        qp: &QpContext,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Some(entry) = self.front() else { return };
+        let is_success = status == CompletionStatus::Success;
+        if is_success && entry.work.operation.takes_receive() {
+            cx.counters().rdma_sends += 1;
         }
+        if !is_success || entry.work.signaled || qp.init.signal_all {
+            let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
+            cx.complete(qp.init.send_cq, completion);
+        }
+        self.places.pop_front();
+        self.work.pop_front();
+        self.head += 1;
     }
 
     /// The number of the entry in front, or of the next to be posted.

@@ -1,6 +1,9 @@
 //! Checks requests before they are posted.
 
+use roce_wire::Service;
+
 use crate::qp::context::QpContext;
+use crate::qp::receive_queue::Receives;
 use crate::qp::send_queue::packets_for;
 use crate::{
     MAX_MESSAGE_LEN, MAX_READ_PACKETS, PostError, QpState, RecvWr, SendOperation, SendWr, WrData,
@@ -22,6 +25,7 @@ pub(crate) fn validate_send(
     if queued >= capacities.max_send_wr as usize {
         return Err(PostError::SendQueueFull { capacity: capacities.max_send_wr });
     }
+    validate_service(&work.operation, qp.init.service)?;
     let len = work.data.len();
     match &work.data {
         WrData::Sges(list) if list.len() > capacities.max_send_sge as usize => {
@@ -58,8 +62,27 @@ pub(crate) fn validate_send(
     Ok((len, packets))
 }
 
-/// Checks a receive request.
-pub(crate) fn validate_recv(work: &RecvWr, qp: &QpContext, posted: u32) -> Result<(), PostError> {
+/// Checks that the service has this operation.
+#[inline]
+fn validate_service(operation: &SendOperation, service: Service) -> Result<(), PostError> {
+    let is_known = match (service, operation) {
+        (Service::Rc, _) | (_, SendOperation::Send { invalidate: None, .. }) => true,
+        (Service::Uc, SendOperation::Write { .. }) => true,
+        _ => false,
+    };
+    if is_known {
+        return Ok(());
+    }
+    Err(PostError::NotOfService { service, operation: operation.completion_operation() })
+}
+
+/// Checks a request for the queue pair's own receive queue, if it has one.
+pub(crate) fn validate_recv(
+    work: &RecvWr,
+    qp: &QpContext,
+    receives: &Receives,
+) -> Result<(), PostError> {
+    let posted = receives.own().ok_or(PostError::HasSharedQueue)?.len();
     let capacities = &qp.init.cap;
     if qp.state == QpState::Reset {
         return Err(PostError::WrongState { state: qp.state });

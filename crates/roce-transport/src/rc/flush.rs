@@ -5,6 +5,7 @@ use roce_wire::NakCode;
 use super::RcQueuePair;
 use super::responder::ResponderError;
 use crate::context::Context;
+use crate::qp::receive_queue::ReceiveQueue;
 use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWr};
 
 impl RcQueuePair {
@@ -55,26 +56,29 @@ impl RcQueuePair {
         status: Option<CompletionStatus>,
         cx: &mut Context<'_, O>,
     ) {
-        self.set_state(QpState::Error, cx);
+        self.qp.set_state(QpState::Error, cx);
         self.timers.stop_all();
         if let Some(status) = status {
-            self.requester.complete_front(status, &self.qp, cx);
+            self.requester.queue.complete_front(status, &self.qp, cx);
         }
         self.flush_sends(cx);
         if let Some(work) = self.responder.message.take_receive() {
             self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
         }
         self.flush_receives(cx);
+        if self.qp.init.srq.is_some() {
+            cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
+        }
     }
 
     pub(super) fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         while self.requester.queue.front().is_some() {
-            self.requester.complete_front(CompletionStatus::WorkRequestFlushed, &self.qp, cx);
+            self.requester.queue.complete_front(CompletionStatus::WorkRequestFlushed, &self.qp, cx);
         }
     }
 
     pub(super) fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(work) = self.receives.take() {
+        while let Some(work) = self.receives.own_mut().and_then(ReceiveQueue::take) {
             self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
         }
     }

@@ -12,24 +12,25 @@ mod flush;
 mod requester;
 mod responder;
 
-use roce_wire::{Packet, Qpn, Verified};
+use roce_wire::{Packet, Service, Verified};
 
 use self::requester::Requester;
 pub(crate) use self::requester::frames_in_flight::FrameFeedback;
 use self::requester::frames_in_flight::FramesInFlight;
 use self::responder::{Responder, ResponderError};
-use crate::context::{Context, DropReason};
+use crate::context::Context;
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::owed_ack::OwedAck;
-use crate::qp::context::{QpContext, QpParams};
+use crate::qp::context::QpContext;
 use crate::qp::modify;
-use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::receive_queue::{ReceiveQueue, Receives};
+use crate::qp::shared_receive_queue::SrqTable;
 use crate::qp::validate::{validate_recv, validate_send};
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
-    AsyncEvent, EndpointConfig, Instant, Memory, ModifyError, Observer, PathAttributes, PathHandle,
-    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, RequestFault, SendWr,
+    AsyncEvent, EndpointConfig, Instant, Memory, ModifyError, Observer, PostError, QpAttributes,
+    QpInfo, QpState, RecvWr, RequestFault, SendWr,
 };
 
 /// One end of a reliable connection.
@@ -38,7 +39,7 @@ pub(crate) struct RcQueuePair {
     qp: QpContext,
     requester: Requester,
     responder: Responder,
-    receives: ReceiveQueue,
+    receives: Receives,
     timers: Timers,
     /// The next train is of requests, if both requests and responses wait.
     requests_first: bool,
@@ -55,25 +56,14 @@ pub(crate) enum TxPending {
     Ready,
 }
 
-/// The default partition key without its membership bit.
-const DEFAULT_PARTITION: u16 = 0x7fff;
-
 impl RcQueuePair {
     /// A queue pair in RESET.
-    pub(crate) fn new(qpn: Qpn, init: QpInit, config: &EndpointConfig) -> Self {
-        let qp = QpContext {
-            qpn,
-            init,
-            receive_pd: init.pd,
-            state: QpState::Reset,
-            attributes: QpAttributes::default(),
-            params: QpParams::UNSET,
-        };
+    pub(crate) fn new(qp: QpContext, config: &EndpointConfig) -> Self {
         Self {
             requester: Requester::new(config, &qp, Default::default()),
             responder: Responder::new(Default::default(), 0),
+            receives: Receives::of(&qp.init),
             qp,
-            receives: ReceiveQueue::default(),
             timers: Timers::default(),
             requests_first: false,
             is_established: false,
@@ -87,10 +77,10 @@ impl RcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), ModifyError> {
         let from = self.qp.state;
-        let to = modify::validate(from, asked)?;
+        let to = modify::validate(Service::Rc, from, asked)?;
         if to == QpState::Reset {
             cx.out.owed_acks.extend(self.take_owed_ack());
-            *self = Self::new(self.qp.qpn, self.qp.init, cx.config);
+            *self = Self::new(self.qp.reset(), cx.config);
             cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
             return Ok(());
         }
@@ -120,7 +110,7 @@ impl RcQueuePair {
             }
             _ => {}
         }
-        self.set_state(to, cx);
+        self.qp.set_state(to, cx);
         self.requester.note_drained(&self.qp, cx);
         self.keep_timed(cx.time);
         Ok(())
@@ -149,7 +139,7 @@ impl RcQueuePair {
     /// Takes the ACK that the queue pair owes, before it is reset or destroyed.
     pub(crate) fn take_owed_ack(&mut self) -> Option<OwedAck> {
         let (psn, nak) = self.responder.responses.take_first_ack()?;
-        let (path, dest_qpn) = self.path_and_dest()?;
+        let (path, dest_qpn) = self.qp.path_and_dest()?;
         let msn = self.responder.msn();
         Some(OwedAck { qpn: self.qp.qpn, dest_qpn, path, psn, nak, msn })
     }
@@ -177,9 +167,11 @@ impl RcQueuePair {
         work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, &self.qp, self.receives.len())?;
+        validate_recv(&work, &self.qp, &self.receives)?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
-        self.receives.push(work);
+        if let Some(receives) = self.receives.own_mut() {
+            receives.push(work);
+        }
         if self.qp.state == QpState::Error {
             self.flush_receives(cx);
         }
@@ -190,11 +182,12 @@ impl RcQueuePair {
     pub(crate) fn handle_packet<O: Observer>(
         &mut self,
         packet: &Packet<'_, Verified>,
+        srqs: &mut SrqTable,
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
         let bth = packet.headers().bth;
-        if let Err(cause) = self.admit(packet) {
+        if let Err(cause) = self.qp.admit(packet) {
             return cx.dropped(bth.psn, cause);
         }
         cx.counters().rcvd_pkts += 1;
@@ -205,6 +198,7 @@ impl RcQueuePair {
         }
         let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
+            let Some(receives) = receives.queue_mut(srqs) else { return };
             let executed = responder.handle_request(qp, packet, receives, memory, cx);
             if let Err(error) = executed {
                 self.fail_request(error, cx);
@@ -304,9 +298,7 @@ impl RcQueuePair {
 
     /// The queue pair failed for an external reason.
     pub(crate) fn handle_failure<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        if self.qp.state != QpState::Reset && self.qp.state != QpState::Error {
-            self.fail(None, cx);
-        }
+        self.fail(None, cx);
     }
 
     /// The earliest deadline of a timer.
@@ -314,19 +306,8 @@ impl RcQueuePair {
         self.timers.earliest()
     }
 
-    /// The path to the peer.
-    pub(crate) fn path(&self) -> Option<PathAttributes> {
-        self.qp.params.path
-    }
-
-    /// The path to the peer, and the queue pair there.
-    pub(crate) fn path_and_dest(&self) -> Option<(PathHandle, Qpn)> {
-        let params = &self.qp.params;
-        params.path.map(|path| (path.handle, params.dest_qpn))
-    }
-
-    pub(crate) const fn init(&self) -> &QpInit {
-        &self.qp.init
+    pub(crate) const fn context(&self) -> &QpContext {
+        &self.qp
     }
 
     /// Returns attributes and state.
@@ -346,32 +327,8 @@ impl RcQueuePair {
             attributes,
             is_draining: self.requester.is_draining(),
             sends_outstanding: self.requester.queue.len() as u32, // at most `MAX_WR`
-            receives_posted: self.receives.len(),
+            receives_posted: self.receives.own().map_or(0, ReceiveQueue::len),
         }
-    }
-
-    /// Checks that the packet is from the peer, for this queue pair, and allowed in its state.
-    fn admit(&self, packet: &Packet<'_, Verified>) -> Result<(), DropReason> {
-        let bth = packet.headers().bth;
-        let state = self.qp.state;
-        let is_taken = match bth.opcode.info().is_request() {
-            true => state.is_receiving(),
-            false => state.is_sending(),
-        };
-        if !is_taken {
-            return Err(DropReason::WrongState);
-        }
-        if bth.partition_key & DEFAULT_PARTITION != DEFAULT_PARTITION {
-            return Err(DropReason::BadPkey);
-        }
-        let Some(path) = self.qp.params.path else { return Err(DropReason::WrongState) };
-        if packet.source() != path.remote {
-            return Err(DropReason::WrongSource);
-        }
-        if packet.destination() != path.local {
-            return Err(DropReason::WrongDestination);
-        }
-        Ok(())
     }
 
     fn transmit_requests<O: Observer>(
@@ -414,7 +371,7 @@ impl RcQueuePair {
         if responder.responses.is_empty() {
             return;
         }
-        let Err(broken) = responder.write_responses(qp, receives, memory, train, cx) else {
+        let Err(broken) = responder.write_responses(qp, receives.own(), memory, train, cx) else {
             return;
         };
         // Later responses must not be sent: they would acknowledge this one.
@@ -423,14 +380,7 @@ impl RcQueuePair {
         self.fail_request(ResponderError::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
         // Only the NAK is left, which needs no memory.
         let Self { qp, responder, receives, .. } = self;
-        let _refused = responder.write_responses(qp, receives, memory, train, cx).is_ok();
-    }
-
-    fn set_state<O: Observer>(&mut self, to: QpState, cx: &mut Context<'_, O>) {
-        let from = core::mem::replace(&mut self.qp.state, to);
-        if from != to {
-            cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
-        }
+        let _refused = responder.write_responses(qp, receives.own(), memory, train, cx).is_ok();
     }
 }
 

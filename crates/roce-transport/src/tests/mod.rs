@@ -94,6 +94,7 @@ fn pair_of(config: &EndpointConfig, change: impl Fn(&mut QpAttributes)) -> [Side
             cap: QpCap::default(),
             signal_all: false,
             service: Service::Rc,
+            srq: None,
         };
         endpoint.create_qp(QPN, init).unwrap();
         let mut steps = to_ready_to_send(address(it), address(3 - it));
@@ -117,7 +118,7 @@ fn to_ready_to_send(local: IpAddr, remote: IpAddr) -> [QpAttributes; 3] {
         },
         QpAttributes {
             state: Some(QpState::ReadyToReceive),
-            path: Some(PathAttributes { handle: PathHandle(5), local, remote }),
+            path: Some(PathAttributes { handle: PathHandle(5), local, remote, max_rate: None }),
             path_mtu: Some(PathMtu::B256),
             dest_qpn: Some(QPN),
             rq_psn: psn,

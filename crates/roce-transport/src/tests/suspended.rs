@@ -29,6 +29,7 @@ fn endpoint(config: &EndpointConfig, paths: &[u32]) -> (Endpoint, Bytes) {
             cap: QpCap::default(),
             signal_all: true,
             service: Service::Rc,
+            srq: None,
         };
         endpoint.create_qp(qpn, init).unwrap();
         let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));

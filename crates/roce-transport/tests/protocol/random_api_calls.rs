@@ -60,6 +60,7 @@ fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> 
         handle: World::path_to(peer.node),
         local: world.nodes[end.node].address,
         remote: world.nodes[peer.node].address,
+        max_rate: None,
     };
     QpAttributes {
         state: Some(state),

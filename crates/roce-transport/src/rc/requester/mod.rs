@@ -351,28 +351,9 @@ impl Requester {
             it.end() <= self.unacked
                 && !matches!(it.work.operation, SendOperation::LocalInvalidate { .. })
         }) {
-            self.complete_front(CompletionStatus::Success, qp, cx);
+            self.queue.complete_front(CompletionStatus::Success, qp, cx);
         }
         self.note_drained(qp, cx);
-    }
-
-    /// Removes the entry in front, with a completion if it is signaled or failed.
-    pub(crate) fn complete_front<O: Observer>(
-        &mut self,
-        status: CompletionStatus,
-        qp: &QpContext,
-        cx: &mut Context<'_, O>,
-    ) {
-        let Some(entry) = self.queue.front() else { return };
-        let is_success = status == CompletionStatus::Success;
-        if is_success && entry.work.operation.takes_receive() {
-            cx.counters().rdma_sends += 1;
-        }
-        if !is_success || entry.work.signaled || qp.init.signal_all {
-            let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
-            cx.complete(qp.init.send_cq, completion);
-        }
-        self.queue.drop_front();
     }
 }
 

@@ -118,7 +118,7 @@ impl Requester {
             }
             let done = memory.invalidate(qp.accessor(), key);
             done.map_err(|_| CompletionStatus::LocalQpOperationError)?;
-            self.complete_front(CompletionStatus::Success, qp, cx);
+            self.queue.complete_front(CompletionStatus::Success, qp, cx);
             self.current_wqe += 1;
             self.note_drained(qp, cx);
             return Ok(Step::Local);

@@ -27,14 +27,15 @@ impl Responder {
     pub(crate) fn write_responses<O: Observer>(
         &mut self,
         qp: &QpContext,
-        receives: &ReceiveQueue,
+        receives: Option<&ReceiveQueue>,
         memory: &impl Memory,
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponseError> {
-        let credits = match cx.config.advertise_credits {
-            true => Credits::for_count(self.receives(receives)),
-            false => Credits::UNLIMITED,
+        // Receives of a shared queue are promised to no peer.
+        let credits = match receives.filter(|_| cx.config.advertise_credits) {
+            Some(receives) => Credits::for_count(self.receives(receives)),
+            None => Credits::UNLIMITED,
         };
         let ack = Aeth { syndrome: Syndrome::Ack { credits }, msn: self.msn() };
         while let Some(response) = self.responses.front_mut() {

@@ -199,6 +199,7 @@ fn bring_up(
         handle: World::path_to(peer.node),
         local: world.nodes[end.node].address,
         remote: world.nodes[peer.node].address,
+        max_rate: None,
     };
     let options = ConnectOptions {
         path_mtu: mine.path_mtu,

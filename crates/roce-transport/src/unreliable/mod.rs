@@ -1,0 +1,184 @@
+//! Queue pairs without acknowledgements: unreliable connection and unreliable datagram.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `ud` | datagrams: one packet each, to any destination |
+//! | `uc` | messages to one peer; a gap drops the message |
+//! | `sender`, `pacer` | the send queue of both, and its static rate |
+//!
+//! What is lost stays lost. A request completes when its last packet is handed to the driver, so
+//! the sender is as fast as the driver's interface, or as its static rate.
+
+mod pacer;
+mod sender;
+pub(crate) mod uc;
+pub(crate) mod ud;
+
+use self::sender::Sender;
+use crate::context::Context;
+use crate::qp::context::QpContext;
+use crate::qp::modify;
+use crate::qp::receive_queue::{ReceiveQueue, Receives};
+use crate::qp::validate::{validate_recv, validate_send};
+use crate::rc::TxPending;
+use crate::{
+    AsyncEvent, CompletionOperation, CompletionStatus, Instant, ModifyError, Observer, PostError,
+    QpAttributes, QpInfo, QpState, RecvWr, SendWr,
+};
+
+/// What UC and UD queue pairs share: state, send queue and receives.
+#[derive(Debug)]
+pub(crate) struct Unreliable {
+    qp: QpContext,
+    sender: Sender,
+    receives: Receives,
+}
+
+impl Unreliable {
+    /// A queue pair in RESET.
+    fn new(qp: QpContext) -> Self {
+        Self { sender: Sender::new(Default::default()), receives: Receives::of(&qp.init), qp }
+    }
+
+    /// Sets attributes and goes to another state. Returns the states before and after.
+    fn modify<O: Observer>(
+        &mut self,
+        asked: &QpAttributes,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(QpState, QpState), ModifyError> {
+        let from = self.qp.state;
+        let to = modify::validate(self.qp.init.service, from, asked)?;
+        if to == QpState::Reset {
+            *self = Self::new(self.qp.reset());
+            cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
+            return Ok((from, to));
+        }
+        self.qp.attributes.merge(asked);
+        self.qp.params.take(asked);
+        match (from, to) {
+            (_, QpState::Error) => {
+                self.fail(cx);
+                return Ok((from, to));
+            }
+            (QpState::ReadyToReceive, QpState::ReadyToSend) => {
+                self.sender = Sender::new(asked.sq_psn.unwrap_or_default());
+            }
+            (QpState::ReadyToSend, QpState::SendQueueDrain) => self.sender.set_draining(),
+            _ => {}
+        }
+        self.qp.set_state(to, cx);
+        self.sender.note_drained(&self.qp, cx);
+        self.keep_timed(cx.time);
+        Ok((from, to))
+    }
+
+    fn post_send<O: Observer>(
+        &mut self,
+        work: SendWr,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        let (len, packets) = validate_send(&work, &self.qp, self.sender.queue.len())?;
+        let operation = work.operation.completion_operation();
+        cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
+        self.sender.queue.push(work, len, packets);
+        if !self.qp.state.is_sending() {
+            self.sender.flush(None, &self.qp, cx);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn post_recv<O: Observer>(
+        &mut self,
+        work: RecvWr,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        validate_recv(&work, &self.qp, &self.receives)?;
+        cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
+        if let Some(receives) = self.receives.own_mut() {
+            receives.push(work);
+        }
+        if self.qp.state == QpState::Error {
+            self.flush_receives(cx);
+        }
+        Ok(())
+    }
+
+    /// The request in front names memory that may not be read: sending stops, receiving goes on.
+    fn fail_send<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        cx.counters().local_protection_err += 1;
+        self.qp.set_state(QpState::SendQueueError, cx);
+        self.sender.flush(Some(CompletionStatus::LocalProtectionError), &self.qp, cx);
+    }
+
+    /// Goes to ERROR and flushes what is posted.
+    fn fail<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        self.qp.set_state(QpState::Error, cx);
+        self.sender.flush(None, &self.qp, cx);
+        self.flush_receives(cx);
+        if self.qp.init.srq.is_some() {
+            cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
+        }
+    }
+
+    fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        while let Some(work) = self.receives.own_mut().and_then(ReceiveQueue::take) {
+            self.complete_receive(&work, CompletionStatus::WorkRequestFlushed, cx);
+        }
+    }
+
+    fn complete_receive<O: Observer>(
+        &self,
+        work: &RecvWr,
+        status: CompletionStatus,
+        cx: &mut Context<'_, O>,
+    ) {
+        let completion = self.qp.completion(work.wr_id, CompletionOperation::Recv, status, 0);
+        cx.complete(self.qp.init.recv_cq, completion);
+    }
+
+    pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        self.sender.handle_timeout(&self.qp, cx);
+    }
+
+    pub(crate) fn keep_timed(&mut self, time: Instant) {
+        self.sender.keep_timed(self.qp.state, time);
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.sender.is_timed(self.qp.state)
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.sender.has_requests(self.qp.state)
+    }
+
+    pub(crate) fn pending_tx(&self) -> TxPending {
+        if self.sender.is_ready(self.qp.state) { TxPending::Ready } else { TxPending::None }
+    }
+
+    pub(crate) const fn context(&self) -> &QpContext {
+        &self.qp
+    }
+
+    /// Returns attributes and state.
+    pub(crate) fn info(&self) -> QpInfo {
+        let QpContext { init, state, mut attributes, .. } = self.qp;
+        attributes.state = Some(state);
+        attributes.current_state = Some(state);
+        if attributes.sq_psn.is_some() {
+            attributes.sq_psn = Some(self.sender.psn());
+        }
+        QpInfo {
+            init,
+            state,
+            attributes,
+            is_draining: self.sender.is_draining(state),
+            sends_outstanding: self.sender.queue.len() as u32, // at most `MAX_WR`
+            receives_posted: self.receives.own().map_or(0, ReceiveQueue::len),
+        }
+    }
+}
