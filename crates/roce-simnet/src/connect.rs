@@ -2,6 +2,7 @@
 
 use roce_transport::{
     AccessFlags, AckTimeout, CqHandle, PathAttributes, QpAttributes, QpCap, QpInit, QpState,
+    SrqHandle,
 };
 use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
@@ -10,6 +11,12 @@ use crate::PD;
 /// Attributes of a connection, the same at both ends but for the PSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
+    /// Service. A UD queue pair takes only the PSNs and the Q_Key of what follows, and no path.
+    pub service: Service,
+    /// Q_Key of UD queue pairs.
+    pub q_key: u32,
+    /// Shared receive queue.
+    pub srq: Option<SrqHandle>,
     /// Path MTU.
     pub path_mtu: PathMtu,
     /// First PSN that each end sends.
@@ -33,9 +40,12 @@ pub struct ConnectOptions {
 }
 
 impl Default for ConnectOptions {
-    /// MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses.
+    /// RC, MTU 1024, PSNs from 0, 67 ms, 7 retries, an RNR timer of 0.64 ms, 16 READs, all accesses.
     fn default() -> Self {
         Self {
+            service: Service::Rc,
+            q_key: 0x1111_1111,
+            srq: None,
             path_mtu: PathMtu::B1024,
             first_psn: [Psn::ZERO; 2],
             ack_timeout: AckTimeout::new(14).expect("below 32"),
@@ -54,8 +64,8 @@ impl ConnectOptions {
     /// Returns the attributes of a queue pair in [`PD`] with these completion queues. Only requests
     /// that ask for it are signaled.
     pub fn init(&self, send_cq: CqHandle, recv_cq: CqHandle) -> QpInit {
-        let (cap, service) = (self.cap, Service::Rc);
-        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq: None }
+        let Self { cap, service, srq, .. } = *self;
+        QpInit { pd: PD, send_cq, recv_cq, cap, signal_all: false, service, srq }
     }
 
     /// Returns the attributes of the transitions of end 0 or 1 from RESET to INIT, RTR and RTS, for a
@@ -64,31 +74,34 @@ impl ConnectOptions {
     /// # Panics
     /// If there is no such end.
     pub fn transitions(&self, end: usize, path: PathAttributes, peer: Qpn) -> [QpAttributes; 3] {
+        let Self { service, .. } = *self;
+        let (is_rc, is_connected) = (service == Service::Rc, service != Service::Ud);
         [
             QpAttributes {
                 state: Some(QpState::Init),
                 pkey_index: Some(0),
                 port: Some(1),
-                access: Some(self.access),
+                access: is_connected.then_some(self.access),
+                q_key: (!is_connected).then_some(self.q_key),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToReceive),
-                path: Some(path),
-                path_mtu: Some(self.path_mtu),
-                dest_qpn: Some(peer),
-                rq_psn: Some(self.first_psn[1 - end]),
-                max_dest_rd_atomic: Some(self.max_dest_rd_atomic),
-                min_rnr_timer: Some(self.min_rnr_timer),
+                path: is_connected.then_some(path),
+                path_mtu: is_connected.then_some(self.path_mtu),
+                dest_qpn: is_connected.then_some(peer),
+                rq_psn: is_connected.then_some(self.first_psn[1 - end]),
+                max_dest_rd_atomic: is_rc.then_some(self.max_dest_rd_atomic),
+                min_rnr_timer: is_rc.then_some(self.min_rnr_timer),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToSend),
                 sq_psn: Some(self.first_psn[end]),
-                max_rd_atomic: Some(self.max_rd_atomic),
-                ack_timeout: Some(self.ack_timeout),
-                retry_count: Some(self.retry_count),
-                rnr_retry: Some(self.rnr_retry),
+                max_rd_atomic: is_rc.then_some(self.max_rd_atomic),
+                ack_timeout: is_rc.then_some(self.ack_timeout),
+                retry_count: is_rc.then_some(self.retry_count),
+                rnr_retry: is_rc.then_some(self.rnr_retry),
                 ..QpAttributes::default()
             },
         ]
