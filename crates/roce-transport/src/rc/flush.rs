@@ -56,6 +56,7 @@ impl RcQueuePair {
         status: Option<CompletionStatus>,
         cx: &mut Context<'_, O>,
     ) {
+        let was_failed = self.qp.state == QpState::Error;
         self.qp.set_state(QpState::Error, cx);
         self.timers.stop_all();
         if let Some(status) = status {
@@ -66,7 +67,7 @@ impl RcQueuePair {
             self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
         }
         self.flush_receives(cx);
-        if self.qp.init.srq.is_some() {
+        if self.qp.init.srq.is_some() && !was_failed {
             cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
         }
     }

@@ -14,6 +14,8 @@ mod sender;
 pub(crate) mod uc;
 pub(crate) mod ud;
 
+use roce_wire::Service;
+
 use self::sender::Sender;
 use crate::context::Context;
 use crate::qp::context::QpContext;
@@ -78,6 +80,8 @@ impl Unreliable {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         let (len, packets) = validate_send(&work, &self.qp, self.sender.queue.len())?;
+        // The path MTU of a datagram is its destination's.
+        let packets = if self.qp.init.service == Service::Ud { 1 } else { packets };
         let operation = work.operation.completion_operation();
         cx.out.observer.posted_send(cx.now, cx.qpn, work.wr_id, operation, len);
         self.sender.queue.push(work, len, packets);
@@ -112,10 +116,11 @@ impl Unreliable {
 
     /// Goes to ERROR and flushes what is posted.
     fn fail<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        let was_failed = self.qp.state == QpState::Error;
         self.qp.set_state(QpState::Error, cx);
         self.sender.flush(None, &self.qp, cx);
         self.flush_receives(cx);
-        if self.qp.init.srq.is_some() {
+        if self.qp.init.srq.is_some() && !was_failed {
             cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
         }
     }

@@ -35,7 +35,8 @@ impl Pacer {
     /// A train of so many bytes leaves at `time`.
     pub(super) fn on_sent(&mut self, max_rate: Option<u64>, bytes: usize, time: Instant) {
         let Some(rate) = max_rate else { return };
-        let nanos = bytes as u128 * 1_000_000_000 / u128::from(rate.max(1));
+        // Rounded up, or short trains would leave faster.
+        let nanos = (bytes as u128 * 1_000_000_000).div_ceil(u128::from(rate.max(1)));
         // At 1 byte per second a train of 64 KiB takes 18 hours.
         let lasts = Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX));
         self.next_at = self.next_at.max(time) + lasts;
@@ -57,6 +58,15 @@ mod tests {
         let late = start + Duration::from_millis(5);
         pacer.on_sent(rate, 500, late);
         assert_eq!(pacer.next_at(), late + Duration::from_micros(500), "time not used is lost");
+    }
+
+    #[test]
+    fn short_trains_leave_no_faster_than_the_static_rate() {
+        let mut pacer = Pacer::default();
+        for _ in 0..1000 {
+            pacer.on_sent(Some(9_000_000_000), 33, pacer.next_at());
+        }
+        assert!(pacer.next_at().as_nanos() >= 33_000 / 9);
     }
 
     #[test]

@@ -104,14 +104,24 @@ impl Sender {
         cx: &mut Context<'_, O>,
     ) {
         let mut status = status.unwrap_or(CompletionStatus::WorkRequestFlushed);
-        while let Some(end) = self.queue.front().map(|it| it.end()) {
-            self.next = end;
-            self.queue.complete_front(status, qp, cx);
-            if status != CompletionStatus::Success {
-                status = CompletionStatus::WorkRequestFlushed;
-            }
+        while !self.queue.is_empty() {
+            self.end_front(status, qp, cx);
+            status = CompletionStatus::WorkRequestFlushed;
         }
         self.unsent_at = None;
+    }
+
+    /// Ends the request in front, and skips the PSNs of its packets that were not sent.
+    fn end_front<O: Observer>(
+        &mut self,
+        status: CompletionStatus,
+        qp: &QpContext,
+        cx: &mut Context<'_, O>,
+    ) {
+        if let Some(end) = self.queue.front().map(|it| it.end()) {
+            self.next = end;
+            self.queue.complete_front(status, qp, cx);
+        }
     }
 
     /// Arms the timer without which a request might never end.
@@ -144,8 +154,11 @@ impl Sender {
     pub(super) fn handle_timeout<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
         self.is_paced &= !self.pacer.may_send(cx.time);
         if self.unsent_at.take_if(|at| *at <= cx.time).is_some() {
-            cx.counters().unsent_dropped += self.queue.len() as u64;
-            self.flush(Some(CompletionStatus::Success), qp, cx);
+            // In SQD what was not begun waits for RTS.
+            let is_draining = qp.state == QpState::SendQueueDrain;
+            let count = if is_draining { 1 } else { self.queue.len() };
+            cx.counters().unsent_dropped += count as u64;
+            (0..count).for_each(|_| self.end_front(CompletionStatus::Success, qp, cx));
             self.note_drained(qp, cx);
         }
     }

@@ -6,6 +6,7 @@ use super::Unreliable;
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
+use crate::qp::modify;
 use crate::qp::outgoing_message::DataPacket;
 use crate::qp::shared_receive_queue::SrqTable;
 use crate::train::TrainWriter;
@@ -41,7 +42,9 @@ impl UcQueuePair {
         asked: &QpAttributes,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ModifyError> {
-        if asked.state == Some(QpState::Error) {
+        let Unreliable { qp, .. } = &self.base;
+        // The receive of a message that is not whole is flushed before those behind it.
+        if modify::validate(qp.init.service, qp.state, asked)? == QpState::Error {
             self.flush_message(CompletionStatus::WorkRequestFlushed, cx);
         }
         match self.base.modify(asked, cx)? {

@@ -31,3 +31,6 @@ mod rxe_compat;
 mod scripts;
 mod sizes;
 mod trains;
+mod uc;
+mod ud;
+mod unreliable_scripts;

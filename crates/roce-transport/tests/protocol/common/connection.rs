@@ -2,10 +2,11 @@
 
 use roce_simnet::ConnectOptions;
 use roce_transport::{
-    AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, ModifyError, PathAttributes,
-    PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
+    AccessFlags, AckTimeout, Completion, CompletionStatus, CqHandle, Destination, ModifyError,
+    PathAttributes, PostError, QpAttributes, QpCap, QpInit, QpState, RecvWr, SendWr, SgList, Sge,
+    SrqHandle,
 };
-use roce_wire::{PathMtu, Psn, Qpn, RnrTimer};
+use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use super::world::World;
 
@@ -18,6 +19,13 @@ pub(crate) const FIRST_PSN: u32 = 0x00ff_fffe;
 /// What both ends of a connection agree on, more or less.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
+    pub(crate) service: Service,
+    /// Q_Key of UD queue pairs.
+    pub(crate) q_key: u32,
+    /// Shared receive queue of the end's node.
+    pub(crate) srq: Option<SrqHandle>,
+    /// Static rate of UC and UD, in bytes per second.
+    pub(crate) max_rate: Option<u64>,
     pub(crate) path_mtu: PathMtu,
     pub(crate) first_psn: [u32; 2],
     /// Local ACK timeout code: 4.096 µs · 2^code.
@@ -34,6 +42,10 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) const DEFAULT: Self = Self {
+        service: Service::Rc,
+        q_key: 0x1111_1111,
+        srq: None,
+        max_rate: None,
         path_mtu: PathMtu::B256,
         first_psn: [FIRST_PSN, FIRST_PSN - 1],
         ack_timeout: 8, // about a millisecond
@@ -52,6 +64,11 @@ impl Options {
         },
         signal_all: true,
     };
+
+    /// The same for another service.
+    pub(crate) const fn of(service: Service) -> Self {
+        Self { service, ..Self::DEFAULT }
+    }
 }
 
 impl Default for Options {
@@ -118,6 +135,40 @@ impl End {
             .expect("the work is taken");
     }
 
+    /// Where this queue pair is reached by datagrams of `from`'s node.
+    pub(crate) fn destination(self, world: &World, from: Self, options: &Options) -> Destination {
+        let path = path(world, from, self, options);
+        let Options { path_mtu: mtu, q_key, .. } = *options;
+        Destination { path, mtu, qpn: self.qpn, q_key }
+    }
+
+    /// Posts a datagram.
+    pub(crate) fn try_post_send_to(
+        self,
+        world: &mut World,
+        work: SendWr,
+        to: Destination,
+    ) -> Result<(), PostError> {
+        world.with(self.node, |node, now| node.endpoint.post_send_to(now, self.qpn, work, to))
+    }
+
+    /// Posts to the queue pair of any service; to `peer` if it is one of datagrams.
+    pub(crate) fn try_post_to_peer(
+        self,
+        world: &mut World,
+        work: SendWr,
+        peer: Self,
+        options: &Options,
+    ) -> Result<(), PostError> {
+        match options.service {
+            Service::Ud => {
+                let to = peer.destination(world, self, options);
+                self.try_post_send_to(world, work, to)
+            }
+            _ => self.try_post_send(world, work),
+        }
+    }
+
     pub(crate) fn modify(
         self,
         world: &mut World,
@@ -182,7 +233,8 @@ pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
 
 /// A queue pair in RESET.
 pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
-    let connect = ConnectOptions { cap: options.capacities, ..ConnectOptions::default() };
+    let Options { service, srq, capacities: cap, .. } = *options;
+    let connect = ConnectOptions { service, srq, cap, ..ConnectOptions::default() };
     let init = QpInit { signal_all: options.signal_all, ..connect.init(SEND_CQ, RECV_CQ) };
     world.nodes[node].endpoint.create_qp(qpn, init).expect("a free number");
 }
@@ -195,13 +247,11 @@ fn bring_up(
     options: &[Options; 2],
 ) -> Result<(), ModifyError> {
     let mine = &options[side];
-    let path = PathAttributes {
-        handle: World::path_to(peer.node),
-        local: world.nodes[end.node].address,
-        remote: world.nodes[peer.node].address,
-        max_rate: None,
-    };
+    let path = path(world, end, peer, mine);
     let options = ConnectOptions {
+        service: mine.service,
+        q_key: mine.q_key,
+        srq: mine.srq,
         path_mtu: mine.path_mtu,
         first_psn: mine.first_psn.map(|psn| Psn::new(psn).expect("24 bits")),
         ack_timeout: AckTimeout::new(mine.ack_timeout).expect("5 bits"),
@@ -217,4 +267,13 @@ fn bring_up(
         world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, &attributes))?;
     }
     Ok(())
+}
+
+fn path(world: &World, from: End, to: End, options: &Options) -> PathAttributes {
+    PathAttributes {
+        handle: World::path_to(to.node),
+        local: world.nodes[from.node].address,
+        remote: world.nodes[to.node].address,
+        max_rate: options.max_rate,
+    }
 }

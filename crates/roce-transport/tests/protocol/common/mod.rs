@@ -5,5 +5,6 @@ pub(crate) mod connection;
 pub(crate) mod driver;
 pub(crate) mod exchange;
 pub(crate) mod forge;
+pub(crate) mod messages;
 pub(crate) mod repeat;
 pub(crate) mod world;

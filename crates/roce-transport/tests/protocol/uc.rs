@@ -1,0 +1,160 @@
+//! UC queue pairs, and what UC and UD have in common: receives, static rate, SQD, a full interface.
+
+use std::time::Duration;
+
+use roce_simnet::Rights;
+use roce_transport::{
+    AccessFlags, CompletionStatus, Instant, ModifyError, QpAttributes, QpState, SendWr,
+};
+use roce_wire::{ICRC_LEN, Psn, Service, opcode};
+
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use crate::common::driver::FOR_EVER;
+use crate::common::exchange::{Kind, request, sge};
+use crate::common::forge;
+use crate::common::world::{World, WorldConfig};
+
+const UC: Options = Options::of(Service::Uc);
+
+/// Posts `count` SENDs of `len` bytes.
+fn post_sends(world: &mut World, ends: [End; 2], options: &Options, count: u64, len: usize) {
+    let source = world.nodes[ends[0].node].memory.register_filled(PD, len, Rights::ALL, 1);
+    for wr_id in 0..count {
+        let work = SendWr { wr_id, ..request(Kind::Send, source, sge(source, 0, len)) };
+        ends[0].try_post_to_peer(world, work, ends[1], options).expect("the work is taken");
+    }
+}
+
+#[test]
+fn a_move_to_error_that_is_refused_leaves_the_message_as_it_was() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], UC);
+    let region = world.nodes[1].memory.register(1000, Rights::ALL);
+    ends[1].post_recv(&mut world, 1, &[sge(region, 0, 1000)]);
+    let first = Psn::new(FIRST_PSN).unwrap();
+    let headers = forge::headers(opcode::UC_SEND_FIRST, ends[1].qpn, first);
+    world.forge(0, 1, &forge::packet(&headers, &[7; 256]));
+    let asked = QpAttributes {
+        state: Some(QpState::Error),
+        access: Some(AccessFlags::ALL),
+        ..QpAttributes::default()
+    };
+    let refused = ends[1].modify(&mut world, &asked);
+    assert!(matches!(refused, Err(ModifyError::UnexpectedAttribute { .. })), "{refused:?}");
+    assert_eq!(ends[1].received(&world), []);
+    let headers = forge::headers(opcode::UC_SEND_LAST, ends[1].qpn, first.advanced_by(1));
+    world.forge(0, 1, &forge::packet(&headers, &[8; 10]));
+    let received = ends[1].received(&world);
+    assert_eq!((received[0].status, received[0].byte_len), (CompletionStatus::Success, 266));
+}
+
+#[test]
+fn a_queue_pair_that_fails_in_a_message_flushes_its_receive_first() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], UC);
+    let region = world.nodes[1].memory.register(1000, Rights::ALL);
+    for wr_id in 0..3 {
+        ends[1].post_recv(&mut world, wr_id, &[sge(region, 0, 1000)]);
+    }
+    let first = Psn::new(FIRST_PSN).unwrap();
+    let headers = forge::headers(opcode::UC_SEND_FIRST, ends[1].qpn, first);
+    world.forge(0, 1, &forge::packet(&headers, &[7; 256]));
+    ends[1].move_to(&mut world, QpState::Error);
+    let received: Vec<_> =
+        ends[1].received(&world).iter().map(|it| (it.wr_id, it.status)).collect();
+    let flushed = CompletionStatus::WorkRequestFlushed;
+    assert_eq!(received, [(0, flushed), (1, flushed), (2, flushed)]);
+}
+
+#[test]
+fn messages_without_a_receive_are_dropped_whole_and_those_behind_arrive() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], UC);
+    post_sends(&mut world, ends, &UC, 3, 700);
+    world.settle();
+    assert_eq!(ends[1].counter(&world, "out_of_buffer"), 3);
+    let region = world.nodes[1].memory.register(700, Rights::ALL);
+    ends[1].post_recv(&mut world, 1, &[sge(region, 0, 700)]);
+    post_sends(&mut world, ends, &UC, 1, 700);
+    world.settle();
+    assert_eq!(ends[1].received(&world).len(), 1);
+    assert_eq!((ends[0].sent(&world).len(), ends[1].state(&world)), (4, QpState::ReadyToSend));
+}
+
+#[test]
+fn a_message_begun_in_sqd_is_dropped_alone_when_the_interface_stays_full() {
+    let mut world = World::pair();
+    // A packet of the 256 bytes leaves each 2.7 ms.
+    let options = Options { max_rate: Some(100_000), ..UC };
+    let ends = connect(&mut world, [0, 1], options);
+    let region = world.nodes[1].memory.register(1000, Rights::ALL);
+    ends[1].post_recv(&mut world, 7, &[sge(region, 0, 1000)]);
+    post_sends(&mut world, ends, &options, 3, 700);
+    world.run_for(Duration::from_micros(100));
+    ends[0].move_to(&mut world, QpState::SendQueueDrain);
+    world.nodes[0].driver.full_until = FOR_EVER;
+    world.settle();
+    let ended = |world: &World| ends[0].outcomes(world).iter().map(|it| it.0).collect::<Vec<_>>();
+    assert_eq!((ended(&world), ends[0].counter(&world, "unsent_dropped")), (vec![0], 1));
+    world.nodes[0].driver.full_until = Instant::default();
+    ends[0].move_to(&mut world, QpState::ReadyToSend);
+    world.settle();
+    assert_eq!((ended(&world), ends[0].counter(&world, "unsent_dropped")), (vec![0, 1, 2], 1));
+    assert_eq!(ends[1].received(&world).len(), 1, "the second, in the receive of the first");
+}
+
+#[test]
+fn requests_end_a_second_after_the_interface_takes_no_more() {
+    for service in [Service::Uc, Service::Ud] {
+        let mut world = World::pair();
+        let options = Options::of(service);
+        let ends = connect(&mut world, [0, 1], options);
+        world.nodes[0].driver.full_until = FOR_EVER;
+        let began = world.now();
+        post_sends(&mut world, ends, &options, 3, 100);
+        world.run_until(|world| ends[0].sent(world).len() == 3);
+        assert_eq!(world.now().saturating_since(began), Duration::from_secs(1));
+        assert_eq!(ends[0].counter(&world, "unsent_dropped"), 3);
+        // What is posted afterwards leaves as ever.
+        world.nodes[0].driver.full_until = Instant::default();
+        post_sends(&mut world, ends, &options, 2, 100);
+        world.settle();
+        assert_eq!(ends[1].counter(&world, "out_of_buffer"), 2, "{}", world.report());
+        assert_eq!(ends[0].sent(&world).len(), 5);
+    }
+}
+
+#[test]
+fn bytes_never_exceed_the_static_rate_by_more_than_a_train() {
+    for (service, rate, len, count) in [
+        (Service::Uc, 50_000, 700, 20),
+        (Service::Uc, 3_000_000, 5000, 20),
+        (Service::Uc, 7_000_000_000, 1, 200),
+        (Service::Ud, 40_000, 256, 40),
+        (Service::Ud, 9_000_000_000, 3, 200),
+    ] {
+        let mut world = World::new(2, WorldConfig { max_packets: 16, ..WorldConfig::default() });
+        let options = Options { max_rate: Some(rate), ..Options::of(service) };
+        let ends = connect(&mut world, [0, 1], options);
+        world.nodes[0].keep_sent = true;
+        post_sends(&mut world, ends, &options, count, len);
+        world.settle();
+        assert_eq!(ends[0].sent(&world).len() as u64, count);
+        assert_eq!(ends[0].counter(&world, "unsent_dropped"), 0);
+        let sent = &world.nodes[0].sent;
+        let packet = |it: &crate::common::world::Sent| (it.packet.len() + ICRC_LEN) as u128;
+        let longest = sent.iter().map(packet).max().unwrap();
+        let train = (u128::from(rate) / 1000 / 256).clamp(1, 16) * longest;
+        for (i, start) in sent.iter().enumerate() {
+            let mut bytes = 0;
+            for it in &sent[i..] {
+                bytes += packet(it);
+                let nanos = it.at.saturating_since(start.at).as_nanos();
+                assert!(bytes <= nanos * u128::from(rate) / 1_000_000_000 + train, "{rate}");
+            }
+        }
+        let whole: u128 = sent.iter().map(packet).sum();
+        let took = sent.last().unwrap().at.saturating_since(sent[0].at).as_nanos();
+        assert!(took <= whole * 1_000_000_000 * 2 / u128::from(rate) + 200, "nor by far less");
+    }
+}
