@@ -6,7 +6,7 @@
 mod common;
 
 use roce_transport::{QpCap, TransmitLimits};
-use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth};
+use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth, Service};
 
 use common::connection::{End, FIRST_PSN, Options, PD, connect};
 use common::forge;
@@ -67,9 +67,12 @@ fn an_idle_connection_is_small() {
 
 /// Every kind of packet, to right and wrong numbers, in and out of order, answered or not.
 fn a_flood_is_not_kept() {
-    for answer in [true, false] {
+    let services = [Service::Rc, Service::Uc, Service::Ud];
+    for (service, answer) in services.into_iter().flat_map(|it| [(it, true), (it, false)]) {
         let mut world = World::pair();
-        let ends = connect(&mut world, [0, 1], Options::default());
+        // The Q_Key of forged datagrams.
+        let options = Options { q_key: 0, ..Options::of(service) };
+        let ends = connect(&mut world, [0, 1], options);
         let frames = flood(&mut world, ends[1]);
         let mut room = vec![0; 8 * 5000];
         let before = held();

@@ -15,6 +15,7 @@ use crate::common::exchange::{Exchange, Kind, request, sge, work};
 use crate::common::repeat::for_each_case;
 use crate::common::world::{World, WorldConfig};
 use roce_simnet::{Region, Rights};
+use roce_wire::Service;
 
 /// The time that all tries of a request take: an ACK timeout for each, and another one at most
 /// where what is sent again has to wait before it leaves.
@@ -24,6 +25,10 @@ fn bound(options: &Options) -> Duration {
 
 /// Time until the window of a dead peer stops limiting.
 const PEER_TIMEOUTS: Duration = Duration::from_millis(16 + 32 + 64);
+
+/// Time until UC and UD requests are dropped that the interface does not take, and that of the
+/// longest packet at the lowest static rate.
+const UNSENT: Duration = Duration::from_millis(1002);
 
 /// Something that happens to one side.
 #[derive(Clone, Debug)]
@@ -40,6 +45,8 @@ enum Step {
     },
     /// The interface takes no frames for a while.
     Full(Duration),
+    /// The transmit queue is suspended for a while.
+    Suspended(Duration),
     /// The interface loses all frames for a while.
     NoCarrier(Duration),
     /// The driver does not run for a while.
@@ -73,6 +80,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
         }),
         1 => (0..QUEUE_PAIRS).prop_map(|qp| Step::Invalidate { qp }),
         2 => span().prop_map(Step::Full),
+        2 => span().prop_map(Step::Suspended),
         2 => span().prop_map(Step::NoCarrier),
         2 => span().prop_map(Step::Stopped),
         1 => (2..50u64).prop_map(Step::Starved),
@@ -88,6 +96,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 #[derive(Clone, Debug)]
 struct Setup {
     options: Options,
+    services: [Service; QUEUE_PAIRS],
     peer: PeerWindowConfig,
     window: u32,
     max_packets: usize,
@@ -101,18 +110,34 @@ fn setup() -> impl Strategy<Value = Setup> {
     let window = prop::sample::select(&[1, 2, 5, 128][..]);
     let times = (4..9u8, 0..4u8, 0..7u8);
     let rest = (any::<bool>(), any::<bool>(), prop::sample::select(&[0, 0, 2, 20][..]));
-    (times, frames, window, rest, any::<u64>()).prop_map(
-        |((ack_timeout, retry_count, rnr_retry), frames, window, rest, seed)| {
+    let services = prop::sample::select(
+        &[
+            [Service::Rc; QUEUE_PAIRS],
+            [Service::Rc, Service::Uc, Service::Ud],
+            [Service::Uc, Service::Ud, Service::Ud],
+        ][..],
+    );
+    let rate = prop::option::of(prop::sample::select(&[1_000_000, 300_000_000][..]));
+    let services = (services, rate);
+    (times, frames, window, rest, any::<u64>(), services).prop_map(
+        |((ack_timeout, retry_count, rnr_retry), frames, window, rest, seed, services)| {
+            let (services, max_rate) = services;
             let (signal_all, is_single, loss) = rest;
-            let options =
-                Options { ack_timeout, retry_count, rnr_retry, signal_all, ..Options::DEFAULT };
+            let options = Options {
+                ack_timeout,
+                retry_count,
+                rnr_retry,
+                signal_all,
+                max_rate,
+                ..Options::DEFAULT
+            };
             let peer = PeerWindowConfig {
                 initial_frames: frames,
                 min_frames: 1,
                 max_frames: frames.max(1),
             };
             let max_packets = if is_single { 1 } else { 16 };
-            Setup { options, peer, window, max_packets, loss, seed }
+            Setup { options, services, peer, window, max_packets, loss, seed }
         },
     )
 }
@@ -123,6 +148,7 @@ const QUEUE_PAIRS: usize = 3;
 struct Run {
     world: World,
     options: Options,
+    services: [Service; QUEUE_PAIRS],
     /// Of each queue pair both ends.
     ends: Vec<[End; 2]>,
     regions: [Region; 2],
@@ -144,7 +170,9 @@ impl Run {
             ..WindowConfig::default()
         };
         let mut world = World::new(2, config);
-        let ends = (0..QUEUE_PAIRS).map(|_| connect(&mut world, [0, 1], setup.options)).collect();
+        let options = |service| Options { service, ..setup.options };
+        let services = setup.services;
+        let ends = services.map(|it| connect(&mut world, [0, 1], options(it))).to_vec();
         let rates =
             ImpairmentRates { drop: f64::from(setup.loss) / 100.0, ..ImpairmentRates::default() };
         for node in 0..2 {
@@ -155,7 +183,7 @@ impl Run {
             .map(|node: usize| world.nodes[node].memory.register_filled(PD, 2000, Rights::ALL, 9));
         let options = setup.options;
         let (posted, waited, seen) = ([vec![], vec![]], [Duration::ZERO; 2], [0; 2]);
-        Self { world, options, ends, regions, posted, waited, seen }
+        Self { world, options, services, ends, regions, posted, waited, seen }
     }
 
     fn take(&mut self, id: u64, side: usize, step: Step) {
@@ -165,6 +193,10 @@ impl Run {
         };
         match step {
             Step::Full(span) => self.driver(side).full_until = until(span),
+            Step::Suspended(span) => {
+                let until = until(span);
+                self.world.with(side, |node, _| node.driver.suspended_until = until);
+            }
             Step::NoCarrier(span) => self.driver(side).no_carrier_until = until(span),
             // One that never runs again ends nothing.
             Step::Stopped(Duration::MAX) => {}
@@ -176,7 +208,7 @@ impl Run {
             }
             Step::Pause(span) => self.pause(span),
             Step::Post { qp, kind, len, lazy, has_receive } => {
-                let end = self.ends[qp][side];
+                let (kind, len) = within(self.services[qp], kind, len);
                 let len = if kind.is_atomic() { 8 } else { len };
                 let mut remote = self.regions[1 - side];
                 if kind == Kind::SendInvalidate {
@@ -193,13 +225,13 @@ impl Run {
                 }
                 let mut work = request(kind, remote, sge(self.regions[side], 0, len));
                 (work.defer_ack, work.signaled) = (lazy, !lazy);
-                self.post(end, SendWr { wr_id: id, ..work });
+                self.post(qp, side, SendWr { wr_id: id, ..work });
             }
             Step::Invalidate { qp } => {
                 let rights = Rights { invalidatable: true, ..Rights::ALL };
                 let key = self.world.nodes[side].memory.register_filled(PD, 8, rights, 0).key;
                 let work = work(SendOperation::LocalInvalidate { key });
-                self.post(self.ends[qp][side], SendWr { wr_id: id, ..work });
+                self.post(qp, side, SendWr { wr_id: id, ..work });
             }
             Step::Drain { qp } => self.modify(self.ends[qp][side], QpState::SendQueueDrain),
             Step::Resume { qp } => self.modify(self.ends[qp][side], QpState::ReadyToSend),
@@ -217,10 +249,12 @@ impl Run {
         }
     }
 
-    fn post(&mut self, end: End, work: SendWr) {
+    fn post(&mut self, qp: usize, side: usize, work: SendWr) {
         let id = work.wr_id;
-        if end.try_post_send(&mut self.world, work).is_ok() {
-            self.posted[end.node].push(id);
+        let (end, peer) = (self.ends[qp][side], self.ends[qp][1 - side]);
+        let options = Options { service: self.services[qp], ..self.options };
+        if end.try_post_to_peer(&mut self.world, work, peer, &options).is_ok() {
+            self.posted[side].push(id);
         }
     }
 
@@ -255,23 +289,52 @@ impl Run {
         })
     }
 
+    /// The queue pairs of this side without acknowledgements.
+    fn unreliable(&self, side: usize) -> impl Iterator<Item = End> {
+        let all = self.ends.iter().zip(self.services);
+        all.filter(|(_, service)| *service != Service::Rc).map(move |(ends, _)| ends[side])
+    }
+
     /// Notes which side made progress since `before`, and fails if a side that waits did not for too long.
     fn note(&mut self, before: Instant) {
         let now = self.world.now();
         for side in 0..2 {
             let node = &self.world.nodes[side];
-            let seen = node.completions.len() as u64 + node.endpoint.observer().acknowledged;
+            let unacknowledged: u64 = self.unreliable(side).map(|end| psn(&self.world, end)).sum();
+            let node_seen = node.completions.len() as u64 + node.endpoint.observer().acknowledged;
+            let seen = node_seen + unacknowledged;
             if seen != self.seen[side] || !self.is_waiting(side) {
                 (self.seen[side], self.waited[side]) = (seen, Duration::ZERO);
                 continue;
             }
             self.waited[side] += node.driver.running_between(before, now);
             // It catches up for half of each millisecond at worst, and gets over some stops.
-            let most = (bound(&self.options) + PEER_TIMEOUTS) * 2 + Duration::from_millis(20);
+            let rest = if self.unreliable(side).next().is_some() { UNSENT } else { Duration::ZERO };
+            let most =
+                (bound(&self.options) + PEER_TIMEOUTS + rest) * 2 + Duration::from_millis(20);
             let waited = self.waited[side];
             assert!(waited <= most, "side {side} waits for {waited:?}\n{}", self.world.report());
         }
     }
+}
+
+/// The kind and length nearest to these that the service has.
+fn within(service: Service, kind: Kind, len: usize) -> (Kind, usize) {
+    match (service, kind) {
+        (Service::Rc, _) => (kind, len),
+        (Service::Uc, Kind::Send | Kind::SendImmediate | Kind::Write | Kind::WriteImmediate) => {
+            (kind, len)
+        }
+        (Service::Uc, _) => (Kind::Write, len),
+        (_, Kind::SendImmediate) => (kind, len.min(256)),
+        _ => (Kind::Send, len.min(256)),
+    }
+}
+
+/// The PSN of the next packet.
+fn psn(world: &World, end: End) -> u64 {
+    let info = world.nodes[end.node].endpoint.query_qp(end.qpn).expect("it is there");
+    info.attributes.sq_psn.map_or(0, |psn| psn.get().into())
 }
 
 #[test]

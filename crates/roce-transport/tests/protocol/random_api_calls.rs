@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use roce_simnet::{Impairment, ImpairmentRates};
 use roce_transport::{AckTimeout, QpAttributes, QpState, RecvWr};
-use roce_wire::{PathMtu, Psn, RnrTimer};
+use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
 use crate::common::connection::{End, Options, PD, RECV_CQ, connect, create};
 use crate::common::exchange::{Kind, request, sge};
@@ -80,17 +80,19 @@ fn attributes(world: &World, end: End, peer: End, state: QpState, with: u32) -> 
         retry_count: bit(18).then_some((with >> 13 & 0xf) as u8),
         rnr_retry: bit(19).then_some((with >> 14 & 0xf) as u8),
         sqd_notify: bit(20).then_some(bit(21)),
-        q_key: None,
+        q_key: bit(22).then_some(with),
     }
 }
 
 #[test]
 fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
-    let strategy = (any::<u64>(), prop::collection::vec(call(), 1..60));
-    for_each_case(5000, strategy, |(seed, calls)| {
+    let services = [Service::Rc, Service::Rc, Service::Uc, Service::Ud];
+    let service = prop::sample::select(services.to_vec());
+    let strategy = (any::<u64>(), service, prop::collection::vec(call(), 1..60));
+    for_each_case(5000, strategy, |(seed, service, calls)| {
         let mut world = World::pair();
         let options =
-            Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::default() };
+            Options { retry_count: 2, rnr_retry: 2, ack_timeout: 4, ..Options::of(service) };
         let ends = connect(&mut world, [0, 1], options);
         let lossy = ImpairmentRates { drop: 0.05, duplicate: 0.05, ..ImpairmentRates::default() };
         world.set_impairment(0, Impairment::random(seed, lossy));
@@ -107,7 +109,7 @@ fn no_sequence_of_calls_panics_or_leaves_a_request_without_an_end() {
                     let len = if kind.is_atomic() { 8 } else { len };
                     let mut work = request(kind, remote, sge(regions[side], 0, len));
                     work.wr_id = id;
-                    if end.try_post_send(&mut world, work).is_ok() {
+                    if end.try_post_to_peer(&mut world, work, peer, &options).is_ok() {
                         taken[side].push(id);
                     }
                 }

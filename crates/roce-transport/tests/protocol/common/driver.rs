@@ -16,6 +16,8 @@ pub(crate) struct Driver {
     pub(crate) starved: Option<(Duration, Duration)>,
     /// Its interface takes no frames before.
     pub(crate) full_until: Instant,
+    /// Its transmit queue is suspended before.
+    pub(crate) suspended_until: Instant,
     /// Its interface loses all frames before.
     pub(crate) no_carrier_until: Instant,
     /// It holds ACKs back until then.
@@ -69,9 +71,9 @@ impl Driver {
         // Something may have arrived meanwhile.
         let later = |at: Instant| Some(at).filter(|at| *at > now && *at < FOR_EVER);
         let (has_room, releases) = (later(self.full_until), later(self.holds_acks_until));
-        let resumed = later(next);
+        let (resumed, unsuspended) = (later(next), later(self.suspended_until));
         let timer = node.endpoint.poll_timeout().map(|at| self.next_run(at.max(now)));
-        let all = [resumed, has_room, releases, timer];
+        let all = [resumed, unsuspended, has_room, releases, timer];
         all.into_iter().flatten().filter(|at| *at < FOR_EVER).min()
     }
 }

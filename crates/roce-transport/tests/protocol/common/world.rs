@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use roce_simnet::{Impairment, LinkConfig, LinkId, Network, NodeId, Time};
 use roce_transport::{
-    AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PathHandle,
-    TransmitLimits,
+    AsyncEvent, Completion, CqHandle, Endpoint, EndpointConfig, Instant, Observer, PacketSealer,
+    PathHandle, TransmitLimits, TransmitQueue,
 };
 use roce_wire::{
     Frame, Headers, KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Syndrome, UdpChecksum,
@@ -91,6 +91,22 @@ impl Observer for Heard {
 
     fn rnr_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn) {
         self.refusals.push((psn, forge::rnr(1)));
+    }
+}
+
+/// The transmit queue that all packets of a node leave through.
+const QUEUE: TransmitQueue = TransmitQueue(0);
+
+/// Leaves packets as they are, and tells their transmit queue.
+struct OneQueue;
+
+impl PacketSealer for OneQueue {
+    fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
+
+    fn seal(&mut self, _: &mut [u8], _: Option<roce_wire::PayloadCrc>) {}
+
+    fn transmit_queue(&self, _: Qpn, _: PathHandle) -> Option<TransmitQueue> {
+        Some(QUEUE)
     }
 }
 
@@ -395,14 +411,20 @@ impl World {
         let mut trains = 0;
         let holds_acks = self.nodes[i].driver.holds_acks_until > now;
         self.nodes[i].endpoint.delay_acks(holds_acks);
+        let node = &mut self.nodes[i];
+        if node.driver.suspended_until > now {
+            node.endpoint.suspend_transmit(QUEUE);
+        } else if node.driver.suspended_until > Instant::default() {
+            node.driver.suspended_until = Instant::default();
+            node.endpoint.resume_transmit(QUEUE);
+        }
         while self.nodes[i].driver.takes_frames(now) {
             let limits = TransmitLimits { max_packets: self.config.max_packets };
             let node = &mut self.nodes[i];
             let room = &mut self.scratch[64..];
-            let Some(train) = node.endpoint.poll_transmit(now, &mut node.memory, limits, room)
-            else {
-                break;
-            };
+            let Node { endpoint, memory, .. } = node;
+            let train = endpoint.poll_transmit_sealed(now, memory, limits, room, &mut OneQueue);
+            let Some(train) = train else { break };
             trains += 1;
             assert!(trains < 100_000, "an endpoint must come to an end\n{}", self.report());
             assert!(train.packets <= self.config.max_packets && train.packets > 0);
