@@ -3,7 +3,8 @@
 //! Before two queue pairs can connect, each end must learn the other's queue pair number, first PSN
 //! and GID. The pingpong programs of rdma-core send these in one line of text over TCP,
 //! `LID:QPN:PSN:GID` in hexadecimal with a zero byte behind, and confirm with `done`. This module
-//! uses the same format, so either end may be such a program.
+//! uses the same format, so either end may be such a program. Behind `done`, two ends of this
+//! module may also compare their options, with [`connect_with`] and [`accept_with`].
 //!
 //! ```
 //! use roce_verbs::exchange::{self, QpDest};
@@ -47,6 +48,13 @@ const MESSAGE_LEN: usize = "0000:000000:000000:00000000000000000000000000000000"
 
 /// Longest time that a connected peer may take to send its line.
 const PEER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longest time that a peer may take to send its options. A peer without options closes the
+/// connection at once.
+const OPTIONS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bytes of a peer's options that are read.
+const MAX_OPTIONS_LEN: u64 = 256;
 
 /// An error of the exchange.
 #[derive(Debug, thiserror::Error)]
@@ -96,13 +104,40 @@ impl FromStr for QpDest {
 /// # Errors
 /// See [`ExchangeError`].
 pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, ExchangeError> {
+    Ok(connect_to(server, mine)?.0)
+}
+
+/// Runs the client's part as [`connect`] does, then sends `options`, a short text without a zero
+/// byte. Returns those of the server, too, or `None` for a server that sends none, such as a
+/// pingpong program of rdma-core.
+///
+/// # Errors
+/// See [`ExchangeError`].
+pub fn connect_with(
+    server: impl ToSocketAddrs,
+    mine: &QpDest,
+    options: &str,
+) -> Result<(QpDest, Option<String>), ExchangeError> {
+    let (theirs, mut stream) = connect_to(server, mine)?;
+    // The server sends first: a pingpong program expects nothing behind "done".
+    let of_server = receive_options(&mut stream);
+    if of_server.is_some() {
+        send_options(&mut stream, options)?;
+    }
+    Ok((theirs, of_server))
+}
+
+fn connect_to(
+    server: impl ToSocketAddrs,
+    mine: &QpDest,
+) -> Result<(QpDest, TcpStream), ExchangeError> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     send(&mut stream, mine)?;
     let theirs = receive(&mut stream)?;
     stream.write_all(b"done\0")?;
-    Ok(theirs)
+    Ok((theirs, stream))
 }
 
 /// Runs the server's part: waits for one client, calls `prepare` with the client's destination (a
@@ -117,6 +152,35 @@ pub fn accept<E>(
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    Ok(accept_from(listener, prepare)?.0)
+}
+
+/// Runs the server's part as [`accept`] does, then sends `options`, a short text without a zero
+/// byte. Returns those of the client, too, or `None` for a client that sends none.
+///
+/// # Errors
+/// As for [`accept`].
+pub fn accept_with<E>(
+    listener: &TcpListener,
+    options: &str,
+    prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
+) -> Result<(QpDest, Option<String>), ExchangeError>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (theirs, mut stream) = accept_from(listener, prepare)?;
+    // A client without options has closed the connection.
+    let sent = send_options(&mut stream, options);
+    Ok((theirs, sent.ok().and_then(|()| receive_options(&mut stream))))
+}
+
+fn accept_from<E>(
+    listener: &TcpListener,
+    prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
+) -> Result<(QpDest, TcpStream), ExchangeError>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
@@ -125,7 +189,26 @@ where
     send(&mut stream, &mine)?;
     // "done", with or without its zero byte; its absence means the client is gone.
     stream.read_exact(&mut [0; 4])?;
-    Ok(theirs)
+    Ok((theirs, stream))
+}
+
+fn send_options(stream: &mut TcpStream, options: &str) -> io::Result<()> {
+    stream.write_all(format!("{options}\0").as_bytes())
+}
+
+/// Returns the peer's options, or `None` if it closes the connection or says nothing.
+fn receive_options(stream: &mut TcpStream) -> Option<String> {
+    stream.set_read_timeout(Some(OPTIONS_TIMEOUT)).ok()?;
+    let mut options = Vec::new();
+    for byte in stream.take(MAX_OPTIONS_LEN).bytes() {
+        match byte.ok()? {
+            // The zero byte of "done".
+            0 if options.is_empty() => {}
+            0 => return String::from_utf8(options).ok(),
+            byte => options.push(byte),
+        }
+    }
+    None
 }
 
 fn send(stream: &mut TcpStream, mine: &QpDest) -> io::Result<()> {
@@ -157,6 +240,40 @@ mod tests {
         assert_eq!(mine.to_string(), line);
         assert_eq!(line.parse::<QpDest>().unwrap(), mine);
         assert_eq!(line.len() + 1, MESSAGE_LEN);
+    }
+
+    fn dest() -> QpDest {
+        "0000:000011:abcdef:00000000000000000000ffff0a090002".parse().unwrap()
+    }
+
+    fn exchange<T: Send + 'static>(
+        client: impl FnOnce(std::net::SocketAddr) -> T + Send + 'static,
+    ) -> (Option<String>, T) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::spawn(move || client(address));
+        let prepare = |_: &QpDest| Ok::<_, io::Error>(dest());
+        let (theirs, options) = accept_with(&listener, "size=1", prepare).unwrap();
+        assert_eq!(theirs, dest());
+        (options, client.join().unwrap())
+    }
+
+    #[test]
+    fn two_ends_exchange_their_options_behind_done() {
+        let client = |address| connect_with(address, &dest(), "size=2").unwrap();
+        let (of_client, (_, of_server)) = exchange(client);
+        assert_eq!((of_client.as_deref(), of_server.as_deref()), (Some("size=2"), Some("size=1")));
+    }
+
+    #[test]
+    fn a_peer_without_options_is_served() {
+        let (of_client, _) = exchange(|address| connect(address, &dest()).unwrap());
+        assert_eq!(of_client, None);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::spawn(move || connect_with(address, &dest(), "size=2").unwrap());
+        accept(&listener, |_| Ok::<_, io::Error>(dest())).unwrap();
+        assert_eq!(client.join().unwrap(), (dest(), None));
     }
 
     #[test]

@@ -36,7 +36,7 @@ Between two machines (or with an unmodified ibv_rc_pingpong on one side):
   roce pingpong <first's name>  on the second
 
 Traffic commands need CAP_NET_RAW: run them as root, or with --local.
-ROCE_LOG=error, warn, info, debug or trace sets the log level.";
+ROCE_LOG=error, warn, info, debug, trace or off sets the log level.";
 
 #[cfg(test)]
 mod tests {

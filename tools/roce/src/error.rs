@@ -1,6 +1,7 @@
 //! Errors of commands: one line with the problem and what to do, and exit code 1.
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The failure of a command; its text is all that the user sees.
@@ -50,7 +51,8 @@ fn with_causes(error: &dyn Error) -> String {
 pub(crate) fn report(error: CliError) -> ExitCode {
     match error {
         CliError::Message(text) => {
-            eprintln!("roce: {text}");
+            // Standard error may be closed, too.
+            let _ = writeln!(io::stderr(), "roce: {text}");
             ExitCode::FAILURE
         }
         CliError::Reported(code) => ExitCode::from(code),

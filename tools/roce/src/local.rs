@@ -18,6 +18,7 @@ use roce_netns::{Host, Link, VirtualNetwork};
 pub(crate) mod ring;
 
 use crate::error::{CliError, Result};
+use crate::log;
 use crate::traffic::{Role, Traffic};
 
 /// The interface's name at both ends.
@@ -128,6 +129,10 @@ fn myself() -> Command {
     let mut command = Command::new("/proc/self/exe");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     command.args(arguments);
+    if log::invalid_level().is_some() {
+        // This process has warned about it.
+        command.env_remove(log::VARIABLE);
+    }
     command
 }
 

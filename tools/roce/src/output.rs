@@ -11,9 +11,13 @@ use crate::error::{CliError, Result};
 /// 0, which ends the command without a message.
 pub(crate) fn print(text: &str) -> Result {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Reported(0)),
-        Err(error) => Err(CliError::context("cannot print", error)),
-        Ok(()) => Ok(()),
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(cannot_print)
+}
+
+/// Returns the error of a failed write to standard output, as [`print`] does.
+pub(crate) fn cannot_print(error: io::Error) -> CliError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => CliError::Reported(0),
+        _ => CliError::context("cannot print", error),
     }
 }

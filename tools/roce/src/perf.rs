@@ -111,7 +111,7 @@ pub(crate) struct Options {
     #[arg(short = 'x', long, value_name = "INDEX")]
     gid_index: Option<u8>,
     /// TCP port for exchanging addresses
-    #[arg(short, long, default_value_t = 18515)]
+    #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Interface to use [default: the first that can carry RoCE]
     #[arg(short = 'd', long = "ib-dev", alias = "dev", value_name = "INTERFACE")]
@@ -161,6 +161,7 @@ pub(crate) fn run(options: &Options) -> Result {
 fn run_client(options: &Options, device: &Device, host: &str) -> Result {
     let mut params = options.params()?;
     let mtu = traffic::path_mtu(device, options.mtu)?;
+    traffic::check_gid(device, options.gid_index)?;
     let mut control = ControlChannel::connect(host, options.port, &params, mtu)?;
     params.path_mtu = Some(control.agreed_mtu().bytes());
     let end = Resources::new(device, &params, options.local_options())?;
@@ -192,6 +193,9 @@ fn run_client(options: &Options, device: &Device, host: &str) -> Result {
 }
 
 fn run_server(options: &Options, device: &Device) -> Result {
+    // Before the client starts: in a private network, one end alone reports the error.
+    let mtu = traffic::path_mtu(device, options.mtu)?;
+    traffic::check_gid(device, options.gid_index)?;
     let listener = pingpong::listen(options.port)?;
     if !options.json && options.traffic.role.is_none() {
         print("\n************************************\n")?;
@@ -199,7 +203,6 @@ fn run_server(options: &Options, device: &Device) -> Result {
         print("************************************\n")?;
     }
     local::announce_ready(options.traffic.role);
-    let mtu = traffic::path_mtu(device, options.mtu)?;
     let (mut control, mut params) =
         ControlChannel::accept(&listener, options.verb, options.test, mtu)?;
     params.path_mtu = Some(control.agreed_mtu().bytes());

@@ -5,6 +5,7 @@
 //! they send and what they receive, one completion queue, and post receives again when no
 //! more than one is left.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ pub(crate) struct Options {
     #[arg(conflicts_with = "local")]
     host: Option<String>,
     /// TCP port for exchanging addresses
-    #[arg(short, long, default_value_t = 18515)]
+    #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Interface to use [default: the first that can carry RoCE]
     #[arg(short = 'd', long = "ib-dev", alias = "dev", value_name = "INTERFACE")]
@@ -103,6 +104,7 @@ pub(crate) fn run(options: &Options) -> Result {
 
 fn run_on(options: &Options, device: &Device) -> Result {
     traffic::path_mtu(device, Some(options.mtu))?;
+    traffic::check_gid(device, options.gid_idx)?;
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
     end.exchange_dest(server.as_deref())?;
@@ -114,6 +116,60 @@ fn run_on(options: &Options, device: &Device) -> Result {
     }
     local::linger(options.traffic.role);
     if sound { Ok(()) } else { Err(CliError::new("what was received is not what was sent")) }
+}
+
+/// The options that must be the same at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SharedOptions {
+    size: u64,
+    path_mtu: u64,
+    iterations: u64,
+}
+
+impl From<&Options> for SharedOptions {
+    fn from(options: &Options) -> Self {
+        Self {
+            size: options.size.into(),
+            path_mtu: options.mtu.bytes() as u64,
+            iterations: options.iterations.into(),
+        }
+    }
+}
+
+impl fmt::Display for SharedOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "-s {} -m {} -n {}", self.size, self.path_mtu, self.iterations)
+    }
+}
+
+impl SharedOptions {
+    /// Parses the text of another end; `None` if it has another format.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut number = |name| {
+            let is_named = words.next() == Some(name);
+            words.next().filter(|_| is_named).and_then(|word| word.parse().ok())
+        };
+        Some(Self { size: number("-s")?, path_mtu: number("-m")?, iterations: number("-n")? })
+    }
+
+    /// Returns an error that names each option with different values.
+    fn check(self, other: Self) -> Result<(), String> {
+        let options = [
+            ("-s", self.size, other.size),
+            ("-m", self.path_mtu, other.path_mtu),
+            ("-n", self.iterations, other.iterations),
+        ];
+        let differences: Vec<String> = options
+            .iter()
+            .filter(|(_, own, other)| own != other)
+            .map(|(name, own, other)| format!("{name} is {own} here and {other} at the other end"))
+            .collect();
+        match differences.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{}; use the same value at both ends", differences.join(", "))),
+        }
+    }
 }
 
 /// One end of the test.
@@ -176,21 +232,27 @@ impl<'a> End<'a> {
         let listener = host.is_none().then(|| listen(port)).transpose()?;
         print(&format!("  local address:  {}\n", in_words(&mine)))?;
         let connect = |theirs: &QpDest| self.qp.connect_from_init(theirs, &self.connect);
-        let theirs = match (&listener, host) {
+        let own = SharedOptions::from(self.options);
+        let (theirs, other) = match (&listener, host) {
             (Some(listener), _) => {
                 local::announce_ready(self.options.traffic.role);
-                exchange::accept(listener, |theirs| connect(theirs).map(|()| mine))?
+                let prepare = |theirs: &QpDest| connect(theirs).map(|()| mine);
+                exchange::accept_with(listener, &own.to_string(), prepare)?
             }
             (None, host) => {
                 let host = host.unwrap_or_default();
-                let theirs = exchange::connect((host, port), &mine)
+                let (theirs, other) = exchange::connect_with((host, port), &mine, &own.to_string())
                     .map_err(|error| CliError::context(format!("{host}:{port}"), error))?;
                 connect(&theirs)?;
-                theirs
+                (theirs, other)
             }
         };
         print(&format!("  remote address: {}\n", in_words(&theirs)))?;
-        Ok(())
+        // Not sent by ibv_rc_pingpong.
+        match other.as_deref().and_then(SharedOptions::parse) {
+            Some(other) => own.check(other).map_err(CliError::new),
+            None => Ok(()),
+        }
     }
 
     fn run_rounds(&mut self, device: &Device, first: bool) -> Result {
@@ -389,5 +451,20 @@ mod tests {
         };
         let line = "LID 0x0000, QPN 0x000011, PSN 0xabcdef, GID ::ffff:10.0.0.1";
         assert_eq!(in_words(&end), line);
+    }
+
+    #[test]
+    fn options_that_differ_are_named_with_both_values() {
+        let own = SharedOptions { size: 4096, path_mtu: 1024, iterations: 1000 };
+        assert_eq!(SharedOptions::parse(&own.to_string()), Some(own));
+        assert_eq!(SharedOptions::parse("-m 1024"), None);
+        assert_eq!(own.check(own), Ok(()));
+        let other = SharedOptions { path_mtu: 512, iterations: 10, ..own };
+        assert_eq!(
+            own.check(other),
+            Err("-m is 1024 here and 512 at the other end, -n is 1000 here and 10 at the other end; \
+                 use the same value at both ends"
+                .to_owned())
+        );
     }
 }

@@ -262,6 +262,23 @@ pub(crate) fn path_mtu(device: &Device, requested: Option<PathMtu>) -> Result<Pa
     .into())
 }
 
+/// Checks that a row of the GID table can be used; the error names those that can.
+pub(crate) fn check_gid(device: &Device, requested: Option<u8>) -> Result {
+    let Some(index) = requested else { return Ok(()) };
+    let table = device.gid_table()?;
+    let usable: Vec<_> = table.iter().filter(|row| row.usable).collect();
+    if usable.iter().any(|row| row.index == index) {
+        return Ok(());
+    }
+    let rows: Vec<String> =
+        usable.iter().map(|row| format!("{} ({})", row.index, row.gid.ip())).collect();
+    Err(CliError::new(format!(
+        "GID index {index} of {} is not usable; use one of {}",
+        device.interface(),
+        rows.join(", ")
+    )))
+}
+
 /// Prints the nonzero counters.
 pub(crate) fn print_counters(device: &Device) -> Result {
     for (name, count) in device.counters()?.into_iter().filter(|(_, count)| *count > 0) {

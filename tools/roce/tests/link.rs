@@ -185,3 +185,31 @@ fn a_command_goes_on_when_the_link_is_back_in_time_and_says_so() -> Outcome {
     }
     Ok(())
 }
+
+#[tier1]
+fn pingpong_with_different_options_names_both_values_at_both_ends() -> Outcome {
+    let network = Network::new()?;
+    for (of_server, of_client, name, values) in [
+        ("-m 1024", "-m 512", "-m", ["1024", "512"]),
+        ("-n 20", "-n 30", "-n", ["20", "30"]),
+        ("-s 64", "-s 65", "-s", ["64", "65"]),
+    ] {
+        let mut server = Running::start(&network.server, &format!("pingpong -d eth0 {of_server}"))?;
+        let client = format!("pingpong -d eth0 10.0.0.1 {of_client}");
+        // A client that comes before the server is refused.
+        let of_client = loop {
+            let end = Running::start(&network.client, &client)?.end()?;
+            if !end.1.contains("refused") {
+                break end;
+            }
+        };
+        let [here, there] = values;
+        for ((status, said), own, other) in [(of_client, there, here), (server.end()?, here, there)]
+        {
+            assert!(!status.success(), "{said}");
+            let expected = format!("{name} is {own} here and {other} at the other end");
+            assert!(said.contains(&expected), "{said}");
+        }
+    }
+    Ok(())
+}

@@ -175,6 +175,20 @@ fn a_failure_at_either_end_is_told_and_exits_non_zero() -> Outcome {
 }
 
 #[tier1]
+fn an_error_of_both_ends_is_printed_once() -> Outcome {
+    for command in [&["pingpong", "--gid-idx", "9"][..], &["perf", "write", "bw", "-x", "9"]] {
+        let output = roce(command, &["--local"])?;
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command:?}");
+        assert_eq!(told.matches("GID index 9 of eth0 is not usable; use one of 0").count(), 1);
+    }
+    let command = ["perf", "write", "bw", "--local", "--link-mtu", "600", "-m", "1024"];
+    let told = String::from_utf8(roce(&command, &[])?.stderr)?;
+    assert_eq!(told.matches("path MTU 1024").count(), 1, "{told}");
+    Ok(())
+}
+
+#[tier1]
 fn a_run_that_is_killed_leaves_no_process_behind() -> Outcome {
     let mut parent = Command::new(env!("CARGO_BIN_EXE_roce"))
         .args(["perf", "write", "bw", "--local", "-D", "60"])
@@ -248,7 +262,11 @@ const NOBODY: u32 = 65534;
 
 #[tier1]
 fn a_command_whose_reader_goes_away_ends_in_silence() -> Outcome {
-    for command in [&["perf", "write", "lat", "-n", "1000"][..], &["pingpong", "-n", "2000"]] {
+    for command in [
+        &["perf", "write", "lat", "-n", "1000"][..],
+        &["pingpong", "-n", "2000"],
+        &["allreduce", "-b", "8", "-e", "1M", "-f", "2", "-n", "5"],
+    ] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_roce"))
             .args(command)
             .arg("--local")

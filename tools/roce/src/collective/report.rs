@@ -1,17 +1,19 @@
 //! The output of rank 0: the table of nccl-tests, or the same as JSON or CSV.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use serde_json::{Map, Value, json};
 
 use super::job::{BufferMode, Case, Job, Progression};
 use super::number_format::{fitted, general};
+use crate::error::Result;
+use crate::output;
 
 /// One half of a line: the result of one placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// Mean seconds of an operation.
-    pub(crate) seconds: f64,
+    /// Mean seconds of an operation, if any was timed.
+    pub(crate) seconds: Option<f64>,
     /// Wrong elements of all ranks, if checked.
     pub(crate) wrong: Option<u64>,
 }
@@ -56,54 +58,52 @@ pub(crate) struct Report<W> {
 
 impl<W: Write> Report<W> {
     /// Prints the head.
-    pub(crate) fn new(style: Style, job: &Job, ranks: u32, mut output: W) -> io::Result<Self> {
-        match style {
-            Style::Table => write!(output, "{}", opening(job))?,
-            Style::Json => {}
-            Style::Csv => writeln!(output, "{CSV_COLUMNS}")?,
-        }
-        output.flush()?;
+    pub(crate) fn new(style: Style, job: &Job, ranks: u32, output: W) -> Result<Self> {
         let job = job.clone();
         let (members, rows, more) = (Vec::new(), Vec::new(), Map::new());
-        Ok(Self { style, output, job, ranks, members, rows, more })
+        let mut report = Self { style, output, job, ranks, members, rows, more };
+        match style {
+            Style::Table => report.print(&opening(&report.job))?,
+            Style::Json => {}
+            Style::Csv => report.print(&format!("{CSV_COLUMNS}\n"))?,
+        }
+        Ok(report)
+    }
+
+    fn print(&mut self, text: &str) -> Result {
+        let written = self.output.write_all(text.as_bytes());
+        written.and_then(|()| self.output.flush()).map_err(output::cannot_print)
     }
 
     /// Prints the ranks and the names of the columns.
-    pub(crate) fn introduce(&mut self, members: Vec<Member>) -> io::Result<()> {
+    pub(crate) fn introduce(&mut self, members: Vec<Member>) -> Result {
         if self.style == Style::Table {
-            writeln!(self.output, "# Using devices")?;
-            for member in &members {
-                writeln!(self.output, "{}", member_line(member))?;
-            }
-            write!(self.output, "{COLUMNS}")?;
-            self.output.flush()?;
+            let lines: Vec<String> = members.iter().map(member_line).collect();
+            self.print(&format!("# Using devices\n{}\n{COLUMNS}", lines.join("\n")))?;
         }
         self.members = members;
         Ok(())
     }
 
     /// Prints a line.
-    pub(crate) fn row(&mut self, row: Row) -> io::Result<()> {
+    pub(crate) fn row(&mut self, row: Row) -> Result {
         match self.style {
-            Style::Table => writeln!(self.output, "{}", table_line(&row, self.ranks))?,
+            Style::Table => self.print(&format!("{}\n", table_line(&row, self.ranks)))?,
             Style::Json => {}
-            Style::Csv => write!(self.output, "{}", csv_lines(&row, self.ranks))?,
+            Style::Csv => self.print(&csv_lines(&row, self.ranks))?,
         }
         self.rows.push(row);
-        self.output.flush()
-    }
-
-    /// Prints a comment line, in tables only.
-    pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
-        if self.style == Style::Table {
-            writeln!(self.output, "# {text}")?;
-        }
         Ok(())
     }
 
+    /// Prints a comment line, in tables only.
+    pub(crate) fn note(&mut self, text: &str) -> Result {
+        self.text(&format!("# {text}\n"))
+    }
+
     /// Prints text unchanged, in tables only.
-    pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
-        if self.style == Style::Table { self.output.write_all(text.as_bytes()) } else { Ok(()) }
+    pub(crate) fn text(&mut self, text: &str) -> Result {
+        if self.style == Style::Table { self.print(text) } else { Ok(()) }
     }
 
     /// Adds a part to the JSON.
@@ -122,20 +122,21 @@ impl<W: Write> Report<W> {
     }
 
     /// Ends the report.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> Result {
         match self.style {
             Style::Table => {
                 let wrong = self.wrong();
                 let verdict = if wrong == 0 { "OK" } else { "FAILED" };
                 let name = self.job.collective.name();
-                writeln!(self.output, "# Out of bounds values : {wrong} {verdict}")?;
-                writeln!(self.output, "# Avg bus bandwidth    : {} ", general(self.average()))?;
-                writeln!(self.output, "#\n# Collective test concluded: {name}")?;
+                let average = self.average().map_or(NOT_MEASURED.to_owned(), general);
+                self.print(&format!(
+                    "# Out of bounds values : {wrong} {verdict}\n# Avg bus bandwidth    : {average} \n\
+                     #\n# Collective test concluded: {name}\n"
+                ))
             }
-            Style::Json => writeln!(self.output, "{:#}", self.to_json())?,
-            Style::Csv => {}
+            Style::Json => self.print(&format!("{:#}\n", self.to_json())),
+            Style::Csv => Ok(()),
         }
-        self.output.flush()
     }
 
     fn halves(&self) -> impl Iterator<Item = (&Case, &Measured)> {
@@ -147,12 +148,13 @@ impl<W: Write> Report<W> {
         })
     }
 
-    /// Returns the mean bus bandwidth of all results.
-    fn average(&self) -> f64 {
-        let halves = self.halves().count().max(1) as f64;
-        let sum: f64 =
-            self.halves().map(|(case, half)| case.bandwidths(half.seconds, self.ranks).1).sum();
-        sum / halves
+    /// Returns the mean bus bandwidth of all results, if any was timed.
+    fn average(&self) -> Option<f64> {
+        let bus = |(case, half): (&Case, &Measured)| {
+            half.seconds.map(|seconds| case.bandwidths(seconds, self.ranks).1)
+        };
+        let timed: Vec<f64> = self.halves().filter_map(bus).collect();
+        (!timed.is_empty()).then(|| timed.iter().sum::<f64>() / timed.len() as f64)
     }
 
     /// Returns the report with the names of nccl-tests.
@@ -229,13 +231,16 @@ fn table_line(Row { case, out, within }: &Row, ranks: u32) -> String {
     let half = |half: &Option<Measured>| match half {
         None => " ".repeat(33),
         Some(Measured { seconds, wrong }) => {
-            let (algorithm, bus) = case.bandwidths(*seconds, ranks);
+            let (algorithm, bus) = bandwidths(case, *seconds, ranks);
+            let shown = |value: Option<f64>, width| {
+                value.map_or(format!("{NOT_MEASURED:>width$}"), |value| fitted(value, width))
+            };
             format!(
                 "  {}  {}  {}  {:>6}",
-                fitted(seconds * 1e6, 7),
-                fitted(algorithm, 6),
-                fitted(bus, 6),
-                wrong.map_or("N/A".to_owned(), |wrong| general(wrong as f64)),
+                shown(seconds.map(|seconds| seconds * 1e6), 7),
+                shown(algorithm, 6),
+                shown(bus, 6),
+                wrong.map_or(NOT_MEASURED.to_owned(), |wrong| general(wrong as f64)),
             )
         }
     };
@@ -252,6 +257,14 @@ fn table_line(Row { case, out, within }: &Row, ranks: u32) -> String {
     line.trim_end().to_owned()
 }
 
+/// Shown instead of a time, bandwidth or number of wrong elements.
+const NOT_MEASURED: &str = "N/A";
+
+/// Returns the algorithm and bus bandwidth of a timed case.
+fn bandwidths(case: &Case, seconds: Option<f64>, ranks: u32) -> (Option<f64>, Option<f64>) {
+    seconds.map(|seconds| case.bandwidths(seconds, ranks)).unzip()
+}
+
 const CSV_COLUMNS: &str =
     "size,count,type,redop,root,placement,time_us,algbw_gb_s,busbw_gb_s,wrong";
 
@@ -259,16 +272,21 @@ fn csv_lines(Row { case, out, within }: &Row, ranks: u32) -> String {
     let mut text = String::new();
     for (placement, half) in [(BufferMode::Out, out), (BufferMode::In, within)] {
         let Some(half) = half else { continue };
-        let (algorithm, bus) = case.bandwidths(half.seconds, ranks);
+        let (algorithm, bus) = bandwidths(case, half.seconds, ranks);
+        let shown = |value: Option<f64>, decimals| {
+            value.map_or(String::new(), |value| format!("{value:.decimals$}"))
+        };
         text += &format!(
-            "{},{},{},{},{},{},{:.3},{algorithm:.6},{bus:.6},{}\n",
+            "{},{},{},{},{},{},{},{},{},{}\n",
             case.size,
             case.operation.count,
             case.operation.data_type.name(),
             case.op_name(),
             case.root_shown(),
             placement.name(),
-            half.seconds * 1e6,
+            shown(half.seconds.map(|seconds| seconds * 1e6), 3),
+            shown(algorithm, 6),
+            shown(bus, 6),
             half.wrong.map_or(String::new(), |wrong| wrong.to_string()),
         );
     }
@@ -278,8 +296,9 @@ fn csv_lines(Row { case, out, within }: &Row, ranks: u32) -> String {
 fn row_json(Row { case, out, within }: &Row, ranks: u32) -> Value {
     let half = |half: &Option<Measured>| {
         half.map(|Measured { seconds, wrong }| {
-            let (algorithm, bus) = case.bandwidths(seconds, ranks);
-            json!({ "time": seconds * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong })
+            let (algorithm, bus) = bandwidths(case, seconds, ranks);
+            let time = seconds.map(|seconds| seconds * 1e6);
+            json!({ "time": time, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong })
         })
     };
     json!({
@@ -309,9 +328,9 @@ mod tests {
         };
         report.introduce((0..3).map(member).collect()).unwrap();
         for (case, seconds) in job.cases(3).into_iter().zip([12.34e-6, 1234.5e-6, 12_345_678e-6]) {
-            let wait_for_times = Measured { seconds, wrong };
-            let out = job.placements.all().contains(&BufferMode::Out).then_some(wait_for_times);
-            report.row(Row { case, out, within: Some(wait_for_times) }).unwrap();
+            let measured = Measured { seconds: (job.iterations > 0).then_some(seconds), wrong };
+            let out = job.placements.all().contains(&BufferMode::Out).then_some(measured);
+            report.row(Row { case, out, within: Some(measured) }).unwrap();
         }
         report.finish().unwrap();
         drop(report);
@@ -353,6 +372,19 @@ mod tests {
         let row = text.lines().find(|line| !line.starts_with('#')).unwrap();
         assert_eq!(row.split_whitespace().count(), 9);
         assert_eq!(row.len(), 52 + 33 + 33);
+    }
+
+    #[test]
+    fn without_timed_operations_there_is_no_time_and_no_bandwidth() {
+        let job = Job { iterations: 0, ..job() };
+        let text = printed(Style::Table, &job, Some(0));
+        assert_eq!(text.matches("N/A").count(), 3 * 6 + 1, "{text}");
+        assert!(text.contains("# Avg bus bandwidth    : N/A \n"), "{text}");
+        let csv = printed(Style::Csv, &job, Some(0));
+        assert!(csv.lines().skip(1).all(|line| line.ends_with(",,,,0")), "{csv}");
+        let json: Value = serde_json::from_str(&printed(Style::Json, &job, Some(0))).unwrap();
+        assert_eq!(json["results"][0]["in_place"]["bus_bw"], Value::Null, "{json}");
+        assert_eq!(json["average_bus_bandwidth"]["bandwidth"], Value::Null, "{json}");
     }
 
     #[test]

@@ -161,6 +161,9 @@ fn text_line(RankEvent { rank, event: Event(at, name, fields) }: &RankEvent, sta
                 let (_, lane, request) = Machine::send_of(id.as_u64().unwrap_or_default());
                 write!(detail, "{space}lane={lane} request={request}")
             }
+            ("qp" | "psn", Value::Number(number)) => {
+                write!(detail, "{space}{key}=0x{:06x}", number.as_u64().unwrap_or_default())
+            }
             ("from", Value::String(from)) => write!(detail, "{space}{from}->"),
             ("to", Value::String(to)) => write!(detail, "{to}"),
             // The status needs no name.
@@ -237,7 +240,7 @@ mod tests {
         let events = merge(sent(0, &[moments()[1], moments()[1], moments()[1], moments()[2]]));
         let text: Vec<_> = lines(&events, Form::Text).collect();
         assert_eq!(text.len(), 2);
-        assert!(text[0].ends_with("post_recv     qp=17 id=7  (3 times)"), "{}", text[0]);
+        assert!(text[0].ends_with("post_recv     qp=0x000011 id=7  (3 times)"), "{}", text[0]);
         assert_eq!(lines(&events, Form::Json).count(), 4);
     }
 

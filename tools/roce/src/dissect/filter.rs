@@ -116,6 +116,12 @@ fn parse_psns(text: &str) -> Result<Psns, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let (first, last) = (parse_psn(first)?, parse_psn(last)?);
     let len = (last.get().wrapping_sub(first.get()) & (Psn::MODULUS - 1)) + 1;
+    if last.get() < first.get() && len > Psn::MODULUS / 2 {
+        return Err(format!(
+            "{text} ends before it begins: write the smaller PSN first (a range may pass 0xffffff, \
+             such as 0xfffff0..5, but then covers at most half of all PSNs)"
+        ));
+    }
     Ok(Psns { first, len })
 }
 
@@ -146,6 +152,13 @@ mod tests {
         assert!(!psns.contains(Psn::wrapping(2)) && !psns.contains(Psn::wrapping(0xff_fffd)));
         assert!(parse_psns("7").unwrap().contains(Psn::wrapping(7)));
         assert!(parse_psns("1..0x1000000").is_err());
+    }
+
+    #[test]
+    fn a_range_of_psns_that_ends_before_it_begins_is_refused() {
+        let error = parse_psns("9..5").unwrap_err();
+        assert!(error.starts_with("9..5 ends before it begins"), "{error}");
+        assert!(parse_psns("0..0xffffff").unwrap().contains(Psn::wrapping(7)));
     }
 
     #[test]

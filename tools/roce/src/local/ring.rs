@@ -105,6 +105,15 @@ struct Run {
     children: Vec<Child>,
 }
 
+/// What a rank's output ended with.
+#[derive(Debug)]
+enum OutputEnd {
+    /// The rank closed its output; the reason of its failure, if it sent one.
+    Closed(Option<String>),
+    /// The reader of this command's output has gone away.
+    ReaderGone,
+}
+
 /// The end of a rank.
 #[derive(Debug)]
 struct End {
@@ -127,16 +136,25 @@ impl Run {
             drop(tell);
             self.follow(&news)
         })?;
-        judge(&ends)
+        ends.map_or(Err(CliError::Reported(0)), |ends| judge(&ends))
     }
 
-    /// Waits until all have ended, and stops those that stay too long after a failure.
-    fn follow(&mut self, news: &Receiver<(usize, Option<String>)>) -> io::Result<Vec<End>> {
+    /// Waits until all have ended, and stops those that stay too long after a failure. Stops all and
+    /// returns `None` if the reader of the output has gone away.
+    fn follow(&mut self, news: &Receiver<(usize, OutputEnd)>) -> io::Result<Option<Vec<End>>> {
         let mut ends = Vec::new();
         let mut patience = Duration::MAX;
         while ends.len() < self.children.len() {
             match news.recv_timeout(patience) {
-                Ok((rank, reason)) => {
+                Ok((_, OutputEnd::ReaderGone)) => {
+                    for child in &mut self.children {
+                        // It may have ended already.
+                        let _ = child.kill();
+                        child.wait()?;
+                    }
+                    return Ok(None);
+                }
+                Ok((rank, OutputEnd::Closed(reason))) => {
                     let status = self.children[rank].wait()?;
                     if !status.success() {
                         patience = END_TIMEOUT;
@@ -155,7 +173,7 @@ impl Run {
                 }
             }
         }
-        Ok(ends)
+        Ok(Some(ends))
     }
 }
 
@@ -164,9 +182,9 @@ fn watch(
     rank: usize,
     pipe: Option<impl Read>,
     output: &std::sync::Mutex<&mut (impl Write + Send)>,
-    tell: &Sender<(usize, Option<String>)>,
+    tell: &Sender<(usize, OutputEnd)>,
 ) {
-    let mut reason = None;
+    let mut end = OutputEnd::Closed(None);
     let mut lines = pipe.map(BufReader::new);
     let mut line = Vec::new();
     while let Some(reader) = &mut lines {
@@ -175,12 +193,17 @@ fn watch(
             break;
         }
         match std::str::from_utf8(&line).ok().and_then(|text| text.strip_prefix(MARK)) {
-            Some(text) => reason = Some(text.trim_end().replace(MARK, "\n")),
+            Some(text) => {
+                end = OutputEnd::Closed(Some(text.trim_end().replace(MARK, "\n")));
+            }
             None => {
                 let mut output = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 if let Err(error) = output.write_all(&line).and_then(|()| output.flush()) {
-                    // The rank notices the closed pipe.
-                    reason = Some(format!("copying its output failed: {error}"));
+                    end = match error.kind() {
+                        io::ErrorKind::BrokenPipe => OutputEnd::ReaderGone,
+                        // The rank notices the closed pipe.
+                        _ => OutputEnd::Closed(Some(format!("cannot print: {error}"))),
+                    };
                     break;
                 }
             }
@@ -188,7 +211,7 @@ fn watch(
     }
     drop(lines);
     // The receiver waits for all ranks.
-    let _ = tell.send((rank, reason));
+    let _ = tell.send((rank, end));
 }
 
 /// Returns the error that caused the others.
