@@ -39,6 +39,8 @@ pub struct Ladder {
     pub(crate) chunks: Vec<(Instant, usize, usize, f32)>,
     /// Number of packets above the limit, which are left out.
     pub(crate) left_out: u64,
+    /// PSNs are hexadecimal, as `roce dissect` prints them; those of lessons are small and decimal.
+    pub(crate) hex_psns: bool,
 }
 
 /// An event beside the ladder.
@@ -69,11 +71,12 @@ impl Ladder {
         let timeline = &run.timeline;
         let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
         let mut columns = Columns::new(columns::kept_for(timeline.packets.len(), total));
-        for packet in &timeline.packets {
+        for (number, packet) in (1..).zip(&timeline.packets) {
             let label = PacketLabel::of_frame(&packet.frame);
             let layers = crate::packet_layers::of_frame(&packet.frame);
             columns.push(
                 &LadderRow {
+                    number,
                     from: packet.from,
                     to: packet.to,
                     sent: packet.sent,
@@ -129,6 +132,7 @@ impl Ladder {
             question: Some((question.ask.trim().to_owned(), question.answer.trim().to_owned())),
             chunks: run.chunks.iter().map(|it| (it.at, it.rank, it.chunk, it.value)).collect(),
             left_out: 0,
+            hex_psns: false,
         }
     }
 

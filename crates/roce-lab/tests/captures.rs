@@ -51,6 +51,23 @@ fn a_captured_loss_shows_gap_and_retransmission() {
 }
 
 #[test]
+fn packets_of_a_capture_have_the_numbers_of_their_frames() {
+    let run = lesson("lost-packet");
+    let mut file = capture(&run);
+    // A frame that is not RoCE, behind the header of 24 bytes.
+    let other = [0_u8; 60];
+    let mut record = [0; 16];
+    record[8..12].copy_from_slice(&60_u32.to_le_bytes());
+    record[12..].copy_from_slice(&60_u32.to_le_bytes());
+    file.splice(24..24, record.into_iter().chain(other));
+    let data = page_data(&Ladder::of_capture(&file[..], "lost.pcap", 1000).unwrap());
+    let numbers = data["packets"]["number"].as_array().unwrap();
+    assert_eq!((&numbers[0], &numbers[1]), (&2.into(), &3.into()));
+    assert_eq!(data["hex_psns"], true);
+    assert_eq!(page_data(&Ladder::of_lesson(&run))["packets"]["number"][0], 1);
+}
+
+#[test]
 fn a_page_has_one_script_and_no_link() {
     for name in ["lost-packet", "ring"] {
         let page = Ladder::of_lesson(&lesson(name)).to_html().unwrap();

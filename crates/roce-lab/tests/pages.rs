@@ -122,6 +122,23 @@ fn keys_select_search_open_and_close() {
 }
 
 #[tier1("chromium")]
+fn a_search_takes_decimal_and_hexadecimal_numbers() {
+    let mut browser = Browser::start("numbers");
+    let page = Ladder::of_capture(&long_capture(20)[..], "long.pcap", 100).unwrap();
+    browser.open(&page.to_html().unwrap());
+    for (words, found) in
+        [("0x00000c", "1 found"), ("0xc", "1 found"), ("12", "1 found"), ("0x21", "20 found")]
+    {
+        browser.press("/");
+        browser.write(words);
+        assert_eq!(browser.text("#found"), found, "{words}");
+        browser.press("Escape");
+    }
+    assert!(browser.eval("document.body.textContent.includes('PSN 0x00000c')") == true);
+    assert_eq!(browser.complaints, Vec::<String>::new());
+}
+
+#[tier1("chromium")]
 fn the_ring_chunks_follow_the_selected_packet() {
     let mut browser = Browser::start("ring");
     let (_, page) = page("ring");

@@ -79,6 +79,7 @@ impl Ladder {
             question: None,
             chunks: Vec::new(),
             left_out: collector.left_out,
+            hex_psns: true,
         })
     }
 }
@@ -138,6 +139,7 @@ impl PacketCollector {
         });
         let findings: Vec<_> = findings.map(ToString::to_string).collect();
         let row = LadderRow {
+            number: packet.frame.number,
             from,
             to,
             sent: Instant::from_nanos(packet.frame.time.0.saturating_sub(start)),

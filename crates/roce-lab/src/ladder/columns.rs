@@ -13,6 +13,8 @@ use crate::packet_label::{PacketClass, PacketLabel};
 /// A packet of a ladder.
 #[derive(Clone, Debug)]
 pub struct LadderRow {
+    /// Number of the packet; in a capture, of its frame, from 1.
+    pub number: u64,
     /// Index of the sending host.
     pub from: usize,
     /// Index of the receiving host.
@@ -58,6 +60,7 @@ pub(crate) struct Columns {
     strings: Vec<String>,
     /// Distinct arrangements of layers and fields.
     shapes: Vec<Vec<ShapeLayer>>,
+    number: Vec<u64>,
     from: Vec<u32>,
     to: Vec<u32>,
     /// Nanoseconds; above 104 days JavaScript loses precision.
@@ -109,6 +112,7 @@ impl Columns {
         let place = self.len();
         let sent = row.sent.as_nanos();
         let took = |at: &Instant| at.as_nanos().saturating_sub(sent);
+        self.number.push(row.number);
         self.from.push(row.from as u32);
         self.to.push(row.to as u32);
         self.sent.push(sent);

@@ -24,6 +24,7 @@ struct Data<'a> {
     question: Option<&'a (String, String)>,
     chunks: Vec<(u64, usize, usize, f32)>,
     left_out: u64,
+    hex_psns: bool,
 }
 
 #[derive(Default, Serialize)]
@@ -76,6 +77,7 @@ impl Ladder {
             question: self.question.as_ref(),
             chunks: self.chunks.iter().map(|it| (it.0.as_nanos(), it.1, it.2, it.3)).collect(),
             left_out: self.left_out,
+            hex_psns: self.hex_psns,
         };
         // `<` could end the script element or begin a comment.
         let data = serde_json::to_string(&data)?.replace('<', "\\u003c");

@@ -1,4 +1,4 @@
-// The panel beside the ladder: one packet with its layers, its fields, its bytes.
+// The panel beside the ladder: layers, fields and bytes of one packet.
 
 const detail = document.getElementById("detail");
 const BYTES_AT_FIRST = 160;
@@ -24,7 +24,7 @@ function showDetail(i) {
   close.addEventListener("click", closeDetail);
   parts.push(close);
   const title = element("h2");
-  title.append(element("small", "", "#" + (i + 1)), S[P.name[i]]);
+  title.append(element("small", "", "#" + P.number[i]), S[P.name[i]]);
   parts.push(title);
   const words = { lost: "lost on the way", damaged: "damaged", again: "sent again" };
   for (const state of stateOf(i)) parts.push(element("span", "badge " + state, words[state]));
@@ -34,8 +34,8 @@ function showDetail(i) {
   line(P.took[i] >= 0 || P.flags[i] & LOST ? "left" : "seen", clock(P.sent[i]));
   if (P.took[i] >= 0) line("arrived", `${clock(P.sent[i] + P.took[i])}, ${span(P.took[i])} later`);
   for (const [place, lag] of P.copies) if (place === i) line("and again", clock(P.sent[i] + lag));
-  if (P.psn[i] >= 0) line("PSN", String(P.psn[i]));
-  if (P.qp[i] >= 0) line("for queue pair", "0x" + P.qp[i].toString(16));
+  if (P.psn[i] >= 0) line("PSN", `${hex24(P.psn[i])} (${P.psn[i]})`);
+  if (P.qp[i] >= 0) line("destination queue pair", `${hex24(P.qp[i])} (${P.qp[i]})`);
   if (S[P.facts[i]]) line("facts", S[P.facts[i]]);
   line("frame", P.len[i] + " bytes");
   parts.push(meta);

@@ -1,21 +1,21 @@
-// Drawing what is visible, and what keys and clicks do.
+// Draws the visible part of the ladder, and handles keys and clicks.
 
 const view = document.getElementById("view"), canvas = document.getElementById("canvas");
 const paper = document.getElementById("paper"), heads = document.getElementById("heads");
 const search = document.getElementById("search"), found = document.getElementById("found");
 const map = document.getElementById("map");
-/// A window too narrow for remarks beside the ladder has them between the life lines.
+/// In a narrower window, remarks stand between the life lines, not beside them.
 let isNarrow = false;
 let selected = -1, matches = null, matchSet = null, drawn = [0, 0], columns = [], margin = 0, width = 0;
 const OVERSCAN = 500, TIME = 92;
-/// Arrows steeper than so many degrees have level words.
+/// Labels of arrows steeper than this, in degrees, are horizontal.
 const STEEP = 38;
-/// Pixels to a letter of a packet's words, and between the middles of words that are clear of each other.
+/// Width of a label character, and minimum distance between the centres of two labels, in pixels.
 const LETTER = 7.4, CLEAR = 12;
-/// The share of the way along its arrow at which each packet's words stand.
+/// Position of each label on its arrow, from 0 at the sender to 1.
 const wordsShare = new Float64Array(COUNT);
 
-/// The narration, made once; their heights are measured, and they are placed by the layout.
+/// Narration cards: created once, measured, then placed by the layout.
 const cards = [];
 function buildCards() {
   const add = (kind, section, className, fill) => {
@@ -72,14 +72,14 @@ function relayout() {
   drawMap();
 }
 
-/// How wide a host's remarks may be: beside the ladder where there are two, else up to the next.
+/// Returns the width of a host's remarks: beside the ladder of two hosts, else up to the next host.
 function remarkRoom(host) {
   if (isNarrow) return columns[1] - columns[0] - 24;
   if (isPair) return host === 0 ? columns[0] - 96 : width - columns[1] - 24;
   return host === columns.length - 1 ? width - columns[host] - 24 : columns[1] - columns[0] - 22;
 }
 
-/// Draws what lies in and near the window; nothing else is in the document.
+/// Draws the part in and near the window; the document has no other part.
 function draw(force) {
   const top = view.scrollTop, bottom = top + view.clientHeight;
   if (!force && top - 100 >= drawn[0] && bottom + 100 <= drawn[1]) return;
@@ -130,7 +130,7 @@ function drawPacket(i) {
   const x1 = columns[P.from[i]], x2 = columns[P.to[i]], y1 = layout.sentY[i], y2 = layout.arriveY[i];
   const isLost = P.flags[i] & LOST;
   const group = svgElement("g", { class: classes.join(" "), "data-packet": i + 1, role: "button", "aria-label": packetWords(i) });
-  if (x1 === x2) { // to itself: a short hook
+  if (x1 === x2) { // a packet to its own host: a short hook
     group.append(svgElement("path", { class: "shaft", d: `M${x1},${y1} c60,0 60,14 0,14` }));
     group.append(label(i, x1 + 54, y1 + 10, 0, "start"));
     return group;
@@ -153,7 +153,7 @@ function drawPacket(i) {
   return group;
 }
 
-/// The pieces of a packet's arrow as they are drawn, and the direction of the last.
+/// Returns the segments of a packet's arrow, and the direction of the last.
 function shaftOf(i) {
   const pieces = piecesOf(columns[P.from[i]], layout.sentY[i], columns[P.to[i]], layout.arriveY[i]);
   const last = pieces[pieces.length - 1], dx = last[2] - last[0], dy = last[3] - last[1];
@@ -165,19 +165,19 @@ function shaftOf(i) {
   return { pieces, ux: dx / length, uy: dy / length };
 }
 
-/// The place on a packet's arrow that is this share of the way along its longest piece, and how
-/// far words there are turned.
+/// Returns the point at this share of the longest segment of a packet's arrow, and the rotation of
+/// its label.
 function wordsAt(i, share) {
   const [a, b, c, d] = shaftOf(i).pieces.reduce((best, it) => Math.abs(it[2] - it[0]) > Math.abs(best[2] - best[0]) ? it : best);
   const angle = Math.atan2(d - b, c - a) * 180 / Math.PI, upright = Math.abs(angle) > 90 ? angle - Math.sign(angle) * 180 : angle;
   return { x: a + (c - a) * share, y: b + (d - b) * share, angle: Math.abs(upright) > STEEP ? 0 : upright, isSteep: Math.abs(upright) > STEEP };
 }
 
-/// Where each packet's words stand on its arrow. Usually nearer to the sender, so that packets
-/// that meet each other do not hide each other's words. With several hosts some arrows cross the
-/// lanes of others: then the words go where they are clear of those before them.
+/// Places each label on its arrow. Labels stand nearer to the sender, so labels of packets that
+/// cross do not overlap. With several hosts, arrows cross the lanes of others: then a label stands
+/// where it does not overlap an earlier one.
 function placeWords() {
-  let placed = []; // words and remarks as lines: [x1, y1, x2, y2]
+  let placed = []; // labels and remarks as lines: [x1, y1, x2, y2]
   let remark = 0;
   for (let i = 0; i < COUNT; i++) {
     const hops = Math.abs(P.to[i] - P.from[i]);
@@ -196,7 +196,7 @@ function placeWords() {
     for (const share of [usual, ...sharesAlong(hops)]) {
       const { x, y, angle } = wordsAt(i, share), turn = angle * Math.PI / 180;
       const dx = Math.cos(turn) * half, dy = Math.sin(turn) * half;
-      // The middle of the letters, which stand on the arrow.
+      // The centre of the letters, which stand on the arrow.
       const mx = x + 5 * Math.sin(turn), my = y - 5 - 5 * Math.cos(turn);
       const line = [mx - dx, my - dy, mx + dx, my + dy];
       const clear = placed.reduce((least, it) => Math.min(least, distance(line, it)), CLEAR);
@@ -207,14 +207,14 @@ function placeWords() {
   }
 }
 
-/// Other places to try: some in each lane that the arrow crosses, from the sender on.
+/// Returns other positions to try: some in each lane that the arrow crosses.
 function sharesAlong(hops) {
   const shares = [];
   for (let lane = 0; lane < hops; lane++) for (const within of [0.3, 0.5, 0.62, 0.74, 0.4, 0.56, 0.68, 0.22, 0.8, 0.26, 0.34, 0.45, 0.77, 0.83]) shares.push((lane + within) / hops);
   return shares;
 }
 
-/// How far two lines are apart.
+/// Returns the distance between two lines.
 function distance([ax, ay, bx, by], [cx, cy, dx, dy]) {
   const side = (x, y, px, py, qx, qy) => (px - x) * (qy - y) - (py - y) * (qx - x);
   const crosses = side(ax, ay, bx, by, cx, cy) * side(ax, ay, bx, by, dx, dy) < 0
@@ -228,11 +228,11 @@ function distance([ax, ay, bx, by], [cx, cy, dx, dy]) {
   return Math.min(toLine(ax, ay, cx, cy, dx, dy), toLine(bx, by, cx, cy, dx, dy), toLine(cx, cy, ax, ay, bx, by), toLine(dx, dy, ax, ay, bx, by));
 }
 
-/// A packet's words, with the class of each piece.
+/// Returns the parts of a packet's label with their classes.
 function pieceWords(i) {
   const room = Math.abs(columns[1 % columns.length] - columns[0]) || 300;
-  const pieces = [["n", `${P.flags[i] & AGAIN ? "↻ " : ""}#${i + 1}  `], ["name", S[P.name[i]]]];
-  if (P.psn[i] >= 0) pieces.push(["", ` PSN ${P.psn[i]}`]);
+  const pieces = [["n", `${P.flags[i] & AGAIN ? "↻ " : ""}#${P.number[i]}  `], ["name", S[P.name[i]]]];
+  if (P.psn[i] >= 0) pieces.push(["", ` PSN ${psnWords(i)}`]);
   const facts = S[P.facts[i]];
   if (facts && (facts.length + S[P.name[i]].length + 16) * 6.6 < room) pieces.push(["facts", `  ${facts}`]);
   return pieces;
@@ -252,7 +252,7 @@ function drawRemarks(from, to, parts) {
   for (let i = layout.firstRemark(from - 60); i < R.at.length; i++) {
     const host = R.host[i], y = layout.remarkY[i], height = layout.remarkHeight[i];
     const isLeft = isPair && host === (isNarrow ? 1 : 0); // left of its life line
-    if (y > to + 600) break; // at one instant they are in the order of hosts, not of places
+    if (y > to + 600) break; // remarks of one instant are sorted by host, not by position
     if (y < from - 60 || y > to) continue;
     const room = remarkRoom(host);
     const x = isLeft ? columns[host] - 12 - room : columns[host] + 12;
@@ -288,7 +288,7 @@ function select(i, keep) {
   if (i < -1 || i >= COUNT) return;
   selected = i;
   if (i >= 0) {
-    // On a narrow window the panel lies over the lower part.
+    // In a narrow window the panel covers the lower part.
     const share = !detail.hidden && detail.offsetWidth > view.clientWidth * 0.9 ? 0.42 : 1;
     const top = view.scrollTop, y = layout.sentY[i], height = view.clientHeight * share;
     if (y < top + 70 || y > top + height - 60) view.scrollTop = Math.max(0, y - height / 2.6);
@@ -301,14 +301,15 @@ function select(i, keep) {
 }
 
 function runSearch() {
-  // A number means itself, not a longer one that holds it.
+  // A number finds equal numbers only, not longer ones that contain it.
   const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean)
+    .map((word) => /^0x[0-9a-f]{1,6}$/.test(word) ? "0x" + word.slice(2).padStart(6, "0") : word)
     .map((word) => /^[0-9]+$/.test(word) ? new RegExp(`\\b${word}\\b`) : word);
   matches = matchSet = null;
   if (words.length) {
     matches = [];
     for (let i = 0; i < COUNT; i++) {
-      const text = packetWords(i).toLowerCase();
+      const text = searchWords(i).toLowerCase();
       if (words.every((word) => word.test ? word.test(text) : text.includes(word))) matches.push(i);
     }
     matchSet = new Set(matches);

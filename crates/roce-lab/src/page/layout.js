@@ -1,5 +1,5 @@
-// What is drawn where. Time runs downwards, but not evenly: every packet that leaves and every
-// remark has a row of its own, long silences are shortened, and arrivals lie in between.
+// Positions on the page. Time runs downwards, but not to scale: every sent packet and every remark
+// has a row, long silences are shortened, and arrivals lie between rows.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 document.getElementById("data").textContent = ""; // the parsed copy is enough
@@ -9,7 +9,7 @@ const LOST = 1, DAMAGED = 2, AGAIN = 4;
 const isPair = data.hosts.length === 2;
 const ROW = isPair ? 27 : 42, REMARK = 21, REMARK_LINE = 16, PASS = 38, TOP = 14;
 
-/// Where each packet's values begin, for there are no gaps between them.
+/// Index of each packet's first value.
 const valueStart = new Uint32Array(COUNT + 1);
 for (let i = 0; i < COUNT; i++) {
   let fields = 0;
@@ -17,7 +17,7 @@ for (let i = 0; i < COUNT; i++) {
   valueStart[i + 1] = valueStart[i] + fields;
 }
 
-/// Rows in the order in which things happened: { t, packet } or { t, remark }.
+/// Rows by time: { t, packet } or { t, remark }.
 function rowsOf(packets, remarks) {
   const rows = [];
   for (let i = packets[0]; i < packets[1]; i++) rows.push({ t: P.sent[i], key: 2 * i + 1, packet: i, remark: -1 });
@@ -26,7 +26,7 @@ function rowsOf(packets, remarks) {
   return rows;
 }
 
-/// A silence is long when it is far longer than what is usual here.
+/// A silence is long if it is far longer than the usual one of this ladder.
 function longSilence(rows) {
   const gaps = [];
   for (let i = 1; i < rows.length; i++) if (rows[i].t > rows[i - 1].t) gaps.push(rows[i].t - rows[i - 1].t);
@@ -35,22 +35,22 @@ function longSilence(rows) {
 }
 
 const layout = {
-  sentY: new Float64Array(COUNT),      // where it leaves
-  arriveY: new Float64Array(COUNT),    // where it arrives, or would
+  sentY: new Float64Array(COUNT),      // y of the sender's end
+  arriveY: new Float64Array(COUNT),    // y of the receiver's end, also of a lost packet
   remarkY: new Float64Array(R.at.length),
   remarkHeight: new Float64Array(R.at.length),
-  remarkReach: new Float64Array(R.at.length), // lowest place among this and all before
+  remarkReach: new Float64Array(R.at.length), // maximum y of this and all earlier remarks
   breaks: [],                          // [top, bottom] of the narration between rows
   passes: [],                          // { y, nanos }
   marks: [],                           // { y, t }: time labels
-  reach: new Float64Array(COUNT),      // highest arriveY among this and all before
+  reach: new Float64Array(COUNT),      // maximum arriveY of this and all earlier packets
   height: 0,
 };
 
-/// Lays out everything. `cards` are the elements of the narration in their order, with their
-/// heights; `room` is how wide remarks may be; in a `narrow` window each row has the whole width.
+/// Computes the layout. `cards` are the elements of the narration with their heights; `room` is the
+/// width of remarks; in a `narrow` window each row has the whole width.
 function computeLayout(cards, room, narrow) {
-  layout.remarkY.fill(-1e9); // what happened before the first moment is not drawn
+  layout.remarkY.fill(-1e9); // remarks before the first packet are not drawn
   layout.breaks.length = 0;
   layout.passes.length = 0;
   layout.marks.length = 0;
@@ -80,7 +80,7 @@ function computeLayout(cards, room, narrow) {
         layout.passes.push({ y: y + PASS / 2 - 6, nanos: t - last });
         y += PASS;
       }
-      // What happens at the same instant on different hosts stands side by side.
+      // Remarks of different hosts at the same instant stand side by side.
       const free = new Float64Array(data.hosts.length).fill(y);
       let end = first;
       for (; end < rows.length && rows[end].t === t; end++) {
@@ -123,7 +123,7 @@ function computeLayout(cards, room, narrow) {
 
 function placeArrivals(times, ys, narrow) {
   let reach = 0;
-  const usual = {}; // how steep arrows between two hosts were last
+  const usual = {}; // last slope of arrows between two hosts
   for (let i = 0; i < COUNT; i++) {
     const pair = P.from[i] + ">" + P.to[i];
     const sent = layout.sentY[i];
@@ -152,21 +152,21 @@ function placeArrivals(times, ys, narrow) {
   }
 }
 
-/// The first remark that may lie below y.
+/// Returns the first remark that may lie below y.
 layout.firstRemark = (y) => {
   let low = 0, high = R.at.length;
   while (low < high) { const mid = (low + high) >> 1; if (layout.remarkReach[mid] < y) low = mid + 1; else high = mid; }
   return low;
 };
 
-/// How much narration lies between two places.
+/// Returns the height of the narration between two positions.
 function brokenBy(from, to) {
   let sum = 0;
   for (const [top, bottom] of layout.breaks) if (top >= from && bottom <= to) sum += bottom - top;
   return sum;
 }
 
-/// The pieces of an arrow: a straight line but for the narration, which it passes behind.
+/// Returns the segments of an arrow: a straight line that passes behind the narration.
 function piecesOf(x1, y1, x2, y2) {
   const drop = y2 - y1 - brokenBy(y1, y2);
   const pieces = [];
@@ -183,7 +183,7 @@ function piecesOf(x1, y1, x2, y2) {
   return pieces;
 }
 
-/// First packet whose arrow can reach below y; arrows before it lie wholly above.
+/// Returns the first packet whose arrow can reach below y.
 function firstReaching(y) {
   let low = 0, high = COUNT;
   while (low < high) { const mid = (low + high) >> 1; if (layout.reach[mid] < y) low = mid + 1; else high = mid; }
@@ -204,7 +204,15 @@ function stateOf(i) {
   const flags = P.flags[i];
   return [flags & LOST ? "lost" : "", flags & DAMAGED ? "damaged" : "", flags & AGAIN ? "again" : ""].filter(Boolean);
 }
+/// Returns a number of 24 bits as roce dissect prints it.
+function hex24(number) { return "0x" + number.toString(16).padStart(6, "0"); }
+function psnWords(i) { return data.hex_psns ? hex24(P.psn[i]) : String(P.psn[i]); }
 function packetWords(i) {
-  const psn = P.psn[i] >= 0 ? " PSN " + P.psn[i] : "";
-  return `#${i + 1} ${S[P.name[i]]}${psn} ${S[P.facts[i]]} ${data.hosts[P.from[i]]} ${data.hosts[P.to[i]]} ${stateOf(i).join(" ")} ${S[P.findings[i]]}`;
+  const psn = P.psn[i] >= 0 ? " PSN " + psnWords(i) : "";
+  return `#${P.number[i]} ${S[P.name[i]]}${psn} ${S[P.facts[i]]} ${data.hosts[P.from[i]]} ${data.hosts[P.to[i]]} ${stateOf(i).join(" ")} ${S[P.findings[i]]}`;
+}
+/// Returns the text that a search matches: PSN and queue pair decimal and hexadecimal.
+function searchWords(i) {
+  const both = (number) => number < 0 ? "" : ` ${number} ${hex24(number)}`;
+  return packetWords(i) + both(P.psn[i]) + both(P.qp[i]);
 }

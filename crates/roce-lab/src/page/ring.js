@@ -1,4 +1,4 @@
-// For a ring: what every rank has in every chunk, at the time of the packet that is selected.
+// Ring lessons: the chunks of every rank at the time of the selected packet.
 
 const ring = document.getElementById("ring");
 const SVG = "http:" + "//www.w3.org/2000/svg"; // a name, not an address: nothing is loaded
@@ -71,7 +71,7 @@ function showChunks(time) {
   }
 }
 
-/// A packet that carries a chunk moves from rank to rank; then the chunks are those of its arrival.
+/// Moves the packet of a chunk from rank to rank, then shows the chunks at its arrival.
 function showInRing(i) {
   if (!ringCells) return;
   const way = ringWays[P.from[i]];
@@ -88,7 +88,7 @@ function showInRing(i) {
   const token = svgElement("g", { class: "token" });
   token.append(svgElement("rect", { x: -21, y: -13, width: 42, height: 26, rx: 6 }));
   const text = svgElement("text", { y: 4.5 });
-  text.textContent = "#" + (i + 1);
+  text.textContent = "#" + P.number[i];
   token.append(text);
   ringSvg.append(token);
   const [a, b] = [ringNodes[P.from[i]], ringNodes[P.to[i]]];
