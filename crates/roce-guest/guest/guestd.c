@@ -4,7 +4,7 @@
  * Usage: guestd /dev/vportNpM
  *
  * Both directions of the port carry frames: one byte of kind, then the command's number and the
- * length of what follows, both 32 bits little-endian.
+ * length of the payload, both 32 bits little-endian.
  *
  *   to the guest              from the guest
  *   'R' run (a shell command) 'H' hello: guestd is ready (number 0)
@@ -12,8 +12,8 @@
  *   'C' close standard input  'E' standard error
  *   'K' kill (signal, 1 byte) 'S' ended (exit status, or 256 + signal; 32 bits)
  *
- * Commands run side by side, each in its own process group. When the other side of the port is
- * gone, guestd ends, and init powers the machine off.
+ * Commands run concurrently, each in its own process group. When the other end closes the port,
+ * guestd ends, and init powers the machine off.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,17 +34,17 @@
 struct command {
 	pid_t pid;      /* 0: this slot is free */
 	uint32_t number;
-	int in, out, err; /* our ends; -1 once closed */
-	int ended;      /* waited for; status holds how it ended */
-	int close_in;   /* close `in` once everything pending is written */
+	int in, out, err; /* ends of pipes; -1 once closed */
+	int ended;      /* reaped: status is valid */
+	int close_in;   /* close `in` once all pending bytes are written */
 	uint32_t status;
-	char *pending;  /* standard input the command has not taken yet */
+	char *pending;  /* standard input that the command has not read yet */
 	size_t pending_len;
 };
 
 static struct command commands[MAX_COMMANDS];
 static int port;
-static int child_pipe[2]; /* SIGCHLD's handler writes, the loop reads */
+static int child_pipe[2]; /* the handler of SIGCHLD writes, the loop reads */
 
 static void die(const char *doing)
 {
@@ -69,9 +69,9 @@ static void write_all(const void *bytes, size_t len)
 	while (len > 0) {
 		ssize_t done = write(port, at, len);
 		if (done < 0 && (errno == EINTR || errno == EAGAIN)) {
-			struct pollfd room = { .fd = port, .events = POLLOUT };
-			poll(&room, 1, -1);
-			if (room.revents & POLLHUP)
+			struct pollfd space = { .fd = port, .events = POLLOUT };
+			poll(&space, 1, -1);
+			if (space.revents & POLLHUP)
 				exit(0);
 			continue;
 		}
@@ -105,7 +105,7 @@ static void close_end(int *end)
 	*end = -1;
 }
 
-/* Passes on what `end` holds; closes it at its end. Returns whether anything was there. */
+/* Forwards bytes of the pipe `end`; closes it at end of file. Returns 1 if there were bytes. */
 static int pump(struct command *command, int *end, char kind)
 {
 	static char bytes[65536];
@@ -124,7 +124,7 @@ static void feed(struct command *command)
 	if (command->pending_len > 0) {
 		ssize_t done = write(command->in, command->pending, command->pending_len);
 		if (done < 0 && errno != EAGAIN && errno != EINTR) {
-			command->pending_len = 0; /* nobody reads it any more */
+			command->pending_len = 0; /* no process reads it */
 			close_end(&command->in);
 		} else if (done > 0) {
 			command->pending_len -= (size_t)done;
@@ -135,8 +135,8 @@ static void feed(struct command *command)
 		close_end(&command->in);
 }
 
-/* The command ended: what it had written is still in the pipes and goes first. A child that it
- * left running may hold them open, so their end is not waited for. */
+/* Ends a command: forwards the output that is still in its pipes, then its status. Does not wait
+ * for end of file, since a child of the command may keep the pipes open. */
 static void finish(struct command *command)
 {
 	while (command->out >= 0 && pump(command, &command->out, 'O'))
@@ -178,7 +178,7 @@ static void run(uint32_t number, const char *line)
 		execl("/bin/sh", "sh", "-c", line, (char *)NULL);
 		_exit(127);
 	}
-	setpgid(pid, pid); /* on both sides: a kill may come before the child has run */
+	setpgid(pid, pid); /* in both processes: a kill may come before the child has run */
 	close(in[0]);
 	close(out[1]);
 	close(err[1]);
@@ -194,7 +194,7 @@ static struct command *find(uint32_t number)
 	for (int i = 0; i < MAX_COMMANDS; i++)
 		if (commands[i].pid != 0 && commands[i].number == number)
 			return &commands[i];
-	return NULL; /* it has ended meanwhile: nothing to do */
+	return NULL; /* it has ended */
 }
 
 static void handle(char kind, uint32_t number, char *payload, uint32_t len)
@@ -230,7 +230,7 @@ static void handle(char kind, uint32_t number, char *payload, uint32_t len)
 	}
 }
 
-/* Takes the bytes that are there; a frame may come in pieces. */
+/* Reads available bytes and handles all complete frames. */
 static void read_port(void)
 {
 	static char buffer[HEADER + MAX_FRAME + 1];
@@ -270,7 +270,7 @@ static void on_child(int signal)
 	(void)signal;
 	int kept = errno;
 	ssize_t done = write(child_pipe[1], "", 1);
-	(void)done; /* full is as good: the loop will look */
+	(void)done; /* a full pipe wakes the loop, too */
 	errno = kept;
 }
 

@@ -96,12 +96,12 @@ impl Control {
         }
     }
 
-    /// Closes our side of the channel: the guest powers itself off.
+    /// Closes the channel, so the guest powers off.
     pub(crate) fn close(&self) {
         lock(&self.to_guest).take();
     }
 
-    /// The qemu process, to be waited for or killed.
+    /// Returns the qemu process.
     pub(crate) fn qemu(&self) -> MutexGuard<'_, Child> {
         lock(&self.qemu)
     }
@@ -153,7 +153,7 @@ impl Control {
             if let Some(listener) =
                 commands.listeners.as_mut().and_then(|listeners| listeners.get(&number))
             {
-                let _ = listener.send(event); // it may just have been dropped
+                let _ = listener.send(event); // the process may have been dropped
             }
         }
     }
@@ -172,7 +172,7 @@ fn read_frame(from: &mut impl Read) -> io::Result<(u8, u32, Vec<u8>)> {
     Ok((kind, u32::from_le_bytes([n0, n1, n2, n3]), payload))
 }
 
-/// The end of a console log, for messages.
+/// Returns the last lines of a console log, for errors.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -180,7 +180,7 @@ pub(crate) fn tail(log: &Path) -> String {
     lines.into_iter().rev().map(|line| format!("  {}\n", line.trim_end())).collect()
 }
 
-/// Locks, also after a panic elsewhere: no lock here is ever held in a state half changed.
+/// Locks, also after a panic of another thread: no panic leaves the data half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,13 @@
-//! Writes the archive format of an initramfs: cpio, "newc".
+//! Archive of an initramfs in the cpio format "newc".
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// An archive under construction; parent directories appear by themselves.
+/// An archive under construction. Missing parent directories are added.
 ///
-/// It stays uncompressed: qemu loads it in no time, while the emulated processor would spend a
-/// second on unpacking.
+/// The archive is not compressed: the emulated processor would need a second to unpack it.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -37,7 +36,7 @@ impl Archive {
         }
     }
 
-    /// Adds the character device that the kernel wants for init's own messages.
+    /// Adds `/dev/console`, which the kernel opens as standard output of init.
     pub(crate) fn console(&mut self) {
         self.directory("/dev");
         self.header("/dev/console", 0o020_600, 0, (5, 1));
@@ -67,7 +66,7 @@ impl Archive {
     fn header(&mut self, path: &str, mode: u32, len: usize, device: (u32, u32)) {
         self.entries += 1;
         let name = path.trim_start_matches('/');
-        let len = u32::try_from(len).expect("nothing in the guest comes near 4 GiB");
+        let len = u32::try_from(len).expect("a file of the guest is smaller than 4 GiB");
         let name_len = u32::try_from(name.len() + 1).expect("a path is short");
         let fields = [
             self.entries,
@@ -82,7 +81,7 @@ impl Archive {
             device.0,
             device.1,
             name_len,
-            0, /* no sum */
+            0, /* no checksum */
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {

@@ -28,7 +28,7 @@ impl Libraries {
         Self { by_name }
     }
 
-    /// These libraries and everything they need.
+    /// Returns these libraries with all libraries that they need.
     ///
     /// # Errors
     /// As [`Libraries::needed_by`].
@@ -48,7 +48,7 @@ impl Libraries {
     /// Returns all libraries that `programs` need, with the libraries of these.
     ///
     /// # Errors
-    /// [`GuestError::NotInPackages`] names the first library that no package brought.
+    /// [`GuestError::NotInPackages`] with the first library that is in no package.
     pub(crate) fn needed_by(
         &self,
         programs: &[PathBuf],
@@ -77,7 +77,7 @@ impl Libraries {
     }
 }
 
-/// The names in a file's dynamic section, and none for a static program or a script.
+/// Returns the libraries in a file's dynamic section; none for a static program or a script.
 fn needed(file: &Path) -> Result<Vec<String>, GuestError> {
     let mut magic = [0; 4];
     let head = fs::File::open(file).and_then(|mut file| {

@@ -7,12 +7,12 @@ use std::time::Duration;
 /// Error while a guest is built, booted or used.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
-    /// A program of this machine that building or booting needs is not installed.
+    /// A program that is needed to build or boot a guest is not installed.
     #[error("`{program}` is not installed; as root run: apt-get install -y {package}")]
     MissingTool {
-        /// The program that was looked for.
+        /// Name of the program.
         program: &'static str,
-        /// The Debian package that brings it.
+        /// Debian package with the program.
         package: &'static str,
     },
     /// A program of this machine ran and failed.
@@ -20,9 +20,9 @@ pub enum GuestError {
     ToolFailed {
         /// The command line.
         command: String,
-        /// Its exit status, in words.
+        /// Exit status as text.
         status: String,
-        /// The last lines it wrote on standard error.
+        /// Last lines of its standard error.
         stderr: String,
     },
     /// A file, directory or process of this machine could not be used.

@@ -1,4 +1,4 @@
-//! What a guest boots: a kernel and an initramfs.
+//! Kernel and initramfs of a guest.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::elf::Libraries;
 use crate::modules;
 use crate::packages::{Selection, Tool, list, make_directory, run_tool};
 
-/// A kernel and an initramfs, ready to boot as often as wanted.
+/// A kernel and an initramfs, which any number of guests can boot.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), roce_guest::GuestError> {
@@ -25,17 +25,17 @@ pub struct Image {
 }
 
 impl Image {
-    /// Builds the image below `directory`, or takes the one that is there.
+    /// Builds the image below `directory`, or returns the existing one.
     ///
-    /// Anything is done again only when a package has a new version or this crate's own parts of
-    /// the guest changed; without a way to ask for versions, an image that is there is taken as
-    /// it is. Several processes may call this at once for the same directory.
+    /// An existing image is rebuilt if a package has a new version, or if this crate's own files in
+    /// the guest have changed. If the versions cannot be queried, the existing image is used.
+    /// Several processes may call this for the same directory at the same time.
     ///
     /// Takes seconds the first time (some 80 MB are fetched), less than one after that.
     ///
     /// # Errors
-    /// Where a tool is missing (see [`crate::missing_tools`]), apt cannot fetch, or the packages
-    /// lack something the guest needs.
+    /// If a tool is missing (see [`crate::missing_tools`]), apt cannot fetch, or a file that the
+    /// guest needs is in no package.
     pub fn prepare(directory: &Path) -> Result<Self, GuestError> {
         make_directory(directory)?;
         let directory = directory
@@ -55,7 +55,7 @@ impl Image {
         let built = fs::read_to_string(&stamp_path).unwrap_or_default();
         let selection = match Selection::current() {
             Ok(selection) => selection,
-            // No network, or no right to fetch lists: what was built once is as good as before.
+            // Without network or package lists, use the existing image.
             Err(_) if built.ends_with(OWN_PARTS) => return Self::in_directory(directory),
             Err(error) => return Err(error),
         };
@@ -75,12 +75,12 @@ impl Image {
         Ok(Self { directory, release })
     }
 
-    /// The guest's kernel, as `uname -r` would print it.
+    /// Returns the release of the guest's kernel, as `uname -r` prints it.
     pub fn kernel_release(&self) -> &str {
         &self.release
     }
 
-    /// Where the image, its packages and the console logs of its guests are.
+    /// Returns the directory of the image, its packages and the console logs of its guests.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -93,11 +93,11 @@ impl Image {
         self.directory.join("initramfs")
     }
 
-    /// Compiles a C program against the guest's headers and libraries; returns where it is.
+    /// Compiles a C program against the guest's headers and libraries, and returns its path.
     ///
-    /// `sources` are C files, and folders whose C files are all meant; the program gets the name of
-    /// the first of them. `libraries` are names as after `-l`. The program stands in
-    /// [`Image::directory`]; put it into a running guest with [`crate::Guest::push`].
+    /// `sources` are C files, or directories of which all C files are compiled. The program has the
+    /// name of the first source. `libraries` are names as after `-l`. The program is written to
+    /// [`Image::directory`]; [`crate::Guest::push`] copies it to a running guest.
     ///
     /// # Errors
     /// [`GuestError::ToolFailed`] with the compiler's last lines.
@@ -114,7 +114,7 @@ impl Image {
         let name = sources.first().and_then(|source| source.file_stem());
         let name = name.map_or("program".into(), |name| name.to_string_lossy());
         let program = self.directory.join(&*name);
-        // Written beside and renamed: another process may be reading the program just now.
+        // Write another file and rename it: another process may be reading the program.
         let fresh = self.directory.join(format!("{name}.{}", std::process::id()));
         let root = self.root();
         let lib = root.join("usr/lib/x86_64-linux-gnu");
@@ -135,7 +135,7 @@ impl Image {
     }
 }
 
-/// Packs `directory/initramfs` out of the unpacked packages.
+/// Packs `directory/initramfs` from the unpacked packages.
 fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
     let release = kernel_release(root)?;
     let mut archive = Archive::default();
@@ -161,7 +161,7 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
     add(&mut archive, "/bin/sh".into(), root.join("bin/dash"))?;
     for name in IPROUTE {
         let path = ["bin", "sbin", "usr/bin"].map(|place| root.join(place).join(name));
-        // Not a link: an absolute one would lead to this machine's own program.
+        // Not a symbolic link: an absolute one would lead to a program of this machine.
         let path = path.into_iter().find(|path| path.is_file() && !path.is_symlink());
         let path = path.ok_or_else(|| GuestError::NotInPackages {
             what: format!("the program {name}"),
@@ -171,7 +171,7 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
     }
     for name in list(&root.join("usr/bin"))? {
         let path = root.join("usr/bin").join(&name);
-        // The packages with programs of interest put nothing else but documentation tools there.
+        // The other files there are documentation tools.
         if path.is_file() && (RDMA_PROGRAMS.iter().any(|start| name.starts_with(start))) {
             add(&mut archive, format!("/usr/bin/{name}"), path)?;
         }
@@ -185,7 +185,7 @@ fn build(directory: &Path, root: &Path) -> Result<(), GuestError> {
 
     let libraries = Libraries::below(root);
     let mut needed = libraries.needed_by(&programs)?;
-    // Programs of this workspace may be tried in the guest: they need these too.
+    // Programs of this workspace that run in the guest need these libraries.
     needed.extend(libraries.closure_of(&["libc.so.6", "libgcc_s.so.1", "libm.so.6"])?);
     for (name, path) in needed {
         let place = if name.starts_with("ld-linux") { "/lib64" } else { "/lib/x86_64-linux-gnu" };
@@ -253,8 +253,8 @@ const SET_NETWORK: &str = include_str!("../guest/set-network");
 const WELCOME: &str = include_str!("../guest/welcome");
 const GUESTD: &str = include_str!("../guest/guestd.c");
 
-/// Everything of ours that ends up in the image: a change here builds it anew. The first line is
-/// for changes in the code that packs it.
+/// This crate's own files in the image: the image is rebuilt when they change. The first line is a
+/// version of the code that packs the image.
 const OWN_PARTS: &str = concat!(
     "layout 2\n",
     include_str!("../guest/init"),
@@ -265,7 +265,7 @@ const OWN_PARTS: &str = concat!(
 
 const IPROUTE: &[&str] = &["ip", "tc", "rdma"];
 
-/// How the names of the programs in ibverbs-utils, rdmacm-utils and perftest start.
+/// Prefixes of the names of programs in ibverbs-utils, rdmacm-utils and perftest.
 const RDMA_PROGRAMS: &[&str] = &[
     "ibv_",
     "ib_atomic",

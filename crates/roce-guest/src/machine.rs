@@ -16,23 +16,23 @@ use crate::{GuestError, Image};
 /// Configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
-    /// The tap device its network card is on; it must exist where qemu is started and be up.
+    /// Tap device of the guest's network card; it must be up in the network namespace of qemu.
     pub tap: String,
-    /// Its network card's address; several guests on one bridge need different ones.
+    /// MAC address of the network card; guests on one bridge need different ones.
     pub mac: [u8; 6],
-    /// Its memory, in MiB.
+    /// Memory in MiB.
     pub memory_mib: u32,
-    /// How many processors it has.
+    /// Number of processors.
     pub processors: u32,
-    /// How long it may take until it answers.
+    /// Maximum time until the guest takes commands.
     pub boot_limit: Duration,
-    /// How long [`Guest::run`] waits for a command.
+    /// Maximum time of a command in [`Guest::run`].
     pub command_limit: Duration,
 }
 
 impl GuestConfig {
-    /// A guest with its card on `tap`, the rest being enough for every test: 512 MiB, two
-    /// processors, a minute each to boot and for a command.
+    /// Returns the configuration of a guest with its network card on `tap`: 512 MiB, two processors,
+    /// one minute to boot and one for a command.
     pub fn new(tap: &str) -> Self {
         Self {
             tap: tap.to_owned(),
@@ -47,7 +47,7 @@ impl GuestConfig {
 
 /// A running guest.
 ///
-/// Methods take `&self` and may be called from several threads at once. Dropping it kills it.
+/// Several threads may call methods at the same time. Dropping it kills the guest.
 #[derive(Debug)]
 pub struct Guest {
     control: Arc<Control>,
@@ -56,9 +56,9 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest and waits until it takes commands; a few seconds.
+    /// Boots a guest and waits until it takes commands, which needs a few seconds.
     ///
-    /// `spawn` starts qemu: inside the network namespace that holds the tap, for example.
+    /// `spawn` starts qemu, for example in the network namespace of the tap.
     ///
     /// # Errors
     /// [`GuestError::MissingTool`] without qemu; [`GuestError::Gone`] and
@@ -72,7 +72,7 @@ impl Guest {
         let mut command = qemu_command(image, config)?;
         command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} quiet"));
         command.arg("-serial").arg(format!("file:{}", console.display()));
-        command.arg("-device").arg(format!("virtio-serial-pci,{TELL_EVERYTHING}"));
+        command.arg("-device").arg(format!("virtio-serial-pci,{VIRTIO_OPTIONS}"));
         command.args(["-chardev", "stdio,id=control,signal=off"]);
         command.args(["-device", "virtserialport,chardev=control,name=guest.control"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -88,8 +88,8 @@ impl Guest {
         }
     }
 
-    /// Gives `eth0` and `rxe0` on it an MTU (of the link: 1500 is path MTU 1024, 4200 is 4096)
-    /// and addresses with prefix lengths, in place of those they had.
+    /// Sets the link MTU of `eth0` and `rxe0` (1500 allows path MTU 1024, 4200 allows 4096), and
+    /// replaces their addresses, which have prefix lengths.
     ///
     /// rxe's GID table holds the link-local address at index 0 and then these, from 1, in this
     /// order.
@@ -101,7 +101,7 @@ impl Guest {
     }
 
     /// Impairs the guest's outgoing packets by `tc` netem options (`loss 1% duplicate 1%`); an empty
-    /// text ends it.
+    /// text ends the impairment.
     ///
     /// # Errors
     /// As [`Guest::run_ok`].
@@ -113,11 +113,11 @@ impl Guest {
         self.run_ok(&command).map(drop)
     }
 
-    /// Runs a shell command to its end.
+    /// Runs a shell command and waits for its end.
     ///
     /// # Errors
     /// [`GuestError::TimedOut`] after [`GuestConfig::command_limit`] (the command is killed),
-    /// [`GuestError::Gone`]. A command that fails is not an error here: look at
+    /// [`GuestError::Gone`]. A command that fails is no error here: see
     /// [`Output::status`].
     pub fn run(&self, command: &str) -> Result<Output, GuestError> {
         let mut process = self.spawn(command)?;
@@ -140,17 +140,17 @@ impl Guest {
     /// Starts a shell command and returns at once.
     ///
     /// # Errors
-    /// [`GuestError::Gone`] with the guest.
+    /// [`GuestError::Gone`] if the guest has ended.
     pub fn spawn(&self, command: &str) -> Result<GuestProcess, GuestError> {
         GuestProcess::start(Arc::clone(&self.control), command)
     }
 
-    /// Puts a file into the guest, with permission bits `mode`.
+    /// Copies a file to the guest, with permission bits `mode`.
     ///
     /// # Errors
     /// As [`Guest::run_ok`].
     pub fn push(&self, path: &str, content: &[u8], mode: u32) -> Result<(), GuestError> {
-        // To another name first: a program that is running cannot be written over.
+        // Write another file and rename it: a running program cannot be overwritten.
         let command = format!(
             "cat > '{path}.new' && chmod {mode:o} '{path}.new' && mv '{path}.new' '{path}'"
         );
@@ -164,15 +164,15 @@ impl Guest {
         Err(GuestError::CommandFailed { command, status, stdout, stderr })
     }
 
-    /// The file that collects what the guest's kernel and init print.
+    /// Returns the path of the guest's console log.
     pub fn console(&self) -> &std::path::Path {
         &self.console
     }
 
-    /// Powers the guest off and waits for its end, at most some seconds.
+    /// Powers the guest off and waits a few seconds for its end.
     ///
     /// # Errors
-    /// [`GuestError::TimedOut`] when it had to be killed.
+    /// [`GuestError::TimedOut`] if it did not end and was killed.
     pub fn power_off(self) -> Result<(), GuestError> {
         self.control.close();
         let deadline = Instant::now() + POWER_OFF_LIMIT;
@@ -194,13 +194,13 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let mut qemu = self.control.qemu();
         if !matches!(qemu.try_wait(), Ok(Some(_))) {
-            let _ = qemu.kill(); // it may end by itself just now
+            let _ = qemu.kill(); // it may have ended
             let _ = qemu.wait();
         }
     }
 }
 
-/// The qemu command line for a guest with a shell on this terminal, for a person to use.
+/// Returns the qemu command for a guest with an interactive shell on this terminal.
 ///
 /// # Errors
 /// [`GuestError::MissingTool`] without qemu.
@@ -226,7 +226,7 @@ fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestErr
     }
     let mac = config.mac.map(|byte| format!("{byte:02x}")).join(":");
     let mut command = Command::new(Tool::Qemu.program());
-    // Emulation, not KVM: it boots on every machine, nested ones included.
+    // Emulation, not KVM: it works on every machine, nested ones included.
     command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     command.arg("-smp").arg(config.processors.to_string());
@@ -235,14 +235,14 @@ fn qemu_command(image: &Image, config: &GuestConfig) -> Result<Command, GuestErr
     command.args(["-device", "virtio-rng-pci"]);
     command.arg("-netdev");
     command.arg(format!("tap,id=net,ifname={},script=no,downscript=no,vhost=off", config.tap));
-    // Every packet is announced, and at once: told to leave out what seems needless, emulated
-    // processors and qemu now and then each wait for the other, and nothing is sent any more.
-    let card = format!("virtio-net-pci,netdev=net,mac={mac},romfile=,{TELL_EVERYTHING}");
+    // Without event suppression: with it, qemu and the emulated processors sometimes wait for each
+    // other, and the network card stops.
+    let card = format!("virtio-net-pci,netdev=net,mac={mac},romfile=,{VIRTIO_OPTIONS}");
     command.arg("-device").arg(card);
     Ok(command)
 }
 
-/// A log of its own for each guest that this process boots.
+/// Returns a new console log for each guest of this process.
 fn console_path(image: &Image) -> Result<PathBuf, GuestError> {
     static BOOTED: AtomicU32 = AtomicU32::new(0);
     let logs = image.directory().join("console");
@@ -253,11 +253,11 @@ fn console_path(image: &Image) -> Result<PathBuf, GuestError> {
     Ok(path)
 }
 
-/// For virtio devices; see where the network card is made.
-const TELL_EVERYTHING: &str = "event_idx=off,ioeventfd=off";
+/// Properties of virtio devices; see the network card.
+const VIRTIO_OPTIONS: &str = "event_idx=off,ioeventfd=off";
 
-/// A console; a guest that ends instead of hanging when its kernel panics; and no test whether the
-/// timer ticks, which an emulated processor fails, and then panics, when this machine is busy.
+/// Kernel command line: a console, a reboot on panic (which ends qemu), and no timer check, which an
+/// emulated processor fails when this machine is busy.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off no_timer_check";
 
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(15);

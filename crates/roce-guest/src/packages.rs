@@ -1,4 +1,4 @@
-//! Fetches Debian packages with apt and lays them out below a directory.
+//! Debian packages, fetched with apt and unpacked below a directory.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,7 +12,7 @@ use crate::GuestError;
 /// The package that depends on the newest stock kernel; the cloud flavour has no `rdma_rxe`.
 const KERNEL: &str = "linux-image-amd64";
 
-/// What the guest runs, and the libraries these programs need.
+/// Packages with the guest's programs and their libraries.
 const PACKAGES: &[&str] = &[
     "busybox-static",
     "dash",
@@ -41,29 +41,29 @@ const PACKAGES: &[&str] = &[
     "zlib1g",
 ];
 
-/// A program of this machine that building or booting a guest needs.
+/// A program of this machine that is needed to build or boot a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// Finds packages; part of Debian and its descendants, not to be had elsewhere.
+    /// Finds packages; available on Debian and its derivatives only.
     AptCache,
     /// Fetches packages.
     AptGet,
     /// Unpacks packages.
     DpkgDeb,
-    /// Compiles the programs of ours that run in the guest.
+    /// Compiles this project's programs for the guest.
     Cc,
-    /// Tells which libraries a program needs.
+    /// Lists the libraries that a program needs.
     Readelf,
-    /// Is the guest's hardware.
+    /// Emulates the guest's hardware.
     Qemu,
 }
 
 impl Tool {
-    /// All of them.
+    /// All tools.
     pub const ALL: [Self; 6] =
         [Self::AptCache, Self::AptGet, Self::DpkgDeb, Self::Cc, Self::Readelf, Self::Qemu];
 
-    /// The name of the program.
+    /// Returns the name of the program.
     pub const fn program(self) -> &'static str {
         match self {
             Self::AptCache => "apt-cache",
@@ -75,7 +75,7 @@ impl Tool {
         }
     }
 
-    /// The Debian package that brings it.
+    /// Returns the Debian package with the program.
     pub const fn package(self) -> &'static str {
         match self {
             Self::AptCache | Self::AptGet => "apt",
@@ -86,19 +86,19 @@ impl Tool {
         }
     }
 
-    /// Whether the program is found in `PATH`.
+    /// Returns true if the program is in `PATH`.
     pub fn is_installed(self) -> bool {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).any(|directory| directory.join(self.program()).is_file())
     }
 }
 
-/// The tools that this machine lacks; a guest can be had once this is empty.
+/// Returns the tools that this machine lacks; a guest needs all tools.
 pub fn missing_tools() -> Vec<Tool> {
     Tool::ALL.into_iter().filter(|tool| !tool.is_installed()).collect()
 }
 
-/// Runs a tool to its end and returns its standard output.
+/// Runs a tool and returns its standard output.
 pub(crate) fn run_tool(
     tool: Tool,
     arguments: impl FnOnce(&mut Command) -> &mut Command,
@@ -128,11 +128,11 @@ fn words(command: &Command) -> String {
     all.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
 }
 
-/// The packages the guest is made of, in their current versions.
+/// The guest's packages in their current versions.
 #[derive(Debug)]
 pub(crate) struct Selection {
     packages: Vec<String>,
-    /// The files' names, which hold the versions: this changes exactly when one of them does.
+    /// Names of the package files, which contain the versions.
     pub(crate) files: BTreeSet<String>,
 }
 
@@ -140,8 +140,8 @@ impl Selection {
     /// Asks apt for the current versions.
     ///
     /// # Errors
-    /// When apt knows no such packages. A fresh machine has no package lists; as root they are
-    /// fetched here, otherwise the message says so.
+    /// If apt does not know a package. Without package lists, this fetches them as root; for another
+    /// user the error says so.
     pub(crate) fn current() -> Result<Self, GuestError> {
         let first = Self::known_to_apt();
         if first.is_ok() || run_tool(Tool::AptGet, |apt| apt.args(["-q", "update"])).is_err() {
@@ -162,7 +162,7 @@ impl Selection {
             })?;
         let packages: Vec<String> =
             PACKAGES.iter().copied().chain([kernel]).map(str::to_owned).collect();
-        // One line a package: 'address' file size sum
+        // One line per package: 'address' file size checksum
         let files = run_tool(Tool::AptGet, |apt| {
             apt.args(["-q", "--print-uris", "download"]).args(&packages)
         })?;
@@ -171,7 +171,7 @@ impl Selection {
         Ok(Self { packages, files })
     }
 
-    /// Fetches what `directory/packages` does not hold yet and unpacks all into `directory/root`.
+    /// Fetches the packages that `directory/packages` lacks, and unpacks all into `directory/root`.
     pub(crate) fn unpack(&self, directory: &Path) -> Result<PathBuf, GuestError> {
         let packages = directory.join("packages");
         let root = directory.join("root");
@@ -180,7 +180,7 @@ impl Selection {
             let path = packages.join(old);
             fs::remove_file(&path).map_err(GuestError::io(format!("remove {}", path.display())))?;
         }
-        // apt skips what is there in the right version.
+        // apt skips packages that are there in the right version.
         run_tool(Tool::AptGet, |apt| {
             apt.args(["-q", "download"]).args(&self.packages).current_dir(&packages)
         })?;
@@ -196,7 +196,7 @@ impl Selection {
     }
 }
 
-/// The names in a directory, sorted.
+/// Returns the sorted names in a directory.
 pub(crate) fn list(directory: &Path) -> Result<Vec<String>, GuestError> {
     let doing = || GuestError::io(format!("list {}", directory.display()));
     let mut names = Vec::new();
@@ -207,7 +207,7 @@ pub(crate) fn list(directory: &Path) -> Result<Vec<String>, GuestError> {
     Ok(names)
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 pub(crate) fn make_directory(path: &Path) -> Result<(), GuestError> {
     fs::create_dir_all(path).map_err(GuestError::io(format!("make {}", path.display())))
 }

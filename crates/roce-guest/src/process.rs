@@ -1,4 +1,4 @@
-//! A command that runs, or ran, in the guest.
+//! A command in the guest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use crate::GuestError;
 use crate::control::{Control, Event};
 
-/// How a command ended.
+/// Exit status of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It ended by itself with this status; 0 is success.
+    /// The command exited with this status; 0 is success.
     Exited(u8),
-    /// This signal ended it.
+    /// A signal with this number ended the command.
     Killed(u8),
 }
 
 impl Status {
-    /// Whether the command ended by itself with status 0.
+    /// Returns true if the command exited with status 0.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Exited(0))
     }
 
-    /// The status with which the command ended by itself.
+    /// Returns the status if the command exited.
     pub const fn code(self) -> Option<i32> {
         match self {
             Self::Exited(status) => Some(status as i32),
@@ -51,17 +51,17 @@ impl fmt::Display for Status {
 /// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// Exit status.
     pub status: Status,
-    /// All it wrote on standard output, as text.
+    /// Standard output as text.
     pub stdout: String,
-    /// All it wrote on standard error, as text.
+    /// Standard error as text.
     pub stderr: String,
 }
 
 /// A command running in the guest.
 ///
-/// Its output is kept here until it is taken. Dropping this kills the command.
+/// Keeps the output until it is read. Dropping it kills the command.
 #[derive(Debug)]
 pub struct GuestProcess {
     control: Arc<Control>,
@@ -90,7 +90,7 @@ impl GuestProcess {
     /// Writes to the command's standard input.
     ///
     /// # Errors
-    /// [`GuestError::Gone`] with the guest.
+    /// [`GuestError::Gone`] if the guest has ended.
     pub fn write(&self, bytes: &[u8]) -> Result<(), GuestError> {
         self.control.input(self.number, bytes)
     }
@@ -98,15 +98,15 @@ impl GuestProcess {
     /// Closes the command's standard input once it has read all that was written.
     ///
     /// # Errors
-    /// [`GuestError::Gone`] with the guest.
+    /// [`GuestError::Gone`] if the guest has ended.
     pub fn close_stdin(&self) -> Result<(), GuestError> {
         self.control.close_input(self.number)
     }
 
-    /// The next line of standard output, without its end; `None` after the last.
+    /// Returns the next line of standard output without its newline; `None` after the last line.
     ///
     /// # Errors
-    /// [`GuestError::TimedOut`] when none came within `limit`, [`GuestError::Gone`].
+    /// [`GuestError::TimedOut`] without a line within `limit`, [`GuestError::Gone`].
     pub fn read_line(&mut self, limit: Duration) -> Result<Option<String>, GuestError> {
         let deadline = Instant::now() + limit;
         loop {
@@ -126,7 +126,7 @@ impl GuestProcess {
     /// Waits for the command to end.
     ///
     /// # Errors
-    /// [`GuestError::TimedOut`] when it has not within `limit` (it goes on), [`GuestError::Gone`].
+    /// [`GuestError::TimedOut`] after `limit` (the command goes on), [`GuestError::Gone`].
     pub fn wait(&mut self, limit: Duration) -> Result<Output, GuestError> {
         let deadline = Instant::now() + limit;
         loop {
@@ -137,10 +137,10 @@ impl GuestProcess {
         }
     }
 
-    /// What the command left behind, if it has ended; never waits.
+    /// Returns status and output if the command has ended; does not wait.
     ///
     /// # Errors
-    /// [`GuestError::Gone`] with the guest.
+    /// [`GuestError::Gone`] if the guest has ended.
     pub fn try_wait(&mut self) -> Result<Option<Output>, GuestError> {
         while self.status.is_none() {
             match self.events.try_recv() {
@@ -152,15 +152,15 @@ impl GuestProcess {
         Ok(self.output())
     }
 
-    /// Sends a signal (9 is SIGKILL) to the command and all it started.
+    /// Sends a signal (9 is SIGKILL) to the command's process group.
     ///
     /// # Errors
-    /// [`GuestError::Gone`] with the guest.
+    /// [`GuestError::Gone`] if the guest has ended.
     pub fn kill(&self, signal: u8) -> Result<(), GuestError> {
         self.control.kill(self.number, signal)
     }
 
-    /// What came on standard error up to now.
+    /// Returns the standard error so far.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
@@ -192,7 +192,7 @@ impl GuestProcess {
         }
     }
 
-    /// What the command left behind, if it is known to have ended.
+    /// Returns status and output after the end of the command.
     fn output(&self) -> Option<Output> {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&self.stdout), text(&self.stderr));
@@ -203,7 +203,7 @@ impl GuestProcess {
 impl Drop for GuestProcess {
     fn drop(&mut self) {
         if self.status.is_none() {
-            let _ = self.kill(9); // the guest may be gone, and with it the command
+            let _ = self.kill(9); // the guest may have ended
         }
         self.control.forget(self.number);
     }
