@@ -1,4 +1,4 @@
-//! Two queue pairs that know each other, and how they got there.
+//! Two connected queue pairs, and their way from RESET to RTS.
 
 use roce_simnet::ConnectOptions;
 use roce_transport::{
@@ -8,9 +8,9 @@ use roce_wire::{Psn, Qpn, RnrTimer};
 
 use crate::world::{End, World};
 
-/// Where the sends of every queue pair of the lab complete.
+/// Completion queue of the sends of all queue pairs.
 pub const SEND_CQ: CqHandle = CqHandle(1);
-/// Where its receives complete.
+/// Completion queue of the receives of all queue pairs.
 pub const RECV_CQ: CqHandle = CqHandle(2);
 
 /// Options of the lab's connections: MTU 1024, PSNs from 100 and 500, 131 µs, 7 retries, 10 µs of RNR
@@ -27,17 +27,17 @@ pub fn default_options() -> ConnectOptions {
     }
 }
 
-/// Two queue pairs that were made for each other.
+/// Two queue pairs that are, or will be, connected to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// Either end.
+    /// Both ends.
     pub ends: [End; 2],
     /// What they agree on.
     pub options: ConnectOptions,
 }
 
 impl Connection {
-    /// Makes a queue pair on each of two hosts, in state RESET.
+    /// Creates a queue pair in state RESET on each of two hosts.
     ///
     /// # Panics
     /// When there are no such hosts, or no number is free.
@@ -45,7 +45,7 @@ impl Connection {
         let init = options.init(SEND_CQ, RECV_CQ);
         let ends = [0, 1].map(|side| {
             let host: usize = hosts[side];
-            // Numbers that tell the host: 0x11 and 0x12 on the first, 0x21 on the second, …
+            // The first digit is the host: 0x11 and 0x12 on the first, 0x21 on the second, …
             let first = (host as u32 + 1) * 0x10 + 1;
             let qpn = (first..Qpn::MAX.get())
                 .filter_map(Qpn::new)
@@ -60,7 +60,7 @@ impl Connection {
         Self { ends, options }
     }
 
-    /// Makes two queue pairs and brings both to RTS.
+    /// Creates two queue pairs and moves both to RTS.
     ///
     /// # Panics
     /// As [`create`](Self::create).
@@ -74,10 +74,10 @@ impl Connection {
         connection
     }
 
-    /// Brings one end one state further, with the attributes that this takes.
+    /// Moves one end to the next state, with the required attributes.
     ///
     /// # Errors
-    /// What the engine says, where the state is not the next one.
+    /// The error of the engine if the state is not the next one.
     pub fn bring(
         &self,
         world: &mut World,

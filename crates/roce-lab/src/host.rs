@@ -1,4 +1,4 @@
-//! One host of the lab: the engine, its memory, and what it told its application.
+//! A simulated host: engine, memory and completions.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,26 +10,26 @@ use roce_wire::{MacAddr, OuterHeaders, Qpn};
 use crate::event_recorder::EventRecorder;
 use roce_simnet::Regions;
 
-/// One host: a real engine, its registered memory and its place in the network.
+/// A simulated host: an engine, its registered memory and its link.
 #[derive(Debug)]
 pub struct Host {
-    /// What the lesson calls it.
+    /// Name in the lesson.
     pub name: String,
-    /// All memory that it has registered.
+    /// Registered memory.
     pub memory: Regions,
     pub(crate) endpoint: Endpoint<EventRecorder>,
-    /// Every queue pair that was made on it.
+    /// All queue pairs.
     pub(crate) queue_pairs: Vec<Qpn>,
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) address: IpAddr,
     pub(crate) mac: MacAddr,
     pub(crate) node: NodeId,
     pub(crate) identification: u16,
-    /// Until when its link is busy with frames that have been handed to it.
+    /// Time until which the link is busy.
     pub(crate) busy_until: Time,
     /// The engine may have more to send once the link is free.
     pub(crate) may_have_more: bool,
-    /// The twin of what the network was told about frames from here.
+    /// The faults of this host's frames, as set in the network.
     pub(crate) fates: Impairment,
 }
 
@@ -57,17 +57,17 @@ impl Host {
         }
     }
 
-    /// Its address.
+    /// Returns the address.
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How often what happened in its engine.
+    /// Returns the counters of the engine.
     pub fn counters(&self) -> &roce_transport::Counters {
         self.endpoint.counters()
     }
 
-    /// Takes the oldest completion of the engine that is not taken yet.
+    /// Takes the oldest completion.
     pub fn poll_completion(&mut self) -> Option<(CqHandle, Completion)> {
         self.completions.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Hosts with real engines, a network between them, and a clock that jumps.
+//! Simulated hosts with real engines and a network, in virtual time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,27 +15,26 @@ use crate::event_recorder::EventRecorder;
 use crate::host::Host;
 use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
 
-/// How a [`World`] is built.
+/// Configuration of a [`World`].
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
-    /// One way along one link. Two hosts share one link; more hosts have a link each to a
-    /// switch, so that a packet crosses two.
+    /// One-way delay of a link. Two hosts share one link; of more hosts, each has a link to a switch,
+    /// so a packet crosses two links.
     pub delay: Duration,
-    /// Two hosts have a switch between them as well.
+    /// Two hosts are connected through a switch, too.
     pub always_switch: bool,
-    /// Bits a second of every link in either direction; `None` takes no time.
+    /// Rate of every link in bits per second and direction; `None` is unlimited.
     pub bits_per_sec: Option<u64>,
-    /// Packets that an engine hands to its link at a time, at least 1: its trains are no
-    /// longer. They cross the network one by one in any case.
+    /// Maximum number of packets of a train, at least 1. The network carries packets one by one.
     pub train_packets: usize,
-    /// Keep a timeline. Without, a world costs no memory but its own.
+    /// Keep a timeline, whose memory grows with each packet.
     pub keep_timeline: bool,
-    /// How the engines behave.
+    /// Configuration of the engines.
     pub endpoint: EndpointConfig,
 }
 
 impl Default for WorldConfig {
-    /// A microsecond, no rate, trains of 16, a timeline.
+    /// Delay of 1 µs, unlimited rate, trains of up to 16 packets, with a timeline.
     fn default() -> Self {
         Self {
             delay: Duration::from_micros(1),
@@ -48,11 +47,11 @@ impl Default for WorldConfig {
     }
 }
 
-/// Hosts with real engines, a network between them, and a clock that jumps to the next thing
-/// that happens. Frames are whole: outer headers, ICRC, checked on arrival.
+/// Simulated hosts with real engines and a network. Virtual time advances from event to event. Frames
+/// have outer headers and an ICRC, which is checked on arrival.
 ///
-/// A host's engine is asked for more only when its link is free, as a network card asks: an
-/// acknowledgement never waits behind a window full of data.
+/// An engine transmits only while its link is free, as with a network card, so an ACK does not wait
+/// behind a full send window.
 ///
 /// ```
 /// use roce_lab::{Connection, World, WorldConfig, default_options};
@@ -75,31 +74,31 @@ pub struct World {
     links: Vec<LinkId>,
     config: WorldConfig,
     timeline: Timeline,
-    /// Highest PSN sent so far in each direction of a queue pair: requests, answers.
+    /// Highest PSN sent so far by a queue pair: requests, responses.
     sent: HashMap<(usize, Qpn, bool), Psn>,
     scratch: Vec<u8>,
 }
 
-/// One end of a connection: a queue pair of a host.
+/// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Place of the host in the world.
+    /// Index of the host.
     pub host: usize,
-    /// Its queue pair.
+    /// Queue pair of the host.
     pub qpn: Qpn,
 }
 
-/// Bytes that a frame takes on an Ethernet besides those of a capture: preamble 8, frame check
-/// 4, gap 12. Here the number of the packet rides in them.
+/// Bytes of a frame on Ethernet that are not in a capture: preamble 8, frame check sequence 4, gap 12.
+/// The simulation stores the packet's number in them.
 pub const WIRE_OVERHEAD: usize = 24;
 
-/// The most room that outer headers take.
+/// Maximum length of outer headers in bytes.
 const HEADROOM: usize = 64;
-/// The longest UDP payload of one frame.
+/// Maximum UDP payload of a frame in bytes.
 const MAX_TRAIN: usize = 65_535 - 40 - 8;
 
 impl World {
-    /// Hosts of these names on one switch, or on one link when there are two.
+    /// Creates hosts with these names, on a switch, or two on a link.
     ///
     /// # Panics
     /// Without hosts, or with more than 65 534.
@@ -143,52 +142,52 @@ impl World {
         }
     }
 
-    /// The virtual now.
+    /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(self.network.now().as_nanos())
     }
 
-    /// All hosts, in their places.
+    /// Returns all hosts.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// A host, for its memory and completions.
+    /// Returns a host, for access to its memory and completions.
     ///
     /// # Panics
-    /// When there is none in this place.
+    /// If the index is out of range.
     pub fn host_mut(&mut self, place: usize) -> &mut Host {
         &mut self.hosts[place]
     }
 
-    /// How it was built.
+    /// Returns the configuration.
     pub fn config(&self) -> &WorldConfig {
         &self.config
     }
 
-    /// What happened so far; empty when none is kept.
+    /// Returns the timeline; empty if none is kept.
     pub fn timeline(&self) -> &Timeline {
         &self.timeline
     }
 
-    /// The same, for keeps.
+    /// Returns the timeline by value.
     pub fn into_timeline(self) -> Timeline {
         self.timeline
     }
 
-    /// What hits the frames that `host` sends from now on.
+    /// Sets the faults of frames that `host` sends from now on.
     ///
     /// # Panics
-    /// When there is no such host.
+    /// If the index is out of range.
     pub fn set_impairment(&mut self, host: usize, impairment: Impairment) {
         self.hosts[host].fates = impairment.clone();
         self.network.set_impairment(self.links[host], self.hosts[host].node, impairment);
     }
 
-    /// Posts a request; what it makes the engine send leaves at once.
+    /// Posts a request and transmits its packets.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
         let now = self.now();
         let host = &mut self.hosts[end.host];
@@ -196,7 +195,7 @@ impl World {
             wr_id: work.wr_id,
             what: describe(&work.operation, &work.data),
         });
-        // First what is posted, then what that leads to.
+        // Record the post before the packets that follow from it.
         host.endpoint.observer_mut().record_if(now, end.qpn, kind);
         let posted = host.endpoint.post_send(now, end.qpn, work);
         if posted.is_err() {
@@ -209,7 +208,7 @@ impl World {
     /// Posts a receive.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn post_recv(&mut self, end: End, work: RecvWr) -> Result<(), PostError> {
         let now = self.now();
         let host = &mut self.hosts[end.host];
@@ -226,7 +225,7 @@ impl World {
         posted
     }
 
-    /// Writes a remark of the script's into the timeline.
+    /// Adds a remark of the script to the timeline.
     pub fn record_script(&mut self, host: usize, what: impl Into<String>) {
         let (at, kind) = (self.now(), EventKind::Scripted { what: what.into() });
         if self.config.keep_timeline {
@@ -234,8 +233,8 @@ impl World {
         }
     }
 
-    /// Writes into the timeline what the program on a host did; the words are made only when a
-    /// timeline is kept.
+    /// Adds an action of a host's program to the timeline. The text is made only if a timeline is
+    /// kept.
     pub(crate) fn record_program(&mut self, host: usize, what: impl FnOnce() -> String) {
         if self.config.keep_timeline {
             let (at, kind) = (self.now(), EventKind::Program { what: what() });
@@ -243,7 +242,7 @@ impl World {
         }
     }
 
-    /// Calls the engine of one host, then takes what it has to say.
+    /// Calls the engine of a host, then handles its output.
     pub(crate) fn with_engine<T>(
         &mut self,
         host: usize,
@@ -255,8 +254,8 @@ impl World {
         result
     }
 
-    /// Is nothing on its way and nothing posted that is not done? A timer may still run, but it
-    /// will find nothing to do.
+    /// Returns true if no frame is in flight and no request is outstanding. A timer may still run, but
+    /// has nothing to do.
     pub fn is_at_rest(&self) -> bool {
         let is_idle = |host: &Host| {
             let mut pairs = host.queue_pairs.iter().filter_map(|qpn| host.endpoint.query_qp(*qpn));
@@ -265,7 +264,7 @@ impl World {
         self.network.in_flight() == 0 && self.hosts.iter().all(is_idle)
     }
 
-    /// When the next thing happens by itself; `None` when nothing ever will.
+    /// Returns the time of the next event, if any.
     pub fn next_event(&self) -> Option<Instant> {
         let wake_up = |host: &Host| {
             let timer = host.endpoint.poll_timeout().map(|at| Time::from_nanos(at.as_nanos()));
@@ -276,14 +275,14 @@ impl World {
         Some(Instant::from_nanos(next.as_nanos()))
     }
 
-    /// Jumps to the next thing that happens; false when nothing ever will.
+    /// Advances to the next event; returns false without one.
     pub fn step(&mut self) -> bool {
         let Some(next) = self.next_event() else { return false };
         self.advance_to(next);
         true
     }
 
-    /// Lets time pass up to `moment`, with all that happens by then.
+    /// Advances to `moment` and handles all events until then.
     pub fn run_until(&mut self, moment: Instant) {
         while let Some(next) = self.next_event().filter(|next| *next <= moment) {
             self.advance_to(next);
@@ -312,7 +311,7 @@ impl World {
         }
     }
 
-    /// A frame comes in: parse it, check its ICRC, hand it to the engine.
+    /// Handles a received frame: parses it, checks its ICRC, passes it to the engine.
     fn deliver(&mut self, place: usize, bytes: &[u8]) {
         let now = self.now();
         let Some((frame, trailer)) = bytes.split_last_chunk::<WIRE_OVERHEAD>() else { return };
@@ -342,7 +341,7 @@ impl World {
         }
     }
 
-    /// Takes everything that an engine has to say, in the order its documentation asks for.
+    /// Handles all output of an engine, in the order that its documentation requires.
     fn drain(&mut self, place: usize) {
         let now = self.now();
         let limits = TransmitLimits { max_packets: self.config.train_packets.max(1) };
@@ -354,7 +353,7 @@ impl World {
                 self.hosts[place].may_have_more = false;
                 break;
             };
-            // Before the packets, so that the timeline says first what made them.
+            // Events before packets: the timeline shows causes first.
             self.take_events(place);
             self.emit(place, train.path.0 as usize, train.segment_len, train.len);
         }
@@ -378,7 +377,7 @@ impl World {
         timeline.events.extend(events);
     }
 
-    /// A train leaves, packet by packet: outer headers and ICRC, then the link.
+    /// Sends a train packet by packet, with outer headers and ICRC.
     fn emit(&mut self, from: usize, to: usize, segment_len: usize, len: usize) {
         let outer = self.hosts[from].outer_to(&self.hosts[to]);
         let link = LinkConfig {
@@ -403,7 +402,7 @@ impl World {
             let sealed_len = bytes.len();
             bytes.extend_from_slice(&number.to_be_bytes());
             bytes.resize(frame_len + WIRE_OVERHEAD, 0);
-            // The network and the timeline share it.
+            // Shared by the network and the timeline.
             let bytes = Bytes::from(bytes);
             if self.config.keep_timeline {
                 let frame = bytes.slice(..sealed_len);
@@ -424,7 +423,7 @@ impl World {
         }
     }
 
-    /// Has this PSN been sent before, in this direction and role?
+    /// Returns true if a packet with this PSN, direction and role was sent before.
     fn is_again(&mut self, from: usize, packet: &[u8]) -> bool {
         let Some(body) = packet.len().checked_sub(ICRC_LEN).and_then(|end| packet.get(..end))
         else {
