@@ -1,4 +1,4 @@
-//! What single steps of the engine take, with parsing and sealing, without a system.
+//! Time of single steps of the engine with parsing and sealing, without the kernel.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl Bench {
     }
 }
 
-/// Measures `step` alone; what must come before and after it each time is not counted.
+/// Measures `step` alone, without its preparation and completion.
 fn measure(
     bencher: Bencher<'_, '_>,
     before: impl Fn(&mut Bench),
@@ -65,7 +65,7 @@ fn measure(
     let bench = std::cell::RefCell::new(Bench::new());
     bencher
         .with_inputs(|| {
-            // What the last iteration left over, then what this one needs.
+            // Finish the last iteration, then prepare this one.
             let bench = &mut *bench.borrow_mut();
             if bench.posted > 0 {
                 after(bench);
@@ -119,7 +119,7 @@ fn take_an_acknowledgement_and_complete(bencher: Bencher<'_, '_>) {
     measure(bencher, before, step, |_| {});
 }
 
-/// Both sides together, from the first message to the last completion.
+/// Measures both sides together, from the first message to the last completion.
 #[divan::bench(args = Workload::ALL.map(|workload| workload.name))]
 fn carry(bencher: Bencher<'_, '_>, name: &str) {
     let workload = workload(name);

@@ -1,4 +1,4 @@
-//! What reading, writing, checking and sealing a packet takes: no engine, no system.
+//! Time to parse, write, check and seal a packet, without engine and kernel.
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
@@ -8,7 +8,7 @@ fn main() {
     divan::main();
 }
 
-/// Bytes of payload: an acknowledgement's, a small message's, and those of three path MTUs.
+/// Payload lengths in bytes: of an ACK, a small message, and three path MTUs.
 const PAYLOADS: [usize; 5] = [0, 8, 256, 1024, 4096];
 
 fn outer() -> OuterHeaders {
@@ -21,7 +21,7 @@ fn headers() -> Headers {
     Headers { reth: Some(reth), ..Headers::new(Bth::new(opcode::RC_WRITE_ONLY, qpn, psn)) }
 }
 
-/// A sealed frame of so many equal packets, and the length of their segments.
+/// Returns a sealed frame of equal packets, and the length of their segments.
 fn frame(payload: usize, packets: usize) -> (Vec<u8>, usize) {
     let (start, mut headers) = (outer().len(), headers());
     headers.reth = headers.reth.map(|reth| Reth { len: payload as u32, ..reth });

@@ -1,10 +1,9 @@
-//! Two engines in one process, with plain memory for a wire between them: what a packet costs
-//! where no kernel is involved.
+//! Two engines in one process, connected through memory: the cost of a packet without the kernel.
 //!
-//! A [`Run`] posts messages of one [`Workload`] and lets the two sides take turns, as a driver
-//! would: frames in (parsed, ICRCs checked, handed to the engine), timers, frames out (written
-//! by the engine, sealed), completions. The `cost` program runs that under callgrind, side by
-//! side for two numbers of messages; `benches/` times single steps of it.
+//! A [`Run`] posts messages of one [`Workload`] and drives the two sides in
+//! turn, as a driver does: it receives frames (parses them, checks ICRCs), handles timers, transmits
+//! frames (written by the engine, sealed) and polls completions. The `cost` program runs under
+//! callgrind with two numbers of messages; `benches/` times single steps.
 //!
 //! ```
 //! use roce_cost::{Run, Workload};

@@ -1,4 +1,4 @@
-//! Registered memory of a side: one region that everybody may use.
+//! Registered memory of a side: one region without access checks.
 
 use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault};
 use roce_wire::PayloadCrc;
@@ -19,20 +19,20 @@ use roce_wire::PayloadCrc;
 pub struct Bytes(Vec<u8>);
 
 impl Bytes {
-    /// The key that opens it.
+    /// Local and remote key of the region.
     pub const KEY: u32 = 7;
 
-    /// A region of so many bytes.
+    /// Creates a region of `len` bytes.
     pub fn new(len: usize) -> Self {
         Self(vec![0; len])
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.0
     }
@@ -68,8 +68,8 @@ impl Memory for Bytes {
         into.copy_from_slice(&self.0[(grant + offset) as usize..][..into.len()]);
     }
 
-    /// As the memory of the verbs does on processors that can copy and sum in one pass: what that
-    /// spares the sealer is counted, the pass itself is not.
+    /// Copies and computes the CRC as `roce-verbs` does on processors that can do both in one pass.
+    /// The sealer's saving is counted, but not the pass.
     fn read_summed(&self, grant: u64, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
         self.read(grant, offset, into);
         PayloadCrc::of(into)

@@ -1,4 +1,4 @@
-//! A number of messages, carried by two sides that take turns.
+//! A run: messages between two sides that are driven in turn.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use roce_transport::{Instant, RecvWr};
 
 use crate::{Sender, Side, Wire, Workload, connected_pair};
 
-/// Messages under way between two sides.
+/// Messages between two sides, some of them outstanding.
 #[derive(Debug)]
 pub struct Run {
     workload: Workload,
@@ -20,28 +20,28 @@ pub struct Run {
     completed: u64,
 }
 
-/// What a run has carried.
+/// Messages and packets of a finished run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// Messages.
     pub messages: u64,
     /// Packets with payload.
     pub data_packets: u64,
-    /// All others: requests without payload, acknowledgements.
+    /// Packets without payload: READ requests, ACKs.
     pub other_packets: u64,
 }
 
-/// Between two turns: about what a round of a driver takes.
+/// Virtual time between two rounds.
 const TURN: Duration = Duration::from_micros(10);
 
 impl Run {
-    /// Of so many messages; nothing is posted yet.
+    /// Creates a run of `messages` messages and posts none.
     pub fn new(workload: Workload, messages: u64) -> Self {
         let [mut requester, mut responder] =
             connected_pair(workload.path_mtu, workload.len as usize);
         let now = Instant::default();
         if workload.takes_receives() {
-            // As many as may be under way, and those that the requester learns of late.
+            // The outstanding ones, and those whose completion the requester learns later.
             (0..2 * workload.depth).for_each(|_| post_receive(&mut responder, workload, now));
         }
         let source = match workload.sender() {
@@ -55,13 +55,12 @@ impl Run {
         Self { workload, messages, requester, responder, there, back, now, posted, completed }
     }
 
-    /// Whether all messages are complete.
+    /// Returns true if all messages are complete.
     pub fn is_done(&self) -> bool {
         self.completed == self.messages
     }
 
-    /// A turn of the side that posts: it takes in what has come, posts what there is room for,
-    /// and sends.
+    /// Runs a round of the requester: receives frames, posts up to the depth, transmits.
     pub fn drive_requester(&mut self) {
         self.now = self.now + TURN;
         let Self { requester, back, there, now, workload, .. } = self;
@@ -69,7 +68,7 @@ impl Run {
         back.clear();
         requester.handle_timeout(*now);
         for _ in 0..requester.take_completions() {
-            // The last one stands for those that are left over.
+            // The last message completes the rest.
             self.completed = (self.completed + workload.moderation).min(self.messages);
         }
         while self.posted < self.messages && self.posted - self.completed < workload.depth {
@@ -81,7 +80,7 @@ impl Run {
         requester.transmit(*now, there);
     }
 
-    /// A turn of the side that answers: it takes in what has come, and sends.
+    /// Runs a round of the responder: receives frames, transmits.
     pub fn drive_responder(&mut self) {
         let Self { responder, back, there, now, workload, .. } = self;
         responder.receive(*now, there);
@@ -93,10 +92,10 @@ impl Run {
         }
     }
 
-    /// Looks whether all has arrived, once, and says what it took.
+    /// Checks that every message has arrived exactly once, and returns the counts.
     ///
     /// # Panics
-    /// When something was lost, sent twice, or arrived wrong.
+    /// If a packet was lost or retransmitted, or bytes are wrong.
     pub fn finish(self) -> Tally {
         assert!(self.is_done(), "{} of {} messages", self.completed, self.messages);
         assert!(self.requester.memory.as_slice() == self.responder.memory.as_slice());

@@ -1,4 +1,4 @@
-//! One of the two ends: an engine, its memory, and what a driver does for it.
+//! One of the two sides: an engine, its memory and its driver.
 
 use std::net::IpAddr;
 
@@ -14,25 +14,25 @@ use roce_wire::{
 
 use crate::{Bytes, Wire};
 
-/// An engine with one connected queue pair, its memory, and its driver's state.
+/// An engine with one connected queue pair, its memory and the state of its driver.
 #[derive(Debug)]
 pub struct Side {
     /// The engine.
     pub endpoint: Endpoint,
-    /// What its queue pair and its peer may use.
+    /// Registered memory.
     pub memory: Bytes,
-    /// Its queue pair.
+    /// Queue pair of the engine.
     pub qpn: Qpn,
     sealer: Sealer,
     seals: Seals,
     source_port: u16,
     identification: u16,
-    /// Packets that left, and packets that carried payload among those that arrived.
+    /// Packets sent, and packets with payload received.
     pub(crate) sent: u64,
     pub(crate) arrived_with_data: u64,
 }
 
-/// Two sides whose queue pairs are connected to each other, with so many bytes of memory each.
+/// Returns two sides with connected queue pairs and `len` bytes of memory each.
 ///
 /// ```
 /// use roce_cost::{Bytes, Wire, connected_pair};
@@ -93,7 +93,7 @@ impl Side {
     /// Posts a request.
     ///
     /// # Panics
-    /// When the queue is full.
+    /// If the queue is full.
     pub fn post_send(&mut self, now: Instant, work: SendWr) {
         self.endpoint.post_send(now, self.qpn, work).expect("room in the send queue");
     }
@@ -101,15 +101,15 @@ impl Side {
     /// Posts a receive.
     ///
     /// # Panics
-    /// When the queue is full.
+    /// If the queue is full.
     pub fn post_recv(&mut self, now: Instant, work: RecvWr) {
         self.endpoint.post_recv(now, self.qpn, work).expect("room in the receive queue");
     }
 
-    /// Takes all frames in: parses them, checks every packet's ICRC, hands it to the engine.
+    /// Receives all frames: parses them, checks each ICRC, passes packets to the engine.
     ///
     /// # Panics
-    /// When one is not sound.
+    /// If a frame is invalid.
     pub fn receive(&mut self, now: Instant, wire: &Wire) {
         let options = ParseOptions { udp_checksum_offloaded: true };
         for (bytes, segment_len) in wire.frames() {
@@ -123,17 +123,17 @@ impl Side {
         }
     }
 
-    /// Does what is due.
+    /// Handles due timers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
     }
 
-    /// Sends what the engine has to send, sealed, as far as there are slots.
+    /// Transmits packets of the engine, sealed, while slots are free.
     ///
     /// # Panics
-    /// When the engine writes what cannot be sealed.
+    /// If a packet cannot be sealed.
     pub fn transmit(&mut self, now: Instant, wire: &mut Wire) {
         let limits = TransmitLimits { max_packets: 64 };
         let (start, port) = (self.sealer.len(), self.source_port);
@@ -158,10 +158,10 @@ impl Side {
         }
     }
 
-    /// Takes the completions, and says how many there were.
+    /// Takes the completions and returns their number.
     ///
     /// # Panics
-    /// When one tells of a failure.
+    /// If a completion has an error.
     pub fn take_completions(&mut self) -> u64 {
         let mut count = 0;
         while let Some((_, completion)) = self.endpoint.poll_completion() {
@@ -171,19 +171,19 @@ impl Side {
         count
     }
 
-    /// The counter of this name; 0 if there is none.
+    /// Returns the counter with this name; 0 if there is none.
     pub fn counter(&self, name: &str) -> u64 {
         let found = self.endpoint.counters().iter().find(|(known, _)| *known == name);
         found.map_or(0, |(_, count)| count)
     }
 }
 
-/// Seals packets as they are written, as the driver of the verbs does.
+/// Seals packets while they are written, as the driver of `roce-verbs` does.
 #[derive(Debug)]
 struct Seals(Sealing);
 
 impl PacketSealer for Seals {
-    /// There is one path, and what is sent along it is begun by [`Side::transmit`].
+    /// There is one path, whose frames [`Side::transmit`] begins.
     fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
 
     fn seal(&mut self, packet: &mut [u8], payload: Option<PayloadCrc>) {

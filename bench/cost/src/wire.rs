@@ -1,6 +1,6 @@
-//! One direction of the wire: frames in slots that are used again and again.
+//! One direction of the wire: frames in reused slots.
 
-/// Frames on their way from one side to the other, at most [`SLOTS`](Self::SLOTS) at a time.
+/// Frames in flight from one side to the other, at most [`SLOTS`](Self::SLOTS) at a time.
 ///
 /// ```
 /// use roce_cost::Wire;
@@ -15,39 +15,39 @@
 #[derive(Clone, Debug)]
 pub struct Wire {
     slots: Vec<Vec<u8>>,
-    /// Length of each frame that is on its way, and of the segments of a train.
+    /// Lengths of each frame in flight, and of the segments of a train.
     frames: Vec<(usize, Option<usize>)>,
 }
 
 impl Wire {
-    /// Frames that are on their way at most: what a driver takes or sends in one round.
+    /// Maximum number of frames in flight: those of one round of a driver.
     pub const SLOTS: usize = 32;
-    /// Bytes: Ethernet in front of the longest IP packet.
+    /// Length of a slot in bytes: an Ethernet header and the longest IP packet.
     const SLOT_LEN: usize = 14 + 65_535;
 
-    /// An empty one.
+    /// Creates a wire without frames.
     pub fn new() -> Self {
         let slots = vec![vec![0; Self::SLOT_LEN]; Self::SLOTS];
         Self { slots, frames: Vec::with_capacity(Self::SLOTS) }
     }
 
-    /// Room for the next frame, if there is any.
+    /// Returns a free slot for the next frame, if any.
     pub fn slot(&mut self) -> Option<&mut [u8]> {
         self.slots.get_mut(self.frames.len()).map(Vec::as_mut_slice)
     }
 
-    /// What was written into [`slot`](Self::slot) is a frame of `len` bytes.
+    /// Sends the first `len` bytes of the [`slot`](Self::slot) as a frame.
     pub fn send(&mut self, len: usize, segment_len: Option<usize>) {
         self.frames.push((len, segment_len));
     }
 
-    /// The frames on their way.
+    /// Returns the frames in flight.
     pub fn frames(&self) -> impl Iterator<Item = (&[u8], Option<usize>)> {
         let slots = self.slots.iter().zip(&self.frames);
         slots.map(|(slot, (len, segment_len))| (&slot[..*len], *segment_len))
     }
 
-    /// They have arrived.
+    /// Removes all frames.
     pub fn clear(&mut self) {
         self.frames.clear();
     }

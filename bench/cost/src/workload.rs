@@ -1,4 +1,4 @@
-//! What is carried.
+//! Workloads: messages of one kind and size.
 
 use roce_transport::{RemoteAddr, SendOperation, SendWr, Sge};
 use roce_wire::PathMtu;
@@ -14,18 +14,18 @@ pub enum Sender {
     Responder,
 }
 
-/// Messages of one kind and size, one behind the other.
+/// Messages of one kind and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// By which it is called.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Bytes of a message.
+    /// Length of a message in bytes.
     pub len: u32,
-    /// Payload of a packet at most.
+    /// Path MTU.
     pub path_mtu: PathMtu,
-    /// Messages that may be under way.
+    /// Maximum number of outstanding messages.
     pub depth: u64,
-    /// One completion in so many messages.
+    /// Messages per completion.
     pub moderation: u64,
     kind: Kind,
 }
@@ -40,7 +40,7 @@ enum Kind {
 const LARGE: u32 = 1 << 20;
 
 impl Workload {
-    /// All there are.
+    /// All workloads.
     pub const ALL: [Self; 6] = [
         Self::large("write-1m-1024", Kind::Write, PathMtu::B1024),
         Self::large("write-1m-4096", Kind::Write, PathMtu::B4096),
@@ -58,7 +58,7 @@ impl Workload {
         Self { name, len: 8, path_mtu: PathMtu::B1024, depth: 1024, moderation: 64, kind }
     }
 
-    /// The one of this name.
+    /// Returns the workload with this name.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.name == name)
     }
@@ -68,17 +68,17 @@ impl Workload {
         if self.kind == Kind::Read { Sender::Responder } else { Sender::Requester }
     }
 
-    /// Whether each message takes a receive that was posted.
+    /// Returns true if each message consumes a receive.
     pub fn takes_receives(&self) -> bool {
         self.kind == Kind::Send
     }
 
-    /// Packets that carry the payload of one message.
+    /// Returns the number of packets with payload of one message.
     pub fn packets_a_message(&self) -> u64 {
         u64::from(self.len).div_ceil(self.path_mtu.bytes() as u64)
     }
 
-    /// The request of one message.
+    /// Returns the request of one message.
     pub fn request(&self, wr_id: u64, signaled: bool) -> SendWr {
         let remote = RemoteAddr { addr: 0, rkey: Bytes::KEY };
         let operation = match self.kind {
@@ -89,7 +89,7 @@ impl Workload {
         SendWr { signaled, ..SendWr::new(wr_id, operation, [self.piece()]) }
     }
 
-    /// Where a message lies, at either side.
+    /// Returns the address of a message, the same at both sides.
     pub fn piece(&self) -> Sge {
         Sge { lkey: Bytes::KEY, addr: 0, len: self.len }
     }

@@ -1,8 +1,7 @@
-//! Carries messages between two engines, for a profiler to look at: see `cargo xtask cost`.
+//! Carries messages between two engines under a profiler: see `cargo xtask cost`.
 //!
-//! `cost WORKLOAD MESSAGES` prints how many packets that took. The turns of the two sides are
-//! functions of their own that nothing is inlined into or out of, so that callgrind can be
-//! told to count one of them alone.
+//! `cost WORKLOAD MESSAGES` prints the number of packets. Rounds of requester and responder are
+//! functions that are not inlined, so callgrind can count one of them alone.
 
 #![forbid(unsafe_code)]
 
