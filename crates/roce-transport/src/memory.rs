@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::PdHandle;
 
-/// Registered memory as the engine sees it: a port, like the network and the clock.
+/// Registered memory, as the engine uses it.
 ///
-/// The engine decides *whether* and *where*; this trait moves the bytes. Tests implement
-/// it over a `Vec<u8>`, `roce-verbs` over real regions, and only there is a pointer ever
-/// followed. Local and remote keys are one set of numbers.
+/// The engine decides which bytes are accessed; an implementation checks and copies them. Tests
+/// implement it with a `Vec<u8>`, `roce-verbs` with registered regions. Local and remote keys share
+/// one number space.
 ///
 /// ```
 /// use roce_transport::{Access, Accessor, AtomicChange, Memory, MemoryFault};
@@ -51,16 +51,16 @@ use crate::PdHandle;
 /// }
 /// ```
 pub trait Memory {
-    /// A permission that was checked. Only [`check`](Self::check) makes one, and the engine
-    /// uses it before it returns to its caller: a region may be deregistered any time later.
+    /// A checked permission, made by [`check`](Self::check) only. The engine uses it before it returns
+    /// to its caller, since a region may be deregistered later.
     type Grant: Copy;
 
-    /// Proves that `len` bytes at `address` under `key` may be used for `access` by the
-    /// queue pair `by`. For [`Access::RemoteAtomic`] that includes that the word is
-    /// aligned where it lies, which its address need not show: [`MemoryFault::Misaligned`].
+    /// Checks that the queue pair `by` may access `len` bytes at `address` with `key`. For
+    /// [`Access::RemoteAtomic`] the word must also be aligned in host memory, which its remote address
+    /// need not show: [`MemoryFault::Misaligned`].
     ///
     /// # Errors
-    /// [`MemoryFault`]; then no byte may be touched.
+    /// [`MemoryFault`]: the access is not allowed.
     fn check(
         &self,
         by: Accessor,
@@ -70,28 +70,27 @@ pub trait Memory {
         access: Access,
     ) -> Result<Self::Grant, MemoryFault>;
 
-    /// Stores `bytes`, `offset` bytes behind the start of what was granted.
+    /// Stores `bytes`, `offset` bytes behind the start of the grant.
     fn write(&mut self, grant: Self::Grant, offset: u64, bytes: &[u8]);
 
-    /// Loads `into.len()` bytes, `offset` bytes behind the start of what was granted.
+    /// Loads `into.len()` bytes, `offset` bytes behind the start of the grant.
     fn read(&self, grant: Self::Grant, offset: u64, into: &mut [u8]);
 
-    /// As [`read`](Self::read) of the payload of one packet; and its CRC, if it is a whole path MTU
-    /// and making the CRC on the way costs less than a pass of its own. `None`: the sealer of the
-    /// packet makes it.
+    /// Loads the payload of one packet, as [`read`](Self::read). Returns its CRC if the payload is a
+    /// whole path MTU and one pass for both is cheaper; with `None`, the sealer computes the CRC.
     fn read_summed(&self, grant: Self::Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
         self.read(grant, offset, into);
         None
     }
 
-    /// Changes one aligned word of 8 bytes, in the machine's own byte order, in a single
-    /// step, and returns what was there: the application may touch it meanwhile.
+    /// Changes an aligned 8-byte word in host byte order atomically, also for threads of the
+    /// application. Returns its original value.
     fn atomic(&mut self, grant: Self::Grant, change: AtomicChange) -> u64;
 
-    /// Ends the life of `key`, on behalf of the peer or of a local request.
+    /// Invalidates `key`, for the peer or for a local request.
     ///
     /// # Errors
-    /// The key is unknown, of another domain, or not one that may be invalidated.
+    /// If the key is unknown, of another protection domain, or may not be invalidated.
     fn invalidate(&mut self, by: Accessor, key: u32) -> Result<(), MemoryFault>;
 }
 
@@ -107,19 +106,19 @@ pub struct Accessor {
 /// An access to registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// A request of our own reads what it sends.
+    /// A local request loads its payload.
     LocalRead,
-    /// A request of our own stores what it received.
+    /// A local request stores received data.
     LocalWrite,
-    /// The peer reads.
+    /// A READ of the peer.
     RemoteRead,
-    /// The peer writes.
+    /// A WRITE of the peer.
     RemoteWrite,
-    /// The peer changes a word atomically.
+    /// An atomic of the peer.
     RemoteAtomic,
 }
 
-/// Why memory may not be used.
+/// Reason why an access to memory is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum MemoryFault {
@@ -132,7 +131,7 @@ pub enum MemoryFault {
     /// The region was not registered for this kind of access.
     #[error("the memory region was not registered for this access")]
     NoPermission,
-    /// Some byte lies outside the region.
+    /// A byte is outside the region.
     #[error("the range leaves the memory region")]
     OutOfBounds,
     /// The key was not registered as one that a peer may invalidate.
@@ -143,22 +142,22 @@ pub enum MemoryFault {
     Misaligned,
 }
 
-/// What an atomic does to a word.
+/// The change of a word by an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AtomicChange {
     /// Adds, modulo 2^64.
     Add(u64),
     /// Stores `new` if the word holds `expected`.
     SwapIf {
-        /// What the word must hold.
+        /// Value that the word must have.
         expected: u64,
-        /// What it holds afterwards.
+        /// Value after the change.
         new: u64,
     },
 }
 
 impl AtomicChange {
-    /// What the word holds afterwards if it held `original` before.
+    /// Returns the value after the change of `original`.
     ///
     /// ```
     /// use roce_transport::AtomicChange;
@@ -176,12 +175,12 @@ impl AtomicChange {
 }
 
 bitflags! {
-    /// What a region or a queue pair allows, with the numbers of `ibv_access_flags`.
+    /// Accesses that a region or a queue pair allows, with the numbers of `ibv_access_flags`.
     ///
     /// Reading by the local side is always allowed.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
-        /// Requests of our own may store into it.
+        /// Local requests may store received data.
         const LOCAL_WRITE = 1;
         /// The peer may write.
         const REMOTE_WRITE = 1 << 1;
