@@ -1,4 +1,4 @@
-//! What the two ends of a pair tell each other before they connect.
+//! Information that the two ends of a pair exchange before they connect.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -86,5 +86,5 @@ impl Line {
     }
 }
 
-/// How long the other process may take to answer: it may have to wait for a failure first.
+/// Time for the response of the other process, which may first have to wait for a failure.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A clock that stands still while its thread waits for a processor.
 ///
 /// On a machine that has other work to do, a request may be late because the thread that polls for
-/// it was not scheduled; that is no fault of what it polls.
+/// it was not scheduled, which is no failure of the queue pair.
 #[derive(Debug)]
 pub(super) struct Clock {
     started: Instant,
@@ -13,12 +13,12 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts the clock of the thread that calls this and uses it from now on.
+    /// Starts the clock of the calling thread, which must use it from now on.
     pub(super) fn new() -> Self {
         Self { started: Instant::now(), waited_before: time_without_processor() }
     }
 
-    /// Returns the time since the start, that without a processor included.
+    /// Returns the time since the start, including the time without a processor.
     pub(super) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }

@@ -19,14 +19,14 @@ use super::report::{PairState, Report};
 use super::trend::Trend;
 use crate::fixtures::Cable;
 
-/// How it went.
+/// Result of a soak.
 #[derive(Debug)]
 pub struct Summary {
     /// The random seed; the same seed repeats faults, requests and kills, though not their times.
     pub seed: u64,
     kills: u64,
     totals: PairState,
-    /// What must not have happened.
+    /// Violations.
     pub violations: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ struct Soak {
     violations: Vec<String>,
 }
 
-/// What a process has printed: a report of survivor `.0`, or a complaint.
+/// A line of a process: a report of survivor `.0`, or an error.
 enum Heard {
     Report(usize, Report),
     Complaint(String),
@@ -108,7 +108,7 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // If it has ended already, so much the better.
+        // It may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -166,7 +166,7 @@ impl Soak {
         })
     }
 
-    /// Takes what the processes have reported, and waits for that at most so long.
+    /// Handles reports of the processes; waits at most this long.
     fn take_reports(&mut self, wait: Duration) {
         let deadline = Instant::now() + wait;
         loop {
@@ -273,7 +273,7 @@ impl Soak {
         self.dying.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
         let peer = std::mem::replace(&mut self.pairs[index].peer, Peer::Dead);
         if let Peer::Alive { mut process, .. } = peer {
-            // If it has ended already, so much the better.
+            // It may have ended.
             let _ = process.0.kill();
             self.dying.push(process);
             self.pairs[index].killed = Some(Instant::now());
@@ -390,14 +390,14 @@ fn survivor_of(pair: u32) -> usize {
 
 fn role(program: &Path, name: &str, pairs: &str, survivor: usize) -> Command {
     let address = SocketAddr::from(([10, 1, 0, 1 + survivor as u8], PORT));
-    // However we end, they end too.
+    // The children end with the controller.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command.args([name, "--pairs", pairs, "--address", &address.to_string()]);
     command
 }
 
-/// Starts a process whose standard error, and output if it is a survivor, is listened to.
+/// Starts a process and reads its standard error, and the output of a survivor.
 fn spawn(
     host: &Host,
     command: Command,

@@ -37,7 +37,7 @@ pub use peer::run as run_peer;
 pub use survivor::run as run_survivor;
 pub use traffic::Traffic;
 
-/// What each part returns: the error's text is for a person.
+/// Result of each part; the error is text for the user.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The first `len` bytes that follow from a seed.

@@ -1,4 +1,4 @@
-//! What the program takes.
+//! Options of the program.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use roce_verbs::{ConnectOptions, FaultConfig, FaultRates};
 
 /// Kill and restart one process of each of several connected pairs on a lossy network, for as long
-/// as asked, and judge what the other process of each pair makes of it.
+/// as requested, and check the other process of each pair.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask soak")]
 pub struct Options {
@@ -39,13 +39,13 @@ pub enum Role {
     Peer(Place),
 }
 
-/// Where a process works.
+/// Pairs and addresses of a process.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// Its pairs.
+    /// Pairs of the process.
     #[arg(long, value_delimiter = ',', required = true)]
     pub pairs: Vec<u32>,
-    /// Where the survivor listens.
+    /// Address on which the survivor listens.
     #[arg(long)]
     pub address: SocketAddr,
     /// The random seed of this process.
@@ -61,8 +61,8 @@ fn positive(text: &str) -> Result<f64, String> {
 /// The interface of each host.
 pub(super) const INTERFACE: &str = "eth0";
 
-/// What happens to the packets that a process sends: all that a network does but corruption, which
-/// looks like loss to a receiver that checks the ICRC.
+/// Faults of the packets that a process sends. Corruption is left out: a receiver that checks the
+/// ICRC sees it as loss.
 pub(super) fn faults(seed: u64) -> FaultConfig {
     let outbound = FaultRates {
         drop: 0.01,
@@ -83,10 +83,10 @@ pub(super) fn connect_options() -> ConnectOptions {
 /// the time after which a silent peer is given up, taken four times as the specification allows.
 pub(super) const REQUEST_BOUND: Duration = Duration::from_micros(67_109 * (7 + 1) * 4);
 
-/// Added to every bound: other programs have the processors too.
+/// Added to every bound, since other programs use the processors, too.
 pub(super) const SLACK: Duration = Duration::from_secs(5);
 
-/// Mixes a seed with the number of what it is for.
+/// Mixes a seed with a number.
 pub(super) fn derived_seed(seed: u64, number: u64) -> u64 {
     let mixed = (seed ^ number.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)

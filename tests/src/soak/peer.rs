@@ -12,7 +12,7 @@ use super::traffic::{Step, Traffic};
 /// Connects to the survivor and carries requests until it is killed, or the survivor ends.
 ///
 /// # Errors
-/// Something must not have happened: the text says what.
+/// A violation, as text.
 pub fn run(place: &Place) -> Result<()> {
     let pair = *place.pairs.first().ok_or("no pair was named")?;
     let config = DeviceConfig { faults: Some(faults(place.seed)), ..DeviceConfig::default() };

@@ -1,4 +1,4 @@
-//! What the processes tell the controller, one line of JSON each.
+//! Reports of the processes to the controller, one line of JSON each.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub(super) enum Report {
     Ready,
     /// Each second: the survivor's pairs and what the process holds.
     State { pairs: Vec<PairState>, resources: Resources },
-    /// Something that must not happen.
+    /// A violation.
     Violation(String),
     /// The survivor has closed everything: before its device was opened, and after it was closed.
     Closed { before: Resources, after: Resources },
@@ -21,7 +21,7 @@ pub(super) enum Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PairState {
     pub(super) pair: u32,
-    /// How often it was connected.
+    /// Number of connections.
     pub(super) connections: u64,
     /// Operations of this connection that were completed and checked, in both directions.
     pub(super) operations_now: u64,

@@ -16,8 +16,7 @@ use super::traffic::{
 };
 use crate::fixtures::every_right;
 
-/// What a request was, and what is known of it beforehand. Where it holds a slot, the slot is
-/// free once it is complete.
+/// Kind of a request and its expected result. A slot that it uses is free once it is complete.
 #[derive(Debug)]
 pub(super) enum Request {
     /// A WRITE to the other end's place for this slot. The READ behind it frees the slot.

@@ -1,4 +1,4 @@
-//! What this process holds, as the kernel counts it.
+//! Resources of this process, as the kernel counts them.
 
 use std::fs;
 

@@ -20,7 +20,7 @@ use super::traffic::{Step, Traffic};
 /// A peer that wants to be connected.
 type Caller = (Card, Line);
 
-/// What the threads of the process share.
+/// State shared by the threads of the process.
 #[derive(Debug, Default)]
 struct Shared {
     /// The controller wants the process to end.
@@ -76,7 +76,7 @@ fn accept(listener: &TcpListener, callers: &[(u32, Sender<Caller>)], shared: &Sh
             thread::sleep(Duration::from_millis(20));
             continue;
         };
-        // A peer that was killed while it called is no fault of ours, nor of its successor.
+        // The peer was killed while it connected.
         let Ok((card, line)) = hear(stream) else { continue };
         if let Some((_, caller)) = callers.iter().find(|(pair, _)| *pair == card.pair) {
             // The thread of the pair ends only after a violation.

@@ -21,7 +21,7 @@ use super::report::PairState;
 use super::requests::Request;
 use crate::fixtures::every_right;
 
-/// How a thread waits for completions; each pair has one of these.
+/// Way in which the thread of a pair waits for completions.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
     /// [`CompletionChannel::wait`].
@@ -44,9 +44,9 @@ pub struct Traffic {
     wait: Wait,
     pub(super) random: StdRng,
     clock: Clock,
-    /// What the other end writes and reads.
+    /// Region that the other end writes and reads.
     pub(super) target: MemoryRegion,
-    /// What requests read from and bring bytes to: two places for each slot.
+    /// Region of local data: two parts for each slot.
     pub(super) local: MemoryRegion,
     pub(super) receiver: Receiver,
     /// Requests that are not complete.
@@ -171,7 +171,7 @@ impl Traffic {
     /// Posts as much as there is room for, waits a moment for completions, and checks them.
     ///
     /// # Errors
-    /// Something must not have happened: the text says what.
+    /// A violation, as text.
     pub(super) fn step(&mut self) -> Result<Step> {
         if self.failure.is_none() {
             self.post_requests()?;

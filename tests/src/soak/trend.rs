@@ -1,4 +1,4 @@
-//! Whether what a process holds grows.
+//! Growth of the resources of a process.
 
 use super::resources::Resources;
 
