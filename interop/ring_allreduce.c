@@ -120,7 +120,7 @@ static bool take_completions(void)
 	return count > 0;
 }
 
-/* Sleeps until something completes; news from the hub wake us too, and are always bad here. */
+/* Sleeps until something completes; news from the bootstrap server wake us too, and are always bad here. */
 static void sleep_until_completion(void)
 {
 	struct ibv_cq *which;
@@ -131,7 +131,7 @@ static void sleep_until_completion(void)
 		fail(OURS, "cannot arm the completion channel: %s", strerror(errno));
 	if (take_completions())
 		return; /* it came before the channel was armed */
-	struct pollfd news[] = { { .fd = channel->fd, .events = POLLIN }, { .fd = hub, .events = POLLIN } };
+	struct pollfd news[] = { { .fd = channel->fd, .events = POLLIN }, { .fd = server_fd, .events = POLLIN } };
 	if (poll(news, 2, -1) > 0 && news[1].revents)
 		hear(0);
 }

@@ -1,5 +1,5 @@
 /*
- * The bootstrap: lines of text to and from the hub, which is a part of rank 0. Each is
+ * The bootstrap: lines of text to and from the bootstrap server, which is a part of rank 0. Each is
  * `WORD key=value ...`; docs/ring-protocol.md has their course under "Bootstrap".
  */
 #define _GNU_SOURCE
@@ -22,7 +22,7 @@
 
 #define LINE_BYTES 8192
 
-int hub = -1;
+int server_fd = -1;
 
 uint64_t now_ns(void)
 {
@@ -42,7 +42,7 @@ void fail(enum status status, const char *format, ...)
 		fprintf(stderr, "ring_allreduce: %s\n", reason);
 	else
 		fprintf(stderr, "ring_allreduce: rank %u: %s\n", self, reason);
-	if (status == OURS && hub >= 0)
+	if (status == OURS && server_fd >= 0)
 		say("ABORT rank=%u reason=%s", self, encode(reason));
 	exit(status);
 }
@@ -73,8 +73,8 @@ void say(const char *format, ...)
 		return; /* nothing that we say is that long */
 	line[len++] = '\n';
 	for (int done = 0, more; done < len; done += more)
-		if ((more = (int)send(hub, line + done, (size_t)(len - done), MSG_NOSIGNAL)) < 0)
-			return; /* the hub is gone: hear() will say so */
+		if ((more = (int)send(server_fd, line + done, (size_t)(len - done), MSG_NOSIGNAL)) < 0)
+			return; /* the bootstrap server is gone: hear() will say so */
 }
 
 /* Copies the value of a key out of a line, decoded; false where the line has no such key. */
@@ -104,11 +104,11 @@ uint64_t number(const char *line, const char *key)
 	errno = 0;
 	uint64_t value = find(line, key, text, sizeof text) ? strtoull(text, &end, 0) : 0;
 	if (!*text || *end || errno)
-		fail(OURS, "the hub says no %s in `%.200s`", key, line);
+		fail(OURS, "the bootstrap server says no %s in `%.200s`", key, line);
 	return value;
 }
 
-/* The next line from the hub; NULL when none came within `patience_ms`. Bad news ends us. */
+/* The next line from the bootstrap server; NULL when none came within `patience_ms`. Bad news ends us. */
 char *hear(int patience_ms)
 {
 	static char bytes[LINE_BYTES + 1];
@@ -119,13 +119,13 @@ char *hear(int patience_ms)
 	char *end;
 	while (!(end = memchr(bytes, '\n', have))) {
 		if (have == LINE_BYTES)
-			fail(OURS, "the hub sent a line of more than %d bytes", LINE_BYTES);
+			fail(OURS, "the bootstrap server sent a line of more than %d bytes", LINE_BYTES);
 		uint64_t now = now_ns();
-		struct pollfd news = { .fd = hub, .events = POLLIN };
+		struct pollfd news = { .fd = server_fd, .events = POLLIN };
 		int left = now < deadline ? (int)((deadline - now + 999999) / 1000000) : 0;
 		if (poll(&news, 1, left) <= 0)
 			return NULL;
-		ssize_t got = recv(hub, bytes + have, LINE_BYTES - have, 0);
+		ssize_t got = recv(server_fd, bytes + have, LINE_BYTES - have, 0);
 		if (got <= 0)
 			fail(RANK_FAILED, "rank 0 is gone: its end of the bootstrap closed");
 		have += (size_t)got;
@@ -145,17 +145,17 @@ char *hear(int patience_ms)
 
 char *expect(const char *word)
 {
-	char *line = hear((int)options.patience * 1000 + 5000); /* the hub gives up first */
+	char *line = hear((int)options.patience * 1000 + 5000); /* the bootstrap server gives up first */
 	if (!line)
 		fail(REFUSED, "no %s from %s within %" PRIu64 " s: are all ranks there?", word, options.root,
 		     options.patience);
 	size_t len = strlen(word);
 	if (strncmp(line, word, len) || (line[len] && line[len] != ' '))
-		fail(OURS, "the hub says `%.200s` where %s belongs", line, word);
+		fail(OURS, "the bootstrap server says `%.200s` where %s belongs", line, word);
 	return line;
 }
 
-/* A neighbour failed us. What the hub heard first is nearer the cause than what we saw. */
+/* A neighbour failed us. What the bootstrap server heard first is nearer the cause than what we saw. */
 void blame(unsigned neighbour, const char *reason)
 {
 	say("ABORT rank=%u reason=%s", neighbour, encode(reason));
@@ -164,7 +164,7 @@ void blame(unsigned neighbour, const char *reason)
 	fail(RANK_FAILED, "rank %u failed: %s", neighbour, reason);
 }
 
-/* Connects to the hub, which may not listen yet. */
+/* Connects to the bootstrap server, which may not listen yet. */
 void connect_to_hub(void)
 {
 	char host[256];
@@ -196,7 +196,7 @@ void connect_to_hub(void)
 			for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
 				setsockopt(fd, settings[i].level, settings[i].name, &settings[i].value,
 					   sizeof settings[i].value);
-			hub = fd;
+			server_fd = fd;
 			freeaddrinfo(found);
 			return;
 		}

@@ -116,7 +116,7 @@ static void connect_link(struct link *link, const char *line)
 	};
 	if (!find(line, "gid", gid, sizeof gid) ||
 	    inet_pton(AF_INET6, gid, attributes.ah_attr.grh.dgid.raw) != 1 || 128u << mtu != mtu_bytes)
-		fail(OURS, "the hub says neither address nor MTU in `%.200s`", line);
+		fail(OURS, "the bootstrap server says neither address nor MTU in `%.200s`", line);
 	int code = ibv_modify_qp(link->qp, &attributes,
 				 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 				 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
@@ -196,10 +196,10 @@ void join(void)
 		char *line = hear((int)options.patience * 1000);
 		bool is_next = line && !strncmp(line, "NEXT ", 5);
 		if (!is_next && !(line && !strncmp(line, "PREV ", 5)))
-			fail(REFUSED, "the hub says `%.200s` where NEXT or PREV belongs", line ? line : "nothing");
+			fail(REFUSED, "the bootstrap server says `%.200s` where NEXT or PREV belongs", line ? line : "nothing");
 		uint64_t l = number(line, "lane");
 		if (l >= options.lanes)
-			fail(REFUSED, "the hub speaks of a lane %" PRIu64, l);
+			fail(REFUSED, "the bootstrap server speaks of a lane %" PRIu64, l);
 		struct lane *lane = &lanes[l];
 		struct link *link = is_next ? &lane->next : &lane->prev;
 		connect_link(link, line);

@@ -42,7 +42,7 @@ struct type {
 extern const struct type types[TYPES]; /* in the order of their codes in the protocol */
 uint64_t count_wrong(const struct type *type, enum op op, const void *result, uint64_t count);
 
-/* bootstrap.c: lines of text to and from the hub, which is a part of rank 0; and failing */
+/* bootstrap.c: lines of text to and from the bootstrap server, which is a part of rank 0; and failing */
 __attribute__((noreturn, format(printf, 2, 3)))
 void fail(enum status status, const char *format, ...);
 __attribute__((noreturn)) void blame(unsigned neighbour, const char *reason);
@@ -53,7 +53,7 @@ char *hear(int patience_ms);
 char *expect(const char *word);
 bool find(const char *line, const char *key, char *value, size_t capacity);
 uint64_t number(const char *line, const char *key);
-extern int hub; /* its connection */
+extern int server_fd; /* its connection */
 uint64_t now_ns(void);
 
 /* pairs.c: per lane a queue pair to the next rank and one to the previous, and their memory */
