@@ -63,6 +63,9 @@ pub(crate) struct Engine {
     loopback_queue: VecDeque<LocalFrame>,
     /// Frames for other processes of this host.
     lo_queue: VecDeque<LocalFrame>,
+    /// Queue pairs that send through the interface wait until it has sent what it took. It may do
+    /// that while frames are received, so its state before a round does not show it.
+    is_wire_suspended: bool,
     /// Buffer in which frames for this host are built while the interface is full.
     scratch: Vec<u8>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
@@ -123,6 +126,7 @@ impl Engine {
             lo,
             loopback_queue: VecDeque::new(),
             lo_queue: VecDeque::new(),
+            is_wire_suspended: false,
             scratch: Vec::new(),
             identification: fork::rng().random(),
             sealing: None,
@@ -302,8 +306,11 @@ impl Engine {
 
     /// Returns true if frames wait to be sent.
     fn has_backlog(&self) -> bool {
-        let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());
-        unsent || self.has_local_backlog()
+        let has_unsent = |device: &Box<dyn FrameDevice>| device.has_unsent();
+        self.is_wire_suspended
+            || has_unsent(&self.wire)
+            || self.lo.as_ref().is_some_and(has_unsent)
+            || self.has_local_backlog()
     }
 
     fn has_local_backlog(&self) -> bool {

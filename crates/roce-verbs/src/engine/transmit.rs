@@ -78,13 +78,14 @@ impl Engine {
             acks_after_send: &mut self.acks_after_send,
             sent,
         };
-        let was_full = wire.has_unsent();
         let mut result = wire.transmit(&mut |slot| batch.next_frame(slot));
-        if was_full && !wire.has_unsent() {
+        if self.is_wire_suspended && !wire.has_unsent() {
+            self.is_wire_suspended = false;
             batch.endpoint.resume_transmit(WIRE_QUEUE);
             result = result.and(wire.transmit(&mut |slot| batch.next_frame(slot)));
         }
         if wire.has_unsent() {
+            self.is_wire_suspended = true;
             batch.endpoint.suspend_transmit(WIRE_QUEUE);
             scratch.resize(wire.capabilities().max_frame_len, 0);
             while batch.next_frame(scratch).is_some() {
@@ -207,4 +208,119 @@ impl TransmitBatch<'_> {
 
 fn fits(outgoing: TxFrame, limits: DeviceCapabilities) -> bool {
     outgoing.len <= limits.max_frame_len
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::os::fd::BorrowedFd;
+    use std::sync::Arc;
+
+    use roce_io::{FrameDevice, RxFrame};
+    use roce_transport::{
+        AccessFlags, CqHandle, EndpointConfig, PathAttributes, PdHandle, QpAttributes, QpCap,
+        QpInit, QpState, SendOperation, SendWr, Service,
+    };
+    use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
+
+    use super::*;
+    use crate::events::EventQueue;
+    use crate::gid::GidTable;
+    use crate::path::PathEntry;
+    use crate::resolver::NextHop;
+
+    /// Takes no frame while it is full, and has room again when it receives.
+    struct FullUntilReceive {
+        is_full: bool,
+        sent: Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl FrameDevice for FullUntilReceive {
+        fn capabilities(&self) -> DeviceCapabilities {
+            let (max_frame_len, mtu) = (2048, 1500);
+            DeviceCapabilities { max_frame_len, mtu, max_train_packets: 1 }
+        }
+        fn receive(&mut self, _: usize, _: &mut dyn FnMut(RxFrame<'_>)) -> io::Result<usize> {
+            self.is_full = false;
+            Ok(0)
+        }
+        fn transmit(
+            &mut self,
+            fill: &mut dyn FnMut(&mut [u8]) -> Option<TxFrame>,
+        ) -> io::Result<usize> {
+            let mut slot = [0; 2048];
+            let mut sent = 0;
+            while !self.is_full && fill(&mut slot).is_some() {
+                sent += 1;
+            }
+            self.sent.fetch_add(sent, std::sync::atomic::Ordering::Relaxed);
+            Ok(sent)
+        }
+        fn has_unsent(&self) -> bool {
+            self.is_full
+        }
+        fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+            Vec::new()
+        }
+    }
+
+    fn attributes(state: QpState) -> QpAttributes {
+        QpAttributes { state: Some(state), ..QpAttributes::default() }
+    }
+
+    #[test]
+    fn an_interface_that_has_room_again_while_it_receives_lets_queue_pairs_send() {
+        let sent = Arc::default();
+        let device = FullUntilReceive { is_full: true, sent: Arc::clone(&sent) };
+        let endpoint = Endpoint::with_observer(EndpointConfig::default(), TraceObserver::new(None));
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let [local, remote] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
+        let gids = GidTable::of(mac, &[local]);
+        let events = Arc::new(EventQueue::new().unwrap());
+        let mut engine = Engine::new(endpoint, Box::new(device), None, gids, events);
+        let entry = PathEntry::new(OuterHeaders::new(local, remote)).unwrap();
+        let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));
+        let handle = engine.paths.insert(entry.with_next_hop(hop, mac));
+        let (qpn, cq) = (Qpn::new(0x11).unwrap(), CqHandle(1));
+        let init = QpInit {
+            pd: PdHandle(1),
+            send_cq: cq,
+            recv_cq: cq,
+            cap: QpCap::default(),
+            signal_all: false,
+            service: Service::Uc,
+            srq: None,
+        };
+        engine.endpoint.create_qp(qpn, init).unwrap();
+        let now = Instant::default();
+        for step in [
+            QpAttributes {
+                pkey_index: Some(0),
+                port: Some(1),
+                access: Some(AccessFlags::ALL),
+                ..attributes(QpState::Init)
+            },
+            QpAttributes {
+                path: Some(PathAttributes { handle, local, remote, max_rate: None }),
+                path_mtu: Some(PathMtu::B1024),
+                dest_qpn: Some(qpn),
+                rq_psn: Some(Psn::ZERO),
+                ..attributes(QpState::ReadyToReceive)
+            },
+            QpAttributes { sq_psn: Some(Psn::ZERO), ..attributes(QpState::ReadyToSend) },
+        ] {
+            engine.endpoint.modify_qp(now, qpn, &step).unwrap();
+        }
+        let post = |engine: &mut Engine| {
+            let work = SendWr::inline(1, SendOperation::send(), b"hello");
+            engine.endpoint.post_send(now, qpn, work).unwrap();
+        };
+        post(&mut engine);
+        // The first batch finds the interface full and suspends its queue pairs.
+        engine.transmit_batch(now, 0);
+        assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 0);
+        engine.round(now);
+        assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
 }
