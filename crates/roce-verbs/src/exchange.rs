@@ -25,7 +25,7 @@
 //! ```
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
@@ -199,16 +199,11 @@ fn send_options(stream: &mut TcpStream, options: &str) -> io::Result<()> {
 /// Returns the peer's options, or `None` if it closes the connection or says nothing.
 fn receive_options(stream: &mut TcpStream) -> Option<String> {
     stream.set_read_timeout(Some(OPTIONS_TIMEOUT)).ok()?;
-    let mut options = Vec::new();
-    for byte in stream.take(MAX_OPTIONS_LEN).bytes() {
-        match byte.ok()? {
-            // The zero byte of "done".
-            0 if options.is_empty() => {}
-            0 => return String::from_utf8(options).ok(),
-            byte => options.push(byte),
-        }
-    }
-    None
+    let mut texts = BufReader::new(stream.take(MAX_OPTIONS_LEN)).split(0);
+    let first = texts.next()?.ok()?;
+    // The zero byte of "done".
+    let options = if first.is_empty() { texts.next()?.ok()? } else { first };
+    String::from_utf8(options).ok()
 }
 
 fn send(stream: &mut TcpStream, mine: &QpDest) -> io::Result<()> {

@@ -65,11 +65,12 @@ pub(crate) fn validate_send(
 /// Checks that the service has this operation.
 #[inline]
 fn validate_service(operation: &SendOperation, service: Service) -> Result<(), PostError> {
-    let is_known = match (service, operation) {
-        (Service::Rc, _) | (_, SendOperation::Send { invalidate: None, .. }) => true,
-        (Service::Uc, SendOperation::Write { .. }) => true,
-        _ => false,
-    };
+    let is_known = matches!(
+        (service, operation),
+        (Service::Rc, _)
+            | (_, SendOperation::Send { invalidate: None, .. })
+            | (Service::Uc, SendOperation::Write { .. })
+    );
     if is_known {
         return Ok(());
     }

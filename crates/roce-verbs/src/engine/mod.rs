@@ -306,11 +306,8 @@ impl Engine {
 
     /// Returns true if frames wait to be sent.
     fn has_backlog(&self) -> bool {
-        let has_unsent = |device: &Box<dyn FrameDevice>| device.has_unsent();
-        self.is_wire_suspended
-            || has_unsent(&self.wire)
-            || self.lo.as_ref().is_some_and(has_unsent)
-            || self.has_local_backlog()
+        let unsent = self.wire.has_unsent() || self.lo.as_ref().is_some_and(|lo| lo.has_unsent());
+        unsent || self.is_wire_suspended || self.has_local_backlog()
     }
 
     fn has_local_backlog(&self) -> bool {
