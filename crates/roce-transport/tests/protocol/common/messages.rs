@@ -103,7 +103,7 @@ impl Messages {
                 Fate::Corrupt { .. } => 0..=1,
             };
             let is_hit = fates.iter().any(|it| !matches!(it, Fate::Pass | Fate::Duplicate(_)));
-            let is_lost = fates.iter().any(|it| *it == Fate::Drop);
+            let is_lost = fates.contains(&Fate::Drop);
             let (is_ud, takes_receive) =
                 (self.options.service == Service::Ud, message.kind.takes_receive());
             let expected = match is_ud {
