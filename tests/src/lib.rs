@@ -1,5 +1,6 @@
 //! What the tests share that need namespaces, guests or several processes.
 
+pub mod datagrams;
 pub mod echo;
 pub mod fixtures;
 pub mod ip;

@@ -1,6 +1,6 @@
 //! The usual transitions of a queue pair from RESET to RTS.
 
-use roce_transport::{AccessFlags, AckTimeout, QpAttributes, QpState};
+use roce_transport::{AccessFlags, AckTimeout, ModifyError, QpAttributes, QpState, Service};
 use roce_wire::{Gid, PathMtu, Psn, Qpn, RnrTimer};
 
 use crate::device::resolve;
@@ -10,7 +10,8 @@ use crate::path::AddressVector;
 use crate::queue_pair::QueuePair;
 
 /// The parameters of a connection; the defaults are those of `ibv_rc_pingpong`, with all remote
-/// access allowed.
+/// access allowed. An unreliable connection has no ACKs, READs and atomics: their parameters do not
+/// count.
 ///
 /// ```
 /// use roce_verbs::ConnectOptions;
@@ -43,6 +44,8 @@ pub struct ConnectOptions {
     pub traffic_class: u8,
     /// IPv4 time to live or IPv6 hop limit.
     pub hop_limit: u8,
+    /// Static rate of an unreliable connection; see [`AddressVector::max_rate`].
+    pub max_rate: Option<u64>,
 }
 
 impl Default for ConnectOptions {
@@ -62,6 +65,7 @@ impl Default for ConnectOptions {
             max_dest_rd_atomic: 16,
             traffic_class: 0,
             hop_limit: 64,
+            max_rate: None,
         }
     }
 }
@@ -81,7 +85,7 @@ impl QueuePair {
         Ok(QpDest { qpn: self.number(), psn: self.first_psn(), gid })
     }
 
-    /// Moves the queue pair from RESET through INIT and RTR to RTS, connected to `peer`.
+    /// Moves an RC or UC queue pair from RESET through INIT and RTR to RTS, connected to `peer`.
     ///
     /// Both ends call this with the other's [`dest`](Self::dest). Receives for the first messages are
     /// posted between [`init`](Self::init) and [`connect_from_init`](Self::connect_from_init).
@@ -114,18 +118,42 @@ impl QueuePair {
     /// As [`connect`](Self::connect).
     pub fn connect_from_init(&self, peer: &QpDest, options: &ConnectOptions) -> Result<(), Error> {
         self.ready_to_receive(peer.qpn, peer.psn, peer.gid, options)?;
-        self.modify(&QpAttributes {
+        let to_send = QpAttributes {
             state: Some(QpState::ReadyToSend),
             sq_psn: Some(self.first_psn()),
-            ack_timeout: Some(
-                AckTimeout::new(options.timeout)
-                    .ok_or(roce_transport::ModifyError::OutOfRange { attribute: "timeout" })?,
-            ),
+            ..QpAttributes::default()
+        };
+        if self.service() != Service::Rc {
+            return self.modify(&to_send);
+        }
+        let timeout = AckTimeout::new(options.timeout);
+        let timeout = timeout.ok_or(ModifyError::OutOfRange { attribute: "timeout" })?;
+        self.modify(&QpAttributes {
+            ack_timeout: Some(timeout),
             retry_count: Some(options.retry_count),
             rnr_retry: Some(options.rnr_retry),
             max_rd_atomic: Some(options.max_rd_atomic),
-            ..QpAttributes::default()
+            ..to_send
         })
+    }
+
+    /// Moves a UD queue pair from RESET through INIT and RTR to RTS. From RTR on it takes the
+    /// datagrams that carry `q_key`, from any queue pair.
+    ///
+    /// # Errors
+    /// As [`modify`](Self::modify).
+    pub fn ready_for_datagrams(&self, q_key: u32) -> Result<(), Error> {
+        self.modify(&QpAttributes {
+            state: Some(QpState::Init),
+            pkey_index: Some(0),
+            port: Some(1),
+            q_key: Some(q_key),
+            ..QpAttributes::default()
+        })?;
+        let to = |state| QpAttributes { state: Some(state), ..QpAttributes::default() };
+        self.modify(&to(QpState::ReadyToReceive))?;
+        let sq_psn = Some(self.first_psn());
+        self.modify(&QpAttributes { sq_psn, ..to(QpState::ReadyToSend) })
     }
 
     fn ready_to_receive(
@@ -139,6 +167,7 @@ impl QueuePair {
         let vector = AddressVector {
             traffic_class: options.traffic_class,
             hop_limit: options.hop_limit,
+            max_rate: options.max_rate,
             ..AddressVector::new(row.index, gid)
         };
         let path = resolve(&self.driver, &vector)?;
@@ -146,13 +175,14 @@ impl QueuePair {
             Some(mtu) => mtu,
             None => return Err(Error::path_mtu_too_large(PathMtu::B256, self.driver.port())),
         };
+        let is_reliable = self.service() == Service::Rc;
         let attributes = QpAttributes {
             state: Some(QpState::ReadyToReceive),
             path_mtu: Some(path_mtu),
             dest_qpn: Some(peer),
             rq_psn: Some(first_psn),
-            max_dest_rd_atomic: Some(options.max_dest_rd_atomic),
-            min_rnr_timer: Some(options.min_rnr_timer),
+            max_dest_rd_atomic: is_reliable.then_some(options.max_dest_rd_atomic),
+            min_rnr_timer: is_reliable.then_some(options.min_rnr_timer),
             ..QpAttributes::default()
         };
         self.modify_with_path(&attributes, &path)

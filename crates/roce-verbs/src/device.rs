@@ -13,7 +13,9 @@ use roce_io::{
     FrameDevice, GsoMode, InterfaceInfo, PcapWriter, PortReservation, PortReservationConfig,
     QpnBlocks, ReceiveMode, interfaces,
 };
-use roce_transport::{AsyncEvent, CqHandle, Endpoint, EndpointConfig, PdHandle};
+use roce_transport::{
+    AsyncEvent, CqHandle, Endpoint, EndpointConfig, ModifyError, PathAttributes, PdHandle,
+};
 use roce_wire::OuterHeaders;
 
 use crate::channel::CompletionChannel;
@@ -267,7 +269,8 @@ impl Device {
     /// resolutions wait meanwhile.
     ///
     /// # Errors
-    /// [`Error::Route`], [`Error::NoSuchGid`], [`Error::FamiliesDiffer`].
+    /// [`Error::Route`], [`Error::NoSuchGid`], [`Error::FamiliesDiffer`]; [`Error::Modify`] for a
+    /// static rate of 0.
     pub fn resolve(&self, vector: &AddressVector) -> Result<Path, Error> {
         resolve(self.driver(), vector)
     }
@@ -421,6 +424,9 @@ pub(crate) fn usable_gid(driver: &Driver, index: Option<u8>) -> Result<GidEntry,
 
 /// See [`Device::resolve`].
 pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Path, Error> {
+    if vector.max_rate == Some(0) {
+        return Err(ModifyError::OutOfRange { attribute: "max_rate" }.into());
+    }
     let row = usable_gid(driver, Some(vector.gid_index))?;
     let (own, peer) = (row.gid.ip(), vector.destination.ip());
     if own.is_ipv4() != peer.is_ipv4() {
@@ -435,7 +441,7 @@ pub(crate) fn resolve(driver: &Arc<Driver>, vector: &AddressVector) -> Result<Pa
     let entry = PathEntry::new(outer);
     let entry = entry.map_err(|_| Error::FamiliesDiffer { index: row.index, own, peer })?;
     let handle = driver.resolve(entry)?;
-    let attributes =
-        roce_transport::PathAttributes { handle, local: own, remote: peer, max_rate: None };
+    let max_rate = vector.max_rate;
+    let attributes = PathAttributes { handle, local: own, remote: peer, max_rate };
     Ok(Path::new(Arc::clone(driver), attributes))
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use roce_io::{OpenError, PortError};
-use roce_transport::{ApiMisuse, ModifyError, PostError};
+use roce_transport::{ApiMisuse, ModifyError, ModifySrqError, PostError};
 use roce_wire::PathMtu;
 
 use crate::exchange::ExchangeError;
@@ -32,7 +32,10 @@ pub enum Error {
     /// An attribute or transition that the standard does not allow.
     #[error(transparent)]
     Modify(#[from] ModifyError),
-    /// A queue pair cannot be created with these attributes.
+    /// An attribute that a shared receive queue cannot have.
+    #[error(transparent)]
+    ModifySrq(#[from] ModifySrqError),
+    /// A queue pair or a shared receive queue cannot be created with these attributes.
     #[error(transparent)]
     Misuse(#[from] ApiMisuse),
     /// A system call failed.
@@ -79,6 +82,19 @@ pub enum Error {
         /// The peer's address.
         peer: std::net::IpAddr,
     },
+    /// The address to which a datagram came is not one of the interface any more.
+    #[error("{interface} does not have the address {address} any more; name another GID index")]
+    AddressGone {
+        /// The address.
+        address: std::net::IpAddr,
+        /// The interface.
+        interface: String,
+    },
+    /// The completion is not that of a received datagram, or the 40 bytes are no IP header.
+    #[error(
+        "no sender is known: pass the completion of a datagram that was received, and the first 40 bytes of its receive"
+    )]
+    NotADatagram,
     /// The path in a queue pair's attributes was dropped, or belongs to another device.
     #[error(
         "the attributes name a path that does not exist any more; resolve the address again and keep the path until the queue pair has it"
@@ -159,8 +175,16 @@ pub enum WrError {
     /// The request itself.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// The whole queue pair; see [`Error::Forked`].
-    #[error("this queue pair was made before fork; open the device again in the child process")]
+    /// The address handle is of another protection domain.
+    #[error(
+        "the address handle and the queue pair are of different protection domains; make both from one"
+    )]
+    OtherDomain,
+    /// The interface carries no path MTU, so that a datagram has no length.
+    #[error("the interface's MTU is too small for any path MTU; raise it")]
+    NoPathMtu,
+    /// The whole queue; see [`Error::Forked`].
+    #[error("this queue was made before fork; open the device again in the child process")]
     Forked,
 }
 

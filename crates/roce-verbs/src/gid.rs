@@ -110,6 +110,12 @@ impl GidTable {
         best.or_else(|| usable().next()).map(|entry| entry.index)
     }
 
+    /// Returns the number of the usable row that has this address.
+    pub(crate) fn row_of(&self, address: IpAddr) -> Option<u8> {
+        let gid = Gid::from(address);
+        self.0.iter().find(|entry| entry.usable && entry.gid == gid).map(|entry| entry.index)
+    }
+
     /// Returns true if the table has this address and it is usable.
     pub(crate) fn owns(&self, address: IpAddr) -> bool {
         let gid = Gid::from(address);

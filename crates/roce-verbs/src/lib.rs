@@ -5,6 +5,10 @@
 //! [`MemoryRegion`]s; work is posted to a queue pair and its completions are found in a
 //! [`CompletionQueue`], which may report on a [`CompletionChannel`].
 //!
+//! A queue pair has one of three services: reliable connection, unreliable connection, or datagrams,
+//! which go wherever an [`AddressHandle`] points. Several queue pairs may take their receives from
+//! one [`SharedReceiveQueue`].
+//!
 //! A thread that polls drives the engine: see [`CompletionQueue`]. When none polls, the device's own
 //! thread drives it, so one-sided operations need no calls of their target.
 //!
@@ -39,9 +43,12 @@
 
 #![deny(unsafe_code)]
 
+mod address_handle;
 mod channel;
 mod completion_queue;
 mod connect;
+mod datagram_paths;
+mod datagram_source;
 mod device;
 mod doorbell;
 mod driver;
@@ -75,12 +82,14 @@ mod queue_pair;
 #[allow(unsafe_code)]
 mod region;
 mod resolver;
+mod shared_receive_queue;
 // One call: the real-time class.
 #[allow(unsafe_code)]
 mod thread_placement;
 mod trace;
 mod wait_policy;
 
+pub use address_handle::AddressHandle;
 pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
@@ -93,6 +102,7 @@ pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
+pub use shared_receive_queue::SharedReceiveQueue;
 pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::YieldPolicy;
@@ -100,10 +110,11 @@ pub use wait_policy::YieldPolicy;
 pub use roce_io::{Direction, Fault, FaultConfig, FaultRates, GsoMode, ReceiveMode, ScriptedFault};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
-    MemoryFault, ModifyError, PostError, QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr,
-    RequestFault, RetransmitCause, SendOperation, SendWr, Sge, WrData,
+    MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes, QpCap, QpInfo, QpState,
+    RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation, SendWr, Service, Sge,
+    SrqAttributes, SrqHandle, SrqInfo, WrData,
 };
-pub use roce_wire::{Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
+pub use roce_wire::{GRH_LEN, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
 
 /// The example of README.md.
 #[cfg(doctest)]

@@ -34,12 +34,22 @@ pub struct AddressVector {
     /// 20 bits. Zero: derived from the two queue pair numbers, as rxe does. It selects the UDP source
     /// port, by which switches spread connections over links.
     pub flow_label: u32,
+    /// Static rate: bytes per second from BTH to ICRC that a UC or UD queue pair sends on this path,
+    /// at least 1; `None` is unlimited. A reliable connection ignores it.
+    pub max_rate: Option<u64>,
 }
 
 impl AddressVector {
     /// Returns the vector to `destination` from a row of the own GID table, with default marks.
     pub const fn new(gid_index: u8, destination: Gid) -> Self {
-        Self { gid_index, destination, traffic_class: 0, hop_limit: 64, flow_label: 0 }
+        Self {
+            gid_index,
+            destination,
+            traffic_class: 0,
+            hop_limit: 64,
+            flow_label: 0,
+            max_rate: None,
+        }
     }
 }
 
@@ -161,7 +171,7 @@ pub(crate) struct PathTable {
 #[derive(Debug)]
 struct Slot {
     handle: PathHandle,
-    /// Users: the path object, and the queue pairs that use it.
+    /// Users: the path object, and the queue pairs that use it or have posted datagrams to it.
     users: usize,
     entry: Option<PathEntry>,
 }

@@ -9,6 +9,7 @@
 //! | `modify_qp` | queue pair, from state, to state (`enum ibv_qp_state`) |
 //! | `post_send` | queue pair, work id, opcode (`enum ibv_wc_opcode`), bytes |
 //! | `post_recv` | queue pair, work id |
+//! | `post_srq_recv` | shared receive queue, work id |
 //! | `poll_cq` | queue pair, work id, opcode, status (`enum ibv_wc_status`), bytes |
 //! | `retransmit` | queue pair, PSN, cause ([`RetransmitCause::code`]) |
 //! | `nak_sent`, `nak_received` | queue pair, PSN, code as on the wire |
@@ -34,7 +35,7 @@
 // restores every register before the program goes on.
 
 use probe::probe;
-use roce_transport::{Completion, CompletionOperation, QpState, RetransmitCause};
+use roce_transport::{Completion, CompletionOperation, QpState, RetransmitCause, SrqHandle};
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer, Syndrome};
 
 /// A rank of a ring has posted a message of `bytes` bytes to its next neighbour.
@@ -68,6 +69,11 @@ pub(crate) fn post_send(qpn: Qpn, wr_id: u64, operation: CompletionOperation, by
 #[inline(always)]
 pub(crate) fn post_recv(qpn: Qpn, wr_id: u64) {
     probe!(roce, post_recv, qpn.get(), wr_id);
+}
+
+#[inline(always)]
+pub(crate) fn post_srq_recv(srq: SrqHandle, wr_id: u64) {
+    probe!(roce, post_srq_recv, srq.0, wr_id);
 }
 
 #[inline(always)]

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use roce_transport::{AccessFlags, PdHandle};
+use roce_transport::{AccessFlags, Completion, PdHandle, SrqInit};
+use roce_wire::GRH_LEN;
 
+use crate::address_handle::AddressHandle;
 use crate::completion_queue::CompletionQueue;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::memory::Registration;
 use crate::memory_region::{MemoryRegion, RegisterOptions};
+use crate::path::AddressVector;
 use crate::queue_pair::QueuePairBuilder;
 use crate::region::Mapping;
+use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// A domain whose queue pairs may access its memory regions, and no others; as `ibv_pd`.
 ///
@@ -138,5 +142,61 @@ impl ProtectionDomain {
         recv_cq: &CompletionQueue,
     ) -> QueuePairBuilder {
         QueuePairBuilder::new(Arc::clone(&self.driver), self.handle, send_cq, recv_cq)
+    }
+
+    /// Makes a shared receive queue for `max_wr` receives of at most `max_sge` pieces each, from this
+    /// domain's memory; as `ibv_create_srq`.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] where a capacity is too large; [`Error::Forked`].
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
+        let init = SrqInit { pd: self.handle, max_wr, max_sge };
+        SharedReceiveQueue::new(Arc::clone(&self.driver), init)
+    }
+
+    /// Makes an address handle, to which queue pairs of this domain send datagrams; as
+    /// `ibv_create_ah`. Resolves the address, which may take as long as
+    /// [`Device::resolve`](crate::Device::resolve) says.
+    ///
+    /// # Errors
+    /// As [`Device::resolve`](crate::Device::resolve).
+    pub fn create_ah(&self, vector: &AddressVector) -> Result<AddressHandle, Error> {
+        AddressHandle::new(&self.driver, self.handle, vector)
+    }
+
+    /// Makes an address handle to the sender of a datagram; as `ibv_create_ah_from_wc`. `grh` are the
+    /// first 40 bytes of its receive. The handle sends from the address to which the datagram came,
+    /// with its traffic class and flow label.
+    ///
+    /// # Errors
+    /// [`Error::NotADatagram`] where completion or bytes are not those of a datagram;
+    /// [`Error::AddressGone`] where its destination is no usable address any more; otherwise as
+    /// [`create_ah`](Self::create_ah).
+    ///
+    /// ```no_run
+    /// use roce_verbs::{Completion, GRH_LEN, MemoryRegion, ProtectionDomain, QueuePair};
+    /// use roce_verbs::{SendOperation, SendWr};
+    ///
+    /// /// Answers a datagram whose receive is at the start of `region`.
+    /// fn answer(
+    ///     pd: &ProtectionDomain,
+    ///     qp: &QueuePair,
+    ///     region: &MemoryRegion,
+    ///     received: &Completion,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut grh = [0; GRH_LEN];
+    ///     region.read(0, &mut grh)?;
+    ///     let sender = pd.create_ah_from_completion(received, &grh)?;
+    ///     let pong = SendWr::inline(1, SendOperation::send(), b"pong");
+    ///     let qpn = received.source_qpn.ok_or("not a datagram")?;
+    ///     Ok(qp.post_send_to([pong], &sender, qpn, 0x1111_1111)?)
+    /// }
+    /// ```
+    pub fn create_ah_from_completion(
+        &self,
+        completion: &Completion,
+        grh: &[u8; GRH_LEN],
+    ) -> Result<AddressHandle, Error> {
+        AddressHandle::of_sender(&self.driver, self.handle, completion, grh)
     }
 }

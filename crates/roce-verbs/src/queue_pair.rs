@@ -3,32 +3,52 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
+    Destination, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpCap, QpInfo, QpInit,
+    QpState, RecvWr, SendWr, Service,
 };
 use roce_wire::{Psn, Qpn};
 
+use crate::address_handle::AddressHandle;
 use crate::completion_queue::CompletionQueue;
+use crate::datagram_paths::DatagramPaths;
 use crate::doorbell::Posted;
 use crate::driver::{Driver, QueuePairRunCell};
 use crate::engine::Engine;
 use crate::error::{BadWr, Error, WrError};
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
+use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// One end of a reliable connection; as `ibv_qp`.
+/// One end of a connection, or a queue pair of datagrams; as `ibv_qp`.
 ///
 /// Made by [`ProtectionDomain::queue_pair`](crate::ProtectionDomain::queue_pair), in
-/// state RESET. [`connect`](Self::connect) takes the common way to RTS;
-/// [`modify`](Self::modify) takes any. Destroyed when dropped: work that was not
-/// completed then never completes.
+/// state RESET. [`connect`](Self::connect) and [`ready_for_datagrams`](Self::ready_for_datagrams)
+/// take the common way to RTS; [`modify`](Self::modify) takes any. Destroyed when dropped: work that
+/// was not completed then never completes.
+///
+/// | service | messages |
+/// |---|---|
+/// | [`Service::Rc`] | SEND, WRITE, READ, atomics; acknowledged, in order, sent again when lost |
+/// | [`Service::Uc`] | SEND and WRITE; a message of which a packet is lost is lost as a whole |
+/// | [`Service::Ud`] | SEND of at most a path MTU, to any queue pair; what is lost stays lost |
+///
+/// UC and UD have no acknowledgements: a request completes when its last packet is handed to the
+/// interface. A receiver without a posted receive drops the message and counts `out_of_buffer`.
+/// `AddressVector::max_rate` limits the sender's rate.
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) driver: Arc<Driver>,
     number: Qpn,
     first_psn: Mutex<FirstPsn>,
+    service: Service,
+    pd: PdHandle,
     queues: [CompletionQueue; 2],
+    /// The queue that its receives come from. It lives longer than the queue pair.
+    srq: Option<SharedReceiveQueue>,
     /// The path in use, of which this is a user. Locked under the engine's lock.
     path: Mutex<Option<PathHandle>>,
+    /// As `path`, for the datagrams that are posted.
+    datagram_paths: Mutex<DatagramPaths>,
     /// Posts of the present run; see [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing).
     run: QueuePairRunCell,
 }
@@ -54,6 +74,8 @@ pub struct QueuePairBuilder {
     queues: [CompletionQueue; 2],
     capacities: QpCap,
     signal_all: bool,
+    service: Service,
+    srq: Option<SharedReceiveQueue>,
     first_psn: Option<Psn>,
 }
 
@@ -70,8 +92,23 @@ impl QueuePairBuilder {
             queues: [send_cq.clone(), recv_cq.clone()],
             capacities: QpCap::default(),
             signal_all: false,
+            service: Service::Rc,
+            srq: None,
             first_psn: None,
         }
+    }
+
+    /// Sets the service: [`Service::Rc`] (the default), [`Service::Uc`] or [`Service::Ud`].
+    pub fn service(mut self, service: Service) -> Self {
+        self.service = service;
+        self
+    }
+
+    /// Sets a shared queue from which receives are taken. The queue pair keeps it alive, and has no
+    /// receive queue of its own: `max_recv_wr` and `max_recv_sge` do not count.
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.clone());
+        self
     }
 
     /// Sets the most outstanding send requests. Default: see [`QpCap`].
@@ -124,12 +161,15 @@ impl QueuePairBuilder {
     /// Creates the queue pair, in state RESET.
     ///
     /// # Errors
-    /// [`Error::Misuse`] where a capacity is too large;
-    /// [`Error::OtherDevice`] where a completion queue belongs to another device;
+    /// [`Error::Misuse`] where a capacity is too large, or no queue pair has the service;
+    /// [`Error::OtherDevice`] where a completion queue or the shared receive queue belongs to another
+    /// device;
     /// [`Error::System`] when there is no free queue pair number; [`Error::Forked`].
     pub fn build(self) -> Result<QueuePair, Error> {
         let [send_cq, recv_cq] = &self.queues;
-        if !self.queues.iter().all(|queue| queue.belongs_to(&self.driver)) {
+        let is_ours = self.queues.iter().all(|queue| queue.belongs_to(&self.driver))
+            && self.srq.as_ref().is_none_or(|srq| srq.belongs_to(&self.driver));
+        if !is_ours {
             return Err(Error::OtherDevice);
         }
         let number = {
@@ -141,8 +181,8 @@ impl QueuePairBuilder {
                 recv_cq: recv_cq.handle(),
                 cap: self.capacities,
                 signal_all: self.signal_all,
-                service: Service::Rc,
-                srq: None,
+                service: self.service,
+                srq: self.srq.as_ref().map(SharedReceiveQueue::handle),
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
             let filtered = match allocated.new_block {
@@ -156,10 +196,18 @@ impl QueuePairBuilder {
             }
             allocated.qpn
         };
-        let first_psn = Mutex::new(FirstPsn::new(self.first_psn));
-        let path = Mutex::new(None);
-        let run = QueuePairRunCell::default();
-        Ok(QueuePair { driver: self.driver, number, first_psn, queues: self.queues, path, run })
+        Ok(QueuePair {
+            driver: self.driver,
+            number,
+            first_psn: Mutex::new(FirstPsn::new(self.first_psn)),
+            service: self.service,
+            pd: self.pd,
+            queues: self.queues,
+            srq: self.srq,
+            path: Mutex::default(),
+            datagram_paths: Mutex::default(),
+            run: QueuePairRunCell::default(),
+        })
     }
 }
 
@@ -167,6 +215,16 @@ impl QueuePair {
     /// Returns the queue pair number, to which peers address packets.
     pub fn number(&self) -> Qpn {
         self.number
+    }
+
+    /// Returns the service.
+    pub fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Returns the shared queue that its receives come from, if there is one.
+    pub fn srq(&self) -> Option<&SharedReceiveQueue> {
+        self.srq.as_ref()
     }
 
     /// Returns the PSN at which [`connect`](Self::connect) starts; the peer needs it.
@@ -258,11 +316,60 @@ impl QueuePair {
     /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
     /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
     /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
-    /// burst, and those of a queue pair that has no unacknowledged packets, never wait.
+    /// burst, and those of a queue pair that has no unacknowledged packets, never wait: so those of a
+    /// UC queue pair never do.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
     pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
+        let post =
+            |engine: &mut Engine, now, work| engine.endpoint.post_send(now, self.number, work);
+        self.post_each(work, post, |_, _| {})
+    }
+
+    /// Posts datagrams to the send queue of a UD queue pair in order, all to one queue pair; as
+    /// `ibv_post_send`. They never wait for the next post.
+    ///
+    /// A datagram has at most the active MTU of the port ([`PortAttributes::active_mtu`]); a receive
+    /// for it has 40 bytes more, for its GRH. If the top bit of `q_key` is set, the queue pair's own
+    /// Q_Key is sent instead. The handle may be dropped before the datagrams are sent.
+    ///
+    /// # Errors
+    /// The first request that was refused, and why; those before it are posted.
+    ///
+    /// [`PortAttributes::active_mtu`]: crate::PortAttributes::active_mtu
+    pub fn post_send_to(
+        &self,
+        work: impl IntoIterator<Item = SendWr>,
+        ah: &AddressHandle,
+        qpn: Qpn,
+        q_key: u32,
+    ) -> Result<(), BadWr> {
+        let refuse = |source| Err(BadWr { index: 0, source });
+        if !ah.belongs_to(&self.driver, self.pd) {
+            return refuse(WrError::OtherDomain);
+        }
+        let path = ah.attributes();
+        let Some(mtu) = self.driver.port().active_mtu() else { return refuse(WrError::NoPathMtu) };
+        let to = Destination { path, mtu, qpn, q_key };
+        let post = |engine: &mut Engine, now, work| {
+            engine.endpoint.post_send_to(now, self.number, work, to)
+        };
+        self.post_each(work, post, |Engine { endpoint, paths, .. }, requests| {
+            let outstanding =
+                || endpoint.query_qp(self.number).map_or(0, |info| info.sends_outstanding);
+            self.lock_datagram_paths().on_posted(paths, path.handle, requests, outstanding);
+        })
+    }
+
+    /// Posts requests until one is refused, then calls `on_posted` with the number of those posted.
+    #[inline]
+    fn post_each(
+        &self,
+        work: impl IntoIterator<Item = SendWr>,
+        mut post: impl FnMut(&mut Engine, Instant, SendWr) -> Result<(), PostError>,
+        on_posted: impl FnOnce(&mut Engine, u32),
+    ) -> Result<(), BadWr> {
         // By reference and in a loop, to move the requests fewer times.
         let mut work = work.into_iter().enumerate();
         let posted = self.driver.post_send(&self.run, |engine, now| {
@@ -270,17 +377,22 @@ impl QueuePair {
             let (mut requests, mut bytes, mut result) = (0, 0, Ok(()));
             for (index, work) in work.by_ref() {
                 let len = work.data.len();
-                if let Err(refused) = engine.endpoint.post_send(now, self.number, work) {
+                if let Err(refused) = post(engine, now, work) {
                     result = Err(BadWr { index, source: refused.into() });
                     break;
                 }
                 requests += 1;
                 bytes += len;
             }
+            on_posted(engine, requests);
             let is_outstanding = engine.endpoint.has_outstanding(self.number);
             (result, Posted { queue_pair: self.number, requests, bytes, is_outstanding })
         });
         posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
+    }
+
+    fn lock_datagram_paths(&self) -> MutexGuard<'_, DatagramPaths> {
+        self.datagram_paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Posts requests to the receive queue in order; as `ibv_post_recv`.
@@ -306,6 +418,7 @@ impl Drop for QueuePair {
         let _forked = self.driver.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
             engine.qpns.free(self.number);
+            self.lock_datagram_paths().release(&mut engine.paths);
         });
         let path = self.path.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(path) = path {

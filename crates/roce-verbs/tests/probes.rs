@@ -78,6 +78,7 @@ fn each_probe_is_one_no_operation_at_one_place_and_has_the_arguments_of_the_tabl
         ("poll_cq", 5),
         ("post_recv", 2),
         ("post_send", 4),
+        ("post_srq_recv", 2),
         ("retransmit", 3),
         ("ring_receive", 4),
         ("ring_send", 4),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use roce_transport::{
-    CompletionOperation, CompletionStatus, QpState, RequestFault, RetransmitCause,
+    CompletionOperation, CompletionStatus, QpState, RequestFault, RetransmitCause, SrqHandle,
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
@@ -23,7 +23,8 @@ pub struct TraceEvent {
     /// Time of the event in nanoseconds since the Unix epoch, on a clock that never goes backwards; see
     /// [`Trace::now`](crate::Trace::now).
     pub at: u64,
-    /// The local queue pair. For [`TraceKind::Dropped`] the destination queue pair of the packet.
+    /// The local queue pair. For [`TraceKind::Dropped`] the destination queue pair of the packet, for
+    /// [`TraceKind::PostSrqRecv`] 0.
     pub qpn: Qpn,
     /// Kind and details.
     pub kind: TraceKind,
@@ -51,6 +52,13 @@ pub enum TraceKind {
     },
     /// A receive was posted.
     PostRecv {
+        /// The application's number for it.
+        wr_id: u64,
+    },
+    /// A receive was posted to a shared receive queue.
+    PostSrqRecv {
+        /// The shared receive queue.
+        srq: SrqHandle,
         /// The application's number for it.
         wr_id: u64,
     },
@@ -158,6 +166,7 @@ impl TraceKind {
             Self::StateChanged { .. } => "modify_qp",
             Self::PostSend { .. } => "post_send",
             Self::PostRecv { .. } => "post_recv",
+            Self::PostSrqRecv { .. } => "post_srq_recv",
             Self::Completed { .. } => "completed",
             Self::PollCq { .. } => "poll_cq",
             Self::Transmitted { .. } => "transmitted",
@@ -194,6 +203,9 @@ impl TraceKind {
                 ("bytes", Number(bytes)),
             ],
             Self::PostRecv { wr_id } => vec![("id", Number(wr_id))],
+            Self::PostSrqRecv { srq, wr_id } => {
+                vec![("srq", Number(srq.0.into())), ("id", Number(wr_id))]
+            }
             Self::Completed { wr_id, operation, status, bytes }
             | Self::PollCq { wr_id, operation, status, bytes } => vec![
                 ("id", Number(wr_id)),
@@ -307,6 +319,7 @@ mod tests {
                 },
                 "completed id=2 WR_FLUSH_ERR op=RECV bytes=0",
             ),
+            (TraceKind::PostSrqRecv { srq: SrqHandle(3), wr_id: 7 }, "post_srq_recv srq=3 id=7"),
             (TraceKind::Transmitted { packets: 3 }, "transmitted packets=3"),
             (
                 TraceKind::Retransmit { from: psn(9), cause: RetransmitCause::SequenceNak },

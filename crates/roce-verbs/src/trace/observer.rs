@@ -2,6 +2,7 @@
 
 use roce_transport::{
     Completion, CompletionOperation, Instant, Observer, QpState, RequestFault, RetransmitCause,
+    SrqHandle,
 };
 use roce_wire::{NakCode, Psn, Qpn, RnrTimer};
 
@@ -113,6 +114,12 @@ impl Observer for TraceObserver {
         self.note(qpn, || TraceKind::PostRecv { wr_id });
     }
 
+    #[inline(never)]
+    fn posted_shared_recv(&mut self, _at: Instant, srq: SrqHandle, wr_id: u64) {
+        probes::post_srq_recv(srq, wr_id);
+        self.note(NO_QP, || TraceKind::PostSrqRecv { srq, wr_id });
+    }
+
     fn completed(&mut self, _at: Instant, completion: &Completion) {
         let Completion { wr_id, operation, status, byte_len: bytes, .. } = *completion;
         self.note(completion.qpn, || TraceKind::Completed { wr_id, operation, status, bytes });
@@ -123,12 +130,16 @@ impl Observer for TraceObserver {
     }
 }
 
+/// The queue pair of events that concern none.
+const NO_QP: Qpn = Qpn::from_be_bytes([0; 3]);
+
 /// Keeps every probe in every program.
 #[used]
 static PROBES: Probes = Probes {
     polled: TraceObserver::polled,
     posted_send: <TraceObserver as Observer>::posted_send,
     posted_recv: <TraceObserver as Observer>::posted_recv,
+    posted_shared_recv: <TraceObserver as Observer>::posted_shared_recv,
     state_changed: <TraceObserver as Observer>::state_changed,
     retransmit: <TraceObserver as Observer>::retransmit,
     naks: [<TraceObserver as Observer>::nak_sent, <TraceObserver as Observer>::nak_received],
@@ -143,6 +154,7 @@ struct Probes {
     polled: fn(&TraceObserver, &Completion),
     posted_send: fn(&mut TraceObserver, Instant, Qpn, u64, CompletionOperation, u64),
     posted_recv: fn(&mut TraceObserver, Instant, Qpn, u64),
+    posted_shared_recv: fn(&mut TraceObserver, Instant, SrqHandle, u64),
     state_changed: fn(&mut TraceObserver, Instant, Qpn, QpState, QpState),
     retransmit: fn(&mut TraceObserver, Instant, Qpn, Psn, RetransmitCause),
     naks: [OnNak; 2],

@@ -1,0 +1,96 @@
+//! Address handles: where datagrams go.
+
+use roce_transport::{Completion, CompletionStatus, PathAttributes, PdHandle};
+use roce_wire::GRH_LEN;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::datagram_source::DatagramSource;
+use crate::device::resolve;
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::path::{AddressVector, Path};
+
+/// The address of a host to which datagrams are sent; as `ibv_ah`.
+///
+/// Made by [`ProtectionDomain::create_ah`](crate::ProtectionDomain::create_ah), or by
+/// [`create_ah_from_completion`](crate::ProtectionDomain::create_ah_from_completion) for the sender
+/// of a datagram that was received. One handle serves any number of queue pairs of its domain and of
+/// the peer's. It is cheap to clone, and may be dropped as soon as its datagrams are posted.
+///
+/// ```no_run
+/// use roce_verbs::{AddressVector, Device, DeviceConfig, Gid, Qpn, SendOperation, SendWr, Service};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let pd = device.alloc_pd()?;
+/// let cq = device.create_cq(16, None)?;
+/// let qp = pd.queue_pair(&cq, &cq).service(Service::Ud).build()?;
+/// qp.ready_for_datagrams(0x1111_1111)?;
+///
+/// let row = device.default_gid_index()?.unwrap_or_default();
+/// let peer = Gid::from(std::net::IpAddr::from([10, 0, 0, 2]));
+/// let ah = pd.create_ah(&AddressVector::new(row, peer))?;
+/// let hello = SendWr::inline(1, SendOperation::send(), b"hello").signaled();
+/// let their_qpn = Qpn::new(0x11).expect("24 bits");
+/// qp.post_send_to([hello], &ah, their_qpn, 0x1111_1111)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct AddressHandle {
+    path: Path,
+    pd: PdHandle,
+}
+
+impl AddressHandle {
+    pub(crate) fn new(
+        driver: &Arc<Driver>,
+        pd: PdHandle,
+        vector: &AddressVector,
+    ) -> Result<Self, Error> {
+        Ok(Self { path: resolve(driver, vector)?, pd })
+    }
+
+    /// The address of the sender of a datagram.
+    pub(crate) fn of_sender(
+        driver: &Arc<Driver>,
+        pd: PdHandle,
+        completion: &Completion,
+        grh: &[u8; GRH_LEN],
+    ) -> Result<Self, Error> {
+        let is_datagram =
+            completion.status == CompletionStatus::Success && completion.source_qpn.is_some();
+        let source = is_datagram.then(|| DatagramSource::parse(grh)).flatten();
+        let source = source.ok_or(Error::NotADatagram)?;
+        let row = driver.engine()?.gids.row_of(source.destination);
+        let row = row.ok_or_else(|| Error::AddressGone {
+            address: source.destination,
+            interface: driver.port().name().to_owned(),
+        })?;
+        let vector = AddressVector {
+            traffic_class: source.traffic_class,
+            flow_label: source.flow_label,
+            ..AddressVector::new(row, source.source.into())
+        };
+        Self::new(driver, pd, &vector)
+    }
+
+    pub(crate) fn belongs_to(&self, driver: &Arc<Driver>, pd: PdHandle) -> bool {
+        self.path.belongs_to(driver) && self.pd == pd
+    }
+
+    pub(crate) fn attributes(&self) -> PathAttributes {
+        self.path.attributes()
+    }
+
+    /// Returns the own address.
+    pub fn local(&self) -> IpAddr {
+        self.path.local()
+    }
+
+    /// Returns the peer's address.
+    pub fn remote(&self) -> IpAddr {
+        self.path.remote()
+    }
+}

@@ -1,0 +1,110 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+
+use roce_transport::{RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
+
+use crate::driver::Driver;
+use crate::error::{BadWr, Error, WrError};
+
+/// Receives that several queue pairs take from; as `ibv_srq`.
+///
+/// Made by [`ProtectionDomain::create_srq`](crate::ProtectionDomain::create_srq), whose domain has
+/// the memory of its receives. Each message of any of its queue pairs takes the oldest receive, and
+/// completes in the receive queue of that queue pair. Cheap to clone: it is destroyed with the last
+/// clone and the last queue pair that uses it, in any order. Receives that are posted then never
+/// complete.
+///
+/// ```no_run
+/// use roce_verbs::{AccessFlags, AsyncEvent, Device, DeviceConfig, RecvWr, SrqAttributes};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = Device::open("eth0", DeviceConfig::default())?;
+/// let pd = device.alloc_pd()?;
+/// let cq = device.create_cq(1024, None)?;
+/// let region = pd.register(512 * 4096, AccessFlags::LOCAL_WRITE)?;
+/// let srq = pd.create_srq(512, 1)?;
+/// let buffer = |n: usize| region.sge(n * 4096..(n + 1) * 4096);
+/// for n in 0..512 {
+///     srq.post_recv([RecvWr::new(n as u64, [buffer(n)?])])?;
+/// }
+/// // An event asks for more receives once fewer than 64 are left.
+/// srq.modify(&SrqAttributes { limit: Some(64), ..SrqAttributes::default() })?;
+/// let pairs: Result<Vec<_>, _> =
+///     (0..16).map(|_| pd.queue_pair(&cq, &cq).srq(&srq).build()).collect();
+/// # drop(pairs?);
+/// if device.poll_event() == Some(AsyncEvent::SrqLimitReached { srq: srq.handle() }) {
+///     println!("{} receives are left", srq.query()?.posted);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    driver: Arc<Driver>,
+    handle: SrqHandle,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(driver: Arc<Driver>, init: SrqInit) -> Result<Self, Error> {
+        let handle = driver.engine()?.endpoint.create_srq(init)?;
+        Ok(Self(Arc::new(Inner { driver, handle })))
+    }
+
+    pub(crate) fn belongs_to(&self, driver: &Arc<Driver>) -> bool {
+        Arc::ptr_eq(&self.0.driver, driver)
+    }
+
+    /// Returns its name in [`AsyncEvent::SrqLimitReached`](crate::AsyncEvent::SrqLimitReached). A
+    /// later queue may have the name of one that is destroyed.
+    pub fn handle(&self) -> SrqHandle {
+        self.0.handle
+    }
+
+    /// Posts requests in order; as `ibv_post_srq_recv`.
+    ///
+    /// # Errors
+    /// The first request that was refused, and why; those before it are posted.
+    pub fn post_recv(&self, work: impl IntoIterator<Item = RecvWr>) -> Result<(), BadWr> {
+        let posted = self.0.driver.post_receives(|engine, now| {
+            work.into_iter().enumerate().try_for_each(|(index, work)| {
+                engine
+                    .endpoint
+                    .post_srq_recv(now, self.0.handle, work)
+                    .map_err(|refused| BadWr { index, source: refused.into() })
+            })
+        });
+        posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
+    }
+
+    /// Sets the attributes that are `Some`; as `ibv_modify_srq`. `limit` arms the limit event, which
+    /// is raised at once if fewer receives are posted; `max_wr` resizes the queue.
+    ///
+    /// # Errors
+    /// [`Error::ModifySrq`], then nothing has changed; [`Error::Forked`].
+    pub fn modify(&self, attributes: &SrqAttributes) -> Result<(), Error> {
+        let modify = |engine: &mut crate::engine::Engine, _| {
+            engine.endpoint.modify_srq(self.0.handle, attributes)
+        };
+        Ok(self.0.driver.with_engine(modify)??)
+    }
+
+    /// Returns its attributes, and how many receives are posted; as `ibv_query_srq`.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn query(&self) -> Result<SrqInfo, Error> {
+        let engine = self.0.driver.engine()?;
+        Ok(engine.endpoint.query_srq(self.0.handle).expect("the queue lives as long as self"))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // In a child after fork there is nothing to end. No queue pair uses it: each has a clone.
+        let _ended = self.driver.end(|engine| engine.endpoint.destroy_srq(self.handle));
+    }
+}
