@@ -104,7 +104,8 @@ impl FromStr for QpDest {
 /// # Errors
 /// See [`ExchangeError`].
 pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, ExchangeError> {
-    Ok(connect_to(server, mine)?.0)
+    let (theirs, _) = connect_to(server, std::slice::from_ref(mine), 1)?;
+    first_of(theirs)
 }
 
 /// Runs the client's part as [`connect`] does, then sends `options`, a short text without a zero
@@ -118,7 +119,22 @@ pub fn connect_with(
     mine: &QpDest,
     options: &str,
 ) -> Result<(QpDest, Option<String>), ExchangeError> {
-    let (theirs, mut stream) = connect_to(server, mine)?;
+    let (theirs, of_server) = connect_many(server, std::slice::from_ref(mine), 1, options)?;
+    Ok((first_of(theirs)?, of_server))
+}
+
+/// Runs the client's part as [`connect_with`] does, for several queue pairs: both ends send `lines`
+/// lines, those behind the last queue pair zero. (`ibv_srq_pingpong` sends 256.)
+///
+/// # Errors
+/// See [`ExchangeError`].
+pub fn connect_many(
+    server: impl ToSocketAddrs,
+    mine: &[QpDest],
+    lines: usize,
+    options: &str,
+) -> Result<(Vec<QpDest>, Option<String>), ExchangeError> {
+    let (theirs, mut stream) = connect_to(server, mine, lines)?;
     // The server sends first: a pingpong program expects nothing behind "done".
     let of_server = receive_options(&mut stream);
     if of_server.is_some() {
@@ -129,13 +145,14 @@ pub fn connect_with(
 
 fn connect_to(
     server: impl ToSocketAddrs,
-    mine: &QpDest,
-) -> Result<(QpDest, TcpStream), ExchangeError> {
+    mine: &[QpDest],
+    lines: usize,
+) -> Result<(Vec<QpDest>, TcpStream), ExchangeError> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
-    send(&mut stream, mine)?;
-    let theirs = receive(&mut stream)?;
+    send(&mut stream, mine, lines)?;
+    let theirs = receive(&mut stream, lines)?;
     stream.write_all(b"done\0")?;
     Ok((theirs, stream))
 }
@@ -152,7 +169,8 @@ pub fn accept<E>(
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    Ok(accept_from(listener, prepare)?.0)
+    let prepare = |theirs: &[QpDest]| prepare(&theirs[0]).map(|mine| vec![mine]);
+    first_of(accept_from(listener, 1, prepare)?.0)
 }
 
 /// Runs the server's part as [`accept`] does, then sends `options`, a short text without a zero
@@ -168,7 +186,26 @@ pub fn accept_with<E>(
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (theirs, mut stream) = accept_from(listener, prepare)?;
+    let prepare = |theirs: &[QpDest]| prepare(&theirs[0]).map(|mine| vec![mine]);
+    let (theirs, of_client) = accept_many(listener, 1, options, prepare)?;
+    Ok((first_of(theirs)?, of_client))
+}
+
+/// Runs the server's part as [`accept_with`] does, for several queue pairs; see [`connect_many`].
+/// `prepare` gets as many destinations as there are lines.
+///
+/// # Errors
+/// As for [`accept`].
+pub fn accept_many<E>(
+    listener: &TcpListener,
+    lines: usize,
+    options: &str,
+    prepare: impl FnOnce(&[QpDest]) -> Result<Vec<QpDest>, E>,
+) -> Result<(Vec<QpDest>, Option<String>), ExchangeError>
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (theirs, mut stream) = accept_from(listener, lines, prepare)?;
     // A client without options has closed the connection.
     let sent = send_options(&mut stream, options);
     Ok((theirs, sent.ok().and_then(|()| receive_options(&mut stream))))
@@ -176,17 +213,18 @@ where
 
 fn accept_from<E>(
     listener: &TcpListener,
-    prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
-) -> Result<(QpDest, TcpStream), ExchangeError>
+    lines: usize,
+    prepare: impl FnOnce(&[QpDest]) -> Result<Vec<QpDest>, E>,
+) -> Result<(Vec<QpDest>, TcpStream), ExchangeError>
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
-    let theirs = receive(&mut stream)?;
+    let theirs = receive(&mut stream, lines)?;
     let mine = prepare(&theirs).map_err(|e| ExchangeError::Local(e.into()))?;
-    send(&mut stream, &mine)?;
+    send(&mut stream, &mine, lines)?;
     // "done", with or without its zero byte; its absence means the client is gone.
     stream.read_exact(&mut [0; 4])?;
     Ok((theirs, stream))
@@ -206,17 +244,29 @@ fn receive_options(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(options).ok()
 }
 
-fn send(stream: &mut TcpStream, mine: &QpDest) -> io::Result<()> {
-    let mut line = mine.to_string().into_bytes();
-    line.push(0);
-    stream.write_all(&line)
+fn first_of(dests: Vec<QpDest>) -> Result<QpDest, ExchangeError> {
+    dests.into_iter().next().ok_or_else(|| ExchangeError::InvalidDest(String::new()))
 }
 
-fn receive(stream: &mut TcpStream) -> Result<QpDest, ExchangeError> {
-    let mut line = [0; MESSAGE_LEN];
-    stream.read_exact(&mut line)?;
-    let text = line.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(text).parse()
+fn send(stream: &mut TcpStream, mine: &[QpDest], lines: usize) -> io::Result<()> {
+    const NONE: QpDest =
+        QpDest { qpn: Qpn::from_be_bytes([0; 3]), psn: Psn::ZERO, gid: Gid([0; 16]) };
+    let mut text = Vec::with_capacity(lines * MESSAGE_LEN);
+    for dest in mine.iter().chain(std::iter::repeat(&NONE)).take(lines) {
+        text.extend(dest.to_string().bytes());
+        text.push(0);
+    }
+    stream.write_all(&text)
+}
+
+fn receive(stream: &mut TcpStream, lines: usize) -> Result<Vec<QpDest>, ExchangeError> {
+    let mut receive_line = || {
+        let mut line = [0; MESSAGE_LEN];
+        stream.read_exact(&mut line)?;
+        let text = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).parse()
+    };
+    (0..lines).map(|_| receive_line()).collect()
 }
 
 #[cfg(test)]
@@ -269,6 +319,30 @@ mod tests {
         let client = std::thread::spawn(move || connect_with(address, &dest(), "size=2").unwrap());
         accept(&listener, |_| Ok::<_, io::Error>(dest())).unwrap();
         assert_eq!(client.join().unwrap(), (dest(), None));
+    }
+
+    #[test]
+    fn ends_with_several_queue_pairs_exchange_as_many_lines_as_they_agree_on() {
+        let dests = |first: u32| -> Vec<QpDest> {
+            (first..first + 3)
+                .map(|number| QpDest {
+                    qpn: Qpn::new(number).unwrap(),
+                    psn: Psn::ZERO,
+                    gid: Gid::from(IpAddr::from([10, 0, 0, 1])),
+                })
+                .collect()
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client =
+            std::thread::spawn(move || connect_many(address, &dests(20), 256, "-s 1").unwrap());
+        let prepare = |_: &[QpDest]| Ok::<_, io::Error>(dests(40));
+        let (theirs, of_client) = accept_many(&listener, 256, "-s 2", prepare).unwrap();
+        let (seen, of_server) = client.join().unwrap();
+        assert_eq!((&theirs[..3], &seen[..3]), (&dests(20)[..], &dests(40)[..]));
+        assert_eq!((of_client.as_deref(), of_server.as_deref()), (Some("-s 1"), Some("-s 2")));
+        assert_eq!((theirs.len(), seen.len()), (256, 256));
+        assert!(theirs[3..].iter().all(|dest| dest.qpn.get() == 0));
     }
 
     #[test]

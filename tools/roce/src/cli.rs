@@ -63,6 +63,8 @@ mod tests {
             "roce pingpong --link-mtu 1500 host",
             "roce pingpong -m 1500 host",
             "roce pingpong -i 2 host",
+            "roce pingpong --service xrc host",
+            "roce pingpong --service srq -q 257 host",
             "roce perf write bw --compare host",
             "roce perf write bw -a -s 5 host",
             "roce perf write bw -n 5 -D 5 host",

@@ -1,9 +1,13 @@
-//! `roce pingpong`: what `ibv_rc_pingpong` does, for and against it.
+//! `roce pingpong`: what the pingpong programs of rdma-core do, for and against them.
 //!
-//! Options, printed lines and behaviour on the wire are those of the program in rdma-core,
-//! so that either end of a run may be the one or the other. Both use one buffer for what
-//! they send and what they receive, one completion queue, and post receives again when no
-//! more than one is left.
+//! Options, printed lines and behaviour on the wire are those of `ibv_rc_pingpong`, and with
+//! `--service` those of `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_srq_pingpong`, so that either
+//! end of a run may be the one or the other. Both use one buffer for what they send and what they
+//! receive, one completion queue, and post receives again when no more than one is left for each
+//! queue pair. With UC and UD a message that is lost ends the exchange: both ends wait for ever.
+
+mod queue_pairs;
+mod service;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,10 +15,10 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use roce_verbs::exchange::{self, QpDest};
+use roce_verbs::exchange::QpDest;
 use roce_verbs::{
     AccessFlags, AckTimeout, Completion, CompletionChannel, CompletionQueue, ConnectOptions,
-    Device, MemoryRegion, PathMtu, QueuePair, RecvWr, SendOperation, SendWr, WrData,
+    Device, MemoryRegion, PathMtu, RecvWr, SendOperation, SendWr,
 };
 
 use crate::error::{CliError, Result};
@@ -23,13 +27,22 @@ use crate::output::print;
 use crate::status::succeeded;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number};
+use queue_pairs::QueuePairs;
+use service::PingPongService;
 
-/// Bounce a message between two hosts; compatible with ibv_rc_pingpong at the other end
+/// Bounce a message between two hosts; compatible with ibv_rc_pingpong and the like at the other end
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// Server to connect to [default: run as the server]
     #[arg(conflicts_with = "local")]
     host: Option<String>,
+    /// Service, the same at both ends
+    #[arg(long, value_enum, default_value_t = PingPongService::Rc)]
+    service: PingPongService,
+    /// Queue pairs of service srq [default: 16]
+    #[arg(short = 'q', long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
+    num_qp: Option<u32>,
     /// TCP port for exchanging addresses
     #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -40,18 +53,18 @@ pub(crate) struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=1))]
     ib_port: u8,
-    /// Bytes of a message
-    #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
+    /// Bytes of a message [default: 4096; for ud 2048, at most the port's MTU]
+    #[arg(short, long, value_name = "BYTES")]
     #[arg(value_parser = parse_number::parse_message_len)]
-    size: u32,
-    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, the same at both ends
+    size: Option<u32>,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, the same at both ends (not ud)
     #[arg(short, long, value_name = "BYTES", default_value = "1024", value_parser = path_mtu)]
     mtu: PathMtu,
     /// Receives to post at a time
     #[arg(short, long, value_name = "N", default_value_t = 500)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     rx_depth: u32,
-    /// Messages each way
+    /// Messages each way, of all queue pairs together
     #[arg(short = 'n', long = "iters", value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = parse_number::parse_u32)]
     iterations: u32,
@@ -103,15 +116,23 @@ pub(crate) fn run(options: &Options) -> Result {
 }
 
 fn run_on(options: &Options, device: &Device) -> Result {
-    traffic::path_mtu(device, Some(options.mtu))?;
     traffic::check_gid(device, options.gid_idx)?;
+    let service = options.service;
+    if options.num_qp.is_some() && service != PingPongService::Srq {
+        return Err(CliError::new("-q needs --service srq: the others use one queue pair"));
+    }
+    if service != PingPongService::Ud {
+        traffic::path_mtu(device, Some(options.mtu))?;
+    }
+    service.check_size(options.size(), device)?;
+    QueuePairs::check_count(options.qps(), options.rx_depth)?;
     let mut end = End::new(options, device)?;
     let server = options.host.clone().or_else(|| local::server_of(options.traffic.role));
-    end.exchange_dest(server.as_deref())?;
+    end.exchange_dests(server.as_deref(), device)?;
     end.run_rounds(device, server.is_some())?;
     let sound = server.is_some() || end.check_contents()?;
     io::stdout().flush()?;
-    if server.is_none() {
+    if server.is_none() && service.is_reliable() {
         end.answer_retries(device)?;
     }
     local::linger(options.traffic.role);
@@ -129,7 +150,7 @@ struct SharedOptions {
 impl From<&Options> for SharedOptions {
     fn from(options: &Options) -> Self {
         Self {
-            size: options.size.into(),
+            size: options.size().into(),
             path_mtu: options.mtu.bytes() as u64,
             iterations: options.iterations.into(),
         }
@@ -179,7 +200,7 @@ struct End<'a> {
     region: MemoryRegion,
     channel: Option<CompletionChannel>,
     queue: CompletionQueue,
-    qp: QueuePair,
+    qps: QueuePairs,
     score: Counts,
 }
 
@@ -190,24 +211,30 @@ struct Counts {
     received: u32,
     /// Receives posted and not completed.
     posted: u32,
-    /// Completions that the next message waits for: bits of [`RECEIVE`] and [`SEND`].
-    pending: u64,
+    /// Completions that the next message of each queue pair waits for: bits of [`RECEIVE`] and
+    /// [`SEND`].
+    pending: Vec<u64>,
+}
+
+impl Options {
+    fn size(&self) -> u32 {
+        self.size.unwrap_or(self.service.default_size())
+    }
+
+    fn qps(&self) -> u32 {
+        self.num_qp.unwrap_or(if self.service == PingPongService::Srq { 16 } else { 1 })
+    }
 }
 
 impl<'a> End<'a> {
     fn new(options: &'a Options, device: &Device) -> Result<Self> {
         let pd = device.alloc_pd()?;
-        let region = pd.register(options.size.max(1) as usize, AccessFlags::LOCAL_WRITE)?;
-        region.write(0, &vec![FILLING; options.size as usize])?;
+        let len = options.size() as usize + options.service.header_len();
+        let region = pd.register(len.max(1), AccessFlags::LOCAL_WRITE)?;
+        region.write(0, &vec![FILLING; len])?;
         let channel = options.events.then(|| device.create_completion_channel()).transpose()?;
-        let queue = device.create_cq(options.rx_depth as usize + 1, channel.as_ref())?;
-        let qp = pd
-            .queue_pair(&queue, &queue)
-            .max_send_wr(1)
-            .max_recv_wr(options.rx_depth)
-            .max_send_sge(1)
-            .max_recv_sge(1)
-            .build()?;
+        let queue =
+            device.create_cq((options.rx_depth + options.qps()) as usize, channel.as_ref())?;
         let connect = ConnectOptions {
             gid_index: options.gid_idx,
             path_mtu: Some(options.mtu),
@@ -216,39 +243,45 @@ impl<'a> End<'a> {
             max_dest_rd_atomic: 1,
             ..ConnectOptions::default()
         };
-        qp.init(&connect)?;
-        let mut end =
-            Self { options, connect, region, channel, queue, qp, score: Counts::default() };
+        let (service, count) = (options.service, options.qps() as usize);
+        let qps = QueuePairs::new(service, count, options.rx_depth, pd, &queue, &connect)?;
+        let score = Counts { pending: vec![0; count], ..Counts::default() };
+        let mut end = Self { options, connect, region, channel, queue, qps, score };
         end.post_receives(options.rx_depth)?;
         end.queue.arm(false);
         Ok(end)
     }
 
     /// Exchanges addresses with the peer and connects to it.
-    fn exchange_dest(&mut self, host: Option<&str>) -> Result {
-        let mine = self.qp.dest(self.options.gid_idx)?;
+    fn exchange_dests(&mut self, host: Option<&str>, device: &Device) -> Result {
+        let mine = self.qps.dests(self.options.gid_idx)?;
         let port = self.options.port;
         // Before printing the line below: its reader may start the client.
         let listener = host.is_none().then(|| listen(port)).transpose()?;
-        print(&format!("  local address:  {}\n", in_words(&mine)))?;
-        let connect = |theirs: &QpDest| self.qp.connect_from_init(theirs, &self.connect);
+        for dest in &mine {
+            print(&format!("  local address:  {}\n", in_words(dest)))?;
+        }
         let own = SharedOptions::from(self.options);
+        let text = own.to_string();
         let (theirs, other) = match (&listener, host) {
             (Some(listener), _) => {
                 local::announce_ready(self.options.traffic.role);
-                let prepare = |theirs: &QpDest| connect(theirs).map(|()| mine);
-                exchange::accept_with(listener, &own.to_string(), prepare)?
+                self.qps.exchange_as_server(listener, &mine, &text, &self.connect, device)?
             }
             (None, host) => {
                 let host = host.unwrap_or_default();
-                let (theirs, other) = exchange::connect_with((host, port), &mine, &own.to_string())
+                let (theirs, other) = self
+                    .qps
+                    .exchange_as_client((host, port), &mine, &text)
                     .map_err(|error| CliError::context(format!("{host}:{port}"), error))?;
-                connect(&theirs)?;
+                self.qps.connect(&theirs, &self.connect, device)?;
                 (theirs, other)
             }
         };
-        print(&format!("  remote address: {}\n", in_words(&theirs)))?;
-        // Not sent by ibv_rc_pingpong.
+        for dest in theirs.iter().take(mine.len()) {
+            print(&format!("  remote address: {}\n", in_words(dest)))?;
+        }
+        // Not sent by the programs of rdma-core.
         match other.as_deref().and_then(SharedOptions::parse) {
             Some(other) => own.check(other).map_err(CliError::new),
             None => Ok(()),
@@ -256,13 +289,12 @@ impl<'a> End<'a> {
     }
 
     fn run_rounds(&mut self, device: &Device, first: bool) -> Result {
-        self.score.pending = RECEIVE;
+        self.score.pending.fill(RECEIVE);
         if first {
             if self.options.check {
                 self.pages().try_for_each(|page| self.region.store_u8(page, MARK))?;
             }
-            self.post_send()?;
-            self.score.pending |= SEND;
+            (0..self.qps.len()).try_for_each(|index| self.post_send(index))?;
         }
         let start = Instant::now();
         let mut completions = Vec::with_capacity(2);
@@ -293,42 +325,39 @@ impl<'a> End<'a> {
 
     fn take(&mut self, completion: &Completion) -> Result {
         succeeded(completion)?;
+        let index = self.qps.position(completion.qpn);
+        let index = index.ok_or_else(|| CliError::new("a completion of another queue pair"))?;
         if completion.wr_id == SEND {
             self.score.sent += 1;
         } else {
             self.score.received += 1;
             self.score.posted -= 1;
-            if self.score.posted <= 1 {
+            if self.score.posted <= self.qps.len() as u32 {
                 self.post_receives(self.options.rx_depth - self.score.posted)?;
             }
         }
-        self.score.pending &= !completion.wr_id;
-        if self.score.sent < self.options.iterations && self.score.pending == 0 {
-            self.post_send()?;
-            self.score.pending = RECEIVE | SEND;
+        self.score.pending[index] &= !completion.wr_id;
+        if self.score.sent < self.options.iterations && self.score.pending[index] == 0 {
+            self.post_send(index)?;
         }
         Ok(())
     }
 
     fn post_receives(&mut self, count: u32) -> Result {
-        let buffer = self.region.sge(..self.options.size as usize)?;
-        let work = RecvWr { wr_id: RECEIVE, sg_list: [buffer].into() };
-        self.qp.post_recv((0..count).map(|_| work.clone()))?;
+        let len = self.options.service.header_len() + self.options.size() as usize;
+        let work = RecvWr::new(RECEIVE, [self.region.sge(..len)?]);
+        self.qps.post_recv((0..count).map(|_| work.clone()))?;
         self.score.posted += count;
         Ok(())
     }
 
-    fn post_send(&self) -> Result {
-        let buffer = self.region.sge(..self.options.size as usize)?;
-        Ok(self.qp.post_send([SendWr {
-            wr_id: SEND,
-            operation: SendOperation::Send { immediate: None, invalidate: None },
-            data: WrData::Sges([buffer].into()),
-            signaled: true,
-            solicited: false,
-            fence: false,
-            defer_ack: false,
-        }])?)
+    /// Sends a message on a queue pair, whose next one waits for this and for the peer's.
+    fn post_send(&mut self, index: usize) -> Result {
+        let start = self.options.service.header_len();
+        let buffer = self.region.sge(start..start + self.options.size() as usize)?;
+        self.score.pending[index] = RECEIVE | SEND;
+        let work = SendWr::new(SEND, SendOperation::send(), [buffer]);
+        self.qps.post_send(index, work.signaled())
     }
 
     /// Returns the time for which an unacknowledged message is retried.
@@ -355,7 +384,7 @@ impl<'a> End<'a> {
 
     fn print_result(&self, elapsed: Duration) -> Result {
         let (seconds, iterations) = (elapsed.as_secs_f64(), self.options.iterations);
-        let bytes = u64::from(self.options.size) * u64::from(iterations) * 2;
+        let bytes = u64::from(self.options.size()) * u64::from(iterations) * 2;
         let micros = seconds * 1e6;
         let rate = bytes as f64 * 8.0 / micros;
         print(&format!("{bytes} bytes in {seconds:.2} seconds = {rate:.2} Mbit/sec\n"))?;
@@ -376,7 +405,8 @@ impl<'a> End<'a> {
     }
 
     fn pages(&self) -> impl Iterator<Item = usize> + use<> {
-        (0..self.options.size as usize).step_by(PAGE)
+        let start = self.options.service.header_len();
+        (start..start + self.options.size() as usize).step_by(PAGE)
     }
 }
 

@@ -32,6 +32,37 @@ fn pingpong_prints_what_ibv_rc_pingpong_prints() -> Outcome {
 }
 
 #[tier1]
+fn pingpong_bounces_messages_over_every_service() -> Outcome {
+    let cases = [
+        ("rc", &[][..], 1, "409600 bytes in 0."),
+        ("uc", &["-c"], 1, "409600 bytes in 0."),
+        ("ud", &[], 1, "204800 bytes in 0."),
+        ("ud", &["-s", "0"], 1, "0 bytes in 0."),
+        ("srq", &["-q", "4"], 4, "409600 bytes in 0."),
+    ];
+    for (service, more, pairs, result) in cases {
+        for events in [&[][..], &["--events"]] {
+            let run = ["pingpong", "--local", "-n", "50", "--service", service];
+            let text = succeeded(&roce(&run, &[more, events].concat())?)?;
+            let lines: Vec<&str> = text.lines().collect();
+            let count = |start| lines.iter().filter(|line| line.starts_with(start)).count();
+            assert_eq!(count("  local address:  LID 0x0000, QPN 0x"), pairs, "{text}");
+            assert_eq!(count("  remote address: LID 0x0000, QPN 0x"), pairs, "{text}");
+            assert!(lines[2 * pairs].starts_with(result), "{text}");
+            assert!(lines[2 * pairs + 1].starts_with("50 iters in 0."), "{text}");
+            assert_eq!(lines.len(), 2 * pairs + 2, "{text}");
+        }
+    }
+    let long = roce(&["pingpong", "--local", "--service", "ud", "-s", "8K"], &[])?;
+    let complaint = String::from_utf8_lossy(&long.stderr);
+    assert!(
+        !long.status.success() && complaint.contains("longer than the port MTU"),
+        "{complaint}"
+    );
+    Ok(())
+}
+
+#[tier1]
 fn every_operation_is_measured_in_bandwidth_and_latency() -> Outcome {
     for verb in ["send", "write", "read", "atomic"] {
         for (test, figure) in [("bw", "BW_average"), ("lat", "t_typical")] {
