@@ -30,6 +30,7 @@ impl<G: Copy> GatherCopy<G> {
 
     /// Copies the bytes from `offset` on of request `number`'s message to `into`; with their CRC
     /// where [`Memory::read_summed`] gives it.
+    #[inline(always)] // 40 instructions per packet less than a call
     pub(crate) fn copy<M: Memory<Grant = G>>(
         &mut self,
         memory: &M,

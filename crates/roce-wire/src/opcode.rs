@@ -267,6 +267,16 @@ impl KnownOpcode {
         self.row().info
     }
 
+    /// Returns the service.
+    pub const fn service(self) -> Service {
+        match self.0 / OPCODES_PER_SERVICE {
+            0 => Service::Rc,
+            1 => Service::Uc,
+            3 => Service::Ud,
+            _ => Service::Cnp,
+        }
+    }
+
     /// Returns [`OpcodeInfo::headers_len`], from a table.
     pub const fn headers_len(self) -> usize {
         HEADERS_LEN[self.0 as usize] as usize

@@ -32,6 +32,7 @@ use crate::qp::shared_receive_queue::{SharedReceiveQueue, SrqTable};
 use crate::{
     ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, Destination, EndpointConfig, Instant,
     Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
+    SrqHandle,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -122,6 +123,8 @@ pub struct Endpoint<O: Observer = ()> {
 struct Slot {
     qpn: Qpn,
     queue_pair: QueuePair,
+    /// The shared receive queue that it takes from.
+    srq: Option<SrqHandle>,
     /// Deadline of its entry in the timer queue.
     timer_at: Option<Instant>,
     /// Peer address and table index; `None` before the queue pair has a path.
@@ -182,7 +185,14 @@ impl<O: Observer> Endpoint<O> {
         if let Some(srq) = init.srq {
             self.srqs.add_user(srq);
         }
-        let slot = Some(Slot { qpn, queue_pair, timer_at: None, peer: None, wait_ticket: None });
+        let slot = Some(Slot {
+            qpn,
+            queue_pair,
+            srq: init.srq,
+            timer_at: None,
+            peer: None,
+            wait_ticket: None,
+        });
         let index = match self.free.pop() {
             Some(index) => {
                 self.qps[index] = slot;
@@ -230,7 +240,7 @@ impl<O: Observer> Endpoint<O> {
         if let Some(mut slot) = self.qps[index].take() {
             self.out.owed_acks.extend(slot.queue_pair.take_owed_ack());
             self.scheduler.remove(index, &mut slot);
-            if let Some(srq) = slot.queue_pair.init().srq {
+            if let Some(srq) = slot.srq {
                 self.srqs.remove_user(srq);
             }
         }
@@ -312,7 +322,7 @@ impl<O: Observer> Endpoint<O> {
             return cx.dropped(bth.psn, DropReason::UnknownQp);
         };
         slot.queue_pair.handle_packet(packet, srqs, memory, &mut cx);
-        if let Some(srq) = slot.queue_pair.init().srq
+        if let Some(srq) = slot.srq
             && srqs.get_mut(srq).is_some_and(SharedReceiveQueue::take_limit_reached)
         {
             cx.raise(AsyncEvent::SrqLimitReached { srq });

@@ -135,9 +135,23 @@ impl QueuePair {
         memory: &mut impl Memory,
         cx: &mut Context<'_, O>,
     ) {
+        if let (Self::Rc(rc), Service::Rc) = (&mut *self, packet.headers().bth.opcode.service()) {
+            return rc.handle_packet(packet, srqs, memory, cx);
+        }
+        self.handle_other_packet(packet, srqs, memory, cx);
+    }
+
+    // Apart, since RC's packets cost 3 % more instructions among these.
+    #[inline(never)]
+    fn handle_other_packet<O: Observer>(
+        &mut self,
+        packet: &Packet<'_, Verified>,
+        srqs: &mut SrqTable,
+        memory: &mut impl Memory,
+        cx: &mut Context<'_, O>,
+    ) {
         let bth = packet.headers().bth;
-        match (self, bth.opcode.info().service) {
-            (Self::Rc(rc), Service::Rc) => rc.handle_packet(packet, srqs, memory, cx),
+        match (self, bth.opcode.service()) {
             (Self::Uc(uc), Service::Uc) => uc.handle_packet(packet, srqs, memory, cx),
             (Self::Ud(ud), Service::Ud) => ud.handle_packet(packet, srqs, memory, cx),
             (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::Congestion),

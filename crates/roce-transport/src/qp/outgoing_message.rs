@@ -25,7 +25,7 @@ impl DataPacket<'_> {
     ///
     /// # Errors
     /// The bytes may not be read.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write<M: Memory>(
         self,
         qp: &QpContext,
@@ -73,7 +73,7 @@ impl DataPacket<'_> {
     /// before sequence number `end`, as many as the train holds, and returns how many.
     /// [`write`](Self::write) would write the same packets one by one, and decide for each what is
     /// decided here once. Writes none where the bytes are not granted already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_middle<M: Memory>(
         self,
         end: u64,

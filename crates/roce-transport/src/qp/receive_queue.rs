@@ -56,7 +56,7 @@ impl Receives {
     ) -> Option<&'a mut ReceiveQueue> {
         match self {
             Self::Own(queue) => Some(queue),
-            Self::Shared(srq) => Some(srqs.get_mut(*srq)?.queue_mut()),
+            Self::Shared(srq) => srqs.queue_mut(*srq),
         }
     }
 

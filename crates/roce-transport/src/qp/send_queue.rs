@@ -85,6 +85,7 @@ impl SendQueue {
     }
 
     /// Removes the entry in front, with a completion if it is signaled or failed.
+    #[inline]
     pub(crate) fn complete_front<O: Observer>(
         &mut self,
         status: CompletionStatus,

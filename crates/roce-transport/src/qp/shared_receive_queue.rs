@@ -127,6 +127,12 @@ impl SrqTable {
         self.slots.get_mut(handle.0 as usize)?.as_mut()
     }
 
+    /// The receives of a shared queue.
+    #[cold]
+    pub(crate) fn queue_mut(&mut self, handle: SrqHandle) -> Option<&mut ReceiveQueue> {
+        self.get_mut(handle).map(SharedReceiveQueue::queue_mut)
+    }
+
     pub(crate) fn info(&self, handle: SrqHandle) -> Option<SrqInfo> {
         self.get(handle).map(SharedReceiveQueue::info)
     }

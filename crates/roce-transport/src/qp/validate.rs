@@ -25,7 +25,9 @@ pub(crate) fn validate_send(
     if queued >= capacities.max_send_wr as usize {
         return Err(PostError::SendQueueFull { capacity: capacities.max_send_wr });
     }
-    validate_service(&work.operation, qp.init.service)?;
+    if qp.init.service != Service::Rc {
+        validate_service(&work.operation, qp.init.service)?;
+    }
     let len = work.data.len();
     match &work.data {
         WrData::Sges(list) if list.len() > capacities.max_send_sge as usize => {
@@ -62,13 +64,11 @@ pub(crate) fn validate_send(
     Ok((len, packets))
 }
 
-/// Checks that the service has this operation.
-#[inline]
+/// Checks that a service other than RC has this operation.
 fn validate_service(operation: &SendOperation, service: Service) -> Result<(), PostError> {
     let is_known = matches!(
         (service, operation),
-        (Service::Rc, _)
-            | (_, SendOperation::Send { invalidate: None, .. })
+        (_, SendOperation::Send { invalidate: None, .. })
             | (Service::Uc, SendOperation::Write { .. })
     );
     if is_known {

@@ -146,8 +146,8 @@ impl Responder {
         if !self.message.admits(info.operation, info.position) {
             return Err(RequestFault::OpcodeOutOfSequence.into());
         }
-        match (info.operation, headers.reth, headers.atomic_eth) {
-            (Operation::Send | Operation::Write, ..) => {
+        match info.operation {
+            Operation::Send | Operation::Write => {
                 match self.message.place(packet, qp, receives, memory)? {
                     Placed::NoReceive => self.push_rnr(qp, cx),
                     Placed::Part => self.on_placed(packet, cx),
@@ -160,7 +160,8 @@ impl Responder {
                 Ok(())
             }
             _ if !self.resources.are_allowed() => Err(RequestFault::NotAllowed.into()),
-            (Operation::ReadRequest, Some(reth), _) => {
+            Operation::ReadRequest => {
+                let reth = headers.reth.ok_or(RequestFault::OpcodeOutOfSequence)?;
                 let packets = check_read(reth, qp, memory)?;
                 self.evict_resource()?;
                 let first = self.expected;
@@ -170,7 +171,8 @@ impl Responder {
                 self.respond(resource, Response::Read(read), cx);
                 Ok(())
             }
-            (operation, _, Some(atomic)) => {
+            operation => {
+                let atomic = headers.atomic_eth.ok_or(RequestFault::OpcodeOutOfSequence)?;
                 let grant = check_atomic(atomic, qp, memory)?;
                 self.evict_resource()?;
                 let original = memory.atomic(grant, change_of(operation, atomic));
@@ -181,7 +183,6 @@ impl Responder {
                 self.respond(Resource { first: psn, packets: 1, replay }, response, cx);
                 Ok(())
             }
-            _ => Err(RequestFault::OpcodeOutOfSequence.into()),
         }
     }
 
