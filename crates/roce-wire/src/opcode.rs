@@ -442,6 +442,7 @@ mod tests {
     fn every_row_finds_its_opcode() {
         for opcode in KnownOpcode::all() {
             let OpcodeInfo { service, operation, position, .. } = opcode.info();
+            assert_eq!(opcode.service(), service);
             let found = Opcode::find(service, operation, position, opcode.info().trailer());
             assert_eq!(found, Some(opcode));
         }
