@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use roce_guest::GuestError;
 
-use super::cases::pingpong::{self, Server};
+use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
 use super::cases::{atomics, invalidate, killed, rnr, rxe_on_same_host, sharing, transfer};
 use super::connection::Connection;
@@ -306,20 +306,25 @@ fn refusals(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
 /// What is done with a connection.
 type Step = Box<dyn Fn(Connection) -> Result<(), Fault>>;
 
-/// The stock program against ours.
+/// The stock programs against ours.
 fn pingpongs(cases: &mut Vec<Case<World>>) {
-    for (server, row) in
-        [(Server::Theirs, "roce → ibv_rc_pingpong"), (Server::Ours, "ibv_rc_pingpong → roce")]
-    {
-        for (wait_mode, column) in [(WaitMode::Poll, "polling"), (WaitMode::Events, "events")] {
-            cases.push(Case {
-                group: "pingpong",
-                row: row.to_owned(),
-                column: column.to_owned(),
-                path_mtu: 1024,
-                netem: "",
-                run: Box::new(move |world| pingpong::run(world, server, wait_mode)),
-            });
+    for service in Service::ALL {
+        let program = format!("ibv_{}_pingpong", service.name());
+        for (server, row) in [
+            (Server::Theirs, format!("roce → {program}")),
+            (Server::Ours, format!("{program} → roce")),
+        ] {
+            for (wait_mode, column) in [(WaitMode::Poll, "polling"), (WaitMode::Events, "events")] {
+                cases.push(Case {
+                    group: "pingpong",
+                    row: row.clone(),
+                    column: column.to_owned(),
+                    // The program's datagrams of 2048 bytes are one packet each.
+                    path_mtu: if service == Service::Ud { 4096 } else { 1024 },
+                    netem: "",
+                    run: Box::new(move |world| pingpong::run(world, service, server, wait_mode)),
+                });
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Unmodified `ibv_rc_pingpong` in the guest against `roce pingpong` here.
+//! The unmodified pingpong programs of rdma-core in the guest against `roce pingpong` here.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,20 +13,62 @@ use crate::world::{GUEST_ADDRESS, INTERFACE, OUR_ADDRESS, World, program};
 pub enum Server {
     /// `roce pingpong`.
     Ours,
-    /// `ibv_rc_pingpong`.
+    /// rdma-core's program.
     Theirs,
+}
+
+/// The service, each with a program of its own in rdma-core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// `ibv_rc_pingpong`.
+    Rc,
+    /// `ibv_uc_pingpong`.
+    Uc,
+    /// `ibv_ud_pingpong`.
+    Ud,
+    /// `ibv_srq_pingpong`.
+    Srq,
+}
+
+impl Service {
+    /// Every service.
+    pub const ALL: [Self; 4] = [Self::Rc, Self::Uc, Self::Ud, Self::Srq];
+
+    /// Returns the value of `roce pingpong --service`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "rc",
+            Self::Uc => "uc",
+            Self::Ud => "ud",
+            Self::Srq => "srq",
+        }
+    }
+
+    /// Returns what both ends print at their ends, with their defaults.
+    const fn summary(self) -> &'static str {
+        match self {
+            Self::Rc | Self::Uc | Self::Srq => "8192000 bytes in",
+            Self::Ud => "4096000 bytes in",
+        }
+    }
 }
 
 /// Runs the pair with their defaults, and expects both to end well and to count the same bytes.
 ///
 /// # Errors
 /// When it is not so.
-pub fn run(world: &World, server: Server, wait_mode: WaitMode) -> Result<(), Fault> {
+pub fn run(
+    world: &World,
+    service: Service,
+    server: Server,
+    wait_mode: WaitMode,
+) -> Result<(), Fault> {
     let events = if wait_mode == WaitMode::Events { " -e" } else { "" };
-    let theirs = format!("ibv_rc_pingpong -g 1{events}");
+    let program = format!("ibv_{}_pingpong", service.name());
+    let theirs = format!("{program} -g 1{events}");
     let (their_output, our_output) = match server {
         Server::Ours => {
-            let mut ours = start_ours(world, events, None)?;
+            let mut ours = start_ours(world, service, events, None)?;
             let text = wait_until_it_listens(&mut ours)?;
             let theirs = world.guest.run_ok(&format!("{theirs} {OUR_ADDRESS}"))?;
             (theirs, text + &end(ours)?)
@@ -36,22 +78,31 @@ pub fn run(world: &World, server: Server, wait_mode: WaitMode) -> Result<(), Fau
             let listening =
                 format!("until netstat -ltn | grep -q ':{PORT} '; do usleep 10000; done");
             world.guest.run_ok(&listening)?;
-            let ours = start_ours(world, events, Some(GUEST_ADDRESS))?;
+            let ours = start_ours(world, service, events, Some(GUEST_ADDRESS))?;
             let ours = end(ours)?;
             let theirs = server.wait(LIMIT)?;
-            expect(theirs.status.is_success(), || format!("ibv_rc_pingpong: {}", theirs.stderr))?;
+            expect(theirs.status.is_success(), || format!("{program}: {}", theirs.stderr))?;
             (theirs.stdout, ours)
         }
     };
-    for (name, output) in [("ibv_rc_pingpong", their_output), ("roce pingpong", our_output)] {
-        expect(output.contains(SUMMARY), || format!("{name} printed no {SUMMARY:?}: {output}"))?;
+    let summary = service.summary();
+    for (name, output) in [(program.as_str(), their_output), ("roce pingpong", our_output)] {
+        expect(output.contains(summary), || format!("{name} printed no {summary:?}: {output}"))?;
     }
     Ok(())
 }
 
-fn start_ours(world: &World, events: &str, server: Option<&str>) -> Result<Child, Fault> {
+fn start_ours(
+    world: &World,
+    service: Service,
+    events: &str,
+    server: Option<&str>,
+) -> Result<Child, Fault> {
     let mut command = Command::new(program("roce")?);
-    command.args(["pingpong", "-d", INTERFACE]).args(events.split_whitespace()).args(server);
+    command
+        .args(["pingpong", "-d", INTERFACE, "--service", service.name()])
+        .args(events.split_whitespace())
+        .args(server);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     world.host.spawn(command).map_err(Fault::ours("start roce pingpong"))
 }
@@ -112,8 +163,6 @@ fn end(mut child: Child) -> Result<String, Fault> {
     Ok(text)
 }
 
-/// What both print at their ends, with their defaults.
-const SUMMARY: &str = "8192000 bytes in";
 /// Where both listen.
 const PORT: u16 = 18515;
 /// TCP_LISTEN in the kernel's table.

@@ -14,7 +14,7 @@ pub(crate) fn print(text: &str) -> Result {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(cannot_print)
 }
 
-/// Returns the error of a failed write to standard output, as [`print`] does.
+/// Returns the error of a failed write to standard output, as [`print()`] does.
 pub(crate) fn cannot_print(error: io::Error) -> CliError {
     match error.kind() {
         io::ErrorKind::BrokenPipe => CliError::Reported(0),
