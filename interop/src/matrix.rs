@@ -319,7 +319,7 @@ fn pingpongs(cases: &mut Vec<Case<World>>) {
                     group: "pingpong",
                     row: row.clone(),
                     column: column.to_owned(),
-                    // The program's datagrams of 2048 bytes are one packet each.
+                    // Datagrams of 2048 bytes are one packet each.
                     path_mtu: if service == Service::Ud { 4096 } else { 1024 },
                     netem: "",
                     run: Box::new(move |world| pingpong::run(world, service, server, wait_mode)),
