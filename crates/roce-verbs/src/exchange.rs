@@ -4,7 +4,7 @@
 //! and GID. The pingpong programs of rdma-core send these in one line of text over TCP,
 //! `LID:QPN:PSN:GID` in hexadecimal with a zero byte behind, and confirm with `done`. This module
 //! uses the same format, so either end may be such a program. Behind `done`, two ends of this
-//! module may also compare their options, with [`connect_with`] and [`accept_with`].
+//! module may also compare their options, with [`connect_many`] and [`accept_many`].
 //!
 //! ```
 //! use roce_verbs::exchange::{self, QpDest};
@@ -108,23 +108,10 @@ pub fn connect(server: impl ToSocketAddrs, mine: &QpDest) -> Result<QpDest, Exch
     first_of(theirs)
 }
 
-/// Runs the client's part as [`connect`] does, then sends `options`, a short text without a zero
-/// byte. Returns those of the server, too, or `None` for a server that sends none, such as a
-/// pingpong program of rdma-core.
-///
-/// # Errors
-/// See [`ExchangeError`].
-pub fn connect_with(
-    server: impl ToSocketAddrs,
-    mine: &QpDest,
-    options: &str,
-) -> Result<(QpDest, Option<String>), ExchangeError> {
-    let (theirs, of_server) = connect_many(server, std::slice::from_ref(mine), 1, options)?;
-    Ok((first_of(theirs)?, of_server))
-}
-
-/// Runs the client's part as [`connect_with`] does, for several queue pairs: both ends send `lines`
-/// lines, those behind the last queue pair zero. (`ibv_srq_pingpong` sends 256.)
+/// Runs the client's part as [`connect`] does, for several queue pairs: both ends send `lines` lines,
+/// those behind the last queue pair zero. (`ibv_srq_pingpong` sends 256.) Then sends `options`, a short
+/// text without a zero byte. Returns those of the server, too, or `None` for a server that sends none,
+/// such as a pingpong program of rdma-core.
 ///
 /// # Errors
 /// See [`ExchangeError`].
@@ -173,26 +160,8 @@ where
     first_of(accept_from(listener, 1, prepare)?.0)
 }
 
-/// Runs the server's part as [`accept`] does, then sends `options`, a short text without a zero
-/// byte. Returns those of the client, too, or `None` for a client that sends none.
-///
-/// # Errors
-/// As for [`accept`].
-pub fn accept_with<E>(
-    listener: &TcpListener,
-    options: &str,
-    prepare: impl FnOnce(&QpDest) -> Result<QpDest, E>,
-) -> Result<(QpDest, Option<String>), ExchangeError>
-where
-    E: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let prepare = |theirs: &[QpDest]| prepare(&theirs[0]).map(|mine| vec![mine]);
-    let (theirs, of_client) = accept_many(listener, 1, options, prepare)?;
-    Ok((first_of(theirs)?, of_client))
-}
-
-/// Runs the server's part as [`accept_with`] does, for several queue pairs; see [`connect_many`].
-/// `prepare` gets as many destinations as there are lines.
+/// Runs the server's part as [`accept`] does, for several queue pairs and with `options`; see
+/// [`connect_many`]. `prepare` gets as many destinations as there are lines.
 ///
 /// # Errors
 /// As for [`accept`].
@@ -297,15 +266,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let client = std::thread::spawn(move || client(address));
-        let prepare = |_: &QpDest| Ok::<_, io::Error>(dest());
-        let (theirs, options) = accept_with(&listener, "size=1", prepare).unwrap();
-        assert_eq!(theirs, dest());
+        let prepare = |_: &[QpDest]| Ok::<_, io::Error>(vec![dest()]);
+        let (theirs, options) = accept_many(&listener, 1, "size=1", prepare).unwrap();
+        assert_eq!(theirs, [dest()]);
         (options, client.join().unwrap())
     }
 
     #[test]
     fn two_ends_exchange_their_options_behind_done() {
-        let client = |address| connect_with(address, &dest(), "size=2").unwrap();
+        let client = |address| connect_many(address, &[dest()], 1, "size=2").unwrap();
         let (of_client, (_, of_server)) = exchange(client);
         assert_eq!((of_client.as_deref(), of_server.as_deref()), (Some("size=2"), Some("size=1")));
     }
@@ -316,9 +285,10 @@ mod tests {
         assert_eq!(of_client, None);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let client = std::thread::spawn(move || connect_with(address, &dest(), "size=2").unwrap());
+        let client =
+            std::thread::spawn(move || connect_many(address, &[dest()], 1, "size=2").unwrap());
         accept(&listener, |_| Ok::<_, io::Error>(dest())).unwrap();
-        assert_eq!(client.join().unwrap(), (dest(), None));
+        assert_eq!(client.join().unwrap(), (vec![dest()], None));
     }
 
     #[test]
