@@ -1,10 +1,12 @@
 //! Drops, duplicates, delays, reorders and corrupts packets.
 
 mod direction;
+mod text;
 
 use std::{fmt, io, time::Duration, time::Instant};
 
 use self::direction::FaultDirection;
+pub use self::text::FaultTextError;
 use crate::{
     SegmentChecksum, Segmenter,
     device::{Direction, FrameDevice, RxFrame, TxFrame, forward},

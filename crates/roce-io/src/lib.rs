@@ -46,7 +46,9 @@ pub use af_packet::{AfPacket, AfPacketConfig, GsoMode, ReceiveMode, Sniffer, pro
 pub use counting_device::CountingDevice;
 pub use device::{DeviceCapabilities, Direction, FrameDevice, RxFrame, TxFrame};
 pub use error::{DeviceError, OpenError, PortError};
-pub use fault_injector::{Fault, FaultConfig, FaultInjector, FaultRates, ScriptedFault};
+pub use fault_injector::{
+    Fault, FaultConfig, FaultInjector, FaultRates, FaultTextError, ScriptedFault,
+};
 pub use filter::{Filter, QpnBlocks};
 pub use interfaces::{InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, interfaces};
 pub use memory::{MemoryConfig, MemoryDevice, memory_pair};

@@ -16,7 +16,7 @@ use roce_io::{
 use roce_transport::{
     AsyncEvent, CqHandle, Endpoint, EndpointConfig, ModifyError, PathAttributes, PdHandle,
 };
-use roce_wire::OuterHeaders;
+use roce_wire::{MacAddr, OuterHeaders};
 
 use crate::channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -45,6 +45,18 @@ pub struct DeviceInfo {
     pub port: PortAttributes,
     /// Its GID table.
     pub gids: Vec<GidEntry>,
+}
+
+impl DeviceInfo {
+    pub(crate) fn of(interface: InterfaceInfo) -> Self {
+        let gids = gids_of(&interface).rows().to_vec();
+        Self { port: attributes_of(&interface, gids.len()), gids, interface }
+    }
+
+    /// Returns the MAC address of the interface.
+    pub(crate) fn mac(&self) -> MacAddr {
+        MacAddr(self.interface.mac.unwrap_or_default())
+    }
 }
 
 /// The configuration of a device.
@@ -148,11 +160,7 @@ impl Device {
         let ethernet = |interface: &InterfaceInfo| {
             interface.mac.is_some() && !interface.flags.loopback && !interface.flags.point_to_point
         };
-        let describe = |interface: InterfaceInfo| {
-            let gids = gids_of(&interface).rows().to_vec();
-            DeviceInfo { port: attributes_of(&interface, gids.len()), gids, interface }
-        };
-        Ok(interfaces()?.into_iter().filter(ethernet).map(describe).collect())
+        Ok(interfaces()?.into_iter().filter(ethernet).map(DeviceInfo::of).collect())
     }
 
     /// Opens an interface of this thread's network namespace by its name.

@@ -53,6 +53,7 @@ mod device;
 mod doorbell;
 mod driver;
 mod engine;
+pub mod environment;
 mod error;
 mod events;
 pub mod exchange;
@@ -69,6 +70,7 @@ mod gid;
 mod interface_kernel;
 mod memory;
 mod memory_region;
+mod named_device;
 mod netlink;
 mod path;
 mod port;
@@ -97,6 +99,7 @@ pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
+pub use named_device::{DeviceNames, DeviceNamesError, NamedDevice, Readiness};
 pub use netlink::RouteError;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
@@ -107,7 +110,9 @@ pub use thread_placement::{ThreadPlacement, ThreadPlacementError};
 pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::YieldPolicy;
 
-pub use roce_io::{Direction, Fault, FaultConfig, FaultRates, GsoMode, ReceiveMode, ScriptedFault};
+pub use roce_io::{
+    Direction, Fault, FaultConfig, FaultRates, FaultTextError, GsoMode, ReceiveMode, ScriptedFault,
+};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
     MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes, QpCap, QpInfo, QpState,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
 use roce_verbs::{
-    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, FaultRates, PathMtu, PortState,
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, FaultRates, PathMtu, Readiness,
     ThreadPlacement,
 };
 
@@ -206,22 +206,9 @@ pub(crate) fn link_mtu(text: &str) -> Result<u32, String> {
 /// Returns the interfaces that can carry RoCE now: first those with an IPv4 address, then those
 /// with another routed address, then the others.
 pub(crate) fn usable_interfaces() -> Result<Vec<String>> {
-    let rank = |device: &DeviceInfo| {
-        let usable = || device.gids.iter().filter(|row| row.usable);
-        let works = device.port.state == PortState::Active && device.port.active_mtu.is_some();
-        if !works || usable().count() == 0 {
-            None
-        } else if usable().any(|row| row.gid.is_ipv4()) {
-            Some(0)
-        } else if usable().any(|row| row.index != 0) {
-            Some(1)
-        } else {
-            Some(2)
-        }
-    };
     let mut devices = Device::list()?;
-    devices.retain(|device| rank(device).is_some());
-    devices.sort_by_key(rank);
+    devices.retain(|device| device.readiness() != Readiness::NotReady);
+    devices.sort_by_key(DeviceInfo::readiness);
     Ok(devices.into_iter().map(|device| device.interface.name).collect())
 }
 

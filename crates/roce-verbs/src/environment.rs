@@ -1,0 +1,19 @@
+//! Variables of the environment that configure the devices of a verbs program.
+
+/// Names of devices and their interfaces, parsed by [`DeviceNames`](crate::DeviceNames).
+pub const DEVICES: &str = "ROCE_DEVICES";
+
+/// Faults that every device injects, parsed by [`FaultConfig`](crate::FaultConfig).
+pub const FAULTS: &str = "ROCE_FAULTS";
+
+/// File in which all packets are recorded.
+pub const PCAP: &str = "ROCE_PCAP";
+
+/// Folder in which every process of a run publishes the counters of its devices.
+pub const COUNTERS: &str = "ROCE_COUNTERS";
+
+/// Folder with the tree of files that programs read beside the library.
+pub const VIEW: &str = "ROCE_VIEW";
+
+/// Level of the log: error, warn, info, debug, trace or off.
+pub const LOG: &str = "ROCE_LOG";

@@ -1,0 +1,273 @@
+//! Devices under the names that verbs programs see.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use roce_wire::Gid;
+
+use crate::device::{Device, DeviceInfo};
+use crate::error::Error;
+use crate::port::PortState;
+
+/// An interface as a verbs program lists it: a device with a name, of which `ibv_get_device_name`,
+/// `/sys/class/infiniband` and `/dev/infiniband` are made.
+///
+/// ```
+/// use roce_verbs::{DeviceNames, NamedDevice};
+///
+/// for device in NamedDevice::list(&DeviceNames::default())? {
+///     println!("{} is {}", device.name, device.info.interface.name);
+/// }
+/// # Ok::<(), roce_verbs::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NamedDevice {
+    /// Name of the device, such as `roce0`.
+    pub name: String,
+    /// Name of its file in `/dev/infiniband`: `uverbs` and the device's place in the list.
+    pub dev_name: String,
+    /// The interface.
+    pub info: DeviceInfo,
+}
+
+impl NamedDevice {
+    /// Lists the devices of this thread's network namespace. The order is that of `names`, and
+    /// without names that of [`Readiness`], then that of the kernel: programs that choose no device
+    /// take the first. An interface that `names` has and the system has not is left out; the places
+    /// of the others stay.
+    ///
+    /// # Errors
+    /// As [`Device::list`].
+    pub fn list(names: &DeviceNames) -> Result<Vec<Self>, Error> {
+        Ok(Self::name_all(names, Device::list()?))
+    }
+
+    fn name_all(names: &DeviceNames, mut found: Vec<DeviceInfo>) -> Vec<Self> {
+        let named = |(number, (name, info)): (usize, (String, DeviceInfo))| Self {
+            name,
+            dev_name: format!("uverbs{number}"),
+            info,
+        };
+        if names.0.is_empty() {
+            found.sort_by_key(DeviceInfo::readiness);
+            let default = |(number, info)| (number, (format!("roce{number}"), info));
+            return found.into_iter().enumerate().map(default).map(named).collect();
+        }
+        let chosen = names.0.iter().enumerate().filter_map(|(number, (name, interface))| {
+            let info = found.iter().find(|info| info.interface.name == *interface)?;
+            Some((number, (name.clone(), info.clone())))
+        });
+        chosen.map(named).collect()
+    }
+
+    /// Returns the node GUID, in network byte order: the EUI-64 of the interface's MAC address, as
+    /// rdma_rxe makes it.
+    pub fn node_guid(&self) -> [u8; 8] {
+        let Gid(gid) = Gid::link_local_from(self.info.mac());
+        let [.., a, b, c, d, e, f, g, h] = gid;
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// How well an interface can carry RoCE now, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Readiness {
+    /// It is up, has a carrier, an MTU that is large enough, and an IPv4 address.
+    Ipv4,
+    /// The same with a routed IPv6 address and no IPv4 address.
+    Ipv6,
+    /// The same with a link-local address only.
+    LinkLocal,
+    /// It has no carrier, no address, or too small an MTU.
+    NotReady,
+}
+
+impl DeviceInfo {
+    /// Returns how well the interface can carry RoCE now.
+    pub fn readiness(&self) -> Readiness {
+        let usable = || self.gids.iter().filter(|row| row.usable);
+        let works = self.port.state == PortState::Active && self.port.active_mtu.is_some();
+        if !works || usable().count() == 0 {
+            Readiness::NotReady
+        } else if usable().any(|row| row.gid.is_ipv4()) {
+            Readiness::Ipv4
+        } else if usable().any(|row| row.index != 0) {
+            Readiness::Ipv6
+        } else {
+            Readiness::LinkLocal
+        }
+    }
+}
+
+/// Names of devices and their interfaces, as text `NAME=INTERFACE`, separated by commas: the value
+/// of [`ROCE_DEVICES`](crate::environment::DEVICES).
+///
+/// Without names, every interface is a device, named `roce0`, `roce1` and so on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceNames(Vec<(String, String)>);
+
+/// Text that names no devices.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceNamesError {
+    /// A part is not of the form `NAME=INTERFACE`.
+    #[error(
+        "{0:?} does not name a device; write NAME=INTERFACE, with a name of at most 63 letters, \
+         digits, '-', '_' and '.'"
+    )]
+    Malformed(String),
+    /// A name or an interface occurs twice.
+    #[error("{0} occurs twice; a device has one name and one interface")]
+    Repeated(String),
+}
+
+impl DeviceNames {
+    /// Returns true if there are no names.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the names of the interfaces, in order.
+    pub fn interfaces(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(_, interface)| interface.as_str())
+    }
+}
+
+impl FromIterator<NamedDevice> for DeviceNames {
+    /// Returns the names that a list of devices has.
+    fn from_iter<T: IntoIterator<Item = NamedDevice>>(devices: T) -> Self {
+        Self(devices.into_iter().map(|device| (device.name, device.info.interface.name)).collect())
+    }
+}
+
+impl fmt::Display for DeviceNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (name, interface)) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma}{name}={interface}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for DeviceNames {
+    type Err = DeviceNamesError;
+
+    fn from_str(text: &str) -> Result<Self, DeviceNamesError> {
+        let mut seen = [BTreeSet::new(), BTreeSet::new()];
+        let mut names = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let pair = part.split_once('=').filter(|(name, interface)| {
+                is_device_name(name) && !interface.is_empty() && !interface.contains('/')
+            });
+            let (name, interface) =
+                pair.ok_or_else(|| DeviceNamesError::Malformed(part.to_owned()))?;
+            for (seen, word) in seen.iter_mut().zip([name, interface]) {
+                if !seen.insert(word) {
+                    return Err(DeviceNamesError::Repeated(word.to_owned()));
+                }
+            }
+            names.push((name.to_owned(), interface.to_owned()));
+        }
+        Ok(Self(names))
+    }
+}
+
+/// Returns true if a name can be a file's name, and fits `ibv_device`.
+fn is_device_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.')
+}
+
+/// Longest name in bytes: `ibv_device` has 64 with the zero at the end.
+const MAX_NAME_LEN: usize = 63;
+
+#[cfg(test)]
+mod tests {
+    use roce_io::{InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind};
+
+    use super::*;
+
+    fn interface(name: &str, running: bool, addresses: &[&str]) -> DeviceInfo {
+        let address = |text: &&str| InterfaceAddress {
+            address: text.parse().expect("an address"),
+            prefix_len: 24,
+        };
+        DeviceInfo::of(InterfaceInfo {
+            name: name.to_owned(),
+            index: 2,
+            mac: Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+            mtu: 1500,
+            addresses: addresses.iter().map(address).collect(),
+            flags: InterfaceFlags { up: true, running, ethernet: true, ..Default::default() },
+            kind: InterfaceKind::Veth,
+        })
+    }
+
+    fn four() -> Vec<DeviceInfo> {
+        vec![
+            interface("down0", false, &["10.0.0.1"]),
+            interface("local0", true, &["fe80::5054:ff:fe12:3456"]),
+            interface("six0", true, &["fd00::1"]),
+            interface("four0", true, &["fd00::1", "10.0.0.1"]),
+        ]
+    }
+
+    fn listed(names: &str) -> Vec<(String, String, String)> {
+        let names = names.parse().expect("names");
+        let devices = NamedDevice::name_all(&names, four()).into_iter();
+        devices.map(|device| (device.name, device.dev_name, device.info.interface.name)).collect()
+    }
+
+    fn row(name: &str, dev_name: &str, interface: &str) -> (String, String, String) {
+        (name.to_owned(), dev_name.to_owned(), interface.to_owned())
+    }
+
+    #[test]
+    fn the_first_device_is_the_one_that_works_best() {
+        assert_eq!(
+            listed(""),
+            [
+                row("roce0", "uverbs0", "four0"),
+                row("roce1", "uverbs1", "six0"),
+                row("roce2", "uverbs2", "local0"),
+                row("roce3", "uverbs3", "down0"),
+            ]
+        );
+    }
+
+    #[test]
+    fn names_choose_devices_and_their_order() {
+        assert_eq!(
+            listed("rxe0=six0, mlx5_0=gone0,rxe1=down0"),
+            [row("rxe0", "uverbs0", "six0"), row("rxe1", "uverbs2", "down0")]
+        );
+    }
+
+    #[test]
+    fn names_survive_as_text() {
+        let names: DeviceNames =
+            NamedDevice::name_all(&DeviceNames::default(), four()).into_iter().collect();
+        assert_eq!(names.to_string(), "roce0=four0,roce1=six0,roce2=local0,roce3=down0");
+        assert_eq!(names.to_string().parse(), Ok(names));
+    }
+
+    #[test]
+    fn what_names_no_device_is_refused() {
+        let long = format!("{}=eth0", "n".repeat(64));
+        for text in ["eth0", "=eth0", "a=", "../x=eth0", ".=eth0", "a b=eth0", "a=x/y", &long] {
+            let refused = Err(DeviceNamesError::Malformed(text.to_owned()));
+            assert_eq!(text.parse::<DeviceNames>(), refused);
+        }
+        for (text, word) in [("a=x,a=y", "a"), ("a=x,b=x", "x")] {
+            let refused = Err(DeviceNamesError::Repeated(word.to_owned()));
+            assert_eq!(text.parse::<DeviceNames>(), refused);
+        }
+    }
+
+    #[test]
+    fn the_node_guid_is_the_eui_64_of_the_mac_address() {
+        let devices = NamedDevice::name_all(&DeviceNames::default(), four());
+        assert_eq!(devices[0].node_guid(), [0x50, 0x54, 0, 0xff, 0xfe, 0x12, 0x34, 0x56]);
+    }
+}
