@@ -67,6 +67,8 @@ counters! {
     bad_qkey,
     /// Dropped: a datagram or UC message for which no receive is posted.
     out_of_buffer,
+    /// UC messages received whole, WRITEs included, of which nothing else tells.
+    uc_rcvd_msgs,
     /// UC messages dropped: a packet was missing, or the message could not be placed.
     uc_dropped_msgs,
     /// UC and UD requests completed unsent: the transmit queue stayed full.

@@ -69,7 +69,7 @@ mod tests {
             "roce perf write bw -a -s 5 host",
             "roce perf write bw -n 5 -D 5 host",
             "roce perf write bw --loss 2 host",
-            "roce perf write bw -c UD host",
+            "roce perf write bw -c XRC host",
             "roce perf write bw --cpu one host",
         ];
         for line in lines {

@@ -5,6 +5,7 @@ mod compare;
 mod control;
 mod fairness;
 mod latency;
+mod loss;
 mod params;
 mod report;
 mod resources;
@@ -21,8 +22,10 @@ use crate::output::print;
 use crate::pingpong::path_mtu;
 use crate::traffic::{self, Traffic};
 use crate::{local, parse_number, pingpong};
-use control::ControlChannel;
-use params::{AtomicKind, MAX_BUFFER_BYTES, MAX_REQUESTS, Params, Test, Verb};
+use control::{ControlChannel, PeerInfo};
+use params::{
+    AtomicKind, Connection, MAX_BUFFER_BYTES, MAX_RATE, MAX_REQUESTS, MIN_RATE, Params, Test, Verb,
+};
 use report::SizeResult;
 use resources::{LocalOptions, Resources};
 
@@ -40,10 +43,12 @@ pub(crate) struct Options {
     #[arg(conflicts_with = "local")]
     host: Option<String>,
     /// Bytes of a message [default: 65536 for bw, 2 for lat; atomics have 8]
+    ///
+    /// A datagram has at most a path MTU, which is the default of bw with -c UD.
     #[arg(short, long, value_name = "BYTES")]
     #[arg(value_parser = parse_number::parse_message_len)]
     size: Option<u32>,
-    /// Run all sizes from 2 to 8 MiB
+    /// Run all sizes from 2 to 8 MiB, of datagrams to the path MTU
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
     /// Messages of each size [default: 1000, for write bw 5000]
@@ -67,6 +72,17 @@ pub(crate) struct Options {
     #[arg(short, long = "qp", value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     qps: u32,
+    /// Service of the queue pairs: UC has send and write, UD has send
+    ///
+    /// The rows of UC and UD name the messages that were lost, most of them at the receiver: its
+    /// receive ring was full, or it had no receive posted (-r). In a latency test these are the round
+    /// trips without a response within half a second.
+    #[arg(short, long, value_enum, hide_possible_values = true, default_value = "RC")]
+    #[arg(value_name = "RC|UC|UD")]
+    connection: Connection,
+    /// Static rate of each queue pair of UC or UD in Gbit/s, packets from BTH to ICRC
+    #[arg(long, value_name = "GBITS")]
+    rate: Option<f64>,
     /// Path MTU in bytes [default: the largest that both ends carry]
     #[arg(short, long, value_name = "BYTES", value_parser = path_mtu)]
     mtu: Option<PathMtu>,
@@ -128,9 +144,6 @@ pub(crate) struct Options {
     /// Accepted for compatibility
     #[arg(short = 'F', hide = true)]
     _cpu_frequency: bool,
-    /// Accepted for compatibility
-    #[arg(short = 'c', long = "connection", hide = true, value_parser = ["RC"])]
-    _connection: Option<String>,
     #[command(flatten)]
     traffic: Traffic,
 }
@@ -138,9 +151,10 @@ pub(crate) struct Options {
 const NOTES: &str = "\
 Latencies are half round trips for send and write, whole ones for read and atomic. As in
 perftest, the two slowest of a run are left out. Bandwidth tests of send, write and read compare
-received with sent data at the end of each size. Start the server with the same operation and
-measurement; the client sends it the other settings. With --local, --cpu 0,1 runs the client on
-CPU 0 and the server on CPU 1; -e --spin 0 shows the cost of waking up.";
+received with sent data at the end of each size, unless messages were lost. Start the server with
+the same operation and measurement; the client sends it the other settings. With --local,
+--cpu 0,1 runs the client on CPU 0 and the server on CPU 1; -e --spin 0 shows the cost of waking
+up.";
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
@@ -159,19 +173,23 @@ pub(crate) fn run(options: &Options) -> Result {
 }
 
 fn run_client(options: &Options, device: &Device, host: &str) -> Result {
-    let mut params = options.params()?;
     let mtu = traffic::path_mtu(device, options.mtu)?;
+    let mut params = options.params(mtu)?;
     traffic::check_gid(device, options.gid_index)?;
     let mut control = ControlChannel::connect(host, options.port, &params, mtu)?;
     params.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = Resources::new(device, &params, options.local_options())?;
+    check_datagrams(&params, control.agreed_mtu())?;
+    let mut end = Resources::new(device, &params, options.local_options())?;
     control.fail_after(params.retries())?;
     let mut report = report::Report::new(options.into(), &params, &end, true)?;
-    let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
+    let mut theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
     report.peer_info(&end.peer_info(options.gid_index)?, &theirs)?;
     end.connect(&theirs, &params, options.gid_index)?;
     control.synchronize()?;
-    for size in params.sizes.clone() {
+    for (number, size) in params.sizes.clone().into_iter().enumerate() {
+        if number > 0 && params.connection.is_unreliable() {
+            theirs = reconnect(&mut end, &params, options.gid_index, &mut control)?;
+        }
         if params.test == Test::Lat {
             end.prepare(&params, size)?;
         }
@@ -179,14 +197,11 @@ fn run_client(options: &Options, device: &Device, host: &str) -> Result {
         control.synchronize()?;
         let result = match params.test {
             Test::Bw => bandwidth::initiate(&end, &theirs, &params, size, &mut control)?,
-            Test::Lat => {
-                let row = latency::initiate(&end, &theirs, &params, size, &mut control)?;
-                SizeResult { row, places_used: 1 }
-            }
+            Test::Lat => latency::initiate(&end, &theirs, &params, size, &mut control)?,
         };
         control.send(&result)?;
-        end.verify_data(&params, size, true, result.places_used)?;
-        report.row(result.row)?;
+        end.verify_data(&params, size, true, &result)?;
+        report.result(result)?;
     }
     report.finish()?;
     control.synchronize()
@@ -206,39 +221,87 @@ fn run_server(options: &Options, device: &Device) -> Result {
     let (mut control, mut params) =
         ControlChannel::accept(&listener, options.verb, options.test, mtu)?;
     params.path_mtu = Some(control.agreed_mtu().bytes());
-    let end = Resources::new(device, &params, options.local_options())?;
+    let mut end = Resources::new(device, &params, options.local_options())?;
     control.fail_after(params.retries())?;
     let mut report = report::Report::new(options.into(), &params, &end, false)?;
-    let theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
+    let mut theirs = control.exchange_info(&end.peer_info(options.gid_index)?)?;
     report.peer_info(&end.peer_info(options.gid_index)?, &theirs)?;
     end.connect(&theirs, &params, options.gid_index)?;
     control.synchronize()?;
-    for size in params.sizes.clone() {
+    for (number, size) in params.sizes.clone().into_iter().enumerate() {
+        if number > 0 && params.connection.is_unreliable() {
+            theirs = reconnect(&mut end, &params, options.gid_index, &mut control)?;
+        }
         end.prepare(&params, size)?;
         end.prepare_data(&params, size, false)?;
+        let uc_messages = end.uc_messages()?;
         control.synchronize()?;
         match params.test {
-            Test::Bw => bandwidth::serve(&end, &params, size, &mut control)?,
+            Test::Bw => bandwidth::serve(&end, &params, size, uc_messages, &mut control)?,
             Test::Lat => latency::serve(&end, &theirs, &params, size, &mut control)?,
         }
         let result: SizeResult = control.receive()?;
-        end.verify_data(&params, size, false, result.places_used)?;
-        report.row(result.row)?;
+        end.verify_data(&params, size, false, &result)?;
+        report.result(result)?;
     }
     report.finish()?;
     control.synchronize()
 }
 
+/// Connects the queue pairs anew: messages may have been lost, and their receives are still posted.
+fn reconnect(
+    end: &mut Resources,
+    params: &Params,
+    gid_index: Option<u8>,
+    control: &mut ControlChannel,
+) -> Result<PeerInfo> {
+    end.reset()?;
+    let theirs = control.exchange_info(&end.peer_info(gid_index)?)?;
+    end.connect(&theirs, params, gid_index)?;
+    control.synchronize()?;
+    Ok(theirs)
+}
+
+/// Checks that each message fits into a datagram, if the test sends datagrams.
+fn check_datagrams(params: &Params, mtu: PathMtu) -> Result {
+    let (size, mtu) = (params.longest(), mtu.bytes());
+    if params.connection == Connection::Ud && size as usize > mtu {
+        return Err(CliError::new(format!(
+            "a datagram of {size} bytes is longer than the path MTU of {mtu}: lower -s or raise the \
+             MTU of both interfaces"
+        )));
+    }
+    Ok(())
+}
+
 impl Options {
-    fn params(&self) -> Result<Params> {
+    fn params(&self, mtu: PathMtu) -> Result<Params> {
+        let connection = self.connection;
+        if !connection.has(self.verb) {
+            return Err(CliError::new(match connection {
+                Connection::Ud => "UD has SENDs only: use `perf send`, or -c RC",
+                _ => "UC has no READs and atomics: use `perf send` or `perf write`, or -c RC",
+            }));
+        }
+        if let Some(rate) = self.rate {
+            if !connection.is_unreliable() {
+                return Err(CliError::new("--rate needs -c UC or -c UD: RC has no static rate"));
+            }
+            if !(MIN_RATE..=MAX_RATE).contains(&rate) {
+                return Err(CliError::new(format!(
+                    "--rate must be {MIN_RATE} to {MAX_RATE} Gbit/s"
+                )));
+            }
+        }
+        let most = if connection == Connection::Ud { mtu.bytes() as u32 } else { u32::MAX };
         let sizes = match (self.verb, self.all, self.size) {
             (Verb::Atomic, false, None | Some(8)) => vec![8],
             (Verb::Atomic, ..) => {
                 return Err(CliError::new("atomics have 8 bytes: leave out -s and -a"));
             }
-            (_, true, _) => (1..=23).map(|power| 1 << power).collect(),
+            (_, true, _) => (1..=23).map(|power| 1 << power).filter(|size| *size <= most).collect(),
             (_, false, Some(size)) => vec![size],
-            (_, false, None) => vec![if self.test == Test::Bw { 65536 } else { 2 }],
+            (_, false, None) => vec![if self.test == Test::Bw { most.min(65536) } else { 2 }],
         };
         if self.test == Test::Lat && self.verb == Verb::Write && sizes.contains(&0) {
             return Err(CliError::new(
@@ -275,6 +338,8 @@ impl Options {
         let params = Params {
             verb: self.verb,
             test: self.test,
+            connection,
+            rate: self.rate,
             sizes,
             iterations,
             duration: self.duration,

@@ -76,6 +76,82 @@ fn every_operation_is_measured_in_bandwidth_and_latency() -> Outcome {
     Ok(())
 }
 
+const UNRELIABLE: [[&str; 4]; 3] =
+    [["perf", "send", "-c", "UC"], ["perf", "write", "-c", "UC"], ["perf", "send", "-c", "UD"]];
+
+/// Runs `roce perf` and returns its report.
+fn measured(arguments: &[&str], more: &[&str]) -> Result<serde_json::Value, Box<dyn Error>> {
+    let arguments = [arguments, &["--local", "--json"]].concat();
+    Ok(serde_json::from_str(&succeeded(&roce(&arguments, more)?)?)?)
+}
+
+#[tier1]
+fn unreliable_services_are_measured_and_what_they_lost_is_told() -> Outcome {
+    for service in UNRELIABLE {
+        for (test, figure) in [("bw", "BW_average"), ("lat", "t_typical")] {
+            for more in [&["-n", "100"][..], &["-n", "100", "-e"]] {
+                if test == "lat" && service[1] == "write" && more.contains(&"-e") {
+                    continue;
+                }
+                let report = measured(&service, &[more, &[test]].concat())?;
+                assert_eq!(report["test_info"]["Connection_type"], service[3], "{report}");
+                let result = &report["results"][0];
+                assert_eq!(result["n_iterations"], 100, "{report}");
+                assert!(result[figure].as_f64().is_some_and(|value| value > 0.0), "{report}");
+                assert!(result["n_lost"].as_u64().is_some_and(|lost| lost < 100), "{report}");
+            }
+        }
+        let many = ["bw", "-D", "0.4", "-q", "3", "-s", "512", "-l", "16"];
+        let result = &measured(&service, &many)?["results"][0];
+        assert!(result["n_iterations"].as_u64() > Some(0), "{result}");
+        assert!(result["lost_percent"].as_f64().is_some_and(|lost| lost < 100.0), "{result}");
+        let result = &measured(&service, &["lat", "-D", "0.4"])?["results"][0];
+        assert!(result["tps_average"].as_f64() > Some(0.0), "{result}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn no_end_waits_for_messages_that_were_lost() -> Outcome {
+    for service in UNRELIABLE {
+        let report = measured(&service, &["bw", "-a", "-n", "50", "--loss", "20%"])?;
+        let results = report["results"].as_array().ok_or("no rows")?;
+        assert_eq!(results.len(), if service[3] == "UD" { 12 } else { 23 }, "{report}");
+        for result in results {
+            let lost = result["n_lost"].as_u64().ok_or("no loss in the row")?;
+            assert_eq!(result["lost_percent"].as_f64(), Some(lost as f64 * 2.0), "{report}");
+        }
+        assert!(results.iter().any(|result| result["n_lost"] != 0), "{report}");
+        let result = &measured(&service, &["lat", "-n", "40", "--loss", "5%"])?["results"][0];
+        assert!((1..30).contains(&result["n_lost"].as_u64().unwrap_or(0)), "{result}");
+        assert!(result["t_max"].as_f64() < Some(250_000.0), "a lost one counts: {result}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn the_static_rate_limits_the_bandwidth() -> Outcome {
+    for service in UNRELIABLE {
+        let limited = ["bw", "-s", "1K", "-n", "1000", "--rate", "0.1", "--report_gbits"];
+        let report = measured(&service, &limited)?;
+        let average = report["results"][0]["BW_average"].as_f64().unwrap_or(f64::NAN);
+        assert!(average > 0.0 && average < 0.11, "{report}");
+        assert_eq!(report["test_info"]["Static_rate"], 0.1, "{report}");
+    }
+    let refused: [(&[&str], &str); 4] = [
+        (&["perf", "read", "bw", "-c", "UC"], "UC has no READs"),
+        (&["perf", "write", "bw", "-c", "UD"], "UD has SENDs only"),
+        (&["perf", "send", "bw", "-c", "UD", "-s", "8K"], "longer than the path MTU of 4096"),
+        (&["perf", "send", "bw", "--rate", "1"], "--rate needs -c UC or -c UD"),
+    ];
+    for (arguments, told) in refused {
+        let output = roce(arguments, &["--local"])?;
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && complaint.contains(told), "{complaint}");
+    }
+    Ok(())
+}
+
 #[tier1]
 fn many_queue_pairs_share_a_test_and_a_test_may_run_for_a_time() -> Outcome {
     for verb in ["send", "write", "read"] {

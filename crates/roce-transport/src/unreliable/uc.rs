@@ -139,8 +139,10 @@ impl UcQueuePair {
         let Unreliable { qp, receives, .. } = &mut self.base;
         let Some(receives) = receives.queue_mut(srqs) else { return };
         match self.message.place(packet, qp, receives, memory) {
-            Ok(Placed::Part | Placed::Whole(None)) => {}
+            Ok(Placed::Part) => {}
+            Ok(Placed::Whole(None)) => cx.counters().uc_rcvd_msgs += 1,
             Ok(Placed::Whole(Some(completion))) => {
+                cx.counters().uc_rcvd_msgs += 1;
                 cx.counters().rdma_recvs += 1;
                 cx.complete(qp.init.recv_cq, completion);
             }

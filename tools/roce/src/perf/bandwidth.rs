@@ -1,11 +1,13 @@
 //! Bandwidth: as many outstanding messages as the queues hold.
 
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use roce_verbs::CompletionChannel;
 
 use super::control::{ControlChannel, PeerInfo};
+use super::loss::{Loss, QuietTimer};
 use super::params::{Params, Verb};
 use super::report::{Row, SizeResult};
 use super::resources::Resources;
@@ -41,7 +43,7 @@ pub(crate) fn initiate(
             break;
         }
         if end.queue.poll(&mut completions, MAX_COMPLETIONS) == 0 {
-            idle.note(end, control)?;
+            idle.note(end, control, None)?;
         }
         completions.drain(..).try_for_each(|completion| sender.take(&completion))?;
     }
@@ -51,20 +53,24 @@ pub(crate) fn initiate(
     };
     let fairness = sender.shares.fairness();
     let row = Row::Bandwidth { size, messages, peak, average, fairness };
-    Ok(SizeResult { row, places_used: sender.places_used() })
+    let loss = params.connection.is_unreliable().then(|| Loss::exchange(control, sender.posted()));
+    Ok(SizeResult { row, loss: loss.transpose()?, places_used: sender.places_used() })
 }
 
-/// Runs the server: reposts receives for sends, does nothing for one-sided operations.
+/// Runs the server: reposts receives for sends, does nothing for one-sided operations. Without
+/// acknowledgements it tells the client what has arrived; `uc_messages` had arrived before.
 pub(crate) fn serve(
     end: &Resources,
     params: &Params,
     size: u32,
+    uc_messages: u64,
     control: &mut ControlChannel,
 ) -> Result {
+    let is_unreliable = params.connection.is_unreliable();
     if params.verb != Verb::Send {
-        return Ok(());
+        return if is_unreliable { count_writes(end, uc_messages, control) } else { Ok(()) };
     }
-    let each = if params.duration.is_some() { u64::MAX } else { params.iterations };
+    let each = params.known_messages().unwrap_or(u64::MAX);
     let mut to_post = vec![each - end.initial_receives(params); end.qps.len()];
     let first = params.working_set(size);
     let first = (0..end.initial_receives(params) % first.places())
@@ -72,19 +78,34 @@ pub(crate) fn serve(
     let mut offsets = vec![first; end.qps.len()];
     let mut used = vec![0; end.qps.len()];
     let mut to_come = each.saturating_mul(end.qps.len() as u64);
+    let mut received = 0;
+    let mut quiet: Option<QuietTimer> = None;
     let mut completions = Vec::with_capacity(MAX_COMPLETIONS);
     let mut idle = PeerCheck::default();
-    while to_come > 0 {
+    while received < to_come {
         if end.queue.poll(&mut completions, MAX_COMPLETIONS) == 0 {
-            let news = idle.note(end, control)?;
-            if news && params.duration.is_some() {
-                break;
+            let wait = is_unreliable.then_some(MAX_SLEEP);
+            match &mut quiet {
+                Some(quiet) => {
+                    if quiet.is_over(received) {
+                        break;
+                    }
+                }
+                None => {
+                    let news = idle.note(end, control, wait)?;
+                    if news && is_unreliable {
+                        to_come = control.receive()?;
+                        quiet = Some(QuietTimer::new(received));
+                    } else if news && params.duration.is_some() {
+                        break;
+                    }
+                }
             }
         }
         for completion in completions.drain(..) {
             succeeded(&completion)?;
             used[completion.wr_id as usize] += 1;
-            to_come -= 1;
+            received += 1;
         }
         for (qp, used) in used.iter_mut().enumerate() {
             let again = (*used).min(to_post[qp]);
@@ -95,7 +116,22 @@ pub(crate) fn serve(
             *used = 0;
         }
     }
-    Ok(())
+    if is_unreliable { control.send(&received) } else { Ok(()) }
+}
+
+/// Waits until the client's WRITEs have arrived, of which nothing else tells, and returns their
+/// number to it.
+fn count_writes(end: &Resources, before: u64, control: &mut ControlChannel) -> Result {
+    let sent: u64 = control.receive()?;
+    let mut quiet = QuietTimer::new(0);
+    let received = loop {
+        let received = end.uc_messages()? - before;
+        if received >= sent || quiet.is_over(received) {
+            break received;
+        }
+        thread::sleep(COUNT_INTERVAL);
+    };
+    control.send(&received)
 }
 
 /// The measured part of a run over time.
@@ -151,14 +187,20 @@ pub(crate) struct PeerCheck(u32);
 
 impl PeerCheck {
     /// Handles an empty poll: sleeps until a completion if this end uses events. Returns true if
-    /// the peer has sent a message, which is checked once in many polls.
-    pub(crate) fn note(&mut self, end: &Resources, control: &mut ControlChannel) -> Result<bool> {
+    /// the peer has sent a message, which is checked once in many polls. A sleep lasts no longer
+    /// than `wait`.
+    pub(crate) fn note(
+        &mut self,
+        end: &Resources,
+        control: &mut ControlChannel,
+        wait: Option<Duration>,
+    ) -> Result<bool> {
         if let Some(channel) = &end.channel {
             if control.has_unread() {
                 return Ok(true);
             }
             end.queue.arm(false);
-            CompletionChannel::wait_any(&[channel], control.as_fd(), None)?;
+            CompletionChannel::wait_any(&[channel], control.as_fd(), wait)?;
             let mut reported = false;
             while channel.poll().is_some() {
                 reported = true;
@@ -166,10 +208,19 @@ impl PeerCheck {
             return if reported { Ok(false) } else { control.has_input() };
         }
         self.0 = self.0.wrapping_add(1);
-        if self.0.is_multiple_of(POLLS_PER_CHECK) { control.has_input() } else { Ok(false) }
+        if self.has_checked(end) { control.has_input() } else { Ok(false) }
+    }
+
+    /// Returns true if the latest empty poll was followed by a check of the peer.
+    pub(crate) fn has_checked(&self, end: &Resources) -> bool {
+        end.channel.is_some() || self.0.is_multiple_of(POLLS_PER_CHECK)
     }
 }
 
+/// Longest sleep of an end that has to notice lost messages.
+pub(crate) const MAX_SLEEP: Duration = Duration::from_millis(50);
+/// Interval between two looks at the number of WRITEs.
+const COUNT_INTERVAL: Duration = Duration::from_millis(1);
 /// Empty polls per check, which takes three system calls.
 const POLLS_PER_CHECK: u32 = 1024;
 /// The most completions per poll, as in perftest.

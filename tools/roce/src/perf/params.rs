@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use roce_verbs::{AckTimeout, ConnectOptions};
+use roce_verbs::{AckTimeout, ConnectOptions, GRH_LEN, Service};
 use serde::{Deserialize, Serialize};
 
 use super::working_set::WorkingSet;
@@ -43,11 +43,67 @@ pub(crate) enum AtomicKind {
     FetchAndAdd,
 }
 
+/// The service of the queue pairs, by perftest's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[value(rename_all = "UPPER")]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Connection {
+    /// Reliable connection
+    #[default]
+    Rc,
+    /// Unreliable connection (send and write)
+    Uc,
+    /// Datagrams (send)
+    Ud,
+}
+
+impl Connection {
+    /// Returns the service of the queue pairs.
+    pub(crate) const fn service(self) -> Service {
+        match self {
+            Self::Rc => Service::Rc,
+            Self::Uc => Service::Uc,
+            Self::Ud => Service::Ud,
+        }
+    }
+
+    /// Returns perftest's name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+        }
+    }
+
+    /// Returns true if messages may be lost.
+    pub(crate) const fn is_unreliable(self) -> bool {
+        !matches!(self, Self::Rc)
+    }
+
+    /// Returns the bytes in front of each received message.
+    pub(crate) const fn header_len(self) -> u32 {
+        if matches!(self, Self::Ud) { GRH_LEN as u32 } else { 0 }
+    }
+
+    /// Returns true if this service has the operation.
+    pub(crate) const fn has(self, verb: Verb) -> bool {
+        match self {
+            Self::Rc => true,
+            Self::Uc => matches!(verb, Verb::Send | Verb::Write),
+            Self::Ud => matches!(verb, Verb::Send),
+        }
+    }
+}
+
 /// The parameters that both ends share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
     pub(crate) verb: Verb,
     pub(crate) test: Test,
+    pub(crate) connection: Connection,
+    /// Static rate of a service without acknowledgements, in Gbit/s.
+    pub(crate) rate: Option<f64>,
     /// Bytes of a message, with one run for each size.
     pub(crate) sizes: Vec<u32>,
     /// Messages of each size on each queue pair, without a duration.
@@ -87,12 +143,31 @@ impl Params {
 
     /// Returns the positions of messages of this size.
     pub(crate) fn working_set(&self, size: u32) -> WorkingSet {
-        WorkingSet::new(size, self.working_set)
+        WorkingSet::new(size, self.connection.header_len(), self.working_set)
     }
 
     /// Returns the minimum bytes of each half of an end's memory.
     pub(crate) fn room(&self) -> u64 {
-        u64::from(self.longest()).max(self.working_set.unwrap_or(0))
+        let longest = u64::from(self.connection.header_len()) + u64::from(self.longest());
+        longest.max(self.working_set.unwrap_or(0))
+    }
+
+    /// Returns the static rate in bytes per second.
+    pub(crate) fn max_rate(&self) -> Option<u64> {
+        self.rate.map(|gbits| ((gbits * 1e9 / 8.0) as u64).max(1))
+    }
+
+    /// Returns the messages to each queue pair, if the receiver knows their number.
+    pub(crate) fn known_messages(&self) -> Option<u64> {
+        let is_known = self.duration.is_none() && !self.connection.is_unreliable();
+        is_known.then_some(self.iterations)
+    }
+
+    /// Returns true if received data can be compared with sent data. A message behind a lost one, or
+    /// overtaken by another, is in another position than it was sent from.
+    pub(crate) fn is_comparable(&self, size: u32, lost: u64) -> bool {
+        let in_order = self.connection != Connection::Ud || self.working_set(size).places() == 1;
+        lost == 0 && in_order && self.test == Test::Bw && self.verb != Verb::Atomic
     }
 
     /// Returns the total depth of all queues.
@@ -151,9 +226,15 @@ impl Params {
             && self.requests() <= MAX_REQUESTS
             && self.post_list >= 1
             && (1..=128).contains(&self.outs)
+            && self.connection.has(self.verb)
+            && self.rate.is_none_or(|rate| (MIN_RATE..=MAX_RATE).contains(&rate))
     }
 }
 
+/// The smallest static rate in Gbit/s.
+pub(crate) const MIN_RATE: f64 = 1e-6;
+/// The largest static rate in Gbit/s.
+pub(crate) const MAX_RATE: f64 = 1e4;
 /// The largest message in bytes with few completions.
 const MAX_SIZE_OF_RARE_COMPLETIONS: u32 = 8192;
 /// The most bytes of one half of an end's memory: those of the longest message.
@@ -166,6 +247,8 @@ pub(crate) fn example() -> Params {
     Params {
         verb: Verb::Write,
         test: Test::Bw,
+        connection: Connection::Rc,
+        rate: None,
         sizes: vec![65536],
         iterations: 5000,
         duration: None,
@@ -227,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_cannot_request_unbounded_memory() {
+    fn a_peer_cannot_request_unbounded_memory_or_what_a_service_lacks() {
         let plans = [
             super::Params { sizes: vec![u32::MAX], ..example() },
             super::Params { sizes: vec![2; 65], ..example() },
@@ -235,6 +318,8 @@ mod tests {
             super::Params { rx_depth: 1 << 20, ..example() },
             super::Params { qps: 4096, tx_depth: 16384, ..example() },
             super::Params { working_set: Some(1 << 32), ..example() },
+            super::Params { connection: super::Connection::Ud, ..example() },
+            super::Params { rate: Some(f64::NAN), ..example() },
         ];
         assert!(plans.iter().all(|params| !params.is_valid()));
         assert!(example().is_valid());

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Options;
 use super::control::PeerInfo;
 use super::fairness::Fairness;
+use super::loss::Loss;
 use super::params::{AtomicKind, Params, Test, Verb};
 use super::resources::Resources;
 use super::statistics::Latency;
@@ -39,6 +40,8 @@ pub(crate) enum Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SizeResult {
     pub(crate) row: Row,
+    /// Lost messages, of a service without acknowledgements.
+    pub(crate) loss: Option<Loss>,
     /// The number of positions that messages used.
     pub(crate) places_used: u64,
 }
@@ -65,7 +68,7 @@ pub(crate) struct Report<'a> {
     style: Style,
     params: &'a Params,
     settings: Header,
-    rows: Vec<Row>,
+    results: Vec<SizeResult>,
 }
 
 impl From<&Options> for Style {
@@ -88,7 +91,7 @@ impl<'a> Report<'a> {
             gid_index: end.gid_index,
             is_client,
         };
-        let report = Self { style, params, settings, rows: Vec::new() };
+        let report = Self { style, params, settings, results: Vec::new() };
         if !style.json {
             print(&report.block())?;
         }
@@ -103,15 +106,16 @@ impl<'a> Report<'a> {
         for (side, end) in [("local", mine), ("remote", theirs)] {
             print(&self.peer_lines(side, end))?;
         }
-        print(&format!("{LINE}\n{}\n", self.columns()))
+        let lost = if self.params.connection.is_unreliable() { LOSS_COLUMNS } else { "" };
+        print(&format!("{LINE}\n{}{lost}\n", self.columns()))
     }
 
     /// Prints a result.
-    pub(crate) fn row(&mut self, row: Row) -> Result {
+    pub(crate) fn result(&mut self, result: SizeResult) -> Result {
         if !self.style.json {
-            print(&format!("{}\n", self.line(&row)))?;
+            print(&format!("{}{}\n", self.line(&result.row), loss_columns(&result)))?;
         }
-        self.rows.push(row);
+        self.results.push(result);
         Ok(())
     }
 
@@ -126,10 +130,11 @@ impl<'a> Report<'a> {
 
     /// Returns the line with the worst shares of all sizes.
     fn fairness(&self) -> String {
-        let worst = self.rows.iter().filter_map(Row::fairness).reduce(|a, b| Fairness {
-            min_share: a.min_share.min(b.min_share),
-            max_share: a.max_share.max(b.max_share),
-        });
+        let worst =
+            self.results.iter().filter_map(|it| it.row.fairness()).reduce(|a, b| Fairness {
+                min_share: a.min_share.min(b.min_share),
+                max_share: a.max_share.max(b.max_share),
+            });
         worst.map_or_else(String::new, |fairness| {
             let Fairness { min_share, max_share } = fairness;
             format!(
@@ -145,7 +150,8 @@ impl<'a> Report<'a> {
         let mut say = |line: String| text += &(line + "\n");
         say(format!(" Dual-port       : OFF\t\tDevice         : {}", settings.device));
         say(format!(" Number of qps   : {}\t\tTransport type : IB", params.qps));
-        say(" Connection type : RC\t\tUsing SRQ      : OFF".to_owned());
+        let service = params.connection.name();
+        say(format!(" Connection type : {service}\t\tUsing SRQ      : OFF"));
         if settings.is_client {
             say(format!(" TX depth        : {}", params.tx_depth));
         }
@@ -161,6 +167,9 @@ impl<'a> Report<'a> {
         if matches!(params.verb, Verb::Read | Verb::Atomic) {
             say(format!(" Outstand reads  : {}", params.outs));
         } else {
+            if let Some(rate) = params.rate {
+                say(format!(" Static rate     : {rate} Gb/sec"));
+            }
             say(format!(" Max inline data : {}[B]", params.inline));
         }
         say(" rdma_cm QPs\t : OFF".to_owned());
@@ -258,11 +267,14 @@ impl<'a> Report<'a> {
         say("test", json!(self.settings.title.replace(' ', "_")));
         say("Device", json!(self.settings.device));
         say("Number_of_qps", json!(params.qps));
-        say("Connection_type", json!("RC"));
+        say("Connection_type", json!(params.connection.name()));
         say("TX_depth", json!(params.tx_depth));
         say("Mtu", json!(params.path_mtu));
         say("Link_type", json!("Ethernet"));
         say("GID_index", json!(self.settings.gid_index));
+        if let Some(rate) = params.rate {
+            say("Static_rate", json!(rate));
+        }
         if params.test == Test::Bw {
             say("CQ_Moderation", json!(params.moderation(params.longest())));
             if let Some(bytes) = params.working_set {
@@ -270,8 +282,17 @@ impl<'a> Report<'a> {
             }
             say("BW_unit", json!(if self.style.gbits { "Gb/sec" } else { "MiB/sec" }));
         }
-        let rows: Vec<Value> = self.rows.iter().map(|row| self.row_to_json(row)).collect();
+        let rows: Vec<Value> = self.results.iter().map(|it| self.result_to_json(it)).collect();
         json!({ "test_info": info, "results": rows })
+    }
+
+    fn result_to_json(&self, result: &SizeResult) -> Value {
+        let mut row = self.row_to_json(&result.row);
+        if let Some(loss) = result.loss {
+            row["n_lost"] = json!(loss.messages());
+            row["lost_percent"] = json!(loss.percent());
+        }
+        row
     }
 
     fn row_to_json(&self, row: &Row) -> Value {
@@ -311,6 +332,13 @@ impl<'a> Report<'a> {
     }
 }
 
+/// Returns the columns of lost messages.
+fn loss_columns(result: &SizeResult) -> String {
+    result.loss.map_or_else(String::new, |loss| {
+        format!("\t   {:<10}    {:<7.3}", loss.messages(), loss.percent())
+    })
+}
+
 fn title(params: &Params) -> String {
     let verb = match (params.verb, params.atomic) {
         (Verb::Send, _) => "Send",
@@ -336,13 +364,14 @@ impl Row {
 const MAX_QPS_SHOWN: usize = 16;
 const QPS_SHOWN_OF_MANY: usize = 4;
 
+const LOSS_COLUMNS: &str = "   Lost[msgs]    Lost[%]";
 const LINE: &str =
     "---------------------------------------------------------------------------------------";
 
 #[cfg(test)]
 mod tests {
     use super::super::control::QpInfo;
-    use super::super::params;
+    use super::super::params::{self, Connection};
     use super::*;
 
     fn report(params: &Params, gbits: bool) -> Report<'_> {
@@ -352,7 +381,7 @@ mod tests {
             gid_index: 1,
             is_client: true,
         };
-        Report { style: Style { gbits, json: false }, params, settings, rows: Vec::new() }
+        Report { style: Style { gbits, json: false }, params, settings, results: Vec::new() }
     }
 
     fn latency() -> Row {
@@ -378,6 +407,10 @@ mod tests {
         }
     }
 
+    fn result(row: Row) -> SizeResult {
+        SizeResult { row, loss: None, places_used: 1 }
+    }
+
     #[test]
     fn bandwidth_is_reported_as_perftest_reports_it() {
         let params = params::example();
@@ -394,7 +427,7 @@ mod tests {
             format!("{LINE}\n{}\n{}\n", report.columns(), report.line(&bandwidth())),
         ];
         insta::assert_snapshot!("write_bw", text.concat());
-        report.rows.push(bandwidth());
+        report.results.push(result(bandwidth()));
         insta::assert_snapshot!("write_bw_json", format!("{:#}", report.to_json()));
     }
 
@@ -403,13 +436,13 @@ mod tests {
         let params = Params { qps: 1000, working_set: Some(1 << 26), ..params::example() };
         let mut report = report(&params, false);
         for (min_share, max_share) in [(0.95, 1.0625), (0.9375, 1.05)] {
-            report.rows.push(match bandwidth() {
+            report.results.push(result(match bandwidth() {
                 Row::Bandwidth { size, messages, peak, average, .. } => {
                     let fairness = Some(Fairness { min_share, max_share });
                     Row::Bandwidth { size, messages, peak, average, fairness }
                 }
                 other => other,
-            });
+            }));
         }
         let qp = QpInfo { number: 0x11, first_psn: 0x8a4e6f };
         let (gid, address, key) = ([0; 16], 0, 0);
@@ -441,7 +474,7 @@ mod tests {
         let mut report = report(&params, false);
         let text = [report.block(), report.columns().to_owned(), report.line(&latency())];
         insta::assert_snapshot!("send_lat", text.join("\n"));
-        report.rows.push(latency());
+        report.results.push(result(latency()));
         insta::assert_snapshot!("send_lat_json", format!("{:#}", report.to_json()));
     }
 
@@ -452,5 +485,21 @@ mod tests {
         let row = Row::LatencyOverTime { size: 2, iterations: 100, average: 5.0, rate: 33.3 };
         let lines = [report.columns().to_owned(), report.line(&row)];
         insta::assert_snapshot!("lat_duration", lines.join("\n"));
+    }
+
+    #[test]
+    fn lost_messages_are_told_in_the_row_and_in_json() {
+        let connection = Connection::Ud;
+        let params = Params { verb: Verb::Send, connection, rate: Some(2.5), ..params::example() };
+        let mut report = report(&params, false);
+        let loss = Some(Loss { sent: 5000, received: 4990 });
+        for row in [bandwidth(), latency()] {
+            report.results.push(SizeResult { loss, ..result(row) });
+        }
+        let lines = report.results.iter().map(|it| report.line(&it.row) + &loss_columns(it));
+        let columns = report.columns().to_owned() + LOSS_COLUMNS;
+        let text: Vec<String> = [report.block(), columns].into_iter().chain(lines).collect();
+        insta::assert_snapshot!("lost", text.join("\n"));
+        insta::assert_snapshot!("lost_json", format!("{:#}", report.to_json()));
     }
 }

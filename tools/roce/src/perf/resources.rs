@@ -2,12 +2,15 @@
 
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, ConnectOptions, Device, Gid, MemoryRegion,
-    Pages, PathMtu, Psn, Qpn, QueuePair, RecvWr, RegisterOptions, RemoteAddr, SendOperation, Sge,
+    AccessFlags, AddressHandle, AddressVector, CompletionChannel, CompletionQueue, ConnectOptions,
+    Device, Gid, MemoryRegion, Pages, PathMtu, ProtectionDomain, Psn, QpAttributes, QpState, Qpn,
+    QueuePair, RecvWr, RegisterOptions, RemoteAddr, SendOperation, SendWr, Sge,
 };
 
 use super::control::{PeerInfo, QpInfo};
-use super::params::{AtomicKind, Params, Test, Verb};
+use super::loss::Loss;
+use super::params::{AtomicKind, Connection, Params, Test, Verb};
+use super::report::SizeResult;
 use super::work_request::WorkRequest;
 use crate::error::{CliError, Result};
 
@@ -22,6 +25,9 @@ pub(crate) struct Resources {
     /// The channel of the queue, if this end sleeps between completions.
     pub(crate) channel: Option<CompletionChannel>,
     pub(crate) qps: Vec<QueuePair>,
+    pd: ProtectionDomain,
+    /// Where the datagrams of each queue pair go.
+    peers: Option<(AddressHandle, Vec<Qpn>)>,
     pub(crate) memory: MemoryRegion,
     /// The offset of the second half.
     pub(crate) half: usize,
@@ -68,6 +74,7 @@ impl Resources {
         let queue = device.create_cq(room, channel.as_ref())?;
         let make = |_| {
             pd.queue_pair(&queue, &queue)
+                .service(params.connection.service())
                 .max_send_wr(params.tx_depth)
                 .max_recv_wr(receives)
                 .max_send_sge(1)
@@ -76,7 +83,8 @@ impl Resources {
                 .build()
         };
         let qps = (0..params.qps).map(make).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { device: device.clone(), queue, channel, qps, memory, half, gid_index })
+        let (device, peers) = (device.clone(), None);
+        Ok(Self { device, queue, channel, qps, pd, peers, memory, half, gid_index })
     }
 
     /// Returns the addresses for the peer.
@@ -92,8 +100,9 @@ impl Resources {
         })
     }
 
+    /// Connects to the queue pairs of the peer.
     pub(crate) fn connect(
-        &self,
+        &mut self,
         theirs: &PeerInfo,
         params: &Params,
         gid_index: Option<u8>,
@@ -104,9 +113,20 @@ impl Resources {
             timeout: params.qp_timeout,
             max_rd_atomic: params.outs,
             max_dest_rd_atomic: params.outs,
+            max_rate: params.max_rate(),
             ..ConnectOptions::default()
         };
         let out_of_range = || CliError::new("the other end sent an invalid queue pair number");
+        if params.connection == Connection::Ud {
+            self.qps.iter().try_for_each(|qp| qp.ready_for_datagrams(Q_KEY))?;
+            let vector = AddressVector {
+                max_rate: params.max_rate(),
+                ..AddressVector::new(self.gid_index, Gid(theirs.gid))
+            };
+            let numbers = theirs.qps.iter().map(|qp| Qpn::new(qp.number).ok_or_else(out_of_range));
+            self.peers = Some((self.pd.create_ah(&vector)?, numbers.collect::<Result<_, _>>()?));
+            return Ok(());
+        }
         for (qp, name) in self.qps.iter().zip(&theirs.qps) {
             let peer = QpDest {
                 qpn: Qpn::new(name.number).ok_or_else(out_of_range)?,
@@ -116,6 +136,26 @@ impl Resources {
             qp.connect(&peer, &options)?;
         }
         Ok(())
+    }
+
+    /// Takes the queue pairs to RESET. Receives of messages that were lost are gone then.
+    pub(crate) fn reset(&self) -> Result {
+        let reset = QpAttributes { state: Some(QpState::Reset), ..QpAttributes::default() };
+        Ok(self.qps.iter().try_for_each(|qp| qp.modify(&reset))?)
+    }
+
+    /// Posts messages to one queue pair with one call.
+    pub(crate) fn post_send(&self, index: usize, work: impl Iterator<Item = SendWr>) -> Result {
+        match &self.peers {
+            Some((ah, peers)) => self.qps[index].post_send_to(work, ah, peers[index], Q_KEY)?,
+            None => self.qps[index].post_send(work)?,
+        }
+        Ok(())
+    }
+
+    /// Returns the messages of unreliable connections that this end has received whole.
+    pub(crate) fn uc_messages(&self) -> Result<u64> {
+        Ok(self.device.counter("uc_rcvd_msgs")?)
     }
 
     /// Returns true if there is one queue pair.
@@ -144,14 +184,15 @@ impl Resources {
         params: &Params,
         size: u32,
         is_client: bool,
-        places_used: u64,
+        result: &SizeResult,
     ) -> Result {
         let is_destination = is_client == (params.verb == Verb::Read);
-        if params.test != Test::Bw || params.verb == Verb::Atomic || !is_destination {
+        let lost = result.loss.map_or(0, Loss::messages);
+        if !params.is_comparable(size, lost) || !is_destination {
             return Ok(());
         }
         let base = if is_client { 0 } else { self.half };
-        params.working_set(size).check(&self.memory, base, places_used)
+        params.working_set(size).check(&self.memory, base, result.places_used)
     }
 
     /// Prepares the server for messages of this size.
@@ -170,8 +211,7 @@ impl Resources {
 
     /// Returns the receives to post on each queue pair before the first message.
     pub(crate) fn initial_receives(&self, params: &Params) -> u64 {
-        let all = if params.duration.is_some() { u64::MAX } else { params.iterations };
-        all.min(u64::from(params.rx_depth))
+        params.known_messages().unwrap_or(u64::MAX).min(u64::from(params.rx_depth))
     }
 
     /// Posts `count` receives, the first at `offset`; returns the offset of the next.
@@ -183,7 +223,8 @@ impl Resources {
         offset: usize,
         count: u64,
     ) -> Result<usize> {
-        let first = self.memory.sge(self.half..self.half + size as usize)?;
+        let header = params.connection.header_len();
+        let first = self.memory.sge(self.half..self.half + (header + size) as usize)?;
         let (cycle, mut offset) = (params.working_set(size), offset);
         self.qps[qp].post_recv((0..count).map(|_| {
             let buffer = Sge { addr: first.addr + offset as u64, ..first };
@@ -202,7 +243,7 @@ impl Resources {
     ) -> Result<WorkRequest<'_>> {
         let remote = RemoteAddr { addr: theirs.address, rkey: theirs.key };
         let operation = match (params.verb, params.atomic) {
-            (Verb::Send, _) => SendOperation::Send { immediate: None, invalidate: None },
+            (Verb::Send, _) => SendOperation::send(),
             (Verb::Write, _) => SendOperation::Write { remote, immediate: None },
             (Verb::Read, _) => SendOperation::Read { remote },
             (Verb::Atomic, AtomicKind::FetchAndAdd) => SendOperation::FetchAdd { remote, add: 1 },
@@ -228,5 +269,7 @@ pub(crate) struct LocalOptions {
 /// Marks the ids of sends.
 pub(crate) const SENT: u64 = 1 << 63;
 
+/// perftest's.
+const Q_KEY: u32 = 0x1111_1111;
 const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;

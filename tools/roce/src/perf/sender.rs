@@ -117,22 +117,24 @@ impl<'a> Sender<'a> {
         flow.posted += count;
         flow.in_flight += count;
         let left = flow.left;
-        self.end.qps[index].post_send((1..=count).map(|number| {
-            flow.unreported += 1;
-            let last = left == 0 && number == count;
-            let signaled = last || flow.unreported == *moderation;
-            let wr_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
-            if signaled {
-                flow.unreported = 0;
-            }
-            let offset = flow.offset;
-            flow.offset = cycle.offset_after(offset);
-            if *timed {
-                timeline.post(|| start.elapsed());
-            }
-            message.at(offset, wr_id, signaled)
-        }))?;
-        Ok(())
+        self.end.post_send(
+            index,
+            (1..=count).map(|number| {
+                flow.unreported += 1;
+                let last = left == 0 && number == count;
+                let signaled = last || flow.unreported == *moderation;
+                let wr_id = SENT | flow.unreported << COUNT_SHIFT | index as u64;
+                if signaled {
+                    flow.unreported = 0;
+                }
+                let offset = flow.offset;
+                flow.offset = cycle.offset_after(offset);
+                if *timed {
+                    timeline.post(|| start.elapsed());
+                }
+                message.at(offset, wr_id, signaled)
+            }),
+        )
     }
 
     /// Stops, after one signaled message where earlier ones are unsignaled.
@@ -187,6 +189,11 @@ impl<'a> Sender<'a> {
         if has_ended {
             self.shares.end(self.flows.iter().map(|flow| flow.done));
         }
+    }
+
+    /// Returns the number of messages that were posted.
+    pub(crate) fn posted(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.posted).sum()
     }
 
     /// Returns the number of positions that messages used.

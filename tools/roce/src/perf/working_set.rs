@@ -11,17 +11,20 @@ use crate::error::{CliError, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkingSet {
     size: usize,
+    /// Bytes in front of each received message.
+    header: usize,
     stride: usize,
     places: usize,
 }
 
 impl WorkingSet {
-    /// Creates the positions of messages of `size` bytes in `working_set` bytes; one without it.
-    pub(crate) fn new(size: u32, working_set: Option<u64>) -> Self {
-        let size = size as usize;
-        let stride = size.max(1).next_multiple_of(CACHE_LINE);
+    /// Creates the positions of messages of `size` bytes, behind a header of `header` bytes where
+    /// they are received, in `working_set` bytes; one without it.
+    pub(crate) fn new(size: u32, header: u32, working_set: Option<u64>) -> Self {
+        let (size, header) = (size as usize, header as usize);
+        let stride = (header + size).max(1).next_multiple_of(CACHE_LINE);
         let room = usize::try_from(working_set.unwrap_or(0)).unwrap_or(usize::MAX);
-        Self { size, stride, places: (room / stride).max(1) }
+        Self { size, header, stride, places: (room / stride).max(1) }
     }
 
     /// Returns the number of positions.
@@ -31,7 +34,7 @@ impl WorkingSet {
 
     /// Returns the bytes from the first position to the end of the last.
     pub(crate) fn span(self) -> usize {
-        (self.places - 1) * self.stride + self.size
+        (self.places - 1) * self.stride + self.header + self.size
     }
 
     /// Returns the position after `offset`.
@@ -61,8 +64,12 @@ impl WorkingSet {
             memory.read(base + offset, bytes)?;
             let is_wrong = |(i, byte): (usize, &u8)| {
                 let at = offset + i;
-                let gap = at % self.stride >= self.size;
-                *byte != if at < used && !gap { pattern(at) } else { 0 }
+                let in_place = at % self.stride;
+                if at < used && in_place < self.header {
+                    return false;
+                }
+                let gap = in_place >= self.header + self.size;
+                *byte != if at < used && !gap { pattern(at - self.header) } else { 0 }
             };
             match bytes.iter().enumerate().position(is_wrong) {
                 None => Ok(()),
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn messages_cycle_through_the_whole_working_set() {
-        let cycle = WorkingSet::new(100, Some(1000));
+        let cycle = WorkingSet::new(100, 0, Some(1000));
         let mut offset = 0;
         let mut seen = vec![];
         for _ in 0..8 {
@@ -114,9 +121,16 @@ mod tests {
     }
 
     #[test]
+    fn positions_have_room_for_the_header_of_received_messages() {
+        let cycle = WorkingSet::new(100, 40, Some(1000));
+        assert_eq!((cycle.offset_after(0), cycle.places()), (192, 5));
+        assert_eq!(cycle.span(), 4 * 192 + 140);
+    }
+
+    #[test]
     fn without_a_working_set_there_is_one_position() {
         for (size, working_set) in [(0, None), (8, None), (1 << 20, None), (1 << 20, Some(5))] {
-            let cycle = WorkingSet::new(size, working_set);
+            let cycle = WorkingSet::new(size, 0, working_set);
             assert_eq!((cycle.places(), cycle.span()), (1, size as usize));
             assert_eq!(cycle.offset_after(0), 0);
         }
