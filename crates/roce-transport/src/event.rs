@@ -60,3 +60,43 @@ pub enum AsyncEvent {
     /// The interface is gone: the device cannot send or receive any more. Open another device.
     DeviceFatal,
 }
+
+/// What an asynchronous event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventSource {
+    /// A queue pair.
+    QueuePair(Qpn),
+    /// A completion queue.
+    CompletionQueue(CqHandle),
+    /// A shared receive queue.
+    SharedReceiveQueue(SrqHandle),
+    /// The port, or the device as a whole.
+    Port,
+}
+
+impl AsyncEvent {
+    /// Returns the object that the event is about.
+    ///
+    /// ```
+    /// use roce_transport::{AsyncEvent, CqHandle, EventSource};
+    ///
+    /// let overflow = AsyncEvent::CqError { cq: CqHandle(7) };
+    /// assert_eq!(overflow.source(), EventSource::CompletionQueue(CqHandle(7)));
+    /// assert_eq!(AsyncEvent::GidChange.source(), EventSource::Port);
+    /// ```
+    pub fn source(&self) -> EventSource {
+        match *self {
+            Self::QpFatal { qpn }
+            | Self::QpRequestError { qpn }
+            | Self::QpAccessError { qpn }
+            | Self::CommunicationEstablished { qpn }
+            | Self::SendQueueDrained { qpn }
+            | Self::LastWqeReached { qpn } => EventSource::QueuePair(qpn),
+            Self::SrqLimitReached { srq } => EventSource::SharedReceiveQueue(srq),
+            Self::CqError { cq } => EventSource::CompletionQueue(cq),
+            Self::PortActive | Self::PortError | Self::GidChange | Self::DeviceFatal => {
+                EventSource::Port
+            }
+        }
+    }
+}

@@ -54,7 +54,7 @@ pub use config::{EndpointConfig, PeerWindowConfig, WindowConfig};
 pub use counters::Counters;
 pub use endpoint::{Endpoint, Transmit, TransmitLimits};
 pub use error::{ApiMisuse, ModifyError, ModifySrqError, PostError};
-pub use event::AsyncEvent;
+pub use event::{AsyncEvent, EventSource};
 pub use handles::{CqHandle, PathHandle, PdHandle, SrqHandle, TransmitQueue};
 pub use instant::Instant;
 pub use memory::{Access, AccessFlags, Accessor, AtomicChange, Memory, MemoryFault};

@@ -59,7 +59,9 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new() -> nix::Result<Self> {
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
+        // Blocking, as the kernel's descriptor is at first: the application changes that. No call of
+        // this module blocks, since one on the semaphore stands for each event in the list.
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
         let fd = EventFd::from_value_and_flags(0, flags)?;
         Ok(Self {
             fd,
@@ -72,9 +74,13 @@ impl Shared {
 
     /// Reports that a queue has a completion; never blocks.
     pub(crate) fn notify(&self, queue: Weak<QueueInner>) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(queue);
-        // The counter cannot overflow: it would take 2^64 events.
-        let _written = self.fd.write(1);
+        {
+            let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+            events.push_back(queue);
+            // With the lock held, so that a caller that takes the event finds it counted. The counter
+            // cannot overflow: it would take 2^64 events.
+            let _written = self.fd.write(1);
+        }
         self.reported.notify_one();
         if self.waiters.load(Ordering::Relaxed) > 0 {
             self.is_waited_on.store(true, Ordering::Relaxed);
@@ -122,7 +128,10 @@ impl CompletionChannel {
     }
 
     /// Returns the next queue that reported, if there is one; never waits.
+    ///
+    /// In a child process after `fork`, which shares the descriptor with its parent, none reports.
     pub fn poll(&self) -> Option<CompletionQueue> {
+        self.driver.check_alive().ok()?;
         let inner = self.shared.take()?;
         Some(CompletionQueue::from_parts(inner, Arc::clone(&self.driver)))
     }

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use roce_transport::{Completion, CompletionStatus, CqHandle, Instant};
+use roce_transport::{Completion, CompletionStatus, CqHandle, EventSource, Instant};
 
 use crate::channel::{self, CompletionChannel};
 use crate::driver::{Driver, INLINE_RECENT};
 use crate::error::Error;
+use crate::events::EventQueue;
+
+/// Most completions of a queue.
+pub(crate) const MAX_CQE: usize = 1 << 22;
 
 /// A queue of completions; as `ibv_cq`.
 ///
@@ -37,7 +41,8 @@ pub struct CompletionQueue {
 #[derive(Debug)]
 pub(crate) struct Inner {
     handle: CqHandle,
-    capacity: usize,
+    /// Written under the lock of the entries.
+    capacity: AtomicUsize,
     entries: Mutex<VecDeque<Completion>>,
     /// Number of entries, read without a lock.
     waiting: AtomicUsize,
@@ -47,6 +52,8 @@ pub(crate) struct Inner {
     /// Time of the last poll that ran a round while the queue was armed. As above.
     polled_at: AtomicU64,
     channel: Option<Arc<channel::Shared>>,
+    /// The asynchronous events of its context.
+    events: Arc<EventQueue>,
     this: Weak<Inner>,
 }
 
@@ -73,12 +80,17 @@ impl Inner {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the asynchronous events of its context.
+    pub(crate) fn events(&self) -> &EventQueue {
+        &self.events
+    }
+
     /// Adds a completion.
     pub(crate) fn push(&self, completion: Completion, now: Instant) -> Pushed {
         let counts = completion.solicited || completion.status != CompletionStatus::Success;
         {
             let mut entries = self.entries();
-            if entries.len() >= self.capacity {
+            if entries.len() >= self.capacity.load(Ordering::Relaxed) {
                 return Pushed::Full;
             }
             entries.push_back(completion);
@@ -172,14 +184,17 @@ impl Inner {
         completion
     }
 
-    fn take(&self, into: &mut Vec<Completion>, max: usize) {
+    /// Passes at most `max` completions to `each`, oldest first, and returns how many.
+    #[inline]
+    fn take(&self, max: usize, each: &mut impl FnMut(Completion)) -> usize {
         if self.waiting.load(Ordering::Acquire) == 0 {
-            return;
+            return 0;
         }
         let mut entries = self.entries();
         let count = entries.len().min(max);
-        into.extend(entries.drain(..count));
+        entries.drain(..count).for_each(each);
         self.waiting.store(entries.len(), Ordering::Release);
+        count
     }
 
     /// Removes the completions of a queue pair that was destroyed or reset.
@@ -190,22 +205,30 @@ impl Inner {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.events.remove(EventSource::CompletionQueue(self.handle));
+    }
+}
+
 impl CompletionQueue {
     pub(crate) fn new(
         driver: Arc<Driver>,
+        events: Arc<EventQueue>,
         handle: CqHandle,
         capacity: usize,
         channel: Option<&CompletionChannel>,
     ) -> Self {
         let inner = Arc::new_cyclic(|this| Inner {
             handle,
-            capacity,
+            capacity: AtomicUsize::new(capacity),
             entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel: channel.map(|channel| Arc::clone(channel.shared())),
+            events,
             this: Weak::clone(this),
         });
         if inner.channel.is_some() {
@@ -226,13 +249,33 @@ impl CompletionQueue {
         Arc::ptr_eq(&self.driver, driver)
     }
 
-    pub(crate) fn handle(&self) -> CqHandle {
+    /// Returns its name in [`AsyncEvent::CqError`](crate::AsyncEvent::CqError), which no other queue
+    /// of the device has.
+    pub fn handle(&self) -> CqHandle {
         self.inner.handle
     }
 
     /// Returns the number of completions that fit.
     pub fn capacity(&self) -> usize {
-        self.inner.capacity
+        self.inner.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of completions that fit; as `ibv_resize_cq`.
+    ///
+    /// # Errors
+    /// [`Error::QueueCapacity`] beyond 1 ..= 2^22; [`Error::QueueInUse`] below the number of
+    /// completions that the queue holds; [`Error::Forked`].
+    pub fn resize(&self, capacity: usize) -> Result<(), Error> {
+        self.driver.check_alive()?;
+        if capacity == 0 || capacity > MAX_CQE {
+            return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
+        }
+        let entries = self.inner.entries();
+        if capacity < entries.len() {
+            return Err(Error::QueueInUse { requested: capacity, held: entries.len() });
+        }
+        self.inner.capacity.store(capacity, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Appends at most `max` completions to `into`, oldest first, and returns how many.
@@ -248,21 +291,39 @@ impl CompletionQueue {
     /// 5 µs between its polls is never blocked. A caller that does other work in less time may do
     /// it up to 500 µs later.
     pub fn poll(&self, into: &mut Vec<Completion>, max: usize) -> usize {
-        let before = into.len();
-        self.inner.take(into, max);
-        if into.len() == before && max > 0 {
+        self.poll_with(max, |completion| into.push(completion))
+    }
+
+    /// As [`poll`](Self::poll), and passes each completion to `each`, which must not use the queue.
+    ///
+    /// ```no_run
+    /// # let queue: roce_verbs::CompletionQueue = unimplemented!();
+    /// let mut ids = [0; 16];
+    /// let mut next = ids.iter_mut();
+    /// let count = queue.poll_with(16, |it| *next.next().expect("at most 16") = it.wr_id);
+    /// println!("{:?} are complete", &ids[..count]);
+    /// ```
+    pub fn poll_with(&self, max: usize, mut each: impl FnMut(Completion)) -> usize {
+        let observer = &self.driver.device().observer;
+        let mut each = |completion| {
+            observer.polled(&completion);
+            each(completion);
+        };
+        let mut count = self.inner.take(max, &mut each);
+        if count == 0 && max > 0 {
             let driven = self.driver.drive_inline(Some(&self.inner));
-            into.extend(driven.completion);
+            if let Some(completion) = driven.completion {
+                each(completion);
+                count = 1;
+            }
             if driven.did_work {
-                self.inner.take(into, max - (into.len() - before));
+                count += self.inner.take(max - count, &mut each);
             }
         } else {
             // A poll releases held posts whether it runs a round or not.
             self.driver.send_held_posts();
         }
-        let observer = &self.driver.device().observer;
-        into[before..].iter().for_each(|completion| observer.polled(completion));
-        into.len() - before
+        count
     }
 
     /// Returns the oldest completion, if there is one; as [`poll`](Self::poll).
@@ -286,7 +347,7 @@ impl CompletionQueue {
     /// Returns all completions that are in the queue now.
     pub fn poll_all(&self) -> Vec<Completion> {
         let mut all = Vec::new();
-        self.poll(&mut all, self.inner.capacity);
+        self.poll(&mut all, self.capacity());
         all
     }
 
@@ -347,15 +408,20 @@ mod tests {
     use roce_transport::CompletionOperation;
 
     fn queue(handle: u32) -> Inner {
+        queue_on(handle, None)
+    }
+
+    fn queue_on(handle: u32, channel: Option<Arc<channel::Shared>>) -> Inner {
         Inner {
             handle: CqHandle(handle),
-            capacity: 4,
+            capacity: AtomicUsize::new(4),
             entries: Mutex::default(),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
-            channel: None,
+            channel,
+            events: Arc::new(EventQueue::new().unwrap()),
             this: Weak::new(),
         }
     }
@@ -389,8 +455,7 @@ mod tests {
 
     #[test]
     fn a_completion_that_a_channel_is_to_report_never_bypasses_the_queue() {
-        let channel = Some(Arc::new(channel::Shared::new().unwrap()));
-        let queue = Inner { channel, ..queue(1) };
+        let queue = queue_on(1, Some(Arc::new(channel::Shared::new().unwrap())));
         assert!(queue.can_bypass_queue(CqHandle(1)), "it is not armed");
         for asked_for in [armed::SOLICITED, armed::NEXT] {
             queue.armed.store(asked_for, Ordering::Release);
@@ -404,7 +469,7 @@ mod tests {
 
     fn queue_with_channel() -> (Inner, Arc<channel::Shared>) {
         let channel = Arc::new(channel::Shared::new().unwrap());
-        (Inner { channel: Some(Arc::clone(&channel)), ..queue(1) }, channel)
+        (queue_on(1, Some(Arc::clone(&channel))), channel)
     }
 
     #[test]

@@ -19,7 +19,7 @@ use roce_transport::{
 use roce_wire::{MacAddr, OuterHeaders};
 
 use crate::channel::CompletionChannel;
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::{CompletionQueue, MAX_CQE};
 use crate::driver::Driver;
 use crate::engine::Engine;
 use crate::error::Error;
@@ -32,9 +32,6 @@ use crate::port::{Port, PortAttributes, attributes_of, gids_of};
 use crate::protection_domain::ProtectionDomain;
 use crate::thread_placement::ThreadPlacement;
 use crate::trace::{Trace, TraceObserver};
-
-/// Most completions of a queue.
-const MAX_CQE: usize = 1 << 22;
 
 /// An interface that carries RoCE, or could.
 #[derive(Clone, Debug)]
@@ -99,8 +96,9 @@ impl Default for DeviceConfig {
 /// An interface opened to speak RoCEv2; as `ibv_context`.
 ///
 /// It needs CAP_NET_RAW, and nothing of the kernel but a packet socket. All objects made
-/// from it share one engine; opening the same interface again in the same process gives
-/// the same device. It closes with the last object made from it.
+/// from it share one engine. Opening the same interface again in the same process gives another
+/// context of the same engine, with asynchronous events of its own; a clone is the same context. The
+/// engine ends with the last object made from any of them.
 ///
 /// # Delayed ACKs and the end of the process
 ///
@@ -132,13 +130,14 @@ impl Default for DeviceConfig {
 #[derive(Clone, Debug)]
 pub struct Device {
     driver: Arc<Driver>,
+    /// The queue of asynchronous events of this context.
+    events: Arc<EventQueue>,
 }
 
 /// The state of a device besides its engine.
 #[derive(Debug)]
 pub(crate) struct DeviceState {
     config: DeviceConfig,
-    events: Arc<EventQueue>,
     capture: Option<CaptureFile>,
     next_handle: AtomicU32,
     pub(crate) observer: TraceObserver,
@@ -180,14 +179,23 @@ impl Device {
             if driver.device().config != config {
                 return Err(Error::OpenedDifferently { interface: interface.to_owned() });
             }
-            return Ok(Self { driver });
+            drop(open);
+            return Self::context_of(driver);
         }
         let driver = Arc::new(open_driver(interface, config)?);
         exit::send_held_at_exit();
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
         }
-        Ok(Self { driver })
+        drop(open);
+        Self::context_of(driver)
+    }
+
+    /// Makes a context of a device that is open.
+    fn context_of(driver: Arc<Driver>) -> Result<Self, Error> {
+        let events = Arc::new(EventQueue::new()?);
+        driver.engine()?.events.add_context(&events);
+        Ok(Self { driver, events })
     }
 
     fn driver(&self) -> &Arc<Driver> {
@@ -236,7 +244,8 @@ impl Device {
     /// [`Error::Forked`].
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         self.driver().check_alive()?;
-        Ok(ProtectionDomain::new(Arc::clone(self.driver()), PdHandle(self.next_handle())))
+        let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
+        Ok(ProtectionDomain::new(driver, events, PdHandle(self.next_handle())))
     }
 
     /// Makes a completion queue for `capacity` completions that reports on `channel`.
@@ -252,7 +261,8 @@ impl Device {
             return Err(Error::QueueCapacity { requested: capacity, max: MAX_CQE });
         }
         let handle = CqHandle(self.next_handle());
-        let queue = CompletionQueue::new(Arc::clone(self.driver()), handle, capacity, channel);
+        let (driver, events) = (Arc::clone(self.driver()), Arc::clone(&self.events));
+        let queue = CompletionQueue::new(driver, events, handle, capacity, channel);
         let mut engine = self.driver().engine()?;
         // Queues without users are removed when new ones come.
         engine.queues.retain(|_, queue| Arc::strong_count(queue) > 1);
@@ -283,15 +293,17 @@ impl Device {
         resolve(self.driver(), vector)
     }
 
-    /// Returns the next asynchronous event, if there is one.
+    /// Returns the next asynchronous event of this context, if there is one: of an object made from
+    /// it, or of the port. Each context gets every event of the port.
     pub fn poll_event(&self) -> Option<AsyncEvent> {
         self.driver().drive_inline(None);
-        self.driver.device().events.take()
+        self.events.take()
     }
 
-    /// Returns a descriptor that is readable while asynchronous events wait.
+    /// Returns a descriptor that is readable while asynchronous events of this context wait. Its
+    /// file description may be set to be non-blocking or not.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.driver.device().events.as_fd()
+        self.events.as_fd()
     }
 
     /// Returns all counters by name: those of the transport under rxe's names, then drops outside it,
@@ -378,7 +390,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
             }
         },
     };
-    let events = Arc::new(EventQueue::new()?);
     let observer = TraceObserver::new(config.trace.clone());
     let mut behaviour = EndpointConfig::default();
     if !whole_trains {
@@ -388,11 +399,10 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         behaviour.peer_window.max_frames = behaviour.window.max_packets;
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
-    let engine = Engine::new(endpoint, wire, lo, gids_of(&found), Arc::clone(&events));
+    let engine = Engine::new(endpoint, wire, lo, gids_of(&found));
     let (port, spin, placement) = (Port::of(&found), config.spin, config.thread);
     let device = DeviceState {
         config,
-        events,
         capture,
         next_handle: AtomicU32::new(1),
         observer,

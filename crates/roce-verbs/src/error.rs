@@ -155,6 +155,16 @@ pub enum Error {
         /// Largest capacity.
         max: usize,
     },
+    /// A completion queue holds more completions than its new capacity.
+    #[error(
+        "the queue holds {held} completions, more than the new capacity {requested}; poll first"
+    )]
+    QueueInUse {
+        /// Requested capacity.
+        requested: usize,
+        /// Completions in the queue.
+        held: usize,
+    },
 }
 
 /// Work that was refused, and where in the list it stood: what stands before it was posted.

@@ -115,9 +115,9 @@ pub use roce_io::{
 };
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
-    MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes, QpCap, QpInfo, QpState,
-    RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation, SendWr, Service, Sge,
-    SrqAttributes, SrqHandle, SrqInfo, WrData,
+    CqHandle, EventSource, MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes,
+    QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation,
+    SendWr, Service, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
 };
 pub use roce_wire::{GRH_LEN, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
 

@@ -9,6 +9,7 @@ use crate::address_handle::AddressHandle;
 use crate::completion_queue::CompletionQueue;
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::events::EventQueue;
 use crate::memory::Registration;
 use crate::memory_region::{MemoryRegion, RegisterOptions};
 use crate::path::AddressVector;
@@ -33,12 +34,14 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     driver: Arc<Driver>,
+    /// The asynchronous events of its context.
+    events: Arc<EventQueue>,
     handle: PdHandle,
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(driver: Arc<Driver>, handle: PdHandle) -> Self {
-        Self { driver, handle }
+    pub(crate) fn new(driver: Arc<Driver>, events: Arc<EventQueue>, handle: PdHandle) -> Self {
+        Self { driver, events, handle }
     }
 
     /// Allocates `len` zeroed bytes, page-aligned, and registers them.
@@ -141,7 +144,8 @@ impl ProtectionDomain {
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
     ) -> QueuePairBuilder {
-        QueuePairBuilder::new(Arc::clone(&self.driver), self.handle, send_cq, recv_cq)
+        let (driver, events) = (Arc::clone(&self.driver), Arc::clone(&self.events));
+        QueuePairBuilder::new(driver, events, self.handle, send_cq, recv_cq)
     }
 
     /// Makes a shared receive queue for `max_wr` receives of at most `max_sge` pieces each, from this
@@ -151,7 +155,7 @@ impl ProtectionDomain {
     /// [`Error::Misuse`] where a capacity is too large; [`Error::Forked`].
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
         let init = SrqInit { pd: self.handle, max_wr, max_sge };
-        SharedReceiveQueue::new(Arc::clone(&self.driver), init)
+        SharedReceiveQueue::new(Arc::clone(&self.driver), &self.events, init)
     }
 
     /// Makes an address handle, to which queue pairs of this domain send datagrams; as

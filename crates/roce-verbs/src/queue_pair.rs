@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    Destination, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpCap, QpInfo, QpInit,
-    QpState, RecvWr, SendWr, Service,
+    Destination, EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpCap,
+    QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
 };
 use roce_wire::{Psn, Qpn};
 
@@ -15,6 +15,7 @@ use crate::doorbell::Posted;
 use crate::driver::{Driver, QueuePairRunCell};
 use crate::engine::Engine;
 use crate::error::{BadWr, Error, WrError};
+use crate::events::EventQueue;
 use crate::first_psn::FirstPsn;
 use crate::path::Path;
 use crate::shared_receive_queue::SharedReceiveQueue;
@@ -70,6 +71,7 @@ pub struct QueuePair {
 #[must_use = "a builder does nothing until `build`"]
 pub struct QueuePairBuilder {
     driver: Arc<Driver>,
+    events: Arc<EventQueue>,
     pd: PdHandle,
     queues: [CompletionQueue; 2],
     capacities: QpCap,
@@ -82,12 +84,14 @@ pub struct QueuePairBuilder {
 impl QueuePairBuilder {
     pub(crate) fn new(
         driver: Arc<Driver>,
+        events: Arc<EventQueue>,
         pd: PdHandle,
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
     ) -> Self {
         Self {
             driver,
+            events,
             pd,
             queues: [send_cq.clone(), recv_cq.clone()],
             capacities: QpCap::default(),
@@ -194,6 +198,7 @@ impl QueuePairBuilder {
                 engine.qpns.free(allocated.qpn);
                 return Err(error);
             }
+            engine.events.add(EventSource::QueuePair(allocated.qpn), self.events);
             allocated.qpn
         };
         Ok(QueuePair {
@@ -417,6 +422,7 @@ impl Drop for QueuePair {
         // In a child after fork there is nothing to end.
         let _forked = self.driver.end(|engine| {
             engine.endpoint.destroy_qp(self.number);
+            engine.events.remove(EventSource::QueuePair(self.number));
             engine.qpns.free(self.number);
             self.lock_datagram_paths().release(&mut engine.paths);
         });

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use roce_transport::{RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
+use roce_transport::{EventSource, RecvWr, SrqAttributes, SrqHandle, SrqInfo, SrqInit};
 
 use crate::driver::Driver;
 use crate::error::{BadWr, Error, WrError};
+use crate::events::EventQueue;
 
 /// Receives that several queue pairs take from; as `ibv_srq`.
 ///
@@ -49,8 +50,17 @@ struct Inner {
 }
 
 impl SharedReceiveQueue {
-    pub(crate) fn new(driver: Arc<Driver>, init: SrqInit) -> Result<Self, Error> {
-        let handle = driver.engine()?.endpoint.create_srq(init)?;
+    pub(crate) fn new(
+        driver: Arc<Driver>,
+        events: &Arc<EventQueue>,
+        init: SrqInit,
+    ) -> Result<Self, Error> {
+        let handle = {
+            let mut engine = driver.engine()?;
+            let handle = engine.endpoint.create_srq(init)?;
+            engine.events.add(EventSource::SharedReceiveQueue(handle), Arc::clone(events));
+            handle
+        };
         Ok(Self(Arc::new(Inner { driver, handle })))
     }
 
@@ -105,6 +115,9 @@ impl SharedReceiveQueue {
 impl Drop for Inner {
     fn drop(&mut self) {
         // In a child after fork there is nothing to end. No queue pair uses it: each has a clone.
-        let _ended = self.driver.end(|engine| engine.endpoint.destroy_srq(self.handle));
+        let _ended = self.driver.end(|engine| {
+            engine.events.remove(EventSource::SharedReceiveQueue(self.handle));
+            engine.endpoint.destroy_srq(self.handle)
+        });
     }
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use rand::Rng;
 use roce_io::FrameDevice;
-use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, Instant};
+use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EventSource, Instant};
 use roce_wire::Sealing;
 
 use self::delayed_ack::DelayedAck;
@@ -33,7 +33,7 @@ pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use self::transmit::{LocalFrame, MIN_HEADROOM};
 use crate::completion_queue::{self, Pushed};
 use crate::doorbell::DoorbellCoalescing;
-use crate::events::EventQueue;
+use crate::events::EventRouter;
 use crate::fork;
 use crate::gid::GidTable;
 use crate::memory::{KeyHasher, MrTable};
@@ -53,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) gids: GidTable,
     pub(crate) queues:
         HashMap<CqHandle, Arc<completion_queue::Inner>, BuildHasherDefault<KeyHasher>>,
-    pub(crate) events: Arc<EventQueue>,
+    pub(crate) events: EventRouter,
     /// Counters of drops outside the endpoint, by name.
     pub(crate) drops: BTreeMap<&'static str, u64>,
     pub(crate) wire: Box<dyn FrameDevice>,
@@ -111,7 +111,6 @@ impl Engine {
         wire: Box<dyn FrameDevice>,
         lo: Option<Box<dyn FrameDevice>>,
         gids: GidTable,
-        events: Arc<EventQueue>,
     ) -> Self {
         Self {
             endpoint,
@@ -120,7 +119,7 @@ impl Engine {
             qpns: QpnAllocator::default(),
             gids,
             queues: HashMap::default(),
-            events,
+            events: EventRouter::default(),
             drops: BTreeMap::new(),
             wire,
             lo,
@@ -299,7 +298,7 @@ impl Engine {
         }
         while let Some(event) = self.endpoint.poll_event() {
             round.delivered += 1;
-            self.events.push(event);
+            self.push_event(event);
         }
         (round, bypassed)
     }
@@ -336,9 +335,16 @@ impl Engine {
         self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))
     }
 
-    /// Adds an event of the port.
+    /// Delivers an event to the context of its object, or to all.
     pub(crate) fn push_event(&self, event: AsyncEvent) {
-        self.events.push(event);
+        match event.source() {
+            EventSource::CompletionQueue(cq) => {
+                if let Some(queue) = self.queues.get(&cq) {
+                    queue.events().push(event);
+                }
+            }
+            _ => self.events.push(event),
+        }
     }
 }
 

@@ -225,7 +225,6 @@ mod tests {
     use roce_wire::{MacAddr, OuterHeaders, PathMtu, Psn, Qpn};
 
     use super::*;
-    use crate::events::EventQueue;
     use crate::gid::GidTable;
     use crate::path::PathEntry;
     use crate::resolver::NextHop;
@@ -277,8 +276,7 @@ mod tests {
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
         let [local, remote] = [1, 2].map(|last| IpAddr::from(Ipv4Addr::new(10, 0, 0, last)));
         let gids = GidTable::of(mac, &[local]);
-        let events = Arc::new(EventQueue::new().unwrap());
-        let mut engine = Engine::new(endpoint, Box::new(device), None, gids, events);
+        let mut engine = Engine::new(endpoint, Box::new(device), None, gids);
         let entry = PathEntry::new(OuterHeaders::new(local, remote)).unwrap();
         let hop = Some(NextHop::Neighbour(MacAddr([2, 0, 0, 0, 0, 2])));
         let handle = engine.paths.insert(entry.with_next_hop(hop, mac));
