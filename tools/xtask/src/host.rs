@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use roce_guest::Tool;
@@ -18,9 +18,11 @@ enum Need {
     /// A compiler for MPI that finds `mpi.h`. The program `mpicc` alone shows nothing: Debian has
     /// it in another package than the header.
     MpiCompiler,
+    /// A header below `/usr/include`.
+    Header(&'static str),
 }
 
-use Need::{MpiCompiler, Program};
+use Need::{Header, MpiCompiler, Program};
 
 /// A need, and the Debian package that meets it.
 type Requirement = (Need, &'static str);
@@ -65,7 +67,8 @@ pub(crate) fn check_tap_access() -> Result<()> {
     }
 }
 
-/// Debian packages of the programs that start, or look at, what the tests of tier 1 make.
+/// Debian packages of the programs that start, or look at, what the tests of tier 1 make, and of what
+/// they compile with.
 const NETWORK_TOOLS: &[Requirement] = &[
     (Program("mpirun"), "openmpi-bin"),
     (Program("tshark"), "tshark"),
@@ -74,6 +77,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ethtool"), "ethtool"),
     (Program("ip"), "iproute2"),
     (Program("setpriv"), "util-linux"),
+    (Program("cc"), "gcc"),
+    (Header("infiniband/verbs.h"), "libibverbs-dev"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
@@ -154,6 +159,7 @@ impl Need {
                 compiler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 compiler.status().is_ok_and(|status| status.success())
             }),
+            Header(name) => Path::new("/usr/include").join(name).is_file(),
         }
     }
 }
@@ -205,10 +211,8 @@ pub(crate) fn is_root() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-    use std::path::Path;
-
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn write_script(folder: &Path, name: &str, body: &str) {
         let file = folder.join(name);
