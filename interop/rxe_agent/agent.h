@@ -12,9 +12,13 @@
 
 #define MAX_OBJECTS 256
 #define MAX_SGES 32
+#define MAX_SRQ_SGES 16 /* rxe has at most 27 */
 #define NAME_LEN 16
 
-enum kind { NOTHING, REGION, QUEUE_PAIR };
+/* The Q_Key of every datagram. */
+#define Q_KEY 0x11111111u
+
+enum kind { NOTHING, REGION, QUEUE_PAIR, SHARED_QUEUE };
 
 struct object {
 	enum kind kind;
@@ -29,6 +33,10 @@ struct object {
 	struct ibv_comp_channel *send_channel, *recv_channel;
 	uint8_t gid_index;
 	uint32_t psn;
+	struct ibv_ah *ah; /* where its datagrams go, and to which queue pair */
+	uint32_t destination;
+	/* SHARED_QUEUE */
+	struct ibv_srq *srq;
 };
 
 extern struct ibv_context *context;
@@ -41,6 +49,7 @@ __attribute__((format(printf, 2, 3))) int fail(int code, const char *format, ...
 const char *text(char **words, const char *key);
 uint64_t number(char **words, const char *key, uint64_t otherwise);
 extern int bad_number; /* set by number(), looked at once an command's words are read */
+struct object *lookup(const char *name, enum kind kind);
 struct object *find(const char *name, enum kind kind);
 struct object *place(const char *name);
 
@@ -52,8 +61,9 @@ int command_mr(char **words);
 int command_memory(char **words);
 int command_lend(char **words);
 
-/* pairs.c: queue pairs */
+/* pairs.c: queue pairs and shared receive queues */
 void destroy_qp(struct object *pair);
+int command_srq(char **words);
 int command_qp(char **words);
 int command_connect(char **words);
 int command_state(char **words);

@@ -47,6 +47,8 @@ static int command_drop(char **words)
 		int code = 0;
 		if (object->kind == QUEUE_PAIR)
 			destroy_qp(object);
+		else if (object->kind == SHARED_QUEUE)
+			code = ibv_destroy_srq(object->srq);
 		else
 			code = release_region(object);
 		if (code)
@@ -63,6 +65,7 @@ static const struct { const char *name; int (*run)(char **words); } commands[] =
 	{ "get", command_memory },    { "set", command_memory },  { "qp", command_qp },
 	{ "connect", command_connect }, { "state", command_state }, { "error", command_error },
 	{ "recv", command_recv },	    { "post", command_post },   { "wait", command_wait },
+	{ "srq", command_srq },
 	{ "lend", command_lend },	    { "counter", command_counter }, { "drop", command_drop },
 };
 

@@ -1,4 +1,4 @@
-/* Queue pairs: making, connecting, asking after and ending them. */
+/* Queue pairs: making, connecting, asking after and ending them. Shared receive queues. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,8 @@ void destroy_qp(struct object *pair)
 {
 	if (pair->qp)
 		ibv_destroy_qp(pair->qp);
+	if (pair->ah)
+		ibv_destroy_ah(pair->ah);
 	if (pair->send_cq)
 		ibv_destroy_cq(pair->send_cq);
 	if (pair->recv_cq)
@@ -41,21 +43,71 @@ static int find_gid(int want_v4, union ibv_gid *gid)
 	return -1;
 }
 
+int command_srq(char **words)
+{
+	struct object *queue = place(words[1]);
+	uint64_t depth = number(words, "max_wr", 64);
+	if (!queue)
+		return -1;
+	if (bad_number || depth > 16384)
+		return fail(0, "srq NAME max_wr=N");
+	struct ibv_srq_init_attr init = {
+		.attr = { .max_wr = (uint32_t)depth, .max_sge = MAX_SRQ_SGES },
+	};
+	queue->srq = ibv_create_srq(pd, &init);
+	if (!queue->srq)
+		return fail(errno, "shared receive queue %s", queue->name);
+	queue->kind = SHARED_QUEUE;
+	ok("%s", "");
+	return 0;
+}
+
+/* To INIT, and further to RTS if it is for datagrams. Returns an errno or 0. */
+static int begin(struct object *pair, int access)
+{
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = 1,
+					  .qp_access_flags = (unsigned)access, .qkey = Q_KEY,
+					  .sq_psn = pair->psn };
+	int is_ud = pair->qp->qp_type == IBV_QPT_UD;
+	int code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
+				 IBV_QP_PORT | (is_ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+	if (code || !is_ud)
+		return code;
+	attributes.qp_state = IBV_QPS_RTR;
+	code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE);
+	if (code)
+		return code;
+	attributes.qp_state = IBV_QPS_RTS;
+	return ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+/* The service of that name, RC where there is none; -1 if it is unknown. */
+static int service_type(const char *name)
+{
+	if (!name || strcmp(name, "rc") == 0)
+		return IBV_QPT_RC;
+	if (strcmp(name, "uc") == 0)
+		return IBV_QPT_UC;
+	return strcmp(name, "ud") == 0 ? IBV_QPT_UD : -1;
+}
+
 int command_qp(char **words)
 {
 	struct object *pair = place(words[1]);
 	uint64_t depth_send = number(words, "send_wr", 64), depth_recv = number(words, "recv_wr", 64);
 	uint64_t family = number(words, "family", 4), inline_len = number(words, "inline", 0);
 	uint64_t psn = number(words, "psn", UINT64_MAX);
-	const char *rights = text(words, "access"), *service = text(words, "service");
-	int is_uc = service && strcmp(service, "uc") == 0;
+	const char *rights = text(words, "access");
+	int type = service_type(text(words, "service"));
 	int access = access_flags(rights ? rights : "wra");
 	if (!pair)
 		return -1;
-	if (service && !is_uc && strcmp(service, "rc"))
-		access = -1;
-	if (bad_number || access < 0 || depth_send > 16384 || depth_recv > 16384)
-		return fail(0, "qp NAME family=4|6 service=rc|uc send_wr=N recv_wr=N inline=N psn=N access=wra");
+	if (bad_number || access < 0 || type < 0 || depth_send > 16384 || depth_recv > 16384)
+		return fail(0, "qp NAME family=4|6 service=rc|uc|ud srq=NAME send_wr=N recv_wr=N "
+			       "inline=N psn=N access=wra");
+	struct object *shared = NULL;
+	if (text(words, "srq") && !(shared = find(text(words, "srq"), SHARED_QUEUE)))
+		return -1;
 	if (psn == UINT64_MAX && getrandom(&psn, sizeof psn, 0) != sizeof psn)
 		return fail(errno, "random PSN");
 	pair->psn = (uint32_t)psn & 0xffffff;
@@ -79,19 +131,14 @@ int command_qp(char **words)
 	struct ibv_qp_init_attr init = {
 		.send_cq = pair->send_cq,
 		.recv_cq = pair->recv_cq,
-		.qp_type = is_uc ? IBV_QPT_UC : IBV_QPT_RC,
+		.srq = shared ? shared->srq : NULL,
+		.qp_type = (enum ibv_qp_type)type,
 		.cap = { .max_send_wr = (uint32_t)depth_send, .max_recv_wr = (uint32_t)depth_recv,
 			 .max_send_sge = MAX_SGES, .max_recv_sge = MAX_SGES,
 			 .max_inline_data = (uint32_t)inline_len },
 	};
 	pair->qp = ibv_create_qp(pd, &init);
-	int code = pair->qp ? 0 : errno;
-	if (pair->qp) {
-		struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = 1,
-						  .qp_access_flags = (unsigned)access };
-		code = ibv_modify_qp(pair->qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX |
-				     IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	}
+	int code = pair->qp ? begin(pair, access) : errno;
 	if (code) {
 		destroy_qp(pair);
 		return fail(code, "queue pair %s", pair->name);
@@ -148,6 +195,14 @@ int command_connect(char **words)
 	    parse_gid(text(words, "gid"), &attributes.ah_attr.grh.dgid))
 		return fail(0, "connect NAME qpn=N psn=N gid=32DIGITS mtu=BYTES timeout=N retry=N "
 			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N");
+	if (pair->qp->qp_type == IBV_QPT_UD) {
+		pair->ah = ibv_create_ah(pd, &attributes.ah_attr);
+		if (!pair->ah)
+			return fail(errno, "address handle for %s", pair->name);
+		pair->destination = attributes.dest_qp_num;
+		ok("%s", "");
+		return 0;
+	}
 	/* An unreliable connection repeats nothing: what says how does not exist there. */
 	int is_rc = pair->qp->qp_type == IBV_QPT_RC;
 	int receive = is_rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0;

@@ -57,14 +57,27 @@ uint64_t number(char **words, const char *key, uint64_t otherwise)
 	return value;
 }
 
-struct object *find(const char *name, enum kind kind)
+/* The object of that kind and name, or NULL. */
+struct object *lookup(const char *name, enum kind kind)
 {
 	for (int i = 0; name && i < MAX_OBJECTS; i++)
 		if (objects[i].kind == kind && strcmp(objects[i].name, name) == 0)
 			return &objects[i];
-	fail(0, "no such %s: %s", kind == REGION ? "region" : "queue pair",
-	     name ? name : "(none named)");
 	return NULL;
+}
+
+/* The same; replies with an error when there is none. */
+struct object *find(const char *name, enum kind kind)
+{
+	static const char *const kinds[] = {
+		[REGION] = "region",
+		[QUEUE_PAIR] = "queue pair",
+		[SHARED_QUEUE] = "shared receive queue",
+	};
+	struct object *object = lookup(name, kind);
+	if (!object)
+		fail(0, "no such %s: %s", kinds[kind], name ? name : "(none named)");
+	return object;
 }
 
 /* A free place for an object to be called `name`. The caller sets its kind when it is whole. */

@@ -34,11 +34,12 @@ static int gather(char **words, struct ibv_sge *sges)
 
 int command_recv(char **words)
 {
-	struct object *pair = find(words[1], QUEUE_PAIR);
+	struct object *shared = lookup(words[1], SHARED_QUEUE);
+	struct object *pair = shared ? NULL : find(words[1], QUEUE_PAIR);
 	struct ibv_sge sges[MAX_SGES];
 	uint64_t count = number(words, "count", 1), id = number(words, "id", 0);
 	uint64_t step = number(words, "step", 0);
-	int entries = pair ? gather(words, sges) : -1;
+	int entries = pair || shared ? gather(words, sges) : -1;
 	if (entries < 0)
 		return -1;
 	if (bad_number)
@@ -46,7 +47,8 @@ int command_recv(char **words)
 	for (uint64_t i = 0; i < count; i++) {
 		struct ibv_recv_wr work = { .wr_id = id + i, .sg_list = sges, .num_sge = entries };
 		struct ibv_recv_wr *bad;
-		int code = ibv_post_recv(pair->qp, &work, &bad);
+		int code = shared ? ibv_post_srq_recv(shared->srq, &work, &bad) :
+				    ibv_post_recv(pair->qp, &work, &bad);
 		if (code)
 			return fail(code, "receive %" PRIu64 " of %" PRIu64, i + 1, count);
 		for (int entry = 0; entry < entries; entry++)
@@ -107,8 +109,12 @@ int command_post(char **words)
 			work.invalidate_rkey = (uint32_t)inv;
 		else
 			work.imm_data = htobe32((uint32_t)imm);
-		if (work.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-		    work.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		if (pair->ah) {
+			work.wr.ud.ah = pair->ah;
+			work.wr.ud.remote_qpn = pair->destination;
+			work.wr.ud.remote_qkey = Q_KEY;
+		} else if (work.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+			   work.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 			int is_swap = work.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 			work.wr.atomic.remote_addr = raddr;
 			work.wr.atomic.rkey = (uint32_t)rkey;
@@ -136,7 +142,7 @@ int64_t now_ms(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void print_completion(const struct ibv_wc *wc)
+static void print_completion(const struct object *pair, const struct ibv_wc *wc)
 {
 	printf("wc id=%" PRIu64 " status=%d", wc->wr_id, wc->status);
 	if (wc->status == IBV_WC_SUCCESS) { /* the rest has no meaning otherwise */
@@ -148,6 +154,8 @@ static void print_completion(const struct ibv_wc *wc)
 		if (wc->opcode == IBV_WC_RECV &&
 		    wc->wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK))
 			printf(" inv=%#x", wc->invalidated_rkey);
+		if (wc->opcode == IBV_WC_RECV && pair->qp->qp_type == IBV_QPT_UD)
+			printf(" src=%#x", wc->src_qp);
 	}
 	printf("\n");
 }
@@ -188,7 +196,7 @@ int command_wait(char **words)
 		if (got < 0)
 			return fail(errno, "poll");
 		if (got > 0) {
-			print_completion(&wc);
+			print_completion(pair, &wc);
 			seen++;
 			continue;
 		}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use roce_guest::{Guest, GuestProcess, Image};
 use roce_verbs::exchange::QpDest;
-use roce_verbs::{Gid, Psn, Qpn};
+use roce_verbs::{Gid, Psn, Qpn, Service};
 
 use super::params::{
     ConnectionParams, Family, Operation, Pair, Post, Queue, Region, Rights, WaitMode,
@@ -166,18 +166,45 @@ impl Agent {
         self.execute(&format!("set m{region} offset={offset} value={value}")).map(drop)
     }
 
+    /// Makes a shared receive queue of `max_wr` receives; [`Agent::receive`] takes its handle.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn shared_receive_queue(&mut self, max_wr: usize) -> Result<u32, Fault> {
+        let handle = self.handle();
+        self.execute(&format!("srq q{handle} max_wr={max_wr}")).map(|_| handle)
+    }
+
     /// Makes a queue pair with completion queues of its own, ready for receives to be posted.
     ///
     /// # Errors
     /// See [`Agent`].
     pub fn pair(&mut self, settings: &ConnectionParams) -> Result<Pair, Fault> {
+        self.pair_with("", settings)
+    }
+
+    /// Makes a queue pair whose receives come from a shared receive queue.
+    ///
+    /// # Errors
+    /// See [`Agent`].
+    pub fn pair_on(&mut self, srq: u32, settings: &ConnectionParams) -> Result<Pair, Fault> {
+        self.pair_with(&format!(" srq=q{srq}"), settings)
+    }
+
+    fn pair_with(&mut self, more: &str, settings: &ConnectionParams) -> Result<Pair, Fault> {
         let handle = self.handle();
         let family = match settings.family {
             Family::V4 => 4,
             Family::V6 => 6,
         };
+        let service = match settings.service {
+            Service::Uc => "uc",
+            Service::Ud => "ud",
+            _ => "rc",
+        };
         let request = format!(
-            "qp q{handle} family={family} send_wr={DEPTH} recv_wr={DEPTH} psn={}",
+            "qp q{handle} service={service} family={family} send_wr={DEPTH} recv_wr={DEPTH} \
+             psn={}{more}",
             settings.first_psn
         );
         let reply = self.execute(&request)?;
@@ -197,7 +224,7 @@ impl Agent {
         Ok(Pair { handle, dest })
     }
 
-    /// Connects a pair.
+    /// Connects a pair, or names the destination of its datagrams.
     ///
     /// # Errors
     /// See [`Agent`].
@@ -210,7 +237,8 @@ impl Agent {
         let gid: String = peer.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
         self.execute(&format!(
             "connect q{pair} qpn={} psn={} gid={gid} mtu={} timeout={} retry={} \
-             rnr_retry={} min_rnr_timer={} rd_atomic={rd} dest_rd_atomic={rd}",
+             rnr_retry={} min_rnr_timer={} rd_atomic={rd} dest_rd_atomic={rd} \
+             max_rate={}",
             peer.qpn.get(),
             peer.psn.get(),
             settings.path_mtu,
@@ -218,6 +246,7 @@ impl Agent {
             settings.retry,
             settings.rnr_retry,
             settings.min_rnr_timer,
+            settings.max_rate.unwrap_or(0),
             rd = settings.rd_atomic,
         ))
         .map(drop)
@@ -251,7 +280,7 @@ impl Agent {
         .map(drop)
     }
 
-    /// Posts `count` receives of `len` bytes, side by side from `offset` on.
+    /// Posts to a pair or a shared receive queue `count` receives of `len` bytes, side by side from `offset` on.
     ///
     /// # Errors
     /// See [`Agent`].
@@ -418,6 +447,7 @@ fn done(words: &Reply) -> WorkCompletion {
         len: small("len").unwrap_or_default(),
         immediate: small("imm"),
         invalidated: small("inv"),
+        source_qpn: small("src"),
     }
 }
 
@@ -438,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_completion_line_is_read_word_by_word() {
-        let line = "id=3 status=0 opcode=128 len=17 imm=0xdead inv=0x10ff";
+        let line = "id=3 status=0 opcode=128 len=17 imm=0xdead inv=0x10ff src=0x11";
         let expected = WorkCompletion {
             id: 3,
             status: 0,
@@ -446,6 +476,7 @@ mod tests {
             len: 17,
             immediate: Some(0xdead),
             invalidated: Some(0x10ff),
+            source_qpn: Some(0x11),
         };
         assert_eq!(done(&words(line)), expected);
     }

@@ -171,6 +171,31 @@ impl Side {
         })
     }
 
+    /// As [`check_place`](Self::check_place), where `header` bytes in front of the message may be
+    /// anything.
+    ///
+    /// # Errors
+    /// When it is not so.
+    pub fn check_place_behind(
+        &mut self,
+        header: usize,
+        len: usize,
+        seed: u64,
+    ) -> Result<(), Fault> {
+        let (offset, all) = watched(header + len);
+        let mut expected = pattern::bytes(PLACE_SEED, all);
+        let message = GUARD + header;
+        expected[message..message + len].copy_from_slice(&pattern::bytes(seed, len));
+        for range in [0..GUARD, message..all] {
+            let at = offset + range.start as u64;
+            let is = self.agent.checksum(self.region.handle, at, range.len())?;
+            expect(is == pattern::checksum(&expected[range]), || {
+                format!("{}: the {len} bytes have not arrived whole and alone", self.agent.name())
+            })?;
+        }
+        Ok(())
+    }
+
     /// Waits until a counter of the device is above `past`.
     ///
     /// # Errors

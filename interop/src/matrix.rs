@@ -4,10 +4,14 @@ use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use roce_guest::GuestError;
+use roce_verbs::Service as QpService;
 
 use super::cases::pingpong::{self, Server, Service};
 use super::cases::protection::{self, Offence};
-use super::cases::{atomics, invalidate, killed, rnr, rxe_on_same_host, sharing, transfer};
+use super::cases::{
+    atomics, invalidate, killed, rnr, rxe_on_same_host, shared_receives, sharing, transfer,
+    unreliable,
+};
 use super::connection::Connection;
 use super::params::{ConnectionParams, Family, Operation, WaitMode};
 use super::{Agent, Fault, Testbed, World};
@@ -32,6 +36,15 @@ impl Direction {
         }
     }
 
+    /// Starts the agents of requester and responder; `ours` are arguments of our agent.
+    fn agents(self, world: &World, ours: &[OsString]) -> Result<(Agent, Agent), Fault> {
+        Ok(match self {
+            Self::OursToRxe => (Agent::ours(world, ours)?, Agent::rxe(world)?),
+            Self::RxeToOurs => (Agent::rxe(world)?, Agent::ours(world, ours)?),
+            Self::RxeToRxe => (Agent::rxe(world)?, Agent::rxe(world)?),
+        })
+    }
+
     /// Opens both ends; `ours` are arguments of our agent.
     fn connect(
         self,
@@ -39,11 +52,7 @@ impl Direction {
         settings: ConnectionParams,
         ours: &[OsString],
     ) -> Result<Connection, Fault> {
-        let (requester, responder) = match self {
-            Self::OursToRxe => (Agent::ours(world, ours)?, Agent::rxe(world)?),
-            Self::RxeToOurs => (Agent::rxe(world)?, Agent::ours(world, ours)?),
-            Self::RxeToRxe => (Agent::rxe(world)?, Agent::rxe(world)?),
-        };
+        let (requester, responder) = self.agents(world, ours)?;
         Connection::new(requester, responder, settings)
     }
 }
@@ -115,6 +124,8 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
     let mut cases = Vec::new();
     for direction in &plan.directions {
         operations(&mut cases, *direction, plan);
+        without_acks(&mut cases, *direction, plan);
+        shared_queues(&mut cases, *direction, plan);
         impairment(&mut cases, *direction, plan);
         refusals(&mut cases, *direction, plan);
     }
@@ -194,14 +205,75 @@ fn exercise(
     Ok(())
 }
 
+/// Both path MTUs and both protocols below, and a way to wait for each.
+const COLUMNS: [(Family, usize, WaitMode); 4] = [
+    (Family::V4, 1024, WaitMode::Poll),
+    (Family::V6, 1024, WaitMode::Events),
+    (Family::V4, 4096, WaitMode::Events),
+    (Family::V6, 4096, WaitMode::Poll),
+];
+
+/// Every operation and size of UC and UD.
+fn without_acks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    for (family, path_mtu, wait_mode) in COLUMNS {
+        let datagrams = [0, 1, path_mtu - 1, path_mtu];
+        let messages = [&datagrams[..], &[path_mtu + 1, 64 << 10, 1 << 20]].concat();
+        for (service, group, lens) in [
+            (QpService::Uc, "unreliable connection", &messages[..]),
+            (QpService::Ud, "datagrams", &datagrams),
+        ] {
+            let settings = ConnectionParams {
+                service,
+                max_rate: Some(MAX_RATE),
+                ..ConnectionParams::new(family, path_mtu)
+            };
+            let operations = Operation::ALL.into_iter();
+            for operation in operations.filter(|operation| operation.exists_for(service)) {
+                let (ours, lens) = (plan.ours.clone(), lens.to_vec());
+                cases.push(Case {
+                    group,
+                    row: row(operation, direction),
+                    column: format!("{family:?} {path_mtu}"),
+                    path_mtu,
+                    netem: "",
+                    run: Box::new(move |world| {
+                        let mut connection = direction.connect(world, settings, &ours)?;
+                        unreliable::run(&mut connection, operation, &lens, wait_mode)
+                    }),
+                });
+            }
+        }
+    }
+}
+
+/// Four queue pairs of the responder on one receive queue.
+fn shared_queues(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    for (family, path_mtu, wait_mode) in COLUMNS {
+        for (service, name) in [(QpService::Rc, "RC"), (QpService::Ud, "UD")] {
+            let ours = plan.ours.clone();
+            let settings = ConnectionParams {
+                service,
+                max_rate: Some(MAX_RATE),
+                ..ConnectionParams::new(family, path_mtu)
+            };
+            cases.push(Case {
+                group: "shared receive queue",
+                row: format!("{name} {}", direction.name()),
+                column: format!("{family:?} {path_mtu}"),
+                path_mtu,
+                netem: "",
+                run: Box::new(move |world| {
+                    let (requester, responder) = direction.agents(world, &ours)?;
+                    shared_receives::run(requester, responder, &settings, wait_mode)
+                }),
+            });
+        }
+    }
+}
+
 /// Every operation and size over both path MTUs and both protocols below.
 fn operations(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
-    for (family, path_mtu, wait_mode) in [
-        (Family::V4, 1024, WaitMode::Poll),
-        (Family::V6, 1024, WaitMode::Events),
-        (Family::V4, 4096, WaitMode::Events),
-        (Family::V6, 4096, WaitMode::Poll),
-    ] {
+    for (family, path_mtu, wait_mode) in COLUMNS {
         for operation in Operation::ALL {
             let ours = plan.ours.clone();
             let settings =
@@ -331,6 +403,9 @@ fn pingpongs(cases: &mut Vec<Case<World>>) {
 
 /// The largest message of the matrix: what rxe says it can.
 const LARGEST: usize = 8 << 20;
+
+/// Static rate of our UC and UD queue pairs in bytes per second, which the guest keeps up with.
+const MAX_RATE: u64 = 50_000_000;
 
 /// Several programs on one machine.
 fn neighbours(cases: &mut Vec<Case<World>>, plan: &Plan) {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use roce_verbs::Service;
 use roce_verbs::exchange::QpDest;
 
-/// An operation of a reliable connection.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// SEND.
@@ -49,6 +50,15 @@ impl Operation {
             Self::Read => "read",
             Self::CompareSwap => "cmp_swap",
             Self::FetchAdd => "fetch_add",
+        }
+    }
+
+    /// Returns true if a service has it.
+    pub const fn exists_for(self, service: Service) -> bool {
+        match service {
+            Service::Uc => !matches!(self, Self::SendInvalidate | Self::Read) && !self.is_atomic(),
+            Service::Ud => matches!(self, Self::Send | Self::SendImmediate),
+            _ => true,
         }
     }
 
@@ -118,6 +128,8 @@ pub enum Family {
 /// What both ends of a connection settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionParams {
+    /// The service of the queue pairs.
+    pub service: Service,
     /// The protocol below.
     pub family: Family,
     /// Largest payload of a packet, in bytes.
@@ -138,12 +150,15 @@ pub struct ConnectionParams {
     pub rd_atomic: u8,
     /// The longest message, or the sum of those under way at once, in bytes.
     pub largest: usize,
+    /// The static rate of our side in bytes per second; rxe has none.
+    pub max_rate: Option<u64>,
 }
 
 impl ConnectionParams {
     /// The usual ones, with first PSNs three packets before the wrap.
     pub const fn new(family: Family, path_mtu: usize) -> Self {
         Self {
+            service: Service::Rc,
             family,
             path_mtu,
             first_psn: 0xff_fffd,
@@ -154,6 +169,7 @@ impl ConnectionParams {
             min_rnr_timer: 12,
             rd_atomic: 16,
             largest: 1 << 20,
+            max_rate: None,
         }
     }
 }
@@ -255,4 +271,6 @@ pub struct WorkCompletion {
     pub immediate: Option<u32>,
     /// The key that was invalidated.
     pub invalidated: Option<u32>,
+    /// The sender's queue pair number, of a datagram.
+    pub source_qpn: Option<u32>,
 }

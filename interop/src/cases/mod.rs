@@ -9,5 +9,7 @@ pub mod ring;
 pub mod ring_faults;
 pub mod rnr;
 pub mod rxe_on_same_host;
+pub mod shared_receives;
 pub mod sharing;
 pub mod transfer;
+pub mod unreliable;

@@ -7,9 +7,9 @@ use roce_interop::params::Operation;
 use roce_interop::pattern;
 use roce_verbs::exchange::QpDest;
 use roce_verbs::{
-    AccessFlags, Completion, CompletionOperation, CompletionStatus, ConnectOptions, Gid,
-    MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RegisterOptions, RemoteAddr,
-    RnrTimer, SendOperation, SendWr, Sge,
+    AccessFlags, AddressVector, Completion, CompletionOperation, CompletionStatus, ConnectOptions,
+    Gid, MemoryRegion, PathMtu, Psn, QpAttributes, QpState, Qpn, RecvWr, RegisterOptions,
+    RemoteAddr, RnrTimer, SendOperation, SendWr, Service, Sge,
 };
 
 use crate::Result;
@@ -33,6 +33,7 @@ pub(crate) fn obey(
         }
         "fill" | "crc" | "get" | "set" => memory(objects, words),
         "qp" => make_pair(objects, words),
+        "srq" => make_srq(objects, words),
         "connect" => connect(objects, words),
         "state" => Ok(format!("state={}", state(objects.pair(words.at(1))?.qp.query()?.state))),
         "error" => {
@@ -95,7 +96,15 @@ fn memory(objects: &Objects, words: &Words<'_>) -> Result<String> {
     Ok(String::new())
 }
 
-/// `qp NAME family=4|6 send_wr=N recv_wr=N inline=N psn=N access=wra`
+/// `srq NAME max_wr=N`
+fn make_srq(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
+    objects.is_free(words.at(1))?;
+    let srq = objects.pd.create_srq(words.number("max_wr", 64)?, MAX_SGES)?;
+    objects.keep_srq(words.at(1), srq);
+    Ok(String::new())
+}
+
+/// `qp NAME family=4|6 service=rc|uc|ud srq=NAME send_wr=N recv_wr=N inline=N psn=N access=wra`
 fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
     objects.is_free(words.at(1))?;
     let (send_wr, recv_wr) = (words.number("send_wr", 64u32)?, words.number("recv_wr", 64u32)?);
@@ -106,11 +115,18 @@ fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
         row.usable && !is_local && is_v4(row.gid) == want_v4
     });
     let row = usable.ok_or("no address of that family")?;
+    let service = match words.text("service").unwrap_or("rc") {
+        "rc" => Service::Rc,
+        "uc" => Service::Uc,
+        "ud" => Service::Ud,
+        other => return Err(format!("no such service: {other}").into()),
+    };
     let send = objects.queue(send_wr as usize + 1)?;
     let recv = objects.queue(recv_wr as usize + 1)?;
     let mut builder = objects
         .pd
         .queue_pair(&send.cq, &recv.cq)
+        .service(service)
         .max_send_wr(send_wr)
         .max_recv_wr(recv_wr)
         .max_send_sge(MAX_SGES)
@@ -120,18 +136,25 @@ fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
         let psn = words.number("psn", 0u32)? & 0xff_ffff;
         builder = builder.first_psn(Psn::new(psn).ok_or("psn")?);
     }
+    if let Some(name) = words.text("srq") {
+        builder = builder.srq(objects.srq(name).ok_or("no such shared receive queue")?);
+    }
     let qp = builder.build()?;
     let access = rights(words.text("access").unwrap_or("wra"))?;
-    qp.init(&ConnectOptions { access, ..ConnectOptions::default() })?;
+    match service {
+        Service::Ud => qp.ready_for_datagrams(Q_KEY)?,
+        _ => qp.init(&ConnectOptions { access, ..ConnectOptions::default() })?,
+    }
     let gid: String = row.gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let reply = format!("qpn={:#x} psn={:#x} gid={gid}", qp.number().get(), qp.first_psn().get());
-    objects.keep_pair(words.at(1), Pair { qp, send, recv, gid_index: row.index, access });
+    let pair = Pair { qp, send, recv, gid_index: row.index, access, destination: None };
+    objects.keep_pair(words.at(1), pair);
     Ok(reply)
 }
 
 /// `connect NAME qpn=N psn=N gid=DIGITS mtu=BYTES timeout=N retry=N rnr_retry=N min_rnr_timer=N
-/// rd_atomic=N dest_rd_atomic=N`
-fn connect(objects: &Objects, words: &Words<'_>) -> Result<String> {
+/// rd_atomic=N dest_rd_atomic=N max_rate=N`
+fn connect(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
     let pair = objects.pair(words.at(1))?;
     let gid = u128::from_str_radix(words.text("gid").unwrap_or_default(), 16)?;
     let peer = QpDest {
@@ -139,7 +162,15 @@ fn connect(objects: &Objects, words: &Words<'_>) -> Result<String> {
         psn: Psn::new(words.number("psn", 0)?).ok_or("psn")?,
         gid: Gid(gid.to_be_bytes()),
     };
+    let max_rate = Some(words.number("max_rate", 0u64)?).filter(|rate| *rate > 0);
+    if pair.qp.service() == Service::Ud {
+        let vector = AddressVector { max_rate, ..AddressVector::new(pair.gid_index, peer.gid) };
+        let ah = objects.pd.create_ah(&vector)?;
+        objects.pair_mut(words.at(1))?.destination = Some((ah, peer.qpn));
+        return Ok(String::new());
+    }
     let options = ConnectOptions {
+        max_rate,
         gid_index: Some(pair.gid_index),
         path_mtu: Some(PathMtu::from_bytes(words.number("mtu", 1024)?).ok_or("mtu")?),
         access: pair.access,
@@ -157,12 +188,14 @@ fn connect(objects: &Objects, words: &Words<'_>) -> Result<String> {
 
 /// `recv NAME mr=NAME offset=N len=N sges=N count=N step=N id=N`
 fn receive(objects: &Objects, words: &Words<'_>) -> Result<String> {
-    let pair = objects.pair(words.at(1))?;
     let (count, step, id) =
         (words.number("count", 1)?, words.number("step", 0u64)?, words.number("id", 0)?);
     for index in 0..count {
-        let scatter = pieces(objects, words, index * step)?;
-        pair.qp.post_recv([RecvWr::new(id + index, scatter)])?;
+        let work = RecvWr::new(id + index, pieces(objects, words, index * step)?);
+        match objects.srq(words.at(1)) {
+            Some(srq) => srq.post_recv([work])?,
+            None => objects.pair(words.at(1))?.qp.post_recv([work])?,
+        }
     }
     Ok(String::new())
 }
@@ -193,7 +226,10 @@ fn post(objects: &Objects, words: &Words<'_>) -> Result<String> {
         work.fence = flags.contains('f');
         list.push(work);
     }
-    pair.qp.post_send(list)?;
+    match &pair.destination {
+        Some((ah, qpn)) => pair.qp.post_send_to(list, ah, *qpn, Q_KEY)?,
+        None => pair.qp.post_send(list)?,
+    }
     Ok(String::new())
 }
 
@@ -308,6 +344,9 @@ fn line(completion: &Completion) -> String {
     if let Some(key) = completion.invalidated_key {
         line += &format!(" inv={key:#x}");
     }
+    if let Some(source) = completion.source_qpn {
+        line += &format!(" src={:#x}", source.get());
+    }
     line
 }
 
@@ -355,3 +394,5 @@ fn is_v4(gid: Gid) -> bool {
 }
 
 const MAX_SGES: u32 = 32;
+/// The Q_Key of every datagram.
+const Q_KEY: u32 = 0x1111_1111;

@@ -1,10 +1,10 @@
-//! What the agent holds: regions and queue pairs by name.
+//! What the agent holds: regions, queue pairs and shared receive queues by name.
 
 use std::collections::HashMap;
 
 use roce_verbs::{
-    AccessFlags, CompletionChannel, CompletionQueue, Device, MemoryRegion, ProtectionDomain,
-    QueuePair,
+    AccessFlags, AddressHandle, CompletionChannel, CompletionQueue, Device, MemoryRegion,
+    ProtectionDomain, Qpn, QueuePair, SharedReceiveQueue,
 };
 
 use crate::Result;
@@ -16,6 +16,7 @@ pub(crate) struct Objects {
     pub(crate) pd: ProtectionDomain,
     regions: HashMap<String, MemoryRegion>,
     pairs: HashMap<String, Pair>,
+    srqs: HashMap<String, SharedReceiveQueue>,
 }
 
 /// A queue pair with completion queues of its own.
@@ -26,6 +27,8 @@ pub(crate) struct Pair {
     pub(crate) recv: Queue,
     pub(crate) gid_index: u8,
     pub(crate) access: AccessFlags,
+    /// Where its datagrams go.
+    pub(crate) destination: Option<(AddressHandle, Qpn)>,
 }
 
 /// A completion queue and the channel that it reports on.
@@ -38,7 +41,8 @@ pub(crate) struct Queue {
 impl Objects {
     pub(crate) fn on(device: Device) -> Result<Self> {
         let pd = device.alloc_pd()?;
-        Ok(Self { device, pd, regions: HashMap::new(), pairs: HashMap::new() })
+        let (regions, pairs, srqs) = Default::default();
+        Ok(Self { device, pd, regions, pairs, srqs })
     }
 
     pub(crate) fn queue(&self, capacity: usize) -> Result<Queue> {
@@ -55,9 +59,20 @@ impl Objects {
         self.pairs.get(name).ok_or_else(|| format!("no such queue pair: {name}").into())
     }
 
+    pub(crate) fn pair_mut(&mut self, name: &str) -> Result<&mut Pair> {
+        self.pairs.get_mut(name).ok_or_else(|| format!("no such queue pair: {name}").into())
+    }
+
+    pub(crate) fn srq(&self, name: &str) -> Option<&SharedReceiveQueue> {
+        self.srqs.get(name)
+    }
+
     /// Makes sure that a name may be given to something new.
     pub(crate) fn is_free(&self, name: &str) -> Result<()> {
-        if name.is_empty() || self.regions.contains_key(name) || self.pairs.contains_key(name) {
+        let is_taken = self.regions.contains_key(name)
+            || self.pairs.contains_key(name)
+            || self.srqs.contains_key(name);
+        if name.is_empty() || is_taken {
             return Err(format!("{name:?} is taken, or no name").into());
         }
         Ok(())
@@ -71,8 +86,14 @@ impl Objects {
         self.pairs.insert(name.to_owned(), pair);
     }
 
+    pub(crate) fn keep_srq(&mut self, name: &str, srq: SharedReceiveQueue) {
+        self.srqs.insert(name.to_owned(), srq);
+    }
+
     pub(crate) fn drop_object(&mut self, name: &str) -> Result<()> {
-        let found = self.regions.remove(name).is_some() || self.pairs.remove(name).is_some();
+        let found = self.regions.remove(name).is_some()
+            || self.pairs.remove(name).is_some()
+            || self.srqs.remove(name).is_some();
         if found { Ok(()) } else { Err(format!("nothing is called {name}").into()) }
     }
 }
