@@ -1,8 +1,8 @@
 //! A queue pair of datagrams with a slot of memory for each receive.
 
 use roce_verbs::{
-    AddressHandle, AddressVector, Completion, GRH_LEN, Gid, MemoryRegion, QueuePair, RecvWr,
-    Service, Sge,
+    AddressHandle, AddressVector, Completion, GRH_LEN, GSI_Q_KEY, Gid, MemoryRegion, QueuePair,
+    QueuePairBuilder, RecvWr, Service, Sge,
 };
 
 use crate::fixtures::TestDevice;
@@ -28,9 +28,25 @@ impl DatagramEnd {
     /// # Panics
     /// When it cannot be made.
     pub fn new(end: &TestDevice, slots: usize) -> Self {
-        let builder = end.pd.queue_pair(&end.cq, &end.cq).service(Service::Ud);
+        Self::of(end, slots, end.pd.queue_pair(&end.cq, &end.cq).service(Service::Ud), Q_KEY)
+    }
+
+    /// As [`new`](Self::new), of the general services queue pair.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn general_services(end: &TestDevice, slots: usize) -> Self {
+        let builder = end.pd.queue_pair(&end.cq, &end.cq).general_services();
+        Self::of(end, slots, builder, GSI_Q_KEY)
+    }
+
+    /// As [`new`](Self::new), with this builder and Q_Key.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn of(end: &TestDevice, slots: usize, builder: QueuePairBuilder, q_key: u32) -> Self {
         let qp = builder.max_send_wr(256).max_recv_wr(256).build().expect("a queue pair");
-        qp.ready_for_datagrams(Q_KEY).expect("it gets ready");
+        qp.ready_for_datagrams(q_key).expect("it gets ready");
         Self { qp, region: end.region(slots * SLOT, 0) }
     }
 

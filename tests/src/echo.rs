@@ -83,9 +83,22 @@ impl Echo {
     /// When it does not get ready.
     pub fn start(program: &str, host: &Host, interface: &str, ip: &str, port: u16) -> Self {
         let ip: IpAddr = ip.parse().expect("an address");
-        let address = SocketAddr::new(ip, port);
+        Self::start_with(program, host, interface, SocketAddr::new(ip, port), &[])
+    }
+
+    /// As [`start`](Self::start), with more arguments behind the address.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    pub fn start_with(
+        program: &str,
+        host: &Host,
+        interface: &str,
+        address: SocketAddr,
+        arguments: &[&str],
+    ) -> Self {
         let mut command = Command::new(program);
-        command.arg(interface).arg(address.to_string());
+        command.arg(interface).arg(address.to_string()).args(arguments);
         Self { process: Process::start(host, command), address }
     }
 }

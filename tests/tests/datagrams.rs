@@ -8,7 +8,7 @@ use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice, pattern};
 use roce_verbs::{
     AddressHandle, Completion, CompletionOperation, CompletionStatus, DeviceConfig, Error, GRH_LEN,
-    PathMtu, PostError, Qpn, SendOperation, SendWr, WrError, exchange,
+    GSI_Q_KEY, PathMtu, PostError, Qpn, SendOperation, SendWr, Service, WrError, exchange,
 };
 
 fn succeeded(completion: Completion, operation: CompletionOperation) -> Completion {
@@ -139,6 +139,84 @@ fn processes_that_share_an_address_serve_datagrams_of_other_hosts_and_of_each_ot
             }
         }
     }
+}
+
+/// A queue pair whose Q_Key is that of management datagrams, which it so receives.
+fn manager(end: &TestDevice) -> DatagramEnd {
+    DatagramEnd::of(end, 8, end.pd.queue_pair(&end.cq, &end.cq).service(Service::Ud), GSI_Q_KEY)
+}
+
+#[tier1]
+fn every_process_with_a_general_services_queue_pair_receives_each_management_datagram() {
+    let cable = Cable::with_mtu(1500);
+    let program = env!("CARGO_BIN_EXE_roce-test-datagram-echo");
+    let _servers = [7011, 7012].map(|port| {
+        let address = ([10, 1, 0, 1], port).into();
+        Echo::start_with(program, &cable.left, "eth0", address, &["general-services"])
+    });
+    // From the other host, and from a third process of the servers' host.
+    for host in [&cable.right, &cable.left] {
+        let end = TestDevice::on(host, DeviceConfig::default());
+        let here = manager(&end);
+        for address in ["10.1.0.1", "fd00:1::1"] {
+            let ah = address_handle(&end, address, None);
+            (0..2).for_each(|slot| here.post_receive(slot));
+            let message = pattern(256, 7);
+            let work = inline_or_not(&here, &message, None);
+            here.qp.post_send_to([work], &ah, Qpn::GSI, 1 << 31).unwrap();
+            succeeded(end.completion(), CompletionOperation::Send);
+            for _ in 0..2 {
+                let echo = succeeded(end.completion(), CompletionOperation::Recv);
+                assert_eq!(echo.source_qpn, Some(Qpn::GSI));
+                assert!(here.contents(echo.wr_id as usize, &echo) == message, "the echo differs");
+            }
+        }
+        assert_eq!(end.device.counter("out_of_buffer").unwrap(), 0, "two echoes and no more");
+    }
+}
+
+#[tier1]
+fn management_datagrams_reach_a_device_only_while_it_has_a_general_services_queue_pair() {
+    let cable = Cable::with_mtu(1500);
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
+    let (here, there) = (manager(&left), DatagramEnd::new(&right, 4));
+    let ah = address_handle(&left, "10.1.0.2", None);
+    let manage = || {
+        let work = inline_or_not(&here, b"manage", None);
+        here.qp.post_send_to([work], &ah, Qpn::GSI, 1 << 31).unwrap();
+        succeeded(left.completion(), CompletionOperation::Send);
+    };
+    // What the filter lets in for no queue pair would be counted before the datagram behind it.
+    let assert_filtered = || {
+        manage();
+        send([&left, &right], [&here, &there], &ah, b"behind", None);
+        assert_eq!(right.device.counter("unknown_qp").unwrap(), 0);
+    };
+    assert_filtered();
+    let services = DatagramEnd::general_services(&right, 4);
+    assert_eq!(services.qp.number(), Qpn::GSI);
+    let second = right.pd.queue_pair(&right.cq, &right.cq).general_services().build();
+    assert!(matches!(second, Err(Error::Misuse(_))), "{second:?}");
+    let connected = right.pd.queue_pair(&right.cq, &right.cq).general_services();
+    assert!(matches!(connected.service(Service::Rc).build(), Err(Error::Misuse(_))));
+    services.post_receive(0);
+    manage();
+    let received = succeeded(right.completion(), CompletionOperation::Recv);
+    assert_eq!((received.qpn, received.source_qpn), (Qpn::GSI, Some(here.qp.number())));
+    assert_eq!(services.contents(0, &received), b"manage");
+    // To the own address: through `lo`, as for other processes.
+    let own = address_handle(&right, "10.1.0.2", None);
+    let to_itself = manager(&right);
+    services.post_receive(1);
+    let work = inline_or_not(&to_itself, b"own", None);
+    to_itself.qp.post_send_to([work], &own, Qpn::GSI, 1 << 31).unwrap();
+    let mut seen = [right.completion(), right.completion()];
+    seen.sort_by_key(|it| it.operation.code());
+    assert_eq!(services.contents(1, &succeeded(seen[1], CompletionOperation::Recv)), b"own");
+    drop(services);
+    assert_filtered();
+    DatagramEnd::general_services(&right, 1);
 }
 
 #[tier1]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use roce_test_macros::tier1;
+use roce_tests::datagrams::{Q_KEY, address_handle};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice, pattern};
 use roce_tests::ip::wait_until;
 use roce_verbs::{
-    AsyncEvent, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig, Error,
-    MemoryRegion, ModifySrqError, PostError, Qpn, QueuePair, RecvWr, SendOperation, SendWr,
-    Service, SharedReceiveQueue, SrqAttributes, WrError,
+    AddressHandle, AsyncEvent, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig,
+    Error, GRH_LEN, MemoryRegion, ModifySrqError, PostError, Qpn, QueuePair, RecvWr, SendOperation,
+    SendWr, Service, SharedReceiveQueue, SrqAttributes, WrError,
 };
 
 const PAIRS: usize = 4;
@@ -21,6 +22,7 @@ struct Ends {
     here: Vec<QueuePair>,
     there: Vec<QueuePair>,
     srq: SharedReceiveQueue,
+    ah: AddressHandle,
     slots: MemoryRegion,
     _cable: Cable,
 }
@@ -35,13 +37,29 @@ impl Ends {
         let here: Vec<_> = (0..PAIRS).map(|_| make(&left).build().unwrap()).collect();
         let there: Vec<_> = (0..PAIRS).map(|_| make(&right).srq(&srq).build().unwrap()).collect();
         let options = ConnectOptions::default();
+        let ah = address_handle(&left, "10.1.0.2", None);
         for (mine, theirs) in here.iter().zip(&there) {
+            if service == Service::Ud {
+                mine.ready_for_datagrams(Q_KEY).unwrap();
+                theirs.ready_for_datagrams(Q_KEY).unwrap();
+                continue;
+            }
             let dest = mine.dest(None).unwrap();
             mine.connect(&theirs.dest(None).unwrap(), &options).unwrap();
             theirs.connect(&dest, &options).unwrap();
         }
         let slots = right.region(max_wr as usize * SLOT, 0);
-        Self { left, right, here, there, srq, slots, _cable: cable }
+        Self { left, right, here, there, srq, ah, slots, _cable: cable }
+    }
+
+    /// Posts to queue pair number `index`; a datagram goes to the one with the same index.
+    fn post_send(&self, index: usize, work: SendWr) {
+        let qp = &self.here[index];
+        match qp.service() {
+            Service::Ud => qp.post_send_to([work], &self.ah, self.there[index].number(), Q_KEY),
+            _ => qp.post_send([work]),
+        }
+        .unwrap();
     }
 
     fn post_receive(&self, slot: usize) {
@@ -53,26 +71,30 @@ impl Ends {
 #[tier1]
 fn messages_of_four_queue_pairs_take_their_receives_from_one_queue() {
     const EACH: usize = 50;
-    for service in [Service::Rc, Service::Uc] {
+    for service in [Service::Rc, Service::Uc, Service::Ud] {
+        // Datagrams have at most a path MTU, and 40 bytes in front.
+        let (header, len) = if service == Service::Ud { (GRH_LEN, 1000) } else { (0, SLOT) };
         let ends = Ends::new(service, 16);
         (0..16).for_each(|slot| ends.post_receive(slot));
         let ours = ends.left.region(PAIRS * SLOT, 0);
         let mut received: BTreeMap<Qpn, usize> = BTreeMap::new();
         for round in 0..EACH {
-            for (index, qp) in ends.here.iter().enumerate() {
-                let message = pattern(SLOT, (round * PAIRS + index) as u8);
+            for index in 0..PAIRS {
+                let message = pattern(len, (round * PAIRS + index) as u8);
                 ours.write(index * SLOT, &message).unwrap();
-                let piece = ours.sge(index * SLOT..(index + 1) * SLOT).unwrap();
-                qp.post_send([SendWr::new(9, SendOperation::send(), [piece]).signaled()]).unwrap();
+                let piece = ours.sge(index * SLOT..index * SLOT + len).unwrap();
+                ends.post_send(index, SendWr::new(9, SendOperation::send(), [piece]).signaled());
             }
             for _ in 0..PAIRS {
                 let done = ends.right.completion();
                 assert_eq!(done.status, CompletionStatus::Success, "{done:?}");
                 assert_eq!(done.operation, CompletionOperation::Recv);
                 let index = ends.there.iter().position(|qp| qp.number() == done.qpn).unwrap();
-                let mut bytes = vec![0; SLOT];
-                ends.slots.read(done.wr_id as usize * SLOT, &mut bytes).unwrap();
-                assert!(bytes == pattern(SLOT, (round * PAIRS + index) as u8), "{done:?}");
+                let sender = (header > 0).then(|| ends.here[index].number());
+                assert_eq!((done.byte_len as usize, done.source_qpn), (header + len, sender));
+                let mut bytes = vec![0; len];
+                ends.slots.read(done.wr_id as usize * SLOT + header, &mut bytes).unwrap();
+                assert!(bytes == pattern(len, (round * PAIRS + index) as u8), "{done:?}");
                 *received.entry(done.qpn).or_default() += 1;
                 ends.post_receive(done.wr_id as usize);
             }

@@ -1,6 +1,6 @@
 //! The packet filter, a classic BPF program.
 
-use roce_wire::ROCE_V2_PORT;
+use roce_wire::{Qpn, ROCE_V2_PORT};
 use socket2::SockFilter;
 
 /// The frames that a device receives: UDP to one port over IPv4 (no options, no fragments) or IPv6,
@@ -19,6 +19,8 @@ pub struct Filter {
     pub udp_port: u16,
     /// Destination queue pairs.
     pub qpn_blocks: QpnBlocks,
+    /// The general services queue pair, number 1, is a destination whatever `qpn_blocks` is.
+    pub general_services: bool,
 }
 
 /// Queue pair numbers by blocks of 4 096: a block is `number >> 12`, 0..=0xfff.
@@ -32,7 +34,7 @@ pub enum QpnBlocks {
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { udp_port: ROCE_V2_PORT, qpn_blocks: QpnBlocks::Any }
+        Self { udp_port: ROCE_V2_PORT, qpn_blocks: QpnBlocks::Any, general_services: false }
     }
 }
 
@@ -48,8 +50,12 @@ impl Filter {
         match &self.qpn_blocks {
             QpnBlocks::Any => program.accept(),
             QpnBlocks::Only(blocks) => {
+                program.push(ALU_AND, 0xff_ffff);
+                if self.general_services {
+                    program.jump(JEQ, Qpn::GSI.get(), 0, 1);
+                    program.accept();
+                }
                 program.push(ALU_RSH, 12);
-                program.push(ALU_AND, 0xfff);
                 for (first, last) in runs(blocks) {
                     program.accept_if_within(first, last);
                 }
@@ -262,6 +268,21 @@ mod tests {
     #[test]
     fn an_empty_list_of_blocks_drops_every_frame() {
         assert!(!passes(&only(&[]), &ipv4_frame(4791, &bth(1))));
+    }
+
+    #[test]
+    fn the_general_services_queue_pair_passes_only_if_asked_for() {
+        for blocks in [&[][..], &[0x123]] {
+            let closed = only(blocks);
+            let open = Filter { general_services: true, ..closed.clone() };
+            for frame in [ipv4_frame(4791, &bth(1)), ipv6_frame(4791, &bth(1))] {
+                assert!(passes(&open, &frame) && !passes(&closed, &frame));
+            }
+            for other in [0, 2, 0x1001, 0x123456] {
+                let frame = ipv4_frame(4791, &bth(other));
+                assert_eq!(passes(&open, &frame), passes(&closed, &frame), "{other:#x}");
+            }
+        }
     }
 
     #[test]

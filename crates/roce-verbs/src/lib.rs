@@ -119,7 +119,7 @@ pub use roce_transport::{
     QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation,
     SendWr, Service, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
 };
-pub use roce_wire::{GRH_LEN, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
+pub use roce_wire::{GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
 
 /// The example of README.md.
 #[cfg(doctest)]

@@ -17,7 +17,8 @@ use crate::fork;
 
 /// Bits of a queue pair number within its block.
 const BLOCK_BITS: u32 = 12;
-/// Blocks in the number space.
+/// Blocks in the number space. The first, with the numbers of the management queue pairs, is not
+/// allocated.
 const BLOCKS: u16 = 1 << (24 - BLOCK_BITS);
 
 /// The blocks of this process, and their numbers in use.
@@ -41,8 +42,8 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allocated {
     pub(crate) qpn: Qpn,
-    /// A new block was claimed for it, which the packet filter must pass.
-    pub(crate) new_block: bool,
+    /// The packet filter does not pass it yet.
+    pub(crate) is_filtered: bool,
 }
 
 impl QpnAllocator {
@@ -54,13 +55,25 @@ impl QpnAllocator {
         let used = &self.used;
         if let Some(qpn) = self.blocks.iter_mut().find_map(|block| block.next_free(used)) {
             self.used.insert(qpn);
-            return Ok(Allocated { qpn, new_block: false });
+            return Ok(Allocated { qpn, is_filtered: false });
         }
         let mut block = Block::claim()?;
         let qpn = block.next_free(&self.used).expect("a fresh block has free numbers");
         self.blocks.push(block);
         self.used.insert(qpn);
-        Ok(Allocated { qpn, new_block: true })
+        Ok(Allocated { qpn, is_filtered: true })
+    }
+
+    /// Allocates number 1, of the general services queue pair, which each process of a network
+    /// namespace may have; `None` if it is in use.
+    pub(crate) fn alloc_general_services(&mut self) -> Option<Allocated> {
+        let is_free = self.used.insert(Qpn::GSI);
+        is_free.then_some(Allocated { qpn: Qpn::GSI, is_filtered: true })
+    }
+
+    /// Returns true if number 1 is in use.
+    pub(crate) fn has_general_services(&self) -> bool {
+        self.used.contains(&Qpn::GSI)
     }
 
     /// Frees a number.
@@ -73,7 +86,7 @@ impl QpnAllocator {
         self.blocks.iter().map(|block| block.number).collect()
     }
 
-    /// Returns true if a number is in a block of this process.
+    /// Returns true if a number is in a block of this process: then it is of no other process.
     pub(crate) fn owns(&self, qpn: Qpn) -> bool {
         self.blocks.iter().any(|block| u32::from(block.number) == qpn.get() >> BLOCK_BITS)
     }
@@ -84,9 +97,8 @@ impl Block {
     fn claim() -> io::Result<Self> {
         let mut random = fork::rng();
         // From a random start every block is tried once.
-        let start = random.random_range(0..BLOCKS);
-        for step in 0..BLOCKS {
-            let number = (start + step) % BLOCKS;
+        let start = random.random_range(1..BLOCKS);
+        for number in (start..BLOCKS).chain(1..start) {
             let name = SocketAddr::from_abstract_name(format!("roce/qpn/{number:03x}"))?;
             match UnixDatagram::bind_addr(&name) {
                 Ok(socket) => {
@@ -99,7 +111,7 @@ impl Block {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "all 4096 blocks of queue pair numbers are held by other processes",
+            "all 4095 blocks of queue pair numbers are held by other processes",
         ))
     }
 
@@ -108,9 +120,7 @@ impl Block {
         for step in 0..size {
             let low = (self.next + step) % size;
             let qpn = Qpn::new(u32::from(self.number) << BLOCK_BITS | low)?;
-            // 0 and 1 are the management queue pairs, the last number means multicast.
-            let reserved = qpn.get() <= 1 || qpn == Qpn::MULTICAST;
-            if !reserved && !used.contains(&qpn) {
+            if qpn != Qpn::MULTICAST && !used.contains(&qpn) {
                 self.next = low + 1;
                 return Some(qpn);
             }
@@ -144,9 +154,22 @@ mod tests {
     }
 
     #[test]
+    fn every_process_may_have_the_number_of_general_services_once() {
+        let (mut a, mut b) = (QpnAllocator::default(), QpnAllocator::default());
+        for qpns in [&mut a, &mut b] {
+            assert!(!qpns.has_general_services());
+            assert_eq!(qpns.alloc_general_services().unwrap().qpn, Qpn::GSI);
+            assert_eq!(qpns.alloc_general_services(), None);
+            assert!(qpns.has_general_services() && !qpns.owns(Qpn::GSI));
+            qpns.free(Qpn::GSI);
+            assert!(!qpns.has_general_services());
+        }
+    }
+
+    #[test]
     fn when_a_block_is_full_another_is_claimed_and_reported() {
         let mut qpns = QpnAllocator::default();
-        let new_blocks = (0..5000).filter(|_| qpns.alloc().unwrap().new_block).count();
+        let new_blocks = (0..5000).filter(|_| qpns.alloc().unwrap().is_filtered).count();
         assert_eq!((new_blocks, qpns.blocks().len()), (2, 2));
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    Destination, EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes, QpCap,
-    QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
+    ApiMisuse, Destination, EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes,
+    QpCap, QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
 };
 use roce_wire::{Psn, Qpn};
 
@@ -77,6 +77,7 @@ pub struct QueuePairBuilder {
     capacities: QpCap,
     signal_all: bool,
     service: Service,
+    is_general_services: bool,
     srq: Option<SharedReceiveQueue>,
     first_psn: Option<Psn>,
 }
@@ -97,6 +98,7 @@ impl QueuePairBuilder {
             capacities: QpCap::default(),
             signal_all: false,
             service: Service::Rc,
+            is_general_services: false,
             srq: None,
             first_psn: None,
         }
@@ -105,6 +107,33 @@ impl QueuePairBuilder {
     /// Sets the service: [`Service::Rc`] (the default), [`Service::Uc`] or [`Service::Ud`].
     pub fn service(mut self, service: Service) -> Self {
         self.service = service;
+        self
+    }
+
+    /// Makes it the general services queue pair of the device: of service UD and of number 1
+    /// ([`Qpn::GSI`]), for management datagrams.
+    ///
+    /// Packets to number 1 are dropped by the packet filter while no such queue pair exists. Its Q_Key
+    /// is [`GSI_Q_KEY`](crate::GSI_Q_KEY), whatever is asked for, and its datagrams have at most 256
+    /// bytes. A process has at most one for each interface; each process of the host may have one, and
+    /// each of these receives every datagram.
+    ///
+    /// ```no_run
+    /// use roce_verbs::{Device, DeviceConfig, GSI_Q_KEY, Qpn};
+    ///
+    /// # fn main() -> Result<(), roce_verbs::Error> {
+    /// let device = Device::open("eth0", DeviceConfig::default())?;
+    /// let pd = device.alloc_pd()?;
+    /// let cq = device.create_cq(64, None)?;
+    /// let qp = pd.queue_pair(&cq, &cq).general_services().build()?;
+    /// qp.ready_for_datagrams(GSI_Q_KEY)?;
+    /// assert_eq!(qp.number(), Qpn::GSI);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn general_services(mut self) -> Self {
+        self.service = Service::Ud;
+        self.is_general_services = true;
         self
     }
 
@@ -165,7 +194,8 @@ impl QueuePairBuilder {
     /// Creates the queue pair, in state RESET.
     ///
     /// # Errors
-    /// [`Error::Misuse`] where a capacity is too large, or no queue pair has the service;
+    /// [`Error::Misuse`] where a capacity is too large, no queue pair has the service, or the
+    /// general services queue pair exists or is asked for with another service than UD;
     /// [`Error::OtherDevice`] where a completion queue or the shared receive queue belongs to another
     /// device;
     /// [`Error::System`] when there is no free queue pair number; [`Error::Forked`].
@@ -178,7 +208,16 @@ impl QueuePairBuilder {
         }
         let number = {
             let mut engine = self.driver.engine()?;
-            let allocated = engine.qpns.alloc()?;
+            let allocated = match self.is_general_services {
+                true if self.service != Service::Ud => {
+                    return Err(ApiMisuse::ServiceNotSupported(self.service).into());
+                }
+                true => {
+                    let allocated = engine.qpns.alloc_general_services();
+                    allocated.ok_or(ApiMisuse::QpExists(Qpn::GSI))?
+                }
+                false => engine.qpns.alloc()?,
+            };
             let init = QpInit {
                 pd: self.pd,
                 send_cq: send_cq.handle(),
@@ -189,7 +228,7 @@ impl QueuePairBuilder {
                 srq: self.srq.as_ref().map(SharedReceiveQueue::handle),
             };
             let made = engine.endpoint.create_qp(allocated.qpn, init).map_err(Error::from);
-            let filtered = match allocated.new_block {
+            let filtered = match allocated.is_filtered {
                 true => engine.update_filters().map_err(Error::from),
                 false => Ok(()),
             };
@@ -424,6 +463,10 @@ impl Drop for QueuePair {
             engine.endpoint.destroy_qp(self.number);
             engine.events.remove(EventSource::QueuePair(self.number));
             engine.qpns.free(self.number);
+            if self.number == Qpn::GSI {
+                // If the filter cannot be narrowed, the endpoint drops its packets.
+                let _refused = engine.update_filters();
+            }
             self.lock_datagram_paths().release(&mut engine.paths);
         });
         let path = self.path.get_mut().unwrap_or_else(PoisonError::into_inner).take();

@@ -5,8 +5,8 @@ use crate::{Layer, LenError, Qpn};
 /// Extension header of a datagram.
 ///
 /// ```
-/// use roce_wire::{Deth, Qpn};
-/// let deth = Deth { q_key: 0x8001_0000, source_qp: Qpn::GSI };
+/// use roce_wire::{Deth, GSI_Q_KEY, Qpn};
+/// let deth = Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI };
 /// assert_eq!(deth.to_bytes(), [0x80, 1, 0, 0, 0, 0, 0, 1]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,9 @@ impl Deth {
         [k0, k1, k2, k3, 0, q0, q1, q2]
     }
 }
+
+/// Q_Key of the general services queue pair.
+pub const GSI_Q_KEY: u32 = 0x8001_0000;
 
 /// Length of a DETH on the wire, in bytes.
 pub const DETH_LEN: usize = 8;

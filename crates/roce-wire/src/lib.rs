@@ -80,7 +80,7 @@ mod v1;
 pub use aeth::{AETH_LEN, Aeth, Credits, NakCode, Syndrome};
 pub use atomic::{ATOMIC_ACK_ETH_LEN, ATOMIC_ETH_LEN, AtomicAckEth, AtomicEth};
 pub use bth::{BTH_LEN, Bth, BthView, DEFAULT_PARTITION_KEY, Pad};
-pub use deth::{DETH_LEN, Deth};
+pub use deth::{DETH_LEN, Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
 pub use frame::{Ecn, Frame, Packets, ParseOptions};
 pub use gid::{Gid, GidParseError};

@@ -1,6 +1,6 @@
 //! A server for the tests: sends every datagram back to its sender.
 //!
-//! `roce-test-datagram-echo INTERFACE ADDRESS:PORT`; says `ready` when it listens, tells its clients
+//! `roce-test-datagram-echo INTERFACE ADDRESS:PORT [general-services]`; says `ready` when it listens, tells its clients
 //! its queue pair by TCP, and serves until its standard input ends or it is killed.
 
 use std::error::Error;
@@ -17,11 +17,14 @@ const DEPTH: usize = 32;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(interface), Some(address)) = (arguments.next(), arguments.next()) else {
-        return Err("roce-test-datagram-echo INTERFACE ADDRESS:PORT".into());
+        return Err("roce-test-datagram-echo INTERFACE ADDRESS:PORT [general-services]".into());
     };
     let listener = TcpListener::bind(address)?;
     let end = TestDevice::of(Device::open(&interface, DeviceConfig::default())?);
-    let datagrams = DatagramEnd::new(&end, DEPTH);
+    let datagrams = match arguments.next() {
+        Some(_) => DatagramEnd::general_services(&end, DEPTH),
+        None => DatagramEnd::new(&end, DEPTH),
+    };
     let mine = datagrams.qp.dest(None)?;
     std::thread::spawn(move || {
         loop {

@@ -3,9 +3,9 @@
 
 use roce_dissect::{Dissection, Dissector, Finding, LinkType, Options, RawFrame, Timestamp};
 use roce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, Headers, ICRC_LEN, Immediate, InvalidateKey,
-    KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Reth, RnrTimer, Syndrome, UdpChecksum,
-    VlanTag, opcode, seal,
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Ext, GSI_Q_KEY, Headers, ICRC_LEN, Immediate,
+    InvalidateKey, KnownOpcode, MacAddr, NakCode, OuterHeaders, Psn, Qpn, Reth, RnrTimer, Syndrome,
+    UdpChecksum, VlanTag, opcode, seal,
 };
 
 /// Addresses of source and destination.
@@ -185,7 +185,7 @@ pub fn management(ip: Ip, attribute: u16, body: &[u8], reply: bool) -> Vec<u8> {
     mad[16..18].copy_from_slice(&attribute.to_be_bytes());
     mad[24..24 + body.len()].copy_from_slice(body);
     let bth = Bth { ack_request: true, ..Bth::new(opcode::UD_SEND_ONLY, Qpn::GSI, Psn::ZERO) };
-    let deth = Some(Deth { q_key: 0x8001_0000, source_qp: Qpn::GSI });
+    let deth = Some(Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI });
     let outer = if reply { back(ip) } else { there(ip) };
     frame(&outer, &Headers { deth, ..Headers::new(bth) }, &mad)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use roce_wire::{Bth, Deth, GRH_LEN, Headers, Immediate, Packet, Qpn, Verified, opcode};
+use roce_wire::{Bth, Deth, GRH_LEN, GSI_Q_KEY, Headers, Immediate, Packet, Qpn, Verified, opcode};
 
 use super::Unreliable;
 use crate::context::{Context, DropReason};
@@ -24,8 +24,6 @@ pub(crate) struct UdQueuePair {
     destinations: VecDeque<Destination>,
 }
 
-/// The Q_Key of management datagrams.
-const GSI_Q_KEY: u32 = 0x8001_0000;
 /// A Q_Key with this bit is not sent: it stands for the queue pair's own.
 const OWN_Q_KEY: u32 = 1 << 31;
 /// Length of a management datagram.

@@ -5,7 +5,7 @@ use roce_transport::{
     Completion, CompletionStatus, Destination, PostError, QpAttributes, QpState, SendOperation,
     SendWr, WrData,
 };
-use roce_wire::{Deth, GRH_LEN, PathMtu, Psn, Qpn, Service, opcode};
+use roce_wire::{Deth, GRH_LEN, GSI_Q_KEY, PathMtu, Psn, Qpn, Service, opcode};
 
 use crate::common::connection::{End, Options, PD, RECV_CQ, connect, connect_to_itself};
 use crate::common::exchange::{Kind, request, sge, work};
@@ -274,7 +274,7 @@ fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_onl
     let refused = gsi.try_post_send_to(&mut world, datagram(257), to);
     assert_eq!(refused, Err(PostError::DatagramTooLong { len: 257, mtu: 256 }));
     gsi.try_post_send_to(&mut world, datagram(256), to).unwrap();
-    assert_eq!(world.nodes[0].sent[0].headers().deth.unwrap().q_key, 0x8001_0000);
+    assert_eq!(world.nodes[0].sent[0].headers().deth.unwrap().q_key, GSI_Q_KEY);
     post_receives(&mut world, gsi, 2, 300);
     let back = Destination { q_key: UD.q_key, ..gsi.destination(&world, ends[1], &UD) };
     ends[1].try_post_send_to(&mut world, inline(0, b"key"), back).unwrap();
@@ -282,7 +282,7 @@ fn the_management_queue_pair_has_a_q_key_of_its_own_and_takes_short_messages_onl
     assert_eq!(gsi.counter(&world, "bad_qkey"), 1);
     let forged = {
         let mut headers = forge::headers(opcode::UD_SEND_ONLY, Qpn::GSI, Psn::ZERO);
-        headers.deth = Some(Deth { q_key: 0x8001_0000, source_qp: Qpn::GSI });
+        headers.deth = Some(Deth { q_key: GSI_Q_KEY, source_qp: Qpn::GSI });
         forge::packet(&headers, &[0; 256])
     };
     world.forge(1, 0, &forged);

@@ -325,11 +325,12 @@ impl Engine {
         self.wire.wake_at().into_iter().chain(lo).min()
     }
 
-    /// Sets the packet filters of both devices to the blocks of our queue pair numbers.
+    /// Sets the packet filters of both devices to our queue pair numbers.
     pub(crate) fn update_filters(&mut self) -> io::Result<()> {
         let filter = roce_io::Filter {
             udp_port: roce_wire::ROCE_V2_PORT,
             qpn_blocks: roce_io::QpnBlocks::Only(self.qpns.blocks()),
+            general_services: self.qpns.has_general_services(),
         };
         self.wire.set_filter(&filter)?;
         self.lo.as_mut().map_or(Ok(()), |lo| lo.set_filter(&filter))
