@@ -50,7 +50,7 @@ counters! {
     completer_retry_err,
     /// Packets that could not be sent because the buffer offered was too short.
     send_err,
-    /// Messages sent and acknowledged that used up a receive of the peer.
+    /// Messages sent, and acknowledged by a reliable peer, that use up a receive of the peer.
     rdma_sends,
     /// Messages received that used up a receive.
     rdma_recvs,
@@ -71,7 +71,7 @@ counters! {
     uc_rcvd_msgs,
     /// UC messages dropped: a packet was missing, or the message could not be placed.
     uc_dropped_msgs,
-    /// UC and UD requests completed unsent: the transmit queue stayed full.
+    /// UC and UD requests completed unsent: the transmit queue took nothing for a second.
     unsent_dropped,
     /// Dropped: not from the peer's address.
     wrong_source,

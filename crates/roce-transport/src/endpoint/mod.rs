@@ -338,7 +338,8 @@ impl<O: Observer> Endpoint<O> {
         self.scheduler.handle_timeout(&mut self.qps, time);
         while let Some((index, peer)) = self.scheduler.take_due(&mut self.qps, time) {
             let Some(qpn) = self.qps[index].as_ref().map(|slot| slot.qpn) else { continue };
-            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.handle_timeout(peer, cx));
+            let taken_at = self.scheduler.taken_at(index);
+            self.with_qp(now, qpn, |queue_pair, cx| queue_pair.handle_timeout(peer, taken_at, cx));
         }
     }
 

@@ -121,8 +121,8 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         match self {
             Self::Rc(rc) => rc.post_recv(wr, cx),
-            Self::Uc(uc) => uc.base.post_recv(wr, cx),
-            Self::Ud(ud) => ud.base.post_recv(wr, cx),
+            Self::Uc(uc) => uc.post_recv(wr, cx),
+            Self::Ud(ud) => ud.base.post_recv(wr, 0, cx),
         }
     }
 
@@ -159,11 +159,17 @@ impl QueuePair {
         }
     }
 
-    pub(super) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
+    /// Fires timers. The interface last took frames that its own have to wait for at `taken_at`.
+    pub(super) fn handle_timeout<O: Observer>(
+        &mut self,
+        peer: PeerView,
+        taken_at: Instant,
+        cx: &mut Context<'_, O>,
+    ) {
         match self {
             Self::Rc(rc) => rc.handle_timeout(peer, cx),
-            Self::Uc(uc) => uc.base.handle_timeout(cx),
-            Self::Ud(ud) => ud.handle_timeout(cx),
+            Self::Uc(uc) => uc.base.handle_timeout(taken_at, cx),
+            Self::Ud(ud) => ud.handle_timeout(taken_at, cx),
         }
     }
 

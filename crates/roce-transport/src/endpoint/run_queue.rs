@@ -44,6 +44,12 @@ impl RunQueue {
         }
     }
 
+    /// Returns true if `runnable` is queued.
+    pub(crate) fn contains(&self, runnable: Runnable) -> bool {
+        let (kind, index) = runnable.place();
+        self.is_queued[kind].get(index).is_some_and(|is_queued| *is_queued)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

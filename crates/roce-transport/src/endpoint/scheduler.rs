@@ -26,6 +26,8 @@ pub(super) struct Scheduler {
     /// Queue pairs that owe a delayed ACK.
     delayed_acks: RunQueue,
     suspended: SuspendedQueues,
+    /// Time at which a train last left.
+    transmitted_at: Instant,
     timers: TimerQueue,
     peers: PeerTable,
 }
@@ -71,6 +73,19 @@ impl Scheduler {
     #[inline]
     pub(super) fn on_transmit(&mut self, index: usize, slot: &mut Slot) {
         self.update_timer(index, slot);
+    }
+
+    /// A train leaves.
+    #[inline]
+    pub(super) fn note_train(&mut self, time: Instant) {
+        self.transmitted_at = time;
+    }
+
+    /// Time at which frames last left that this queue pair's own have to wait for: those of its
+    /// transmit queue if that is full, and otherwise those of queue pairs that take turns with it.
+    pub(super) fn taken_at(&self, index: usize) -> Instant {
+        let since = self.suspended.waits_since(Runnable::QueuePair(index));
+        since.unwrap_or(self.transmitted_at)
     }
 
     /// This queue pair has `pending` left to send.
@@ -124,8 +139,8 @@ impl Scheduler {
         self.delay_acks
     }
 
-    pub(super) fn suspend(&mut self, queue: TransmitQueue) {
-        self.suspended.suspend(queue);
+    pub(super) fn suspend(&mut self, queue: TransmitQueue, time: Instant) {
+        self.suspended.suspend(queue, time);
     }
 
     pub(super) fn resume(&mut self, queue: TransmitQueue) {

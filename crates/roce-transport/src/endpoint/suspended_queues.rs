@@ -1,7 +1,7 @@
 //! Queue pairs whose transmit queue is full.
 
-use crate::TransmitQueue;
-use crate::endpoint::run_queue::RunQueue;
+use crate::endpoint::run_queue::{RunQueue, Runnable};
+use crate::{Instant, TransmitQueue};
 
 /// The driver's transmit queues that are full, and the turns that wait until they have room.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(crate) struct SuspendedQueues {
 #[derive(Debug, Default)]
 struct Queue {
     is_suspended: bool,
+    /// Time of the suspension, up to which the queue has taken frames.
+    since: Instant,
     waiting: RunQueue,
 }
 
@@ -23,13 +25,22 @@ impl SuspendedQueues {
         self.suspended == 0
     }
 
-    pub(crate) fn suspend(&mut self, queue: TransmitQueue) {
+    pub(crate) fn suspend(&mut self, queue: TransmitQueue, time: Instant) {
         let index = usize::from(queue.0);
         if self.queues.len() <= index {
             self.queues.resize_with(index + 1, Queue::default);
         }
-        let is_suspended = &mut self.queues[index].is_suspended;
-        self.suspended += usize::from(!std::mem::replace(is_suspended, true));
+        let queue = &mut self.queues[index];
+        if !std::mem::replace(&mut queue.is_suspended, true) {
+            queue.since = time;
+            self.suspended += 1;
+        }
+    }
+
+    /// The time since which the transmit queue that `turn` waits for is full; `None` if it waits for
+    /// none.
+    pub(crate) fn waits_since(&self, turn: Runnable) -> Option<Instant> {
+        self.queues.iter().find(|queue| queue.waiting.contains(turn)).map(|queue| queue.since)
     }
 
     /// Ends the suspension and moves the turns that waited to `ready`.

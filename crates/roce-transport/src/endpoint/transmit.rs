@@ -68,7 +68,7 @@ impl<O: Observer> Endpoint<O> {
     /// endpoint.resume_transmit(TransmitQueue(0));
     /// ```
     pub fn suspend_transmit(&mut self, queue: TransmitQueue) {
-        self.scheduler.suspend(queue);
+        self.scheduler.suspend(queue, self.time.latest());
     }
 
     /// Lets queue pairs send again whose packets leave through `queue`.
@@ -151,6 +151,7 @@ impl<O: Observer> Endpoint<O> {
                     scheduler.on_pending(index, TxPending::DelayedAck);
                 }
                 scheduler.on_transmit(index, slot);
+                scheduler.note_train(time);
                 self.out.counters.sent_pkts += 1;
                 self.out.observer.transmitted(now, qpn, 1);
                 let (segment_len, packets) = (len, 1);
@@ -178,6 +179,7 @@ impl<O: Observer> Endpoint<O> {
             if packets == 0 {
                 continue;
             }
+            scheduler.note_train(time);
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
             return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });

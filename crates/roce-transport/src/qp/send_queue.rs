@@ -92,11 +92,23 @@ impl SendQueue {
         qp: &QpContext,
         cx: &mut Context<'_, O>,
     ) {
-        let Some(entry) = self.front() else { return };
-        let is_success = status == CompletionStatus::Success;
-        if is_success && entry.work.operation.takes_receive() {
+        let takes_receive = self.front().is_some_and(|it| it.work.operation.takes_receive());
+        if takes_receive && status == CompletionStatus::Success {
             cx.counters().rdma_sends += 1;
         }
+        self.end_front(status, qp, cx);
+    }
+
+    /// As [`complete_front`](Self::complete_front), for a request that may not have been sent.
+    #[inline]
+    pub(crate) fn end_front<O: Observer>(
+        &mut self,
+        status: CompletionStatus,
+        qp: &QpContext,
+        cx: &mut Context<'_, O>,
+    ) {
+        let Some(entry) = self.front() else { return };
+        let is_success = status == CompletionStatus::Success;
         if !is_success || entry.work.signaled || qp.init.signal_all {
             let completion = qp.completion(entry.work.wr_id, entry.operation(), status, entry.len);
             cx.complete(qp.init.send_cq, completion);

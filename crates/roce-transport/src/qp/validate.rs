@@ -77,18 +77,20 @@ fn validate_service(operation: &SendOperation, service: Service) -> Result<(), P
     Err(PostError::NotOfService { service, operation: operation.completion_operation() })
 }
 
-/// Checks a request for the queue pair's own receive queue, if it has one.
+/// Checks a request for the queue pair's own receive queue, if it has one. `held` receives are taken
+/// and may be put back.
 pub(crate) fn validate_recv(
     work: &RecvWr,
     qp: &QpContext,
     receives: &Receives,
+    held: u32,
 ) -> Result<(), PostError> {
     let posted = receives.own().ok_or(PostError::HasSharedQueue)?.len();
     let capacities = &qp.init.cap;
     if qp.state == QpState::Reset {
         return Err(PostError::WrongState { state: qp.state });
     }
-    if posted >= capacities.max_recv_wr {
+    if posted + held >= capacities.max_recv_wr {
         return Err(PostError::ReceiveQueueFull { capacity: capacities.max_recv_wr });
     }
     let (count, max) = (work.sg_list.len(), capacities.max_recv_sge);

@@ -167,7 +167,7 @@ impl RcQueuePair {
         work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, &self.qp, &self.receives)?;
+        validate_recv(&work, &self.qp, &self.receives, 0)?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         if let Some(receives) = self.receives.own_mut() {
             receives.push(work);

@@ -91,12 +91,14 @@ impl Unreliable {
         Ok(())
     }
 
+    /// Posts a receive; `held` others are taken and may be put back.
     pub(crate) fn post_recv<O: Observer>(
         &mut self,
         work: RecvWr,
+        held: u32,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, &self.qp, &self.receives)?;
+        validate_recv(&work, &self.qp, &self.receives, held)?;
         cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
         if let Some(receives) = self.receives.own_mut() {
             receives.push(work);
@@ -141,8 +143,12 @@ impl Unreliable {
         cx.complete(self.qp.init.recv_cq, completion);
     }
 
-    pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        self.sender.handle_timeout(&self.qp, cx);
+    pub(crate) fn handle_timeout<O: Observer>(
+        &mut self,
+        taken_at: Instant,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.sender.handle_timeout(taken_at, &self.qp, cx);
     }
 
     pub(crate) fn keep_timed(&mut self, time: Instant) {

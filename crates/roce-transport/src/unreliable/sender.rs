@@ -111,7 +111,7 @@ impl Sender {
         self.unsent_at = None;
     }
 
-    /// Ends the request in front, and skips the PSNs of its packets that were not sent.
+    /// Ends the request in front unsent, and skips the PSNs of its packets that were not sent.
     fn end_front<O: Observer>(
         &mut self,
         status: CompletionStatus,
@@ -120,7 +120,7 @@ impl Sender {
     ) {
         if let Some(end) = self.queue.front().map(|it| it.end()) {
             self.next = end;
-            self.queue.complete_front(status, qp, cx);
+            self.queue.end_front(status, qp, cx);
         }
     }
 
@@ -149,10 +149,18 @@ impl Sender {
         self.has_requests(state) && !self.is_paced
     }
 
-    /// Lets the next train leave whose time has come, and drops what the interface has not taken in
-    /// time.
-    pub(super) fn handle_timeout<O: Observer>(&mut self, qp: &QpContext, cx: &mut Context<'_, O>) {
+    /// Lets the next train leave whose time has come, and drops what waits for an interface that has
+    /// taken no frames since `taken_at`, for too long.
+    pub(super) fn handle_timeout<O: Observer>(
+        &mut self,
+        taken_at: Instant,
+        qp: &QpContext,
+        cx: &mut Context<'_, O>,
+    ) {
         self.is_paced &= !self.pacer.may_send(cx.time);
+        if let Some(unsent_at) = &mut self.unsent_at {
+            *unsent_at = (*unsent_at).max(taken_at + MAX_UNSENT);
+        }
         if self.unsent_at.take_if(|at| *at <= cx.time).is_some() {
             // In SQD what was not begun waits for RTS.
             let is_draining = qp.state == QpState::SendQueueDrain;

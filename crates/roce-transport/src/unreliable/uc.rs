@@ -14,7 +14,7 @@ use crate::transfer::GatherCopy;
 use crate::unreliable::pacer::Pacer;
 use crate::{
     CompletionStatus, Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpState,
-    RequestFault, SendWr,
+    RecvWr, RequestFault, SendWr,
 };
 
 /// One end of an unreliable connection.
@@ -63,6 +63,14 @@ impl UcQueuePair {
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
         self.base.post_send(work, cx)
+    }
+
+    pub(crate) fn post_recv<O: Observer>(
+        &mut self,
+        work: RecvWr,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        self.base.post_recv(work, u32::from(self.message.holds_receive()), cx)
     }
 
     /// Writes one train of requests.

@@ -12,8 +12,8 @@ use crate::train::TrainWriter;
 use crate::transfer::{GatherCopy, scatter};
 use crate::unreliable::pacer::Pacer;
 use crate::{
-    CompletionOperation, CompletionStatus, Destination, Memory, ModifyError, Observer, PathHandle,
-    PostError, QpAttributes, QpState, SendOperation, SendWr,
+    CompletionOperation, CompletionStatus, Destination, Instant, Memory, ModifyError, Observer,
+    PathHandle, PostError, QpAttributes, QpState, SendOperation, SendWr,
 };
 
 /// A queue pair of datagrams.
@@ -199,8 +199,12 @@ impl UdQueuePair {
         self.destinations.clear();
     }
 
-    pub(crate) fn handle_timeout<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        self.base.handle_timeout(cx);
+    pub(crate) fn handle_timeout<O: Observer>(
+        &mut self,
+        taken_at: Instant,
+        cx: &mut Context<'_, O>,
+    ) {
+        self.base.handle_timeout(taken_at, cx);
         if self.base.sender.queue.is_empty() {
             self.destinations.clear();
         }

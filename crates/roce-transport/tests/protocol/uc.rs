@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use roce_simnet::Rights;
 use roce_transport::{
-    AccessFlags, CompletionStatus, Instant, ModifyError, QpAttributes, QpState, SendWr,
+    AccessFlags, CompletionStatus, Instant, ModifyError, PostError, QpAttributes, QpState, RecvWr,
+    SendWr,
 };
 use roce_wire::{ICRC_LEN, Psn, Service, opcode};
 
 use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
-use crate::common::driver::FOR_EVER;
+use crate::common::driver::{Driver, FOR_EVER};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::forge;
-use crate::common::world::{World, WorldConfig};
+use crate::common::world::{QUEUE, World, WorldConfig};
 
 const UC: Options = Options::of(Service::Uc);
 
@@ -122,6 +123,82 @@ fn requests_end_a_second_after_the_interface_takes_no_more() {
         assert_eq!(ends[1].counter(&world, "out_of_buffer"), 2, "{}", world.report());
         assert_eq!(ends[0].sent(&world).len(), 5);
     }
+}
+
+/// Lets the driver take one train, with its transmit queue suspended for the rest of the time or not.
+fn take_one(world: &mut World, is_suspended: bool) {
+    world.with(0, |node, _| {
+        node.endpoint.resume_transmit(QUEUE);
+        let Driver { takes_one, full_until, suspended_until, .. } = &mut node.driver;
+        (*takes_one, *full_until, *suspended_until) = (true, FOR_EVER, Instant::default());
+    });
+    if is_suspended {
+        world.with(0, |node, _| {
+            let Driver { full_until, suspended_until, .. } = &mut node.driver;
+            (*full_until, *suspended_until) = (Instant::default(), FOR_EVER);
+        });
+    }
+}
+
+#[test]
+fn requests_wait_for_their_turn_as_long_as_the_interface_takes_frames() {
+    const INTERVAL: Duration = Duration::from_millis(400);
+    for (service, is_suspended) in
+        [(Service::Uc, false), (Service::Ud, false), (Service::Uc, true), (Service::Ud, true)]
+    {
+        let mut world = World::pair();
+        let options = Options::of(service);
+        let pairs: Vec<_> = (0..8).map(|_| connect(&mut world, [0, 1], options)).collect();
+        let post_to_all = |world: &mut World| {
+            pairs.iter().for_each(|ends| post_sends(world, *ends, &options, 1, 100));
+        };
+        let counter = |world: &World, name| pairs[0][0].counter(world, name);
+        world.nodes[0].driver.full_until = FOR_EVER;
+        post_to_all(&mut world);
+        // A turn round all of them takes three seconds.
+        for turn in 0..8 {
+            assert_eq!(counter(&world, "rdma_sends"), turn, "{service:?} {is_suspended}");
+            take_one(&mut world, is_suspended);
+            world.run_for(INTERVAL);
+        }
+        let all = |world: &World| pairs.iter().all(|ends| ends[0].sent(world).len() == 1);
+        assert!(all(&world), "{}", world.report());
+        assert_eq!(counter(&world, "unsent_dropped"), 0, "{service:?} {is_suspended}");
+        // Once it takes none, requests are dropped, and do not count as sent.
+        post_to_all(&mut world);
+        world.run_for(Duration::from_millis(1001));
+        assert_eq!(counter(&world, "unsent_dropped"), 8, "{service:?} {is_suspended}");
+        assert_eq!(counter(&world, "rdma_sends"), 8);
+    }
+}
+
+#[test]
+fn receives_of_unfinished_messages_count_as_posted() {
+    let mut world = World::pair();
+    let ends = connect(&mut world, [0, 1], UC);
+    let region = world.nodes[1].memory.register(1000, Rights::ALL);
+    let receive = || RecvWr { wr_id: 0, sg_list: sge(region, 0, 1000).into() };
+    let post = |world: &mut World| {
+        world.with(1, |node, now| node.endpoint.post_recv(now, ends[1].qpn, receive()))
+    };
+    let mut posted = 0;
+    while post(&mut world).is_ok() {
+        posted += 1;
+    }
+    let first = Psn::new(FIRST_PSN).unwrap();
+    let begin = |world: &mut World, psn| {
+        let headers = forge::headers(opcode::UC_SEND_FIRST, ends[1].qpn, psn);
+        world.forge(0, 1, &forge::packet(&headers, &[7; 256]));
+    };
+    begin(&mut world, first);
+    // It may be put back, as it is when another message begins.
+    assert!(matches!(post(&mut world), Err(PostError::ReceiveQueueFull { .. })));
+    begin(&mut world, first.advanced_by(1));
+    let headers = forge::headers(opcode::UC_SEND_LAST, ends[1].qpn, first.advanced_by(2));
+    world.forge(0, 1, &forge::packet(&headers, &[8; 10]));
+    assert_eq!(ends[1].received(&world).len(), 1);
+    post(&mut world).expect("one was used");
+    assert!(posted > 0 && post(&mut world).is_err());
 }
 
 #[test]

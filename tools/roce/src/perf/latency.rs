@@ -38,10 +38,8 @@ pub(crate) fn initiate(
     }
     ping_pong.wait_for_completions(0)?;
     let parts = if matches!(params.verb, Verb::Send | Verb::Write) { 2 } else { 1 };
-    let loss = params
-        .connection
-        .is_unreliable()
-        .then(|| Loss { sent: ping_pong.sent, received: ping_pong.received });
+    let is_unreliable = params.connection.is_unreliable();
+    let loss = is_unreliable.then_some(Loss { sent: ping_pong.sent, received: ping_pong.received });
     Ok(SizeResult { row: timer.row(size, parts)?, loss, places_used: 1 })
 }
 

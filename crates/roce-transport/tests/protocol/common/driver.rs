@@ -16,6 +16,8 @@ pub(crate) struct Driver {
     pub(crate) starved: Option<(Duration, Duration)>,
     /// Its interface takes no frames before.
     pub(crate) full_until: Instant,
+    /// Its interface takes one frame although it is full.
+    pub(crate) takes_one: bool,
     /// Its transmit queue is suspended before.
     pub(crate) suspended_until: Instant,
     /// Its interface loses all frames before.

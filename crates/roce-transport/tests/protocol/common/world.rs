@@ -95,7 +95,7 @@ impl Observer for Heard {
 }
 
 /// The transmit queue that all packets of a node leave through.
-const QUEUE: TransmitQueue = TransmitQueue(0);
+pub(crate) const QUEUE: TransmitQueue = TransmitQueue(0);
 
 /// Leaves packets as they are, and tells their transmit queue.
 struct OneQueue;
@@ -418,7 +418,8 @@ impl World {
             node.driver.suspended_until = Instant::default();
             node.endpoint.resume_transmit(QUEUE);
         }
-        while self.nodes[i].driver.takes_frames(now) {
+        let takes_one = std::mem::take(&mut self.nodes[i].driver.takes_one);
+        while self.nodes[i].driver.takes_frames(now) || (takes_one && trains == 0) {
             let limits = TransmitLimits { max_packets: self.config.max_packets };
             let node = &mut self.nodes[i];
             let room = &mut self.scratch[64..];
