@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
 use roce_tests::fixtures::{COMPLETION_TIMEOUT, Cable, TestDevice};
 use roce_verbs::{
     CompletionChannel, CompletionQueue, CompletionStatus, ConnectOptions, Device, DeviceConfig,
     FaultConfig, FaultRates, MemoryRegion, QpAttributes, QpState, QueuePair, RemoteAddr,
-    SendOperation, SendWr,
+    SendOperation, SendWr, Service,
 };
 
 /// Send requests that a queue pair holds: more than any burst has.
@@ -50,10 +51,11 @@ impl Ends {
     }
 
     /// A queue pair of the left end, and the one that it is connected to.
-    fn connect(&self) -> (QueuePair, QueuePair) {
-        let here = self.left.pd.queue_pair(&self.left.cq, &self.left.cq);
+    fn connect(&self, service: Service) -> (QueuePair, QueuePair) {
+        let here = self.left.pd.queue_pair(&self.left.cq, &self.left.cq).service(service);
         let here = here.max_send_wr(DEPTH).max_inline(8).build().unwrap();
-        let there = self.right.queue_pair();
+        let there = self.right.pd.queue_pair(&self.right.cq, &self.right.cq);
+        let there = there.service(service).build().unwrap();
         let options = ConnectOptions::default();
         here.connect(&there.dest(None).unwrap(), &options).unwrap();
         there.connect(&here.dest(None).unwrap(), &options).unwrap();
@@ -96,7 +98,7 @@ impl Next {
     ];
 
     /// Does it until the burst has arrived; returns how long that took.
-    fn until_arrival(self, ends: &Ends) -> Duration {
+    fn until_arrival(self, ends: &Ends, service: Service) -> Duration {
         let start = Instant::now();
         if matches!(self, Self::WaitOnDescriptor) {
             ends.left.cq.arm(false);
@@ -104,7 +106,10 @@ impl Next {
             let timeout = PollTimeout::try_from(COMPLETION_TIMEOUT).unwrap();
             assert_eq!(poll(&mut fds, timeout), Ok(1), "no completion is reported");
             while ends.channel.poll().is_some() {}
-            // A report is a completion, and a completion an arrival.
+            // A report is a completion, and one of RC an arrival.
+            while service != Service::Rc && !ends.has_arrived() {
+                assert!(start.elapsed() < COMPLETION_TIMEOUT, "not all posts have arrived");
+            }
             assert!(ends.has_arrived());
             return start.elapsed();
         }
@@ -125,17 +130,26 @@ impl Next {
 #[tier1]
 fn a_burst_of_posts_arrives_whatever_the_program_does_next() {
     let cable = Cable::with_mtu(1500);
-    let mut ends = Ends::new(&cable);
-    let (here, _there) = ends.connect();
-    println!(
-        "posts  next               median      worst   (bound: 200 µs, 1 ms beyond 1000 posts)"
-    );
-    for posts in [1, 9, 100, 1000, 5000] {
+    // What UC's peer has no room for is lost: all of a burst fits into its ring, a frame each.
+    let bursts = [(Service::Rc, &[1, 9, 100, 1000, 5000][..]), (Service::Uc, &[1, 9, 60])];
+    for (service, bursts) in bursts {
+        let ends = Ends::new(&cable);
+        let (here, _there) = ends.connect(service);
+        println!(
+            "{service:?}\n\
+             posts  next               median      worst   (bound: 200 µs, 1 ms beyond 1000 posts)"
+        );
+        arrives_whatever_the_program_does_next(ends, &here, bursts);
+    }
+}
+
+fn arrives_whatever_the_program_does_next(mut ends: Ends, here: &QueuePair, bursts: &[u64]) {
+    for &posts in bursts {
         for next in Next::ALL {
             let mut times: Vec<Duration> = Vec::new();
             for _ in 0..REPEATS {
-                ends.burst(&here, posts);
-                times.push(next.until_arrival(&ends));
+                ends.burst(here, posts);
+                times.push(next.until_arrival(&ends, here.service()));
                 let done = ends.left.completion();
                 assert_eq!((done.status, done.wr_id), (CompletionStatus::Success, posts));
             }
@@ -167,12 +181,12 @@ fn a_burst_arrives_while_another_thread_waits_and_the_peer_says_nothing() {
             }
         });
         let times = (0..15).map(|_| {
-            let (here, _there) = ends.connect();
+            let (here, _there) = ends.connect(Service::Rc);
             // Asleep since before the burst, the other thread knows of no timer of it.
             std::thread::sleep(Duration::from_millis(20));
             // The last posts are held; nothing but the driver thread sends them.
             ends.burst(&here, 40);
-            let time = Next::ReadMemory.until_arrival(&ends);
+            let time = Next::ReadMemory.until_arrival(&ends, Service::Rc);
             drop(here);
             while ends.left.cq.poll_one().is_some() {}
             time
@@ -195,8 +209,10 @@ fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
     let mut ends = Ends::new(&cable);
     // Within what a new queue pair and its peer may have outstanding, a frame each.
     for posts in [1, 9, 10, 40, 80] {
-        for is_modified in [false, true] {
-            let (here, _there) = ends.connect();
+        for (service, is_modified) in
+            [(Service::Rc, false), (Service::Rc, true), (Service::Uc, false), (Service::Uc, true)]
+        {
+            let (here, _there) = ends.connect(service);
             ends.burst(&here, posts);
             if is_modified {
                 let error = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
@@ -205,11 +221,41 @@ fn a_burst_of_posts_has_left_before_its_queue_pair_is_modified_or_dropped() {
             drop(here);
             let deadline = Instant::now() + COMPLETION_TIMEOUT;
             while !ends.has_arrived() {
-                assert!(Instant::now() < deadline, "{posts} posts, modified: {is_modified}");
+                assert!(
+                    Instant::now() < deadline,
+                    "{service:?}: {posts} posts, modified: {is_modified}"
+                );
             }
             while ends.left.cq.poll_one().is_some() {}
         }
     }
+}
+
+#[tier1]
+fn a_burst_of_datagrams_leaves_whatever_the_program_does_next() {
+    let cable = Cable::with_mtu(1500);
+    let [left, right] =
+        [&cable.left, &cable.right].map(|host| TestDevice::on(host, DeviceConfig::default()));
+    let (here, there) = (DatagramEnd::new(&left, 1), DatagramEnd::new(&right, 1));
+    let ah = address_handle(&left, "10.1.0.2", None);
+    let mut sent = 0;
+    for posts in [1, 9, 30, 60] {
+        for _ in 0..REPEATS {
+            for _ in 0..posts {
+                let work = SendWr::inline(1, SendOperation::send(), b"8 bytes.");
+                here.qp.post_send_to([work], &ah, there.qp.number(), Q_KEY).unwrap();
+            }
+            sent += posts;
+            // The receiver has no receive posted, and counts what has arrived.
+            let deadline = Instant::now() + COMPLETION_TIMEOUT;
+            while right.device.counter("out_of_buffer").unwrap() != sent {
+                assert!(Instant::now() < deadline, "not all of {posts} datagrams have arrived");
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+    let held = left.device.counter("coalesced_doorbells").unwrap();
+    assert!(held > 0, "no datagram was ever held: the test shows nothing");
 }
 
 #[tier1]

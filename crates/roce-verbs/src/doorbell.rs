@@ -50,7 +50,8 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// - by the driver thread, which checks after [`CHECK_SHORT`] or [`CHECK_LONG`].
 ///
 /// Each queue pair counts its own posts: the first ones of a run always leave at once, and so does a
-/// request of a queue pair that has no unacknowledged packets. After a caller has gone away with
+/// request of a queue pair that knows its packets to have arrived. One without acknowledgements never
+/// knows: its last packets left less than [`MAX_GAP`] before, or are held, as it is in a run. After a caller has gone away with
 /// requests held, the threshold doubles; prompt rounds bring it down again.
 #[derive(Debug)]
 pub(crate) struct DoorbellCoalescing {
@@ -120,7 +121,7 @@ pub(crate) struct Posted {
     pub(crate) queue_pair: Qpn,
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
-    /// The queue pair has unacknowledged packets.
+    /// Packets of the queue pair may be under way.
     pub(crate) is_outstanding: bool,
 }
 

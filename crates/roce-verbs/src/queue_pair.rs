@@ -360,8 +360,7 @@ impl QueuePair {
     /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
     /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
     /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
-    /// burst, and those of a queue pair that has no unacknowledged packets, never wait: so those of a
-    /// UC queue pair never do.
+    /// burst, and those of an RC queue pair that has no unacknowledged packets, never wait.
     ///
     /// # Errors
     /// The first request that was refused, and why; those before it are posted.
@@ -372,7 +371,7 @@ impl QueuePair {
     }
 
     /// Posts datagrams to the send queue of a UD queue pair in order, all to one queue pair; as
-    /// `ibv_post_send`. They never wait for the next post.
+    /// `ibv_post_send`. They may wait for the next post, as those of [`post_send`](Self::post_send).
     ///
     /// A datagram has at most the active MTU of the port ([`PortAttributes::active_mtu`]); a receive
     /// for it has 40 bytes more, for its GRH. If the top bit of `q_key` is set, the queue pair's own

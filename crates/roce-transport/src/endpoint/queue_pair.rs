@@ -242,7 +242,7 @@ impl QueuePair {
 
     #[inline]
     pub(super) fn has_outstanding(&self) -> bool {
-        matches!(self, Self::Rc(rc) if rc.has_outstanding())
+        dispatch!(self, rc => rc.has_outstanding(), other => other.has_outstanding())
     }
 
     #[inline]

@@ -167,6 +167,11 @@ impl Unreliable {
         self.sender.has_requests(self.qp.state)
     }
 
+    /// Returns true if requests may be sent: no acknowledgement tells that none are under way.
+    pub(crate) const fn has_outstanding(&self) -> bool {
+        self.qp.state.is_sending()
+    }
+
     pub(crate) fn pending_tx(&self) -> TxPending {
         if self.sender.is_ready(self.qp.state) { TxPending::Ready } else { TxPending::None }
     }

@@ -173,6 +173,21 @@ fn requests_wait_for_their_turn_as_long_as_the_interface_takes_frames() {
 }
 
 #[test]
+fn a_queue_pair_without_acknowledgements_has_packets_under_way_while_it_may_send() {
+    for service in [Service::Uc, Service::Ud] {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::of(service));
+        let has_outstanding =
+            |world: &mut World| world.with(0, |node, _| node.endpoint.has_outstanding(ends[0].qpn));
+        assert!(has_outstanding(&mut world));
+        ends[0].move_to(&mut world, QpState::SendQueueDrain);
+        assert!(has_outstanding(&mut world));
+        ends[0].move_to(&mut world, QpState::Error);
+        assert!(!has_outstanding(&mut world), "{service:?}: what is flushed waits for nothing");
+    }
+}
+
+#[test]
 fn receives_of_unfinished_messages_count_as_posted() {
     let mut world = World::pair();
     let ends = connect(&mut world, [0, 1], UC);
