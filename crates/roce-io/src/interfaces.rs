@@ -27,6 +27,8 @@ pub struct InterfaceInfo {
     pub flags: InterfaceFlags,
     /// Kind of device.
     pub kind: InterfaceKind,
+    /// Speed in Mbit/s, if the driver knows it.
+    pub speed: Option<u32>,
 }
 
 /// An IP address of an interface.
@@ -139,6 +141,7 @@ fn describe(
         .map(|network| InterfaceAddress { address: network.ip(), prefix_len: network.prefix() });
     Ok(InterfaceInfo {
         mtu: query::mtu(socket, &found.name)?,
+        speed: query::speed(socket, &found.name).ok().flatten(),
         kind: InterfaceKind::of(flags.loopback, query::driver(socket, &found.name)),
         addresses: addresses.collect(),
         mac: found.mac.map(|mac| mac.octets()).filter(|_| flags.ethernet),

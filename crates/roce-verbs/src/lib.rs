@@ -99,7 +99,9 @@ pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
 pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
-pub use named_device::{DeviceNames, DeviceNamesError, NamedDevice, Readiness};
+pub use named_device::{
+    DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
+};
 pub use netlink::RouteError;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};

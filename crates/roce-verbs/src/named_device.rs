@@ -84,6 +84,11 @@ pub enum Readiness {
 }
 
 impl DeviceInfo {
+    /// Returns width and speed of the port.
+    pub fn rate(&self) -> PortRate {
+        PortRate::of(self.interface.speed)
+    }
+
     /// Returns how well the interface can carry RoCE now.
     pub fn readiness(&self) -> Readiness {
         let usable = || self.gids.iter().filter(|row| row.usable);
@@ -97,6 +102,64 @@ impl DeviceInfo {
         } else {
             Readiness::LinkLocal
         }
+    }
+}
+
+/// Width and speed of a port, in the terms of InfiniBand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRate {
+    /// Number of lanes: 1 or 4.
+    pub lanes: u8,
+    /// Speed of a lane.
+    pub speed: LaneSpeed,
+}
+
+/// Speed of a lane; the value is that of `active_speed` in `ibv_port_attr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneSpeed {
+    /// 2.5 Gbit/s.
+    Sdr = 1,
+    /// 5 Gbit/s.
+    Ddr = 2,
+    /// 10 Gbit/s.
+    Fdr10 = 8,
+    /// 25 Gbit/s.
+    Edr = 32,
+}
+
+impl PortRate {
+    /// Returns the rate that rdma_rxe gives an interface of this speed in Mbit/s: the next one of at
+    /// least that speed, and the lowest for an unknown speed.
+    pub fn of(netdev_speed: Option<u32>) -> Self {
+        let (lanes, speed) = match netdev_speed.unwrap_or(0) {
+            0..=1_000 => (1, LaneSpeed::Sdr),
+            1_001..=10_000 => (1, LaneSpeed::Fdr10),
+            10_001..=20_000 => (4, LaneSpeed::Ddr),
+            20_001..=25_000 => (1, LaneSpeed::Edr),
+            25_001..=40_000 => (4, LaneSpeed::Fdr10),
+            _ => (4, LaneSpeed::Edr),
+        };
+        Self { lanes, speed }
+    }
+
+    /// Returns the value of `active_width` in `ibv_port_attr`: 1 for one lane, 2 for four.
+    pub fn width_code(self) -> u8 {
+        if self.lanes == 4 { 2 } else { 1 }
+    }
+}
+
+impl fmt::Display for PortRate {
+    /// Writes the rate as the kernel does, such as `10 Gb/sec (1X FDR10)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tenths, name) = match self.speed {
+            LaneSpeed::Sdr => (25, "SDR"),
+            LaneSpeed::Ddr => (50, "DDR"),
+            LaneSpeed::Fdr10 => (100, "FDR10"),
+            LaneSpeed::Edr => (250, "EDR"),
+        };
+        let total = tenths * u32::from(self.lanes);
+        let half = if total.is_multiple_of(10) { "" } else { ".5" };
+        write!(f, "{}{half} Gb/sec ({}X {name})", total / 10, self.lanes)
     }
 }
 
@@ -201,6 +264,7 @@ mod tests {
             addresses: addresses.iter().map(address).collect(),
             flags: InterfaceFlags { up: true, running, ethernet: true, ..Default::default() },
             kind: InterfaceKind::Veth,
+            speed: Some(10_000),
         })
     }
 
@@ -262,6 +326,20 @@ mod tests {
         for (text, word) in [("a=x,a=y", "a"), ("a=x,b=x", "x")] {
             let refused = Err(DeviceNamesError::Repeated(word.to_owned()));
             assert_eq!(text.parse::<DeviceNames>(), refused);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_written_as_the_kernel_writes_it() {
+        for (speed, text) in [
+            (None, "2.5 Gb/sec (1X SDR)"),
+            (Some(10_000), "10 Gb/sec (1X FDR10)"),
+            (Some(20_000), "20 Gb/sec (4X DDR)"),
+            (Some(25_000), "25 Gb/sec (1X EDR)"),
+            (Some(40_000), "40 Gb/sec (4X FDR10)"),
+            (Some(100_000), "100 Gb/sec (4X EDR)"),
+        ] {
+            assert_eq!(PortRate::of(speed).to_string(), text);
         }
     }
 

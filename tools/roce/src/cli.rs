@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{collective, devices, dissect, lab, ladder, perf, pingpong, simulate};
+use crate::{collective, devices, dissect, lab, ladder, perf, pingpong, run, simulate, view};
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
 #[derive(Debug, Parser)]
@@ -22,7 +22,11 @@ pub(crate) enum Command {
     Perf(perf::Options),
     Lab(lab::Options),
     Ladder(ladder::Options),
+    Run(run::Options),
     Simulate(simulate::Options),
+    View(view::Options),
+    #[command(hide = true)]
+    ExecInView(run::ExecOptions),
 }
 
 const EXAMPLES: &str = "\
@@ -30,6 +34,7 @@ Try it on one machine, without root and without touching its network:
   roce allreduce --local 3 -b 8 -e 64M -f 2
   roce pingpong --local
   roce perf write bw --local
+  roce run --local 2 -- ib_write_bw
 
 Between two machines (or with an unmodified ibv_rc_pingpong on one side):
   roce pingpong                 on the first
@@ -71,6 +76,10 @@ mod tests {
             "roce perf write bw --loss 2 host",
             "roce perf write bw -c XRC host",
             "roce perf write bw --cpu one host",
+            "roce run",
+            "roce run --local 0 -- ls",
+            "roce run --link-mtu 1500 -- ls",
+            "roce run --view fuse -- ls",
         ];
         for line in lines {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
@@ -96,6 +105,8 @@ mod tests {
         insta::assert_snapshot!("roce_perf", help(&["perf"]));
         insta::assert_snapshot!("roce_lab", help(&["lab"]));
         insta::assert_snapshot!("roce_ladder", help(&["ladder"]));
+        insta::assert_snapshot!("roce_run", help(&["run"]));
+        insta::assert_snapshot!("roce_view", help(&["view"]));
         insta::assert_snapshot!("roce_simulate", help(&["simulate"]));
     }
 }

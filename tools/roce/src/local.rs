@@ -36,11 +36,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Creates the network, also as an ordinary user. No thread may exist yet.
-    pub(crate) fn new(traffic: &Traffic) -> Result<Self> {
+    pub(crate) fn new(link_mtu: u32) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let pair = Self { server: network.host("server")?, client: network.host("client")? };
-        let link = Link { mtu: traffic.link_mtu };
+        let link = Link { mtu: link_mtu };
         network.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
         for (host, number) in [(&pair.server, 1), (&pair.client, 2)] {
             host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
@@ -61,7 +61,7 @@ impl Pair {
 
 /// Creates a network, runs this process's command at both ends, and prints the client's output.
 pub(crate) fn run(traffic: &Traffic) -> Result {
-    let pair = Pair::new(traffic)?;
+    let pair = Pair::new(traffic.link_mtu)?;
     eprintln!(
         "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
         traffic.link_mtu
@@ -83,7 +83,7 @@ pub(crate) fn begin(role: Option<Role>) -> Result {
 }
 
 /// Asks the kernel to kill this process when its parent ends.
-fn die_with_parent() -> Result {
+pub(crate) fn die_with_parent() -> Result {
     prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|errno| CliError::context("setting the parent death signal", errno))
 }
@@ -125,10 +125,16 @@ fn start(host: &Host, role: Role, more: &[String]) -> Result<Child> {
 
 /// Returns the command of this program with its own arguments.
 fn myself() -> Command {
+    myself_with(&[])
+}
+
+/// Returns the command of this program with its own arguments, and `more` behind the first, which is
+/// the name of the command.
+pub(crate) fn myself_with(more: &[&str]) -> Command {
     // This path is the running program, even if its file was replaced or is not readable.
     let mut command = Command::new("/proc/self/exe");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    command.args(arguments);
+    command.args(arguments.iter().take(1)).args(more).args(arguments.iter().skip(1));
     if log::invalid_level().is_some() {
         // This process has warned about it.
         command.env_remove(log::VARIABLE);

@@ -1,4 +1,4 @@
-//! RoCEv2 in user space: devices, pingpong, perf.
+//! RoCEv2 in user space: devices, pingpong, perf, and unmodified programs.
 
 #![forbid(unsafe_code)]
 
@@ -16,9 +16,11 @@ mod output;
 mod parse_number;
 mod perf;
 mod pingpong;
+mod run;
 mod simulate;
 mod status;
 mod traffic;
+mod view;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,9 @@ fn main() -> ExitCode {
         cli::Command::Lab(options) => lab::run(&options),
         cli::Command::Ladder(options) => ladder::run(&options),
         cli::Command::Simulate(options) => simulate::run(&options),
+        cli::Command::Run(options) => run::run(&options),
+        cli::Command::View(options) => view::run(&options),
+        cli::Command::ExecInView(options) => run::run_exec(&options),
     };
     outcome.map_or_else(error::report, |()| ExitCode::SUCCESS)
 }

@@ -174,7 +174,7 @@ impl Faults {
         self.loss + self.duplicate + self.reorder + self.corrupt > 0.0
     }
 
-    fn config(&self) -> FaultConfig {
+    pub(crate) fn config(&self) -> FaultConfig {
         let rates = self.rates();
         FaultConfig { seed: self.seed, inbound: rates, outbound: rates, ..FaultConfig::default() }
     }

@@ -48,6 +48,18 @@ pub(crate) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
+/// Returns the speed in Mbit/s; `None` if the driver does not know it.
+pub(crate) fn speed(fd: BorrowedFd<'_>, name: &str) -> io::Result<Option<u32>> {
+    let mut request = request(name)?;
+    let mut settings = Settings { command: GET_SETTINGS, ..Settings::default() };
+    request.ifr_ifru.ifru_data = (&raw mut settings).cast();
+    // SAFETY: for this command SIOCETHTOOL writes an `ethtool_cmd` behind `ifru_data`; `settings`
+    // has its size and lives until after the call.
+    unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    let speed = u32::from(settings.speed_high) << 16 | u32::from(settings.speed_low);
+    Ok(Some(speed).filter(|speed| ![0, 0xffff, u32::MAX].contains(speed)))
+}
+
 /// Returns true if the interface's flags say that it is up and has a carrier. They lag behind a
 /// change: milliseconds on a veth, up to a second on a card. The kernel takes no lock.
 pub(crate) fn is_running(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
@@ -74,6 +86,19 @@ struct Value {
     value: u32,
 }
 
+/// `struct ethtool_cmd`, of which only the speed is read.
+#[repr(C)]
+#[derive(Default)]
+struct Settings {
+    command: u32,
+    modes: [u32; 2],
+    speed_low: u16,
+    port: [u8; 6],
+    limits: [u32; 2],
+    speed_high: u16,
+    rest: [u8; 14],
+}
+
 /// `struct ethtool_drvinfo`, of which only the driver's name is read.
 #[repr(C)]
 struct DriverInfo {
@@ -82,6 +107,7 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
+const GET_SETTINGS: u32 = 1;
 const GET_DRIVER_INFO: u32 = 3;
 const GET_LINK: u32 = 10;
 

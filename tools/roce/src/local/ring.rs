@@ -26,6 +26,11 @@ pub(crate) fn interface(rail: u32) -> String {
     format!("eth{rail}")
 }
 
+/// Returns the address of a rank, counted from 0, on a rail.
+pub(crate) fn address(rail: u32, rank: u32) -> String {
+    format!("10.0.{rail}.{}", rank.saturating_add(1))
+}
+
 /// Creates the network and runs this process's command as every rank.
 ///
 /// # Errors
@@ -59,15 +64,16 @@ pub(crate) fn within(work: impl FnOnce() -> Result) -> Result {
 /// Marks a reason and separates its lines: no text contains it.
 const MARK: char = '\u{1e}';
 
-struct Network {
+/// The hosts of the ranks and a switch for each rail.
+pub(crate) struct Network {
     hosts: Vec<Host>,
     rails: u32,
-    _switches: Vec<Switch>,
+    switches: Vec<Switch>,
 }
 
 impl Network {
     /// Creates the network, also as an ordinary user. No thread may exist yet.
-    fn new(ranks: u32, rails: u32, link_mtu: u32) -> Result<Self> {
+    pub(crate) fn new(ranks: u32, rails: u32, link_mtu: u32) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let host = |rank| network.host(&format!("rank {rank}"));
@@ -77,13 +83,19 @@ impl Network {
             let name = interface(rail);
             let ends: Vec<_> = hosts.iter().map(|host| (host, name.as_str())).collect();
             switches.push(network.bridge(&ends, Link { mtu: link_mtu })?);
-            for (host, number) in hosts.iter().zip(1..) {
-                host.address(&name, format!("10.0.{rail}.{number}/24").parse()?)?;
+            for (host, rank) in hosts.iter().zip(0..) {
+                host.address(&name, format!("{}/24", address(rail, rank)).parse()?)?;
+                let number = rank + 1;
                 // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
                 let _ = host.address(&name, format!("fd00:0:0:{rail}::{number}/64").parse()?);
             }
         }
-        Ok(Self { hosts, rails, _switches: switches })
+        Ok(Self { hosts, rails, switches })
+    }
+
+    /// Returns the hosts by rank, and the switches, which exist as long as their last handle.
+    pub(crate) fn into_parts(self) -> (Vec<Host>, Vec<Switch>) {
+        (self.hosts, self.switches)
     }
 
     fn in_words(&self, link_mtu: u32) -> String {

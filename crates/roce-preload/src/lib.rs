@@ -1,0 +1,23 @@
+//! A library for `LD_PRELOAD` that shows programs the files of emulated RDMA devices.
+//!
+//! It interposes the calls of the C library that take a path. A path below
+//! `/sys/class/infiniband*` or `/dev/infiniband` is replaced by the same path below the folder that
+//! the environment variable `ROCE_VIEW` names; `roce run` creates that folder. All other paths, and
+//! all paths without that variable, are passed on as they are.
+//!
+//! The library is loaded into every process that `roce run` starts. So it has no constructors and
+//! no state but the addresses of the real functions, and it allocates nothing. A path outside the
+//! view costs a comparison of its first bytes. The calls set `errno` as the real functions do.
+//!
+//! Not served are programs without the C library's calls (static ones, and runtimes that make
+//! system calls themselves, as Go's does), patterns of `glob` with wildcards before `infiniband`,
+//! and libraries that are loaded with `RTLD_DEEPBIND`.
+
+// A test program must keep its own `open`.
+#[cfg(not(test))]
+mod calls;
+#[cfg(not(test))]
+mod next;
+mod path;
+#[cfg_attr(test, allow(dead_code))]
+mod view;

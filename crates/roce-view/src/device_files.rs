@@ -1,0 +1,91 @@
+//! The files of a device.
+
+use std::path::{Path, PathBuf};
+
+use roce_verbs::{GidEntry, NamedDevice, PortState};
+
+use crate::tree::{Node, Tree};
+
+/// Adds the files that do not depend on devices.
+pub(crate) fn add_common(tree: &mut Tree) {
+    tree.line("sys/class/infiniband_verbs/abi_version", 6);
+    // libibumad (ibstat) reads nothing before it has seen this file.
+    tree.line("sys/class/infiniband_mad/abi_version", 5);
+}
+
+/// Adds the files of a device. `hardware` is the folder of the interface's hardware.
+pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBuf>) {
+    let folder = Path::new("sys/class/infiniband").join(&device.name);
+    let guid = groups(&device.node_guid());
+    for (name, text) in [
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
+        ("node_desc", "roce"),
+        ("fw_ver", env!("CARGO_PKG_VERSION")),
+        ("hw_rev", "0x0"),
+        ("hca_type", "roce"),
+        ("board_id", "roce"),
+    ] {
+        tree.line(folder.join(name), text);
+    }
+    match hardware {
+        Some(hardware) => tree.insert(folder.join("device"), Node::Link(hardware)),
+        None => add_virtual_device(tree, &folder.join("device"), device),
+    }
+    add_port(tree, &folder.join("ports/1"), device);
+
+    let uverbs = Path::new("sys/class/infiniband_verbs").join(&device.dev_name);
+    tree.line(uverbs.join("ibdev"), &device.name);
+    tree.line(uverbs.join("abi_version"), 1);
+    // The numbers of /dev/null, as which the device file appears.
+    tree.line(uverbs.join("dev"), "1:3");
+    let device_folder = Path::new("../../infiniband").join(&device.name).join("device");
+    tree.insert(uverbs.join("device"), Node::Link(device_folder));
+    tree.insert(Path::new("dev/infiniband").join(&device.dev_name), Node::Device);
+}
+
+/// Adds what programs read of the hardware, for an interface that has none.
+fn add_virtual_device(tree: &mut Tree, folder: &Path, device: &NamedDevice) {
+    let interface = &device.info.interface.name;
+    tree.line(folder.join("numa_node"), -1);
+    let target = Path::new("/sys/class/net").join(interface);
+    tree.insert(folder.join("net").join(interface), Node::Link(target));
+    let own = Path::new("../../..").join(&device.name);
+    tree.insert(folder.join("infiniband").join(&device.name), Node::Link(own));
+}
+
+fn add_port(tree: &mut Tree, folder: &Path, device: &NamedDevice) {
+    let info = &device.info;
+    let (state, physical) = match info.port.state {
+        PortState::Active => ("4: ACTIVE", "5: LinkUp"),
+        PortState::Down => ("1: DOWN", "3: Disabled"),
+    };
+    let rate = info.rate().to_string();
+    for (name, text) in [
+        ("state", state),
+        ("phys_state", physical),
+        ("link_layer", "Ethernet"),
+        ("rate", &rate),
+        ("lid", "0x0"),
+        ("lid_mask_count", "0"),
+        ("sm_lid", "0x0"),
+        ("sm_sl", "0"),
+        ("cap_mask", "0x00010000"),
+        ("pkeys/0", "0xffff"),
+    ] {
+        tree.line(folder.join(name), text);
+    }
+    for GidEntry { index, gid, kind, .. } in &info.gids {
+        let index = index.to_string();
+        tree.line(folder.join("gids").join(&index), groups(&gid.0));
+        tree.line(folder.join("gid_attrs/types").join(&index), kind);
+        tree.line(folder.join("gid_attrs/ndevs").join(&index), &info.interface.name);
+    }
+}
+
+/// Returns bytes as the kernel writes GUIDs and GIDs: groups of four hexadecimal digits.
+fn groups(bytes: &[u8]) -> String {
+    let group = |pair: &[u8]| pair.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    bytes.chunks(2).map(group).collect::<Vec<_>>().join(":")
+}

@@ -1,0 +1,198 @@
+//! `roce run`: an unmodified verbs program on this library.
+
+mod child;
+mod exec;
+mod library;
+mod listening;
+mod mounts;
+mod placeholder;
+mod privileges;
+mod program;
+mod ranks;
+mod scratch;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command as Process;
+
+use clap::{Args, ValueEnum};
+use roce_verbs::{DeviceNames, NamedDevice, environment};
+use roce_view::Tree;
+
+use crate::error::{CliError, Result};
+use crate::local;
+use crate::traffic::{self, Faults};
+
+pub(crate) use exec::Options as ExecOptions;
+pub(crate) use exec::run as run_exec;
+
+/// Exit codes of a command that could not run its program, as env(1) has them.
+const FAILED: u8 = 125;
+
+const EXAMPLES: &str = "\
+A server and its client, each in a private host (rank 1 gets the address of rank 0):
+  roce run --local 2 -- ib_write_bw
+  roce run --local 2 -- ib_send_lat -s 64 {peer?}
+
+A program on the interfaces of this host (needs CAP_NET_RAW):
+  roce run -- ibv_devinfo
+  roce run --dev rxe0=eth1 -- ib_write_bw -d rxe0 server
+
+With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
+{peer} (the address of rank 0, for rank 0 that of rank 1) and {peer?} (the same, but nothing for
+rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
+are such arguments, the other ranks start as soon as rank 0 listens on a TCP port.
+
+The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
+failed first. It is 125 if roce fails, 126 if the program cannot be started, 127 if it is missing.
+docs/run.md says which programs run.";
+
+/// Run an unmodified RDMA program on this library: perftest, UCX, Open MPI
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Name a device and its interface; repeat it for several [default: roce0, roce1, …]
+    #[arg(long = "dev", value_name = "NAME=INTERFACE")]
+    devices: Vec<String>,
+    /// Run the program in N private hosts on this machine; needs no root, leaves nothing behind
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    local: Option<u32>,
+    /// MTU of the private network's links in bytes; path MTU 4096 needs at least 4176
+    #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = traffic::link_mtu)]
+    #[arg(requires = "local")]
+    link_mtu: u32,
+    /// How the program sees the files below /sys/class/infiniband and /dev/infiniband
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ViewMode::Auto)]
+    view: ViewMode,
+    /// Write all packets to a pcapng file (with --local: those of rank 0)
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+    #[command(flatten)]
+    faults: Faults,
+    /// The rank that this process runs (set by --local)
+    #[arg(long, hide = true)]
+    local_rank: Option<u32>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+/// How a program sees the files of its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ViewMode {
+    /// By mount where that is permitted, else by preload
+    Auto,
+    /// In a mount namespace of its own: complete, needs CAP_SYS_ADMIN
+    Mount,
+    /// By replaced calls of the C library: needs no privilege
+    Preload,
+    /// Not at all
+    None,
+}
+
+impl ViewMode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Mount => "mount",
+            Self::Preload => "preload",
+            Self::None => "none",
+        }
+    }
+}
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Result {
+    let outcome = match (options.local, options.local_rank) {
+        (Some(size), None) => ranks::run(options, size),
+        (Some(size), Some(rank)) => local::die_with_parent().and_then(|()| {
+            let line = placeholder::line_of(&options.command, rank, size);
+            run_here(options, line)
+        }),
+        (None, _) => run_here(options, options.command.clone()),
+    };
+    // 1 could be the program's.
+    outcome.map_err(|error| match error {
+        CliError::Message(text) => {
+            eprintln!("roce: {text}");
+            CliError::Reported(FAILED)
+        }
+        reported => reported,
+    })
+}
+
+/// Runs a line on the interfaces of this network namespace.
+fn run_here(options: &Options, line: Vec<OsString>) -> Result {
+    let [name, arguments @ ..] = line.as_slice() else {
+        return Err(CliError::new("name a program"));
+    };
+    let program = program::find(name)?;
+    program.warn_if_unreachable();
+    let libraries = library::find()?;
+    let devices = devices(&options.devices)?;
+    privileges::check()?;
+
+    let scratch = scratch::Scratch::new()?;
+    libraries.link_below(&scratch)?;
+    Tree::new(&devices, roce_view::hardware_folder)
+        .write_to(&scratch.view())
+        .map_err(|error| CliError::context("writing the view of the devices", error))?;
+
+    let mut process = Process::new("/proc/self/exe");
+    process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
+    process.arg(std::process::id().to_string()).arg("--scratch").arg(scratch.path());
+    process.arg("--program").arg(&program.path).arg("--").arg(name).args(arguments);
+    let names: DeviceNames = devices.into_iter().collect();
+    process.env(environment::DEVICES, names.to_string());
+    process.env(environment::COUNTERS, scratch.counters());
+    if let Some(faults) = options.faults() {
+        process.env(environment::FAULTS, faults);
+    }
+    if let Some(file) = options.capture() {
+        process.env(environment::PCAP, std::path::absolute(file)?);
+    }
+    let code = child::run(process)?;
+    drop(scratch);
+    if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
+}
+
+impl Options {
+    /// Returns the text of the faults, if there are any. With several ranks the receiver of a packet
+    /// injects them, so that each packet meets them once.
+    fn faults(&self) -> Option<String> {
+        let config = match self.local_rank {
+            Some(rank) => self.faults.of_receiver(rank),
+            None => self.faults.config(),
+        };
+        self.faults.any().then(|| config.to_string())
+    }
+
+    /// Returns the file of the capture, if this rank writes one.
+    fn capture(&self) -> Option<&PathBuf> {
+        self.pcap.as_ref().filter(|_| self.local_rank.is_none_or(|rank| rank == 0))
+    }
+}
+
+/// Returns the devices that the program sees: those of the options, else those of the environment,
+/// else all.
+pub(crate) fn devices(named: &[String]) -> Result<Vec<NamedDevice>> {
+    let inherited = || std::env::var(environment::DEVICES).unwrap_or_default();
+    let text = if named.is_empty() { inherited() } else { named.join(",") };
+    let names: DeviceNames = text.parse()?;
+    let devices = NamedDevice::list(&names)?;
+    let is_listed =
+        |wanted: &str| devices.iter().any(|device| device.info.interface.name == wanted);
+    if let Some(missing) = names.interfaces().find(|interface| !is_listed(interface)) {
+        return Err(CliError::new(format!(
+            "there is no Ethernet interface {missing}; `roce devices` lists those that can carry RoCE"
+        )));
+    }
+    if devices.is_empty() {
+        return Err(CliError::new(
+            "this network namespace has no Ethernet interface, so there is no device; add one (see \
+             `roce devices`), or add --local 2 for a private network",
+        ));
+    }
+    Ok(devices)
+}

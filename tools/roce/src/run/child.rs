@@ -1,0 +1,100 @@
+//! The process of the program.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::error::{CliError, Result};
+
+/// Starts a process, passes signals on, and returns its exit code. No other thread may exist that
+/// takes signals.
+pub(crate) fn run(mut command: Command) -> Result<u8> {
+    let signals = Signals::block()?;
+    let mut child =
+        command.spawn().map_err(|error| CliError::context("starting roce again", error))?;
+    let id = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));
+    loop {
+        match signals.next()? {
+            Received::ChildChanged => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(code_of(status));
+                }
+            }
+            Received::FromProcess(signal) => {
+                // The child was not waited for yet, so its number is still its own.
+                let _ = kill(id, signal);
+            }
+            Received::FromKernel => {}
+        }
+    }
+}
+
+/// Returns the exit code that a shell would give.
+pub(crate) fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A child ended or stopped.
+    ChildChanged,
+    /// A process sent it to this process.
+    FromProcess(Signal),
+    /// The kernel sent it, such as for Ctrl-C: it goes to all processes of the terminal's group, so
+    /// that the program has it, too.
+    FromKernel,
+}
+
+/// The signals that are passed on.
+const PASSED_ON: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+];
+
+fn blocked() -> SigSet {
+    PASSED_ON.into_iter().chain([Signal::SIGCHLD]).collect()
+}
+
+/// Lets this thread take the signals again.
+pub(crate) fn unblock() -> Result {
+    Ok(blocked().thread_unblock()?)
+}
+
+/// Signals as messages. A process that is started inherits that they are blocked, until it calls
+/// [`unblock`].
+#[derive(Debug)]
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks the signals in this thread and in those that it starts later.
+    pub(crate) fn block() -> Result<Self> {
+        let set = blocked();
+        set.thread_block()?;
+        Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?))
+    }
+
+    /// Waits for the next signal.
+    pub(crate) fn next(&self) -> Result<Received> {
+        loop {
+            let Some(info) = self.0.read_signal()? else { continue };
+            let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
+            let signal = Signal::try_from(signal)?;
+            // Codes above 0 are the kernel's.
+            return Ok(match signal {
+                Signal::SIGCHLD => Received::ChildChanged,
+                _ if info.ssi_code > 0 => Received::FromKernel,
+                _ => Received::FromProcess(signal),
+            });
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The last step of a run: this process becomes the program.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+use roce_verbs::environment;
+
+use super::library::{PRELOAD, VERBS};
+use super::program::NOT_EXECUTABLE;
+use super::scratch::{LIBRARIES, VIEW};
+use super::{FAILED, ViewMode, child, mounts, privileges};
+use crate::error::{CliError, Result};
+use crate::local;
+
+/// Become a program that sees the files of a folder (used by `run`)
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    #[arg(long, value_enum)]
+    view: ViewMode,
+    /// Process that started this one
+    #[arg(long)]
+    parent: u32,
+    /// Folder of the run
+    #[arg(long)]
+    scratch: PathBuf,
+    /// File of the program
+    #[arg(long)]
+    program: PathBuf,
+    /// Name of the program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command; returns only if that fails.
+pub(crate) fn run(options: &Options) -> Result {
+    let failed = |error| match error {
+        CliError::Message(text) => {
+            eprintln!("roce: {text}");
+            CliError::Reported(FAILED)
+        }
+        reported => reported,
+    };
+    become_program(options).map_err(failed)
+}
+
+fn become_program(options: &Options) -> Result {
+    local::die_with_parent()?;
+    if parent_id() != options.parent {
+        // The parent ended before that was set.
+        return Err(CliError::Reported(FAILED));
+    }
+    let view = options.scratch.join(VIEW);
+    let mount = || mounts::show(&view, &options.scratch.join("mounts"));
+    let is_mounted = match options.view {
+        ViewMode::None | ViewMode::Preload => false,
+        ViewMode::Mount => mount().map(|()| true).map_err(cannot_mount)?,
+        ViewMode::Auto => match mount() {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::info!(%error, "no view by mount, so by preload");
+                false
+            }
+        },
+    };
+    let [name, arguments @ ..] = options.command.as_slice() else {
+        return Err(CliError::Reported(FAILED));
+    };
+    let libraries = options.scratch.join(LIBRARIES);
+    let mut preloaded = vec![libraries.join(VERBS)];
+    let mut command = Command::new(&options.program);
+    command.arg0(name).args(arguments);
+    if !is_mounted && options.view != ViewMode::None {
+        preloaded.push(libraries.join(PRELOAD));
+        command.env(environment::VIEW, &view);
+    }
+    command.env("LD_LIBRARY_PATH", list([libraries], "LD_LIBRARY_PATH"));
+    command.env("LD_PRELOAD", list(preloaded, "LD_PRELOAD"));
+    privileges::keep();
+    child::unblock()?;
+    let error = command.exec();
+    eprintln!("roce: cannot start {}: {error}", options.program.display());
+    Err(CliError::Reported(NOT_EXECUTABLE))
+}
+
+/// Returns paths and behind them what a variable has already, separated by colons.
+fn list(paths: impl IntoIterator<Item = PathBuf>, variable: &str) -> OsString {
+    let mut all: Vec<OsString> = paths.into_iter().map(OsString::from).collect();
+    all.extend(env::var_os(variable).filter(|value| !value.is_empty()));
+    all.join(OsStr::new(":"))
+}
+
+fn cannot_mount(error: io::Error) -> CliError {
+    CliError::new(format!(
+        "cannot mount the files of the devices: {error}; it needs CAP_SYS_ADMIN (root, a container \
+         with --privileged, or --local); or use --view preload"
+    ))
+}

@@ -1,0 +1,68 @@
+//! The libraries that a program loads.
+
+use std::env;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::scratch::Scratch;
+use crate::error::{CliError, Result};
+
+/// Name under which programs load the library.
+pub(crate) const VERBS: &str = "libibverbs.so.1";
+
+/// Name of the library of replaced calls.
+pub(crate) const PRELOAD: &str = "libroce_preload.so";
+
+/// The libraries that were found.
+#[derive(Debug)]
+pub(crate) struct Libraries {
+    verbs: PathBuf,
+    preload: PathBuf,
+}
+
+/// Finds the libraries: beside this program, as `cargo build` leaves them, or where they are
+/// installed.
+pub(crate) fn find() -> Result<Libraries> {
+    let folders = folders();
+    // Cargo cannot give the file the name that programs load.
+    let verbs = first(&folders, &[VERBS, "libibverbs.so", "libroce_ibverbs.so"])?;
+    Ok(Libraries { verbs, preload: first(&folders, &[PRELOAD])? })
+}
+
+/// Returns the folders that may have the libraries.
+fn folders() -> Vec<PathBuf> {
+    let program = env::current_exe().ok();
+    let own = program.as_deref().and_then(Path::parent);
+    let beside = own.iter().flat_map(|own| {
+        [own.to_path_buf(), own.join("../lib/roce"), own.join("../lib/x86_64-linux-gnu/roce")]
+    });
+    let installed = ["/usr/local/lib/roce", "/usr/lib/roce", "/usr/lib/x86_64-linux-gnu/roce"];
+    beside.chain(installed.map(PathBuf::from)).collect()
+}
+
+fn first(folders: &[PathBuf], names: &[&str]) -> Result<PathBuf> {
+    let candidates = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name)));
+    let found = candidates.into_iter().find(|file| file.is_file());
+    let name = names.first().copied().unwrap_or_default();
+    found.ok_or_else(|| {
+        let beside = folders.first().map(|folder| folder.display().to_string());
+        CliError::new(format!(
+            "{name} is not in {}, in its neighbour lib/roce, or in /usr/lib/roce; build it with \
+             `cargo build --workspace`, or install the package whole",
+            beside.unwrap_or_default()
+        ))
+    })
+}
+
+impl Libraries {
+    /// Makes links to the libraries under the names that programs load.
+    pub(crate) fn link_below(&self, scratch: &Scratch) -> Result {
+        let folder = scratch.libraries();
+        for (file, name) in
+            [(&self.verbs, VERBS), (&self.verbs, "libibverbs.so"), (&self.preload, PRELOAD)]
+        {
+            symlink(std::fs::canonicalize(file)?, folder.join(name))?;
+        }
+        Ok(())
+    }
+}

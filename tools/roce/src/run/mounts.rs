@@ -1,0 +1,95 @@
+//! The view by mounts.
+
+use std::fs::{self, DirEntry, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Moves this process into a mount namespace of its own and shows the files of `view` there. `work`
+/// is the name of a folder that this creates for its mount points; only the namespace sees what is
+/// mounted on them.
+///
+/// # Errors
+/// The first error of the kernel. The namespace may show a part of the files then.
+pub(crate) fn show(view: &Path, work: &Path) -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    // Mounts of this namespace stay in it, those of the system still appear in it.
+    change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
+    show_classes(&view.join("sys/class"), &work.join("class"))?;
+    show_devices(&view.join("dev/infiniband"), work)
+}
+
+/// Shows the folders of `classes` in `/sys/class`.
+fn show_classes(classes: &Path, layer: &Path) -> io::Result<()> {
+    let names: Vec<_> = entries(classes)?.iter().map(DirEntry::file_name).collect();
+    let system = Path::new("/sys/class");
+    if names.iter().any(|name| !system.join(name).exists()) {
+        for name in &names {
+            fs::create_dir_all(layer.join(name))?;
+        }
+        // /sys has no folder to mount on, and none can be made in it.
+        let layers = format!("lowerdir={}:{}", layer.display(), system.display());
+        mount(Some("overlay"), system, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))?;
+    }
+    names.iter().try_for_each(|name| bind(&classes.join(name), &system.join(name)))
+}
+
+/// Shows devices as /dev/null in `/dev/infiniband`.
+fn show_devices(devices: &Path, work: &Path) -> io::Result<()> {
+    let folder = Path::new("/dev/infiniband");
+    if !folder.is_dir() {
+        replace_dev(&work.join("dev"))?;
+    }
+    let files = work.join("infiniband");
+    fs::create_dir_all(&files)?;
+    let names: Vec<_> = entries(devices)?.iter().map(DirEntry::file_name).collect();
+    for name in &names {
+        File::create(files.join(name))?;
+    }
+    bind(&files, folder)?;
+    names.iter().try_for_each(|name| bind(Path::new("/dev/null"), &folder.join(name)))
+}
+
+/// Replaces /dev by a folder with the same files and an empty folder `infiniband`. That folder cannot
+/// be made in the system's /dev, where it would stay after the run.
+fn replace_dev(new: &Path) -> io::Result<()> {
+    fs::create_dir_all(new)?;
+    mount(Some("tmpfs"), new, Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755"))?;
+    for entry in entries(Path::new("/dev"))? {
+        let (from, to) = (entry.path(), new.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            symlink(fs::read_link(&from)?, &to)?;
+            continue;
+        }
+        if kind.is_dir() {
+            fs::create_dir(&to)?;
+        } else {
+            File::create(&to)?;
+        }
+        // Without the right to a single file the program still has all others.
+        if let Err(error) = bind(&from, &to) {
+            tracing::info!(%error, file = %from.display(), "not in the program's /dev");
+        }
+    }
+    fs::create_dir(new.join("infiniband"))?;
+    mount(Some(new), "/dev", None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
+    Ok(())
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<DirEntry>> {
+    fs::read_dir(folder)?.collect()
+}
+
+/// Shows a file or a folder, with all that is mounted in it, in another place.
+fn bind(from: &Path, to: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    Ok(mount(Some(from), to, None::<&str>, flags, None::<&str>)?)
+}
+
+fn change(place: &str, flags: MsFlags) -> io::Result<()> {
+    Ok(mount(None::<&str>, place, None::<&str>, flags, None::<&str>)?)
+}

@@ -1,0 +1,33 @@
+//! Programs that cannot load the library.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use roce_test_macros::tier1;
+
+use super::{Outcome, build, compile, roce_run};
+
+#[tier1]
+fn a_program_out_of_reach_is_named_and_run_all_the_same() -> Outcome {
+    let source = build().join("nothing.c");
+    fs::write(&source, "int main(void) { return 3; }\n")?;
+    let program = build().join("static");
+    compile(&source, &program, &["-static"])?;
+    let name = program.to_str().ok_or("a path that is text")?;
+    let output = roce_run(&["--", name]).output()?;
+    let words = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(3), "{words}");
+    assert!(words.contains("statically linked") && words.lines().count() == 1, "{words}");
+
+    let program = build().join("setuid");
+    compile(&source, &program, &[])?;
+    if chown(&program, Some(65534), None).is_err() {
+        // In a user namespace there is no second user.
+        return Ok(());
+    }
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755))?;
+    let name = program.to_str().ok_or("a path that is text")?;
+    let words = String::from_utf8(roce_run(&["--", name]).output()?.stderr)?;
+    assert!(words.contains("setuid") && words.lines().count() == 1, "{words}");
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Signals and exit codes.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use roce_test_macros::tier1;
+
+use super::{Outcome, roce_run};
+
+/// Starts a run and waits for a line of its output.
+fn start(arguments: &[&str], awaited: &str) -> Outcome<(Child, String)> {
+    let mut child = roce_run(arguments).stdout(Stdio::piped()).spawn()?;
+    let pipe = child.stdout.take().ok_or("no output")?;
+    let line =
+        BufReader::new(pipe).lines().map_while(Result::ok).find(|line| line.contains(awaited));
+    Ok((child, line.ok_or("the program did not begin")?))
+}
+
+fn id_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().try_into().expect("a process id"))
+}
+
+#[tier1]
+fn a_signal_reaches_the_program_and_its_exit_code_comes_back() -> Outcome {
+    let script = "trap 'exit 42' TERM USR1; echo ready; while :; do sleep 0.01; done";
+    for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
+        for place in [&["--"][..], &["--local", "1", "--"]] {
+            let (mut child, _) = start(&[place, &["sh", "-c", script]].concat(), "ready")?;
+            kill(id_of(&child), signal)?;
+            assert_eq!(child.wait()?.code(), Some(42), "{signal} {place:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_program_that_a_signal_ends_gives_128_and_its_number() -> Outcome {
+    let (mut child, _) = start(&["--", "sh", "-c", "echo ready; exec sleep 60"], "ready")?;
+    kill(id_of(&child), Signal::SIGUSR2)?;
+    assert_eq!(child.wait()?.code(), Some(128 + 12));
+    Ok(())
+}
+
+#[tier1]
+fn no_program_outlives_its_run() -> Outcome {
+    for place in [&["--"][..], &["--local", "1", "--"]] {
+        let line = [place, &["sh", "-c", "echo id $$; exec sleep 60"]].concat();
+        let (mut child, line) = start(&line, "id ")?;
+        let program: i32 = line.rsplit(' ').next().ok_or("no id")?.parse()?;
+        child.kill()?;
+        child.wait()?;
+        let patience = Instant::now() + Duration::from_secs(10);
+        while is_alive(program) {
+            assert!(Instant::now() < patience, "the program outlived its run");
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a process runs; one that only waits to be reaped does not.
+fn is_alive(process: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}

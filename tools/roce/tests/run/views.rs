@@ -1,0 +1,129 @@
+//! The files that programs see.
+
+use std::fs;
+use std::process::Command;
+
+use roce_test_macros::tier1;
+
+use super::{Outcome, build, compile, output_of};
+
+const WAYS: [&str; 2] = ["mount", "preload"];
+
+/// Runs a line in a private host.
+fn seen(way: &str, line: &[&str]) -> Outcome<String> {
+    output_of(&[&["--local", "1", "--view", way, "--"], line].concat())
+}
+
+#[tier1]
+fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
+    for way in WAYS {
+        let text = seen(way, &["ls", "/sys/class/infiniband", "/dev/infiniband"])?;
+        assert_eq!(
+            text,
+            "[0] /dev/infiniband:\n[0] uverbs0\n[0] \n[0] /sys/class/infiniband:\n[0] roce0\n"
+        );
+        let port = "/sys/class/infiniband/roce0/ports/1";
+        let files = [
+            "/sys/class/infiniband/roce0/node_type",
+            "/sys/class/infiniband_verbs/uverbs0/ibdev",
+            &format!("{port}/state"),
+            &format!("{port}/link_layer"),
+            &format!("{port}/gid_attrs/types/1"),
+            &format!("{port}/gid_attrs/ndevs/1"),
+            &format!("{port}/gids/1"),
+        ];
+        let text = seen(way, &[&["cat"], &files[..]].concat())?;
+        let gid = "0000:0000:0000:0000:0000:ffff:0a00:0001";
+        let expected = ["1: CA", "roce0", "4: ACTIVE", "Ethernet", "RoCE v2", "eth0", gid];
+        assert_eq!(text, expected.map(|line| format!("[0] {line}\n")).concat(), "{way}");
+        let text = seen(way, &["stat", "-L", "-c", "%F %a", "/dev/infiniband/uverbs0"])?;
+        assert_eq!(text, "[0] character special file 666\n", "{way}");
+        let text = seen(way, &["ls", "/sys/class/infiniband/roce0/device/net"])?;
+        assert_eq!(text, "[0] eth0\n", "{way}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn both_ways_show_the_same_files() -> Outcome {
+    let find = ["find", "/sys/class/infiniband/", "/sys/class/infiniband_verbs/", "-type", "f"];
+    let script = "for file in $(find /sys/class/infiniband/ -type f | sort); do \
+                  echo $file $(cat $file); done";
+    for line in [&find[..], &["sh", "-c", script]] {
+        let [mut mounted, mut preloaded] = WAYS.map(|way| {
+            let text = seen(way, line).expect("it runs");
+            // The MAC address of a private host is another one each time.
+            let fixed =
+                text.lines().filter(|line| !line.contains("guid") && !line.contains("gids/0"));
+            fixed.map(str::to_owned).collect::<Vec<_>>()
+        });
+        mounted.sort();
+        preloaded.sort();
+        assert!(mounted.len() > 20, "{mounted:?}");
+        assert_eq!(mounted, preloaded);
+    }
+    Ok(())
+}
+
+#[tier1]
+fn every_call_of_the_c_library_sees_them() -> Outcome {
+    let source = build().join("calls.c");
+    fs::write(&source, include_str!("calls.c"))?;
+    let program = build().join("calls");
+    // With and without the checking variants of the calls.
+    for flags in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"], &["-O1", "-D_FILE_OFFSET_BITS=64"]]
+    {
+        compile(&source, &program, flags)?;
+        let name = program.to_str().ok_or("a path that is text")?;
+        let [mounted, preloaded] = WAYS.map(|way| seen(way, &[name]).expect("it runs"));
+        assert_eq!(mounted, preloaded);
+        assert!(mounted.lines().count() > 40 && !mounted.contains("FAILED"), "{mounted}");
+    }
+    Ok(())
+}
+
+#[tier1]
+fn a_program_that_reads_nothing_of_it_sees_its_own_files() -> Outcome {
+    // Neither what is created nor what is missing changes.
+    let script = "echo text > infiniband && cat infiniband && ls /sys/class/net/lo > /dev/null && \
+                  ! ls /sys/class/infinibandage 2> /dev/null && readlink -f /proc/self/cwd";
+    let folder = build().join("own-files");
+    fs::create_dir_all(&folder)?;
+    let mut command =
+        super::roce_run(&["--local", "1", "--view", "preload", "--", "sh", "-c", script]);
+    let text = super::succeeded(&command.current_dir(&folder).output()?)?;
+    assert_eq!(text, format!("[0] text\n[0] {}\n", folder.display()));
+    Ok(())
+}
+
+#[tier1]
+fn the_view_ends_with_its_run() -> Outcome {
+    let folder = build().join("temporary");
+    fs::create_dir_all(&folder)?;
+    for way in WAYS {
+        let mut command = super::roce_run(&["--local", "1", "--view", way, "--", "printenv"]);
+        let text = super::succeeded(&command.env("TMPDIR", &folder).output()?)?;
+        let libraries = format!("LD_LIBRARY_PATH={}/roce-run-", folder.display());
+        assert!(text.contains(&libraries), "{text}");
+        assert_eq!(text.contains("ROCE_VIEW="), way == "preload", "{text}");
+        assert_eq!(fs::read_dir(&folder)?.count(), 0, "{way} leaves files behind");
+    }
+    let outside = Command::new("ls").arg("/sys/class").output()?;
+    assert!(!String::from_utf8_lossy(&outside.stdout).contains("infiniband_verbs"));
+    Ok(())
+}
+
+#[tier1]
+fn the_tree_is_printed() -> Outcome {
+    let output =
+        Command::new(build().join("roce")).args(["view", "--dev", "x=nosuch0"]).output()?;
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nosuch0"), "{output:?}");
+    let host = roce_netns::VirtualNetwork::new()?.host("one")?;
+    let mut command = Command::new(build().join("roce"));
+    command.arg("view").stderr(std::process::Stdio::piped());
+    // A host without an interface has no device.
+    let refused = host.spawn(command)?.wait_with_output()?;
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(words.contains("no Ethernet interface") && words.lines().count() == 1, "{words}");
+    Ok(())
+}
