@@ -26,7 +26,7 @@ pub enum AsyncEvent {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// The first packet came in before the queue pair was ready to send.
+    /// The first packet came in before a queue pair of RC or UC was ready to send.
     CommunicationEstablished {
         /// The queue pair.
         qpn: Qpn,

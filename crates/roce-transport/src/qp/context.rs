@@ -6,8 +6,8 @@ use roce_wire::{Packet, PathMtu, Qpn, RnrTimer, Verified};
 
 use crate::context::{Context, DropReason};
 use crate::{
-    AccessFlags, Accessor, Completion, CompletionOperation, CompletionStatus, Observer,
-    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState,
+    AccessFlags, Accessor, AsyncEvent, Completion, CompletionOperation, CompletionStatus, Observer,
+    PathAttributes, PathHandle, PdHandle, QpAttributes, QpInit, QpState, RecvWr,
 };
 
 /// Identity, state and parameters of a queue pair.
@@ -22,6 +22,8 @@ pub(crate) struct QpContext {
     pub(crate) attributes: QpAttributes,
     /// The attributes in the form in which packets use them.
     pub(crate) params: QpParams,
+    /// A packet of the peer has arrived in RTR.
+    is_established: bool,
 }
 
 /// Attributes in the form in which they are used.
@@ -111,6 +113,7 @@ impl QpContext {
             state: QpState::Reset,
             attributes: QpAttributes::default(),
             params: QpParams::UNSET,
+            is_established: false,
         }
     }
 
@@ -174,6 +177,26 @@ impl QpContext {
             return Err(DropReason::BadPkey);
         }
         Ok(())
+    }
+
+    /// Notes that a packet of the peer of a connection was accepted.
+    #[inline]
+    pub(crate) fn note_established<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        if self.state == QpState::ReadyToReceive && !self.is_established {
+            self.is_established = true;
+            cx.raise(AsyncEvent::CommunicationEstablished { qpn: cx.qpn });
+        }
+    }
+
+    /// Completes a receive that received nothing.
+    pub(crate) fn complete_receive<O: Observer>(
+        &self,
+        work: &RecvWr,
+        status: CompletionStatus,
+        cx: &mut Context<'_, O>,
+    ) {
+        let completion = self.completion(work.wr_id, CompletionOperation::Recv, status, 0);
+        cx.complete(self.init.recv_cq, completion);
     }
 
     /// The completion of a request that received nothing.

@@ -5,8 +5,7 @@ use roce_wire::NakCode;
 use super::RcQueuePair;
 use super::responder::ResponderError;
 use crate::context::Context;
-use crate::qp::receive_queue::ReceiveQueue;
-use crate::{AsyncEvent, CompletionOperation, CompletionStatus, Observer, QpState, RecvWr};
+use crate::{AsyncEvent, CompletionStatus, Observer, QpState};
 
 impl RcQueuePair {
     /// The expected packet cannot be executed: sends a NAK and goes to ERROR.
@@ -34,7 +33,7 @@ impl RcQueuePair {
                 _ => counters.nak_remote_operational += 1,
             }
             if let Some(work) = self.responder.message.take_receive() {
-                self.complete_receive(work, fault.receive_status(), cx);
+                self.qp.complete_receive(&work, fault.receive_status(), cx);
             }
         }
         self.flush(None, cx);
@@ -64,34 +63,14 @@ impl RcQueuePair {
         }
         self.flush_sends(cx);
         if let Some(work) = self.responder.message.take_receive() {
-            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
+            self.qp.complete_receive(&work, CompletionStatus::WorkRequestFlushed, cx);
         }
-        self.flush_receives(cx);
-        if self.qp.init.srq.is_some() && !was_failed {
-            cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
-        }
+        self.receives.end(was_failed, &self.qp, cx);
     }
 
     pub(super) fn flush_sends<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
         while self.requester.queue.front().is_some() {
             self.requester.queue.complete_front(CompletionStatus::WorkRequestFlushed, &self.qp, cx);
         }
-    }
-
-    pub(super) fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(work) = self.receives.own_mut().and_then(ReceiveQueue::take) {
-            self.complete_receive(work, CompletionStatus::WorkRequestFlushed, cx);
-        }
-    }
-
-    pub(super) fn complete_receive<O: Observer>(
-        &self,
-        work: RecvWr,
-        status: CompletionStatus,
-        cx: &mut Context<'_, O>,
-    ) {
-        let operation = CompletionOperation::Recv;
-        let completion = self.qp.completion(work.wr_id, operation, status, 0);
-        cx.complete(self.qp.init.recv_cq, completion);
     }
 }

@@ -25,12 +25,12 @@ use crate::qp::context::QpContext;
 use crate::qp::modify;
 use crate::qp::receive_queue::{ReceiveQueue, Receives};
 use crate::qp::shared_receive_queue::SrqTable;
-use crate::qp::validate::{validate_recv, validate_send};
+use crate::qp::validate::validate_send;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
-    AsyncEvent, EndpointConfig, Instant, Memory, ModifyError, Observer, PostError, QpAttributes,
-    QpInfo, QpState, RecvWr, RequestFault, SendWr,
+    EndpointConfig, Instant, Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo,
+    QpState, RecvWr, RequestFault, SendWr,
 };
 
 /// One end of a reliable connection.
@@ -43,8 +43,6 @@ pub(crate) struct RcQueuePair {
     timers: Timers,
     /// The next train is of requests, if both requests and responses wait.
     requests_first: bool,
-    /// A packet of the peer has arrived.
-    is_established: bool,
 }
 
 /// What a queue pair has left to send.
@@ -66,7 +64,6 @@ impl RcQueuePair {
             qp,
             timers: Timers::default(),
             requests_first: false,
-            is_established: false,
         }
     }
 
@@ -167,15 +164,7 @@ impl RcQueuePair {
         work: RecvWr,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, &self.qp, &self.receives, 0)?;
-        cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
-        if let Some(receives) = self.receives.own_mut() {
-            receives.push(work);
-        }
-        if self.qp.state == QpState::Error {
-            self.flush_receives(cx);
-        }
-        Ok(())
+        self.receives.post(work, 0, &self.qp, cx)
     }
 
     /// Handles a packet, of the peer or of another host.
@@ -192,10 +181,7 @@ impl RcQueuePair {
         }
         cx.counters().rcvd_pkts += 1;
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
-        if self.qp.state == QpState::ReadyToReceive && !self.is_established {
-            self.is_established = true;
-            cx.raise(AsyncEvent::CommunicationEstablished { qpn: cx.qpn });
-        }
+        self.qp.note_established(cx);
         let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
             let Some(receives) = receives.queue_mut(srqs) else { return };

@@ -21,11 +21,11 @@ use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::modify;
 use crate::qp::receive_queue::{ReceiveQueue, Receives};
-use crate::qp::validate::{validate_recv, validate_send};
+use crate::qp::validate::validate_send;
 use crate::rc::TxPending;
 use crate::{
-    AsyncEvent, CompletionOperation, CompletionStatus, Instant, ModifyError, Observer, PostError,
-    QpAttributes, QpInfo, QpState, RecvWr, SendWr,
+    CompletionStatus, Instant, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpState,
+    RecvWr, SendWr,
 };
 
 /// What UC and UD queue pairs share: state, send queue and receives.
@@ -98,15 +98,7 @@ impl Unreliable {
         held: u32,
         cx: &mut Context<'_, O>,
     ) -> Result<(), PostError> {
-        validate_recv(&work, &self.qp, &self.receives, held)?;
-        cx.out.observer.posted_recv(cx.now, cx.qpn, work.wr_id);
-        if let Some(receives) = self.receives.own_mut() {
-            receives.push(work);
-        }
-        if self.qp.state == QpState::Error {
-            self.flush_receives(cx);
-        }
-        Ok(())
+        self.receives.post(work, held, &self.qp, cx)
     }
 
     /// The request in front names memory that may not be read: sending stops, receiving goes on.
@@ -121,26 +113,7 @@ impl Unreliable {
         let was_failed = self.qp.state == QpState::Error;
         self.qp.set_state(QpState::Error, cx);
         self.sender.flush(None, &self.qp, cx);
-        self.flush_receives(cx);
-        if self.qp.init.srq.is_some() && !was_failed {
-            cx.raise(AsyncEvent::LastWqeReached { qpn: cx.qpn });
-        }
-    }
-
-    fn flush_receives<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
-        while let Some(work) = self.receives.own_mut().and_then(ReceiveQueue::take) {
-            self.complete_receive(&work, CompletionStatus::WorkRequestFlushed, cx);
-        }
-    }
-
-    fn complete_receive<O: Observer>(
-        &self,
-        work: &RecvWr,
-        status: CompletionStatus,
-        cx: &mut Context<'_, O>,
-    ) {
-        let completion = self.qp.completion(work.wr_id, CompletionOperation::Recv, status, 0);
-        cx.complete(self.qp.init.recv_cq, completion);
+        self.receives.end(was_failed, &self.qp, cx);
     }
 
     pub(crate) fn handle_timeout<O: Observer>(

@@ -145,6 +145,7 @@ impl UcQueuePair {
         cx.counters().rcvd_pkts += 1;
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
         let Unreliable { qp, receives, .. } = &mut self.base;
+        qp.note_established(cx);
         let Some(receives) = receives.queue_mut(srqs) else { return };
         match self.message.place(packet, qp, receives, memory) {
             Ok(Placed::Part) => {}
@@ -188,7 +189,7 @@ impl UcQueuePair {
 
     fn flush_message<O: Observer>(&mut self, status: CompletionStatus, cx: &mut Context<'_, O>) {
         if let Some(work) = self.message.take_receive() {
-            self.base.complete_receive(&work, status, cx);
+            self.base.qp.complete_receive(&work, status, cx);
         }
     }
 

@@ -174,14 +174,14 @@ impl UdQueuePair {
         let payload = packet.payload();
         let whole = (GRH_LEN + payload.len()) as u64;
         if whole > work.sg_list.total_len() {
-            return self.base.complete_receive(&work, CompletionStatus::LocalLengthError, cx);
+            return qp.complete_receive(&work, CompletionStatus::LocalLengthError, cx);
         }
         let (by, list) = (qp.receive_accessor(), &work.sg_list);
         let placed = scatter(memory, by, list, 0, &packet.network_header())
             .and_then(|()| scatter(memory, by, list, GRH_LEN as u64, payload));
         if placed.is_err() {
             cx.counters().local_protection_err += 1;
-            self.base.complete_receive(&work, CompletionStatus::LocalProtectionError, cx);
+            qp.complete_receive(&work, CompletionStatus::LocalProtectionError, cx);
             return self.handle_failure(cx);
         }
         let (operation, status) = (CompletionOperation::Recv, CompletionStatus::Success);

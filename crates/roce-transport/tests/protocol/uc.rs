@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use roce_simnet::Rights;
 use roce_transport::{
-    AccessFlags, CompletionStatus, Instant, ModifyError, PostError, QpAttributes, QpState, RecvWr,
-    SendWr,
+    AccessFlags, AsyncEvent, CompletionStatus, Instant, ModifyError, PostError, QpAttributes,
+    QpState, RecvWr, SendWr,
 };
 use roce_wire::{ICRC_LEN, Psn, Service, opcode};
 
-use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect, receive_only};
 use crate::common::driver::{Driver, FOR_EVER};
 use crate::common::exchange::{Kind, request, sge};
 use crate::common::forge;
@@ -47,6 +47,29 @@ fn a_move_to_error_that_is_refused_leaves_the_message_as_it_was() {
     world.forge(0, 1, &forge::packet(&headers, &[8; 10]));
     let received = ends[1].received(&world);
     assert_eq!((received[0].status, received[0].byte_len), (CompletionStatus::Success, 266));
+}
+
+#[test]
+fn the_first_packet_in_rtr_establishes_a_connection_once_and_datagrams_never() {
+    for service in [Service::Rc, Service::Uc, Service::Ud] {
+        let (mut world, options) = (World::pair(), Options::of(service));
+        let ends = connect(&mut world, [0, 1], options);
+        // Back to RTR, where the peer sends already.
+        ends[1].move_to(&mut world, QpState::Reset);
+        let told = world.nodes[1].events.len();
+        receive_only(&mut world, ends, options);
+        let b = ends[1];
+        let region = world.nodes[1].memory.register(1000, Rights::ALL);
+        for wr_id in 0..3 {
+            b.post_recv(&mut world, wr_id, &[sge(region, 0, 1000)]);
+        }
+        post_sends(&mut world, ends, &options, 3, 100);
+        world.settle();
+        assert_eq!((b.state(&world), b.received(&world).len()), (QpState::ReadyToReceive, 3));
+        let established = AsyncEvent::CommunicationEstablished { qpn: b.qpn };
+        let expected = if service == Service::Ud { vec![] } else { vec![established] };
+        assert_eq!(world.nodes[1].events[told..], expected, "{service:?}");
+    }
 }
 
 #[test]

@@ -110,7 +110,7 @@ pub(crate) fn connect_each(
         ends[i] = End { node: nodes[i], qpn };
     }
     for i in 0..2 {
-        bring_up(world, ends[i], ends[1 - i], i, &options).expect("both ends come up");
+        bring_up(world, ends[i], ends[1 - i], i, &options, TO_RTS).expect("both ends come up");
     }
     ends
 }
@@ -220,16 +220,25 @@ pub(crate) fn connect_to_itself(world: &mut World, options: Options) -> End {
     let end = End { node: 0, qpn: Qpn::new(0x77).expect("24 bits") };
     create(world, 0, end.qpn, &options);
     let options = Options { first_psn: [FIRST_PSN; 2], ..options };
-    bring_up(world, end, end, 0, &[options; 2]).expect("it comes up");
+    bring_up(world, end, end, 0, &[options; 2], TO_RTS).expect("it comes up");
     end
 }
 
 /// Connects two queue pairs that are in RESET.
 pub(crate) fn reconnect(world: &mut World, ends: [End; 2], options: Options) {
     for i in 0..2 {
-        bring_up(world, ends[i], ends[1 - i], i, &[options; 2]).expect("both ends come up");
+        bring_up(world, ends[i], ends[1 - i], i, &[options; 2], TO_RTS).expect("both ends come up");
     }
 }
+
+/// Brings the second queue pair, which is in RESET, to RTR only.
+pub(crate) fn receive_only(world: &mut World, ends: [End; 2], options: Options) {
+    bring_up(world, ends[1], ends[0], 1, &[options; 2], TO_RTR).expect("it comes up");
+}
+
+/// Transitions from RESET.
+const TO_RTR: usize = 2;
+const TO_RTS: usize = 3;
 
 /// A queue pair in RESET.
 pub(crate) fn create(world: &mut World, node: usize, qpn: Qpn, options: &Options) {
@@ -245,6 +254,7 @@ fn bring_up(
     peer: End,
     side: usize,
     options: &[Options; 2],
+    steps: usize,
 ) -> Result<(), ModifyError> {
     let mine = &options[side];
     let path = path(world, end, peer, mine);
@@ -263,8 +273,8 @@ fn bring_up(
         access: mine.access,
         cap: mine.capacities,
     };
-    for attributes in options.transitions(side, path, peer.qpn) {
-        world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, &attributes))?;
+    for attributes in options.transitions(side, path, peer.qpn).iter().take(steps) {
+        world.with(end.node, |node, now| node.endpoint.modify_qp(now, end.qpn, attributes))?;
     }
     Ok(())
 }
