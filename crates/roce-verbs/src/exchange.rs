@@ -65,6 +65,9 @@ pub enum ExchangeError {
         "out-of-band exchange over TCP: {0}; check that the server is running and uses the same port"
     )]
     Tcp(#[from] io::Error),
+    /// The server's name has no address.
+    #[error("{0}; check the server's name, or give its address")]
+    UnknownHost(io::Error),
     /// The peer sent a line of another format.
     #[error("the peer sent {0:?}, not LID:QPN:PSN:GID; check that it is a pingpong program")]
     InvalidDest(String),
@@ -135,7 +138,8 @@ fn connect_to(
     mine: &[QpDest],
     lines: usize,
 ) -> Result<(Vec<QpDest>, TcpStream), ExchangeError> {
-    let mut stream = TcpStream::connect(server)?;
+    let addresses = server.to_socket_addrs().map_err(ExchangeError::UnknownHost)?;
+    let mut stream = TcpStream::connect(addresses.collect::<Vec<_>>().as_slice())?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     send(&mut stream, mine, lines)?;
@@ -313,6 +317,15 @@ mod tests {
         assert_eq!((of_client.as_deref(), of_server.as_deref()), (Some("-s 1"), Some("-s 2")));
         assert_eq!((theirs.len(), seen.len()), (256, 256));
         assert!(theirs[3..].iter().all(|dest| dest.qpn.get() == 0));
+    }
+
+    #[test]
+    fn a_server_without_an_address_is_told_from_one_that_does_not_listen() {
+        // A label of 64 letters is no name, so that nobody is asked for it.
+        let name = format!("{}:1", "x".repeat(64));
+        assert!(matches!(connect(name, &dest()), Err(ExchangeError::UnknownHost(_))));
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(matches!(connect(closed, &dest()), Err(ExchangeError::Tcp(_))));
     }
 
     #[test]

@@ -278,6 +278,7 @@ impl<'a> End<'a> {
                 (theirs, other)
             }
         };
+        self.qps.check_peer(&theirs)?;
         for dest in theirs.iter().take(mine.len()) {
             print(&format!("  remote address: {}\n", in_words(dest)))?;
         }

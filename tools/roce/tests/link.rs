@@ -193,6 +193,7 @@ fn pingpong_with_different_options_names_both_values_at_both_ends() -> Outcome {
         ("-m 1024", "-m 512", "-m", ["1024", "512"]),
         ("-n 20", "-n 30", "-n", ["20", "30"]),
         ("-s 64", "-s 65", "-s", ["64", "65"]),
+        ("--service srq -q 4", "--service srq -q 5", "-q", ["4", "5"]),
     ] {
         let mut server = Running::start(&network.server, &format!("pingpong -d eth0 {of_server}"))?;
         let client = format!("pingpong -d eth0 10.0.0.1 {of_client}");

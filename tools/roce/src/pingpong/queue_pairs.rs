@@ -72,13 +72,27 @@ impl QueuePairs {
         Ok(self.all.iter().map(|qp| qp.dest(gid_index)).collect::<Result<_, _>>()?)
     }
 
-    /// Connects to the queue pairs of the peer.
+    /// Checks that the peer has as many queue pairs, whose addresses it sent.
+    pub(super) fn check_peer(&self, theirs: &[QpDest]) -> Result {
+        let (own, other) = (self.len(), theirs.iter().filter(|dest| dest.qpn.get() != 0).count());
+        if own == other {
+            return Ok(());
+        }
+        Err(CliError::new(format!(
+            "-q is {own} here and {other} at the other end; use the same value at both ends"
+        )))
+    }
+
+    /// Connects to the queue pairs of the peer, if it has as many.
     pub(super) fn connect(
         &mut self,
         theirs: &[QpDest],
         options: &ConnectOptions,
         device: &Device,
     ) -> Result<(), roce_verbs::Error> {
+        if self.check_peer(theirs).is_err() {
+            return Ok(());
+        }
         if self.service != PingPongService::Ud {
             for (qp, peer) in self.all.iter().zip(theirs) {
                 qp.connect_from_init(peer, options)?;
