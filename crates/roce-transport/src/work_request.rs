@@ -274,6 +274,11 @@ impl InlineData {
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
+
+    /// Appends bytes.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
 }
 
 impl From<&[u8]> for InlineData {

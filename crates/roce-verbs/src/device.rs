@@ -207,6 +207,12 @@ impl Device {
         self.driver.device().next_handle.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Returns true in a child after `fork` of the process that opened the device, whose methods
+    /// there return [`Error::Forked`]. Costs one load.
+    pub fn is_inherited(&self) -> bool {
+        self.driver().check_alive().is_err()
+    }
+
     /// Returns the interface's name.
     pub fn interface(&self) -> &str {
         self.driver().port().name()

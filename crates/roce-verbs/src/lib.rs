@@ -113,13 +113,14 @@ pub use trace::{Trace, TraceEvent, TraceKind, TraceValue};
 pub use wait_policy::YieldPolicy;
 
 pub use roce_io::{
-    Direction, Fault, FaultConfig, FaultRates, FaultTextError, GsoMode, ReceiveMode, ScriptedFault,
+    Direction, Fault, FaultConfig, FaultRates, FaultTextError, GsoMode, OpenError, PortError,
+    ReceiveMode, ScriptedFault,
 };
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
-    CqHandle, EventSource, MemoryFault, ModifyError, ModifySrqError, PostError, QpAttributes,
-    QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause, SendOperation,
-    SendWr, Service, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
+    CqHandle, EventSource, InlineData, MemoryFault, ModifyError, ModifySrqError, PostError,
+    QpAttributes, QpCap, QpInfo, QpState, RecvWr, RemoteAddr, RequestFault, RetransmitCause,
+    SendOperation, SendWr, Service, SgList, Sge, SrqAttributes, SrqHandle, SrqInfo, WrData,
 };
 pub use roce_wire::{GRH_LEN, GSI_Q_KEY, Gid, MacAddr, NakCode, PathMtu, Psn, Qpn, RnrTimer};
 
