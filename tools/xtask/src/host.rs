@@ -79,6 +79,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("setpriv"), "util-linux"),
     (Program("cc"), "gcc"),
     (Header("infiniband/verbs.h"), "libibverbs-dev"),
+    (Program("ibv_devinfo"), "ibverbs-utils"),
+    (Program("ib_write_bw"), "perftest"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.

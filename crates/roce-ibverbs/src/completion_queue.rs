@@ -1,0 +1,234 @@
+//! Completion queues.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use libc::{EBUSY, EINVAL, EIO};
+use roce_abi::{
+    IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_cq, ibv_cq_ex, ibv_wc,
+};
+use roce_verbs::{Completion, EventSource};
+
+use crate::acks::Acks;
+use crate::completion_channel::{ChannelInner, CompletionChannel};
+use crate::context::{ContextInner, ContextPtr, EventTarget};
+use crate::errno;
+use crate::extended::poll::Cursor;
+use crate::object::{self, Object, Shared, is_used};
+
+/// A completion queue.
+#[repr(C)]
+pub(crate) struct CompletionQueue {
+    c: Shared<ibv_cq_ex>,
+    inner: Arc<CqInner>,
+    /// Where a program is that polls with `ibv_start_poll`.
+    pub(crate) cursor: Cursor,
+}
+
+// SAFETY: `repr(C)` with the structure first; that begins as an `ibv_cq` does.
+unsafe impl Object for CompletionQueue {
+    type C = ibv_cq;
+}
+
+/// The part that queue pairs keep alive.
+pub(crate) struct CqInner {
+    pub(crate) queue: roce_verbs::CompletionQueue,
+    pub(crate) context: Arc<ContextInner>,
+    channel: Option<Arc<ChannelInner>>,
+    /// Of completion events.
+    acks: Arc<Acks>,
+    /// Of asynchronous events.
+    async_acks: Arc<Acks>,
+}
+
+impl CompletionQueue {
+    pub(crate) fn inner(&self) -> &Arc<CqInner> {
+        &self.inner
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.inner.acks
+    }
+
+    pub(crate) fn async_acks(&self) -> &Acks {
+        &self.inner.async_acks
+    }
+
+    /// Returns the structure, whose functions a queue of `ibv_create_cq_ex` needs.
+    pub(crate) fn c(&self) -> *mut ibv_cq_ex {
+        self.c.get()
+    }
+}
+
+/// The parameters of a queue.
+pub(crate) struct CqParameters {
+    pub(crate) capacity: i64,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) vector: i64,
+}
+
+/// Makes a completion queue.
+///
+/// # Errors
+/// An `errno` value.
+pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mut ibv_cq, c_int> {
+    let &CqParameters { capacity, cq_context, channel, vector } = parameters;
+    if vector != 0 {
+        return Err(EINVAL);
+    }
+    let capacity = usize::try_from(capacity).map_err(|_| EINVAL)?;
+    // SAFETY: see `object`.
+    let lent = unsafe { object::lend_optional::<CompletionChannel>(channel) };
+    let channel_inner = lent.map(|channel| Arc::clone(channel.inner()));
+    let queue = context
+        .device()
+        .create_cq(capacity, channel_inner.as_ref().map(|it| &it.channel))
+        .map_err(|error| errno::of(&error))?;
+    // SAFETY: integers, pointers and optional functions.
+    let c = unsafe { Shared::<ibv_cq_ex>::zeroed() };
+    // SAFETY: the structure is not shared yet.
+    let fields = unsafe { &mut *c.get() };
+    fields.context = context.as_ptr();
+    fields.channel = channel;
+    fields.cq_context = cq_context;
+    fields.cqe = c_int::try_from(queue.capacity()).unwrap_or(c_int::MAX);
+    let handle = queue.handle();
+    let (acks, async_acks) = (Arc::default(), Arc::default());
+    let inner = Arc::new(CqInner {
+        queue,
+        context: Arc::clone(context.inner()),
+        channel: channel_inner,
+        acks: Arc::clone(&acks),
+        async_acks: Arc::clone(&async_acks),
+    });
+    let made = CompletionQueue { c, inner: Arc::clone(&inner), cursor: Cursor::default() };
+    let made = object::give(made);
+    if let Some(channel) = &inner.channel {
+        channel.add(handle, EventTarget { address: made.addr(), acks });
+    }
+    context.inner().add_object(EventSource::CompletionQueue(handle), made.addr(), &async_acks);
+    Ok(made)
+}
+
+/// `ibv_create_cq`
+pub(crate) extern "C" fn create(
+    context: ContextPtr,
+    capacity: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    vector: c_int,
+) -> *mut ibv_cq {
+    let (capacity, vector) = (i64::from(capacity), i64::from(vector));
+    make(context, &CqParameters { capacity, cq_context, channel, vector })
+        .unwrap_or_else(errno::null)
+}
+
+/// `ibv_resize_cq`
+pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_int {
+    let Ok(capacity) = usize::try_from(capacity) else { return EINVAL };
+    let result = queue.inner.queue.resize(capacity);
+    if result.is_ok() {
+        // SAFETY: a field that this function alone changes.
+        unsafe { (*queue.c.get()).cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX) };
+    }
+    errno::code(result)
+}
+
+/// `ibv_destroy_cq`
+pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
+    // SAFETY: see `object`.
+    if is_used(unsafe { object::lend::<CompletionQueue>(queue) }.inner()) {
+        return EBUSY;
+    }
+    // SAFETY: see `object`.
+    let queue = unsafe { object::take::<CompletionQueue>(queue) };
+    let CqInner { queue: polled, context, channel, acks, async_acks } = &*queue.inner;
+    let handle = polled.handle();
+    if let Some(channel) = channel {
+        channel.remove(handle);
+    }
+    context.remove_object(EventSource::CompletionQueue(handle), async_acks);
+    if !context.device.is_inherited() {
+        acks.wait();
+    }
+    0
+}
+
+/// Borrows the queue of one of the context's operations.
+#[inline]
+fn lent<'a>(queue: *mut ibv_cq) -> &'a CompletionQueue {
+    // SAFETY: see `object`; the operations of a context are called with its objects alone.
+    unsafe { object::lend(queue) }
+}
+
+/// `ibv_poll_cq`
+pub(crate) unsafe extern "C" fn poll(queue: *mut ibv_cq, count: c_int, to: *mut ibv_wc) -> c_int {
+    let inner = &lent(queue).inner;
+    let Ok(max) = usize::try_from(count) else { return -EINVAL };
+    let mut next = to;
+    let polled = inner.queue.poll_with(max, |completion| {
+        // SAFETY: at most `max` entries, for which the program has room.
+        unsafe {
+            write(&completion, next);
+            next = next.add(1);
+        }
+    });
+    if polled == 0 && inner.context.device.is_inherited() {
+        return -EIO;
+    }
+    polled as c_int // at most `count`
+}
+
+/// Writes an entry in place.
+///
+/// # Safety
+/// `to` may be written.
+#[inline]
+unsafe fn write(completion: &Completion, to: *mut ibv_wc) {
+    let wc = ibv_wc {
+        wr_id: completion.wr_id,
+        status: c_int::from(completion.status.code()),
+        opcode: c_int::from(completion.operation.code()),
+        vendor_err: 0,
+        byte_len: completion.byte_len,
+        imm_data: imm_data(completion),
+        qp_num: completion.qpn.get(),
+        src_qp: completion.source_qpn.map_or(0, |qpn| qpn.get()),
+        wc_flags: wc_flags(completion),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { to.write(wc) };
+}
+
+/// Returns the immediate data as the peer's bytes, or the key that the peer invalidated.
+#[inline]
+pub(crate) fn imm_data(completion: &Completion) -> u32 {
+    match completion.immediate {
+        Some(bytes) => u32::from_ne_bytes(bytes),
+        None => completion.invalidated_key.unwrap_or(0),
+    }
+}
+
+/// Returns the flags of an entry.
+#[inline]
+pub(crate) fn wc_flags(completion: &Completion) -> u32 {
+    let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
+    flag(completion.immediate.is_some(), IBV_WC_WITH_IMM)
+        | flag(completion.invalidated_key.is_some(), IBV_WC_WITH_INV)
+        | flag(completion.source_qpn.is_some(), IBV_WC_GRH)
+}
+
+/// `ibv_req_notify_cq`
+pub(crate) unsafe extern "C" fn req_notify(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    let inner = &lent(queue).inner;
+    if inner.context.device.is_inherited() {
+        return EIO;
+    }
+    inner.queue.arm(solicited_only != 0);
+    0
+}

@@ -1,0 +1,54 @@
+//! Errors as C programs see them: `errno` values, those that rdma-core and the kernel give.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::{
+    EADDRINUSE, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
+};
+use roce_verbs::{Error, OpenError, PostError, RouteError, WrError};
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set(errno: c_int) {
+    // SAFETY: the C library returns the address of the calling thread's variable.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Sets `errno` and returns a null pointer.
+pub(crate) fn null<T>(errno: c_int) -> *mut T {
+    set(errno);
+    ptr::null_mut()
+}
+
+/// Returns 0, or the `errno` value of a failure.
+pub(crate) fn code(result: Result<(), Error>) -> c_int {
+    result.map_or_else(|error| of(&error), |()| 0)
+}
+
+/// Returns the `errno` value of an error.
+pub(crate) fn of(error: &Error) -> c_int {
+    match error {
+        Error::Forked => EIO,
+        Error::System(error) => error.raw_os_error().unwrap_or(EIO),
+        Error::Register { source, .. } => source.raw_os_error().unwrap_or(EFAULT),
+        Error::Open(OpenError::NotPermitted { .. }) => EPERM,
+        Error::Open(_) => ENODEV,
+        Error::Port(_) => EADDRINUSE,
+        Error::OpenedDifferently { .. } => EBUSY,
+        Error::Route(RouteError::NoRoute { .. }) => ENETUNREACH,
+        Error::Route(RouteError::NoNeighbour { .. }) => EHOSTUNREACH,
+        Error::Route(_) => EIO,
+        _ => EINVAL,
+    }
+}
+
+/// Returns the `errno` value of a refused work request.
+pub(crate) fn of_post(error: &WrError) -> c_int {
+    match error {
+        WrError::Forked => EIO,
+        WrError::Post(PostError::SendQueueFull { .. } | PostError::ReceiveQueueFull { .. }) => {
+            ENOMEM
+        }
+        _ => EINVAL,
+    }
+}

@@ -1,0 +1,293 @@
+//! Queue pairs of `ibv_create_qp_ex`, to which requests are posted by a call for each part.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{EINVAL, EIO, EOPNOTSUPP};
+use roce_abi::{
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+    IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM,
+    IBV_QP_EX_WITH_SEND_WITH_INV, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_SEND_FENCE,
+    IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
+};
+use roce_verbs::{Qpn, RemoteAddr, SendOperation, SendWr, Service, SgList};
+
+use crate::address_handle::AddressHandle;
+use crate::protection_domain::ProtectionDomain;
+use crate::queue_pair::{self, QueuePair};
+use crate::{errno, object, post};
+
+/// The requests between `ibv_wr_start` and `ibv_wr_complete`. A program may use a queue pair from
+/// several threads: the one that has started holds the lock of the structure until it completes.
+#[derive(Default)]
+pub(crate) struct Staging(UnsafeCell<Staged>);
+
+#[derive(Default)]
+struct Staged {
+    requests: Vec<StagedRequest>,
+    /// The `errno` value of the first call that failed.
+    failed: c_int,
+}
+
+struct StagedRequest {
+    request: SendWr,
+    to: Option<(*mut ibv_ah, u32, u32)>,
+}
+
+/// The operations that each service has.
+fn operations_of(qp_type: c_int) -> u64 {
+    const DATAGRAMS: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    const UNRELIABLE: u64 =
+        DATAGRAMS | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    const RELIABLE: u64 = UNRELIABLE
+        | IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_LOCAL_INV
+        | IBV_QP_EX_WITH_SEND_WITH_INV;
+    match qp_type {
+        IBV_QPT_RC => RELIABLE,
+        IBV_QPT_UC => UNRELIABLE,
+        IBV_QPT_UD => DATAGRAMS,
+        _ => 0,
+    }
+}
+
+/// `ibv_create_qp_ex`
+pub(crate) unsafe extern "C" fn create(
+    _context: *mut ibv_context,
+    attributes: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the program passes attributes.
+    let attributes = unsafe { &mut *attributes };
+    let mask = attributes.comp_mask;
+    let has = |attribute| mask & attribute != 0;
+    let known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    if mask & !known != 0 || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0) {
+        return errno::null(EOPNOTSUPP);
+    }
+    let extended = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    if extended && attributes.send_ops_flags & !operations_of(attributes.qp_type) != 0 {
+        return errno::null(EOPNOTSUPP);
+    }
+    // SAFETY: see `object`.
+    let pd = unsafe { object::lend_optional::<ProtectionDomain>(attributes.pd) };
+    let Some(pd) = pd.filter(|_| has(IBV_QP_INIT_ATTR_PD)) else { return errno::null(EINVAL) };
+    let mut base = ibv_qp_init_attr {
+        qp_context: attributes.qp_context,
+        send_cq: attributes.send_cq,
+        recv_cq: attributes.recv_cq,
+        srq: attributes.srq,
+        cap: attributes.cap,
+        qp_type: attributes.qp_type,
+        sq_sig_all: attributes.sq_sig_all,
+    };
+    let made = match queue_pair::make(pd, &mut base, extended) {
+        Ok(made) => made,
+        Err(errno) => return errno::null(errno),
+    };
+    attributes.cap = base.cap;
+    // SAFETY: made above.
+    let fields = unsafe { &mut *object::lend::<QueuePair>(made).c() };
+    fields.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
+    fields.wr_atomic_fetch_add = Some(atomic_fetch_add);
+    fields.wr_local_inv = Some(local_inv);
+    fields.wr_rdma_read = Some(rdma_read);
+    fields.wr_rdma_write = Some(rdma_write);
+    fields.wr_rdma_write_imm = Some(rdma_write_imm);
+    fields.wr_send = Some(send);
+    fields.wr_send_imm = Some(send_imm);
+    fields.wr_send_inv = Some(send_inv);
+    fields.wr_set_ud_addr = Some(set_ud_addr);
+    fields.wr_set_inline_data = Some(set_inline_data);
+    fields.wr_set_inline_data_list = Some(set_inline_data_list);
+    fields.wr_set_sge = Some(set_sge);
+    fields.wr_set_sge_list = Some(set_sge_list);
+    fields.wr_start = Some(start);
+    fields.wr_complete = Some(complete);
+    fields.wr_abort = Some(abort);
+    made
+}
+
+/// Borrows the queue pair of one of its own functions.
+fn lent<'a>(qp: *mut ibv_qp_ex) -> &'a QueuePair {
+    // SAFETY: see `object`; the functions of a queue pair are called with it alone.
+    unsafe { object::lend(qp.cast()) }
+}
+
+/// Changes what is staged.
+fn with_staged<T>(qp: &QueuePair, change: impl FnOnce(&mut Staged) -> T) -> Option<T> {
+    let staging = qp.staging.as_ref()?;
+    // SAFETY: the calling thread holds the lock that `start` has taken.
+    Some(change(unsafe { &mut *staging.0.get() }))
+}
+
+unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
+    let qp = lent(qp);
+    if qp.context.device.is_inherited() {
+        // Another thread of the parent may have held the lock.
+        return;
+    }
+    // SAFETY: a lock that began as zeros, which is an unlocked one.
+    unsafe { libc::pthread_mutex_lock(&raw mut (*qp.base()).mutex) };
+    with_staged(qp, |staged| {
+        staged.requests.clear();
+        staged.failed = 0;
+    });
+}
+
+/// Ends what `start` has begun.
+fn unlock(qp: &QueuePair) {
+    // SAFETY: the calling thread holds the lock.
+    unsafe { libc::pthread_mutex_unlock(&raw mut (*qp.base()).mutex) };
+}
+
+unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
+    let qp = lent(qp);
+    if !qp.context.device.is_inherited() {
+        with_staged(qp, |staged| staged.requests.clear());
+        unlock(qp);
+    }
+}
+
+unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
+    let qp = lent(qp);
+    if qp.context.device.is_inherited() {
+        return EIO;
+    }
+    let result = with_staged(qp, |staged| match staged.failed {
+        0 => post_all(qp, &mut staged.requests),
+        errno => Err(errno),
+    });
+    unlock(qp);
+    result.unwrap_or(Err(EINVAL)).err().unwrap_or(0)
+}
+
+/// Posts what is staged, under one lock of the engine; for datagrams, one for each destination in
+/// turn. The memory is kept for the next requests.
+fn post_all(qp: &QueuePair, requests: &mut Vec<StagedRequest>) -> Result<(), c_int> {
+    let mut all = requests.drain(..).peekable();
+    if qp.qp.service() != Service::Ud {
+        let posted = qp.qp.post_send(all.map(|staged| staged.request));
+        return posted.map_err(|bad| errno::of_post(&bad.source));
+    }
+    while let Some(first) = all.peek() {
+        let to = first.to.ok_or(EINVAL)?;
+        // SAFETY: see `object`; null where the program has forgotten it.
+        let ah = unsafe { object::lend_optional::<AddressHandle>(to.0) }.ok_or(EINVAL)?;
+        let qpn = Qpn::new(to.1).ok_or(EINVAL)?;
+        let run = std::iter::from_fn(|| all.next_if(|staged| staged.to == Some(to)));
+        let posted = qp.qp.post_send_to(run.map(|staged| staged.request), &ah.ah, qpn, to.2);
+        posted.map_err(|bad| errno::of_post(&bad.source))?;
+    }
+    Ok(())
+}
+
+/// Stages a request without data.
+fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
+    // SAFETY: fields that the program sets before each request.
+    let (wr_id, flags): (u64, c_uint) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    let request = SendWr {
+        signaled: flags & IBV_SEND_SIGNALED != 0,
+        solicited: flags & IBV_SEND_SOLICITED != 0,
+        fence: flags & IBV_SEND_FENCE != 0,
+        ..SendWr::new(wr_id, operation, SgList::default())
+    };
+    with_staged(lent(qp), |staged| staged.requests.push(StagedRequest { request, to: None }));
+}
+
+/// Sets the data of the last request.
+fn set_data(qp: *mut ibv_qp_ex, data: Result<roce_verbs::WrData, c_int>) {
+    with_staged(lent(qp), |staged| match (staged.requests.last_mut(), data) {
+        (Some(last), Ok(data)) => last.request.data = data,
+        (_, Err(errno)) => staged.failed = errno,
+        (None, _) => staged.failed = EINVAL,
+    });
+}
+
+fn remote(rkey: u32, addr: u64) -> RemoteAddr {
+    RemoteAddr { addr, rkey }
+}
+
+unsafe extern "C" fn atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    key: u32,
+    at: u64,
+    compare: u64,
+    swap: u64,
+) {
+    stage(qp, SendOperation::CompareSwap { remote: remote(key, at), compare, swap });
+}
+
+unsafe extern "C" fn atomic_fetch_add(qp: *mut ibv_qp_ex, key: u32, at: u64, add: u64) {
+    stage(qp, SendOperation::FetchAdd { remote: remote(key, at), add });
+}
+
+unsafe extern "C" fn local_inv(qp: *mut ibv_qp_ex, key: u32) {
+    stage(qp, SendOperation::LocalInvalidate { key });
+}
+
+unsafe extern "C" fn rdma_read(qp: *mut ibv_qp_ex, key: u32, at: u64) {
+    stage(qp, SendOperation::Read { remote: remote(key, at) });
+}
+
+unsafe extern "C" fn rdma_write(qp: *mut ibv_qp_ex, key: u32, at: u64) {
+    stage(qp, SendOperation::Write { remote: remote(key, at), immediate: None });
+}
+
+unsafe extern "C" fn rdma_write_imm(qp: *mut ibv_qp_ex, key: u32, at: u64, imm: u32) {
+    let immediate = Some(imm.to_ne_bytes());
+    stage(qp, SendOperation::Write { remote: remote(key, at), immediate });
+}
+
+unsafe extern "C" fn send(qp: *mut ibv_qp_ex) {
+    stage(qp, SendOperation::send());
+}
+
+unsafe extern "C" fn send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    stage(qp, SendOperation::Send { immediate: Some(imm.to_ne_bytes()), invalidate: None });
+}
+
+unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, key: u32) {
+    stage(qp, SendOperation::Send { immediate: None, invalidate: Some(key) });
+}
+
+unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, q_key: u32) {
+    with_staged(lent(qp), |staged| match staged.requests.last_mut() {
+        Some(last) => last.to = Some((ah, qpn, q_key)),
+        None => staged.failed = EINVAL,
+    });
+}
+
+unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, address: *mut c_void, len: usize) {
+    let piece = std::iter::once((address.expose_provenance() as u64, len));
+    // SAFETY: the program passes so many bytes.
+    set_data(qp, unsafe { post::inline_data(piece, lent(qp).cap.max_inline_data) });
+}
+
+unsafe extern "C" fn set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: the program passes so many buffers.
+    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    let pieces = list.iter().map(|it| (it.addr.expose_provenance() as u64, it.length));
+    // SAFETY: as above.
+    set_data(qp, unsafe { post::inline_data(pieces, lent(qp).cap.max_inline_data) });
+}
+
+unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    set_data(qp, Ok(roce_verbs::WrData::Sges(post::sg_list(&[ibv_sge { addr, length, lkey }]))));
+}
+
+unsafe extern "C" fn set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    let count = c_int::try_from(count).unwrap_or(-1);
+    // SAFETY: the program passes so many elements.
+    let pieces = unsafe { post::elements(list, count) };
+    set_data(qp, pieces.map(|pieces| roce_verbs::WrData::Sges(post::sg_list(pieces))));
+}

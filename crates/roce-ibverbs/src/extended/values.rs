@@ -1,0 +1,83 @@
+//! Small operations of the extended interface.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{EINVAL, EOPNOTSUPP};
+use roce_abi::{
+    IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_cq, ibv_modify_cq_attr, ibv_mr, ibv_mr_init_attr,
+    ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_sge, ibv_srq, ibv_values_ex,
+};
+
+use crate::object;
+use crate::protection_domain::ProtectionDomain;
+use crate::{errno, memory_region};
+
+/// `ibv_query_rt_values_ex`: the clock of completion times.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    _context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    // SAFETY: the program passes the structure.
+    let values = unsafe { &mut *values };
+    if values.comp_mask != IBV_VALUES_MASK_RAW_CLOCK {
+        return EINVAL;
+    }
+    let nanos = super::poll::raw_clock_nanos().cast_signed();
+    values.raw_clock =
+        libc::timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+    0
+}
+
+/// `ibv_modify_cq`: moderation of events, which this library does not do.
+pub(crate) unsafe extern "C" fn modify_cq(_: *mut ibv_cq, _: *mut ibv_modify_cq_attr) -> c_int {
+    EOPNOTSUPP
+}
+
+/// `ibv_reg_mr_ex` as an operation.
+pub(crate) unsafe extern "C" fn reg_mr_ex(
+    pd: *mut ibv_pd,
+    attributes: *mut ibv_mr_init_attr,
+) -> *mut ibv_mr {
+    // SAFETY: see `object`; the program passes attributes.
+    unsafe { memory_region::reg_ex(object::lend::<ProtectionDomain>(pd), &*attributes) }
+}
+
+/// `ibv_advise_mr`: advice about paging on demand, which this library does not do.
+pub(crate) unsafe extern "C" fn advise_mr(
+    _: *mut ibv_pd,
+    _: c_int,
+    _: u32,
+    _: *mut ibv_sge,
+    _: u32,
+) -> c_int {
+    EOPNOTSUPP
+}
+
+/// `ibv_get_srq_num`: only queues of XRC have a number.
+pub(crate) unsafe extern "C" fn srq_num(_: *mut ibv_srq, _: *mut u32) -> c_int {
+    EOPNOTSUPP
+}
+
+/// `ibv_close_xrcd`: the program cannot have a domain of XRC.
+pub(crate) unsafe extern "C" fn close_xrcd(_: *mut c_void) -> c_int {
+    EOPNOTSUPP
+}
+
+/// `ibv_alloc_mw`
+pub(crate) unsafe extern "C" fn alloc_mw(_: *mut ibv_pd, _: c_int) -> *mut ibv_mw {
+    errno::null(EOPNOTSUPP)
+}
+
+/// `ibv_bind_mw`: the program cannot have a memory window.
+pub(crate) unsafe extern "C" fn bind_mw(
+    _: *mut ibv_qp,
+    _: *mut ibv_mw,
+    _: *mut ibv_mw_bind,
+) -> c_int {
+    EOPNOTSUPP
+}
+
+/// `ibv_dealloc_mw`: the program cannot have a memory window.
+pub(crate) unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
+    EOPNOTSUPP
+}

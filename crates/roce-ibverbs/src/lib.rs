@@ -1,0 +1,48 @@
+//! `libibverbs.so.1` over roce: RDMA programs run on it as they are.
+//!
+//! This library has the binary interface of libibverbs and nothing of the protocol: each function
+//! translates its arguments, calls `roce-verbs` and translates the result. It exports C functions
+//! only; see `exports.rs`.
+//!
+//! # The border
+//!
+//! Arguments of exported functions are references where verbs.h has pointers to objects or to
+//! attributes; `object.rs` says why that is sound. A panic ends the process with one line
+//! (`panic.rs`). After `fork`, functions on a parent's objects return `EIO`, and those that destroy
+//! them free memory and return 0; nothing waits for a lock.
+
+// The border to C: see above. Each use has its reason.
+#![allow(unsafe_code)]
+// Tests export nothing, so most functions have no caller.
+#![cfg_attr(test, allow(dead_code))]
+
+mod acks;
+mod address_handle;
+mod address_vector;
+mod async_event;
+mod buffer;
+mod completion_channel;
+mod completion_queue;
+mod configuration;
+mod context;
+mod device_list;
+mod errno;
+#[cfg(not(test))] // The linker knows the versions of the library alone.
+mod exports;
+mod extended;
+mod kernel_structures;
+mod memory_region;
+mod message;
+mod modify_qp;
+mod object;
+mod operations;
+mod panic;
+mod post;
+mod protection_domain;
+mod query;
+mod queue_pair;
+mod rate;
+mod refused;
+mod shared_receive_queue;
+mod text;
+mod wait;

@@ -1,0 +1,201 @@
+//! Memory regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use libc::{EINVAL, EOPNOTSUPP};
+use roce_abi::{
+    IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_ON_DEMAND,
+    IBV_ACCESS_OPTIONAL_RANGE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF,
+    IBV_REG_MR_MASK_IOVA, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr,
+    ibv_mr_init_attr,
+};
+use roce_verbs::{AccessFlags, Error, RegisterOptions};
+
+use crate::errno;
+use crate::object::{self, Object, Shared};
+use crate::protection_domain::{PdInner, ProtectionDomain};
+
+/// Registered memory.
+#[repr(C)]
+pub(crate) struct MemoryRegion {
+    c: Shared<ibv_mr>,
+    region: roce_verbs::MemoryRegion,
+    pd: Arc<PdInner>,
+}
+
+// SAFETY: `repr(C)` with the structure first.
+unsafe impl Object for MemoryRegion {
+    type C = ibv_mr;
+}
+
+/// Flags that a registration may have. Memory windows and paging on demand do not exist here.
+const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_MW_BIND
+    | IBV_ACCESS_ZERO_BASED
+    | IBV_ACCESS_HUGETLB;
+
+/// Returns the rights in access flags. Those that a device may ignore are ignored.
+///
+/// # Errors
+/// `EOPNOTSUPP` for paging on demand, `EINVAL` for flags without a meaning.
+fn access_flags(access: c_uint) -> Result<AccessFlags, c_int> {
+    let access = access & !IBV_ACCESS_OPTIONAL_RANGE;
+    if access & IBV_ACCESS_ON_DEMAND != 0 {
+        return Err(EOPNOTSUPP);
+    }
+    if access & !KNOWN_FLAGS != 0 {
+        return Err(EINVAL);
+    }
+    let rights = AccessFlags::from_bits_truncate(access);
+    let remote_writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    if rights.intersects(remote_writes) && !rights.contains(AccessFlags::LOCAL_WRITE) {
+        return Err(EINVAL);
+    }
+    Ok(rights)
+}
+
+fn register(
+    pd: &ProtectionDomain,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> Result<*mut ibv_mr, c_int> {
+    let rights = access_flags(access)?;
+    if (address as usize).checked_add(length).is_none() || iova.checked_add(length as u64).is_none()
+    {
+        return Err(EINVAL);
+    }
+    let iova = if access & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
+    let options = RegisterOptions { iova: Some(iova), ..RegisterOptions::default() };
+    let inner = pd.inner();
+    // SAFETY: the program promises, as to libibverbs, to keep the memory until it deregisters it, and
+    // to order its accesses by completions.
+    let region = unsafe { inner.pd.register_memory(address.cast(), length, rights, options) };
+    let region = region.map_err(|error: Error| errno::of(&error))?;
+    let c = Shared::new(ibv_mr {
+        context: pd.context().as_ptr(),
+        pd: object::pointer_to(pd),
+        addr: address,
+        length,
+        handle: 0,
+        lkey: region.lkey(),
+        rkey: region.rkey(),
+    });
+    Ok(object::give(MemoryRegion { c, region, pd: Arc::clone(inner) }))
+}
+
+/// `ibv_reg_mr_iova2`
+pub(crate) extern "C" fn reg_iova2(
+    pd: &ProtectionDomain,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    register(pd, address, length, iova, access).unwrap_or_else(errno::null)
+}
+
+/// `ibv_reg_mr_iova`
+pub(crate) extern "C" fn reg_iova(
+    pd: &ProtectionDomain,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    reg_iova2(pd, address, length, iova, access.cast_unsigned())
+}
+
+/// `ibv_reg_mr`
+pub(crate) extern "C" fn reg(
+    pd: &ProtectionDomain,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    reg_iova2(pd, address, length, address as u64, access.cast_unsigned())
+}
+
+/// `ibv_reg_mr_ex`: memory by its address, or a part of a buffer.
+pub(crate) extern "C" fn reg_ex(
+    pd: &ProtectionDomain,
+    attributes: &ibv_mr_init_attr,
+) -> *mut ibv_mr {
+    let mask = attributes.comp_mask;
+    if mask & !(IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF) != 0 {
+        return errno::null(EOPNOTSUPP);
+    }
+    if mask & IBV_REG_MR_MASK_ADDR == 0 {
+        return errno::null(EINVAL);
+    }
+    let (address, length) = (attributes.addr, attributes.length);
+    if mask & IBV_REG_MR_MASK_BUF != 0 {
+        // SAFETY: the mask says that the program has set it, to a buffer of `ibv_alloc_buf`.
+        let buffer = unsafe { crate::buffer::lend(attributes.buf) };
+        if !buffer.belongs_to(pd) || !buffer.holds(address as usize, length) {
+            return errno::null(EINVAL);
+        }
+    }
+    let iova = if mask & IBV_REG_MR_MASK_IOVA != 0 { attributes.iova } else { address as u64 };
+    reg_iova2(pd, address, length, iova, attributes.access.cast_unsigned())
+}
+
+/// `ibv_rereg_mr`
+pub(crate) extern "C" fn rereg(
+    region: &MemoryRegion,
+    flags: c_int,
+    _pd: Option<&ProtectionDomain>,
+    address: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let known =
+        IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    if flags & !known != 0
+        || (moves && (length == 0 || address.is_null()))
+        || (access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0)
+    {
+        errno::set(EINVAL);
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    let _ = region;
+    errno::set(EOPNOTSUPP);
+    IBV_REREG_MR_ERR_CMD
+}
+
+/// `ibv_dereg_mr`
+pub(crate) extern "C" fn dereg(region: *mut ibv_mr) -> c_int {
+    // SAFETY: see `object`.
+    drop(unsafe { object::take::<MemoryRegion>(region) });
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_to_write_from_outside_need_the_right_to_write_inside() {
+        for remote in [IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC] {
+            assert_eq!(access_flags(remote), Err(EINVAL));
+            let rights = AccessFlags::from_bits_truncate(remote | IBV_ACCESS_LOCAL_WRITE);
+            assert_eq!(access_flags(remote | IBV_ACCESS_LOCAL_WRITE), Ok(rights));
+        }
+        assert_eq!(access_flags(IBV_ACCESS_REMOTE_READ), Ok(AccessFlags::REMOTE_READ));
+    }
+
+    #[test]
+    fn flags_that_may_be_ignored_are_and_unknown_ones_are_refused() {
+        assert_eq!(access_flags(IBV_ACCESS_OPTIONAL_RANGE), Ok(AccessFlags::empty()));
+        assert_eq!(access_flags(1 << 8), Err(EINVAL));
+        assert_eq!(access_flags(IBV_ACCESS_ON_DEMAND), Err(EOPNOTSUPP));
+    }
+}

@@ -1,0 +1,35 @@
+//! Messages to the user on standard error, and the log.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use roce_verbs::environment;
+use tracing_subscriber::filter::LevelFilter;
+
+/// Prints why the program cannot use a device, the first time: the functions of libibverbs have no
+/// words for it.
+pub(crate) fn say_once(why: &dyn std::fmt::Display) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if !IS_SAID.swap(true, Ordering::Relaxed) {
+        // Standard error may be closed.
+        let _ = writeln!(std::io::stderr(), "roce: {why}");
+    }
+}
+
+/// Starts the log on standard error: warnings, or what `ROCE_LOG` asks for.
+pub(crate) fn start_log() {
+    // Not a `Once`: a child made by `fork` while another thread runs it would wait for ever.
+    static IS_STARTED: AtomicBool = AtomicBool::new(false);
+    if IS_STARTED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let level = std::env::var(environment::LOG).ok().and_then(|level| level.parse().ok());
+    // The log is the library's own, so no other subscriber can be there.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level.unwrap_or(LevelFilter::WARN))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .try_init();
+}

@@ -1,0 +1,309 @@
+//! Posting: lists of work requests in C, converted one by one while the engine takes them.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::{EINVAL, EOPNOTSUPP};
+use roce_abi::{
+    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_IP_CSUM, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV, IBV_WR_RDMA_READ,
+    IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
+    IBV_WR_SEND_WITH_INV, ibv_ah, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
+};
+use roce_verbs::{
+    BadWr, InlineData, Qpn, RecvWr, RemoteAddr, SendOperation, SendWr, Service, SgList, Sge, WrData,
+};
+
+use crate::address_handle::AddressHandle;
+use crate::queue_pair::QueuePair;
+use crate::{errno, object};
+
+/// Most elements of a list: more than any queue pair takes, so that a wrong number is refused before
+/// it is used.
+const MAX_SGE: usize = 32;
+
+/// A list of send requests of the program.
+struct SendList {
+    next: *mut ibv_send_wr,
+    /// The request that was converted last.
+    current: *mut ibv_send_wr,
+    max_inline: u32,
+    /// Only requests to this destination are converted.
+    destination: Option<Datagram>,
+    /// The `errno` value of a request that cannot be converted.
+    failed: c_int,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Datagram {
+    ah: *mut ibv_ah,
+    qpn: u32,
+    q_key: u32,
+}
+
+impl Datagram {
+    /// # Safety
+    /// The request is one of a datagram queue pair.
+    unsafe fn of(request: &ibv_send_wr) -> Self {
+        // SAFETY: the caller's promise; integers and a pointer in any case.
+        let ud = unsafe { request.wr.ud };
+        Self { ah: ud.ah, qpn: ud.remote_qpn, q_key: ud.remote_qkey }
+    }
+}
+
+impl Iterator for SendList {
+    type Item = SendWr;
+
+    #[inline]
+    fn next(&mut self) -> Option<SendWr> {
+        // SAFETY: null at the end, or a request of the program's list.
+        let request = unsafe { self.next.as_ref() }?;
+        // SAFETY: a list for datagrams is posted to a datagram queue pair.
+        if self.destination.is_some_and(|to| to != unsafe { Datagram::of(request) }) {
+            return None;
+        }
+        self.current = self.next;
+        // SAFETY: a request of the program.
+        match unsafe { convert(request, self.max_inline) } {
+            Ok(converted) => {
+                self.next = request.next;
+                Some(converted)
+            }
+            Err(errno) => {
+                self.failed = errno;
+                None
+            }
+        }
+    }
+}
+
+/// `ibv_post_send`
+pub(crate) unsafe extern "C" fn send(
+    qp: *mut ibv_qp,
+    requests: *mut ibv_send_wr,
+    refused: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: see `object`; the operations of a context are called with its objects alone.
+    let qp = unsafe { object::lend::<QueuePair>(qp) };
+    let mut list = SendList {
+        next: requests,
+        current: requests,
+        max_inline: qp.cap.max_inline_data,
+        destination: None,
+        failed: 0,
+    };
+    let result = match qp.qp.service() {
+        Service::Ud => send_datagrams(qp, &mut list),
+        _ => qp.qp.post_send(&mut list).map_err(|bad| errno::of_post(&bad.source)),
+    };
+    let errno = result.err().unwrap_or(list.failed);
+    if errno != 0 {
+        // SAFETY: the program passes room for a pointer.
+        unsafe { *refused = list.current };
+    }
+    errno
+}
+
+/// Posts datagrams, each run of requests to one destination at once.
+fn send_datagrams(qp: &QueuePair, list: &mut SendList) -> Result<(), c_int> {
+    // SAFETY: null at the end, or a request of the program's list.
+    while let Some(request) = unsafe { list.next.as_ref() } {
+        list.current = list.next;
+        // SAFETY: the queue pair is one of datagrams.
+        let to = unsafe { Datagram::of(request) };
+        // SAFETY: see `object`; null where the program has forgotten it.
+        let ah = unsafe { object::lend_optional::<AddressHandle>(to.ah) }.ok_or(EINVAL)?;
+        let qpn = Qpn::new(to.qpn).ok_or(EINVAL)?;
+        list.destination = Some(to);
+        let posted = qp.qp.post_send_to(&mut *list, &ah.ah, qpn, to.q_key);
+        posted.map_err(|bad| errno::of_post(&bad.source))?;
+        if list.failed != 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Converts a request.
+///
+/// # Safety
+/// Its pointers are as `ibv_post_send` needs them.
+#[inline]
+unsafe fn convert(request: &ibv_send_wr, max_inline: u32) -> Result<SendWr, c_int> {
+    let flags = request.send_flags;
+    if flags & IBV_SEND_IP_CSUM != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let pieces = unsafe { elements(request.sg_list, request.num_sge) }?;
+    let data = if flags & IBV_SEND_INLINE == 0 {
+        WrData::Sges(sg_list(pieces))
+    } else {
+        // SAFETY: the caller's promise: with this flag the addresses are the program's memory.
+        unsafe { inline_data(pieces.iter().map(|it| (it.addr, it.length as usize)), max_inline) }?
+    };
+    // SAFETY: the operation says which part of the union is set; all parts are integers.
+    let operation = unsafe { operation(request) }?;
+    Ok(SendWr {
+        wr_id: request.wr_id,
+        operation,
+        data,
+        signaled: flags & IBV_SEND_SIGNALED != 0,
+        solicited: flags & IBV_SEND_SOLICITED != 0,
+        fence: flags & IBV_SEND_FENCE != 0,
+        defer_ack: false,
+    })
+}
+
+/// Returns what a request does.
+///
+/// # Safety
+/// The part of the union that belongs to the operation is set.
+#[inline]
+unsafe fn operation(request: &ibv_send_wr) -> Result<SendOperation, c_int> {
+    let immediate = request.imm_data.to_ne_bytes();
+    // SAFETY: the caller's promise.
+    let (rdma, atomic) = unsafe { (request.wr.rdma, request.wr.atomic) };
+    let remote = RemoteAddr { addr: rdma.remote_addr, rkey: rdma.rkey };
+    let word = RemoteAddr { addr: atomic.remote_addr, rkey: atomic.rkey };
+    Ok(match request.opcode {
+        IBV_WR_RDMA_WRITE => SendOperation::Write { remote, immediate: None },
+        IBV_WR_RDMA_WRITE_WITH_IMM => SendOperation::Write { remote, immediate: Some(immediate) },
+        IBV_WR_SEND => SendOperation::Send { immediate: None, invalidate: None },
+        IBV_WR_SEND_WITH_IMM => {
+            SendOperation::Send { immediate: Some(immediate), invalidate: None }
+        }
+        IBV_WR_SEND_WITH_INV => {
+            SendOperation::Send { immediate: None, invalidate: Some(request.imm_data) }
+        }
+        IBV_WR_RDMA_READ => SendOperation::Read { remote },
+        IBV_WR_ATOMIC_CMP_AND_SWP => SendOperation::CompareSwap {
+            remote: word,
+            compare: atomic.compare_add,
+            swap: atomic.swap,
+        },
+        IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            SendOperation::FetchAdd { remote: word, add: atomic.compare_add }
+        }
+        IBV_WR_LOCAL_INV => SendOperation::LocalInvalidate { key: request.imm_data },
+        _ => return Err(EOPNOTSUPP),
+    })
+}
+
+/// Returns the elements of a list.
+///
+/// # Safety
+/// `list` has `count` elements, unless `count` is out of range.
+#[inline]
+pub(crate) unsafe fn elements<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Result<&'a [ibv_sge], c_int> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        // SAFETY: the caller's promise.
+        Ok(count) if count <= MAX_SGE => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+        _ => Err(EINVAL),
+    }
+}
+
+/// Converts elements.
+#[inline]
+pub(crate) fn sg_list(pieces: &[ibv_sge]) -> SgList {
+    pieces.iter().map(|it| Sge { lkey: it.lkey, addr: it.addr, len: it.length }).collect()
+}
+
+/// Copies the bytes of an inline request.
+///
+/// # Errors
+/// `EINVAL` for more bytes than the queue pair takes.
+///
+/// # Safety
+/// Each piece is an address of the program and the number of bytes there.
+#[inline]
+pub(crate) unsafe fn inline_data(
+    pieces: impl Iterator<Item = (u64, usize)> + Clone,
+    max: u32,
+) -> Result<WrData, c_int> {
+    let lengths = pieces.clone().map(|(_, len)| len);
+    let len = lengths.fold(0, usize::saturating_add);
+    if len > max as usize {
+        return Err(EINVAL);
+    }
+    let mut bytes = InlineData::default();
+    for (address, len) in pieces.filter(|(_, len)| *len > 0) {
+        let from = ptr::with_exposed_provenance(address as usize);
+        // SAFETY: the caller's promise. The program does not change the bytes meanwhile.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, len) });
+    }
+    Ok(WrData::Inline(bytes))
+}
+
+/// A list of receive requests of the program.
+pub(crate) struct ReceiveList {
+    next: *mut ibv_recv_wr,
+    /// The request that was converted last.
+    current: *mut ibv_recv_wr,
+    /// The `errno` value of a request that cannot be converted.
+    failed: c_int,
+}
+
+impl ReceiveList {
+    pub(crate) fn new(first: *mut ibv_recv_wr) -> Self {
+        Self { next: first, current: first, failed: 0 }
+    }
+
+    /// Returns the result of a post, and stores the request that was refused.
+    ///
+    /// # Safety
+    /// `refused` may be written.
+    pub(crate) unsafe fn conclude(
+        &self,
+        result: Result<(), BadWr>,
+        refused: *mut *mut ibv_recv_wr,
+    ) -> c_int {
+        let errno = result.map_or_else(|bad| errno::of_post(&bad.source), |()| self.failed);
+        if errno != 0 {
+            // SAFETY: the caller's promise.
+            unsafe { *refused = self.current };
+        }
+        errno
+    }
+}
+
+impl Iterator for ReceiveList {
+    type Item = RecvWr;
+
+    #[inline]
+    fn next(&mut self) -> Option<RecvWr> {
+        // SAFETY: null at the end, or a request of the program's list.
+        let request = unsafe { self.next.as_ref() }?;
+        self.current = self.next;
+        // SAFETY: the program promises that the list has so many elements.
+        match unsafe { elements(request.sg_list, request.num_sge) } {
+            Ok(pieces) => {
+                self.next = request.next;
+                Some(RecvWr { wr_id: request.wr_id, sg_list: sg_list(pieces) })
+            }
+            Err(errno) => {
+                self.failed = errno;
+                None
+            }
+        }
+    }
+}
+
+/// `ibv_post_recv`
+pub(crate) unsafe extern "C" fn receive(
+    qp: *mut ibv_qp,
+    requests: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: see `object`; the operations of a context are called with its objects alone.
+    let qp = unsafe { object::lend::<QueuePair>(qp) };
+    let mut list = ReceiveList::new(requests);
+    let result = qp.qp.post_recv(&mut list);
+    // SAFETY: the program passes room for a pointer.
+    unsafe { list.conclude(result, refused) }
+}

@@ -1,0 +1,83 @@
+//! Protection domains.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use libc::EBUSY;
+use roce_abi::ibv_pd;
+
+use crate::context::{ContextInner, ContextPtr};
+use crate::errno;
+use crate::object::{self, Object, Shared, is_used};
+
+/// A protection domain.
+#[repr(C)]
+pub(crate) struct ProtectionDomain {
+    c: Shared<ibv_pd>,
+    inner: Arc<PdInner>,
+}
+
+// SAFETY: `repr(C)` with the structure first.
+unsafe impl Object for ProtectionDomain {
+    type C = ibv_pd;
+}
+
+/// The part that the objects of a domain keep alive.
+pub(crate) struct PdInner {
+    pub(crate) pd: roce_verbs::ProtectionDomain,
+    pub(crate) context: Arc<ContextInner>,
+    /// The domain that this one is another name of.
+    parent: Option<Arc<PdInner>>,
+}
+
+impl ProtectionDomain {
+    /// Returns the part that is shared with objects of the domain; of a parent domain, that of the
+    /// domain inside.
+    pub(crate) fn inner(&self) -> &Arc<PdInner> {
+        &self.inner
+    }
+
+    /// Returns the context, as the program knows it.
+    pub(crate) fn context(&self) -> ContextPtr {
+        // SAFETY: a field that the program does not change.
+        ContextPtr::of(unsafe { (*self.c.get()).context })
+    }
+
+    /// Makes another domain with the rights of this one: a parent domain.
+    pub(crate) fn give_alias(&self) -> *mut ibv_pd {
+        let inner = PdInner {
+            pd: self.inner.pd.clone(),
+            context: Arc::clone(&self.inner.context),
+            parent: Some(Arc::clone(&self.inner)),
+        };
+        let c = ibv_pd { context: self.context().as_ptr(), handle: 0 };
+        object::give(Self { c: Shared::new(c), inner: Arc::new(inner) })
+    }
+
+    /// Returns true for a parent domain.
+    pub(crate) fn is_alias(&self) -> bool {
+        self.inner.parent.is_some()
+    }
+}
+
+/// `ibv_alloc_pd`
+pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
+    let pd = match context.device().alloc_pd() {
+        Ok(pd) => pd,
+        Err(error) => return errno::null(errno::of(&error)),
+    };
+    let inner = Arc::new(PdInner { pd, context: Arc::clone(context.inner()), parent: None });
+    let c = Shared::new(ibv_pd { context: context.as_ptr(), handle: 0 });
+    object::give(ProtectionDomain { c, inner })
+}
+
+/// `ibv_dealloc_pd`
+pub(crate) extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: see `object`.
+    if is_used(unsafe { object::lend::<ProtectionDomain>(pd) }.inner()) {
+        return EBUSY;
+    }
+    // SAFETY: see `object`.
+    drop(unsafe { object::take::<ProtectionDomain>(pd) });
+    0
+}

@@ -1,0 +1,332 @@
+//! Attributes of devices and ports, GIDs and partition keys.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::ptr;
+
+use libc::{EINVAL, ENODATA, EOPNOTSUPP};
+use roce_abi::{
+    COMPAT_PORT_ATTR_LEN, IBV_ATOMIC_GLOB, IBV_DEVICE_CURR_QP_STATE_MOD,
+    IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE,
+    IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2, IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+    IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_PORT_ACTIVE,
+    IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, ibv_context, ibv_device_attr,
+    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input,
+};
+use roce_verbs::{Error, GidEntry, PathMtu, PortState, QpCap};
+
+use crate::context::ContextPtr;
+use crate::device_list::{FW_VER, c_text};
+use crate::errno;
+
+/// Number of the vendor, which no maker of network cards has: programs that know vendors treat the
+/// device as an unknown one.
+const VENDOR_ID: u32 = 0x72_6f63;
+/// Objects of a kind that a device may have: what programs ask for less of, not a limit of ours.
+const MANY: c_int = 1 << 16;
+/// Rows of the GID table: an index is a byte.
+const GID_TABLE_LEN: c_int = 255;
+/// The only partition key: full membership of the default partition.
+const DEFAULT_PKEY: u16 = 0xffff;
+/// Width of the link, one lane, in the numbers of `ibv_port_attr`.
+const WIDTH_4X: u8 = 2;
+/// Speed of a lane, 2.5 Gb/s, in the numbers of `ibv_port_attr`.
+const SPEED_SDR: u8 = 1;
+const PHYS_STATE_DISABLED: u8 = 3;
+const PHYS_STATE_LINK_UP: u8 = 5;
+
+fn device_attributes(context: ContextPtr) -> ibv_device_attr {
+    let guid = context.inner().listed.node_guid();
+    let max_wr = c_int::try_from(QpCap::MAX_WR).unwrap_or(c_int::MAX);
+    // SAFETY: integers.
+    let zero: ibv_device_attr = unsafe { std::mem::zeroed() };
+    ibv_device_attr {
+        fw_ver: c_text(FW_VER),
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: u64::MAX,
+        page_size_cap: 0xffff_f000,
+        vendor_id: VENDOR_ID,
+        max_qp: MANY,
+        max_qp_wr: max_wr,
+        device_cap_flags: IBV_DEVICE_CURR_QP_STATE_MOD
+            | IBV_DEVICE_PORT_ACTIVE_EVENT
+            | IBV_DEVICE_SYS_IMAGE_GUID
+            | IBV_DEVICE_RC_RNR_NAK_GEN
+            | IBV_DEVICE_SRQ_RESIZE,
+        max_sge: 32,
+        max_sge_rd: 32,
+        max_cq: MANY,
+        max_cqe: 1 << 22,
+        max_mr: 1 << 20,
+        max_pd: MANY,
+        max_qp_rd_atom: 128,
+        max_res_rd_atom: 128 * MANY,
+        max_qp_init_rd_atom: 128,
+        // Atomics are those of the processor.
+        atomic_cap: IBV_ATOMIC_GLOB,
+        max_ah: MANY,
+        max_srq: MANY,
+        max_srq_wr: max_wr,
+        max_srq_sge: 32,
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: 1,
+        ..zero
+    }
+}
+
+/// `ibv_query_device`
+pub(crate) extern "C" fn device(context: ContextPtr, attributes: &mut ibv_device_attr) -> c_int {
+    if context.device().is_inherited() {
+        return libc::EIO;
+    }
+    *attributes = device_attributes(context);
+    0
+}
+
+/// `ibv_query_device_ex`
+pub(crate) unsafe extern "C" fn device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attributes: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    // SAFETY: null, or the program's.
+    if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
+        return EINVAL;
+    }
+    let context = ContextPtr::of(context);
+    if context.device().is_inherited() {
+        return libc::EIO;
+    }
+    // SAFETY: integers.
+    let zero: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    let all = ibv_device_attr_ex {
+        orig_attr: device_attributes(context),
+        completion_timestamp_mask: u64::MAX,
+        // Kilohertz: completion times are nanoseconds.
+        hca_core_clock: 1_000_000,
+        device_cap_flags_ex: u64::from(device_attributes(context).device_cap_flags),
+        phys_port_cnt_ex: 1,
+        ..zero
+    };
+    // SAFETY: the program passes room for `size` bytes.
+    unsafe { write_prefix(&all, attributes, size) };
+    0
+}
+
+/// Writes the first `size` bytes of a structure, and zeros where it has fewer.
+///
+/// # Safety
+/// `size` bytes at `to` may be written.
+unsafe fn write_prefix<T>(from: &T, to: *mut T, size: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ptr::write_bytes(to.cast::<u8>(), 0, size);
+        let known = size.min(size_of::<T>());
+        ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to.cast(), known);
+    }
+}
+
+fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_int> {
+    if number != 1 {
+        return Err(EINVAL);
+    }
+    let port = context.device().port().map_err(|error| errno::of(&error))?;
+    // SAFETY: integers.
+    let zero: ibv_port_attr = unsafe { std::mem::zeroed() };
+    let is_active = port.state == PortState::Active;
+    let mtu = port.active_mtu.unwrap_or(PathMtu::B256);
+    Ok(ibv_port_attr {
+        state: if is_active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
+        max_mtu: IBV_MTU_4096,
+        active_mtu: c_int::from(mtu.code()),
+        gid_tbl_len: GID_TABLE_LEN,
+        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: port.max_message_len,
+        pkey_tbl_len: 1,
+        max_vl_num: 1,
+        active_width: WIDTH_4X,
+        active_speed: SPEED_SDR,
+        phys_state: if is_active { PHYS_STATE_LINK_UP } else { PHYS_STATE_DISABLED },
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        ..zero
+    })
+}
+
+/// `ibv_query_port` as an exported function, which writes what programs of all ages have room for.
+pub(crate) extern "C" fn port(
+    context: ContextPtr,
+    number: u8,
+    attributes: *mut ibv_port_attr,
+) -> c_int {
+    // SAFETY: the program has room for so many bytes.
+    unsafe { port_of_size(context.as_ptr(), number, attributes, COMPAT_PORT_ATTR_LEN) }
+}
+
+const _: () = assert!(offset_of!(ibv_port_attr, port_cap_flags2) == COMPAT_PORT_ATTR_LEN);
+
+/// `ibv_query_port` as an operation, which receives the size of the structure.
+pub(crate) unsafe extern "C" fn port_of_size(
+    context: *mut ibv_context,
+    number: u8,
+    attributes: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    match port_attributes(ContextPtr::of(context), number) {
+        Ok(all) => {
+            // SAFETY: the program passes room for `size` bytes.
+            unsafe { write_prefix(&all, attributes, size) };
+            0
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// `ibv_query_port_speed`: in units of 100 Mb/s.
+pub(crate) extern "C" fn port_speed(context: ContextPtr, number: u32, speed: &mut u64) -> c_int {
+    let Ok(number) = u8::try_from(number) else { return EINVAL };
+    match port_attributes(context, number) {
+        Ok(_) => {
+            *speed = 100;
+            0
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// Returns a row of the GID table; `ENODATA` for one that is empty.
+fn gid_row(context: ContextPtr, port: u32, index: u32) -> Result<GidEntry, c_int> {
+    let is_row = index < GID_TABLE_LEN.cast_unsigned();
+    if port != 1 || !is_row {
+        return Err(EINVAL);
+    }
+    let table = context.device().gid_table().map_err(|error: Error| errno::of(&error))?;
+    table.into_iter().find(|row| u32::from(row.index) == index && row.usable).ok_or(ENODATA)
+}
+
+/// `ibv_query_gid`: an empty row has a GID of zeros.
+pub(crate) extern "C" fn gid(
+    context: ContextPtr,
+    port: u8,
+    index: c_int,
+    gid: &mut ibv_gid,
+) -> c_int {
+    match gid_row(context, u32::from(port), index.cast_unsigned()) {
+        Ok(row) => *gid = ibv_gid::new(row.gid.0),
+        Err(ENODATA) => *gid = ibv_gid::default(),
+        Err(errno) => {
+            errno::set(errno);
+            return -1;
+        }
+    }
+    0
+}
+
+/// `ibv_query_gid_type`
+pub(crate) extern "C" fn gid_type(
+    context: ContextPtr,
+    port: u8,
+    index: u32,
+    gid_type: &mut c_int,
+) -> c_int {
+    *gid_type = match gid_row(context, u32::from(port), index) {
+        Ok(_) => IBV_GID_TYPE_SYSFS_ROCE_V2,
+        Err(ENODATA) => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+        Err(errno) => {
+            errno::set(errno);
+            return -1;
+        }
+    };
+    0
+}
+
+fn entry_of(context: ContextPtr, row: &GidEntry) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: ibv_gid::new(row.gid.0),
+        gid_index: u32::from(row.index),
+        port_num: 1,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: context.inner().listed.interface_index(),
+    }
+}
+
+/// `ibv_query_gid_ex`
+pub(crate) extern "C" fn gid_ex(
+    context: ContextPtr,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    size: usize,
+) -> c_int {
+    if flags != 0 {
+        return EOPNOTSUPP;
+    }
+    match gid_row(context, port, index) {
+        Ok(row) => {
+            // SAFETY: the program passes room for `size` bytes.
+            unsafe { write_prefix(&entry_of(context, &row), entry, size) };
+            0
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// `ibv_query_gid_table`: returns the number of entries, or a negative `errno` value.
+pub(crate) extern "C" fn gid_table(
+    context: ContextPtr,
+    entries: *mut ibv_gid_entry,
+    max: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    if flags != 0 {
+        return -(EOPNOTSUPP as isize);
+    }
+    let table = match context.device().gid_table() {
+        Ok(table) => table,
+        Err(error) => return -(errno::of(&error) as isize),
+    };
+    let rows: Vec<_> = table.iter().filter(|row| row.usable).collect();
+    if rows.len() > max {
+        return -(EINVAL as isize);
+    }
+    for (number, row) in rows.iter().enumerate() {
+        // SAFETY: the program passes room for `max` entries of `size` bytes.
+        unsafe {
+            let to = entries.byte_add(number * size);
+            write_prefix(&entry_of(context, row), to, size);
+        }
+    }
+    rows.len() as isize
+}
+
+/// `ibv_query_pkey`
+pub(crate) extern "C" fn pkey(
+    context: ContextPtr,
+    port: u8,
+    index: c_int,
+    pkey: &mut u16,
+) -> c_int {
+    if port != 1 || index != 0 || context.device().is_inherited() {
+        errno::set(EINVAL);
+        return -1;
+    }
+    *pkey = DEFAULT_PKEY.to_be();
+    0
+}
+
+/// `ibv_get_pkey_index`
+pub(crate) extern "C" fn pkey_index(context: ContextPtr, port: u8, wanted: u16) -> c_int {
+    let mut found = 0;
+    match pkey(context, port, 0, &mut found) {
+        0 if found == wanted => 0,
+        0 => {
+            errno::set(EINVAL);
+            -1
+        }
+        failed => failed,
+    }
+}

@@ -1,0 +1,213 @@
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::{EINVAL, EOPNOTSUPP};
+use roce_abi::{
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_ah_attr, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_ex, ibv_qp_init_attr,
+};
+use roce_verbs::{EventSource, Service};
+
+use crate::acks::Acks;
+use crate::completion_queue::{CompletionQueue, CqInner};
+use crate::context::ContextInner;
+use crate::errno;
+use crate::extended::post::Staging;
+use crate::object::{self, Object, Shared};
+use crate::protection_domain::{PdInner, ProtectionDomain};
+use crate::shared_receive_queue::{SharedReceiveQueue, SrqInner};
+
+/// A queue pair.
+#[repr(C)]
+pub(crate) struct QueuePair {
+    c: Shared<ibv_qp_ex>,
+    pub(crate) qp: roce_verbs::QueuePair,
+    pub(crate) context: Arc<ContextInner>,
+    /// The capacities that it was created with.
+    pub(crate) cap: ibv_qp_cap,
+    pub(crate) signal_all: bool,
+    /// The address vector that the program has set.
+    pub(crate) address: Mutex<Option<ibv_ah_attr>>,
+    acks: Arc<Acks>,
+    /// The requests between `ibv_wr_start` and `ibv_wr_complete`, for queue pairs that have these.
+    pub(crate) staging: Option<Staging>,
+    _pd: Arc<PdInner>,
+    _queues: [Arc<CqInner>; 2],
+    _srq: Option<Arc<SrqInner>>,
+}
+
+// SAFETY: `repr(C)` with the structure first; that begins with an `ibv_qp`.
+unsafe impl Object for QueuePair {
+    type C = ibv_qp;
+}
+
+impl QueuePair {
+    /// Returns the structure.
+    pub(crate) fn c(&self) -> *mut ibv_qp_ex {
+        self.c.get()
+    }
+
+    /// Returns the part of the structure that all queue pairs have.
+    pub(crate) fn base(&self) -> *mut ibv_qp {
+        self.c.get().cast()
+    }
+
+    pub(crate) fn acks(&self) -> &Acks {
+        &self.acks
+    }
+}
+
+/// Returns the service of a queue pair type.
+fn service_of(qp_type: c_int) -> Result<Service, c_int> {
+    match qp_type {
+        IBV_QPT_RC => Ok(Service::Rc),
+        IBV_QPT_UC => Ok(Service::Uc),
+        IBV_QPT_UD => Ok(Service::Ud),
+        _ => Err(EOPNOTSUPP),
+    }
+}
+
+/// Makes a queue pair, and writes its capacities to `attributes`. With `extended` it takes requests
+/// between `ibv_wr_start` and `ibv_wr_complete` too.
+///
+/// # Errors
+/// An `errno` value.
+pub(crate) fn make(
+    pd: &ProtectionDomain,
+    attributes: &mut ibv_qp_init_attr,
+    extended: bool,
+) -> Result<*mut ibv_qp, c_int> {
+    let service = service_of(attributes.qp_type)?;
+    // SAFETY: see `object`; null where the program has forgotten one.
+    let [send_cq, recv_cq] = [attributes.send_cq, attributes.recv_cq]
+        .map(|queue: *mut ibv_cq| unsafe { object::lend_optional::<CompletionQueue>(queue) });
+    let (Some(send_cq), Some(recv_cq)) = (send_cq, recv_cq) else { return Err(EINVAL) };
+    // SAFETY: see `object`.
+    let srq = unsafe { object::lend_optional::<SharedReceiveQueue>(attributes.srq) };
+    let cap = &mut attributes.cap;
+    let inner = pd.inner();
+    let mut builder = inner
+        .pd
+        .queue_pair(&send_cq.inner().queue, &recv_cq.inner().queue)
+        .service(service)
+        .max_send_wr(cap.max_send_wr)
+        .max_send_sge(cap.max_send_sge)
+        .max_recv_wr(cap.max_recv_wr)
+        .max_recv_sge(cap.max_recv_sge)
+        .max_inline(cap.max_inline_data)
+        .signal_all(attributes.sq_sig_all != 0);
+    if let Some(srq) = srq {
+        // A queue pair with a shared queue has no receives of its own.
+        (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        builder = builder.srq(&srq.inner().srq).max_recv_wr(0).max_recv_sge(0);
+    }
+    let qp = builder.build().map_err(|error| errno::of(&error))?;
+    // SAFETY: integers, pointers and optional functions.
+    let c = unsafe { Shared::<ibv_qp_ex>::zeroed() };
+    // SAFETY: the structure is not shared yet.
+    let base = unsafe { &mut (*c.get()).qp_base };
+    base.context = pd.context().as_ptr();
+    base.qp_context = attributes.qp_context;
+    base.pd = object::pointer_to(pd);
+    (base.send_cq, base.recv_cq, base.srq) =
+        (attributes.send_cq, attributes.recv_cq, attributes.srq);
+    base.qp_num = qp.number().get();
+    base.handle = base.qp_num;
+    base.qp_type = attributes.qp_type;
+    let number = qp.number();
+    let acks = Arc::<Acks>::default();
+    let context = Arc::clone(&inner.context);
+    let made = object::give(QueuePair {
+        c,
+        qp,
+        context: Arc::clone(&context),
+        cap: *cap,
+        signal_all: attributes.sq_sig_all != 0,
+        address: Mutex::default(),
+        acks: Arc::clone(&acks),
+        staging: extended.then(Staging::default),
+        _pd: Arc::clone(inner),
+        _queues: [send_cq, recv_cq].map(|queue| Arc::clone(queue.inner())),
+        _srq: srq.map(|srq| Arc::clone(srq.inner())),
+    });
+    context.add_object(EventSource::QueuePair(number), made.addr(), &acks);
+    Ok(made)
+}
+
+/// `ibv_create_qp`
+pub(crate) extern "C" fn create(
+    pd: &ProtectionDomain,
+    attributes: &mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    make(pd, attributes, false).unwrap_or_else(errno::null)
+}
+
+/// `ibv_destroy_qp`
+pub(crate) extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: see `object`.
+    let made = unsafe { object::take::<QueuePair>(qp) };
+    let source = EventSource::QueuePair(made.qp.number());
+    let QueuePair { qp, context, acks, .. } = *made;
+    // First the events that nobody has fetched go, then the fetched ones are waited for.
+    drop(qp);
+    context.remove_object(source, &acks);
+    0
+}
+
+/// `ibv_modify_qp`
+pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
+    crate::modify_qp::modify(qp, attributes, mask).err().unwrap_or(0)
+}
+
+/// `ibv_query_qp`
+pub(crate) extern "C" fn query(
+    qp: &QueuePair,
+    attributes: &mut ibv_qp_attr,
+    _mask: c_int,
+    init: Option<&mut ibv_qp_init_attr>,
+) -> c_int {
+    let info = match qp.qp.query() {
+        Ok(info) => info,
+        Err(error) => return errno::of(&error),
+    };
+    let address = *qp.address.lock().unwrap_or_else(PoisonError::into_inner);
+    *attributes = crate::modify_qp::describe(&info, address, qp.cap);
+    // SAFETY: fields of the structure; only this library changes `state`.
+    let base = unsafe {
+        (*qp.base()).state = attributes.qp_state;
+        &*qp.base()
+    };
+    if let Some(init) = init {
+        *init = ibv_qp_init_attr {
+            qp_context: base.qp_context,
+            send_cq: base.send_cq,
+            recv_cq: base.recv_cq,
+            srq: base.srq,
+            cap: qp.cap,
+            qp_type: base.qp_type,
+            sq_sig_all: c_int::from(qp.signal_all),
+        };
+    }
+    0
+}
+
+/// `ibv_qp_to_qp_ex`
+pub(crate) extern "C" fn to_extended(qp: &QueuePair) -> *mut ibv_qp_ex {
+    match &qp.staging {
+        Some(_) => qp.c(),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ibv_query_qp_data_in_order`: packets are executed in order, and the last bytes of each are
+/// written last.
+pub(crate) extern "C" fn data_in_order(_qp: &QueuePair, _operation: c_int, flags: u32) -> c_int {
+    const WHOLE_MESSAGES_AND_128_BYTES: c_int = 3;
+    match flags {
+        0 => 1,
+        roce_abi::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS => WHOLE_MESSAGES_AND_128_BYTES,
+        _ => 0,
+    }
+}
