@@ -77,6 +77,10 @@ pub struct DeviceConfig {
     pub thread: ThreadPlacement,
     /// Trace that records the events of the device. Default: none.
     pub trace: Option<Trace>,
+    /// File in which the device publishes its counters for other processes: one line with name and
+    /// value for each, four times a second as long as they change, and when the device or the
+    /// process ends. The file is replaced as a whole. Default: none.
+    pub counter_file: Option<PathBuf>,
 }
 
 impl Default for DeviceConfig {
@@ -89,6 +93,7 @@ impl Default for DeviceConfig {
             spin: Duration::from_micros(200),
             thread: ThreadPlacement::default(),
             trace: None,
+            counter_file: None,
         }
     }
 }
@@ -146,6 +151,12 @@ pub(crate) struct DeviceState {
 
 /// The key of an engine in this process: network namespace and interface.
 type EngineKey = (u64, u32);
+
+impl DeviceState {
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+}
 
 /// The devices open in this process. A child after `fork` has opened none.
 static OPEN_DEVICES: PerProcess<Mutex<HashMap<EngineKey, Weak<Driver>>>> = PerProcess::new();
@@ -318,12 +329,7 @@ impl Device {
     /// # Errors
     /// [`Error::Forked`].
     pub fn counters(&self) -> Result<Vec<(&'static str, u64)>, Error> {
-        let engine = self.driver().engine()?;
-        let mut all: Vec<_> = engine.endpoint.counters().iter().collect();
-        all.push(("coalesced_doorbells", engine.doorbells.coalesced()));
-        all.extend(engine.drops.iter().map(|(name, count)| (*name, *count)));
-        all.extend(engine.wire.counters());
-        Ok(all)
+        Ok(self.driver().engine()?.counters())
     }
 
     /// Returns one counter; 0 if none has this name.
@@ -343,8 +349,8 @@ impl Device {
     }
 }
 
-/// Sends delayed ACKs and held posts of all devices of this process, and waits at most `limit` for
-/// their locks. For the end of the process: it closes no device.
+/// Sends delayed ACKs and held posts of all devices of this process, publishes their counters and
+/// writes their captures; waits at most `limit` for their locks. For the end of the process: it closes no device.
 pub(crate) fn flush_held(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
@@ -360,6 +366,11 @@ pub(crate) fn flush_held(limit: Duration) {
     };
     for driver in drivers {
         driver.flush_held(deadline);
+        driver.publish_counters(deadline);
+        if let Some(capture) = &driver.device().capture {
+            // There is nothing left to report an error to.
+            let _written = capture.flush();
+        }
         // Another thread may have dropped all other references meanwhile; the process closes it.
         std::mem::forget(driver);
     }
@@ -406,7 +417,7 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
     let engine = Engine::new(endpoint, wire, lo, gids_of(&found));
-    let (port, spin, placement) = (Port::of(&found), config.spin, config.thread);
+    let port = Port::of(&found);
     let device = DeviceState {
         config,
         capture,
@@ -414,7 +425,7 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         observer,
         _port_holder: port_reservation,
     };
-    Driver::new(engine, port, device, spin, placement)
+    Driver::new(engine, port, device)
 }
 
 /// Wraps a device as the configuration says. The capture is innermost: it shows the packets that

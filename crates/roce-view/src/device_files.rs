@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use roce_verbs::{GidEntry, NamedDevice, PortState};
 
+use crate::counters::CounterTotals;
 use crate::tree::{Node, Tree};
 
 /// Adds the files that do not depend on devices.
@@ -34,6 +35,7 @@ pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBu
         None => add_virtual_device(tree, &folder.join("device"), device),
     }
     add_port(tree, &folder.join("ports/1"), device);
+    CounterTotals::add_zeros(tree, &device.name);
 
     let uverbs = Path::new("sys/class/infiniband_verbs").join(&device.dev_name);
     tree.line(uverbs.join("ibdev"), &device.name);

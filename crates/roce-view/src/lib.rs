@@ -5,7 +5,7 @@
 //! kernel gives them for rdma_rxe; [`Tree::write_to`] writes them below a folder, from which `roce
 //! run` shows them to a program.
 //!
-//! The counters in the tree are zeros at first. [`CounterFiles`] writes them anew from what the
+//! The counters in the tree are zeros at first. [`CounterTotals`] writes them anew from what the
 //! processes of a run publish.
 //!
 //! ```
@@ -19,9 +19,11 @@
 
 #![forbid(unsafe_code)]
 
+mod counters;
 mod device_files;
 mod hardware;
 mod tree;
 
+pub use counters::CounterTotals;
 pub use hardware::hardware_folder;
 pub use tree::{Node, Tree};

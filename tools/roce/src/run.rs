@@ -1,6 +1,7 @@
 //! `roce run`: an unmodified verbs program on this library.
 
 mod child;
+mod counters;
 mod exec;
 mod library;
 mod listening;
@@ -22,6 +23,8 @@ use roce_view::Tree;
 use crate::error::{CliError, Result};
 use crate::local;
 use crate::traffic::{self, Faults};
+use child::Signals;
+use counters::LiveCounters;
 
 pub(crate) use exec::Options as ExecOptions;
 pub(crate) use exec::run as run_exec;
@@ -67,6 +70,9 @@ pub(crate) struct Options {
     /// Write all packets to a pcapng file (with --local: those of rank 0)
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Print the devices' nonzero counters at the end, on standard error
+    #[arg(long)]
+    counters: bool,
     #[command(flatten)]
     faults: Faults,
     /// The rank that this process runs (set by --local)
@@ -143,6 +149,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
     process.arg(std::process::id().to_string()).arg("--scratch").arg(scratch.path());
     process.arg("--program").arg(&program.path).arg("--").arg(name).args(arguments);
+    let device_names = devices.iter().map(|device| device.name.clone()).collect();
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
     process.env(environment::COUNTERS, scratch.counters());
@@ -152,7 +159,14 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     if let Some(file) = options.capture() {
         process.env(environment::PCAP, std::path::absolute(file)?);
     }
-    let code = child::run(process)?;
+    // Before any thread exists, since each takes over what is blocked.
+    let signals = Signals::block()?;
+    let live = LiveCounters::start(&scratch, device_names)?;
+    let code = child::run(process, &signals)?;
+    let totals = live.end();
+    if options.counters {
+        counters::print(&totals);
+    }
     drop(scratch);
     if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
 }

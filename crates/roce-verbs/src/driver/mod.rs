@@ -34,6 +34,7 @@
 //! no thread waits for an answer under the engine's lock.
 
 mod blocking;
+mod counter_publisher;
 mod engine_lock;
 mod monitor;
 mod polling;
@@ -51,6 +52,7 @@ use std::time::Duration;
 
 use roce_transport::{Instant, PathHandle};
 
+use self::counter_publisher::CounterPublisher;
 pub(crate) use self::engine_lock::assert_not_held as assert_engine_unlocked;
 #[cfg(test)]
 pub(crate) use self::engine_lock::while_held as while_engine_is_locked;
@@ -68,7 +70,6 @@ use crate::error::Error;
 use crate::fork;
 use crate::path::PathEntry;
 use crate::port::Port;
-use crate::thread_placement::ThreadPlacement;
 
 /// Sleep while frames for this host wait, which no descriptor shows.
 const BACKLOG_RETRY: Duration = Duration::from_micros(50);
@@ -82,6 +83,7 @@ pub(crate) struct Driver {
     device: DeviceState,
     thread: Option<JoinHandle<()>>,
     monitor: Monitor,
+    publisher: Option<CounterPublisher>,
 }
 
 /// The part that the device's threads share.
@@ -108,13 +110,8 @@ struct Shared {
 }
 
 impl Driver {
-    pub(crate) fn new(
-        engine: Engine,
-        port: Port,
-        device: DeviceState,
-        spin: Duration,
-        placement: ThreadPlacement,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(engine: Engine, port: Port, device: DeviceState) -> Result<Self, Error> {
+        let (spin, placement) = (device.config().spin, device.config().thread);
         let mut device_fds = Vec::new();
         for fd in engine.wire.wait_fds() {
             device_fds.push(fd.try_clone_to_owned()?);
@@ -152,7 +149,9 @@ impl Driver {
         })?;
         // A thread that sends nothing has panicked.
         placed.recv().unwrap_or(Ok(()))?;
-        Ok(Self { shared, device, thread: Some(thread), monitor })
+        let file = device.config().counter_file.clone();
+        let publisher = file.map(|file| CounterPublisher::start(&shared, file)).transpose()?;
+        Ok(Self { shared, device, thread: Some(thread), monitor, publisher })
     }
 
     pub(crate) fn device(&self) -> &DeviceState {
@@ -226,6 +225,22 @@ impl Driver {
         }
     }
 
+    /// Publishes the counters, if the device does that. Waits at most until `deadline` for the lock.
+    pub(crate) fn publish_counters(&self, deadline: std::time::Instant) {
+        let Some(publisher) = &self.publisher else { return };
+        while self.shared.generation.is_current() {
+            if let Some(engine) = self.shared.engine.try_lock() {
+                let counters = engine.counters();
+                drop(engine);
+                return publisher.publish(&counters);
+            }
+            if std::time::Instant::now() >= deadline {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     /// Takes a user from a path.
     pub(crate) fn release_path(&self, handle: PathHandle) {
         // Packets of a destroyed queue pair may still need the path.
@@ -252,7 +267,12 @@ impl Drop for Driver {
             // A panic there has been printed by the runtime; there is nothing to add.
             let _ended = thread.join();
         }
-        self.flush_held(std::time::Instant::now() + MAX_FLUSH);
+        let deadline = std::time::Instant::now() + MAX_FLUSH;
+        self.flush_held(deadline);
+        if let Some(publisher) = &mut self.publisher {
+            publisher.end();
+        }
+        self.publish_counters(deadline);
     }
 }
 

@@ -106,6 +106,16 @@ impl Round {
 }
 
 impl Engine {
+    /// Returns all counters by name: those of the transport, of drops outside it, and of the
+    /// interface.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all: Vec<_> = self.endpoint.counters().iter().collect();
+        all.push(("coalesced_doorbells", self.doorbells.coalesced()));
+        all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
+        all.extend(self.wire.counters());
+        all
+    }
+
     pub(crate) fn new(
         endpoint: Endpoint<TraceObserver>,
         wire: Box<dyn FrameDevice>,

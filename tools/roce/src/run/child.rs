@@ -9,10 +9,8 @@ use nix::unistd::Pid;
 
 use crate::error::{CliError, Result};
 
-/// Starts a process, passes signals on, and returns its exit code. No other thread may exist that
-/// takes signals.
-pub(crate) fn run(mut command: Command) -> Result<u8> {
-    let signals = Signals::block()?;
+/// Starts a process, passes signals on, and returns its exit code.
+pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<u8> {
     let mut child =
         command.spawn().map_err(|error| CliError::context("starting roce again", error))?;
     let id = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));

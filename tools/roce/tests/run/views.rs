@@ -83,6 +83,30 @@ fn every_call_of_the_c_library_sees_them() -> Outcome {
 }
 
 #[tier1]
+fn counters_in_the_view_follow_what_processes_publish() -> Outcome {
+    // Two processes publish; the program waits until the view has the sum.
+    let script = "file=/sys/class/infiniband/roce0/ports/1/$1; cat $file; \
+                  echo \"$2 40000\" > $ROCE_COUNTERS/roce0.1; \
+                  echo \"$2 4\" > $ROCE_COUNTERS/roce0.2; \
+                  while [ $(cat $file) = 0 ]; do sleep 0.01; done; cat $file";
+    for way in WAYS {
+        for (file, name, expected) in [
+            ("counters/port_xmit_data", "device_sent_bytes", "10001"),
+            ("hw_counters/out_of_seq_request", "out_of_seq_request", "40004"),
+        ] {
+            let text = seen(way, &["sh", "-c", script, "sh", file, name])?;
+            assert_eq!(text, format!("[0] 0\n[0] {expected}\n"), "{way}");
+        }
+        let line = ["--counters", "--local", "1", "--view", way, "--", "sh", "-c", script, "sh"];
+        let line = [&line[..], &["hw_counters/sent_pkts", "sent_pkts"]].concat();
+        let told = String::from_utf8(super::roce_run(&line).output()?.stderr)?;
+        let words: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!(words, ["[0]", "roce0", "sent_pkts", "40004"]);
+    }
+    Ok(())
+}
+
+#[tier1]
 fn a_program_that_reads_nothing_of_it_sees_its_own_files() -> Outcome {
     // Neither what is created nor what is missing changes.
     let script = "echo text > infiniband && cat infiniband && ls /sys/class/net/lo > /dev/null && \
