@@ -11,7 +11,8 @@ use roce_verbs::{DeviceConfig, FaultConfig, environment};
 use crate::device_list::ListedDevice;
 use crate::message;
 
-/// Returns the configuration of a device: capture and faults as the environment says.
+/// Returns the configuration of a device: capture, faults and published counters as the environment
+/// says.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
@@ -25,7 +26,8 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         Err(_) => None,
     };
     let capture = std::env::var_os(environment::PCAP).map(|path| capture_of(device, path.into()));
-    Ok(DeviceConfig { capture, faults, ..DeviceConfig::default() })
+    let counter_file = environment::counter_file(device.name());
+    Ok(DeviceConfig { capture, faults, counter_file, ..DeviceConfig::default() })
 }
 
 /// A capture file that this process writes.
