@@ -15,9 +15,10 @@ mod scratch;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command as Process;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use roce_verbs::{DeviceNames, NamedDevice, environment};
+use roce_verbs::{DeviceNames, NamedDevice, PortState, environment};
 use roce_view::Tree;
 
 use crate::error::{CliError, Result};
@@ -136,7 +137,10 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let program = program::find(name)?;
     program.warn_if_unreachable();
     let libraries = library::find()?;
-    let devices = devices(&options.devices)?;
+    let devices = match options.local_rank {
+        Some(_) => devices_with_carrier(&options.devices)?,
+        None => devices(&options.devices)?,
+    };
     privileges::check()?;
 
     let scratch = scratch::Scratch::new()?;
@@ -210,3 +214,20 @@ pub(crate) fn devices(named: &[String]) -> Result<Vec<NamedDevice>> {
     }
     Ok(devices)
 }
+
+/// Returns the devices of a private host as soon as their links are up: the kernel reports that some
+/// time after both ends of a link were set up.
+fn devices_with_carrier(named: &[String]) -> Result<Vec<NamedDevice>> {
+    let deadline = Instant::now() + CARRIER_TIMEOUT;
+    loop {
+        let devices = devices(named)?;
+        let is_up = |device: &NamedDevice| device.info.port.state == PortState::Active;
+        if devices.iter().all(is_up) || Instant::now() >= deadline {
+            return Ok(devices);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Time that the links of a private host may take; the kernel needs at most a second.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(3);

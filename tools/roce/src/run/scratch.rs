@@ -1,18 +1,26 @@
 //! The folder of a run.
 
 use std::env;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::{CliError, Result};
 
 /// A folder with the files that a run shows to its program. It is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    /// Tells other runs that the folder is in use.
+    _lock: Flock<File>,
+}
 
 impl Scratch {
-    /// Creates the folder where programs may have temporary files.
+    /// Creates the folder where programs may have temporary files, and removes those of runs that
+    /// were killed.
     pub(crate) fn new() -> Result<Self> {
         let chosen = env::temp_dir();
         // Paths of the folder go into lists and patterns, where these characters have a meaning.
@@ -20,12 +28,17 @@ impl Scratch {
         let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
         let parent = if is_plain { chosen.as_path() } else { Path::new("/tmp") };
         let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
-        let path = nix::unistd::mkdtemp(&parent.join("roce-run-XXXXXX")).map_err(|errno| {
-            CliError::context(format!("a folder in {}", parent.display()), errno)
+        remove_abandoned(&parent);
+        let path =
+            nix::unistd::mkdtemp(&parent.join(format!("{PREFIX}XXXXXX"))).map_err(|errno| {
+                CliError::context(format!("a folder in {}", parent.display()), errno)
+            })?;
+        let lock = lock(&path).ok_or_else(|| {
+            CliError::new(format!("cannot lock the new folder {}", path.display()))
         })?;
-        let scratch = Self(path);
+        let scratch = Self { path, _lock: lock };
         // The program may run as another user.
-        fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o755))?;
+        fs::set_permissions(&scratch.path, fs::Permissions::from_mode(0o755))?;
         for folder in [scratch.view(), scratch.libraries(), scratch.counters()] {
             fs::create_dir_all(folder)?;
         }
@@ -35,31 +48,62 @@ impl Scratch {
 
     /// Returns the folder.
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Returns the folder with the tree of files.
     pub(crate) fn view(&self) -> PathBuf {
-        self.0.join(VIEW)
+        self.path.join(VIEW)
     }
 
     /// Returns the folder with the libraries.
     pub(crate) fn libraries(&self) -> PathBuf {
-        self.0.join(LIBRARIES)
+        self.path.join(LIBRARIES)
     }
 
     /// Returns the folder in which processes publish their counters.
     pub(crate) fn counters(&self) -> PathBuf {
-        self.0.join("counters")
+        self.path.join("counters")
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // The program may have locked a file; what stays is small and in a temporary folder.
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
+
+/// Removes the folders of this user's runs that nothing uses any more. Errors leave a folder to the
+/// next run.
+fn remove_abandoned(parent: &Path) {
+    let user = nix::unistd::geteuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = |metadata: fs::Metadata| {
+            let age = metadata.modified().ok().and_then(|changed| changed.elapsed().ok());
+            // A young one may belong to a run that has not locked it yet.
+            metadata.is_dir() && metadata.uid() == user && age.is_some_and(|age| age > MIN_AGE)
+        };
+        let is_run = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        if !is_run || !entry.metadata().is_ok_and(is_ours) {
+            continue;
+        }
+        if let Some(_lock) = lock(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Locks a folder until the result is dropped; `None` if that is not possible now.
+fn lock(folder: &Path) -> Option<Flock<File>> {
+    Flock::lock(File::open(folder).ok()?, FlockArg::LockExclusiveNonblock).ok()
+}
+
+/// Start of the folders' names.
+const PREFIX: &str = "roce-run-";
+
+/// Age from which a folder without a lock is one that a run has left behind.
+const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Name of the folder with the tree.
 pub(crate) const VIEW: &str = "view";

@@ -1,6 +1,7 @@
 //! `roce run` (tier 1).
 
 mod lines;
+mod perftest;
 mod places;
 mod program;
 mod signals;
@@ -11,13 +12,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::Once;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// Returns the command `roce run` with arguments, of a program with its libraries beside it.
+/// Returns the command `roce run` with arguments.
 fn roce_run(arguments: &[&str]) -> Command {
-    let mut command = Command::new(build().join("roce"));
+    let mut command = Command::new(roce());
     command.arg("run").args(arguments);
     command
 }
@@ -36,35 +37,53 @@ fn succeeded(output: &Output) -> Outcome<String> {
     Err(format!("{}:\n{out}\n{err}", output.status).into())
 }
 
-/// Returns the folder of the program and its libraries, which any user may read. Cargo does not build
-/// a library of the C kind for a test, so this does.
-fn build() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| make_build().expect("the libraries are built"))
+/// Returns the program, with its libraries beside it. Cargo does not build a library of the C kind for
+/// a test, so this does.
+fn roce() -> &'static Path {
+    static IS_BUILT: Once = Once::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_roce"));
+    IS_BUILT.call_once(|| {
+        let target = program.ancestors().nth(2).expect("a program in a folder of the build");
+        let build =
+            ["build", "--quiet", "--profile", "test", "-p", "roce-ibverbs", "-p", "roce-preload"];
+        let mut cargo = Command::new(env!("CARGO"));
+        let built = cargo.args(build).arg("--target-dir").arg(target).status();
+        assert!(built.expect("cargo runs").success(), "the libraries are not built");
+    });
+    program
 }
 
-fn make_build() -> Outcome<PathBuf> {
-    let program = Path::new(env!("CARGO_BIN_EXE_roce"));
-    let folder = program.parent().ok_or("a program in a folder")?;
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "roce-preload", "--target-dir"])
-        .arg(folder.parent().ok_or("a folder of the build")?)
-        .status()?;
-    assert!(built.success(), "cargo build -p roce-preload failed");
-    let copy = std::env::temp_dir().join(format!("roce-run-test-{}", std::process::id()));
-    fs::create_dir_all(&copy)?;
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
-    for name in ["roce", "libroce_preload.so"] {
-        fs::copy(folder.join(name), copy.join(name))?;
+/// Returns a path for a file of a test.
+fn temporary(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// A copy of the program and its libraries that any user may read, removed when dropped.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(name: &str) -> Outcome<Self> {
+        let folder = std::env::temp_dir().join(format!("roce-copy-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
+        let copy = Self(folder);
+        for name in ["roce", "libibverbs.so", "libroce_preload.so"] {
+            fs::copy(roce().with_file_name(name), copy.0.join(name))?;
+        }
+        Ok(copy)
     }
-    let source = copy.join("library.c");
-    fs::write(&source, "int roce_test_library;\n")?;
-    compile(
-        &source,
-        &copy.join("libibverbs.so.1"),
-        &["-shared", "-fPIC", "-Wl,-soname,libibverbs.so.1"],
-    )?;
-    Ok(copy)
+
+    fn run(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.0.join("roce"));
+        command.arg("run").args(arguments).current_dir("/");
+        command
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Compiles a C program.

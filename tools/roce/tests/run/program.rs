@@ -5,13 +5,13 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use roce_test_macros::tier1;
 
-use super::{Outcome, build, compile, roce_run};
+use super::{Outcome, compile, roce_run, temporary};
 
 #[tier1]
 fn a_program_out_of_reach_is_named_and_run_all_the_same() -> Outcome {
-    let source = build().join("nothing.c");
+    let source = temporary("nothing.c");
     fs::write(&source, "int main(void) { return 3; }\n")?;
-    let program = build().join("static");
+    let program = temporary("static");
     compile(&source, &program, &["-static"])?;
     let name = program.to_str().ok_or("a path that is text")?;
     let output = roce_run(&["--", name]).output()?;
@@ -19,7 +19,7 @@ fn a_program_out_of_reach_is_named_and_run_all_the_same() -> Outcome {
     assert_eq!(output.status.code(), Some(3), "{words}");
     assert!(words.contains("statically linked") && words.lines().count() == 1, "{words}");
 
-    let program = build().join("setuid");
+    let program = temporary("setuid");
     compile(&source, &program, &[])?;
     if chown(&program, Some(65534), None).is_err() {
         // In a user namespace there is no second user.

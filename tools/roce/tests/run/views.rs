@@ -5,7 +5,7 @@ use std::process::Command;
 
 use roce_test_macros::tier1;
 
-use super::{Outcome, build, compile, output_of};
+use super::{Outcome, compile, output_of, roce, temporary};
 
 const WAYS: [&str; 2] = ["mount", "preload"];
 
@@ -67,9 +67,9 @@ fn both_ways_show_the_same_files() -> Outcome {
 
 #[tier1]
 fn every_call_of_the_c_library_sees_them() -> Outcome {
-    let source = build().join("calls.c");
+    let source = temporary("calls.c");
     fs::write(&source, include_str!("calls.c"))?;
-    let program = build().join("calls");
+    let program = temporary("calls");
     // With and without the checking variants of the calls.
     for flags in [&["-O0"][..], &["-O2", "-D_FORTIFY_SOURCE=2"], &["-O1", "-D_FILE_OFFSET_BITS=64"]]
     {
@@ -111,7 +111,7 @@ fn a_program_that_reads_nothing_of_it_sees_its_own_files() -> Outcome {
     // Neither what is created nor what is missing changes.
     let script = "echo text > infiniband && cat infiniband && ls /sys/class/net/lo > /dev/null && \
                   ! ls /sys/class/infinibandage 2> /dev/null && readlink -f /proc/self/cwd";
-    let folder = build().join("own-files");
+    let folder = temporary("own-files");
     fs::create_dir_all(&folder)?;
     let mut command =
         super::roce_run(&["--local", "1", "--view", "preload", "--", "sh", "-c", script]);
@@ -122,7 +122,7 @@ fn a_program_that_reads_nothing_of_it_sees_its_own_files() -> Outcome {
 
 #[tier1]
 fn the_view_ends_with_its_run() -> Outcome {
-    let folder = build().join("temporary");
+    let folder = temporary("temporary");
     fs::create_dir_all(&folder)?;
     for way in WAYS {
         let mut command = super::roce_run(&["--local", "1", "--view", way, "--", "printenv"]);
@@ -139,11 +139,10 @@ fn the_view_ends_with_its_run() -> Outcome {
 
 #[tier1]
 fn the_tree_is_printed() -> Outcome {
-    let output =
-        Command::new(build().join("roce")).args(["view", "--dev", "x=nosuch0"]).output()?;
+    let output = Command::new(roce()).args(["view", "--dev", "x=nosuch0"]).output()?;
     assert!(String::from_utf8_lossy(&output.stderr).contains("nosuch0"), "{output:?}");
     let host = roce_netns::VirtualNetwork::new()?.host("one")?;
-    let mut command = Command::new(build().join("roce"));
+    let mut command = Command::new(roce());
     command.arg("view").stderr(std::process::Stdio::piped());
     // A host without an interface has no device.
     let refused = host.spawn(command)?.wait_with_output()?;
