@@ -3,12 +3,15 @@
 //! `cargo xtask interop` runs it. A [`World`] is a network namespace of ours and a guest on one
 //! tap; an [`Agent`] is a program that has one end of connections, on either side; a
 //! [`matrix::Case`] shows one thing, such as a READ of every size over IPv6. A [`RingWorld`] has
-//! several of each on a switch, for rings of ranks of both kinds ([`ring`]).
+//! several of each on a switch, for rings of ranks of both kinds ([`ring`]). [`dropin`] has unmodified
+//! RDMA programs on our libibverbs instead of agents.
 
 mod agent;
 pub mod cases;
 pub mod connection;
+pub mod dropin;
 mod fault;
+mod listening;
 pub mod matrix;
 pub mod params;
 pub mod pattern;

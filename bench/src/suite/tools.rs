@@ -13,6 +13,8 @@ pub const EXTERNAL_PROGRAMS: &[(&str, &str, &str)] = &[
     ("iperf3", "iperf3", "--version"),
     ("sockperf", "sockperf", "--version"),
     ("ucx_perftest", "ucx-utils", "-h"),
+    ("ib_write_bw", "perftest", "--version"),
+    ("ib_write_lat", "perftest", "--version"),
     ("mpirun", "openmpi-bin", "--version"),
     ("mpicc", "libopenmpi-dev", "--version"),
     ("nft", "nftables", "--version"),

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::fault::{Fault, expect};
+use crate::listening::listens;
 use crate::params::WaitMode;
 use crate::world::{GUEST_ADDRESS, INTERFACE, OUR_ADDRESS, World, program};
 
@@ -123,7 +124,7 @@ fn wait_until_it_listens(child: &mut Child) -> Result<String, Fault> {
     let pid = child.id();
     let deadline = Instant::now() + LIMIT;
     // The table of this process's own network namespace, where it may listen.
-    while !listens(pid) {
+    while !listens(pid, PORT) {
         expect(Instant::now() < deadline, || "roce pingpong does not listen".to_owned())?;
         if let Some(status) = child.try_wait().map_err(Fault::ours("wait for roce pingpong"))? {
             let mut text = String::new();
@@ -139,18 +140,6 @@ fn wait_until_it_listens(child: &mut Child) -> Result<String, Fault> {
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(String::new())
-}
-
-/// Whether a TCP socket in the namespace of `pid` listens on the port.
-fn listens(pid: u32) -> bool {
-    ["tcp", "tcp6"].iter().any(|table| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
-        text.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next().unwrap_or_default();
-            local.ends_with(&format!(":{PORT:04X}")) && fields.nth(1) == Some(LISTEN)
-        })
-    })
 }
 
 /// Waits for our program's end and returns what it printed.
@@ -175,6 +164,4 @@ fn end(mut child: Child) -> Result<String, Fault> {
 
 /// Where both listen.
 const PORT: u16 = 18515;
-/// TCP_LISTEN in the kernel's table.
-const LISTEN: &str = "0A";
 const LIMIT: Duration = Duration::from_secs(30);

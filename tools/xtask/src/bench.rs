@@ -56,8 +56,10 @@ pub(crate) fn profile(arguments: &[OsString]) -> Result<()> {
 }
 
 fn build(mut cargo: Command) -> Result<()> {
-    cargo.args(["build", "--quiet", "--release", "--bins"]);
+    // The libraries are for perftest's programs.
+    cargo.args(["build", "--quiet", "--release"]);
     cargo.args(["--package", "roce", "--package", "roce-bench"]);
+    cargo.args(["--package", "roce-ibverbs", "--package", "roce-preload"]);
     if cargo.status()?.success() { Ok(()) } else { Err("the bench does not compile".into()) }
 }
 

@@ -15,14 +15,14 @@ use crate::Result;
 enum Need {
     /// A program in `PATH`.
     Program(&'static str),
+    /// A file.
+    File(&'static str),
     /// A compiler for MPI that finds `mpi.h`. The program `mpicc` alone shows nothing: Debian has
     /// it in another package than the header.
     MpiCompiler,
-    /// A header below `/usr/include`.
-    Header(&'static str),
 }
 
-use Need::{Header, MpiCompiler, Program};
+use Need::{File, MpiCompiler, Program};
 
 /// A need, and the Debian package that meets it.
 type Requirement = (Need, &'static str);
@@ -78,7 +78,7 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ip"), "iproute2"),
     (Program("setpriv"), "util-linux"),
     (Program("cc"), "gcc"),
-    (Header("infiniband/verbs.h"), "libibverbs-dev"),
+    (File("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),
 ];
@@ -96,6 +96,7 @@ const BENCH_PROGRAMS: &[Requirement] = &[
     (Program("iperf3"), "iperf3"),
     (Program("sockperf"), "sockperf"),
     (Program("ucx_perftest"), "ucx-utils"),
+    (Program("ib_write_bw"), "perftest"),
     (Program("mpirun"), "openmpi-bin"),
     (MpiCompiler, "libopenmpi-dev"),
     (Program("nft"), "nftables"),
@@ -108,6 +109,25 @@ const BENCH_PROGRAMS: &[Requirement] = &[
 /// As [`install_guest_tools`].
 pub(crate) fn install_bench_programs() -> Result<()> {
     install_missing(BENCH_PROGRAMS)
+}
+
+/// Debian packages of the unmodified programs that run on our library.
+const DROPIN_PROGRAMS: &[Requirement] = &[
+    (Program("ibv_devinfo"), "ibverbs-utils"),
+    (Program("ib_write_bw"), "perftest"),
+    (Program("qperf"), "qperf"),
+    (File("/usr/share/doc/rdma-core/tests/run_tests.py"), "python3-pyverbs"),
+    (Program("ucx_perftest"), "ucx-utils"),
+    (Program("mpirun"), "openmpi-bin"),
+    (MpiCompiler, "libopenmpi-dev"),
+];
+
+/// Makes sure that the unmodified programs that run on our library are installed.
+///
+/// # Errors
+/// As [`install_guest_tools`].
+pub(crate) fn install_dropin_programs() -> Result<()> {
+    install_missing(DROPIN_PROGRAMS)
 }
 
 /// Debian packages of what records stacks and finds their functions.
@@ -155,13 +175,13 @@ impl Need {
     fn is_met(self, path: &OsStr) -> bool {
         match self {
             Program(name) => find(name, path).is_some(),
+            File(path) => Path::new(path).exists(),
             MpiCompiler => find("mpicc", path).is_some_and(|mpicc| {
                 let mut compiler = Command::new(mpicc);
                 compiler.args(["-fsyntax-only", "-include", "mpi.h", "-x", "c", "/dev/null"]);
                 compiler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 compiler.status().is_ok_and(|status| status.success())
             }),
-            Header(name) => Path::new("/usr/include").join(name).is_file(),
         }
     }
 }

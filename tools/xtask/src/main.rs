@@ -8,6 +8,7 @@ mod bench;
 mod binaries;
 mod book;
 mod cost;
+mod dropin;
 mod fuzz;
 mod host;
 mod interop;
@@ -46,6 +47,12 @@ enum Command {
     /// Run this stack against the kernel's rdma_rxe in guests and print the matrix.
     Interop {
         /// Passed on: `--json`, `--only TEXT`, ... (`--help` lists them).
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Run unmodified RDMA programs on our libibverbs and print which work; installs them.
+    Dropin {
+        /// Passed on: `--quick`, `--json`, `--only TEXT`, ... (`--help` lists them).
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -93,6 +100,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Layers => layers::check().map(|summary| println!("{summary}")),
         Command::Interop { arguments } => interop::run(&arguments),
+        Command::Dropin { arguments } => dropin::run(&arguments),
         Command::Rxe(options) => rxe::run(&options),
         Command::Bench { arguments } => bench::run(&arguments),
         Command::Profile { arguments } => bench::profile(&arguments),

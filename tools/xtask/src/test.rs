@@ -9,7 +9,7 @@ use roce_guest::Image;
 
 use crate::binaries::{self, Score, TestProgram};
 use crate::stages::{Log, StageResult, Stages};
-use crate::{Result, book, cost, fuzz, host, interop, layers, workspace};
+use crate::{Result, book, cost, dropin, fuzz, host, interop, layers, workspace};
 
 /// What `cargo xtask test` takes.
 #[derive(Debug, Args)]
@@ -105,6 +105,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         stages.run("tier 2 interop", |log| match &missing {
             Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => interop::stage(log),
+        });
+        stages.run("tier 2 programs", |log| match &missing {
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
+            None => dropin::stage(log),
         });
     }
     if wanted("cost") {

@@ -6,6 +6,7 @@ mod collectives;
 mod idle;
 mod latency;
 mod loss;
+mod programs;
 mod sharing;
 
 use super::{Benchmark, RunConfig};
@@ -14,6 +15,7 @@ use super::{Benchmark, RunConfig};
 pub fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     let mut all = bandwidth::benchmarks(config);
     all.extend(latency::benchmarks(config));
+    all.extend(programs::benchmarks(config));
     all.extend(collectives::benchmarks(config));
     all.extend(busy::benchmarks(config));
     all.extend(sharing::benchmarks(config));

@@ -3,6 +3,7 @@
 pub(crate) mod idle;
 pub(crate) mod iperf3;
 pub(crate) mod openmpi;
+pub(crate) mod perftest;
 pub(crate) mod raw;
 pub(crate) mod roce;
 pub(crate) mod sockets;

@@ -1,0 +1,90 @@
+//! `dropin`: runs unmodified RDMA programs on our library, and prints what works. Red lines end it
+//! with 1.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use roce_interop::dropin::{self, local, open_mpi, python_suite, rxe};
+use roce_interop::matrix::{self, Case, Verdict};
+use roce_interop::{World, report};
+
+/// Run unmodified RDMA programs on our libibverbs, and print what works.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask dropin")]
+struct Arguments {
+    /// Print the lines as JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Run a part, in a few minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Run only lines whose table, text or column contains this; may be given several times, and
+    /// then all must be there.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only print which lines there are.
+    #[arg(long)]
+    list: bool,
+    /// Leave out the lines against rxe in the guest.
+    #[arg(long)]
+    no_guest: bool,
+    /// Folder in which the guest is built or was.
+    #[arg(long, default_value = "target")]
+    target: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("dropin: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns true if all lines are green.
+fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
+    let programs = dropin::programs(arguments.quick);
+    let mut private = local::cases(&programs);
+    private.extend(python_suite::cases());
+    private.extend(open_mpi::cases());
+    private.retain(|case| is_wanted(arguments, &case.name()));
+    let mut beside_rxe = if arguments.no_guest { Vec::new() } else { rxe::cases(&programs) };
+    beside_rxe.retain(|case| is_wanted(arguments, &case.name()));
+    if arguments.list {
+        private.iter().map(Case::name).for_each(|name| println!("{name}"));
+        beside_rxe.iter().map(Case::name).for_each(|name| println!("{name}"));
+        return Ok(true);
+    }
+    let mut verdicts = matrix::run(&local::PrivateHosts, &private, tell)?;
+    if !beside_rxe.is_empty() {
+        let image = World::image(&arguments.target)?;
+        roce_netns::enter_user_namespace_if_needed()?;
+        let world = World::boot(&image)?;
+        verdicts.extend(matrix::run(&world, &beside_rxe, tell)?);
+        world.guest.power_off()?;
+    }
+    if arguments.json {
+        println!("{}", report::json(&verdicts));
+    } else {
+        print!("{}", report::tables(&verdicts));
+    }
+    Ok(!verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.fault.is_none()))
+}
+
+fn is_wanted(arguments: &Arguments, name: &str) -> bool {
+    arguments.only.iter().all(|only| name.contains(only.as_str()))
+}
+
+/// Prints a line about a program that has just ended.
+fn tell(verdict: &Verdict) {
+    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
+    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
+    if let Some(fault) = &verdict.fault {
+        eprintln!("     {fault}");
+    }
+}

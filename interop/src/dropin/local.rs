@@ -1,0 +1,56 @@
+//! Programs in private hosts of this machine, our library at every end.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::judge;
+use super::process::Process;
+use super::program::Program;
+use crate::matrix::Case;
+use crate::world::program;
+use crate::{Fault, Testbed};
+
+/// The time that a program has.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// The place: `roce run` makes the hosts anew for each program.
+#[derive(Clone, Copy, Debug)]
+pub struct PrivateHosts;
+
+impl Testbed for PrivateHosts {
+    fn set_path_mtu(&self, _path_mtu: usize) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn set_netem(&self, _what: &str) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Returns the cases.
+pub fn cases(programs: &[Program]) -> Vec<Case<PrivateHosts>> {
+    let case = |line: &Program| {
+        let line = *line;
+        Case {
+            group: line.group,
+            row: line.line.to_owned(),
+            column: "ours ↔ ours".to_owned(),
+            path_mtu: 1024,
+            netem: "",
+            run: Box::new(move |_| run(&line)),
+        }
+    };
+    programs.iter().map(case).collect()
+}
+
+fn run(line: &Program) -> Result<(), Fault> {
+    let mut command = Command::new(program("roce")?);
+    command.args(["run", "--local", &line.hosts.to_string(), "--"]);
+    if line.line.contains(';') {
+        command.args(["sh", "-c", line.line]);
+    } else {
+        command.args(line.line.split_whitespace());
+    }
+    let ended = Process::start(command, |mut command| command.spawn())?.wait(LIMIT)?;
+    judge(line.expects, ended.status.success(), &ended.text)
+}

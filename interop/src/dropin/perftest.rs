@@ -1,0 +1,72 @@
+//! The programs of the package perftest.
+
+use super::program::Program;
+
+const WIDTH: &[&str] = &["BW average[MB/sec]"];
+const TIME: &[&str] = &["t_avg[usec]"];
+
+/// Every program with every size.
+pub(super) const SIZES: &[Program] = &[
+    Program::pair("ib_send_bw -a -n 50", WIDTH).quick(),
+    Program::pair("ib_write_bw -a -n 50", WIDTH).quick(),
+    Program::pair("ib_read_bw -a -n 50", WIDTH).quick(),
+    Program::pair("ib_atomic_bw -n 1000", WIDTH).quick(),
+    Program::pair("ib_send_lat -a -n 20", TIME).quick(),
+    Program::pair("ib_write_lat -a -n 20", TIME).quick(),
+    Program::pair("ib_read_lat -a -n 20", TIME).quick(),
+    Program::pair("ib_atomic_lat -n 1000", TIME).quick(),
+];
+
+/// Every program against rxe.
+pub(super) const RXE: &[Program] = &[
+    Program::pair("ib_send_bw -n 500", WIDTH).and_rxe().quick(),
+    Program::pair("ib_write_bw -n 500", WIDTH).and_rxe().quick(),
+    Program::pair("ib_read_bw -n 500", WIDTH).and_rxe(),
+    Program::pair("ib_atomic_bw -n 500", WIDTH).and_rxe(),
+    Program::pair("ib_send_lat -n 200", TIME).and_rxe(),
+    Program::pair("ib_write_lat -n 200", TIME).and_rxe(),
+    Program::pair("ib_read_lat -n 200", TIME).and_rxe(),
+    Program::pair("ib_atomic_lat -n 200", TIME).and_rxe(),
+    Program::pair("ib_send_bw -c UC -n 500", WIDTH).and_rxe(),
+    Program::pair("ib_send_lat -c UD -s 1024 -n 200", TIME).and_rxe(),
+];
+
+/// The options.
+pub(super) const OPTIONS: &[Program] = &[
+    Program::pair("ib_send_bw -b -n 1000", WIDTH),
+    Program::pair("ib_write_bw -b -n 1000", WIDTH).quick(),
+    Program::pair("ib_read_bw -b -n 1000", WIDTH),
+    Program::pair("ib_atomic_bw -b -n 1000", WIDTH),
+    Program::pair("ib_write_bw -D 1", WIDTH),
+    Program::pair("ib_send_bw -D 1", WIDTH),
+    Program::pair("ib_read_bw -D 1", WIDTH),
+    Program::pair("ib_write_bw -s 8 -D 1", WIDTH),
+    Program::pair("ib_send_bw -e -n 1000", WIDTH).quick(),
+    Program::pair("ib_write_bw -e -n 1000", &[]).refused("Events feature not available on WRITE"),
+    Program::pair("ib_read_lat -e -n 200", TIME),
+    Program::pair("ib_send_lat -e -n 200", TIME),
+    Program::pair("ib_write_bw -l 32 -n 3200 -s 64", WIDTH).quick(),
+    Program::pair("ib_send_bw -l 32 -n 3200 -s 64", WIDTH),
+    Program::pair("ib_read_bw -l 32 -n 3200 -s 64", WIDTH),
+    Program::pair("ib_write_bw -q 8 -n 500", WIDTH).quick(),
+    Program::pair("ib_send_bw -q 8 -n 500", WIDTH),
+    Program::pair("ib_read_bw -q 8 -n 500", WIDTH),
+    Program::pair("ib_write_bw -I 64 -s 64 -n 1000", WIDTH),
+    Program::pair("ib_write_lat -I 220 -s 200 -n 1000", TIME),
+    Program::pair("ib_send_lat -I 64 -s 64 -n 1000", TIME),
+    Program::pair("ib_write_bw -x 1 -n 500", WIDTH),
+    Program::pair("ib_send_bw -x 1 -n 500", WIDTH),
+    Program::pair("ib_write_bw -m 512 -n 500", WIDTH),
+    Program::pair("ib_send_bw -m 256 -n 500", WIDTH),
+    Program::pair("ib_send_bw -c UC -n 500", WIDTH).quick(),
+    Program::pair("ib_write_bw -c UC -n 1000", WIDTH),
+    Program::pair("ib_send_lat -c UC -n 1000", TIME),
+    Program::pair("ib_write_lat -c UC -n 1000", TIME),
+    Program::pair("ib_send_bw -c UD -s 1024 -n 500", WIDTH).quick(),
+    Program::pair("ib_send_lat -c UD -s 1024 -n 1000", TIME),
+    Program::pair("ib_send_bw --use-srq -n 1000", WIDTH).quick(),
+    Program::pair("ib_send_bw --use-srq -q 4 -n 500", WIDTH),
+    Program::pair("ib_send_lat --use-srq -n 500", TIME),
+    Program::pair("ib_atomic_bw -A CMP_AND_SWAP -n 1000", WIDTH),
+    Program::pair("ib_write_bw -R -n 100", &[]).refused("rdma_create_event_channel failed"),
+];

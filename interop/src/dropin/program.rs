@@ -1,0 +1,70 @@
+//! A command line of an unmodified program, and what it must do.
+
+/// A command line that is run on our library.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// Which table it is in.
+    pub group: &'static str,
+    /// The line. With two hosts the client's has the server's address appended, or in the place of
+    /// `{peer?}`.
+    pub line: &'static str,
+    /// Private hosts that run it at the same time.
+    pub hosts: u8,
+    /// What it must do.
+    pub expects: Expects,
+    /// The places that it is run in.
+    pub places: Places,
+    /// Part of the quick table.
+    pub is_quick: bool,
+}
+
+/// What a program must do.
+#[derive(Clone, Copy, Debug)]
+pub enum Expects {
+    /// End with status 0 at every end, and print each of these.
+    Success(&'static [&'static str]),
+    /// End with another status, and print this: what it does without the feature on any machine.
+    Refusal(&'static str),
+}
+
+/// Where a line of two ends is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// Ours at both ends.
+    Ours,
+    /// Ours at both ends, and each end against rxe in the guest.
+    OursAndRxe,
+}
+
+impl Program {
+    /// Returns a line of one host that must succeed and print these.
+    pub const fn alone(line: &'static str, prints: &'static [&'static str]) -> Self {
+        let expects = Expects::Success(prints);
+        Self { group: "", line, hosts: 1, expects, places: Places::Ours, is_quick: false }
+    }
+
+    /// Returns a line of a server and a client that must succeed and print these.
+    pub const fn pair(line: &'static str, prints: &'static [&'static str]) -> Self {
+        Self { hosts: 2, ..Self::alone(line, prints) }
+    }
+
+    /// Runs it against rxe, too.
+    pub const fn and_rxe(self) -> Self {
+        Self { places: Places::OursAndRxe, ..self }
+    }
+
+    /// Adds it to the quick table.
+    pub const fn quick(self) -> Self {
+        Self { is_quick: true, ..self }
+    }
+
+    /// Expects it to be refused with these words.
+    pub const fn refused(self, says: &'static str) -> Self {
+        Self { expects: Expects::Refusal(says), ..self }
+    }
+
+    /// Puts it into a table.
+    pub const fn of(self, group: &'static str) -> Self {
+        Self { group, ..self }
+    }
+}
