@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{collective, devices, dissect, lab, ladder, perf, pingpong, run, simulate, view};
+use crate::{
+    collective, devices, dissect, generate, lab, ladder, perf, pingpong, run, simulate, view,
+};
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
 #[derive(Debug, Parser)]
@@ -27,6 +29,8 @@ pub(crate) enum Command {
     View(view::Options),
     #[command(hide = true)]
     ExecInView(run::ExecOptions),
+    #[command(hide = true)]
+    Generate(generate::Options),
 }
 
 const EXAMPLES: &str = "\

@@ -7,6 +7,7 @@ mod collective;
 mod devices;
 mod dissect;
 mod error;
+mod generate;
 mod lab;
 mod ladder;
 mod link;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         cli::Command::Run(options) => run::run(&options),
         cli::Command::View(options) => view::run(&options),
         cli::Command::ExecInView(options) => run::run_exec(&options),
+        cli::Command::Generate(options) => generate::run(&options),
     };
     outcome.map_or_else(error::report, |()| ExitCode::SUCCESS)
 }
