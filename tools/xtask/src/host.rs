@@ -161,6 +161,38 @@ pub(crate) fn install_profiling_tools() -> Result<()> {
     install_missing(PROFILING_TOOLS)
 }
 
+/// Debian packages of what lays out and packs an installation.
+const PACKAGING_TOOLS: &[Requirement] = &[
+    (Program("strip"), "binutils"),
+    (Program("objdump"), "binutils"),
+    (Program("dpkg-deb"), "dpkg"),
+    (Program("gzip"), "gzip"),
+];
+
+/// Makes sure that what packs an installation is installed.
+///
+/// # Errors
+/// As [`install_guest_tools`].
+pub(crate) fn install_packaging_tools() -> Result<()> {
+    install_missing(PACKAGING_TOOLS)
+}
+
+/// Debian packages of what makes a Debian root and enters it.
+const ROOT_TOOLS: &[Requirement] = &[
+    (Program("debootstrap"), "debootstrap"),
+    (Program("unshare"), "util-linux"),
+    (Program("mount"), "mount"),
+    (Program("cc"), "gcc"),
+];
+
+/// Makes sure that what makes a Debian root and enters it is installed.
+///
+/// # Errors
+/// As [`install_guest_tools`].
+pub(crate) fn install_root_tools() -> Result<()> {
+    install_missing(ROOT_TOOLS)
+}
+
 fn install_missing(requirements: &[Requirement]) -> Result<()> {
     install(missing_packages(requirements, &env::var_os("PATH").unwrap_or_default()))
 }

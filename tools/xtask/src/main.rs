@@ -8,6 +8,7 @@ mod bench;
 mod binaries;
 mod book;
 mod cost;
+mod dist;
 mod dropin;
 mod fuzz;
 mod host;
@@ -82,6 +83,8 @@ enum Command {
     },
     /// Count the instructions that a packet costs, and compare with `bench/cost.toml`.
     Cost,
+    /// Lay out an installation in `target/dist`, with a Debian package and a Containerfile.
+    Dist(dist::Options),
     /// Run the command that README.md shows, and draw its output into docs/allreduce.svg.
     Picture,
     /// Run each fuzz target for a while.
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Command::Profile { arguments } => bench::profile(&arguments),
         Command::Soak { arguments } => soak::run(&arguments),
         Command::Cost => cost::run(),
+        Command::Dist(options) => dist::run(&options),
         Command::Picture => picture::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::InNamespace { command } => namespace::exec(&command),

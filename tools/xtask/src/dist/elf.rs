@@ -1,0 +1,120 @@
+//! What programs and libraries need from the system that loads them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Result;
+
+/// The newest glibc, as major and minor version, that an installation may need: that of the oldest
+/// system it is for (Red Hat 9; Ubuntu 22.04 and Debian 12 have newer ones).
+const MAX_GLIBC: (u32, u32) = (2, 34);
+
+/// What files need together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    libraries: BTreeSet<String>,
+    /// Newest glibc of which a symbol is used.
+    glibc: (u32, u32),
+}
+
+impl Needs {
+    /// Returns what programs and libraries need.
+    pub(super) fn of_all(files: &[PathBuf]) -> Result<Self> {
+        files.iter().try_fold(Self::default(), |mut all, file| {
+            let one = Self::of(file)?;
+            all.libraries.extend(one.libraries);
+            all.glibc = all.glibc.max(one.glibc);
+            Ok(all)
+        })
+    }
+
+    /// Checks that the oldest supported system is new enough.
+    ///
+    /// # Errors
+    /// Otherwise, with both versions.
+    pub(super) fn check(&self) -> Result<()> {
+        let ((major, minor), (max_major, max_minor)) = (self.glibc, MAX_GLIBC);
+        if self.glibc <= MAX_GLIBC {
+            return Ok(());
+        }
+        Err(format!(
+            "a file needs glibc {major}.{minor}, newer than {max_major}.{max_minor}; `objdump -T` \
+             shows for which function"
+        )
+        .into())
+    }
+
+    /// Returns the value of the field `Depends` of a Debian package.
+    ///
+    /// # Errors
+    /// If the package of a library is not known.
+    pub(super) fn packages(&self) -> Result<String> {
+        let (major, minor) = self.glibc;
+        let mut packages = BTreeSet::from([format!("libc6 (>= {major}.{minor})")]);
+        for library in &self.libraries {
+            match library.split_once(".so").map(|(name, _)| name) {
+                Some("libc" | "libm" | "ld-linux-x86-64") => {}
+                Some("libgcc_s") => _ = packages.insert("libgcc-s1".to_owned()),
+                _ => return Err(format!("which package has {library} is not known").into()),
+            }
+        }
+        Ok(packages.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
+    fn of(file: &Path) -> Result<Self> {
+        let output = Command::new("objdump").arg("-p").arg(file).env("LC_ALL", "C").output()?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into());
+        }
+        Ok(Self::parse(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    fn parse(text: &str) -> Self {
+        let words = || text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let libraries = words().filter_map(|line| match line[..] {
+            ["NEEDED", library] => Some(library.to_owned()),
+            _ => None,
+        });
+        let glibc = words().filter_map(|line| {
+            let (major, minor) = line.last()?.strip_prefix("GLIBC_")?.split_once('.')?;
+            // 2.2.5 counts as 2.2: all of them are older than what counts.
+            let minor = minor.split('.').next()?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        });
+        Self { libraries: libraries.collect(), glibc: glibc.max().unwrap_or_default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Needs;
+
+    #[test]
+    fn the_headers_tell_which_packages_a_file_needs() {
+        let text = "
+Dynamic Section:
+  NEEDED               libgcc_s.so.1
+  NEEDED               libc.so.6
+  SONAME               libibverbs.so.1
+
+Version definitions:
+1 0x01 0x0f8eb841 libibverbs.so.1
+
+Version References:
+  required from libgcc_s.so.1:
+    0x09276060 0x00 28 GCC_4.2.0
+  required from libc.so.6:
+    0x069691b4 0x00 02 GLIBC_2.34
+    0x09691a75 0x00 03 GLIBC_2.2.5
+    0x069691b3 0x00 04 GLIBC_2.9
+";
+        let needs = Needs::parse(text);
+        assert_eq!(needs.packages().unwrap(), "libc6 (>= 2.34), libgcc-s1");
+        assert!(needs.check().is_ok());
+        let newer = Needs::parse(&text.replace("2.34", "2.35"));
+        assert!(newer.check().is_err());
+        let other = Needs::parse(&text.replace("libc.so.6", "libssl.so.3"));
+        assert!(other.packages().is_err());
+    }
+}

@@ -1,0 +1,88 @@
+//! The files of an installation.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::licences;
+use crate::{Result, workspace};
+
+/// The shared libraries: as cargo names them, and as programs and `roce run` look for them.
+const LIBRARIES: [(&str, &str); 2] =
+    [("libibverbs.so", "libibverbs.so.1"), ("libroce_preload.so", "libroce_preload.so")];
+
+/// Another name of a library, for the linker, and what it is a link to.
+const LINK: (&str, &str) = ("libibverbs.so", "libibverbs.so.1");
+
+/// A folder with `bin`, `lib` and `share`.
+#[derive(Debug)]
+pub(super) struct Installation {
+    folder: PathBuf,
+}
+
+impl Installation {
+    /// Lays out what was built in one folder below another, which does not exist yet.
+    pub(super) fn lay_out(built: &Path, folder: &Path) -> Result<Self> {
+        let made = Self { folder: folder.to_owned() };
+        let libraries = made.libraries();
+        for folder in [&folder.join("bin"), &libraries] {
+            fs::create_dir_all(folder)?;
+        }
+        strip(&built.join("roce"), &made.program(), "--strip-all")?;
+        for (from, to) in LIBRARIES {
+            strip(&built.join(from), &libraries.join(to), "--strip-unneeded")?;
+        }
+        symlink(LINK.1, libraries.join(LINK.0))?;
+
+        let share = folder.join("share");
+        let generated = Command::new(made.program()).arg("generate").arg(&share).status()?;
+        if !generated.success() {
+            return Err("roce generate failed".into());
+        }
+        let documents = made.documents();
+        fs::create_dir_all(&documents)?;
+        fs::copy(workspace::root().join(GUIDE), documents.join("README.md"))?;
+        fs::write(documents.join("copyright"), licences::own()?)?;
+        fs::write(documents.join("third-party-licences"), licences::of_dependencies()?)?;
+        Ok(made)
+    }
+
+    /// Returns the folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the program.
+    fn program(&self) -> PathBuf {
+        self.folder.join("bin/roce")
+    }
+
+    fn libraries(&self) -> PathBuf {
+        self.folder.join("lib/roce")
+    }
+
+    /// Returns the folder of the documents and licences.
+    pub(super) fn documents(&self) -> PathBuf {
+        self.folder.join("share/doc/roce")
+    }
+
+    /// Returns the program and the libraries.
+    pub(super) fn binaries(&self) -> Vec<PathBuf> {
+        let libraries = LIBRARIES.map(|(_, name)| self.libraries().join(name));
+        [self.program()].into_iter().chain(libraries).collect()
+    }
+}
+
+/// The document that an installation has.
+const GUIDE: &str = "README.md";
+
+/// Copies a program or library without what only debuggers and linkers read.
+fn strip(from: &Path, to: &Path, extent: &str) -> Result<()> {
+    let mut strip = Command::new("strip");
+    strip.args([extent, "--remove-section=.comment", "-o"]).arg(to).arg(from);
+    if strip.status()?.success() {
+        return Ok(());
+    }
+    Err(format!("{} cannot be stripped", from.display()).into())
+}
