@@ -87,6 +87,18 @@ impl Shared {
         }
     }
 
+    /// Takes back a report of this queue that was not fetched; returns false if there is none.
+    pub(crate) fn withdraw(&self, queue: &Weak<QueueInner>) -> bool {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = events.iter().rposition(|it| Weak::ptr_eq(it, queue)) else {
+            return false;
+        };
+        events.remove(index);
+        // It counts the reports in the list, so this does not wait.
+        let _read = self.fd.read();
+        true
+    }
+
     /// Notes a report by the driver thread: unless a caller is in `wait`, the next report is not
     /// expected to find one either.
     pub(crate) fn on_unattended_notify(&self) {
@@ -105,7 +117,7 @@ impl Shared {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    fn take(&self) -> Option<Arc<QueueInner>> {
+    pub(crate) fn take(&self) -> Option<Arc<QueueInner>> {
         loop {
             let event = self.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
             // Each event takes one off the semaphore, also events of dropped queues.

@@ -47,6 +47,9 @@ pub(crate) struct Inner {
     /// Number of entries, read without a lock.
     waiting: AtomicUsize,
     armed: AtomicU8,
+    /// What the queue was armed for when a completion that it held already was reported at once, and
+    /// that report has not been withdrawn; written under the lock of the entries.
+    early: AtomicU8,
     /// Time of the last arming or report, in nanoseconds of the device's clock; 0 if there was none.
     event_at: AtomicU64,
     /// Time of the last poll that ran a round while the queue was armed. As above.
@@ -129,10 +132,31 @@ impl Inner {
     /// The part of [`CompletionQueue::arm`] without the driver.
     fn arm(&self, state: u8, now: Instant) {
         self.event_at.store(now.as_nanos(), Ordering::Relaxed);
+        let entries = self.entries();
         // An arming for more is not narrowed by one for less.
         self.armed.fetch_max(state, Ordering::SeqCst);
-        if !self.entries().is_empty() {
-            self.notify_if_armed(armed::NOT + 1, now);
+        let is_early = !entries.is_empty() && self.notify_if_armed(armed::NOT + 1, now);
+        self.early.store(if is_early { state } else { armed::NOT }, Ordering::Relaxed);
+    }
+
+    /// Withdraws the report of completions that the queue held when it was armed, and arms it again,
+    /// as the program has polled them all before it fetched the report. A program that arms first
+    /// and then polls would else be woken for nothing; some take each report for one completion.
+    #[cold]
+    fn withdraw_early_report(&self) {
+        let state = self.early.swap(armed::NOT, Ordering::Relaxed);
+        let Some(channel) = &self.channel else { return };
+        if channel.withdraw(&self.this) {
+            self.armed.fetch_max(state, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that completions were removed.
+    #[inline]
+    fn on_removed(&self, entries: &VecDeque<Completion>) {
+        self.waiting.store(entries.len(), Ordering::Release);
+        if entries.is_empty() && self.early.load(Ordering::Relaxed) != armed::NOT {
+            self.withdraw_early_report();
         }
     }
 
@@ -180,7 +204,7 @@ impl Inner {
         }
         let mut entries = self.entries();
         let completion = entries.pop_front();
-        self.waiting.store(entries.len(), Ordering::Release);
+        self.on_removed(&entries);
         completion
     }
 
@@ -193,7 +217,7 @@ impl Inner {
         let mut entries = self.entries();
         let count = entries.len().min(max);
         entries.drain(..count).for_each(each);
-        self.waiting.store(entries.len(), Ordering::Release);
+        self.on_removed(&entries);
         count
     }
 
@@ -225,6 +249,7 @@ impl CompletionQueue {
             entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
+            early: AtomicU8::new(armed::NOT),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel: channel.map(|channel| Arc::clone(channel.shared())),
@@ -354,8 +379,9 @@ impl CompletionQueue {
     /// Requests one report on the channel: at the next completion, or, with `solicited_only`, at the
     /// next one that is solicited or failed.
     ///
-    /// A queue that already holds completions reports at once, so a program that arms, polls and
-    /// then sleeps misses none. Without a channel this does nothing.
+    /// A queue that already holds completions reports at once, so a program that arms and sleeps
+    /// misses none. If the program polls them all before it fetches that report, the report is
+    /// withdrawn and the queue stays armed. Without a channel this does nothing.
     pub fn arm(&self, solicited_only: bool) {
         // The caller is about to sleep.
         self.driver.send_held_posts();
@@ -418,6 +444,7 @@ mod tests {
             entries: Mutex::default(),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
+            early: AtomicU8::new(armed::NOT),
             event_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             channel,
@@ -467,9 +494,39 @@ mod tests {
         Instant::from_nanos(count * 1000)
     }
 
+    fn queue_in_arc() -> (Arc<Inner>, Arc<channel::Shared>) {
+        let channel = Arc::new(channel::Shared::new().unwrap());
+        let make = |this: &Weak<Inner>| {
+            let mut queue = queue_on(1, Some(Arc::clone(&channel)));
+            queue.this = Weak::clone(this);
+            queue
+        };
+        (Arc::new_cyclic(make), channel)
+    }
+
     fn queue_with_channel() -> (Inner, Arc<channel::Shared>) {
         let channel = Arc::new(channel::Shared::new().unwrap());
         (queue_on(1, Some(Arc::clone(&channel))), channel)
+    }
+
+    #[test]
+    fn a_queue_that_is_armed_with_completions_reports_them_at_once_unless_they_are_polled() {
+        let (queue, channel) = queue_in_arc();
+        let reports = || std::iter::from_fn(|| channel.take()).count();
+        queue.push(completion(1), micros(1));
+        queue.push(completion(2), micros(1));
+        queue.arm(armed::NEXT, micros(2));
+        assert_eq!(reports(), 1, "a program that sleeps now misses nothing");
+        queue.arm(armed::NEXT, micros(3));
+        assert!(queue.pop().is_some());
+        assert_eq!(reports(), 1, "one is left");
+        queue.arm(armed::NEXT, micros(4));
+        assert!(queue.pop().is_some());
+        assert_eq!(reports(), 0, "all were polled first");
+        assert_eq!(queue.push(completion(3), micros(5)), Pushed::Notified, "it stays armed");
+        assert_eq!(reports(), 1);
+        assert!(queue.pop().is_some());
+        assert_eq!(queue.push(completion(4), micros(6)), Pushed::Queued, "for one report");
     }
 
     #[test]

@@ -66,7 +66,8 @@ impl Shared {
             let (wake_at, now) = {
                 let (mut engine, now) = self.lock_now();
                 engine.doorbells.on_driver_round(now);
-                let round = engine.round(now);
+                let round = engine.driver_round(now);
+                policy.on_round(round.received);
                 self.held_posts.note_driver_round();
                 let wake_at = self.wake_at(&engine, now);
                 drop(engine);
@@ -87,6 +88,7 @@ impl Shared {
                 continue;
             }
             self.sleep_on_devices(wake_at, now);
+            policy.on_woken();
             let lasted = self.now().saturating_since(now);
             wait_policy::with_current(|policy| policy.on_slept(lasted, self.max_spin));
         }

@@ -18,6 +18,10 @@ pub(super) const MAX_RECHECK: Duration = Duration::from_millis(4);
 /// on the same descriptors and wakes the thread at the end.
 const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 
+/// Consecutive times that the driver thread is woken by frames that the application has received
+/// itself, after which it leaves the engine to the application again.
+const MAX_USELESS_WAKES: u32 = 16;
+
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation {
@@ -51,11 +55,27 @@ pub(super) enum Decision {
 pub(super) struct DriverThreadPolicy {
     /// Next sleep if the application polls.
     recheck: Duration,
+    last_sleep: LastSleep,
+    /// Frames have waited, as an application that had polled has stopped: it may wait for them by
+    /// reading its memory, and poll in between for its own requests. The thread watches the devices
+    /// although the application polls, until this many wakes were useless.
+    watches: u32,
+}
+
+/// How the driver thread has slept before a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastSleep {
+    /// Not at all, or the round is not the first since.
+    None,
+    /// Without the devices.
+    Away,
+    /// On the devices.
+    OnDevices,
 }
 
 impl Default for DriverThreadPolicy {
     fn default() -> Self {
-        Self { recheck: MIN_RECHECK }
+        Self { recheck: MIN_RECHECK, last_sleep: LastSleep::None, watches: 0 }
     }
 }
 
@@ -79,12 +99,31 @@ impl DriverThreadPolicy {
                 left => Decision::Sleep(left.unwrap_or(Duration::MAX).min(MAX_RECHECK_IN_WAIT)),
             };
         }
+        if self.watches > 0 {
+            return Decision::Drive;
+        }
         let is_polled = |last| seen.now.saturating_since(last) < INLINE_RECENT;
         if !seen.last_inline.is_some_and(is_polled) {
             return Decision::Drive;
         }
         self.recheck = (2 * this_time).min(MAX_RECHECK);
+        self.last_sleep = LastSleep::Away;
         Decision::Sleep(this_time)
+    }
+
+    /// Notes that a sleep on the devices is over.
+    pub(super) fn on_woken(&mut self) {
+        self.last_sleep = LastSleep::OnDevices;
+    }
+
+    /// Notes a round that has received so many frames.
+    pub(super) fn on_round(&mut self, received: usize) {
+        match (std::mem::replace(&mut self.last_sleep, LastSleep::None), received) {
+            (LastSleep::Away, 1..) => self.watches = MAX_USELESS_WAKES,
+            (LastSleep::OnDevices, 1..) if self.watches > 0 => self.watches = MAX_USELESS_WAKES,
+            (LastSleep::OnDevices, 0) => self.watches = self.watches.saturating_sub(1),
+            _ => {}
+        }
     }
 }
 
@@ -199,5 +238,25 @@ mod tests {
         }
         assert_eq!(away(2000, 999), Decision::Drive);
         assert_eq!(away(3000, 2999), Decision::Sleep(MIN_RECHECK));
+    }
+
+    #[test]
+    fn where_frames_have_waited_the_thread_watches_the_devices_until_it_is_woken_for_nothing() {
+        let mut script = Script::new();
+        assert!(matches!(script.decide(at(100), at(99)), Decision::Sleep(_)));
+        // The application has stopped polling, and a frame was there.
+        assert_eq!(script.decide(at(1100), at(99)), Decision::Drive);
+        script.thread.on_round(1);
+        for woken in 0..MAX_USELESS_WAKES {
+            let now = 1200 + u64::from(woken);
+            assert_eq!(script.decide(at(now), at(now - 1)), Decision::Drive, "{woken}");
+            script.thread.on_woken();
+            script.thread.on_round(0);
+        }
+        assert!(matches!(script.decide(at(2000), at(1999)), Decision::Sleep(_)));
+        // No frame has waited.
+        assert_eq!(script.decide(at(5000), at(1999)), Decision::Drive);
+        script.thread.on_round(0);
+        assert!(matches!(script.decide(at(6000), at(5999)), Decision::Sleep(_)));
     }
 }

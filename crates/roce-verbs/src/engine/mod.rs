@@ -11,6 +11,7 @@
 //! 4. deliver completions and events.
 
 mod delayed_ack;
+mod expected_reply;
 mod frame_sealer;
 mod quick_poll;
 mod receive;
@@ -26,7 +27,7 @@ use roce_io::FrameDevice;
 use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EventSource, Instant};
 use roce_wire::Sealing;
 
-use self::delayed_ack::DelayedAck;
+use self::delayed_ack::{DelayedAck, Received};
 pub(crate) use self::quick_poll::QuickPoll;
 use self::quick_poll::QuickPollBudget;
 pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
@@ -164,6 +165,23 @@ impl Engine {
         self.transmit_batch(now, received)
     }
 
+    /// Runs a round in the driver thread, on behalf of a program that does not poll: ACKs may wait for
+    /// its reply.
+    pub(crate) fn driver_round(&mut self, now: Instant) -> Round {
+        self.doorbells.on_round(now);
+        let is_overdue = std::mem::take(&mut self.acks_after_send);
+        let due = self.endpoint.acks_scheduled();
+        let received = self.receive_batch(now);
+        let has_arrived = self.endpoint.acks_scheduled() != due;
+        let is_bulk = received > MAX_AWAITED_FRAMES;
+        let holds = !is_bulk && self.delayed_ack.on_driver_round(now, has_arrived) && !is_overdue;
+        if !holds {
+            self.delayed_ack.on_flush();
+        }
+        self.endpoint.delay_acks(holds);
+        self.transmit_batch(now, received)
+    }
+
     /// Runs the last round before a polling thread blocks: delayed ACKs and held posts leave.
     pub(crate) fn round_before_block(&mut self, now: Instant) -> Round {
         // After a block the time of this round is too old for another.
@@ -207,8 +225,13 @@ impl Engine {
         let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_scheduled() != due;
+        let kind = match received {
+            _ if has_arrived => Received::Messages,
+            0 => Received::Nothing,
+            _ => Received::Responses,
+        };
         // So many frames come from a peer that sends in bulk.
-        let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, has_arrived);
+        let holds = received <= MAX_AWAITED_FRAMES && self.delayed_ack.on_poll(now, kind);
         if !holds {
             self.delayed_ack.on_flush();
         }
