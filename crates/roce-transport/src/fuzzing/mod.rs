@@ -4,7 +4,7 @@
 //! | body | what the bytes say | what must hold |
 //! |---|---|---|
 //! | [`responder`], [`requester`] | packets right and wrong, posts, waits, changes of state and memory | no panic; no byte outside a permission; requests executed once and in order; work ends once and in order; trains are sound; memory stays bounded |
-//! | [`pair_script`] | work for two engines, and what befalls each frame between them | exactly once, in order, intact, or an error completion |
+//! | [`pair_script`] | work for two engines, and what befalls each frame between them | exactly once, in order, intact, or an error completion; without acknowledgements, intact or not at all |
 
 mod memory;
 mod net;

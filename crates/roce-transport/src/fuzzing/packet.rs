@@ -12,6 +12,8 @@ use roce_fuzz_support::Script;
 /// What a packet can be right about.
 pub(super) struct Target<'a> {
     pub(super) qpn: Qpn,
+    pub(super) service: Service,
+    pub(super) q_key: u32,
     /// The PSN of the next request of the peer's.
     pub(super) expected: Psn,
     /// The PSN of the last request sent.
@@ -30,7 +32,7 @@ pub(super) enum Kind {
 
 /// A packet from its BTH to its last pad byte.
 pub(super) fn packet(script: &mut Script<'_>, kind: Kind, target: &Target<'_>) -> Vec<u8> {
-    let opcode = opcode(script, kind);
+    let opcode = opcode(script, kind, target.service);
     let payload_len = match opcode.info().carries_payload() {
         true => payload_len(script, target.mtu),
         false => 0,
@@ -53,11 +55,14 @@ pub(super) fn sealed(outer: &OuterHeaders, packet: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-fn opcode(script: &mut Script<'_>, kind: Kind) -> KnownOpcode {
+fn opcode(script: &mut Script<'_>, kind: Kind, service: Service) -> KnownOpcode {
     let code = script.byte();
     let wanted = |it: &KnownOpcode| match kind {
-        Kind::Request => it.info().service == Service::Rc && it.info().is_request(),
-        Kind::Answer => it.info().service == Service::Rc && !it.info().is_request(),
+        // Only a reliable connection has responses.
+        Kind::Answer if service == Service::Rc => {
+            it.info().service == service && !it.info().is_request()
+        }
+        Kind::Request | Kind::Answer => it.info().service == service && it.info().is_request(),
         Kind::Any => true,
     };
     let exact = KnownOpcode::new(Opcode(code)).filter(wanted);
@@ -120,7 +125,12 @@ fn headers(
             Ext::AtomicAckEth => {
                 headers.atomic_ack = Some(AtomicAckEth { original: script.byte().into() });
             }
-            Ext::Deth => headers.deth = Some(Deth::from_bytes(&script.number())),
+            Ext::Deth => {
+                let is_right = script.byte() & 7 != 7;
+                let deth = Deth::from_bytes(&script.number());
+                let q_key = if is_right { target.q_key } else { deth.q_key };
+                headers.deth = Some(Deth { q_key, ..deth });
+            }
             Ext::Immediate => headers.immediate = Some(Immediate(script.number())),
             Ext::InvalidateKey => {
                 headers.invalidate = Some(InvalidateKey(key(script, target.regions)));

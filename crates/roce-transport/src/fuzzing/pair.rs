@@ -1,6 +1,6 @@
 //! Two engines that are connected, their applications, and the way between them.
 
-use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, RnrTimer, expected_icrc};
+use roce_wire::{Frame, ICRC_LEN, OuterHeaders, PathMtu, Psn, RnrTimer, Service, expected_icrc};
 
 use super::net::{Arrival, Net};
 use super::packet::sealed;
@@ -37,7 +37,19 @@ impl<'a> Pair<'a> {
         let flags = script.byte();
         let mtu = script.pick(&[PathMtu::B256, PathMtu::B512]);
         let retries = script.byte();
+        let (service, is_shared) = match flags & 128 {
+            0 => (Service::Rc, false),
+            _ => script.pick(&[
+                (Service::Uc, false),
+                (Service::Ud, false),
+                (Service::Rc, true),
+                (Service::Ud, true),
+                (Service::Uc, true),
+            ]),
+        };
         let link = Link {
+            service,
+            is_shared,
             mtu,
             first_psn: [0xff_fffe, 0x7f_fffa].map(Psn::wrapping),
             // From 66 µs to 1 ms: longer than a response takes, shorter than most delays.
@@ -67,7 +79,7 @@ impl<'a> Pair<'a> {
             ]),
             ..EndpointConfig::default()
         };
-        let orders = workload::orders(&mut script, mtu.bytes(), link.connections);
+        let orders = workload::orders(&mut script, &link);
         let receives = orders.iter().enumerate().filter(|(_, it)| it.kind.takes_receive());
         let receives = receives.map(|(number, it)| (it.receive_at, number, true));
         let sends = orders.iter().enumerate().map(|(number, it)| (it.at, number, false));
@@ -185,7 +197,11 @@ impl<'a> Pair<'a> {
         for (index, side) in self.sides.iter().enumerate() {
             let peer = &self.sides[1 - index];
             side.judge_end(peer, &self.orders);
-            let is_patient = self.link.rnr_retry == 7;
+            let is_early = |it: &WorkItem| it.receive_at == Instant::default();
+            if self.net.mishaps == 0 && self.orders.iter().all(is_early) {
+                side.judge_all_received();
+            }
+            let is_patient = self.link.rnr_retry == 7 || self.link.service != Service::Rc;
             if self.net.mishaps == 0 && is_patient {
                 assert!(side.states().all(|it| it == QpState::ReadyToSend), "nothing went wrong");
             }

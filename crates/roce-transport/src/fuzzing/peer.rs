@@ -2,20 +2,26 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
+use std::collections::BTreeSet;
+
+use roce_wire::{GRH_LEN, PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use super::memory::Guarded;
 use super::workload::{Kind, MAX_INLINE, MAX_ORDERS, SHARED, SLOT, WorkItem};
 use super::wr_tracker::WrTracker;
 use crate::{
-    AccessFlags, AckTimeout, Completion, CompletionOperation, CompletionStatus, CqHandle, Endpoint,
-    EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo,
-    QpInit, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList, Sge,
+    AccessFlags, AckTimeout, Completion, CompletionOperation, CompletionStatus, CqHandle,
+    Destination, Endpoint, EndpointConfig, Instant, PathAttributes, PathHandle, PdHandle,
+    QpAttributes, QpCap, QpInfo, QpInit, QpState, RecvWr, RemoteAddr, SendOperation, SendWr,
+    SgList, Sge, SrqHandle, SrqInit,
 };
 
 /// What both ends agree upon.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
+    pub(super) service: Service,
+    /// The queue pairs of a side share their receives.
+    pub(super) is_shared: bool,
     pub(super) mtu: PathMtu,
     pub(super) first_psn: [Psn; 2],
     pub(super) ack_timeout: u8,
@@ -34,6 +40,10 @@ pub(super) struct Side {
     pub(super) endpoint: Endpoint,
     memory: Guarded,
     pub(super) path: PathAttributes,
+    service: Service,
+    mtu: PathMtu,
+    /// The shared receive queue, and what was posted to it and has not completed.
+    srq: Option<(SrqHandle, BTreeSet<u64>)>,
     /// Of each connection.
     ledgers: Vec<WrTracker>,
     signal_all: bool,
@@ -49,10 +59,13 @@ pub(super) struct Side {
 
 /// The queue pair of a connection: the same at both ends.
 fn qpn(connection: usize) -> Qpn {
-    Qpn::new(1 + connection as u32).expect("a small number")
+    // Datagrams to number 1 have rules of their own.
+    Qpn::new(2 + connection as u32).expect("a small number")
 }
 
 const PD: PdHandle = PdHandle(1);
+/// The Q_Key of every datagram.
+const Q_KEY: u32 = 0x1111_1111;
 
 /// Regions by index; each order has a slot of its own in most.
 const SOURCE: usize = 0;
@@ -99,6 +112,9 @@ impl Side {
             endpoint: Endpoint::new(config),
             memory: memory(index, orders.len(), link.connections),
             path,
+            service: link.service,
+            mtu: link.mtu,
+            srq: None,
             ledgers: (0..link.connections).map(|_| WrTracker::default()).collect(),
             signal_all: link.signal_all,
             incoming: (0..link.connections).map(incoming).collect(),
@@ -106,6 +122,11 @@ impl Side {
             failures: vec![None; link.connections],
             succeeded: vec![false; orders.len()],
         };
+        if link.is_shared {
+            let init = SrqInit { pd: PD, max_wr: MAX_ORDERS as u32, max_sge: 2 };
+            let srq = side.endpoint.create_srq(init).expect("a small queue");
+            side.srq = Some((srq, BTreeSet::new()));
+        }
         (0..link.connections).for_each(|connection| side.bring_up(connection, link));
         side
     }
@@ -136,6 +157,12 @@ impl Side {
         let half = SLOT / 2;
         let pieces = [0, half].map(|at| self.piece(RECEIVES, number * SLOT + at, half));
         let work = RecvWr::new(number as u64, pieces);
+        if let Some((srq, posted)) = &mut self.srq {
+            let srq = *srq;
+            posted.insert(number as u64);
+            let post = |endpoint: &mut Endpoint| endpoint.post_srq_recv(now, srq, work);
+            return self.call(|endpoint, _| post(endpoint)).expect("there is room");
+        }
         self.call(|endpoint, _| endpoint.post_recv(now, qpn, work)).expect("there is room");
         self.ledgers[order.connection].posted_receive(number as u64);
     }
@@ -148,7 +175,13 @@ impl Side {
         work.defer_ack = order.is_lazy;
         let is_signaled = work.signaled || self.signal_all;
         let qpn = qpn(order.connection);
-        self.call(|endpoint, _| endpoint.post_send(now, qpn, work)).expect("there is room");
+        let to = Destination { path: self.path, mtu: self.mtu, qpn, q_key: Q_KEY };
+        let is_datagram = self.service == Service::Ud;
+        let post = |endpoint: &mut Endpoint| match is_datagram {
+            true => endpoint.post_send_to(now, qpn, work, to),
+            false => endpoint.post_send(now, qpn, work),
+        };
+        self.call(|endpoint, _| post(endpoint)).expect("there is room");
         self.ledgers[order.connection].posted_send(number as u64, is_signaled);
     }
 
@@ -202,35 +235,108 @@ impl Side {
     pub(super) fn completed(&mut self, completion: &Completion, peer: &Self, orders: &[WorkItem]) {
         let number = completion.wr_id as usize;
         let order = &orders[number];
-        assert_eq!(completion.qpn, qpn(order.connection));
-        self.ledgers[order.connection].completed(completion);
+        let is_receive = order.side != self.index;
+        let is_connection = |connection: &usize| completion.qpn == qpn(*connection);
+        let connection = (0..self.ledgers.len()).find(is_connection).expect("a queue pair of ours");
+        match &mut self.srq {
+            Some((_, posted)) if is_receive => {
+                assert!(posted.remove(&completion.wr_id), "not posted: {completion:?}");
+            }
+            _ => {
+                assert_eq!(connection, order.connection);
+                self.ledgers[connection].completed(completion, self.service);
+            }
+        }
         match completion.status {
             CompletionStatus::Success => {}
             CompletionStatus::WorkRequestFlushed
             | CompletionStatus::RetryExceeded
-            | CompletionStatus::RnrRetryExceeded => {
-                self.failures[order.connection].get_or_insert(completion.status);
+            | CompletionStatus::RnrRetryExceeded
+                if self.service == Service::Rc =>
+            {
+                self.failures[connection].get_or_insert(completion.status);
                 return;
             }
             _ => panic!("between two that mean well: {completion:?}, {order:?}"),
         }
-        let is_receive = order.side != self.index;
         if is_receive {
-            self.has_received(completion, peer, orders);
+            self.has_received(connection, completion, peer, orders);
         } else {
             self.succeeded[number] = true;
-            self.judge_send(number, peer, orders);
+            if self.service == Service::Rc {
+                self.judge_send(number, peer, orders);
+            }
         }
     }
 
-    fn has_received(&mut self, completion: &Completion, peer: &Self, orders: &[WorkItem]) {
-        // The receive was posted for this one, and messages come in order.
-        let order = &orders[completion.wr_id as usize];
-        let (incoming, received) = &mut self.incoming[order.connection];
-        let number = incoming[*received];
-        assert_eq!(completion.wr_id, number as u64, "received out of order");
-        *received += 1;
-        assert_eq!(completion.byte_len as usize, order.len);
+    /// Returns the order of the peer's that a receive has received: the next one of a reliable
+    /// connection, a later one of an unreliable connection, any datagram.
+    fn find_received(
+        &self,
+        connection: usize,
+        completion: &Completion,
+        peer: &Self,
+        orders: &[WorkItem],
+    ) -> usize {
+        let (incoming, received) = &self.incoming[connection];
+        if self.service == Service::Rc {
+            return *received;
+        }
+        let first = if self.service == Service::Uc { *received } else { 0 };
+        let is_like = |position: &usize| {
+            let number = incoming[*position];
+            let order = &orders[number];
+            let len = self.header_len(order) + order.len;
+            let operation = match order.kind {
+                Kind::WriteImmediate => CompletionOperation::RecvWithImmediate,
+                _ => CompletionOperation::Recv,
+            };
+            let has_immediate = matches!(order.kind, Kind::SendImmediate | Kind::WriteImmediate);
+            completion.byte_len as usize == len
+                && completion.operation == operation
+                && completion.immediate == has_immediate.then_some([number as u8; 4])
+                && (!order.kind.is_send() || {
+                    let slot = completion.wr_id as usize * SLOT + self.header_len(order);
+                    let bytes = &self.memory.regions[RECEIVES].bytes[slot..][..order.len];
+                    bytes == peer.sent(number, order.len)
+                })
+        };
+        let found = (first..incoming.len()).find(is_like);
+        found.unwrap_or_else(|| panic!("nobody sent what came, or it came again: {completion:?}"))
+    }
+
+    /// Bytes in front of a message in its receive.
+    fn header_len(&self, order: &WorkItem) -> usize {
+        if self.service == Service::Ud && order.kind.is_send() { GRH_LEN } else { 0 }
+    }
+
+    /// Nothing was lost, and every receive was posted in time.
+    pub(super) fn judge_all_received(&self) {
+        for (incoming, received) in &self.incoming {
+            assert_eq!(*received, incoming.len(), "a message was lost on the way");
+        }
+    }
+
+    fn has_received(
+        &mut self,
+        connection: usize,
+        completion: &Completion,
+        peer: &Self,
+        orders: &[WorkItem],
+    ) {
+        let position = self.find_received(connection, completion, peer, orders);
+        let (incoming, received) = &mut self.incoming[connection];
+        let number = incoming[position];
+        // Datagrams come in any order, and again.
+        *received = if self.service == Service::Ud { *received + 1 } else { position + 1 };
+        let order = &orders[number];
+        let slot = completion.wr_id as usize;
+        if self.service == Service::Rc && self.srq.is_none() {
+            assert_eq!(slot, number, "the receive was posted for this one");
+        }
+        assert_eq!(completion.byte_len as usize, self.header_len(order) + order.len);
+        let is_datagram = self.service == Service::Ud;
+        assert_eq!(completion.source_qpn, is_datagram.then(|| qpn(connection)));
         let (operation, immediate) = match order.kind {
             Kind::WriteImmediate => (CompletionOperation::RecvWithImmediate, true),
             Kind::SendImmediate => (CompletionOperation::Recv, true),
@@ -241,8 +347,12 @@ impl Side {
         let is_invalidating = order.kind == Kind::SendInvalidate;
         assert_eq!(completion.invalidated_key.is_some(), is_invalidating);
         assert_eq!(self.memory.regions[DOOMED + number].is_alive, !is_invalidating);
-        let region = if order.kind.is_send() { RECEIVES } else { TARGET };
-        self.assert_slot(region, number, peer.sent(number, order.len), true);
+        let data = peer.sent(number, order.len);
+        if !order.kind.is_send() {
+            self.assert_slot(TARGET, number, data, true);
+        } else if self.service == Service::Rc {
+            self.assert_slot(RECEIVES, slot, data, true);
+        }
     }
 
     /// A request of ours succeeded, so the peer has executed it.
@@ -287,17 +397,30 @@ impl Side {
             assert_eq!(info.sends_outstanding, 0, "{info:?}");
             if info.state == QpState::ReadyToSend {
                 let here = mine().filter(|(_, it)| it.connection == connection);
+                let here = here.filter(|_| self.service == Service::Rc);
                 here.for_each(|(number, _)| self.judge_send(number, peer, orders));
             } else {
                 assert_eq!(info.state, QpState::Error);
             }
             self.judge_word(connection, orders);
         }
+        if let Some((srq, posted)) = &self.srq {
+            let info = self.endpoint.query_srq(*srq).expect("it is never destroyed");
+            // The rest of a message that holds one may never come, but a datagram is whole.
+            let max_held = if self.service == Service::Ud { 0 } else { self.ledgers.len() };
+            let held = posted.len() - info.posted as usize;
+            assert!(held <= max_held, "{held} receives are lost");
+        }
+        let is_slot_known = self.service == Service::Rc && self.srq.is_none();
         for (number, order) in mine() {
             let data = self.sent(number, order.len);
             match order.kind {
                 Kind::Write | Kind::WriteImmediate => peer.assert_slot(TARGET, number, data, false),
-                _ if order.kind.is_send() => peer.assert_slot(RECEIVES, number, data, false),
+                _ if order.kind.is_send() => {
+                    if is_slot_known {
+                        peer.assert_slot(RECEIVES, number, data, false);
+                    }
+                }
                 Kind::Read => {
                     let data = peer.sent(number, order.len);
                     self.assert_slot(RESULTS, number, data, false);
@@ -377,8 +500,8 @@ impl Side {
                 ..QpCap::default()
             },
             signal_all: link.signal_all,
-            service: Service::Rc,
-            srq: None,
+            service: link.service,
+            srq: self.srq.as_ref().map(|(srq, _)| *srq),
         };
         self.endpoint.create_qp(qpn, init).expect("a free number");
         for asked in self.steps(qpn, link) {
@@ -388,31 +511,33 @@ impl Side {
     }
 
     fn steps(&self, qpn: Qpn, link: &Link) -> [QpAttributes; 3] {
+        let (is_rc, is_connected) = (link.service == Service::Rc, link.service != Service::Ud);
         [
             QpAttributes {
                 state: Some(QpState::Init),
                 pkey_index: Some(0),
                 port: Some(1),
-                access: Some(AccessFlags::ALL),
+                access: is_connected.then_some(AccessFlags::ALL),
+                q_key: (!is_connected).then_some(Q_KEY),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToReceive),
-                path: Some(self.path),
-                path_mtu: Some(link.mtu),
-                dest_qpn: Some(qpn),
-                rq_psn: Some(link.first_psn[1 - self.index]),
-                max_dest_rd_atomic: Some(link.max_rd_atomic),
-                min_rnr_timer: Some(link.rnr_timer),
+                path: is_connected.then_some(self.path),
+                path_mtu: is_connected.then_some(link.mtu),
+                dest_qpn: is_connected.then_some(qpn),
+                rq_psn: is_connected.then_some(link.first_psn[1 - self.index]),
+                max_dest_rd_atomic: is_rc.then_some(link.max_rd_atomic),
+                min_rnr_timer: is_rc.then_some(link.rnr_timer),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToSend),
                 sq_psn: Some(link.first_psn[self.index]),
-                max_rd_atomic: Some(link.max_rd_atomic),
-                ack_timeout: AckTimeout::new(link.ack_timeout),
-                retry_count: Some(link.retry_count),
-                rnr_retry: Some(link.rnr_retry),
+                max_rd_atomic: is_rc.then_some(link.max_rd_atomic),
+                ack_timeout: AckTimeout::new(link.ack_timeout).filter(|_| is_rc),
+                retry_count: is_rc.then_some(link.retry_count),
+                rnr_retry: is_rc.then_some(link.rnr_retry),
                 ..QpAttributes::default()
             },
         ]

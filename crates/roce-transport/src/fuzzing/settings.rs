@@ -6,13 +6,16 @@ use roce_wire::{PathMtu, Psn, Qpn, RnrTimer, Service};
 
 use crate::{
     AccessFlags, AckTimeout, CqHandle, EndpointConfig, PathAttributes, PathHandle, PdHandle,
-    QpAttributes, QpCap, QpInit, QpState, WindowConfig,
+    QpAttributes, QpCap, QpInit, QpState, SrqHandle, WindowConfig,
 };
 use roce_fuzz_support::Script;
 
 /// How the queue pair is made and brought up each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
+    pub(super) service: Service,
+    /// Receives come from a shared queue.
+    pub(super) is_shared: bool,
     pub(super) mtu: PathMtu,
     pub(super) first_psn: Psn,
     pub(super) access: AccessFlags,
@@ -23,7 +26,8 @@ pub(super) struct Settings {
     pub(super) max_packets: usize,
 }
 
-pub(super) const QPN: Qpn = Qpn::GSI;
+/// Not 1: datagrams to that have rules of their own.
+pub(super) const QPN: Qpn = Qpn::from_be_bytes([0, 0, 2]);
 pub(super) const PD: PdHandle = PdHandle(1);
 pub(super) const SEND_CQ: CqHandle = CqHandle(1);
 pub(super) const RECV_CQ: CqHandle = CqHandle(2);
@@ -31,18 +35,27 @@ pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
 pub(super) const REMOTE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 pub(super) const PATH: PathAttributes =
     PathAttributes { handle: PathHandle(5), local: LOCAL, remote: REMOTE, max_rate: None };
-const PEER: Qpn = Qpn::MAX;
+pub(super) const PEER: Qpn = Qpn::MAX;
+pub(super) const Q_KEY: u32 = 1;
 
 impl Settings {
     /// Takes the first bytes of a script: how the queue pair is, and how its endpoint.
     pub(super) fn read(script: &mut Script<'_>, always_sends: bool) -> (Self, EndpointConfig) {
         let flags = script.byte();
+        let mtu = script.pick(&[PathMtu::B256, PathMtu::B512, PathMtu::B1024]);
+        let (psn, service) = (script.byte(), script.byte());
         let settings = Self {
-            mtu: script.pick(&[PathMtu::B256, PathMtu::B512, PathMtu::B1024]),
+            service: match service / 17 {
+                0..=7 => Service::Rc,
+                8..=11 => Service::Uc,
+                _ => Service::Ud,
+            },
+            is_shared: psn & 0xe0 == 0x80,
+            mtu,
             // So near the end of the circle that it is crossed.
-            first_psn: Psn::wrapping(0xff_fff0 + u32::from(script.byte() & 0x1f)),
+            first_psn: Psn::wrapping(0xff_fff0 + u32::from(psn & 0x1f)),
             access: AccessFlags::from_bits_truncate(!u32::from(flags >> 4)),
-            max_rd_atomic: script.byte() % 17,
+            max_rd_atomic: service % 17,
             timers: script.byte(),
             is_sending: always_sends || flags & 1 == 0,
             signal_all: flags & 2 == 0,
@@ -63,7 +76,7 @@ impl Settings {
     }
 
     /// What the queue pair is made of.
-    pub(super) const fn init(&self) -> QpInit {
+    pub(super) const fn init(&self, srq: Option<SrqHandle>) -> QpInit {
         QpInit {
             pd: PD,
             send_cq: SEND_CQ,
@@ -76,40 +89,42 @@ impl Settings {
                 max_inline: 128,
             },
             signal_all: self.signal_all,
-            service: Service::Rc,
-            srq: None,
+            service: self.service,
+            srq,
         }
     }
 
     /// What brings a queue pair from RESET to RTS.
     pub(super) fn steps(&self) -> [QpAttributes; 3] {
         let first_psn = Some(self.first_psn);
-        let max_rd_atomic = Some(self.max_rd_atomic);
+        let (is_rc, is_connected) = (self.service == Service::Rc, self.service != Service::Ud);
+        let max_rd_atomic = is_rc.then_some(self.max_rd_atomic);
         [
             QpAttributes {
                 state: Some(QpState::Init),
                 pkey_index: Some(0),
                 port: Some(1),
-                access: Some(self.access),
+                access: is_connected.then_some(self.access),
+                q_key: (!is_connected).then_some(Q_KEY),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToReceive),
-                path: Some(PATH),
-                path_mtu: Some(self.mtu),
-                dest_qpn: Some(PEER),
-                rq_psn: first_psn,
+                path: is_connected.then_some(PATH),
+                path_mtu: is_connected.then_some(self.mtu),
+                dest_qpn: is_connected.then_some(PEER),
+                rq_psn: first_psn.filter(|_| is_connected),
                 max_dest_rd_atomic: max_rd_atomic,
-                min_rnr_timer: RnrTimer::new(self.timers & 0x1f),
+                min_rnr_timer: RnrTimer::new(self.timers & 0x1f).filter(|_| is_rc),
                 ..QpAttributes::default()
             },
             QpAttributes {
                 state: Some(QpState::ReadyToSend),
                 sq_psn: first_psn,
                 max_rd_atomic,
-                ack_timeout: AckTimeout::new(self.timers & 0x1f),
-                retry_count: Some(self.timers >> 5),
-                rnr_retry: Some(self.timers >> 5),
+                ack_timeout: AckTimeout::new(self.timers & 0x1f).filter(|_| is_rc),
+                retry_count: is_rc.then_some(self.timers >> 5),
+                rnr_retry: is_rc.then_some(self.timers >> 5),
                 ..QpAttributes::default()
             },
         ]
@@ -143,7 +158,7 @@ impl Settings {
             retry_count: bit(14).then_some(value & 0xf),
             rnr_retry: bit(15).then_some(value & 0xf),
             sqd_notify: bit(16).then_some(value & 1 == 1),
-            q_key: bit(17).then_some(1),
+            q_key: bit(17).then_some(Q_KEY),
         }
     }
 }

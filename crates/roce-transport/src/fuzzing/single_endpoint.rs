@@ -8,11 +8,12 @@ use roce_wire::{Frame, Operation, OuterHeaders, Psn, Service, UdpChecksum, Verif
 
 use super::memory::Guarded;
 use super::packet::{Kind, Target, packet, sealed};
-use super::settings::{LOCAL, PATH, PD, QPN, RECV_CQ, REMOTE, SEND_CQ, Settings};
+use super::settings::{LOCAL, PATH, PD, PEER, Q_KEY, QPN, RECV_CQ, REMOTE, SEND_CQ, Settings};
 use super::work;
-use super::wr_tracker::WrTracker;
+use super::wr_tracker::{WrTracker, is_receive};
 use crate::{
-    AccessFlags, Endpoint, Instant, PdHandle, QpAttributes, QpInfo, QpState, TransmitLimits,
+    AccessFlags, Destination, Endpoint, Instant, PdHandle, QpAttributes, QpInfo, QpState,
+    SrqHandle, SrqInit, TransmitLimits,
 };
 use roce_fuzz_support::Script;
 
@@ -31,6 +32,7 @@ pub(super) struct Lone<'a> {
     memory: Guarded,
     tracker: WrTracker,
     settings: Settings,
+    srq: Option<SrqHandle>,
     now: Instant,
     next_id: u64,
     floods: u32,
@@ -107,6 +109,8 @@ const MAX_FLOODS: u32 = 2;
 const HALF_THE_CIRCLE: u64 = Psn::MODULUS as u64 / 2 - 1;
 /// Bytes that an engine with one queue pair of these capacities may ever hold.
 const MAX_HELD: i64 = 64 << 10;
+/// A packet of an unreliable connection so far behind the expected one is late.
+const LATE: i32 = 1 << 16;
 
 impl<'a> Lone<'a> {
     pub(super) fn new(mut script: Script<'a>, bias: Bias) -> Self {
@@ -118,6 +122,7 @@ impl<'a> Lone<'a> {
             memory: memory(),
             tracker: WrTracker::default(),
             settings,
+            srq: None,
             now: Instant::default(),
             next_id: 0,
             floods: 0,
@@ -125,6 +130,11 @@ impl<'a> Lone<'a> {
             held: 0,
             buffer: vec![0; 16 << 10],
         };
+        if settings.is_shared {
+            let init = SrqInit { pd: PD, max_wr: 16, max_sge: 8 };
+            let srq = lone.call(|endpoint, _, _| endpoint.create_srq(init));
+            lone.srq = Some(srq.expect("a small queue"));
+        }
         lone.create();
         lone
     }
@@ -225,7 +235,7 @@ impl<'a> Lone<'a> {
     }
 
     fn create(&mut self) {
-        let init = self.settings.init();
+        let init = self.settings.init(self.srq);
         self.call(|endpoint, _, _| endpoint.create_qp(QPN, init)).expect("a free number");
         self.bring_up();
     }
@@ -246,6 +256,8 @@ impl<'a> Lone<'a> {
         let told = info.map(|it| it.attributes).unwrap_or_default();
         let target = Target {
             qpn: QPN,
+            service: self.settings.service,
+            q_key: Q_KEY,
             expected: told.rq_psn.unwrap_or_default(),
             last_sent: told.sq_psn.unwrap_or_default().previous(),
             mtu: self.settings.mtu.bytes(),
@@ -284,7 +296,16 @@ impl<'a> Lone<'a> {
         }
         if self.memory.remote_changes > before.1 {
             assert!(is_request, "an answer changes nothing for the peer: {bth:?}");
-            assert_eq!(Some(bth.psn), told.rq_psn, "only the expected packet is executed");
+            match self.settings.service {
+                Service::Rc => {
+                    assert_eq!(Some(bth.psn), told.rq_psn, "only the expected packet is executed");
+                }
+                Service::Uc => {
+                    let ahead = bth.psn.distance_from(told.rq_psn.expect("it receives"));
+                    assert!(!(-LATE..0).contains(&ahead), "a late packet is executed: {ahead}");
+                }
+                _ => panic!("a datagram changes nothing but its receive: {bth:?}"),
+            }
         }
         if self.memory.local_changes > before.2 && !is_request {
             let sent = bth.psn.distance_from(told.sq_psn.expect("it sends")) < 0;
@@ -297,7 +318,13 @@ impl<'a> Lone<'a> {
         let work = work::request(&mut self.script, &self.memory.regions, self.next_id);
         let (id, is_signaled) = (work.wr_id, work.signaled || self.settings.signal_all);
         // A copy is made within the call, so that the engine pays for what it keeps.
-        let post = |endpoint: &mut Endpoint, now| endpoint.post_send(now, QPN, work.clone());
+        let is_datagram = self.settings.service == Service::Ud;
+        let q_key = if is_datagram { u32::from(self.script.byte()) << 24 } else { 0 };
+        let to = Destination { path: PATH, mtu: self.settings.mtu, qpn: PEER, q_key };
+        let post = |endpoint: &mut Endpoint, now| match is_datagram {
+            true => endpoint.post_send_to(now, QPN, work.clone(), to),
+            false => endpoint.post_send(now, QPN, work.clone()),
+        };
         if self.call(|endpoint, _, now| post(endpoint, now)).is_ok() {
             self.tracker.posted_send(id, is_signaled);
         }
@@ -306,6 +333,13 @@ impl<'a> Lone<'a> {
     fn post_receive(&mut self) {
         self.next_id += 1;
         let work = work::receive(&mut self.script, &self.memory.regions, self.next_id);
+        if let Some(srq) = self.srq {
+            let post =
+                |endpoint: &mut Endpoint, now| endpoint.post_srq_recv(now, srq, work.clone());
+            // Which queue pair takes it is not known, so the tracker does not count it.
+            let _is_full = self.call(|endpoint, _, now| post(endpoint, now)).is_err();
+            return;
+        }
         let post = |endpoint: &mut Endpoint, now| endpoint.post_recv(now, QPN, work.clone());
         if self.call(|endpoint, _, now| post(endpoint, now)).is_ok() {
             self.tracker.posted_receive(work.wr_id);
@@ -323,9 +357,14 @@ impl<'a> Lone<'a> {
         let state = QpState::ALL[usize::from(code & 7) % QpState::ALL.len()];
         let with = if code & 8 == 0 { 0 } else { self.script.number() };
         let asked = self.settings.attributes(&mut self.script, state, with);
+        let before = self.info().map(|info| info.state);
         let done = self.call(|endpoint, _, now| endpoint.modify_qp(now, QPN, &asked));
         if done.is_err() {
             return;
+        }
+        if before == Some(QpState::SendQueueError) {
+            self.drain_completions();
+            self.tracker.resume();
         }
         self.memory.allowed |= asked.access.unwrap_or_default();
         if asked.state == Some(QpState::Reset) {
@@ -351,12 +390,18 @@ impl<'a> Lone<'a> {
         if self.transmit(MAX_TRAINS, self.buffer.len()) {
             self.asked = 0;
         }
-        while let Some((cq, completion)) = self.call(|endpoint, _, _| endpoint.poll_completion()) {
-            assert!(cq == SEND_CQ || cq == RECV_CQ);
-            self.tracker.completed(&completion);
-        }
+        self.drain_completions();
         while self.call(|endpoint, _, _| endpoint.poll_event()).is_some() {}
         assert!(self.held <= MAX_HELD, "{} bytes held", self.held);
+    }
+
+    fn drain_completions(&mut self) {
+        while let Some((cq, completion)) = self.call(|endpoint, _, _| endpoint.poll_completion()) {
+            assert!(cq == SEND_CQ || cq == RECV_CQ);
+            if !is_receive(&completion) || self.srq.is_none() {
+                self.tracker.completed(&completion, self.settings.service);
+            }
+        }
     }
 
     /// Takes so many trains at most; true if there were fewer.
@@ -390,13 +435,18 @@ impl<'a> Lone<'a> {
         for packet in frame.packets(Some(segment_len)) {
             let packet = packet.expect("a sound packet");
             let bth = packet.headers().bth;
-            assert_eq!(bth.opcode.info().service, Service::Rc);
-            if told.dest_qpn.is_none() {
+            assert_eq!(bth.opcode.info().service, self.settings.service);
+            if self.settings.service == Service::Ud {
+                let deth = packet.headers().deth.expect("a datagram has one");
+                assert_eq!((bth.dest_qp, deth.source_qp), (PEER, QPN));
+                assert!(deth.q_key >> 31 == 0, "the top bit stands for the own Q_Key");
+            } else if told.dest_qpn.is_none() {
                 // A queue pair that was reset or destroyed has nothing more to say than this.
                 assert_eq!(bth.opcode.info().operation, Operation::Acknowledge);
                 continue;
+            } else {
+                assert_eq!(Some(bth.dest_qp), told.dest_qpn);
             }
-            assert_eq!(Some(bth.dest_qp), told.dest_qpn);
             assert!(packet.payload().len() <= self.settings.mtu.bytes());
             let (next, what) = match bth.opcode.info().is_request() {
                 true => (told.sq_psn, "sent"),

@@ -52,4 +52,14 @@ fn the_stored_seeds_are_the_generated_ones() {
             check_seed(target, &format!("dice_{seed}"), &random_seed(seed));
         }
     }
+    // Each service, with receives of its own and with shared ones.
+    for code in 0..6 {
+        let random = random_seed(16 + code);
+        let pair = [&[128, 0, 0x3f, code][..], &random].concat();
+        check_seed("pair_script", &format!("service_{code}"), &pair);
+        let (psn, service) = ([0, 0x80][usize::from(code % 2)], [0, 8 * 17, 12 * 17]);
+        let lone = [&[0, 0, psn, service[usize::from(code / 2)] + 16][..], &random].concat();
+        check_seed("responder", &format!("service_{code}"), &lone);
+        check_seed("requester", &format!("service_{code}"), &lone);
+    }
 }

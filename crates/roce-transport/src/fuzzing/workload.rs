@@ -2,8 +2,10 @@
 
 use core::time::Duration;
 
+use super::peer::Link;
 use crate::Instant;
 use roce_fuzz_support::Script;
+use roce_wire::Service;
 
 /// One request, and the receive that it uses up.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,17 @@ impl Kind {
         )
     }
 
+    /// Returns true if a service has it.
+    fn exists_for(self, service: Service) -> bool {
+        let is_write = matches!(self, Self::Write | Self::WriteImmediate | Self::WriteShared);
+        let is_plain_send = matches!(self, Self::Send | Self::SendImmediate);
+        match service {
+            Service::Ud => is_plain_send,
+            Service::Uc => is_plain_send || is_write,
+            _ => true,
+        }
+    }
+
     pub(super) fn is_send(self) -> bool {
         matches!(self, Self::Send | Self::SendImmediate | Self::SendInvalidate)
     }
@@ -79,17 +92,20 @@ impl Kind {
 }
 
 /// Reads the orders of a script, in the order in which they are posted.
-pub(super) fn orders(script: &mut Script<'_>, mtu: usize, connections: usize) -> Vec<WorkItem> {
+pub(super) fn orders(script: &mut Script<'_>, link: &Link) -> Vec<WorkItem> {
+    let (mtu, service) = (link.mtu.bytes(), link.service);
+    let kinds: Vec<_> = KINDS.into_iter().filter(|kind| kind.exists_for(service)).collect();
     let count = usize::from(script.byte()) % (MAX_ORDERS + 1);
     let mut at = Instant::default();
     let mut last_receive = [[Instant::default(); MAX_CONNECTIONS]; 2];
     let mut orders = vec![];
     for _ in 0..count {
         let code = script.byte();
-        let (side, kind) = (usize::from(code & 1), KINDS[usize::from(code >> 1) % KINDS.len()]);
+        let (side, kind) = (usize::from(code & 1), kinds[usize::from(code >> 1) % kinds.len()]);
         let len = len(script, kind, mtu);
+        let len = if service == Service::Ud { len.min(mtu) } else { len };
         let flags = script.byte();
-        let connection = usize::from(flags >> 5) % connections;
+        let connection = usize::from(flags >> 5) % link.connections;
         let pauses = script.byte();
         at = at + pause(pauses & 0xf);
         // Receives are used up in the order in which they are posted.
