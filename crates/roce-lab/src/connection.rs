@@ -2,7 +2,8 @@
 
 use roce_simnet::ConnectOptions;
 use roce_transport::{
-    AckTimeout, CqHandle, ModifyError, PathAttributes, PathHandle, QpAttributes, QpCap, QpState,
+    AckTimeout, CqHandle, Destination, ModifyError, PathAttributes, PathHandle, QpAttributes,
+    QpCap, QpState, SrqHandle,
 };
 use roce_wire::{Psn, Qpn, RnrTimer};
 
@@ -14,10 +15,11 @@ pub const SEND_CQ: CqHandle = CqHandle(1);
 pub const RECV_CQ: CqHandle = CqHandle(2);
 
 /// Options of the lab's connections: MTU 1024, PSNs from 100 and 500, 131 µs, 7 retries, 10 µs of RNR
-/// wait, 4 READs, queues of 256 requests.
+/// wait, 4 READs, queues of 256 requests, Q_Key 0x2a.
 pub fn default_options() -> ConnectOptions {
     ConnectOptions {
         first_psn: [100, 500].map(Psn::wrapping),
+        q_key: 0x2a,
         ack_timeout: AckTimeout::new(5).expect("below 32"),
         min_rnr_timer: RnrTimer::new(1).expect("5 bits"),
         max_rd_atomic: 4,
@@ -42,9 +44,23 @@ impl Connection {
     /// # Panics
     /// When there are no such hosts, or no number is free.
     pub fn create(world: &mut World, hosts: [usize; 2], options: ConnectOptions) -> Self {
-        let init = options.init(SEND_CQ, RECV_CQ);
+        Self::create_sharing(world, hosts, options, None)
+    }
+
+    /// Creates them as [`create`](Self::create) does; the second takes its receives from `srq`.
+    ///
+    /// # Panics
+    /// As [`create`](Self::create).
+    pub fn create_sharing(
+        world: &mut World,
+        hosts: [usize; 2],
+        options: ConnectOptions,
+        srq: Option<SrqHandle>,
+    ) -> Self {
         let ends = [0, 1].map(|side| {
             let host: usize = hosts[side];
+            let own = ConnectOptions { srq: srq.filter(|_| side == 1), ..options };
+            let init = own.init(SEND_CQ, RECV_CQ);
             // The first digit is the host: 0x11 and 0x12 on the first, 0x21 on the second, …
             let first = (host as u32 + 1) * 0x10 + 1;
             let qpn = (first..Qpn::MAX.get())
@@ -66,12 +82,27 @@ impl Connection {
     /// As [`create`](Self::create).
     pub fn open(world: &mut World, hosts: [usize; 2], options: ConnectOptions) -> Self {
         let connection = Self::create(world, hosts, options);
+        connection.bring_up(world);
+        connection
+    }
+
+    /// Moves both queue pairs from RESET to RTS.
+    ///
+    /// # Panics
+    /// If they are not in RESET.
+    pub fn bring_up(&self, world: &mut World) {
         for side in 0..2 {
             for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
-                connection.bring(world, side, state).expect("the way from RESET to RTS");
+                self.bring(world, side, state).expect("the way from RESET to RTS");
             }
         }
-        connection
+    }
+
+    /// Returns the destination of datagrams from one end to the other.
+    pub fn destination(&self, world: &World, side: usize) -> Destination {
+        let (path, peer) = (self.path(world, side), self.ends[1 - side]);
+        let ConnectOptions { path_mtu: mtu, q_key, .. } = self.options;
+        Destination { path, mtu, qpn: peer.qpn, q_key }
     }
 
     /// Moves one end to the next state, with the required attributes.
@@ -92,15 +123,19 @@ impl Connection {
 
     fn attributes(&self, world: &World, side: usize, state: QpState) -> QpAttributes {
         let Self { ends, options } = self;
-        let (mine, peer) = (ends[side], ends[1 - side]);
-        let path = PathAttributes {
+        let (path, peer) = (self.path(world, side), ends[1 - side]);
+        let to = QpAttributes { state: Some(state), ..QpAttributes::default() };
+        let all = options.transitions(side, path, peer.qpn);
+        all.into_iter().find(|it| it.state == Some(state)).unwrap_or(to)
+    }
+
+    fn path(&self, world: &World, side: usize) -> PathAttributes {
+        let (mine, peer) = (self.ends[side], self.ends[1 - side]);
+        PathAttributes {
             handle: PathHandle(peer.host as u64),
             local: world.hosts()[mine.host].address,
             remote: world.hosts()[peer.host].address,
             max_rate: None,
-        };
-        let to = QpAttributes { state: Some(state), ..QpAttributes::default() };
-        let all = options.transitions(side, path, peer.qpn);
-        all.into_iter().find(|it| it.state == Some(state)).unwrap_or(to)
+        }
     }
 }

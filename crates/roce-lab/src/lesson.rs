@@ -70,7 +70,13 @@ pub struct WorldData {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ConnectionData {
-    /// Bring both queue pairs to RTS before the first section; otherwise the script does it.
+    /// Service of the queue pairs; those of `ud` are not connected.
+    pub service: ServiceName,
+    /// Queue pairs of each of the two hosts, 1 to 16; each is connected to one of the other host.
+    pub queue_pairs: usize,
+    /// The queue pairs of the second host share their receives.
+    pub shared_receives: bool,
+    /// Bring all queue pairs to RTS before the first section; otherwise the script does it.
     pub open: bool,
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: usize,
@@ -84,6 +90,16 @@ pub struct ConnectionData {
     pub rnr_retry: u8,
     /// RNR timer code.
     pub rnr_timer: u8,
+}
+
+/// Service of queue pairs.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum ServiceName {
+    Rc,
+    Uc,
+    Ud,
 }
 
 /// Registered memory.
@@ -181,7 +197,7 @@ impl fmt::Display for Until {
 
 /// An action of the script.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 #[allow(missing_docs)]
 pub enum Action {
     /// Moves a queue pair to the next state.
@@ -194,6 +210,8 @@ pub enum Action {
         #[serde(default = "one")]
         count: u32,
     },
+    /// Arms the limit event of the shared receive queue.
+    ArmLimit { limit: u32 },
     /// Posts SENDs.
     Send {
         from: String,
@@ -202,6 +220,11 @@ pub enum Action {
         immediate: Option<u32>,
         #[serde(default = "one")]
         count: u32,
+        /// Queue pair of the host, from 1.
+        #[serde(default = "first")]
+        pair: usize,
+        /// Q_Key of a datagram, if it is not that of the receiver.
+        q_key: Option<u32>,
     },
     /// Posts a WRITE; `key` replaces the region's key.
     Write {
@@ -261,6 +284,8 @@ pub enum Inspect {
     Number { region: String },
     /// State and attributes of a queue pair.
     QueuePair { host: String },
+    /// State of the shared receive queue.
+    SharedReceives {},
     /// Counters of a host's engine.
     Counters { host: String, names: Vec<String> },
     /// Chunks of all ranks.
@@ -355,6 +380,9 @@ impl Default for WorldData {
 impl Default for ConnectionData {
     fn default() -> Self {
         Self {
+            service: ServiceName::Rc,
+            queue_pairs: 1,
+            shared_receives: false,
             open: true,
             path_mtu: 1024,
             first_psn: [100, 500],
@@ -376,6 +404,10 @@ const fn one() -> u32 {
     1
 }
 
+const fn first() -> usize {
+    1
+}
+
 /// Files of the lessons in order.
 const FILES: &[&str] = &[
     include_str!("../lessons/01-one-packet.toml"),
@@ -390,4 +422,6 @@ const FILES: &[&str] = &[
     include_str!("../lessons/10-keys.toml"),
     include_str!("../lessons/11-one-write.toml"),
     include_str!("../lessons/12-ring.toml"),
+    include_str!("../lessons/13-datagrams.toml"),
+    include_str!("../lessons/14-shared-receives.toml"),
 ];

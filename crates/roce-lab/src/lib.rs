@@ -23,7 +23,7 @@ pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
     Action, ConnectionData, Inspect, Lesson, LessonError, Question, Rate, RegionData, Right,
-    RingData, Section, Span, StateName, Until, WorldData,
+    RingData, Section, ServiceName, Span, StateName, Until, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use ring::{Ring, RingError, RingOptions};

@@ -1,6 +1,6 @@
 //! Labels of packets on a ladder.
 
-use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Syndrome};
+use roce_wire::{Aeth, Frame, Headers, NakCode, Operation, Service, Syndrome};
 
 /// Label of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +83,10 @@ impl PacketLabel {
         let name = bth.opcode.name();
         let name = name.strip_prefix("RC ").unwrap_or(name);
         let mut name = name.strip_prefix("RDMA ").unwrap_or(name).replace("with Immediate", "+imm");
+        if info.service == Service::Ud {
+            // A datagram is one packet.
+            name = name.replace(" Only", "");
+        }
         let mut facts = Vec::new();
         if info.carries_payload() {
             facts.push(format!("{payload_len} bytes"));
@@ -105,6 +109,10 @@ impl PacketLabel {
         }
         if let Some(ack) = headers.atomic_ack {
             facts.push(format!("was {}", ack.original));
+        }
+        if let Some(deth) = headers.deth {
+            facts.push(format!("from {:#x}", deth.source_qp.get()));
+            facts.push(format!("Q_Key {:#x}", deth.q_key));
         }
         if let Some(immediate) = headers.immediate {
             facts.push(format!("imm {:#010x}", u32::from_be_bytes(immediate.0)));

@@ -207,6 +207,8 @@ impl fmt::Display for EventKind {
                 AsyncEvent::QpAccessError { .. } => "event: access violation of the peer",
                 AsyncEvent::CommunicationEstablished { .. } => "event: communication established",
                 AsyncEvent::SendQueueDrained { .. } => "event: the send queue is drained",
+                AsyncEvent::SrqLimitReached { .. } => "event: the shared queue is below its limit",
+                AsyncEvent::LastWqeReached { .. } => "event: takes no more shared receives",
                 AsyncEvent::CqError { .. } => "event: a completion queue overflowed",
                 other => return write!(f, "event: {other:?}"),
             }),
@@ -233,6 +235,9 @@ fn completed(f: &mut fmt::Formatter<'_>, completion: &Completion) -> fmt::Result
         write!(f, ", {byte_len} bytes")?;
         if let Some(immediate) = immediate {
             write!(f, ", immediate {:#010x}", u32::from_be_bytes(*immediate))?;
+        }
+        if let Some(source) = completion.source_qpn {
+            write!(f, ", from queue pair {:#x}", source.get())?;
         }
     }
     Ok(())

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use roce_simnet::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
 use roce_transport::{
-    Endpoint, EndpointConfig, Instant, PostError, RecvWr, SendOperation, SendWr, TransmitLimits,
-    WrData,
+    Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
+    SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, TransmitLimits, WrData,
 };
-use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, UdpChecksum, seal};
+use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
 
 use crate::event_recorder::EventRecorder;
 use crate::host::Host;
@@ -189,15 +189,39 @@ impl World {
     /// # Errors
     /// The error of the engine.
     pub fn post_send(&mut self, end: End, work: SendWr) -> Result<(), PostError> {
+        self.post(end, work, None)
+    }
+
+    /// Posts a datagram and transmits it.
+    ///
+    /// # Errors
+    /// The error of the engine.
+    pub fn post_send_to(
+        &mut self,
+        end: End,
+        work: SendWr,
+        to: Destination,
+    ) -> Result<(), PostError> {
+        self.post(end, work, Some(to))
+    }
+
+    fn post(&mut self, end: End, work: SendWr, to: Option<Destination>) -> Result<(), PostError> {
         let now = self.now();
         let host = &mut self.hosts[end.host];
-        let kind = self.config.keep_timeline.then(|| EventKind::Posted {
-            wr_id: work.wr_id,
-            what: describe(&work.operation, &work.data),
+        let kind = self.config.keep_timeline.then(|| {
+            let mut what = describe(&work.operation, &work.data);
+            if let Some(Destination { path, qpn, q_key, .. }) = to {
+                let (host, qpn) = (path.remote, qpn.get());
+                what += &format!(" to {host}, queue pair {qpn:#x}, Q_Key {q_key:#x}");
+            }
+            EventKind::Posted { wr_id: work.wr_id, what }
         });
         // Record the post before the packets that follow from it.
         host.endpoint.observer_mut().record_if(now, end.qpn, kind);
-        let posted = host.endpoint.post_send(now, end.qpn, work);
+        let posted = match to {
+            Some(to) => host.endpoint.post_send_to(now, end.qpn, work, to),
+            None => host.endpoint.post_send(now, end.qpn, work),
+        };
         if posted.is_err() {
             host.endpoint.observer_mut().discard_last();
         }
@@ -223,6 +247,47 @@ impl World {
         }
         self.drain(end.host);
         posted
+    }
+
+    /// Creates a shared receive queue of 64 receives on a host.
+    ///
+    /// # Panics
+    /// If the index is out of range.
+    pub fn create_srq(&mut self, host: usize) -> SrqHandle {
+        let init = SrqInit { pd: roce_simnet::PD, max_wr: 64, max_sge: 1 };
+        self.with_engine(host, |engine, _| engine.create_srq(init).expect("a small queue"))
+    }
+
+    /// Arms the limit event of a shared receive queue.
+    ///
+    /// # Errors
+    /// The error of the engine.
+    pub fn arm_srq_limit(
+        &mut self,
+        host: usize,
+        srq: SrqHandle,
+        limit: u32,
+    ) -> Result<(), ModifySrqError> {
+        let armed = SrqAttributes { limit: Some(limit), ..SrqAttributes::default() };
+        self.record_program(host, || format!("wants an event below {limit} shared receives"));
+        self.with_engine(host, |engine, _| engine.modify_srq(srq, &armed))
+    }
+
+    /// Posts a receive to a shared receive queue.
+    ///
+    /// # Errors
+    /// The error of the engine.
+    pub fn post_srq_recv(
+        &mut self,
+        host: usize,
+        srq: SrqHandle,
+        work: RecvWr,
+    ) -> Result<(), PostError> {
+        let (id, len) = (work.wr_id, work.sg_list.total_len());
+        let what = || format!("posts WR {id} to the shared queue: a receive of {len} bytes");
+        self.with_engine(host, |engine, now| engine.post_srq_recv(now, srq, work))?;
+        self.record_program(host, what);
+        Ok(())
     }
 
     /// Adds a remark of the script to the timeline.
@@ -431,7 +496,8 @@ impl World {
         };
         let Ok((headers, _)) = roce_wire::Headers::parse(body) else { return false };
         let info = headers.bth.opcode.info();
-        if info.operation == Operation::Acknowledge {
+        // The PSNs of datagrams to one queue pair are those of many senders.
+        if info.operation == Operation::Acknowledge || info.service == Service::Ud {
             return false;
         }
         let psn = headers.bth.psn;

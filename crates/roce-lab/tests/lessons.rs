@@ -265,3 +265,39 @@ fn the_network_treats_frames_as_the_script_says() {
     assert_eq!(took, std::time::Duration::from_micros(5));
     assert_eq!(statuses(&run, ALICE).len(), 3);
 }
+
+#[test]
+fn a_datagram_without_right_q_key_way_or_receive_is_lost_and_nobody_repeats_it() {
+    let run = play("datagrams");
+    assert_eq!(run.timeline.packets.len(), 5, "as many packets as messages");
+    let sent = statuses(&run, 0);
+    assert!(sent.iter().all(|(_, status)| *status == CompletionStatus::Success), "{sent:?}");
+    assert_eq!((sent.len(), statuses(&run, 1).len()), (5, 2));
+    let first = label(&run.timeline.packets[0]);
+    assert_eq!(first.facts, ["21 bytes", "from 0x11", "Q_Key 0x2a"]);
+    assert!(label(&run.timeline.packets[1]).facts.contains(&"Q_Key 0x7".to_owned()));
+    assert!(shown(&run, 1, "inbox").ends_with("Hello, this is Alice."));
+    assert_eq!(shown(&run, 2, "counters"), "bad_qkey 1");
+    assert_eq!(shown(&run, 4, "counters"), "out_of_buffer 1");
+    let text = run.text(&TextOptions::default());
+    for verdict in ["drops PSN 101: bad_qkey", "drops PSN 104: out_of_buffer", "DETH"] {
+        assert!(text.contains(verdict), "{verdict} in {text}");
+    }
+}
+
+#[test]
+fn queue_pairs_share_receives_until_none_is_left() {
+    let run = play("shared-receives");
+    let left = |section| shown(&run, section, "shared receive queue");
+    assert!(left(1).starts_with("3 receives posted\nlimit 2 armed\n3 queue pairs"), "{}", left(1));
+    assert!(left(2).starts_with("1 receives posted\nno limit armed"), "{}", left(2));
+    assert!(left(3).starts_with("0 receives posted"), "{}", left(3));
+    assert!(left(4).starts_with("1 receives posted"), "{}", left(4));
+    let events: Vec<_> = run.timeline.events.iter().map(|it| it.kind.to_string()).collect();
+    let count = |words: &str| events.iter().filter(|it| it.contains(words)).count();
+    assert_eq!(count("event: the shared queue is below its limit"), 1);
+    assert_eq!(count("receives RNR NAK"), 1);
+    // In the order of arrival, whichever queue pair it came in on.
+    let received: Vec<_> = statuses(&run, 1).into_iter().map(|(wr_id, _)| wr_id).collect();
+    assert_eq!(received, [1, 2, 3, 8]);
+}

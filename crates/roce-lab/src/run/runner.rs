@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use roce_simnet::Fate;
+use roce_transport::SrqHandle;
 
 use super::{ChunkState, LessonRun, SectionRun};
 use crate::connection::Connection;
@@ -48,7 +49,10 @@ pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
 /// A world with the names of the script.
 struct Runner {
     world: World,
-    connection: Option<Connection>,
+    /// Connections of the first two hosts.
+    connections: Vec<Connection>,
+    /// The shared receive queue of the second host.
+    srq: Option<SrqHandle>,
     ring: Option<Ring>,
     /// Elements of the ring's vector.
     elements: u64,
@@ -89,13 +93,19 @@ impl Runner {
         place_of(&self.world, name, self.section)
     }
 
-    /// Returns the queue pair of this host and its side of the connection.
+    /// Returns the first queue pair of this host and its side of the connection.
     fn end(&self, name: &str) -> Result<(End, usize), LessonError> {
+        let (connection, side) = self.end_of(name, 1)?;
+        Ok((connection.ends[side], side))
+    }
+
+    /// Returns the connection of this host with a number from 1, and the host's side of it.
+    fn end_of(&self, name: &str, pair: usize) -> Result<(Connection, usize), LessonError> {
         let host = self.host(name)?;
-        let ends = self.connection.map(|connection| connection.ends);
-        let side = ends.and_then(|ends| ends.iter().position(|end| end.host == host));
-        match (ends, side) {
-            (Some(ends), Some(side)) => Ok((ends[side], side)),
+        let connection = pair.checked_sub(1).and_then(|place| self.connections.get(place));
+        let side = connection.and_then(|it| it.ends.iter().position(|end| end.host == host));
+        match (connection, side) {
+            (Some(connection), Some(side)) => Ok((*connection, side)),
             _ => Err(self.unknown("connected host", name)),
         }
     }

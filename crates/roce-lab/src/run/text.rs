@@ -245,7 +245,10 @@ impl LadderWriter<'_> {
     }
 
     fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
-        let label = PacketLabel::of_frame(&packet.frame);
+        let mut label = PacketLabel::of_frame(&packet.frame);
+        if self.run.lesson.connection.queue_pairs > 1 {
+            label.facts.extend(label.dest_qp.map(|qpn| format!("to {qpn:#x}")));
+        }
         let again = if packet.again { "again: " } else { "" };
         let words = format!(" #{} {again}{} ", place + 1, label.line());
         let to_right = packet.from == 0;

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
 use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
-use roce_wire::{PathMtu, Psn, RnrTimer};
+use roce_wire::{PathMtu, Psn, RnrTimer, Service};
 
 use super::{Runner, out_of_range, place_of};
 use crate::connection::{Connection, default_options};
-use crate::lesson::{ConnectionData, Lesson, LessonError, RegionData, Right, RingData, WorldData};
+use crate::lesson::{
+    ConnectionData, Lesson, LessonError, RegionData, Right, RingData, ServiceName, WorldData,
+};
 use crate::ring::{Ring, RingOptions};
 use crate::world::{World, WorldConfig};
 use roce_simnet::{ConnectOptions, Region};
@@ -37,15 +39,21 @@ impl Runner {
             let region = register(&mut world, host, data);
             regions.insert(data.name.clone(), (host, region));
         }
-        let connection = match lesson.ring {
-            Some(_) => None,
-            None => {
-                let options = options(&lesson.connection)?;
-                let open =
-                    if lesson.connection.open { Connection::open } else { Connection::create };
-                Some(open(&mut world, [0, 1], options))
+        let ConnectionData { queue_pairs, shared_receives, open, .. } = lesson.connection;
+        let srq = shared_receives.then(|| world.create_srq(1));
+        if !(1..=16).contains(&queue_pairs) {
+            return Err(out_of_range("queue-pairs", queue_pairs));
+        }
+        let mut connections = Vec::new();
+        let count = if lesson.ring.is_some() { 0 } else { queue_pairs };
+        for _ in 0..count {
+            let options = options(&lesson.connection)?;
+            let connection = Connection::create_sharing(&mut world, [0, 1], options, srq);
+            if open {
+                connection.bring_up(&mut world);
             }
-        };
+            connections.push(connection);
+        }
         let mut ring = None;
         let elements = lesson.ring.map_or(0, |data| data.elements);
         if let Some(data) = lesson.ring {
@@ -53,8 +61,18 @@ impl Runner {
         }
         let plans = vec![HashMap::new(); hosts.len()];
         let chunks = Vec::new();
-        let mut runner =
-            Self { world, connection, ring, elements, chunks, regions, work: 0, plans, section: 0 };
+        let mut runner = Self {
+            world,
+            connections,
+            srq,
+            ring,
+            elements,
+            chunks,
+            regions,
+            work: 0,
+            plans,
+            section: 0,
+        };
         runner.record_chunks();
         Ok(runner)
     }
@@ -118,6 +136,11 @@ fn options(data: &ConnectionData) -> Result<ConnectOptions, LessonError> {
     let ack_timeout = AckTimeout::new(data.ack_timeout);
     let min_rnr_timer = RnrTimer::new(data.rnr_timer);
     Ok(ConnectOptions {
+        service: match data.service {
+            ServiceName::Rc => Service::Rc,
+            ServiceName::Uc => Service::Uc,
+            ServiceName::Ud => Service::Ud,
+        },
         path_mtu: path_mtu.ok_or_else(|| out_of_range("path-mtu", data.path_mtu))?,
         first_psn: data.first_psn.map(Psn::wrapping),
         ack_timeout: ack_timeout.ok_or_else(|| out_of_range("ack-timeout", data.ack_timeout))?,

@@ -50,6 +50,21 @@ impl Runner {
                 lines.push(format!("{} receives posted", info.receives_posted));
                 Inspection { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
+            Inspect::SharedReceives {} => {
+                let info = self.srq.and_then(|srq| self.world.hosts()[1].endpoint.query_srq(srq));
+                let info = info.ok_or_else(|| self.unknown("queue", "shared-receives"))?;
+                let limit = match info.limit {
+                    0 => "no limit armed".to_owned(),
+                    limit => format!("limit {limit} armed"),
+                };
+                let lines = vec![
+                    format!("{} receives posted", info.posted),
+                    limit,
+                    format!("{} queue pairs", info.users),
+                ];
+                let name = &self.world.hosts()[1].name;
+                Inspection { title: format!("{name}'s shared receive queue"), lines }
+            }
             Inspect::Counters { host, names } => {
                 let place = self.host(host)?;
                 let all: HashMap<_, _> = self.world.hosts()[place].counters().iter().collect();

@@ -1,7 +1,9 @@
 //! Actions of a script.
 
 use roce_simnet::{Fate, Impairment, ImpairmentRates};
-use roce_transport::{QpState, RecvWr, RemoteAddr, SendOperation, SendWr, SgList};
+use roce_transport::{
+    Destination, QpState, RecvWr, RemoteAddr, SendOperation, SendWr, Service, SgList,
+};
 
 use super::{Runner, attributes_in_words, out_of_range};
 use crate::lesson::{Action, LessonError, StateName};
@@ -11,17 +13,26 @@ impl Runner {
         match action {
             Action::Modify { host, to } => self.modify(host, *to)?,
             Action::Receive { host, region, bytes, count } => {
-                let ((end, _), (_, region)) = (self.end(host)?, self.region(region)?);
+                let ((end, side), (_, region)) = (self.end(host)?, self.region(region)?);
                 for _ in 0..*count {
                     let work = RecvWr::new(self.next_work(), [region.piece(0, *bytes)]);
-                    self.world.post_recv(end, work).map_err(|why| self.refused(why))?;
+                    let posted = match self.srq.filter(|_| side == 1) {
+                        Some(srq) => self.world.post_srq_recv(end.host, srq, work),
+                        None => self.world.post_recv(end, work),
+                    };
+                    posted.map_err(|why| self.refused(why))?;
                 }
             }
-            Action::Send { from, region, bytes, immediate, count } => {
+            Action::ArmLimit { limit } => {
+                let srq = self.srq.ok_or_else(|| self.unknown("queue", "shared-receives"))?;
+                let armed = self.world.arm_srq_limit(1, srq, *limit);
+                armed.map_err(|why| self.refused(why))?;
+            }
+            Action::Send { from, region, bytes, immediate, count, pair, q_key } => {
                 let immediate = immediate.map(u32::to_be_bytes);
                 for _ in 0..*count {
                     let operation = SendOperation::Send { immediate, invalidate: None };
-                    self.post(from, operation, region, *bytes)?;
+                    self.post_on(from, *pair, operation, region, *bytes, *q_key)?;
                 }
             }
             Action::Write { from, region, bytes, to, offset, key, immediate } => {
@@ -102,11 +113,32 @@ impl Runner {
         region: &str,
         bytes: u32,
     ) -> Result<(), LessonError> {
-        let ((end, _), (_, region)) = (self.end(from)?, self.region(region)?);
+        self.post_on(from, 1, operation, region, bytes, None)
+    }
+
+    fn post_on(
+        &mut self,
+        from: &str,
+        pair: usize,
+        operation: SendOperation,
+        region: &str,
+        bytes: u32,
+        q_key: Option<u32>,
+    ) -> Result<(), LessonError> {
+        let ((connection, side), (_, region)) = (self.end_of(from, pair)?, self.region(region)?);
         let pieces =
             if bytes == 0 { SgList::default() } else { SgList::from([region.piece(0, bytes)]) };
         let work = SendWr::new(self.next_work(), operation, pieces).signaled();
-        self.world.post_send(end, work).map_err(|why| self.refused(why))
+        let end = connection.ends[side];
+        let posted = match connection.options.service {
+            Service::Ud => {
+                let to = connection.destination(&self.world, side);
+                let to = Destination { q_key: q_key.unwrap_or(to.q_key), ..to };
+                self.world.post_send_to(end, work, to)
+            }
+            _ => self.world.post_send(end, work),
+        };
+        posted.map_err(|why| self.refused(why))
     }
 
     fn remote(&self, name: &str, offset: u64, key: Option<u32>) -> Result<RemoteAddr, LessonError> {
@@ -139,7 +171,7 @@ impl Runner {
 
     fn modify(&mut self, host: &str, to: StateName) -> Result<(), LessonError> {
         let (end, side) = self.end(host)?;
-        let connection = self.connection.ok_or_else(|| self.unknown("connection", host))?;
+        let (connection, _) = self.end_of(host, 1)?;
         let state = match to {
             StateName::Init => QpState::Init,
             StateName::Rtr => QpState::ReadyToReceive,
