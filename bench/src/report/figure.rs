@@ -41,6 +41,8 @@ pub enum Figure {
     Percent,
     /// Frames or packets that were sent and did not arrive.
     Lost,
+    /// Messages that were sent and did not arrive, percent.
+    LostPercent,
 }
 
 /// The figures of one run.
@@ -60,7 +62,7 @@ impl Figure {
             Self::BusGbytes => "GB/s",
             Self::MinShare | Self::MaxShare | Self::Lost => "",
             Self::Bytes => "bytes",
-            Self::Percent => "%",
+            Self::Percent | Self::LostPercent => "%",
         }
     }
 
@@ -101,7 +103,7 @@ impl fmt::Display for Figure {
             Self::MaxShare => "largest share",
             Self::Bytes => "resident memory",
             Self::Percent => "processor",
-            Self::Lost => "lost",
+            Self::Lost | Self::LostPercent => "lost",
         })
     }
 }

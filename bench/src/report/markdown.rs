@@ -78,10 +78,12 @@ fn title<'a>(benchmark: &'a BenchmarkResult, name: &'a str) -> &'a str {
 fn line(benchmark: &BenchmarkResult, comparison: &Comparison, what: &str) -> String {
     let Evaluation { ours, theirs, ratio, verdict } = comparison.evaluate(benchmark);
     let figure = comparison.figure;
-    let ours = ours.map(|ours| amount(figure, ours)).unwrap_or_default();
+    let lost = |name: &str| lost(benchmark, name, comparison.at);
+    let ours = ours.map(|it| amount(figure, it) + &lost(&comparison.ours)).unwrap_or_default();
     let beside =
         comparison.beside.as_deref().map(|name| title(benchmark, name)).unwrap_or_default();
-    let theirs = theirs.map(|theirs| amount(figure, theirs)).unwrap_or_default();
+    let of_theirs = comparison.beside.as_deref().map(lost).unwrap_or_default();
+    let theirs = theirs.map(|it| amount(figure, it) + &of_theirs).unwrap_or_default();
     let ratio = ratio.map(|ratio| {
         let of_one = ratio.count == 1;
         let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(three_digits);
@@ -96,6 +98,14 @@ fn line(benchmark: &BenchmarkResult, comparison: &Comparison, what: &str) -> Str
     let ratio = ratio.unwrap_or_default();
     let wanted = comparison.in_words();
     format!("| {what} | {ours} | {beside} | {theirs} | {ratio} | {wanted} | {verdict} |\n")
+}
+
+/// Says how many messages of a candidate were lost, if it counts them.
+fn lost(benchmark: &BenchmarkResult, name: &str, at: Option<u64>) -> String {
+    let lost = benchmark.summary(name, at, Figure::LostPercent);
+    lost.map_or_else(String::new, |lost| {
+        format!(", {} lost", Figure::LostPercent.with_unit(lost.median))
+    })
 }
 
 fn amount(figure: Figure, summary: Summary) -> String {

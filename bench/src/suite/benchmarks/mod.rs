@@ -7,6 +7,7 @@ mod idle;
 mod latency;
 mod loss;
 mod programs;
+mod services;
 mod sharing;
 
 use super::{Benchmark, RunConfig};
@@ -16,6 +17,7 @@ pub fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     let mut all = bandwidth::benchmarks(config);
     all.extend(latency::benchmarks(config));
     all.extend(programs::benchmarks(config));
+    all.extend(services::benchmarks());
     all.extend(collectives::benchmarks(config));
     all.extend(busy::benchmarks(config));
     all.extend(sharing::benchmarks(config));

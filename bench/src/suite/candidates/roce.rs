@@ -24,6 +24,10 @@ pub(crate) struct Bandwidth {
     pub(crate) depth: u32,
     /// Messages posted with one call.
     pub(crate) list: u32,
+    /// `RC`, `UC` or `UD`.
+    pub(crate) service: &'static str,
+    /// Posted receives of each queue pair; 0: as many as the program chooses.
+    pub(crate) receives: u32,
 }
 
 /// A number that is fixed, or that of the axis.
@@ -48,7 +52,16 @@ impl Bandwidth {
     /// Messages of 1 MiB on one queue pair, over and over in the same place, posted one by one.
     pub(crate) fn of(verb: &'static str) -> Self {
         let (size, queue_pairs) = (Size::Fixed(1 << 20), Size::Fixed(1));
-        Self { verb, size, working_set: 0, queue_pairs, depth: 128, list: 1 }
+        Self {
+            verb,
+            size,
+            working_set: 0,
+            queue_pairs,
+            depth: 128,
+            list: 1,
+            service: "RC",
+            receives: 0,
+        }
     }
 
     pub(crate) fn candidate(self, name: &'static str, title: &str) -> Candidate {
@@ -60,7 +73,7 @@ impl Bandwidth {
 
     fn run(self, context: &RunContext<'_>) -> Result<String, String> {
         let seconds = context.config.seconds + 2.0 * MARGIN;
-        let more = [
+        let mut more = vec![
             format!("--size={}", self.size.of(context)),
             format!("--duration={seconds:.2}"),
             format!("--margin={MARGIN}"),
@@ -69,6 +82,12 @@ impl Bandwidth {
             format!("--post_list={}", self.list),
             "--report_gbits".to_owned(),
         ];
+        if self.service != "RC" {
+            more.push(format!("--connection={}", self.service));
+        }
+        if self.receives > 0 {
+            more.push(format!("--rx-depth={}", self.receives));
+        }
         let mut both = Vec::new();
         if self.working_set > 0 {
             if !context.tools.perf_has("--working-set") {
@@ -184,6 +203,10 @@ fn parse_bandwidth(text: &str) -> Result<Figures, String> {
             figures.insert(figure, share);
         }
     }
+    // Of services without acknowledgements.
+    if let Some(lost) = row["lost_percent"].as_f64() {
+        figures.insert(Figure::LostPercent, lost);
+    }
     Ok(figures)
 }
 
@@ -235,6 +258,8 @@ mod tests {
         assert_eq!(figures[&Figure::Gbits], 41.5);
         assert!((figures[&Figure::PerSecond] - 4950.0).abs() < 1e-6);
         assert_eq!((figures[&Figure::MinShare], figures[&Figure::MaxShare]), (0.97, 1.02));
+        let lossy = text.replace("\"MsgSize\"", "\"lost_percent\": 0.25, \"MsgSize\"");
+        assert_eq!(parse_bandwidth(&lossy).unwrap()[&Figure::LostPercent], 0.25);
         let mebibytes = text.replace("Gb/sec", "MiB/sec");
         assert!(parse_bandwidth(&mebibytes).unwrap_err().contains("another unit"));
     }
