@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// Install the package in a new Debian 12 root and run programs there (as root).
     #[arg(long)]
     check: bool,
-    /// Lay out what `cargo build` builds: sooner there, larger and slower.
+    /// Lay out what the tests run: sooner built, larger and slower.
     #[arg(long)]
     dev: bool,
 }
@@ -44,9 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let installation = Installation::lay_out(&built, &folder)?;
     let needs = Needs::of_all(&installation.binaries())?;
-    if !options.dev {
-        needs.check()?;
-    }
+    Needs::of_all(&installation.libraries())?.check()?;
     let package = deb::build(&installation, &needs)?;
     fs::write(folder.join("Containerfile"), include_str!("dist/Containerfile"))?;
     print_sizes(&folder, &installation, &package)?;
@@ -59,12 +57,9 @@ const PACKAGES: [&str; 3] = ["roce", "roce-ibverbs", "roce-preload"];
 /// Builds the packages and returns the folder of the result.
 fn build(dev: bool) -> Result<PathBuf> {
     let mut cargo = workspace::cargo();
-    cargo.args(["build", "--quiet"]);
+    cargo.args(["build", "--quiet", "--profile", if dev { "test" } else { "release" }]);
     for package in PACKAGES {
         cargo.args(["--package", package]);
-    }
-    if !dev {
-        cargo.arg("--release");
     }
     if !cargo.status()?.success() {
         return Err("the installation does not compile".into());

@@ -68,19 +68,18 @@ const PLACES: &[Place] = &[
     },
     Place {
         name: "container's rights",
-        command: "/container roce run -- ibv_devinfo",
+        command: "$container roce run -- ibv_devinfo",
         shows: DEVICE,
     },
     Place {
         name: "container's rights, files by preload",
-        command: "/container roce run -- ls /sys/class/infiniband /dev/infiniband",
+        command: "$container roce run -- ls /sys/class/infiniband /dev/infiniband",
         shows: &["roce0", "uverbs0"],
     },
     Place {
         name: "removed",
-        command: "dpkg --purge roce && find / -xdev -path /proc -prune -o -iname '*roce*' -print \
-                  && echo end",
-        shows: &["end\n"],
+        command: r#"dpkg --purge roce; left=$(find / -xdev -iname '*roce*'); echo "left: <$left>""#,
+        shows: &["left: <>"],
     },
 ];
 

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::Result;
 
-/// The newest glibc, as major and minor version, that an installation may need: that of the oldest
-/// system it is for (Red Hat 9; Ubuntu 22.04 and Debian 12 have newer ones).
+/// The newest glibc, as major and minor version, that a library may need which other programs load:
+/// that of Red Hat 9, the oldest of the systems it is for.
 const MAX_GLIBC: (u32, u32) = (2, 34);
 
 /// What files need together.
@@ -29,7 +29,7 @@ impl Needs {
         })
     }
 
-    /// Checks that the oldest supported system is new enough.
+    /// Checks that libraries can be loaded on the oldest system they are for.
     ///
     /// # Errors
     /// Otherwise, with both versions.
@@ -39,7 +39,7 @@ impl Needs {
             return Ok(());
         }
         Err(format!(
-            "a file needs glibc {major}.{minor}, newer than {max_major}.{max_minor}; `objdump -T` \
+            "a library needs glibc {major}.{minor}, newer than {max_major}.{max_minor}; `objdump -T` \
              shows for which function"
         )
         .into())

@@ -20,4 +20,9 @@ umount --lazy .
 cd /
 dpkg --install /package.deb >&2
 rm /package.deb
+
+# A seccomp filter like that of container engines, and the capabilities that they leave by default.
+capabilities=+chown,+dac_override,+fowner,+fsetid,+kill,+mknod,+net_bind_service,+net_raw
+capabilities=$capabilities,+setfcap,+setgid,+setpcap,+setuid,+sys_chroot,+audit_write
+export container="/container setpriv --bounding-set -all,$capabilities --inh-caps -all"
 sh -euc "$line"

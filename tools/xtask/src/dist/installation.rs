@@ -25,7 +25,7 @@ impl Installation {
     /// Lays out what was built in one folder below another, which does not exist yet.
     pub(super) fn lay_out(built: &Path, folder: &Path) -> Result<Self> {
         let made = Self { folder: folder.to_owned() };
-        let libraries = made.libraries();
+        let libraries = made.library_folder();
         for folder in [&folder.join("bin"), &libraries] {
             fs::create_dir_all(folder)?;
         }
@@ -41,8 +41,12 @@ impl Installation {
             return Err("roce generate failed".into());
         }
         let documents = made.documents();
-        fs::create_dir_all(&documents)?;
-        fs::copy(workspace::root().join(GUIDE), documents.join("README.md"))?;
+        fs::create_dir_all(documents.join("docs"))?;
+        fs::copy(workspace::root().join("README.md"), documents.join("README.md"))?;
+        for document in fs::read_dir(workspace::root().join("docs"))? {
+            let document = document?;
+            fs::copy(document.path(), documents.join("docs").join(document.file_name()))?;
+        }
         fs::write(documents.join("copyright"), licences::own()?)?;
         fs::write(documents.join("third-party-licences"), licences::of_dependencies()?)?;
         Ok(made)
@@ -58,7 +62,7 @@ impl Installation {
         self.folder.join("bin/roce")
     }
 
-    fn libraries(&self) -> PathBuf {
+    fn library_folder(&self) -> PathBuf {
         self.folder.join("lib/roce")
     }
 
@@ -67,15 +71,16 @@ impl Installation {
         self.folder.join("share/doc/roce")
     }
 
+    /// Returns the libraries.
+    pub(super) fn libraries(&self) -> Vec<PathBuf> {
+        LIBRARIES.iter().map(|(_, name)| self.library_folder().join(name)).collect()
+    }
+
     /// Returns the program and the libraries.
     pub(super) fn binaries(&self) -> Vec<PathBuf> {
-        let libraries = LIBRARIES.map(|(_, name)| self.libraries().join(name));
-        [self.program()].into_iter().chain(libraries).collect()
+        [self.program()].into_iter().chain(self.libraries()).collect()
     }
 }
-
-/// The document that an installation has.
-const GUIDE: &str = "README.md";
 
 /// Copies a program or library without what only debuggers and linkers read.
 fn strip(from: &Path, to: &Path, extent: &str) -> Result<()> {
