@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{EINVAL, ENOMEM};
 use roce_abi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device, verbs_device};
-use roce_verbs::{DeviceNames, NamedDevice, environment};
+use roce_verbs::{DeviceNames, NamedDevice, PortRate, environment};
 
 use crate::object::{Object, Shared};
 use crate::{errno, message, panic};
@@ -80,6 +80,11 @@ impl ListedDevice {
     /// Returns the index of the interface.
     pub(crate) fn interface_index(&self) -> u32 {
         self.named.info.interface.index
+    }
+
+    /// Returns width and speed of the port, as the files of the device give them, too.
+    pub(crate) fn rate(&self) -> PortRate {
+        self.named.info.rate()
     }
 
     /// Returns the name of the device.

@@ -28,10 +28,6 @@ const MANY: c_int = 1 << 16;
 const GID_TABLE_LEN: c_int = 255;
 /// The only partition key: full membership of the default partition.
 const DEFAULT_PKEY: u16 = 0xffff;
-/// Width of the link, one lane, in the numbers of `ibv_port_attr`.
-const WIDTH_4X: u8 = 2;
-/// Speed of a lane, 2.5 Gb/s, in the numbers of `ibv_port_attr`.
-const SPEED_SDR: u8 = 1;
 const PHYS_STATE_DISABLED: u8 = 3;
 const PHYS_STATE_LINK_UP: u8 = 5;
 
@@ -138,6 +134,7 @@ fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_i
     let zero: ibv_port_attr = unsafe { std::mem::zeroed() };
     let is_active = port.state == PortState::Active;
     let mtu = port.active_mtu.unwrap_or(PathMtu::B256);
+    let rate = context.inner().listed.rate();
     Ok(ibv_port_attr {
         state: if is_active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: IBV_MTU_4096,
@@ -147,8 +144,8 @@ fn port_attributes(context: ContextPtr, number: u8) -> Result<ibv_port_attr, c_i
         max_msg_sz: port.max_message_len,
         pkey_tbl_len: 1,
         max_vl_num: 1,
-        active_width: WIDTH_4X,
-        active_speed: SPEED_SDR,
+        active_width: rate.width_code(),
+        active_speed: rate.speed as u8,
         phys_state: if is_active { PHYS_STATE_LINK_UP } else { PHYS_STATE_DISABLED },
         link_layer: IBV_LINK_LAYER_ETHERNET,
         ..zero
@@ -189,7 +186,7 @@ pub(crate) extern "C" fn port_speed(context: ContextPtr, number: u32, speed: &mu
     let Ok(number) = u8::try_from(number) else { return EINVAL };
     match port_attributes(context, number) {
         Ok(_) => {
-            *speed = 100;
+            *speed = u64::from(context.inner().listed.rate().hundred_megabits());
             0
         }
         Err(errno) => errno,

@@ -13,6 +13,13 @@
 //! system calls themselves, as Go's does), patterns of `glob` with wildcards before `infiniband`,
 //! and libraries that are loaded with `RTLD_DEEPBIND`.
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "roce-preload is for Linux on x86-64: `open` has a fixed number of parameters here, which must be \
+     checked against the calling convention of variadic functions elsewhere, and `glob64` the \
+     structures of `glob`"
+);
+
 // A test program must keep its own `open`.
 #[cfg(not(test))]
 mod calls;

@@ -142,6 +142,17 @@ impl PortRate {
         Self { lanes, speed }
     }
 
+    /// Returns the rate of all lanes in units of 100 Mbit/s, as `ibv_query_port_speed` gives it.
+    pub fn hundred_megabits(self) -> u32 {
+        let lane = match self.speed {
+            LaneSpeed::Sdr => 25,
+            LaneSpeed::Ddr => 50,
+            LaneSpeed::Fdr10 => 100,
+            LaneSpeed::Edr => 250,
+        };
+        lane * u32::from(self.lanes)
+    }
+
     /// Returns the value of `active_width` in `ibv_port_attr`: 1 for one lane, 2 for four.
     pub fn width_code(self) -> u8 {
         if self.lanes == 4 { 2 } else { 1 }
@@ -151,13 +162,13 @@ impl PortRate {
 impl fmt::Display for PortRate {
     /// Writes the rate as the kernel does, such as `10 Gb/sec (1X FDR10)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tenths, name) = match self.speed {
-            LaneSpeed::Sdr => (25, "SDR"),
-            LaneSpeed::Ddr => (50, "DDR"),
-            LaneSpeed::Fdr10 => (100, "FDR10"),
-            LaneSpeed::Edr => (250, "EDR"),
+        let name = match self.speed {
+            LaneSpeed::Sdr => "SDR",
+            LaneSpeed::Ddr => "DDR",
+            LaneSpeed::Fdr10 => "FDR10",
+            LaneSpeed::Edr => "EDR",
         };
-        let total = tenths * u32::from(self.lanes);
+        let total = self.hundred_megabits();
         let half = if total.is_multiple_of(10) { "" } else { ".5" };
         write!(f, "{}{half} Gb/sec ({}X {name})", total / 10, self.lanes)
     }

@@ -139,7 +139,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let libraries = library::find()?;
     let devices = match options.local_rank {
         Some(_) => devices_with_carrier(&options.devices)?,
-        None => devices(&options.devices)?,
+        None => devices(&options.devices_or_inherited())?,
     };
     privileges::check()?;
 
@@ -152,6 +152,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let mut process = Process::new("/proc/self/exe");
     process.args(["exec-in-view", "--view", options.view.name(), "--parent"]);
     process.arg(std::process::id().to_string()).arg("--scratch").arg(scratch.path());
+    process.args(options.local_rank.map(|_| "--private-host"));
     process.arg("--program").arg(&program.path).arg("--").arg(name).args(arguments);
     let device_names = devices.iter().map(|device| device.name.clone()).collect();
     let names: DeviceNames = devices.into_iter().collect();
@@ -186,18 +187,21 @@ impl Options {
         self.faults.any().then(|| config.to_string())
     }
 
+    /// Returns the names of devices, else those of the environment.
+    fn devices_or_inherited(&self) -> Vec<String> {
+        let inherited = || std::env::var(environment::DEVICES).into_iter().collect();
+        if self.devices.is_empty() { inherited() } else { self.devices.clone() }
+    }
+
     /// Returns the file of the capture, if this rank writes one.
     fn capture(&self) -> Option<&PathBuf> {
         self.pcap.as_ref().filter(|_| self.local_rank.is_none_or(|rank| rank == 0))
     }
 }
 
-/// Returns the devices that the program sees: those of the options, else those of the environment,
-/// else all.
+/// Returns the devices of these names, or all.
 pub(crate) fn devices(named: &[String]) -> Result<Vec<NamedDevice>> {
-    let inherited = || std::env::var(environment::DEVICES).unwrap_or_default();
-    let text = if named.is_empty() { inherited() } else { named.join(",") };
-    let names: DeviceNames = text.parse()?;
+    let names: DeviceNames = named.join(",").parse()?;
     let devices = NamedDevice::list(&names)?;
     let is_listed =
         |wanted: &str| devices.iter().any(|device| device.info.interface.name == wanted);

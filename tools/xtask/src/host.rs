@@ -81,6 +81,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (File("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),
+    (Program("ucx_info"), "ucx-utils"),
+    (Program("ibstat"), "infiniband-diags"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.

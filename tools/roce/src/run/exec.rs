@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Process that started this one
     #[arg(long)]
     parent: u32,
+    /// The network namespace is that of a private host
+    #[arg(long)]
+    private_host: bool,
     /// Folder of the run
     #[arg(long)]
     scratch: PathBuf,
@@ -55,7 +58,7 @@ fn become_program(options: &Options) -> Result {
         return Err(CliError::Reported(FAILED));
     }
     let view = options.scratch.join(VIEW);
-    let mount = || mounts::show(&view, &options.scratch.join("mounts"));
+    let mount = || mounts::show(&view, &options.scratch.join("mounts"), options.private_host);
     let is_mounted = match options.view {
         ViewMode::None | ViewMode::Preload => false,
         ViewMode::Mount => mount().map(|()| true).map_err(cannot_mount)?,

@@ -46,9 +46,10 @@ fn first(folders: &[PathBuf], names: &[&str]) -> Result<PathBuf> {
     let name = names.first().copied().unwrap_or_default();
     found.ok_or_else(|| {
         let beside = folders.first().map(|folder| folder.display().to_string());
+        let profile = if cfg!(debug_assertions) { "" } else { " --release" };
         CliError::new(format!(
-            "{name} is not in {}, in its neighbour lib/roce, or in /usr/lib/roce; build it with \
-             `cargo build --workspace`, or install the package whole",
+            "{name} is not in {}, in ../lib/roce, or in /usr/lib/roce; build it with `cargo \
+             build{profile} -p roce-ibverbs -p roce-preload`, or install the package whole",
             beside.unwrap_or_default()
         ))
     })

@@ -10,16 +10,31 @@ use nix::sched::{CloneFlags, unshare};
 
 /// Moves this process into a mount namespace of its own and shows the files of `view` there. `work`
 /// is the name of a folder that this creates for its mount points; only the namespace sees what is
-/// mounted on them.
+/// mounted on them. In a private host it shows the interfaces of this network namespace in /sys, too.
 ///
 /// # Errors
 /// The first error of the kernel. The namespace may show a part of the files then.
-pub(crate) fn show(view: &Path, work: &Path) -> io::Result<()> {
+pub(crate) fn show(view: &Path, work: &Path, is_private_host: bool) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     // Mounts of this namespace stay in it, those of the system still appear in it.
     change("/", MsFlags::MS_REC | MsFlags::MS_SLAVE)?;
+    if is_private_host && let Err(error) = show_interfaces(&work.join("sys")) {
+        // A container may have hidden parts of /sys, and the kernel shows none of them again.
+        tracing::info!(%error, "/sys/class/net is not that of the private host");
+    }
     show_classes(&view.join("sys/class"), &work.join("class"))?;
     show_devices(&view.join("dev/infiniband"), work)
+}
+
+/// Shows the interfaces of this network namespace in /sys: it has those of the namespace in which it
+/// was mounted.
+fn show_interfaces(new: &Path) -> io::Result<()> {
+    fs::create_dir_all(new)?;
+    mount(Some("sysfs"), new, Some("sysfs"), MsFlags::MS_RDONLY, None::<&str>)?;
+    // What else is mounted in /sys, such as control groups, stays.
+    ["devices", "class"]
+        .iter()
+        .try_for_each(|name| bind(&new.join(name), &Path::new("/sys").join(name)))
 }
 
 /// Shows the folders of `classes` in `/sys/class`.

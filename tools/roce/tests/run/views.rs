@@ -45,6 +45,16 @@ fn ls_cat_and_stat_see_the_files_of_a_device() -> Outcome {
 }
 
 #[tier1]
+fn a_private_host_has_its_own_interfaces_in_sys() -> Outcome {
+    let text = seen("mount", &["ls", "/sys/class/net", "/sys/devices/virtual/net"])?;
+    assert_eq!(text.matches("eth0").count(), 2, "{text}");
+    assert_eq!(text.split_whitespace().filter(|word| *word == "lo").count(), 2, "{text}");
+    // Two folders with two interfaces each.
+    assert_eq!(text.lines().count(), 2 * 3 + 1, "{text}");
+    Ok(())
+}
+
+#[tier1]
 fn both_ways_show_the_same_files() -> Outcome {
     let find = ["find", "/sys/class/infiniband/", "/sys/class/infiniband_verbs/", "-type", "f"];
     let script = "for file in $(find /sys/class/infiniband/ -type f | sort); do \

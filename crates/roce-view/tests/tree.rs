@@ -1,0 +1,72 @@
+//! The files of a device.
+
+use std::fs;
+use std::path::PathBuf;
+
+use roce_io::{InterfaceFlags, InterfaceInfo, InterfaceKind};
+use roce_verbs::{
+    DeviceInfo, Gid, GidEntry, GidType, MacAddr, NamedDevice, PathMtu, PortAttributes, PortState,
+};
+use roce_view::{Node, Tree};
+
+const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+fn device(number: usize, state: PortState) -> NamedDevice {
+    let row = |index, gid| GidEntry { index, gid, kind: GidType::RoceV2, usable: true };
+    let interface = InterfaceInfo {
+        name: format!("eth{number}"),
+        index: 2,
+        mac: Some(MAC),
+        mtu: 1500,
+        addresses: Vec::new(),
+        flags: InterfaceFlags::default(),
+        kind: InterfaceKind::Veth,
+        speed: Some(10_000),
+    };
+    let port = PortAttributes {
+        state,
+        max_mtu: PathMtu::B4096,
+        active_mtu: Some(PathMtu::B1024),
+        netdev_mtu: 1500,
+        max_message_len: 1 << 31,
+        gid_table_len: 2,
+    };
+    let address = Gid::from(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    let gids = vec![row(0, Gid::link_local_from(MacAddr(MAC))), row(1, address)];
+    NamedDevice {
+        name: format!("roce{number}"),
+        dev_name: format!("uverbs{number}"),
+        info: DeviceInfo { interface, port, gids },
+    }
+}
+
+#[test]
+fn the_files_of_a_device_are_those_of_the_kernel() {
+    let tree = Tree::new(&[device(0, PortState::Active)], |_| None);
+    insta::assert_snapshot!("virtual", tree);
+    let hardware = PathBuf::from("/sys/devices/pci0000:00/0000:00:03.0");
+    let tree = Tree::new(&[device(1, PortState::Down)], |_| Some(hardware.clone()));
+    let text = tree.to_string();
+    let told: Vec<&str> = text.lines().filter(|line| !line.contains("counters/")).collect();
+    insta::assert_snapshot!("hardware", told.join("\n"));
+}
+
+#[test]
+fn a_tree_is_written_as_it_is() {
+    let folder = std::env::temp_dir().join(format!("roce-tree-{}", std::process::id()));
+    let devices = [device(0, PortState::Active), device(1, PortState::Down)];
+    let tree = Tree::new(&devices, |_| None);
+    tree.write_to(&folder).unwrap();
+    for (path, node) in tree.nodes() {
+        let written = folder.join(path);
+        match node {
+            Node::File(text) => assert_eq!(fs::read_to_string(written).unwrap(), *text),
+            Node::Link(target) => assert_eq!(fs::read_link(written).unwrap(), *target),
+            Node::Device => assert_eq!(fs::read_link(written).unwrap(), PathBuf::from("/dev/null")),
+        }
+    }
+    // Links within the tree lead to folders of the tree.
+    let device = folder.join("sys/class/infiniband_verbs/uverbs1/device/infiniband/roce1");
+    assert!(fs::canonicalize(device).unwrap().ends_with("sys/class/infiniband/roce1"));
+    fs::remove_dir_all(folder).unwrap();
+}
