@@ -116,6 +116,10 @@ impl Default for DeviceConfig {
 /// [`CompletionStatus::RetryExceeded`](crate::CompletionStatus::RetryExceeded). A program that ends
 /// like this and must not lose the last ACK drops the queue pair first.
 ///
+/// `exit` and the return from `main` end the device's thread as well: functions of `atexit` that were
+/// registered before the device was opened may free memory that a peer writes into. After that only
+/// calls of the program receive and send.
+///
 /// # fork
 ///
 /// A child after `fork` cannot use its parent's objects: their methods return
@@ -194,7 +198,7 @@ impl Device {
             return Self::context_of(driver);
         }
         let driver = Arc::new(open_driver(interface, config)?);
-        exit::send_held_at_exit();
+        exit::stop_at_exit();
         if let Some(name) = name {
             open.insert(name, Arc::downgrade(&driver));
         }
@@ -349,9 +353,10 @@ impl Device {
     }
 }
 
-/// Sends delayed ACKs and held posts of all devices of this process, publishes their counters and
-/// writes their captures; waits at most `limit` for their locks. For the end of the process: it closes no device.
-pub(crate) fn flush_held(limit: Duration) {
+/// Sends delayed ACKs and held posts of all devices of this process, publishes their counters, writes
+/// their captures and ends their threads. Waits at most `limit` for locks and threads. For the end of
+/// the process: it closes no device.
+pub(crate) fn stop_all(limit: Duration) {
     let Some(open) = OPEN_DEVICES.existing() else { return };
     let deadline = Instant::now() + limit;
     let drivers: Vec<_> = loop {
@@ -366,6 +371,7 @@ pub(crate) fn flush_held(limit: Duration) {
     };
     for driver in drivers {
         driver.flush_held(deadline);
+        driver.end_thread(deadline);
         driver.publish_counters(deadline);
         if let Some(capture) = &driver.device().capture {
             // There is nothing left to report an error to.

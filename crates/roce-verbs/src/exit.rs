@@ -1,17 +1,20 @@
-//! Sends delayed ACKs and held posts when the process exits.
+//! Sends delayed ACKs and held posts when the process exits, and then leaves its memory alone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::device;
 
-/// Longest time that `exit` waits for locks that other threads hold, and for interfaces.
+/// Longest time that `exit` waits for locks that other threads hold, for interfaces and threads.
 const MAX_WAIT: Duration = Duration::from_millis(500);
 
 /// Registers a handler that sends, at `exit` and at the return from `main`, the ACKs of messages that
 /// the application has seen and the requests that it has posted. A device that the program has
 /// leaked, or keeps in a static, is never dropped.
-pub(crate) fn send_held_at_exit() {
+///
+/// Then it ends the devices' threads: handlers and destructors that run later may free memory that a
+/// peer still writes into. Only their own calls run rounds.
+pub(crate) fn stop_at_exit() {
     // Not a `Once`: see `fork.rs`. The handler may run twice.
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     if !IS_REGISTERED.load(Ordering::Acquire) {
@@ -25,5 +28,5 @@ pub(crate) fn send_held_at_exit() {
 
 extern "C" fn at_exit() {
     // A panic must not abort a process that exits. The runtime prints it.
-    let _outcome = std::panic::catch_unwind(|| device::flush_held(MAX_WAIT));
+    let _outcome = std::panic::catch_unwind(|| device::stop_all(MAX_WAIT));
 }

@@ -242,6 +242,17 @@ impl Driver {
         }
     }
 
+    /// Ends the driver thread, at the latest at `deadline`. Calls of the application run rounds as
+    /// before.
+    pub(crate) fn end_thread(&self, deadline: std::time::Instant) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        let runs = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        while runs() && std::time::Instant::now() < deadline {
+            self.shared.sleep.wake();
+            std::thread::yield_now();
+        }
+    }
+
     /// Takes a user from a path.
     pub(crate) fn release_path(&self, handle: PathHandle) {
         // Packets of a destroyed queue pair may still need the path.
