@@ -34,10 +34,22 @@ pub(crate) fn is_non_blocking(fd: BorrowedFd<'_>) -> bool {
     flags & libc::O_NONBLOCK != 0
 }
 
+/// Signals that a thread causes by what it executes. Their handlers end no wait.
+const FAULTS: [c_int; 7] = [
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGSYS,
+];
+
 /// Returns true if every handler of the program was installed with `SA_RESTART`. A `read` goes on
-/// after such a handler, `poll` never does.
+/// after such a handler, `poll` never does. Handlers of faults do not count: crash reporters and
+/// sanitizers install them, mostly without the flag.
 fn signals_restart_calls() -> bool {
-    (1..=libc::SIGRTMAX()).all(|signal| {
+    (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: only asks for the present action.
         let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } == 0;
