@@ -31,6 +31,9 @@ unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
 }
 
+/// Length of a page in bytes.
+const PAGE_LEN: u64 = 4096;
+
 /// Flags that a registration may have. Memory windows and paging on demand do not exist here.
 const KNOWN_FLAGS: c_uint = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
@@ -68,11 +71,18 @@ fn register(
     access: c_uint,
 ) -> Result<*mut ibv_mr, c_int> {
     let rights = access_flags(access)?;
-    if (address as usize).checked_add(length).is_none() || iova.checked_add(length as u64).is_none()
-    {
+    let first = address as usize;
+    let Some(end) = first.checked_add(length) else { return Err(EINVAL) };
+    if iova.checked_add(length as u64).is_none() {
         return Err(EINVAL);
     }
-    let iova = if access & IBV_ACCESS_ZERO_BASED != 0 { 0 } else { iova };
+    // As the kernel, which registers pages: at least one, and peers see the same offset in a page.
+    let is_zero_based = access & IBV_ACCESS_ZERO_BASED != 0;
+    let offset_differs = (first as u64 ^ iova) % PAGE_LEN != 0;
+    if first == end && first as u64 % PAGE_LEN == 0 || (offset_differs && !is_zero_based) {
+        return Err(EINVAL);
+    }
+    let iova = if is_zero_based { 0 } else { iova };
     let options = RegisterOptions { iova: Some(iova), ..RegisterOptions::default() };
     let inner = pd.inner();
     // SAFETY: the program promises, as to libibverbs, to keep the memory until it deregisters it, and

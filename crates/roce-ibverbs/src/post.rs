@@ -22,6 +22,9 @@ use crate::{errno, object};
 /// it is used.
 const MAX_SGE: usize = 32;
 
+/// Length of the word of an atomic operation, and its alignment, in bytes.
+const ATOMIC_LEN: u64 = 8;
+
 /// A list of send requests of the program.
 struct SendList {
     next: *mut ibv_send_wr,
@@ -99,10 +102,21 @@ pub(crate) unsafe extern "C" fn send(
     };
     let errno = result.err().unwrap_or(list.failed);
     if errno != 0 {
-        // SAFETY: the program passes room for a pointer.
-        unsafe { *refused = list.current };
+        // SAFETY: the program passes room for a pointer, or null.
+        unsafe { tell(refused, list.current) };
     }
     errno
+}
+
+/// Tells the program which request was refused, if it wants to know that.
+///
+/// # Safety
+/// `to` may be written, or is null.
+unsafe fn tell<T>(to: *mut *mut T, request: *mut T) {
+    // SAFETY: the caller's promise.
+    if let Some(to) = unsafe { to.as_mut() } {
+        *to = request;
+    }
 }
 
 /// Posts datagrams, each run of requests to one destination at once.
@@ -145,6 +159,14 @@ unsafe fn convert(request: &ibv_send_wr, max_inline: u32) -> Result<SendWr, c_in
     };
     // SAFETY: the operation says which part of the union is set; all parts are integers.
     let operation = unsafe { operation(request) }?;
+    if let SendOperation::CompareSwap { remote, .. } | SendOperation::FetchAdd { remote, .. } =
+        &operation
+    {
+        let len = pieces.iter().map(|it| u64::from(it.length)).sum::<u64>();
+        if len < ATOMIC_LEN || !remote.addr.is_multiple_of(ATOMIC_LEN) {
+            return Err(EINVAL);
+        }
+    }
     Ok(SendWr {
         wr_id: request.wr_id,
         operation,
@@ -257,7 +279,7 @@ impl ReceiveList {
     /// Returns the result of a post, and stores the request that was refused.
     ///
     /// # Safety
-    /// `refused` may be written.
+    /// `refused` may be written, or is null.
     pub(crate) unsafe fn conclude(
         &self,
         result: Result<(), BadWr>,
@@ -266,7 +288,7 @@ impl ReceiveList {
         let errno = result.map_or_else(|bad| errno::of_post(&bad.source), |()| self.failed);
         if errno != 0 {
             // SAFETY: the caller's promise.
-            unsafe { *refused = self.current };
+            unsafe { tell(refused, self.current) };
         }
         errno
     }

@@ -96,7 +96,8 @@ pub(crate) extern "C" fn modify(
     attributes: &ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+    let is_emptied = mask & IBV_SRQ_MAX_WR != 0 && attributes.max_wr == 0;
+    if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 || is_emptied {
         return EINVAL;
     }
     errno::code(srq.inner.srq.modify(&SrqAttributes {

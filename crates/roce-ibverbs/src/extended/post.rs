@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 
-use libc::{EINVAL, EIO, EOPNOTSUPP};
+use libc::{EINVAL, EIO, ENOMEM, EOPNOTSUPP};
 use roce_abi::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
     IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE,
@@ -197,7 +197,15 @@ fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
         fence: flags & IBV_SEND_FENCE != 0,
         ..SendWr::new(wr_id, operation, SgList::default())
     };
-    with_staged(lent(qp), |staged| staged.requests.push(StagedRequest { request, to: None }));
+    let qp = lent(qp);
+    with_staged(qp, |staged| {
+        // More than the queue has room for are never posted.
+        if staged.requests.len() < qp.cap.max_send_wr as usize {
+            staged.requests.push(StagedRequest { request, to: None });
+        } else {
+            staged.failed = ENOMEM;
+        }
+    });
 }
 
 /// Sets the data of the last request.
