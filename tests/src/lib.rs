@@ -7,4 +7,5 @@ pub mod ip;
 pub mod outage;
 pub mod ranks;
 pub mod soak;
+pub mod verbs_program;
 pub mod writer;

@@ -78,6 +78,8 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ip"), "iproute2"),
     (Program("setpriv"), "util-linux"),
     (Program("cc"), "gcc"),
+    (Program("nm"), "binutils"),
+    (Program("valgrind"), "valgrind"),
     (File("/usr/include/infiniband/verbs.h"), "libibverbs-dev"),
     (Program("ibv_devinfo"), "ibverbs-utils"),
     (Program("ib_write_bw"), "perftest"),

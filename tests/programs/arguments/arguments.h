@@ -1,0 +1,36 @@
+/* The scenarios, by the file that they are in. */
+#ifndef ARGUMENTS_H
+#define ARGUMENTS_H
+
+/* queries.c */
+void devices_and_texts(void);
+void queries(void);
+void unsupported(void);
+
+/* memory.c */
+void registrations(void);
+
+/* queues.c */
+void completion_queues(void);
+void shared_receive_queues(void);
+
+/* queue_pairs.c */
+void queue_pair_creation(void);
+void queue_pair_transitions(void);
+void addresses(void);
+
+/* requests.c */
+void refused_requests(void);
+void full_queues(void);
+void failed_requests(void);
+void builder_requests(void);
+
+/* Ends the process unless errno is one of two values: kernels and providers differ. */
+#define CHECK_ONE_OF(found, one, other)                                               \
+	do {                                                                          \
+		int number_ = (found);                                                \
+		if (number_ != (one) && number_ != (other))                           \
+			check_unequal(__FILE__, __LINE__, #found, number_, one);      \
+	} while (0)
+
+#endif

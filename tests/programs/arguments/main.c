@@ -1,0 +1,24 @@
+/* Wrong arguments: each function fails as that of rdma-core with rxe, and nothing crashes. */
+#include "arguments.h"
+#include "check.h"
+
+static const struct scenario scenarios[] = {
+	{"devices-and-texts", devices_and_texts},
+	{"queries", queries},
+	{"unsupported", unsupported},
+	{"registrations", registrations},
+	{"completion-queues", completion_queues},
+	{"shared-receive-queues", shared_receive_queues},
+	{"queue-pair-creation", queue_pair_creation},
+	{"queue-pair-transitions", queue_pair_transitions},
+	{"addresses", addresses},
+	{"refused-requests", refused_requests},
+	{"full-queues", full_queues},
+	{"failed-requests", failed_requests},
+	{"builder-requests", builder_requests},
+};
+
+int main(int argc, char **argv)
+{
+	return run_scenario(argc, argv, scenarios, sizeof(scenarios) / sizeof(scenarios[0]));
+}
