@@ -72,14 +72,14 @@ fn register(
 ) -> Result<*mut ibv_mr, c_int> {
     let rights = access_flags(access)?;
     let first = address as usize;
-    let Some(end) = first.checked_add(length) else { return Err(EINVAL) };
-    if iova.checked_add(length as u64).is_none() {
+    if first.checked_add(length).is_none() || iova.checked_add(length as u64).is_none() {
         return Err(EINVAL);
     }
     // As the kernel, which registers pages: at least one, and peers see the same offset in a page.
     let is_zero_based = access & IBV_ACCESS_ZERO_BASED != 0;
-    let offset_differs = (first as u64 ^ iova) % PAGE_LEN != 0;
-    if first == end && first as u64 % PAGE_LEN == 0 || (offset_differs && !is_zero_based) {
+    let offset_differs = !is_zero_based && !(first as u64 ^ iova).is_multiple_of(PAGE_LEN);
+    let has_no_page = length == 0 && (first as u64).is_multiple_of(PAGE_LEN);
+    if offset_differs || has_no_page {
         return Err(EINVAL);
     }
     let iova = if is_zero_based { 0 } else { iova };
