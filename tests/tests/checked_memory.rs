@@ -49,18 +49,11 @@ fn run_under_valgrind(host: &Host, program: &VerbsProgram, scenario: &str, optio
 fn valgrind_finds_no_wrong_access() {
     let cable = Cable::with_mtu(1500);
     let torture = VerbsProgram::linked("torture");
-    for scenario in [
-        "fork-connected",
-        "exit-in-a-thread",
-        "signals-end-waits-for-completions",
-        "threads-on-one-queue-pair",
-        "wrong-order",
-        "events-of-a-full-completion-queue",
-    ] {
+    for scenario in ["fork-connected", "exit-in-a-thread", "threads-on-one-queue-pair"] {
         run_under_valgrind(&cable.left, &torture, scenario, &[]);
     }
     let arguments = VerbsProgram::linked("arguments");
-    for scenario in ["registrations", "queue-pair-transitions", "refused-requests"] {
+    for scenario in ["registrations", "refused-requests"] {
         run_under_valgrind(&cable.left, &arguments, scenario, &[]);
     }
 }
