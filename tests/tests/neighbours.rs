@@ -81,3 +81,19 @@ fn a_neighbour_that_the_kernel_reports_as_failed_fails_at_once_and_can_be_resolv
     println!("a neighbour whose entry failed earlier: bound {bound:?}, observed {took:?}");
     assert!(result.is_ok() && took < bound, "{result:?} after {took:?}");
 }
+
+#[tier1]
+fn a_path_names_the_mac_address_of_its_next_hop_and_none_to_this_host() {
+    let cable = Cable::with_mtu(1500);
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let index = left.device.default_gid_index().unwrap();
+    let hop = |last| {
+        let peer = Gid::from(IpAddr::from([10, 1, 0, last]));
+        let path = left.device.resolve(&AddressVector::new(index.unwrap(), peer)).unwrap();
+        path.next_hop_mac().unwrap().map(|mac| mac.0)
+    };
+    let interfaces = cable.right.run(Device::list).unwrap();
+    let right = interfaces.iter().find(|info| info.interface.name == "eth0").unwrap();
+    assert_eq!(hop(2), right.interface.mac);
+    assert_eq!(hop(1), Some([0; 6]));
+}

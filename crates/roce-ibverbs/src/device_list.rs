@@ -53,8 +53,9 @@ impl ListedDevice {
     fn of(named: NamedDevice) -> &'static Self {
         let is_same = |other: &&Self| {
             let (one, two) = (&other.named, &named);
-            (&one.name, &one.dev_name, &one.info.interface.name, one.node_guid())
-                == (&two.name, &two.dev_name, &two.info.interface.name, two.node_guid())
+            let interface = |it: &NamedDevice| (it.info.interface.index, it.node_guid());
+            (&one.name, &one.dev_name, &one.info.interface.name, interface(one))
+                == (&two.name, &two.dev_name, &two.info.interface.name, interface(two))
         };
         if let Some(known) = Self::found().find(is_same) {
             return known;
@@ -85,6 +86,11 @@ impl ListedDevice {
     /// Returns width and speed of the port, as the files of the device give them, too.
     pub(crate) fn rate(&self) -> PortRate {
         self.named.info.rate()
+    }
+
+    /// Returns the MAC address of the interface.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        self.named.info.interface.mac.unwrap_or_default()
     }
 
     /// Returns the name of the device.

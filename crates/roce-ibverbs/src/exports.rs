@@ -2,8 +2,8 @@
 
 use crate::{
     address_handle, async_event, buffer, completion_channel, completion_queue, context,
-    device_list, kernel_structures, memory_region, protection_domain, query, queue_pair, rate,
-    refused, shared_receive_queue, text,
+    device_list, kernel_structures, link_layer, memory_region, protection_domain, query,
+    queue_pair, rate, refused, shared_receive_queue, text,
 };
 
 roce_abi::export! {
@@ -64,7 +64,7 @@ roce_abi::export! {
         ibv_register_driver = refused::nothing,
         ibv_rereg_mr = memory_region::rereg,
         ibv_resize_cq = completion_queue::resize,
-        ibv_resolve_eth_l2_from_gid = refused::minus_one,
+        ibv_resolve_eth_l2_from_gid = link_layer::resolve,
         ibv_wc_status_str = text::wc_status,
         mbps_to_ibv_rate = rate::of_mbps,
     }

@@ -31,6 +31,7 @@ mod errno;
 mod exports;
 mod extended;
 mod kernel_structures;
+mod link_layer;
 mod memory_region;
 mod message;
 mod modify_qp;

@@ -8,6 +8,7 @@ use roce_transport::{PathAttributes, PathHandle};
 use roce_wire::{Gid, MacAddr, OuterHeaders, SealError, Sealer};
 
 use crate::driver::Driver;
+use crate::error::Error;
 use crate::netlink::Flow;
 use crate::resolver::NextHop;
 
@@ -90,6 +91,18 @@ impl Path {
     /// Returns the peer's address.
     pub fn remote(&self) -> IpAddr {
         self.0.attributes.remote
+    }
+
+    /// Returns the MAC address of the next hop at this moment; as `ibv_resolve_eth_l2_from_gid`. It is
+    /// zeros where the peer's address is one of this host, and `None` without a route.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn next_hop_mac(&self) -> Result<Option<MacAddr>, Error> {
+        let engine = self.0.driver.engine()?;
+        let entry = engine.paths.find(self.0.attributes.handle);
+        let reachable = entry.filter(|entry| entry.via != Via::NoRoute);
+        Ok(reachable.map(|entry| entry.sealer.destination_mac()))
     }
 }
 

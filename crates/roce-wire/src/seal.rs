@@ -104,6 +104,11 @@ impl Sealer {
         self
     }
 
+    /// Returns the destination MAC address.
+    pub fn destination_mac(&self) -> MacAddr {
+        MacAddr(self.headers.bytes().first_chunk().copied().unwrap_or_default())
+    }
+
     /// Seals one packet, or a train of packets in one frame, in place.
     ///
     /// `frame` is [`len`](Self::len) bytes of headroom, then the segments: each is a packet from its
