@@ -55,6 +55,21 @@ fn a_private_host_has_its_own_interfaces_in_sys() -> Outcome {
 }
 
 #[tier1]
+fn devices_have_the_names_that_they_are_given() -> Outcome {
+    let list = ["ls", "/sys/class/infiniband"];
+    let text = output_of(&[&["--local", "1", "--dev", "rxe7=eth0", "--"], &list[..]].concat())?;
+    assert_eq!(text, "[0] rxe7\n");
+    // Names of the environment are those of this host's interfaces, which a private host has not.
+    let mut command = super::roce_run(&[&["--local", "1", "--"], &list[..]].concat());
+    let text = super::succeeded(&command.env("ROCE_DEVICES", "x=nosuch0").output()?)?;
+    assert_eq!(text, "[0] roce0\n");
+    let mut command = super::roce_run(&[&["--"], &list[..]].concat());
+    let refused = command.env("ROCE_DEVICES", "x=nosuch0").output()?;
+    assert!(String::from_utf8(refused.stderr)?.contains("nosuch0"));
+    Ok(())
+}
+
+#[tier1]
 fn both_ways_show_the_same_files() -> Outcome {
     let find = ["find", "/sys/class/infiniband/", "/sys/class/infiniband_verbs/", "-type", "f"];
     let script = "for file in $(find /sys/class/infiniband/ -type f | sort); do \
