@@ -28,6 +28,8 @@ pub(crate) struct PdInner {
     pub(crate) context: Arc<ContextInner>,
     /// The domain that this one is another name of.
     parent: Option<Arc<PdInner>>,
+    /// The use of a thread domain by a parent domain.
+    _thread_domain: Option<Arc<()>>,
 }
 
 impl ProtectionDomain {
@@ -44,11 +46,12 @@ impl ProtectionDomain {
     }
 
     /// Makes another domain with the rights of this one: a parent domain.
-    pub(crate) fn give_alias(&self) -> *mut ibv_pd {
+    pub(crate) fn give_alias(&self, thread_domain: Option<Arc<()>>) -> *mut ibv_pd {
         let inner = PdInner {
             pd: self.inner.pd.clone(),
             context: Arc::clone(&self.inner.context),
             parent: Some(Arc::clone(&self.inner)),
+            _thread_domain: thread_domain,
         };
         let c = ibv_pd { context: self.context().as_ptr(), handle: 0 };
         object::give(Self { c: Shared::new(c), inner: Arc::new(inner) })
@@ -66,9 +69,10 @@ pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
         Ok(pd) => pd,
         Err(error) => return errno::null(errno::of(&error)),
     };
-    let inner = Arc::new(PdInner { pd, context: Arc::clone(context.inner()), parent: None });
+    let context_inner = Arc::clone(context.inner());
+    let inner = PdInner { pd, context: context_inner, parent: None, _thread_domain: None };
     let c = Shared::new(ibv_pd { context: context.as_ptr(), handle: 0 });
-    object::give(ProtectionDomain { c, inner })
+    object::give(ProtectionDomain { c, inner: Arc::new(inner) })
 }
 
 /// `ibv_dealloc_pd`

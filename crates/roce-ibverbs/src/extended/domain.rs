@@ -1,15 +1,16 @@
 //! Thread domains and parent domains, and shared receive queues of `ibv_create_srq_ex`.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
-use libc::{EINVAL, EOPNOTSUPP};
+use libc::{EBUSY, EINVAL, EOPNOTSUPP};
 use roce_abi::{
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS, IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context,
     ibv_parent_domain_init_attr, ibv_pd, ibv_srq, ibv_srq_init_attr_ex, ibv_td, ibv_td_init_attr,
 };
 
-use crate::object::{self, Object, Shared};
+use crate::object::{self, Object, Shared, is_used};
 use crate::protection_domain::ProtectionDomain;
 use crate::{errno, shared_receive_queue};
 
@@ -18,6 +19,8 @@ use crate::{errno, shared_receive_queue};
 #[repr(C)]
 struct ThreadDomain {
     c: Shared<ibv_td>,
+    /// Shared with the parent domains that use it.
+    uses: Arc<()>,
 }
 
 // SAFETY: `repr(C)` with the structure first.
@@ -34,11 +37,15 @@ pub(crate) unsafe extern "C" fn alloc_td(
     if unsafe { (*attributes).comp_mask } != 0 {
         return errno::null(EINVAL);
     }
-    object::give(ThreadDomain { c: Shared::new(ibv_td { context }) })
+    object::give(ThreadDomain { c: Shared::new(ibv_td { context }), uses: Arc::default() })
 }
 
 /// `ibv_dealloc_td`
 pub(crate) unsafe extern "C" fn dealloc_td(domain: *mut ibv_td) -> c_int {
+    // SAFETY: see `object`.
+    if is_used(unsafe { &object::lend::<ThreadDomain>(domain).uses }) {
+        return EBUSY;
+    }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<ThreadDomain>(domain) });
     0
@@ -58,8 +65,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     }
     // SAFETY: see `object`; null where the program has forgotten it.
     let pd = unsafe { object::lend_optional::<ProtectionDomain>(attributes.pd) };
+    // SAFETY: see `object`; null where the program wants none.
+    let thread_domain = unsafe { object::lend_optional::<ThreadDomain>(attributes.td) };
     match pd {
-        Some(pd) if !pd.is_alias() => pd.give_alias(),
+        Some(pd) if !pd.is_alias() => pd.give_alias(thread_domain.map(|it| Arc::clone(&it.uses))),
         _ => errno::null(EINVAL),
     }
 }
