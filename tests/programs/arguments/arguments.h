@@ -25,6 +25,13 @@ void full_queues(void);
 void failed_requests(void);
 void builder_requests(void);
 
+/* datagrams.c */
+void datagrams(void);
+
+/* extended.c */
+void extended_polls(void);
+void domains(void);
+
 /* Ends the process unless errno is one of two values: kernels and providers differ. */
 #define CHECK_ONE_OF(found, one, other)                                               \
 	do {                                                                          \

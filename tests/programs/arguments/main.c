@@ -16,6 +16,9 @@ static const struct scenario scenarios[] = {
 	{"full-queues", full_queues},
 	{"failed-requests", failed_requests},
 	{"builder-requests", builder_requests},
+	{"datagrams", datagrams},
+	{"extended-polls", extended_polls},
+	{"domains", domains},
 };
 
 int main(int argc, char **argv)
