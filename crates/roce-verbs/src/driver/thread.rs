@@ -34,6 +34,12 @@ impl Shared {
         }
     }
 
+    /// Returns the time since the last inline round.
+    fn since_inline(&self) -> Duration {
+        let last = Instant::from_nanos(self.inline_at.load(Ordering::Relaxed));
+        self.now().saturating_since(last)
+    }
+
     /// Returns what to do about held posts. A thread that holds the engine's lock is likely to be the
     /// caller that posted, in a long round that sends them.
     fn check_held(&self, now: Instant) -> Check {
@@ -88,7 +94,7 @@ impl Shared {
                 continue;
             }
             self.sleep_on_devices(wake_at, now);
-            policy.on_woken();
+            policy.on_woken(self.since_inline());
             let lasted = self.now().saturating_since(now);
             wait_policy::with_current(|policy| policy.on_slept(lasted, self.max_spin));
         }

@@ -18,9 +18,16 @@ pub(super) const MAX_RECHECK: Duration = Duration::from_millis(4);
 /// on the same descriptors and wakes the thread at the end.
 const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 
-/// Consecutive times that the driver thread is woken by frames that the application has received
-/// itself, after which it leaves the engine to the application again.
-const MAX_USELESS_WAKES: u32 = 16;
+/// Fewest wakes by frames for an application that polls, after which the driver thread leaves the
+/// engine to the application again.
+const MIN_WATCHES: u32 = 16;
+/// Most such wakes, where frames have waited again and again.
+const MAX_WATCHES: u32 = 1 << 12;
+/// Time after an inline round for which the application is taken to poll at this moment.
+const INLINE_NOW: Duration = Duration::from_micros(20);
+/// Consecutive sleeps without the devices in which no frame has waited that make up for one in which
+/// some have.
+const MAX_CALM_SLEEPS: u32 = 64;
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +65,13 @@ pub(super) struct DriverThreadPolicy {
     last_sleep: LastSleep,
     /// Frames have waited, as an application that had polled has stopped: it may wait for them by
     /// reading its memory, and poll in between for its own requests. The thread watches the devices
-    /// although the application polls, until this many wakes were useless.
+    /// although the application polls, until it was woken so many times while the application
+    /// polled.
     watches: u32,
+    /// Value of `watches` after the next time that frames have waited.
+    next_watches: u32,
+    /// Consecutive sleeps without the devices.
+    calm_sleeps: u32,
 }
 
 /// How the driver thread has slept before a round.
@@ -70,12 +82,21 @@ enum LastSleep {
     /// Without the devices.
     Away,
     /// On the devices.
-    OnDevices,
+    OnDevices {
+        /// The application polled when it ended.
+        is_polled: bool,
+    },
 }
 
 impl Default for DriverThreadPolicy {
     fn default() -> Self {
-        Self { recheck: MIN_RECHECK, last_sleep: LastSleep::None, watches: 0 }
+        Self {
+            recheck: MIN_RECHECK,
+            last_sleep: LastSleep::None,
+            watches: 0,
+            next_watches: MIN_WATCHES,
+            calm_sleeps: 0,
+        }
     }
 }
 
@@ -108,20 +129,33 @@ impl DriverThreadPolicy {
         }
         self.recheck = (2 * this_time).min(MAX_RECHECK);
         self.last_sleep = LastSleep::Away;
+        self.calm_sleeps += 1;
+        if self.calm_sleeps >= MAX_CALM_SLEEPS {
+            self.calm_sleeps = 0;
+            self.next_watches = (self.next_watches / 2).max(MIN_WATCHES);
+        }
         Decision::Sleep(this_time)
     }
 
-    /// Notes that a sleep on the devices is over.
-    pub(super) fn on_woken(&mut self) {
-        self.last_sleep = LastSleep::OnDevices;
+    /// Notes that a sleep on the devices is over, `since_inline` after the last inline round.
+    pub(super) fn on_woken(&mut self, since_inline: Duration) {
+        let is_polled = since_inline < INLINE_NOW;
+        self.last_sleep = LastSleep::OnDevices { is_polled };
     }
 
     /// Notes a round that has received so many frames.
     pub(super) fn on_round(&mut self, received: usize) {
         match (std::mem::replace(&mut self.last_sleep, LastSleep::None), received) {
-            (LastSleep::Away, 1..) => self.watches = MAX_USELESS_WAKES,
-            (LastSleep::OnDevices, 1..) if self.watches > 0 => self.watches = MAX_USELESS_WAKES,
-            (LastSleep::OnDevices, 0) => self.watches = self.watches.saturating_sub(1),
+            (LastSleep::Away, 1..) => {
+                self.watches = self.next_watches;
+                self.next_watches = (2 * self.next_watches).min(MAX_WATCHES);
+                self.calm_sleeps = 0;
+            }
+            // The application would have received them at once, if this thread had not run instead
+            // of it.
+            (LastSleep::OnDevices { is_polled }, _) if is_polled || received == 0 => {
+                self.watches = self.watches.saturating_sub(1);
+            }
             _ => {}
         }
     }
@@ -240,23 +274,61 @@ mod tests {
         assert_eq!(away(3000, 2999), Decision::Sleep(MIN_RECHECK));
     }
 
-    #[test]
-    fn where_frames_have_waited_the_thread_watches_the_devices_until_it_is_woken_for_nothing() {
+    /// Lets frames wait once, and returns how often the thread is woken until it leaves the engine to
+    /// an application that polls.
+    fn wakes_until_it_leaves(thread: &mut DriverThreadPolicy, received: usize) -> u32 {
         let mut script = Script::new();
+        std::mem::swap(&mut script.thread, thread);
         assert!(matches!(script.decide(at(100), at(99)), Decision::Sleep(_)));
         // The application has stopped polling, and a frame was there.
         assert_eq!(script.decide(at(1100), at(99)), Decision::Drive);
         script.thread.on_round(1);
-        for woken in 0..MAX_USELESS_WAKES {
-            let now = 1200 + u64::from(woken);
-            assert_eq!(script.decide(at(now), at(now - 1)), Decision::Drive, "{woken}");
-            script.thread.on_woken();
-            script.thread.on_round(0);
+        let mut now = 1200;
+        let wakes = (0..).take_while(|_| {
+            now += 1;
+            let decision = script.decide(at(now), at(now - 1));
+            script.thread.on_woken(Duration::from_micros(1));
+            script.thread.on_round(received);
+            decision == Decision::Drive
+        });
+        let wakes = wakes.count() as u32;
+        *thread = script.thread;
+        wakes
+    }
+
+    #[test]
+    fn where_frames_have_waited_the_thread_watches_the_devices_for_a_number_of_wakes() {
+        for received in [0, 1] {
+            let mut thread = DriverThreadPolicy::default();
+            let wakes: Vec<u32> =
+                (0..3).map(|_| wakes_until_it_leaves(&mut thread, received)).collect();
+            assert_eq!(wakes, [MIN_WATCHES, 2 * MIN_WATCHES, 4 * MIN_WATCHES]);
         }
-        assert!(matches!(script.decide(at(2000), at(1999)), Decision::Sleep(_)));
-        // No frame has waited.
-        assert_eq!(script.decide(at(5000), at(1999)), Decision::Drive);
+    }
+
+    #[test]
+    fn the_thread_goes_on_watching_for_an_application_that_does_not_poll_when_frames_come() {
+        let mut script = Script::new();
+        assert!(matches!(script.decide(at(100), at(99)), Decision::Sleep(_)));
+        assert_eq!(script.decide(at(1100), at(99)), Decision::Drive);
+        script.thread.on_round(1);
+        for now in (2000..1_000_000).step_by(100) {
+            assert_eq!(script.decide(at(now), at(now - 50)), Decision::Drive);
+            script.thread.on_woken(Duration::from_micros(50));
+            script.thread.on_round(1);
+        }
+    }
+
+    #[test]
+    fn a_thread_beside_an_application_that_polls_on_forgets_that_frames_have_waited() {
+        let mut thread = DriverThreadPolicy::default();
+        (0..4).for_each(|_| _ = wakes_until_it_leaves(&mut thread, 0));
+        let mut script = Script::new();
+        script.thread = thread;
+        for now in (10_000..3_000_000).step_by(4000) {
+            assert!(matches!(script.decide(at(now), at(now - 1)), Decision::Sleep(_)));
+        }
         script.thread.on_round(0);
-        assert!(matches!(script.decide(at(6000), at(5999)), Decision::Sleep(_)));
+        assert_eq!(wakes_until_it_leaves(&mut script.thread, 0), MIN_WATCHES);
     }
 }
