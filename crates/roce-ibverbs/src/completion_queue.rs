@@ -198,7 +198,7 @@ unsafe fn write(completion: &Completion, to: *mut ibv_wc) {
         wc_flags: wc_flags(completion),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(completion),
         dlid_path_bits: 0,
     };
     // SAFETY: the caller's promise.
@@ -211,6 +211,18 @@ pub(crate) fn imm_data(completion: &Completion) -> u32 {
     match completion.immediate {
         Some(bytes) => u32::from_ne_bytes(bytes),
         None => completion.invalidated_key.unwrap_or(0),
+    }
+}
+
+/// Returns the service level: of a datagram the kind of its packet, as the completions of mlx5 have
+/// it. UCX learns from it whether an IPv4 header is in front of the datagram, and drops it otherwise.
+#[inline]
+pub(crate) fn service_level(completion: &Completion) -> u8 {
+    const UDP: u8 = 8;
+    match completion.source_qpn {
+        None => 0,
+        Some(_) if completion.is_over_ipv6 => UDP | 1,
+        Some(_) => UDP | 2,
     }
 }
 

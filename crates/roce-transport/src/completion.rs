@@ -25,6 +25,8 @@ pub struct Completion {
     /// The queue pair that sent a datagram; `None` for other services. The 40 bytes in front of the
     /// datagram are then its GRH: zeros and the IPv4 header, or the IPv6 header.
     pub source_qpn: Option<Qpn>,
+    /// The datagram came over IPv6. False for other services.
+    pub is_over_ipv6: bool,
     /// The peer solicited an event.
     pub solicited: bool,
 }

@@ -463,6 +463,7 @@ mod tests {
             immediate: None,
             invalidated_key: None,
             source_qpn: None,
+            is_over_ipv6: false,
             solicited: false,
         }
     }

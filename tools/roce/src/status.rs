@@ -70,6 +70,7 @@ mod tests {
             immediate: None,
             invalidated_key: None,
             source_qpn: None,
+            is_over_ipv6: false,
             solicited: false,
         };
         let failure = succeeded(&completion).unwrap_err();

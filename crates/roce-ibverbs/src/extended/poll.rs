@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn create(
     fields.read_src_qp = Some(read_src_qp);
     fields.read_wc_flags = Some(read_wc_flags);
     fields.read_slid = Some(read_slid);
-    fields.read_sl = Some(read_zero);
+    fields.read_sl = Some(read_sl);
     fields.read_dlid_path_bits = Some(read_zero);
     fields.read_completion_ts = Some(read_completion_ts);
     fields.read_cvlan = Some(read_cvlan);
@@ -187,6 +187,10 @@ unsafe extern "C" fn read_wc_flags(queue: *mut ibv_cq_ex) -> c_uint {
 
 unsafe extern "C" fn read_slid(_: *mut ibv_cq_ex) -> u32 {
     0
+}
+
+unsafe extern "C" fn read_sl(queue: *mut ibv_cq_ex) -> u8 {
+    completion(queue).as_ref().map_or(0, completion_queue::service_level)
 }
 
 unsafe extern "C" fn read_zero(_: *mut ibv_cq_ex) -> u8 {

@@ -416,10 +416,8 @@ impl Side {
             let data = self.sent(number, order.len);
             match order.kind {
                 Kind::Write | Kind::WriteImmediate => peer.assert_slot(TARGET, number, data, false),
-                _ if order.kind.is_send() => {
-                    if is_slot_known {
-                        peer.assert_slot(RECEIVES, number, data, false);
-                    }
+                _ if order.kind.is_send() && is_slot_known => {
+                    peer.assert_slot(RECEIVES, number, data, false);
                 }
                 Kind::Read => {
                     let data = peer.sent(number, order.len);

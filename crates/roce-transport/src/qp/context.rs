@@ -216,6 +216,7 @@ impl QpContext {
             immediate: None,
             invalidated_key: None,
             source_qpn: None,
+            is_over_ipv6: false,
             solicited: false,
         }
     }

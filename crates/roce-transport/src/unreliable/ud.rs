@@ -177,7 +177,8 @@ impl UdQueuePair {
             return qp.complete_receive(&work, CompletionStatus::LocalLengthError, cx);
         }
         let (by, list) = (qp.receive_accessor(), &work.sg_list);
-        let placed = scatter(memory, by, list, 0, &packet.network_header())
+        let grh = packet.network_header();
+        let placed = scatter(memory, by, list, 0, &grh)
             .and_then(|()| scatter(memory, by, list, GRH_LEN as u64, payload));
         if placed.is_err() {
             cx.counters().local_protection_err += 1;
@@ -188,6 +189,8 @@ impl UdQueuePair {
         let mut completion = qp.completion(work.wr_id, operation, status, whole);
         completion.immediate = headers.immediate.map(|it| it.0);
         completion.source_qpn = Some(deth.source_qp);
+        // In front of an IPv4 header the GRH is zero.
+        completion.is_over_ipv6 = grh[0] >> 4 == 6;
         completion.solicited = bth.solicited_event;
         cx.counters().rdma_recvs += 1;
         cx.complete(qp.init.recv_cq, completion);

@@ -253,6 +253,7 @@ fn a_queue_pair_sends_datagrams_to_itself() {
         world.settle();
         let received = end.received(&world);
         assert_eq!((received.len(), received[0].source_qpn), (1, Some(end.qpn)));
+        assert_eq!(received[0].is_over_ipv6, ipv6);
         let bytes = world.nodes[0].memory.bytes(region);
         assert_eq!(&bytes[40..42], b"me");
         assert_grh(&world, [end, end], &bytes[..40], opcode::UD_SEND_ONLY, 2);
