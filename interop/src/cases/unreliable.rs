@@ -12,9 +12,9 @@ use crate::params::{Operation, Post, Queue, WaitMode};
 /// Sends one message of each length in turn and compares everything that
 /// [`transfer::run`](super::transfer::run) compares, and of a datagram its sender too.
 ///
-/// A message of up to [`MAX_SAFE`] bytes must arrive, since the receiver is ready for it and does
+/// A message of up to `MAX_SAFE` bytes must arrive, since the receiver is ready for it and does
 /// nothing else. One that is longer may lose a packet in the queues between, and rxe sometimes stops
-/// in the middle of it until more is posted: it is sent up to [`MAX_ATTEMPTS`] times.
+/// in the middle of it until more is posted: it is sent up to `MAX_ATTEMPTS` times.
 ///
 /// # Errors
 /// At the first difference.
