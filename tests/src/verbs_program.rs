@@ -167,7 +167,9 @@ fn installation() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = build_folder();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "roce", "-p", "roce-ibverbs", "-p", "roce-preload"]);
+        // The tests' profile: most was built in it already.
+        cargo.args(["build", "--quiet", "--profile", "test"]);
+        cargo.args(["-p", "roce", "-p", "roce-ibverbs", "-p", "roce-preload"]);
         cargo.arg("--target-dir").arg(folder.parent().expect("a target directory"));
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         assert!(cargo.status().expect("cargo").success(), "cargo build failed");

@@ -23,11 +23,17 @@ fn with_sanitizer(folder: &str) -> VerbsProgram {
 #[tier1]
 fn address_sanitizer_finds_nothing_in_the_torture() {
     let cable = Cable::with_mtu(1500);
-    // The leaks that it finds are those of children, which end with a copy of all.
-    with_sanitizer("torture").run_all(&cable.left, |command| {
+    let program = with_sanitizer("torture");
+    // The sanitizer's allocator holds no lock of its own during `fork`: a child that is made while
+    // another thread allocates may wait for it for ever.
+    let forks_beside_a_thread = |scenario: &String| scenario == "fork-beside-posting";
+    for scenario in program.scenarios().into_iter().filter(|it| !forks_beside_a_thread(it)) {
+        let mut command = program.command(&scenario);
+        // The leaks that it finds are those of children, which end with a copy of all.
         command.env("ASAN_OPTIONS", "detect_leaks=0");
-        reduce(command);
-    });
+        reduce(&mut command);
+        expect_success(&scenario, &cable.left, command);
+    }
 }
 
 #[tier1]
