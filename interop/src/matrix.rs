@@ -83,6 +83,12 @@ impl<W> Case<W> {
     pub fn name(&self) -> String {
         format!("{} / {} / {}", self.group, self.row, self.column)
     }
+
+    /// Whether the name contains all these words of `--only`.
+    pub fn matches(&self, only: &[String]) -> bool {
+        let name = self.name();
+        only.iter().all(|word| name.contains(word.as_str()))
+    }
 }
 
 /// How a case is run.

@@ -13,6 +13,24 @@ pub fn summary(verdicts: &[Verdict]) -> String {
     format!("{} cases, {} green, {red} red, {seconds:.0} s", verdicts.len(), verdicts.len() - red)
 }
 
+/// Tells the user on standard error of a case that just ended.
+pub fn tell(verdict: &Verdict) {
+    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
+    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
+    if let Some(fault) = &verdict.fault {
+        eprintln!("     {fault}");
+    }
+}
+
+/// Prints all cases, as JSON or as tables.
+pub fn print(verdicts: &[Verdict], as_json: bool) {
+    if as_json {
+        println!("{}", json(verdicts));
+    } else {
+        print!("{}", tables(verdicts));
+    }
+}
+
 /// A table for each group, then what is wrong with red cases, then the summary.
 pub fn tables(verdicts: &[Verdict]) -> String {
     let mut text = String::new();

@@ -268,7 +268,7 @@ pub fn run_pair(
     timeout: Duration,
 ) -> Result<PairOutput, String> {
     let mut serving = Running::start(server_host, server)?;
-    wait_until_listening(server_host, &mut serving, port)
+    wait_until_listening(&mut serving, port)
         .or_else(|why| if serving.has_ended() { Ok(()) } else { Err(why) })?;
     if serving.has_ended() {
         return match serving.finish(timeout) {
@@ -293,13 +293,9 @@ pub fn run_pair(
 ///
 /// # Errors
 /// The server ended, or takes too long.
-pub(crate) fn wait_until_listening(
-    host: &Host,
-    server: &mut Running,
-    port: u16,
-) -> Result<(), String> {
+pub(crate) fn wait_until_listening(server: &mut Running, port: u16) -> Result<(), String> {
     let deadline = Instant::now() + START_TIMEOUT;
-    while !host.run(|| listens(port)) {
+    while !roce_netns::is_listening(server.id(), Some(port)) {
         if server.has_ended() || Instant::now() > deadline {
             return Err(format!("{} does not listen at port {port}", server.name));
         }
@@ -309,27 +305,6 @@ pub(crate) fn wait_until_listening(
     Ok(())
 }
 
-/// Returns true if a program in this thread's namespace listens at a TCP port.
-fn listens(port: u16) -> bool {
-    ["tcp", "tcp6"].into_iter().any(|family| {
-        let table = std::fs::read_to_string(format!("/proc/thread-self/net/{family}"));
-        table.is_ok_and(|table| has_listener(&table, port))
-    })
-}
-
-/// In a table such as `/proc/net/tcp`: a number, the local address and port, the remote one,
-/// the state.
-fn has_listener(table: &str, port: u16) -> bool {
-    table.lines().skip(1).any(|line| {
-        let mut fields = line.split_whitespace();
-        let local = fields.nth(1).and_then(|address| address.rsplit(':').next());
-        local.and_then(|hex| u16::from_str_radix(hex, 16).ok()) == Some(port)
-            && fields.nth(1) == Some(LISTEN)
-    })
-}
-
-/// The state, as the kernel numbers it.
-const LISTEN: &str = "0A";
 /// How long a server may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it may take to notice that its client is gone.
@@ -340,18 +315,6 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
-
-    #[test]
-    fn a_listener_is_found_by_port_and_state() {
-        let table = "\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 9 1 0
-   1: 0100007F:4853 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 8 1 0
-";
-        assert!(has_listener(table, 8080));
-        assert!(!has_listener(table, 0x4853), "that one is connected");
-        assert!(!has_listener(table, 80));
-    }
 
     #[test]
     fn a_program_that_fails_is_quoted() {

@@ -98,12 +98,13 @@ pub(crate) unsafe extern "C" fn device_ex(
     }
     // SAFETY: integers.
     let zero: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    let orig_attr = device_attributes(context);
     let all = ibv_device_attr_ex {
-        orig_attr: device_attributes(context),
+        orig_attr,
         completion_timestamp_mask: u64::MAX,
         // Kilohertz: completion times are nanoseconds.
         hca_core_clock: 1_000_000,
-        device_cap_flags_ex: u64::from(device_attributes(context).device_cap_flags),
+        device_cap_flags_ex: u64::from(orig_attr.device_cap_flags),
         phys_port_cnt_ex: 1,
         ..zero
     };

@@ -150,7 +150,7 @@ pub(crate) extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
     let made = unsafe { object::take::<QueuePair>(qp) };
     let source = EventSource::QueuePair(made.qp.number());
     let QueuePair { qp, context, acks, .. } = *made;
-    // First the events that nobody has fetched go, then the fetched ones are waited for.
+    // First the events that were not fetched go, then the fetched ones are waited for.
     drop(qp);
     context.remove_object(source, &acks);
     0

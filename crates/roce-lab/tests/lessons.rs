@@ -267,7 +267,7 @@ fn the_network_treats_frames_as_the_script_says() {
 }
 
 #[test]
-fn a_datagram_without_right_q_key_way_or_receive_is_lost_and_nobody_repeats_it() {
+fn a_datagram_without_right_q_key_way_or_receive_is_lost_and_not_repeated() {
     let run = play("datagrams");
     assert_eq!(run.timeline.packets.len(), 5, "as many packets as messages");
     let sent = statuses(&run, 0);

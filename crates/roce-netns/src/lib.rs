@@ -30,6 +30,7 @@
 
 mod error;
 mod host;
+mod listening;
 mod netlink;
 mod switch;
 mod user;
@@ -38,6 +39,7 @@ mod virtual_network;
 pub use error::NetnsError;
 pub use host::Host;
 pub use ipnet::IpNet;
+pub use listening::is_listening;
 pub use switch::Switch;
 pub use user::enter_user_namespace_if_needed;
 pub use virtual_network::{Link, VirtualNetwork};

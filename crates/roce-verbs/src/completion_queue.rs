@@ -322,11 +322,11 @@ impl CompletionQueue {
     /// As [`poll`](Self::poll), and passes each completion to `each`, which must not use the queue.
     ///
     /// ```no_run
-    /// # let queue: roce_verbs::CompletionQueue = unimplemented!();
-    /// let mut ids = [0; 16];
-    /// let mut next = ids.iter_mut();
-    /// let count = queue.poll_with(16, |it| *next.next().expect("at most 16") = it.wr_id);
-    /// println!("{:?} are complete", &ids[..count]);
+    /// /// Stores the numbers of at most as many completed requests as there is room for.
+    /// fn completed(queue: &roce_verbs::CompletionQueue, ids: &mut [u64]) -> usize {
+    ///     let (max, mut room) = (ids.len(), ids.iter_mut());
+    ///     queue.poll_with(max, |it| *room.next().expect("at most that many") = it.wr_id)
+    /// }
     /// ```
     pub fn poll_with(&self, max: usize, mut each: impl FnMut(Completion)) -> usize {
         let observer = &self.driver.device().observer;

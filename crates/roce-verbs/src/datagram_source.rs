@@ -4,14 +4,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use roce_wire::GRH_LEN;
 
-/// What the 40 bytes in front of a received datagram say.
+/// What the 40 bytes in front of a received datagram say of its way.
+///
+/// [`ProtectionDomain::create_ah_from_completion`](crate::ProtectionDomain::create_ah_from_completion)
+/// reads them itself.
+///
+/// ```
+/// use roce_verbs::{DatagramSource, GRH_LEN};
+///
+/// let mut grh = [0; GRH_LEN];
+/// grh[20] = 0x45; // an IPv4 header of 20 bytes
+/// grh[32..36].copy_from_slice(&[10, 0, 0, 1]);
+/// let datagram = DatagramSource::parse(&grh).unwrap();
+/// assert_eq!(datagram.source, std::net::IpAddr::from([10, 0, 0, 1]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DatagramSource {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) traffic_class: u8,
-    /// 0 for IPv4.
-    pub(crate) flow_label: u32,
+pub struct DatagramSource {
+    /// The sender's address.
+    pub source: IpAddr,
+    /// The address to which the sender has sent it.
+    pub destination: IpAddr,
+    /// Traffic class, or type of service.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits; 0 for IPv4.
+    pub flow_label: u32,
 }
 
 /// Length of an IPv4 header without options.
@@ -22,7 +38,7 @@ impl DatagramSource {
     ///
     /// A device need not clear the first half in front of an IPv4 header. Where both could be, it is
     /// IPv4 if the checksum is that of an IPv4 header.
-    pub(crate) fn parse(grh: &[u8; GRH_LEN]) -> Option<Self> {
+    pub fn parse(grh: &[u8; GRH_LEN]) -> Option<Self> {
         let ipv4: &[u8; IPV4_LEN] = grh.last_chunk()?;
         let (is_ipv6, is_ipv4) = (grh[0] >> 4 == 6, ipv4[0] >> 4 == 4);
         match is_ipv4 && (!is_ipv6 || (ipv4[0] == 0x45 && has_valid_checksum(ipv4))) {

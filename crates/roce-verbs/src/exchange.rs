@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_server_without_an_address_is_told_from_one_that_does_not_listen() {
-        // A label of 64 letters is no name, so that nobody is asked for it.
+        // A label of 64 letters is no name, so that no server is asked for it.
         let name = format!("{}:1", "x".repeat(64));
         assert!(matches!(connect(name, &dest()), Err(ExchangeError::UnknownHost(_))));
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

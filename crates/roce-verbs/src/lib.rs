@@ -95,6 +95,7 @@ pub use address_handle::AddressHandle;
 pub use channel::CompletionChannel;
 pub use completion_queue::CompletionQueue;
 pub use connect::ConnectOptions;
+pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};

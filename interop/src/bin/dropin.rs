@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use roce_interop::dropin::{self, local, open_mpi, python_suite, rxe};
-use roce_interop::matrix::{self, Case, Verdict};
+use roce_interop::matrix::{self, Case};
 use roce_interop::{World, report};
 
 /// Run unmodified RDMA programs on our libibverbs, and print what works.
@@ -52,39 +52,22 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     let mut private = local::cases(&programs);
     private.extend(python_suite::cases());
     private.extend(open_mpi::cases());
-    private.retain(|case| is_wanted(arguments, &case.name()));
+    private.retain(|case| case.matches(&arguments.only));
     let mut beside_rxe = if arguments.no_guest { Vec::new() } else { rxe::cases(&programs) };
-    beside_rxe.retain(|case| is_wanted(arguments, &case.name()));
+    beside_rxe.retain(|case| case.matches(&arguments.only));
     if arguments.list {
         private.iter().map(Case::name).for_each(|name| println!("{name}"));
         beside_rxe.iter().map(Case::name).for_each(|name| println!("{name}"));
         return Ok(true);
     }
-    let mut verdicts = matrix::run(&local::PrivateHosts, &private, tell)?;
+    let mut verdicts = matrix::run(&local::PrivateHosts, &private, report::tell)?;
     if !beside_rxe.is_empty() {
         let image = World::image(&arguments.target)?;
         roce_netns::enter_user_namespace_if_needed()?;
         let world = World::boot(&image)?;
-        verdicts.extend(matrix::run(&world, &beside_rxe, tell)?);
+        verdicts.extend(matrix::run(&world, &beside_rxe, report::tell)?);
         world.guest.power_off()?;
     }
-    if arguments.json {
-        println!("{}", report::json(&verdicts));
-    } else {
-        print!("{}", report::tables(&verdicts));
-    }
+    report::print(&verdicts, arguments.json);
     Ok(!verdicts.is_empty() && verdicts.iter().all(|verdict| verdict.fault.is_none()))
-}
-
-fn is_wanted(arguments: &Arguments, name: &str) -> bool {
-    arguments.only.iter().all(|only| name.contains(only.as_str()))
-}
-
-/// Prints a line about a program that has just ended.
-fn tell(verdict: &Verdict) {
-    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
-    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
-    if let Some(fault) = &verdict.fault {
-        eprintln!("     {fault}");
-    }
 }

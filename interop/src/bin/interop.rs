@@ -66,8 +66,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     };
     let mut cases = matrix::cases(&Plan { directions, ours });
     let mut rings = if arguments.self_check { Vec::new() } else { ring::cases() };
-    cases.retain(|case| wanted(arguments, &case.name()));
-    rings.retain(|case| wanted(arguments, &case.name()));
+    cases.retain(|case| case.matches(&arguments.only));
+    rings.retain(|case| case.matches(&arguments.only));
     if arguments.list {
         cases.iter().map(Case::name).for_each(|name| println!("{name}"));
         rings.iter().map(Case::name).for_each(|name| println!("{name}"));
@@ -86,16 +86,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
         verdicts.extend(rounds(arguments, &world, &rings)?);
         world.power_off()?;
     }
-    if arguments.json {
-        println!("{}", report::json(&verdicts));
-    } else {
-        print!("{}", report::tables(&verdicts));
-    }
+    report::print(&verdicts, arguments.json);
     Ok(verdicts.iter().all(|verdict| verdict.fault.is_none()))
-}
-
-fn wanted(arguments: &Arguments, name: &str) -> bool {
-    arguments.only.iter().all(|only| name.contains(only.as_str()))
 }
 
 /// Runs the cases of one world as often as asked for.
@@ -106,19 +98,10 @@ fn rounds<W: Testbed>(
 ) -> Result<Vec<Verdict>, Box<dyn std::error::Error>> {
     let mut verdicts = Vec::new();
     for _ in 0..arguments.rounds {
-        verdicts = matrix::run(world, cases, tell)?;
+        verdicts = matrix::run(world, cases, report::tell)?;
         if verdicts.iter().any(|verdict| verdict.fault.is_some()) {
             break;
         }
     }
     Ok(verdicts)
-}
-
-/// A line on a case that just ended.
-fn tell(verdict: &Verdict) {
-    let word = if verdict.fault.is_none() { "ok" } else { "RED" };
-    eprintln!("{word:>4} {} ({:.1} s)", verdict.name(), verdict.took.as_secs_f32());
-    if let Some(fault) = &verdict.fault {
-        eprintln!("     {fault}");
-    }
 }

@@ -4,9 +4,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::judge;
-use super::process::Process;
 use super::program::Program;
 use crate::matrix::Case;
+use crate::process::Process;
 use crate::world::program;
 use crate::{Fault, Testbed};
 

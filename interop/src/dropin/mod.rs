@@ -9,7 +9,6 @@ mod ibverbs_utils;
 pub mod local;
 pub mod open_mpi;
 mod perftest;
-mod process;
 mod program;
 pub mod python_suite;
 mod qperf;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::local::PrivateHosts;
-use super::process::Process;
 use crate::fault::{Fault, expect};
 use crate::matrix::Case;
+use crate::process::Process;
 use crate::world::program;
 
 /// The time of a run; mpirun ends itself before.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::local::PrivateHosts;
-use super::process::Process;
 use crate::fault::{Fault, expect};
 use crate::matrix::Case;
+use crate::process::Process;
 use crate::world::program;
 
 /// The time of the whole suite.

@@ -4,7 +4,6 @@ mod child;
 mod counters;
 mod exec;
 mod library;
-mod listening;
 mod mounts;
 mod placeholder;
 mod privileges;

@@ -80,6 +80,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Some(why) => Ok(StageResult::Skipped(why.clone())),
             None => run_tier(tiers.get("tier 1"), log),
         });
+        stages.run("tier 1 programs", |log| match &missing {
+            Some(why) => Ok(StageResult::Skipped(why.clone())),
+            None => dropin::stage(log, &["--no-guest"]),
+        });
     }
     if wanted("tier 2") {
         let tools = host::install_guest_tools().and_then(|()| match namespaces_missing() {
@@ -108,7 +112,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         });
         stages.run("tier 2 programs", |log| match &missing {
             Some(why) => Ok(StageResult::Skipped(why.clone())),
-            None => dropin::stage(log),
+            None => dropin::stage(log, &["--only", "rxe"]),
         });
     }
     if wanted("cost") {

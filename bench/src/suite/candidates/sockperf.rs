@@ -16,7 +16,7 @@ pub(crate) fn pingpong(name: &'static str) -> Candidate {
         let client = client.args(["-m", "14", "-t", &seconds]);
         // Its server serves for ever: it is ended when this is.
         let mut serving: Running = context.start(SERVER, &server)?;
-        wait_until_listening(context.network.host(SERVER), &mut serving, PORT)?;
+        wait_until_listening(&mut serving, PORT)?;
         parse_times(&context.start(0, &client)?.finish(context.timeout())?)
     })
 }

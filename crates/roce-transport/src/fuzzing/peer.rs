@@ -302,7 +302,7 @@ impl Side {
                 })
         };
         let found = (first..incoming.len()).find(is_like);
-        found.unwrap_or_else(|| panic!("nobody sent what came, or it came again: {completion:?}"))
+        found.unwrap_or_else(|| panic!("no peer sent what came, or it came again: {completion:?}"))
     }
 
     /// Bytes in front of a message in its receive.

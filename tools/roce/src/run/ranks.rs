@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use roce_netns::{Host, Switch};
 
 use super::child::{self, Received, Signals};
-use super::{Options, listening, placeholder};
+use super::{Options, placeholder};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
 
@@ -205,7 +205,7 @@ impl Run<'_> {
     }
 
     fn server_listens(&self) -> bool {
-        self.ranks.first().is_some_and(|rank| listening::in_namespace_of(rank.child.id()))
+        self.ranks.first().is_some_and(|rank| roce_netns::is_listening(rank.child.id(), None))
     }
 
     /// Sends a signal to the ranks that run, which pass it on to their programs.

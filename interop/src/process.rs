@@ -11,10 +11,10 @@ use crate::Fault;
 
 /// What a process left behind.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) status: ExitStatus,
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
     /// Standard output, then standard error.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 impl Outcome {
@@ -28,14 +28,16 @@ impl Outcome {
 
 /// A process whose output is collected while it runs.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(crate) struct Process {
     pid: Pid,
     ended: mpsc::Receiver<std::io::Result<Output>>,
+    /// Its end was received: the number may be another process's now.
+    is_over: bool,
 }
 
 impl Process {
     /// Starts a command with the given way.
-    pub(super) fn start(
+    pub(crate) fn start(
         mut command: Command,
         spawn: impl FnOnce(Command) -> std::io::Result<Child>,
     ) -> Result<Self, Fault> {
@@ -45,40 +47,49 @@ impl Process {
         let (sender, ended) = mpsc::channel();
         // It reads both streams, so that the program never waits for space in a pipe.
         std::thread::spawn(move || sender.send(child.wait_with_output()));
-        Ok(Self { pid, ended })
+        Ok(Self { pid, ended, is_over: false })
+    }
+
+    /// Returns its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.pid.as_raw().cast_unsigned()
     }
 
     /// Returns how it ended, if it has.
-    pub(super) fn ended(&self) -> Result<Option<Outcome>, Fault> {
+    pub(crate) fn ended(&mut self) -> Result<Option<Outcome>, Fault> {
         match self.ended.try_recv() {
             Err(_) => Ok(None),
-            Ok(output) => Ok(Some(Outcome::of(output)?)),
+            Ok(output) => {
+                self.is_over = true;
+                Ok(Some(Outcome::of(output)?))
+            }
         }
     }
 
     /// Waits for its end; after `limit` ends it.
-    pub(super) fn wait(&self, limit: Duration) -> Result<Outcome, Fault> {
-        let (output, is_late) = match self.ended.recv_timeout(limit) {
-            Ok(output) => (output, false),
-            Err(RecvTimeoutError::Timeout) => (self.end()?, true),
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Fault::Wrong("the thread that waits for the program ended".into()));
+    pub(crate) fn wait(mut self, limit: Duration) -> Result<Outcome, Fault> {
+        match self.ended.recv_timeout(limit) {
+            Ok(output) => {
+                self.is_over = true;
+                Outcome::of(output)
             }
-        };
-        let outcome = Outcome::of(output)?;
-        if is_late {
-            let text = outcome.text;
-            return Err(Fault::Wrong(format!("no end within {limit:?}; it printed: {text}")));
+            Err(RecvTimeoutError::Timeout) => {
+                let text = Outcome::of(self.end()?)?.text;
+                Err(Fault::Wrong(format!("no end within {limit:?}; it printed: {text}")))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Fault::Wrong("the thread that waits for the program ended".into()))
+            }
         }
-        Ok(outcome)
     }
 
     /// Asks it to end, then ends it.
-    fn end(&self) -> Result<std::io::Result<Output>, Fault> {
+    fn end(&mut self) -> Result<std::io::Result<Output>, Fault> {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             // It may have ended just now.
             let _gone = kill(self.pid, signal);
             if let Ok(output) = self.ended.recv_timeout(GRACE) {
+                self.is_over = true;
                 return Ok(output);
             }
         }
@@ -88,7 +99,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if matches!(self.ended.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+        if !self.is_over {
             let _given_up = self.end();
         }
     }
