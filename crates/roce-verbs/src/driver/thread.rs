@@ -59,6 +59,9 @@ impl Shared {
     pub(super) fn run(&self) {
         let mut last_work = self.now();
         let mut policy = DriverThreadPolicy::default();
+        if let Err(error) = thread_placement::shorten_slices() {
+            tracing::debug!(%error, "the driver thread keeps its long time slices");
+        }
         while !self.stopping.load(Ordering::Acquire) {
             let seen = self.situation();
             if seen.held == Check::Send {

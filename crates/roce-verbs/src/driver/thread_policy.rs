@@ -21,10 +21,9 @@ const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 /// Fewest wakes by frames for an application that polls, after which the driver thread leaves the
 /// engine to the application again.
 const MIN_WATCHES: u32 = 16;
-/// Most such wakes: they double each time that frames have waited again. Half a round trip
-/// of `ib_write_lat` took 77 µs in the mean with that and 101 without, and some 27 µs typically in both
-/// (medians of six runs in turn).
-const MAX_WATCHES: u32 = 1 << 12;
+/// Most such wakes: they double each time that frames have waited again. With more of them, the thread
+/// takes the processor too often from a program that polls again.
+const MAX_WATCHES: u32 = 1 << 7;
 /// Time after an inline round for which the application is taken to poll at this moment.
 const INLINE_NOW: Duration = Duration::from_micros(20);
 /// Consecutive sleeps without the devices in which no frame has waited that make up for one in which
