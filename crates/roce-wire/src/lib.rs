@@ -68,6 +68,7 @@ pub mod opcode;
 mod outer;
 mod packet;
 mod payload_crc;
+mod pfc;
 mod psn;
 mod qpn;
 mod reth;
@@ -96,6 +97,7 @@ pub use opcode::{
 pub use outer::{OuterHeaders, VlanTag, source_port_for};
 pub use packet::{Packet, Unverified, Verified};
 pub use payload_crc::PayloadCrc;
+pub use pfc::{PFC_FRAME_LEN, PFC_PRIORITIES, PfcError, PfcFrame};
 pub use psn::Psn;
 pub use qpn::Qpn;
 pub use reth::{RETH_LEN, Reth};
