@@ -87,16 +87,20 @@ fn every_bit_flip_and_every_prefix_of_a_packet_does_no_harm() {
     }
 }
 
-fn drop_all_variants(service: Service, packet: &[u8]) {
+/// A packet with each bit of its headers flipped in turn, and each of its prefixes that has a BTH.
+fn variants(packet: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let headers = packet.len().min(48);
     let flips = (0..headers * 8).map(|bit| {
         let mut flipped = packet.to_vec();
         flipped[bit / 8] ^= 1 << (bit % 8);
         flipped
     });
-    let prefixes = (12..packet.len()).map(|len| packet[..len].to_vec());
+    flips.chain((12..packet.len()).map(|len| packet[..len].to_vec()))
+}
+
+fn drop_all_variants(service: Service, packet: &[u8]) {
     let (mut world, ends, _) = victim(service, 200);
-    for variant in flips.chain(prefixes) {
+    for variant in variants(packet) {
         let before = world.nodes[1].completions.len();
         world.forge(0, 1, &variant);
         let new = &world.nodes[1].completions[before..];
@@ -111,6 +115,72 @@ fn drop_all_variants(service: Service, packet: &[u8]) {
     }
     world.assert_guards_untouched();
     assert_others_undisturbed(&mut world);
+}
+
+/// A message of three packets of 256, 256 and 8 bytes that begins at `psn`.
+fn message(
+    codes: [KnownOpcode; 3],
+    end: End,
+    region: roce_simnet::Region,
+    psn: Psn,
+) -> [Vec<u8>; 3] {
+    let lens = [256, 256, 8];
+    std::array::from_fn(|index| {
+        let psn = psn.advanced_by(index as u32);
+        let mut headers = forge::headers(codes[index], end.qpn, psn);
+        let reth = Reth {
+            address: region.address,
+            key: region.key,
+            len: lens.iter().sum::<usize>() as u32,
+        };
+        headers.reth = headers.reth.map(|_| reth);
+        forge::packet(&headers, &vec![9; lens[index]])
+    })
+}
+
+#[test]
+fn every_bit_flip_and_every_prefix_of_a_later_packet_of_a_message_does_no_harm() {
+    for codes in [
+        [opcode::UC_SEND_FIRST, opcode::UC_SEND_MIDDLE, opcode::UC_SEND_LAST],
+        [opcode::UC_SEND_FIRST, opcode::UC_SEND_MIDDLE, opcode::UC_SEND_LAST_IMMEDIATE],
+        [opcode::UC_WRITE_FIRST, opcode::UC_WRITE_MIDDLE, opcode::UC_WRITE_LAST],
+        [opcode::UC_WRITE_FIRST, opcode::UC_WRITE_MIDDLE, opcode::UC_WRITE_LAST_IMMEDIATE],
+    ] {
+        for hit in [1, 2] {
+            hit_a_later_packet(codes, hit);
+        }
+    }
+}
+
+/// Sends a message whose packet `hit` has a flipped bit or is cut short, for each bit and length, and
+/// behind it a sound one.
+fn hit_a_later_packet(codes: [KnownOpcode; 3], hit: usize) {
+    let (world, ends, region) = victim(Service::Uc, 0);
+    let packets = message(codes, ends[1], region, first_psn());
+    drop(world);
+    // Neither just behind nor a power of two ahead of the first message, so that no flipped bit of a
+    // PSN makes a duplicate of it.
+    let far = first_psn().advanced_by(0x2a_aaaa);
+    for variant in variants(&packets[hit]) {
+        let (mut world, ends, region) = victim(Service::Uc, 2);
+        for (index, packet) in packets.iter().enumerate() {
+            world.forge(0, 1, if index == hit { &variant } else { packet });
+        }
+        let new = &world.nodes[1].completions[..];
+        assert!(new.len() <= 1, "{new:?}");
+        assert!(new.iter().all(|(_, it)| it.status == CompletionStatus::Success), "{new:?}");
+        assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "{variant:02x?}");
+        let (before, written) = (new.len(), world.nodes[1].memory.bytes_written());
+        for packet in message(codes, ends[1], region, far) {
+            world.forge(0, 1, &packet);
+        }
+        let completes = codes[2] != opcode::UC_WRITE_LAST;
+        let got = world.nodes[1].completions.len() - before;
+        assert_eq!(got, usize::from(completes), "behind {variant:02x?}");
+        assert_eq!(world.nodes[1].memory.bytes_written() - written, 520, "behind {variant:02x?}");
+        world.assert_guards_untouched();
+        assert_others_undisturbed(&mut world);
+    }
 }
 
 #[test]
