@@ -6,7 +6,6 @@ mod page;
 
 use roce_transport::Instant;
 
-use crate::packet_label::PacketLabel;
 use crate::run::LessonRun;
 
 pub use capture::CaptureLadderError;
@@ -72,7 +71,7 @@ impl Ladder {
         let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
         let mut columns = Columns::new(columns::kept_for(timeline.packets.len(), total));
         for (number, packet) in (1..).zip(&timeline.packets) {
-            let label = PacketLabel::of_frame(&packet.frame);
+            let label = run.label(&packet.frame);
             let layers = crate::packet_layers::of_frame(&packet.frame);
             columns.push(
                 &LadderRow {
@@ -107,7 +106,7 @@ impl Ladder {
                     at: event.at,
                     host: event.host,
                     after_packets,
-                    words: event.kind.to_string(),
+                    words: run.words(event),
                     class: event.kind.class(),
                 });
             }

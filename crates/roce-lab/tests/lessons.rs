@@ -116,7 +116,7 @@ fn after_a_lost_ack_the_message_is_sent_twice_and_delivered_once() {
     assert_eq!(statuses(&run, BOB), [(1, CompletionStatus::Success)]);
     assert_eq!(statuses(&run, ALICE), [(3, CompletionStatus::Success)]);
     assert_eq!(shown(&run, 2, "counters"), "rdma_recvs 1\nduplicate_request 1");
-    assert!(shown(&run, 2, "queue pair").contains("1 receives posted"));
+    assert!(shown(&run, 2, "queue pair").contains("1 receive posted"));
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn queue_pairs_share_receives_until_none_is_left() {
     let run = play("shared-receives");
     let left = |section| shown(&run, section, "shared receive queue");
     assert!(left(1).starts_with("3 receives posted\nlimit 2 armed\n3 queue pairs"), "{}", left(1));
-    assert!(left(2).starts_with("1 receives posted\nno limit armed"), "{}", left(2));
+    assert!(left(2).starts_with("1 receive posted\nno limit armed"), "{}", left(2));
     assert!(left(3).starts_with("0 receives posted"), "{}", left(3));
-    assert!(left(4).starts_with("1 receives posted"), "{}", left(4));
+    assert!(left(4).starts_with("1 receive posted"), "{}", left(4));
     let events: Vec<_> = run.timeline.events.iter().map(|it| it.kind.to_string()).collect();
     let count = |words: &str| events.iter().filter(|it| it.contains(words)).count();
     assert_eq!(count("event: the shared queue is below its limit"), 1);

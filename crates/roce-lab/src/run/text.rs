@@ -122,6 +122,23 @@ impl LessonRun {
         text
     }
 
+    /// Returns the text of an event. Where hosts have several queue pairs, it names the one concerned.
+    pub(crate) fn words(&self, event: &Event) -> String {
+        match event.qpn.filter(|_| self.lesson.connection.queue_pairs > 1) {
+            Some(qpn) => format!("{}, QP {:#x}", event.kind, qpn.get()),
+            None => event.kind.to_string(),
+        }
+    }
+
+    /// Returns what a packet shows. Where hosts have several queue pairs, it names the receiving one.
+    pub(crate) fn label(&self, frame: &[u8]) -> PacketLabel {
+        let mut label = PacketLabel::of_frame(frame);
+        if self.lesson.connection.queue_pairs > 1 {
+            label.facts.extend(label.dest_qp.map(|qpn| format!("to QP {qpn:#x}")));
+        }
+        label
+    }
+
     /// Returns true if events of this kind are shown only with `all_lines`.
     pub(crate) fn is_hidden(&self, kind: &EventKind) -> bool {
         self.lesson.hide.iter().any(|class| class == kind.class())
@@ -245,10 +262,7 @@ impl LadderWriter<'_> {
     }
 
     fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
-        let mut label = PacketLabel::of_frame(&packet.frame);
-        if self.run.lesson.connection.queue_pairs > 1 {
-            label.facts.extend(label.dest_qp.map(|qpn| format!("to {qpn:#x}")));
-        }
+        let label = self.run.label(&packet.frame);
         let again = if packet.again { "again: " } else { "" };
         let words = format!(" #{} {again}{} ", place + 1, label.line());
         let to_right = packet.from == 0;
@@ -270,7 +284,7 @@ impl LadderWriter<'_> {
     }
 
     fn event(&self, text: &mut String, event: &Event) {
-        let words = event.kind.to_string();
+        let words = self.run.words(event);
         let is_staged = matches!(event.kind, EventKind::Scripted { .. });
         let mark = if is_staged { ' ' } else { '•' };
         for (place, line) in wrap(&words, BETWEEN - 4).into_iter().enumerate() {
@@ -333,7 +347,8 @@ impl LadderWriter<'_> {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
+/// Returns a number with its noun, in the plural where it is not 1.
+pub(super) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{Runner, attributes_in_words};
 use crate::lesson::{Inspect, LessonError};
 use crate::run::Inspection;
+use crate::run::text::counted;
 
 impl Runner {
     pub(super) fn inspect(&self, inspect: &Inspect) -> Result<Inspection, LessonError> {
@@ -46,8 +47,11 @@ impl Runner {
                 let info = info.ok_or_else(|| self.unknown("queue pair of", host))?;
                 let mut lines = vec![format!("state {}", info.state)];
                 lines.extend(attributes_in_words(&info.attributes));
-                lines.push(format!("{} requests outstanding", info.sends_outstanding));
-                lines.push(format!("{} receives posted", info.receives_posted));
+                lines.push(format!(
+                    "{} outstanding",
+                    counted(info.sends_outstanding as usize, "request")
+                ));
+                lines.push(format!("{} posted", counted(info.receives_posted as usize, "receive")));
                 Inspection { title: format!("{host}'s queue pair {:#x}", end.qpn.get()), lines }
             }
             Inspect::SharedReceives {} => {
@@ -58,9 +62,9 @@ impl Runner {
                     limit => format!("limit {limit} armed"),
                 };
                 let lines = vec![
-                    format!("{} receives posted", info.posted),
+                    format!("{} posted", counted(info.posted as usize, "receive")),
                     limit,
-                    format!("{} queue pairs", info.users),
+                    counted(info.users as usize, "queue pair"),
                 ];
                 let name = &self.world.hosts()[1].name;
                 Inspection { title: format!("{name}'s shared receive queue"), lines }
