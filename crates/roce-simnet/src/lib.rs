@@ -2,7 +2,7 @@
 //!
 //! The network carries frames of any bytes. Only [`Network::advance_to`] moves the clock, so an hour
 //! of network time costs what its frames cost. The same calls with the same seeds give the same run,
-//! byte for byte. [`fabric`] has switches with shared buffers, ECN marks and pauses. For engines on its hosts there are registered memory ([`Regions`]) and the
+//! byte for byte. [`fabric`] has switches with shared buffers, ECN marks and pauses, [`traffic`] modelled flows over them. For engines on its hosts there are registered memory ([`Regions`]) and the
 //! attributes of connections ([`ConnectOptions`]).
 //!
 //! ```text
@@ -40,6 +40,7 @@ mod memory;
 mod network;
 mod split_mix64;
 mod time;
+pub mod traffic;
 
 pub use connect::ConnectOptions;
 pub use impairment::{Fate, Impairment, ImpairmentRates};
