@@ -104,9 +104,11 @@ pub enum WrData {
     Inline(InlineData),
 }
 
-/// Bytes carried in the request itself; up to 64 need no allocation.
+/// Bytes carried in the request itself; up to [`MAX_LEN_WITHOUT_ALLOCATION`] need no allocation.
+///
+/// [`MAX_LEN_WITHOUT_ALLOCATION`]: Self::MAX_LEN_WITHOUT_ALLOCATION
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InlineData(SmallVec<[u8; 64]>);
+pub struct InlineData(SmallVec<[u8; InlineData::MAX_LEN_WITHOUT_ALLOCATION]>);
 
 /// Where a datagram goes; as `ibv_ah` and the `ud` part of `ibv_send_wr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,6 +265,12 @@ impl WrData {
         }
     }
 
+    /// Returns true for inline data with memory of their own.
+    #[inline]
+    pub fn is_allocated_inline(&self) -> bool {
+        matches!(self, Self::Inline(bytes) if bytes.is_allocated())
+    }
+
     /// Returns true if there is no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -270,6 +278,9 @@ impl WrData {
 }
 
 impl InlineData {
+    /// Most bytes that are kept in the request itself.
+    pub const MAX_LEN_WITHOUT_ALLOCATION: usize = 64;
+
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
@@ -278,6 +289,17 @@ impl InlineData {
     /// Appends bytes.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
+    }
+
+    /// Returns true if the bytes are, or were, too many to be kept without an allocation.
+    #[inline]
+    pub fn is_allocated(&self) -> bool {
+        self.0.spilled()
+    }
+
+    /// Removes the bytes. Their memory is kept for others.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -30,9 +30,9 @@ use crate::endpoint::scheduler::Scheduler;
 use crate::qp::context::QpContext;
 use crate::qp::shared_receive_queue::{SharedReceiveQueue, SrqTable};
 use crate::{
-    ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, Destination, EndpointConfig, Instant,
-    Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr, SendWr,
-    SrqHandle,
+    ApiMisuse, AsyncEvent, Completion, Counters, CqHandle, Destination, EndpointConfig, InlineData,
+    Instant, Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpInit, RecvWr,
+    SendWr, SrqHandle,
 };
 
 /// All queue pairs of one device and process, as pure computation.
@@ -277,6 +277,30 @@ impl<O: Observer> Endpoint<O> {
         call.slot.queue_pair.post_send_to(wr, to, &mut call.cx)?;
         call.scheduler.on_posted(call.index);
         Ok(())
+    }
+
+    /// Checks that a request could be posted to the send queue behind `ahead` others. A datagram has a
+    /// destination.
+    ///
+    /// # Errors
+    /// That of [`post_send`](Self::post_send) or [`post_send_to`](Self::post_send_to).
+    pub fn check_send(
+        &self,
+        qpn: Qpn,
+        wr: &SendWr,
+        to: Option<&Destination>,
+        ahead: usize,
+    ) -> Result<(), PostError> {
+        let slot = self.by_qpn.get(&qpn).and_then(|index| self.qps.get(*index)?.as_ref());
+        slot.ok_or(PostError::UnknownQp(qpn))?.queue_pair.check_send(wr, to, ahead)
+    }
+
+    /// Returns empty inline data for a request of this queue pair, with the memory of a completed one
+    /// if there is some: long inline data need an allocation otherwise.
+    pub fn take_inline_buffer(&mut self, qpn: Qpn) -> InlineData {
+        let Some(index) = self.index_of(qpn) else { return InlineData::default() };
+        let slot = self.qps[index].as_mut();
+        slot.map_or_else(InlineData::default, |slot| slot.queue_pair.take_inline_buffer())
     }
 
     /// Returns true if this queue pair has sent requests that are not acknowledged yet, and may

@@ -14,8 +14,8 @@ use crate::train::TrainWriter;
 use crate::unreliable::uc::UcQueuePair;
 use crate::unreliable::ud::UdQueuePair;
 use crate::{
-    ApiMisuse, Destination, EndpointConfig, Instant, Memory, ModifyError, Observer, PathHandle,
-    PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, SendWr,
+    ApiMisuse, Destination, EndpointConfig, InlineData, Instant, Memory, ModifyError, Observer,
+    PathHandle, PostError, QpAttributes, QpInfo, QpInit, QpState, RecvWr, SendWr,
 };
 
 /// Queue pairs by service. Each service is a module of its own; endpoint and scheduler call the
@@ -111,6 +111,30 @@ impl QueuePair {
         match self {
             Self::Ud(ud) => ud.post_send(wr, to, cx),
             _ => Err(PostError::UnexpectedDestination(self.init().service)),
+        }
+    }
+
+    /// Fails if the request could not be posted behind `ahead` others.
+    pub(super) fn check_send(
+        &self,
+        wr: &SendWr,
+        to: Option<&Destination>,
+        ahead: usize,
+    ) -> Result<(), PostError> {
+        match (self, to) {
+            (Self::Ud(ud), Some(to)) => ud.check_send(wr, to, ahead),
+            (Self::Ud(_), None) => Err(PostError::NoDestination),
+            (_, Some(_)) => Err(PostError::UnexpectedDestination(self.init().service)),
+            (Self::Rc(rc), None) => rc.check_send(wr, ahead),
+            (Self::Uc(uc), None) => uc.base.check_send(wr, ahead),
+        }
+    }
+
+    pub(super) fn take_inline_buffer(&mut self) -> InlineData {
+        match self {
+            Self::Rc(rc) => rc.take_inline_buffer(),
+            Self::Uc(uc) => uc.base.take_inline_buffer(),
+            Self::Ud(ud) => ud.base.take_inline_buffer(),
         }
     }
 

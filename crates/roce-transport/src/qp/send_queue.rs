@@ -6,7 +6,7 @@ use roce_wire::PathMtu;
 
 use crate::context::Context;
 use crate::qp::context::QpContext;
-use crate::{CompletionOperation, CompletionStatus, Observer, SendWr};
+use crate::{CompletionOperation, CompletionStatus, InlineData, Observer, SendWr, WrData};
 
 /// A posted request and its sequence numbers.
 ///
@@ -53,6 +53,8 @@ pub(crate) struct SendQueue {
     head: u64,
     /// The first sequence number that no entry has.
     end: u64,
+    /// Allocated memory of inline data that was sent, for new requests.
+    inline_buffers: Vec<InlineData>,
 }
 
 impl SendQueue {
@@ -114,8 +116,19 @@ impl SendQueue {
             cx.complete(qp.init.send_cq, completion);
         }
         self.places.pop_front();
-        self.work.pop_front();
+        if let Some(SendWr { data: WrData::Inline(mut bytes), .. }) = self.work.pop_front()
+            && bytes.is_allocated()
+            && self.inline_buffers.len() < qp.init.cap.max_send_wr as usize
+        {
+            bytes.clear();
+            self.inline_buffers.push(bytes);
+        }
         self.head += 1;
+    }
+
+    /// Returns empty inline data, with the memory of an earlier request if there is some.
+    pub(crate) fn take_inline_buffer(&mut self) -> InlineData {
+        self.inline_buffers.pop().unwrap_or_default()
     }
 
     /// The number of the entry in front, or of the next to be posted.

@@ -29,8 +29,8 @@ use crate::qp::validate::validate_send;
 use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::{
-    EndpointConfig, Instant, Memory, ModifyError, Observer, PostError, QpAttributes, QpInfo,
-    QpState, RecvWr, RequestFault, SendWr,
+    EndpointConfig, InlineData, Instant, Memory, ModifyError, Observer, PostError, QpAttributes,
+    QpInfo, QpState, RecvWr, RequestFault, SendWr,
 };
 
 /// One end of a reliable connection.
@@ -139,6 +139,15 @@ impl RcQueuePair {
         let (path, dest_qpn) = self.qp.path_and_dest()?;
         let msn = self.responder.msn();
         Some(OwedAck { qpn: self.qp.qpn, dest_qpn, path, psn, nak, msn })
+    }
+
+    /// Fails if the request could not be posted behind `ahead` others.
+    pub(crate) fn check_send(&self, work: &SendWr, ahead: usize) -> Result<(), PostError> {
+        validate_send(work, &self.qp, self.requester.queue.len() + ahead).map(|_| ())
+    }
+
+    pub(crate) fn take_inline_buffer(&mut self) -> InlineData {
+        self.requester.queue.take_inline_buffer()
     }
 
     /// Posts to the send queue. Inlined, or the request would be moved once more, a call each time.

@@ -24,8 +24,8 @@ use crate::qp::receive_queue::{ReceiveQueue, Receives};
 use crate::qp::validate::validate_send;
 use crate::rc::TxPending;
 use crate::{
-    CompletionStatus, Instant, ModifyError, Observer, PostError, QpAttributes, QpInfo, QpState,
-    RecvWr, SendWr,
+    CompletionStatus, InlineData, Instant, ModifyError, Observer, PostError, QpAttributes, QpInfo,
+    QpState, RecvWr, SendWr,
 };
 
 /// What UC and UD queue pairs share: state, send queue and receives.
@@ -72,6 +72,15 @@ impl Unreliable {
         self.sender.note_drained(&self.qp, cx);
         self.keep_timed(cx.time);
         Ok((from, to))
+    }
+
+    /// Fails if the request could not be posted behind `ahead` others.
+    pub(crate) fn check_send(&self, work: &SendWr, ahead: usize) -> Result<(), PostError> {
+        validate_send(work, &self.qp, self.sender.queue.len() + ahead).map(|_| ())
+    }
+
+    pub(crate) fn take_inline_buffer(&mut self) -> InlineData {
+        self.sender.queue.take_inline_buffer()
     }
 
     fn post_send<O: Observer>(

@@ -47,13 +47,9 @@ impl UdQueuePair {
         Ok(())
     }
 
-    pub(crate) fn post_send<O: Observer>(
-        &mut self,
-        work: SendWr,
-        to: Destination,
-        cx: &mut Context<'_, O>,
-    ) -> Result<(), PostError> {
-        let (len, is_mad) = (work.data.len(), cx.qpn == Qpn::GSI);
+    /// Fails if the destination cannot take the request.
+    fn check_destination(&self, work: &SendWr, to: &Destination) -> Result<(), PostError> {
+        let (len, is_mad) = (work.data.len(), self.base.qp.qpn == Qpn::GSI);
         let mtu = to.mtu.bytes();
         let limit = if is_mad { MAD_LEN } else { mtu as u64 };
         if len > limit {
@@ -62,6 +58,27 @@ impl UdQueuePair {
         if !to.path.is_sound() {
             return Err(PostError::NoDestination);
         }
+        Ok(())
+    }
+
+    /// Fails if the request could not be posted behind `ahead` others.
+    pub(crate) fn check_send(
+        &self,
+        work: &SendWr,
+        to: &Destination,
+        ahead: usize,
+    ) -> Result<(), PostError> {
+        self.check_destination(work, to)?;
+        self.base.check_send(work, ahead)
+    }
+
+    pub(crate) fn post_send<O: Observer>(
+        &mut self,
+        work: SendWr,
+        to: Destination,
+        cx: &mut Context<'_, O>,
+    ) -> Result<(), PostError> {
+        self.check_destination(&work, &to)?;
         self.base.post_send(work, cx)?;
         if self.base.sender.queue.is_empty() {
             self.destinations.clear();
