@@ -19,16 +19,15 @@ pub(crate) struct DatagramPaths {
 }
 
 impl DatagramPaths {
-    /// Notes datagrams posted to a path. `outstanding` returns the number of those not sent.
+    /// Notes a datagram posted to a path. `outstanding` returns the number of those not sent.
     #[inline]
     pub(crate) fn on_posted(
         &mut self,
         table: &mut PathTable,
         path: PathHandle,
-        requests: u32,
         outstanding: impl FnOnce() -> u32,
     ) {
-        self.posted += u64::from(requests);
+        self.posted += 1;
         match self.users.back_mut() {
             Some((latest, until)) if *latest == path => *until = self.posted,
             _ => {
@@ -76,7 +75,7 @@ mod tests {
         let mut users = DatagramPaths::default();
         for (index, handle) in handles.iter().enumerate() {
             // The queue keeps the latest three.
-            users.on_posted(&mut table, *handle, 1, || 3);
+            users.on_posted(&mut table, *handle, || 3);
             table.release(*handle);
             for (at, handle) in handles[..=index].iter().enumerate() {
                 let is_unsent = at + 3 > index;
@@ -94,8 +93,8 @@ mod tests {
         let (mut table, handles) = paths(1);
         let mut users = DatagramPaths::default();
         for _ in 0..1000 {
-            users.on_posted(&mut table, handles[0], 5, || 0);
+            users.on_posted(&mut table, handles[0], || 0);
         }
-        assert_eq!(users.users, [(handles[0], 5000)]);
+        assert_eq!(users.users, [(handles[0], 1000)]);
     }
 }

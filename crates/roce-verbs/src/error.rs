@@ -131,6 +131,9 @@ pub enum Error {
     /// Remote writing or atomics without local writing.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE; add it to the access flags")]
     RemoteWithoutLocalWrite,
+    /// The region has clones, for which it stays as it is.
+    #[error("the region is in use; drop its clones before it is registered again")]
+    RegionInUse,
     /// A range that exceeds its region.
     #[error("{len} bytes at offset {offset} exceed a region of {region_len} bytes")]
     OutOfRegion {

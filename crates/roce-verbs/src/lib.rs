@@ -72,8 +72,10 @@ mod memory;
 mod memory_region;
 mod named_device;
 mod netlink;
+mod null_region;
 mod path;
 mod port;
+mod posting;
 // One `nop` for each probe.
 #[allow(unsafe_code)]
 pub mod probes;
@@ -99,13 +101,15 @@ pub use datagram_source::DatagramSource;
 pub use device::{Device, DeviceConfig, DeviceInfo};
 pub use error::{BadWr, Error, WrError};
 pub use gid::{GidEntry, GidType};
-pub use memory_region::{MemoryRegion, Pages, RegisterOptions};
+pub use memory_region::{MemoryRegion, Pages, RegisterOptions, Reregistration};
 pub use named_device::{
     DeviceNames, DeviceNamesError, LaneSpeed, NamedDevice, PortRate, Readiness,
 };
 pub use netlink::RouteError;
+pub use null_region::NullRegion;
 pub use path::{AddressVector, Path};
 pub use port::{PortAttributes, PortState};
+pub use posting::{DatagramTarget, InlineBuffers};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{QueuePair, QueuePairBuilder};
 pub use shared_receive_queue::SharedReceiveQueue;

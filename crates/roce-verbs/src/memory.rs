@@ -19,6 +19,8 @@ pub(crate) struct MrTable {
     /// Slots of regions that were deregistered.
     free: Vec<usize>,
     slots: HashMap<u32, usize, BuildHasherDefault<KeyHasher>>,
+    /// Null regions: their keys and domains.
+    null_regions: HashMap<u32, PdHandle, BuildHasherDefault<KeyHasher>>,
     /// The last look-up: most packets are for the region of the one before.
     last: Cell<Option<(u32, usize)>>,
 }
@@ -27,12 +29,7 @@ pub(crate) struct MrTable {
 #[derive(Debug)]
 struct Region {
     mapping: Arc<Mapping>,
-    pd: PdHandle,
-    access: AccessFlags,
-    /// Remote address of the first byte.
-    iova: u64,
-    /// A SEND with invalidate may invalidate the key.
-    invalidatable: bool,
+    how: Registration,
     /// The key has been invalidated.
     invalidated: bool,
 }
@@ -42,16 +39,22 @@ struct Region {
 pub(crate) struct Registration {
     pub(crate) pd: PdHandle,
     pub(crate) access: AccessFlags,
+    /// Remote address of the first byte.
     pub(crate) iova: u64,
+    /// A SEND with invalidate may invalidate the key.
     pub(crate) invalidatable: bool,
 }
 
 /// A checked permission, valid during the call of the endpoint that made it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
+    /// The slot of a region, or [`NULL_SLOT`].
     slot: usize,
     offset: usize,
 }
+
+/// The slot in grants of null regions: one that no region has.
+const NULL_SLOT: usize = usize::MAX;
 
 /// The identity hash: keys are random already.
 #[derive(Debug, Default)]
@@ -76,16 +79,8 @@ impl MrTable {
     ///
     /// Keys are random, so that packets in flight to a dead process match no region.
     pub(crate) fn insert(&mut self, mapping: Arc<Mapping>, how: Registration) -> u32 {
-        let mut random = fork::rng();
-        let key = loop {
-            let key = random.random::<u32>();
-            // Many programs use zero for "no key".
-            if key != 0 && !self.slots.contains_key(&key) {
-                break key;
-            }
-        };
-        let Registration { pd, access, iova, invalidatable } = how;
-        let region = Region { mapping, pd, access, iova, invalidatable, invalidated: false };
+        let key = self.new_key();
+        let region = Region { mapping, how, invalidated: false };
         let slot = self.free.pop().unwrap_or(self.regions.len());
         match self.regions.get_mut(slot) {
             Some(free) => *free = Some(region),
@@ -93,6 +88,55 @@ impl MrTable {
         }
         self.slots.insert(key, slot);
         key
+    }
+
+    fn new_key(&self) -> u32 {
+        let mut random = fork::rng();
+        loop {
+            let key = random.random::<u32>();
+            // Many programs use zero for "no key".
+            let is_used =
+                key == 0 || self.slots.contains_key(&key) || self.null_regions.contains_key(&key);
+            if !is_used {
+                return key;
+            }
+        }
+    }
+
+    /// Returns the parameters of a region.
+    pub(crate) fn registration(&self, key: u32) -> Option<Registration> {
+        self.find(key).map(|(_, region)| region.how)
+    }
+
+    /// Gives a key other memory and parameters.
+    pub(crate) fn replace(&mut self, key: u32, mapping: Arc<Mapping>, how: Registration) {
+        let slot = self.slots.get(&key).and_then(|slot| self.regions.get_mut(*slot));
+        if let Some(Some(region)) = slot {
+            *region = Region { mapping, how, invalidated: false };
+        }
+    }
+
+    /// Adds a null region, and returns its local key.
+    pub(crate) fn insert_null(&mut self, pd: PdHandle) -> u32 {
+        let key = self.new_key();
+        self.null_regions.insert(key, pd);
+        key
+    }
+
+    /// Removes a null region.
+    pub(crate) fn remove_null(&mut self, key: u32) {
+        self.null_regions.remove(&key);
+    }
+
+    /// Returns a grant of any address of a null region, which no peer may access.
+    #[cold]
+    fn check_null(&self, by: Accessor, key: u32, access: Access) -> Result<Grant, MemoryFault> {
+        let pd = self.null_regions.get(&key).ok_or(MemoryFault::UnknownKey)?;
+        match access {
+            _ if *pd != by.pd => Err(MemoryFault::WrongDomain),
+            Access::LocalRead | Access::LocalWrite => Ok(Grant { slot: NULL_SLOT, offset: 0 }),
+            _ => Err(MemoryFault::UnknownKey),
+        }
     }
 
     /// Removes a region and its key.
@@ -121,9 +165,10 @@ impl MrTable {
         Some((slot, self.regions.get(slot)?.as_ref()?))
     }
 
-    fn mapping(&self, grant: Grant) -> &Mapping {
-        let region = self.regions.get(grant.slot).and_then(Option::as_ref);
-        &region.expect("a grant is used in the call that it was made in").mapping
+    /// Returns the memory of a grant; `None` for that of a null region. A grant is used in the call
+    /// that it was made in, so its region exists.
+    fn mapping(&self, grant: Grant) -> Option<&Mapping> {
+        Some(&self.regions.get(grant.slot)?.as_ref()?.mapping)
     }
 }
 
@@ -149,17 +194,17 @@ impl Memory for MrTable {
         len: u64,
         access: Access,
     ) -> Result<Grant, MemoryFault> {
-        let (slot, region) = self.find(key).ok_or(MemoryFault::UnknownKey)?;
+        let Some((slot, region)) = self.find(key) else { return self.check_null(by, key, access) };
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
-        if region.pd != by.pd {
+        if region.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !region.access.contains(required_flags(access)) {
+        if !region.how.access.contains(required_flags(access)) {
             return Err(MemoryFault::NoPermission);
         }
-        let offset = address.checked_sub(region.iova).ok_or(MemoryFault::OutOfBounds)?;
+        let offset = address.checked_sub(region.how.iova).ok_or(MemoryFault::OutOfBounds)?;
         let (Ok(offset), Ok(len)) = (usize::try_from(offset), usize::try_from(len)) else {
             return Err(MemoryFault::OutOfBounds);
         };
@@ -174,19 +219,28 @@ impl Memory for MrTable {
     }
 
     fn write(&mut self, grant: Grant, offset: u64, bytes: &[u8]) {
-        self.mapping(grant).write(grant.offset + offset as usize, bytes);
+        if let Some(mapping) = self.mapping(grant) {
+            mapping.write(grant.offset + offset as usize, bytes);
+        }
     }
 
     fn read(&self, grant: Grant, offset: u64, into: &mut [u8]) {
-        self.mapping(grant).read(grant.offset + offset as usize, into);
+        match self.mapping(grant) {
+            Some(mapping) => mapping.read(grant.offset + offset as usize, into),
+            None => into.fill(0),
+        }
     }
 
     fn read_summed(&self, grant: Grant, offset: u64, into: &mut [u8]) -> Option<PayloadCrc> {
-        self.mapping(grant).read_summed(grant.offset + offset as usize, into)
+        let Some(mapping) = self.mapping(grant) else {
+            into.fill(0);
+            return None;
+        };
+        mapping.read_summed(grant.offset + offset as usize, into)
     }
 
     fn atomic(&mut self, grant: Grant, change: AtomicChange) -> u64 {
-        let original = self.mapping(grant).atomic(grant.offset, change);
+        let original = self.mapping(grant).and_then(|it| it.atomic(grant.offset, change));
         original.expect("no grant for an atomic is made where the word is not aligned")
     }
 
@@ -196,10 +250,10 @@ impl Memory for MrTable {
         if region.invalidated {
             return Err(MemoryFault::UnknownKey);
         }
-        if region.pd != by.pd {
+        if region.how.pd != by.pd {
             return Err(MemoryFault::WrongDomain);
         }
-        if !region.invalidatable {
+        if !region.how.invalidatable {
             return Err(MemoryFault::NotInvalidatable);
         }
         region.invalidated = true;
@@ -239,6 +293,51 @@ mod tests {
         assert_eq!(opens(&table, keys[1], 128), Ok(()));
         table.invalidate(BY, new).unwrap();
         assert_eq!(opens(&table, new, 1), Err(MemoryFault::UnknownKey));
+    }
+
+    #[test]
+    fn a_replaced_region_has_its_key_and_nothing_else_of_before() {
+        let mut table = MrTable::default();
+        let key = register(&mut table, 64);
+        let mapping = Arc::new(Mapping::allocate(32, false).unwrap());
+        mapping.write(0, b"new");
+        let access = AccessFlags::LOCAL_WRITE;
+        let how = Registration { pd: OTHER.pd, access, iova: 0x1000, invalidatable: false };
+        table.replace(key, mapping, how);
+        let check = |by, address, len, access| table.check(by, key, address, len, access);
+        let refused = |by, address, access| check(by, address, 1, access).map(|_| ()).unwrap_err();
+        assert_eq!(refused(BY, 0x1000, Access::LocalRead), MemoryFault::WrongDomain);
+        assert_eq!(refused(OTHER, 0, Access::LocalRead), MemoryFault::OutOfBounds);
+        assert_eq!(refused(OTHER, 0x1000, Access::RemoteRead), MemoryFault::NoPermission);
+        assert!(check(OTHER, 0x1000, 33, Access::LocalRead).is_err());
+        let grant = check(OTHER, 0x1000, 32, Access::LocalRead).unwrap();
+        let mut seen = [0; 3];
+        table.read(grant, 0, &mut seen);
+        assert_eq!(&seen, b"new");
+    }
+
+    #[test]
+    fn a_null_region_takes_bytes_gives_zeros_and_is_closed_to_peers() {
+        let mut table = MrTable::default();
+        let key = table.insert_null(PD);
+        for access in [Access::LocalRead, Access::LocalWrite] {
+            let grant = table.check(BY, key, u64::MAX, 1 << 31, access).unwrap();
+            table.write(grant, 1 << 30, b"lost");
+            let mut seen = [1; 4];
+            table.read(grant, 1 << 30, &mut seen);
+            assert_eq!(seen, [0; 4]);
+            let mut seen = [1; 256];
+            assert_eq!(table.read_summed(grant, 0, &mut seen), None);
+            assert_eq!(seen, [0; 256]);
+            let refused = table.check(OTHER, key, 0, 1, access).map(|_| ());
+            assert_eq!(refused, Err(MemoryFault::WrongDomain));
+        }
+        for access in [Access::RemoteRead, Access::RemoteWrite, Access::RemoteAtomic] {
+            let refused = table.check(BY, key, 0, 8, access).map(|_| ());
+            assert_eq!(refused, Err(MemoryFault::UnknownKey), "{access:?}");
+        }
+        table.remove_null(key);
+        assert!(table.check(BY, key, 0, 1, Access::LocalRead).is_err());
     }
 
     #[test]

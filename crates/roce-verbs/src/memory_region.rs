@@ -3,10 +3,12 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use roce_transport::Sge;
+use roce_transport::{AccessFlags, Sge};
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::memory::Registration;
+use crate::protection_domain::ProtectionDomain;
 use crate::region::Mapping;
 pub use crate::region::Pages;
 
@@ -21,6 +23,17 @@ pub struct RegisterOptions {
     pub invalidatable: bool,
     /// Remote address of the first byte; its virtual address when `None`.
     pub iova: Option<u64>,
+}
+
+/// What a reregistration changes; the rest stays as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reregistration<'a> {
+    /// The new domain, of the same device.
+    pub pd: Option<&'a ProtectionDomain>,
+    /// The new memory: its address, which is the new remote address too, and its length in bytes.
+    pub memory: Option<(*mut u8, usize)>,
+    /// The new access flags.
+    pub access: Option<AccessFlags>,
 }
 
 /// Registered memory; as `ibv_mr`.
@@ -55,6 +68,45 @@ struct Registered {
 impl MemoryRegion {
     pub(crate) fn new(driver: Arc<Driver>, mapping: Arc<Mapping>, key: u32, iova: u64) -> Self {
         Self(Arc::new(Registered { driver, mapping, key, iova }))
+    }
+
+    /// Changes the registration and keeps the keys; as `ibv_rereg_mr`. When this returns, no queue pair
+    /// touches memory that it had before.
+    ///
+    /// # Errors
+    /// [`Error::RegionInUse`] while the region has clones; [`Error::OtherDevice`] for a domain of
+    /// another device; [`Error::Register`] where the range is not mapped, or not writable with
+    /// [`AccessFlags::LOCAL_WRITE`]; [`Error::RemoteWithoutLocalWrite`]; [`Error::Forked`]. Nothing has
+    /// changed then.
+    ///
+    /// # Safety
+    /// As for [`ProtectionDomain::register_memory`], for the memory that the region has afterwards.
+    #[allow(unsafe_code)]
+    pub unsafe fn reregister(&mut self, change: Reregistration<'_>) -> Result<(), Error> {
+        let region = Arc::get_mut(&mut self.0).ok_or(Error::RegionInUse)?;
+        let known = region.driver.engine()?.memory.registration(region.key);
+        let mut how = known.ok_or(Error::Forked)?;
+        if let Some(pd) = change.pd {
+            how.pd = pd.handle_for(&region.driver).ok_or(Error::OtherDevice)?;
+        }
+        how.access = change.access.unwrap_or(how.access);
+        how.check()?;
+        let mut mapping = Arc::clone(&region.mapping);
+        if change.memory.is_some() || !mapping.is_owned() {
+            let (address, len) = change.memory.unwrap_or((mapping.as_ptr(), mapping.len()));
+            let writable = how.access.contains(AccessFlags::LOCAL_WRITE);
+            // SAFETY: the caller's promise is the one that `borrow` asks for.
+            let borrowed = unsafe { Mapping::borrow(address, len, writable) };
+            let error = |source| Error::Register { address: address as u64, len, source };
+            mapping = Arc::new(borrowed.map_err(error)?);
+        }
+        if change.memory.is_some() {
+            how.iova = mapping.address();
+        }
+        // Under the engine's lock: when this returns no thread is inside the memory of before.
+        region.driver.engine()?.memory.replace(region.key, Arc::clone(&mapping), how);
+        (region.mapping, region.iova) = (mapping, how.iova);
+        Ok(())
     }
 
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
@@ -178,6 +230,17 @@ impl MemoryRegion {
         self.check(offset, 8)?;
         let region_len = self.len();
         self.0.mapping.load_u64(offset).ok_or(Error::OutOfRegion { offset, len: 8, region_len })
+    }
+}
+
+impl Registration {
+    /// Fails for rights that a region cannot have.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        if self.access.intersects(writes) && !self.access.contains(AccessFlags::LOCAL_WRITE) {
+            return Err(Error::RemoteWithoutLocalWrite);
+        }
+        Ok(())
     }
 }
 

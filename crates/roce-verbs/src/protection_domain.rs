@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::events::EventQueue;
 use crate::memory::Registration;
 use crate::memory_region::{MemoryRegion, RegisterOptions};
+use crate::null_region::NullRegion;
 use crate::path::AddressVector;
 use crate::queue_pair::QueuePairBuilder;
 use crate::region::Mapping;
@@ -117,22 +118,32 @@ impl ProtectionDomain {
         self.register_mapping(Arc::clone(region.mapping()), access, RegisterOptions::default())
     }
 
+    /// Makes a region without memory; as `ibv_alloc_null_mr`.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn alloc_null_region(&self) -> Result<NullRegion, Error> {
+        NullRegion::new(&self.driver, self.handle)
+    }
+
+    /// Returns the handle of the domain if it belongs to this device.
+    pub(crate) fn handle_for(&self, driver: &Arc<Driver>) -> Option<PdHandle> {
+        Arc::ptr_eq(&self.driver, driver).then_some(self.handle)
+    }
+
     fn register_mapping(
         &self,
         mapping: Arc<Mapping>,
         access: AccessFlags,
         options: RegisterOptions,
     ) -> Result<MemoryRegion, Error> {
-        let writes = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-        if access.intersects(writes) && !access.contains(AccessFlags::LOCAL_WRITE) {
-            return Err(Error::RemoteWithoutLocalWrite);
-        }
         let registration = Registration {
             pd: self.handle,
             access,
             iova: options.iova.unwrap_or(mapping.address()),
             invalidatable: options.invalidatable,
         };
+        registration.check()?;
         let key = self.driver.engine()?.memory.insert(Arc::clone(&mapping), registration);
         Ok(MemoryRegion::new(Arc::clone(&self.driver), mapping, key, registration.iova))
     }

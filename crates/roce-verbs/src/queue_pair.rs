@@ -3,15 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_transport::{
-    ApiMisuse, Destination, EventSource, Instant, PathHandle, PdHandle, PostError, QpAttributes,
-    QpCap, QpInfo, QpInit, QpState, RecvWr, SendWr, Service,
+    ApiMisuse, EventSource, PathHandle, PdHandle, QpAttributes, QpCap, QpInfo, QpInit, QpState,
+    RecvWr, Service,
 };
 use roce_wire::{Psn, Qpn};
 
-use crate::address_handle::AddressHandle;
 use crate::completion_queue::CompletionQueue;
 use crate::datagram_paths::DatagramPaths;
-use crate::doorbell::Posted;
 use crate::driver::{Driver, QueuePairRunCell};
 use crate::engine::Engine;
 use crate::error::{BadWr, Error, WrError};
@@ -39,10 +37,10 @@ use crate::shared_receive_queue::SharedReceiveQueue;
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) driver: Arc<Driver>,
-    number: Qpn,
+    pub(crate) number: Qpn,
     first_psn: Mutex<FirstPsn>,
     service: Service,
-    pd: PdHandle,
+    pub(crate) pd: PdHandle,
     queues: [CompletionQueue; 2],
     /// The queue that its receives come from. It lives longer than the queue pair.
     srq: Option<SharedReceiveQueue>,
@@ -51,7 +49,7 @@ pub struct QueuePair {
     /// As `path`, for the datagrams that are posted.
     datagram_paths: Mutex<DatagramPaths>,
     /// Posts of the present run; see [`DoorbellCoalescing`](crate::doorbell::DoorbellCoalescing).
-    run: QueuePairRunCell,
+    pub(crate) run: QueuePairRunCell,
 }
 
 /// A builder of a queue pair; every parameter has a default.
@@ -350,91 +348,7 @@ impl QueuePair {
         Ok(engine.endpoint.query_qp(self.number).expect("the queue pair lives as long as self"))
     }
 
-    /// Posts requests to the send queue in order; as `ibv_post_send`.
-    ///
-    /// Packets that can leave have left when this returns, with one exception. A caller that posts again
-    /// and again, less than a microsecond after the last call returned and without polling, would
-    /// pay for a frame with each call. After eight such posts to a queue pair, or fewer once polls
-    /// have followed promptly, requests wait for the next post: at most 64 of them, or 60 KiB.
-    /// They leave with the next post that comes later than that, whenever the program polls any
-    /// completion queue of the device, arms one, waits, modifies or drops a queue pair, and
-    /// otherwise by the driver thread: within 200 µs of the last post, or 1 ms after a burst of
-    /// more than 16 384 posts, as far as the system lets the thread run. The first requests of a
-    /// burst, and those of an RC queue pair that has no unacknowledged packets, never wait.
-    ///
-    /// # Errors
-    /// The first request that was refused, and why; those before it are posted.
-    pub fn post_send(&self, work: impl IntoIterator<Item = SendWr>) -> Result<(), BadWr> {
-        let post =
-            |engine: &mut Engine, now, work| engine.endpoint.post_send(now, self.number, work);
-        self.post_each(work, post, |_, _| {})
-    }
-
-    /// Posts datagrams to the send queue of a UD queue pair in order, all to one queue pair; as
-    /// `ibv_post_send`. They may wait for the next post, as those of [`post_send`](Self::post_send).
-    ///
-    /// A datagram has at most the active MTU of the port ([`PortAttributes::active_mtu`]); a receive
-    /// for it has 40 bytes more, for its GRH. If the top bit of `q_key` is set, the queue pair's own
-    /// Q_Key is sent instead. The handle may be dropped before the datagrams are sent.
-    ///
-    /// # Errors
-    /// The first request that was refused, and why; those before it are posted.
-    ///
-    /// [`PortAttributes::active_mtu`]: crate::PortAttributes::active_mtu
-    pub fn post_send_to(
-        &self,
-        work: impl IntoIterator<Item = SendWr>,
-        ah: &AddressHandle,
-        qpn: Qpn,
-        q_key: u32,
-    ) -> Result<(), BadWr> {
-        let refuse = |source| Err(BadWr { index: 0, source });
-        if !ah.belongs_to(&self.driver, self.pd) {
-            return refuse(WrError::OtherDomain);
-        }
-        let path = ah.attributes();
-        let Some(mtu) = self.driver.port().active_mtu() else { return refuse(WrError::NoPathMtu) };
-        let to = Destination { path, mtu, qpn, q_key };
-        let post = |engine: &mut Engine, now, work| {
-            engine.endpoint.post_send_to(now, self.number, work, to)
-        };
-        self.post_each(work, post, |Engine { endpoint, paths, .. }, requests| {
-            let outstanding =
-                || endpoint.query_qp(self.number).map_or(0, |info| info.sends_outstanding);
-            self.lock_datagram_paths().on_posted(paths, path.handle, requests, outstanding);
-        })
-    }
-
-    /// Posts requests until one is refused, then calls `on_posted` with the number of those posted.
-    #[inline]
-    fn post_each(
-        &self,
-        work: impl IntoIterator<Item = SendWr>,
-        mut post: impl FnMut(&mut Engine, Instant, SendWr) -> Result<(), PostError>,
-        on_posted: impl FnOnce(&mut Engine, u32),
-    ) -> Result<(), BadWr> {
-        // By reference and in a loop, to move the requests fewer times.
-        let mut work = work.into_iter().enumerate();
-        let posted = self.driver.post_send(&self.run, |engine, now| {
-            engine.on_send();
-            let (mut requests, mut bytes, mut result) = (0, 0, Ok(()));
-            for (index, work) in work.by_ref() {
-                let len = work.data.len();
-                if let Err(refused) = post(engine, now, work) {
-                    result = Err(BadWr { index, source: refused.into() });
-                    break;
-                }
-                requests += 1;
-                bytes += len;
-            }
-            on_posted(engine, requests);
-            let is_outstanding = engine.endpoint.has_outstanding(self.number);
-            (result, Posted { queue_pair: self.number, requests, bytes, is_outstanding })
-        });
-        posted.unwrap_or(Err(BadWr { index: 0, source: WrError::Forked }))
-    }
-
-    fn lock_datagram_paths(&self) -> MutexGuard<'_, DatagramPaths> {
+    pub(crate) fn lock_datagram_paths(&self) -> MutexGuard<'_, DatagramPaths> {
         self.datagram_paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

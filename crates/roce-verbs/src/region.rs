@@ -9,7 +9,8 @@
 //! 1. `base .. base + len` is mapped for as long as a [`Mapping`] lives: an owned one
 //!    unmaps in its `Drop`, a borrowed one relies on the contract of [`Mapping::borrow`].
 //! 2. Every access goes through the copy routines of this file, and each checks its
-//!    range against `len` first. No pointer leaves the file except as a number.
+//!    range against `len` first. No pointer leaves the file except as a number, or for
+//!    [`Mapping::borrow`].
 //! 3. Every access is an atomic one: single bytes and aligned words through
 //!    `core::sync::atomic`, long runs through a block of assembly that the compiler
 //!    must treat as it would a loop of relaxed byte-sized atomics (it can see neither
@@ -178,6 +179,11 @@ impl Mapping {
     /// Returns the kind of its pages, as far as is known.
     pub(crate) fn pages(&self) -> Pages {
         self.pages
+    }
+
+    /// Returns the address of the first byte, to make another mapping of it.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
     }
 
     /// Returns the address of the first byte, as a number.
