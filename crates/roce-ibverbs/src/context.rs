@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use roce_abi::{VERBS_ABI_IS_EXTENDED, ibv_context, verbs_context};
-use roce_verbs::{Device, EventSource};
+use roce_verbs::{Device, Error, EventSource, OpenError};
 
 use crate::acks::Acks;
 use crate::device_list::ListedDevice;
@@ -116,7 +116,12 @@ pub(crate) extern "C" fn open(device: &'static ListedDevice) -> *mut ibv_context
     let opened = match Device::open(device.interface(), config) {
         Ok(opened) => opened,
         Err(error) => {
-            message::say_once(&error);
+            match &error {
+                Error::Open(OpenError::NotPermitted { name }) => {
+                    message::say_once(&not_permitted(name));
+                }
+                _ => message::say_once(&error),
+            }
             return errno::null(errno::of(&error));
         }
     };
@@ -137,6 +142,17 @@ pub(crate) extern "C" fn open(device: &'static ListedDevice) -> *mut ibv_context
     let context = Box::into_raw(Box::new(Context { verbs: Shared::new(verbs), inner }));
     // SAFETY: inside the box.
     unsafe { context.cast::<ibv_context>().byte_add(offset_of!(verbs_context, context)) }
+}
+
+/// Returns what gives a program of others a packet socket. A capability of its own file is not named:
+/// the loader ignores `LD_PRELOAD` and `LD_LIBRARY_PATH` then, and the program does not find us.
+fn not_permitted(interface: &str) -> String {
+    format!(
+        "opening a packet socket on {interface} needs CAP_NET_RAW: start the program by `roce run -- \
+         PROGRAM`, as root or after `sudo setcap cap_net_raw+ep` on the file of roce, which hands the \
+         capability on; by `roce run --local 1 -- PROGRAM` in a private host, which needs no \
+         privileges; or start the container with --cap-add NET_RAW"
+    )
 }
 
 /// `ibv_close_device`. A context with objects stays until the process ends, as its objects point to

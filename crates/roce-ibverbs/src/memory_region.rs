@@ -1,7 +1,7 @@
 //! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{EINVAL, EOPNOTSUPP};
 use roce_abi::{
@@ -10,20 +10,34 @@ use roce_abi::{
     IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_ZERO_BASED, IBV_REG_MR_MASK_ADDR, IBV_REG_MR_MASK_BUF,
     IBV_REG_MR_MASK_IOVA, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr,
-    ibv_mr_init_attr,
+    ibv_mr_init_attr, ibv_pd,
 };
-use roce_verbs::{AccessFlags, Error, RegisterOptions};
+use roce_verbs::{AccessFlags, Error, NullRegion, RegisterOptions, Reregistration};
 
 use crate::errno;
 use crate::object::{self, Object, Shared};
 use crate::protection_domain::{PdInner, ProtectionDomain};
 
-/// Registered memory.
+/// A memory region.
 #[repr(C)]
 pub(crate) struct MemoryRegion {
     c: Shared<ibv_mr>,
-    region: roce_verbs::MemoryRegion,
+    registration: Mutex<Registration>,
+}
+
+/// What a region stands for, and what that keeps alive.
+struct Registration {
+    target: Target,
     pd: Arc<PdInner>,
+}
+
+/// What a region stands for.
+enum Target {
+    Memory(roce_verbs::MemoryRegion),
+    /// No memory; the value is there for its `Drop`.
+    Null {
+        _region: NullRegion,
+    },
 }
 
 // SAFETY: `repr(C)` with the structure first.
@@ -89,16 +103,35 @@ fn register(
     // to order its accesses by completions.
     let region = unsafe { inner.pd.register_memory(address.cast(), length, rights, options) };
     let region = region.map_err(|error: Error| errno::of(&error))?;
-    let c = Shared::new(ibv_mr {
-        context: pd.context().as_ptr(),
-        pd: object::pointer_to(pd),
-        addr: address,
-        length,
-        handle: 0,
-        lkey: region.lkey(),
-        rkey: region.rkey(),
-    });
-    Ok(object::give(MemoryRegion { c, region, pd: Arc::clone(inner) }))
+    let keys = (region.lkey(), region.rkey());
+    Ok(give(pd, (address, length), keys, Target::Memory(region)))
+}
+
+/// Makes the object of a region.
+fn give(
+    pd: &ProtectionDomain,
+    (addr, length): (*mut c_void, usize),
+    (lkey, rkey): (u32, u32),
+    target: Target,
+) -> *mut ibv_mr {
+    let (context, domain) = (pd.context().as_ptr(), object::pointer_to(pd));
+    let c = ibv_mr { context, pd: domain, addr, length, handle: 0, lkey, rkey };
+    let registration = Registration { target, pd: Arc::clone(pd.inner()) };
+    object::give(MemoryRegion { c: Shared::new(c), registration: Mutex::new(registration) })
+}
+
+/// `ibv_alloc_null_mr`
+pub(crate) unsafe extern "C" fn alloc_null(pd: *mut ibv_pd) -> *mut ibv_mr {
+    // SAFETY: see `object`.
+    let pd = unsafe { object::lend::<ProtectionDomain>(pd) };
+    match pd.inner().pd.alloc_null_region() {
+        Ok(region) => {
+            // Peers have no key for it.
+            let keys = (region.lkey(), 0);
+            give(pd, (std::ptr::null_mut(), 0), keys, Target::Null { _region: region })
+        }
+        Err(error) => errno::null(errno::of(&error)),
+    }
 }
 
 /// `ibv_reg_mr_iova2`
@@ -157,28 +190,64 @@ pub(crate) extern "C" fn reg_ex(
     reg_iova2(pd, address, length, iova, attributes.access.cast_unsigned())
 }
 
-/// `ibv_rereg_mr`
+/// `ibv_rereg_mr`. The keys stay as they are, and after an error all of the region.
 pub(crate) extern "C" fn rereg(
     region: &MemoryRegion,
     flags: c_int,
-    _pd: Option<&ProtectionDomain>,
+    pd: Option<&ProtectionDomain>,
     address: *mut c_void,
     length: usize,
     access: c_int,
 ) -> c_int {
     let known =
         IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-    let moves = flags & IBV_REREG_MR_CHANGE_TRANSLATION != 0;
+    let changes = |what| flags & what != 0;
+    let fail = |result, errno| {
+        errno::set(errno);
+        result
+    };
+    let moves = changes(IBV_REREG_MR_CHANGE_TRANSLATION);
+    let pd = pd.filter(|_| changes(IBV_REREG_MR_CHANGE_PD));
     if flags & !known != 0
         || (moves && (length == 0 || address.is_null()))
-        || (access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0)
+        || (changes(IBV_REREG_MR_CHANGE_PD) && pd.is_none())
+        || (access != 0 && !changes(IBV_REREG_MR_CHANGE_ACCESS))
     {
-        errno::set(EINVAL);
-        return IBV_REREG_MR_ERR_INPUT;
+        return fail(IBV_REREG_MR_ERR_INPUT, EINVAL);
     }
-    let _ = region;
-    errno::set(EOPNOTSUPP);
-    IBV_REREG_MR_ERR_CMD
+    let access = match changes(IBV_REREG_MR_CHANGE_ACCESS) {
+        true => match access_flags(access.cast_unsigned()) {
+            Ok(rights) => Some(rights),
+            Err(errno) => return fail(IBV_REREG_MR_ERR_CMD, errno),
+        },
+        false => None,
+    };
+    if flags == 0 || (moves && (address as usize).checked_add(length).is_none()) {
+        return fail(IBV_REREG_MR_ERR_CMD, EINVAL);
+    }
+    let change = Reregistration {
+        pd: pd.map(|pd| &pd.inner().pd),
+        memory: moves.then_some((address.cast(), length)),
+        access,
+    };
+    let mut registration = region.registration.lock().unwrap_or_else(PoisonError::into_inner);
+    let Target::Memory(memory) = &mut registration.target else {
+        return fail(IBV_REREG_MR_ERR_INPUT, EINVAL);
+    };
+    // SAFETY: the program's promise is the one of `register`.
+    if let Err(error) = unsafe { memory.reregister(change) } {
+        return fail(IBV_REREG_MR_ERR_CMD, errno::of(&error));
+    }
+    // SAFETY: the structure of this object, whose program does not read it during the call.
+    let c = unsafe { &mut *region.c.get() };
+    if let Some(pd) = pd {
+        registration.pd = Arc::clone(pd.inner());
+        (c.context, c.pd) = (pd.context().as_ptr(), object::pointer_to(pd));
+    }
+    if moves {
+        (c.addr, c.length) = (address, length);
+    }
+    0
 }
 
 /// `ibv_dereg_mr`

@@ -3,7 +3,7 @@
 use roce_abi::verbs_context;
 
 use crate::extended::{domain, poll, post as staged_post, values};
-use crate::{completion_queue, post, query, shared_receive_queue};
+use crate::{completion_queue, memory_region, post, query, shared_receive_queue};
 
 /// Returns the structure with its functions and without a device. What does not exist here is NULL,
 /// for which verbs.h returns EOPNOTSUPP, except where it calls a function without a check.
@@ -13,6 +13,7 @@ pub(crate) fn table() -> verbs_context {
     verbs.sz = size_of::<verbs_context>();
     verbs.reg_mr_ex = Some(values::reg_mr_ex);
     verbs.query_port = Some(query::port_of_size);
+    verbs.alloc_null_mr = Some(memory_region::alloc_null);
     verbs.advise_mr = Some(values::advise_mr);
     verbs.alloc_parent_domain = Some(domain::alloc_parent_domain);
     verbs.alloc_td = Some(domain::alloc_td);

@@ -11,7 +11,8 @@ use roce_abi::{
     IBV_WR_SEND_WITH_INV, ibv_ah, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use roce_verbs::{
-    BadWr, InlineData, Qpn, RecvWr, RemoteAddr, SendOperation, SendWr, Service, SgList, Sge, WrData,
+    BadWr, DatagramTarget, InlineBuffers, InlineData, Qpn, RecvWr, RemoteAddr, SendOperation,
+    SendWr, Service, SgList, Sge, WrData,
 };
 
 use crate::address_handle::AddressHandle;
@@ -31,47 +32,23 @@ struct SendList {
     /// The request that was converted last.
     current: *mut ibv_send_wr,
     max_inline: u32,
-    /// Only requests to this destination are converted.
-    destination: Option<Datagram>,
     /// The `errno` value of a request that cannot be converted.
     failed: c_int,
 }
 
-/// Where a datagram goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Datagram {
-    ah: *mut ibv_ah,
-    qpn: u32,
-    q_key: u32,
-}
-
-impl Datagram {
-    /// # Safety
-    /// The request is one of a datagram queue pair.
-    unsafe fn of(request: &ibv_send_wr) -> Self {
-        // SAFETY: the caller's promise; integers and a pointer in any case.
-        let ud = unsafe { request.wr.ud };
-        Self { ah: ud.ah, qpn: ud.remote_qpn, q_key: ud.remote_qkey }
-    }
-}
-
-impl Iterator for SendList {
-    type Item = SendWr;
-
+impl SendList {
+    /// Returns the next request, converted, and where it is; `None` at the end, and where it cannot be
+    /// converted.
     #[inline]
-    fn next(&mut self) -> Option<SendWr> {
+    fn next(&mut self, buffers: &mut InlineBuffers<'_>) -> Option<(SendWr, *const ibv_send_wr)> {
         // SAFETY: null at the end, or a request of the program's list.
         let request = unsafe { self.next.as_ref() }?;
-        // SAFETY: a list for datagrams is posted to a datagram queue pair.
-        if self.destination.is_some_and(|to| to != unsafe { Datagram::of(request) }) {
-            return None;
-        }
         self.current = self.next;
         // SAFETY: a request of the program.
-        match unsafe { convert(request, self.max_inline) } {
+        match unsafe { convert(request, self.max_inline, buffers) } {
             Ok(converted) => {
                 self.next = request.next;
-                Some(converted)
+                Some((converted, self.current))
             }
             Err(errno) => {
                 self.failed = errno;
@@ -79,6 +56,38 @@ impl Iterator for SendList {
             }
         }
     }
+
+    /// As [`next`](Self::next), with the destination of a datagram.
+    fn next_datagram<'a>(
+        &mut self,
+        buffers: &mut InlineBuffers<'_>,
+    ) -> Option<(SendWr, DatagramTarget<'a>)> {
+        let (converted, request) = self.next(buffers)?;
+        // SAFETY: the request was read just now; in a list for datagrams this part of the union is
+        // set, and it is integers and a pointer in any case.
+        let ud = unsafe { (*request).wr.ud };
+        match target(ud.ah, ud.remote_qpn, ud.remote_qkey) {
+            Ok(to) => Some((converted, to)),
+            Err(errno) => {
+                self.failed = errno;
+                None
+            }
+        }
+    }
+}
+
+/// Returns where a datagram goes.
+///
+/// # Errors
+/// `EINVAL` without an address handle, and for a number that no queue pair has.
+pub(crate) fn target<'a>(
+    ah: *mut ibv_ah,
+    qpn: u32,
+    q_key: u32,
+) -> Result<DatagramTarget<'a>, c_int> {
+    // SAFETY: see `object`; null where the program has forgotten it.
+    let handle = unsafe { object::lend_optional::<AddressHandle>(ah) }.ok_or(EINVAL)?;
+    Ok(DatagramTarget { ah: &handle.ah, qpn: Qpn::new(qpn).ok_or(EINVAL)?, q_key })
 }
 
 /// `ibv_post_send`
@@ -93,14 +102,13 @@ pub(crate) unsafe extern "C" fn send(
         next: requests,
         current: requests,
         max_inline: qp.cap.max_inline_data,
-        destination: None,
         failed: 0,
     };
     let result = match qp.qp.service() {
-        Service::Ud => send_datagrams(qp, &mut list),
-        _ => qp.qp.post_send(&mut list).map_err(|bad| errno::of_post(&bad.source)),
+        Service::Ud => qp.qp.post_datagrams_with(|buffers| list.next_datagram(buffers)),
+        _ => qp.qp.post_send_with(|buffers| Some(list.next(buffers)?.0)),
     };
-    let errno = result.err().unwrap_or(list.failed);
+    let errno = result.err().map_or(list.failed, |bad| errno::of_post(&bad.source));
     if errno != 0 {
         // SAFETY: the program passes room for a pointer, or null.
         unsafe { tell(refused, list.current) };
@@ -119,32 +127,16 @@ unsafe fn tell<T>(to: *mut *mut T, request: *mut T) {
     }
 }
 
-/// Posts datagrams, each run of requests to one destination at once.
-fn send_datagrams(qp: &QueuePair, list: &mut SendList) -> Result<(), c_int> {
-    // SAFETY: null at the end, or a request of the program's list.
-    while let Some(request) = unsafe { list.next.as_ref() } {
-        list.current = list.next;
-        // SAFETY: the queue pair is one of datagrams.
-        let to = unsafe { Datagram::of(request) };
-        // SAFETY: see `object`; null where the program has forgotten it.
-        let ah = unsafe { object::lend_optional::<AddressHandle>(to.ah) }.ok_or(EINVAL)?;
-        let qpn = Qpn::new(to.qpn).ok_or(EINVAL)?;
-        list.destination = Some(to);
-        let posted = qp.qp.post_send_to(&mut *list, &ah.ah, qpn, to.q_key);
-        posted.map_err(|bad| errno::of_post(&bad.source))?;
-        if list.failed != 0 {
-            break;
-        }
-    }
-    Ok(())
-}
-
 /// Converts a request.
 ///
 /// # Safety
 /// Its pointers are as `ibv_post_send` needs them.
 #[inline]
-unsafe fn convert(request: &ibv_send_wr, max_inline: u32) -> Result<SendWr, c_int> {
+unsafe fn convert(
+    request: &ibv_send_wr,
+    max_inline: u32,
+    buffers: &mut InlineBuffers<'_>,
+) -> Result<SendWr, c_int> {
     let flags = request.send_flags;
     if flags & IBV_SEND_IP_CSUM != 0 {
         return Err(EINVAL);
@@ -154,8 +146,9 @@ unsafe fn convert(request: &ibv_send_wr, max_inline: u32) -> Result<SendWr, c_in
     let data = if flags & IBV_SEND_INLINE == 0 {
         WrData::Sges(sg_list(pieces))
     } else {
+        let pieces = pieces.iter().map(|it| (it.addr, it.length as usize));
         // SAFETY: the caller's promise: with this flag the addresses are the program's memory.
-        unsafe { inline_data(pieces.iter().map(|it| (it.addr, it.length as usize)), max_inline) }?
+        unsafe { inline_data(pieces, max_inline, || buffers.take()) }?
     };
     // SAFETY: the operation says which part of the union is set; all parts are integers.
     let operation = unsafe { operation(request) }?;
@@ -236,7 +229,7 @@ pub(crate) fn sg_list(pieces: &[ibv_sge]) -> SgList {
     pieces.iter().map(|it| Sge { lkey: it.lkey, addr: it.addr, len: it.length }).collect()
 }
 
-/// Copies the bytes of an inline request.
+/// Copies the bytes of an inline request. `take` returns memory for long ones.
 ///
 /// # Errors
 /// `EINVAL` for more bytes than the queue pair takes.
@@ -247,13 +240,15 @@ pub(crate) fn sg_list(pieces: &[ibv_sge]) -> SgList {
 pub(crate) unsafe fn inline_data(
     pieces: impl Iterator<Item = (u64, usize)> + Clone,
     max: u32,
+    take: impl FnOnce() -> InlineData,
 ) -> Result<WrData, c_int> {
     let lengths = pieces.clone().map(|(_, len)| len);
     let len = lengths.fold(0, usize::saturating_add);
     if len > max as usize {
         return Err(EINVAL);
     }
-    let mut bytes = InlineData::default();
+    let is_long = len > InlineData::MAX_LEN_WITHOUT_ALLOCATION;
+    let mut bytes = if is_long { take() } else { InlineData::default() };
     for (address, len) in pieces.filter(|(_, len)| *len > 0) {
         let from = ptr::with_exposed_provenance(address as usize);
         // SAFETY: the caller's promise. The program does not change the bytes meanwhile.

@@ -9,6 +9,8 @@ void unsupported(void);
 
 /* memory.c */
 void registrations(void);
+void registrations_again(void);
+void null_region(void);
 
 /* queues.c */
 void completion_queues(void);
@@ -25,8 +27,12 @@ void full_queues(void);
 void failed_requests(void);
 void builder_requests(void);
 
+/* allocations.c */
+void inline_data(void);
+
 /* datagrams.c */
 void datagrams(void);
+void datagrams_to_several(void);
 
 /* extended.c */
 void extended_polls(void);

@@ -112,3 +112,65 @@ void datagrams(void)
 	CHECK_EQ(ibv_destroy_qp(sender), 0);
 	close_endpoint(&endpoint);
 }
+
+/* A list of datagrams to several queue pairs, of which a later one is wrong. */
+void datagrams_to_several(void)
+{
+	struct endpoint endpoint;
+	open_endpoint(&endpoint, 16384, 16);
+	struct ibv_qp *qps[3];
+	for (int i = 0; i < 3; i++) {
+		qps[i] = make_datagram_qp(&endpoint);
+		CHECK_EQ(modify(qps[i], IBV_QPS_INIT,
+				IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+			 0);
+		CHECK_EQ(modify(qps[i], IBV_QPS_RTR, 0), 0);
+		CHECK_EQ(modify(qps[i], IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
+	}
+	struct ibv_ah_attr address = {
+		.is_global = 1,
+		.port_num = 1,
+		.grh = {.dgid = endpoint.gid, .sgid_index = endpoint.gid_index, .hop_limit = 1},
+	};
+	struct ibv_ah *handles[2] = {ibv_create_ah(endpoint.pd, &address),
+				     ibv_create_ah(endpoint.pd, &address)};
+	CHECK(handles[0] && handles[1]);
+	struct ibv_sge pieces[4];
+	struct ibv_send_wr requests[4], *refused = NULL;
+	for (int i = 0; i < 4; i++) {
+		fill(endpoint.buffer + 64 * i, 64, i + 1);
+		pieces[i] = (struct ibv_sge){(uintptr_t)endpoint.buffer + 64 * i, 64,
+					     endpoint.mr->lkey};
+		requests[i] = (struct ibv_send_wr){
+			.wr_id = 100 + i,
+			.next = i < 3 ? &requests[i + 1] : NULL,
+			.sg_list = &pieces[i],
+			.num_sge = 1,
+			.opcode = IBV_WR_SEND,
+			.wr.ud = {handles[i % 2], qps[1 + i % 2]->qp_num, 0x1111},
+		};
+	}
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(post_recv(qps[1 + i % 2], &endpoint, 4096 + 128 * i, 40 + 64, i), 0);
+	requests[2].wr.ud.remote_qpn = 1u << 24;
+	CHECK_EQ(ibv_post_send(qps[0], requests, &refused), EINVAL);
+	CHECK(refused == &requests[2]);
+	/* Those before it are sent. */
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc completion = next_completion(endpoint.cq);
+		CHECK_EQ(completion.status, IBV_WC_SUCCESS);
+		CHECK(completion.wr_id < 2 && completion.src_qp == qps[0]->qp_num);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK(is_filled(endpoint.buffer + 4096 + 128 * i + 40, 64, i + 1));
+	requests[2].wr.ud.remote_qpn = qps[1]->qp_num;
+	requests[2].next = NULL;
+	CHECK_EQ(ibv_post_send(qps[0], &requests[2], &refused), 0);
+	CHECK_EQ(next_completion(endpoint.cq).wr_id, 2);
+	CHECK(is_filled(endpoint.buffer + 4096 + 256 + 40, 64, 3));
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ibv_destroy_qp(qps[i]), 0);
+	CHECK_EQ(ibv_destroy_ah(handles[0]), 0);
+	CHECK_EQ(ibv_destroy_ah(handles[1]), 0);
+	close_endpoint(&endpoint);
+}

@@ -7,6 +7,8 @@ static const struct scenario scenarios[] = {
 	{"queries", queries},
 	{"unsupported", unsupported},
 	{"registrations", registrations},
+	{"registrations-again", registrations_again},
+	{"null-region", null_region},
 	{"completion-queues", completion_queues},
 	{"shared-receive-queues", shared_receive_queues},
 	{"queue-pair-creation", queue_pair_creation},
@@ -16,7 +18,9 @@ static const struct scenario scenarios[] = {
 	{"full-queues", full_queues},
 	{"failed-requests", failed_requests},
 	{"builder-requests", builder_requests},
+	{"inline-data", inline_data},
 	{"datagrams", datagrams},
+	{"datagrams-to-several", datagrams_to_several},
 	{"extended-polls", extended_polls},
 	{"domains", domains},
 };

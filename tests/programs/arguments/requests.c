@@ -270,6 +270,14 @@ void builder_requests(void)
 	ibv_wr_rdma_write(builder, endpoint.mr->rkey, remote);
 	ibv_wr_set_sge(builder, endpoint.mr->lkey, (uintptr_t)endpoint.buffer, 64);
 	ibv_wr_abort(builder);
+	/* A request behind a good one that has more pieces than the queue pair takes. */
+	memset(endpoint.buffer, 1, 64);
+	ibv_wr_start(builder);
+	ibv_wr_rdma_write(builder, endpoint.mr->rkey, remote + 64);
+	ibv_wr_set_sge(builder, endpoint.mr->lkey, (uintptr_t)endpoint.buffer, 64);
+	ibv_wr_rdma_write(builder, endpoint.mr->rkey, remote + 64);
+	ibv_wr_set_sge_list(builder, 5, pieces);
+	CHECK(ibv_wr_complete(builder) != 0);
 	struct ibv_wc completion;
 	CHECK_EQ(ibv_poll_cq(endpoint.cq, 1, &completion), 0);
 
@@ -282,6 +290,8 @@ void builder_requests(void)
 	completion = next_completion(endpoint.cq);
 	CHECK_EQ(completion.status, IBV_WC_SUCCESS);
 	CHECK_EQ(completion.wr_id, 9);
+	CHECK_EQ(endpoint.buffer[4096 + 63], 1);
+	CHECK_EQ(endpoint.buffer[4096 + 64], 0);
 	CHECK_EQ(ibv_destroy_qp(qp), 0);
 	close_endpoint(&endpoint);
 }

@@ -13,9 +13,10 @@ use roce_abi::{
     IBV_SEND_SIGNALED, IBV_SEND_SOLICITED, ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex,
     ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_sge,
 };
-use roce_verbs::{Qpn, RemoteAddr, SendOperation, SendWr, Service, SgList};
+use roce_verbs::{
+    InlineData, PostError, RemoteAddr, SendOperation, SendWr, Service, SgList, WrError,
+};
 
-use crate::address_handle::AddressHandle;
 use crate::protection_domain::ProtectionDomain;
 use crate::queue_pair::{self, QueuePair};
 use crate::{errno, object, post};
@@ -27,14 +28,21 @@ pub(crate) struct Staging(UnsafeCell<Staged>);
 
 #[derive(Default)]
 struct Staged {
-    requests: Vec<StagedRequest>,
+    requests: Vec<SendWr>,
+    /// The destinations of datagrams, by the position of the request.
+    destinations: Vec<Option<(*mut ibv_ah, u32, u32)>>,
+    /// Memory for long inline data.
+    buffers: Vec<InlineData>,
     /// The `errno` value of the first call that failed.
     failed: c_int,
 }
 
-struct StagedRequest {
-    request: SendWr,
-    to: Option<(*mut ibv_ah, u32, u32)>,
+impl Staged {
+    /// Removes the requests. Memory is kept for the next ones.
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.destinations.clear();
+    }
 }
 
 /// The operations that each service has.
@@ -135,7 +143,7 @@ unsafe extern "C" fn start(qp: *mut ibv_qp_ex) {
     // SAFETY: a lock that began as zeros, which is an unlocked one.
     unsafe { libc::pthread_mutex_lock(&raw mut (*qp.base()).mutex) };
     with_staged(qp, |staged| {
-        staged.requests.clear();
+        staged.clear();
         staged.failed = 0;
     });
 }
@@ -149,7 +157,7 @@ fn unlock(qp: &QueuePair) {
 unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
     let qp = lent(qp);
     if !qp.context.device.is_inherited() {
-        with_staged(qp, |staged| staged.requests.clear());
+        with_staged(qp, Staged::clear);
         unlock(qp);
     }
 }
@@ -160,31 +168,25 @@ unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
         return EIO;
     }
     let result = with_staged(qp, |staged| match staged.failed {
-        0 => post_all(qp, &mut staged.requests),
+        0 => post_all(qp, staged),
         errno => Err(errno),
     });
     unlock(qp);
     result.unwrap_or(Err(EINVAL)).err().unwrap_or(0)
 }
 
-/// Posts what is staged, under one lock of the engine; for datagrams, one for each destination in
-/// turn. The memory is kept for the next requests.
-fn post_all(qp: &QueuePair, requests: &mut Vec<StagedRequest>) -> Result<(), c_int> {
-    let mut all = requests.drain(..).peekable();
-    if qp.qp.service() != Service::Ud {
-        let posted = qp.qp.post_send(all.map(|staged| staged.request));
-        return posted.map_err(|bad| errno::of_post(&bad.source));
-    }
-    while let Some(first) = all.peek() {
-        let to = first.to.ok_or(EINVAL)?;
-        // SAFETY: see `object`; null where the program has forgotten it.
-        let ah = unsafe { object::lend_optional::<AddressHandle>(to.0) }.ok_or(EINVAL)?;
-        let qpn = Qpn::new(to.1).ok_or(EINVAL)?;
-        let run = std::iter::from_fn(|| all.next_if(|staged| staged.to == Some(to)));
-        let posted = qp.qp.post_send_to(run.map(|staged| staged.request), &ah.ah, qpn, to.2);
-        posted.map_err(|bad| errno::of_post(&bad.source))?;
-    }
-    Ok(())
+/// Posts what is staged, or nothing if a part of it is refused, under one lock of the engine.
+fn post_all(qp: &QueuePair, staged: &mut Staged) -> Result<(), c_int> {
+    let Staged { requests, destinations, buffers, .. } = staged;
+    let result = match qp.qp.service() {
+        Service::Ud => qp.qp.post_datagrams_all(requests, buffers, |index| {
+            let named = destinations.get(index).copied().flatten();
+            let target = named.and_then(|(ah, qpn, q_key)| post::target(ah, qpn, q_key).ok());
+            target.ok_or(WrError::Post(PostError::NoDestination))
+        }),
+        _ => qp.qp.post_send_all(requests, buffers),
+    };
+    result.map_err(|bad| errno::of_post(&bad.source))
 }
 
 /// Stages a request without data.
@@ -201,17 +203,29 @@ fn stage(qp: *mut ibv_qp_ex, operation: SendOperation) {
     with_staged(qp, |staged| {
         // More than the queue has room for are never posted.
         if staged.requests.len() < qp.cap.max_send_wr as usize {
-            staged.requests.push(StagedRequest { request, to: None });
+            staged.requests.push(request);
+            staged.destinations.push(None);
         } else {
             staged.failed = ENOMEM;
         }
     });
 }
 
+/// Sets the inline data of the last request.
+///
+/// # Safety
+/// Each piece is an address of the program and the number of bytes there.
+unsafe fn set_inline(qp: *mut ibv_qp_ex, pieces: impl Iterator<Item = (u64, usize)> + Clone) {
+    let max = lent(qp).cap.max_inline_data;
+    let take = || with_staged(lent(qp), |staged| staged.buffers.pop()).flatten();
+    // SAFETY: the caller's promise.
+    set_data(qp, unsafe { post::inline_data(pieces, max, || take().unwrap_or_default()) });
+}
+
 /// Sets the data of the last request.
 fn set_data(qp: *mut ibv_qp_ex, data: Result<roce_verbs::WrData, c_int>) {
     with_staged(lent(qp), |staged| match (staged.requests.last_mut(), data) {
-        (Some(last), Ok(data)) => last.request.data = data,
+        (Some(last), Ok(data)) => last.data = data,
         (_, Err(errno)) => staged.failed = errno,
         (None, _) => staged.failed = EINVAL,
     });
@@ -265,8 +279,8 @@ unsafe extern "C" fn send_inv(qp: *mut ibv_qp_ex, key: u32) {
 }
 
 unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, q_key: u32) {
-    with_staged(lent(qp), |staged| match staged.requests.last_mut() {
-        Some(last) => last.to = Some((ah, qpn, q_key)),
+    with_staged(lent(qp), |staged| match staged.destinations.last_mut() {
+        Some(last) => *last = Some((ah, qpn, q_key)),
         None => staged.failed = EINVAL,
     });
 }
@@ -274,7 +288,7 @@ unsafe extern "C" fn set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, 
 unsafe extern "C" fn set_inline_data(qp: *mut ibv_qp_ex, address: *mut c_void, len: usize) {
     let piece = std::iter::once((address.expose_provenance() as u64, len));
     // SAFETY: the program passes so many bytes.
-    set_data(qp, unsafe { post::inline_data(piece, lent(qp).cap.max_inline_data) });
+    unsafe { set_inline(qp, piece) };
 }
 
 unsafe extern "C" fn set_inline_data_list(
@@ -286,7 +300,7 @@ unsafe extern "C" fn set_inline_data_list(
     let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
     let pieces = list.iter().map(|it| (it.addr.expose_provenance() as u64, it.length));
     // SAFETY: as above.
-    set_data(qp, unsafe { post::inline_data(pieces, lent(qp).cap.max_inline_data) });
+    unsafe { set_inline(qp, pieces) };
 }
 
 unsafe extern "C" fn set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
