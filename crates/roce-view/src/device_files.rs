@@ -32,8 +32,15 @@ pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBu
     }
     match hardware {
         Some(hardware) => tree.insert(folder.join("device"), Node::Link(hardware)),
-        None => add_virtual_device(tree, &folder.join("device"), device),
+        None => {
+            // hwloc passes over a device whose `device` is no link.
+            tree.insert(folder.join("device"), Node::Link(HARDWARE.into()));
+            add_virtual_device(tree, &folder.join(HARDWARE), device);
+        }
     }
+    let interface = Path::new("sys/class/net").join(&device.info.interface.name);
+    let of_interface = interface.join("device/infiniband").join(&device.name);
+    tree.line(of_interface.join("node_guid"), &guid);
     add_port(tree, &folder.join("ports/1"), device);
     CounterTotals::add_zeros(tree, &device.name);
 
@@ -46,6 +53,9 @@ pub(crate) fn add(tree: &mut Tree, device: &NamedDevice, hardware: Option<PathBu
     tree.insert(uverbs.join("device"), Node::Link(device_folder));
     tree.insert(Path::new("dev/infiniband").join(&device.dev_name), Node::Device);
 }
+
+/// The folder beside `device` with what stands for the hardware of an interface that has none.
+const HARDWARE: &str = "hardware";
 
 /// Adds what programs read of the hardware, for an interface that has none.
 fn add_virtual_device(tree: &mut Tree, folder: &Path, device: &NamedDevice) {

@@ -23,6 +23,9 @@ pub(crate) fn show(view: &Path, work: &Path, is_private_host: bool) -> io::Resul
         tracing::info!(%error, "/sys/class/net is not that of the private host");
     }
     show_classes(&view.join("sys/class"), &work.join("class"))?;
+    if let Err(error) = show_devices_of_interfaces(&view.join("sys/class/net")) {
+        tracing::info!(%error, "no device/infiniband in /sys/class/net");
+    }
     show_devices(&view.join("dev/infiniband"), work)
 }
 
@@ -39,7 +42,8 @@ fn show_interfaces(new: &Path) -> io::Result<()> {
 
 /// Shows the folders of `classes` in `/sys/class`.
 fn show_classes(classes: &Path, layer: &Path) -> io::Result<()> {
-    let names: Vec<_> = entries(classes)?.iter().map(DirEntry::file_name).collect();
+    let mut names: Vec<_> = entries(classes)?.iter().map(DirEntry::file_name).collect();
+    names.retain(|name| name != INTERFACES);
     let system = Path::new("/sys/class");
     if names.iter().any(|name| !system.join(name).exists()) {
         for name in &names {
@@ -51,6 +55,29 @@ fn show_classes(classes: &Path, layer: &Path) -> io::Result<()> {
     }
     names.iter().try_for_each(|name| bind(&classes.join(name), &system.join(name)))
 }
+
+/// Shows the files of `interfaces`, a folder for each interface, in `/sys/class/net`. The interface's
+/// own files stay.
+fn show_devices_of_interfaces(interfaces: &Path) -> io::Result<()> {
+    for entry in entries(interfaces)? {
+        let (files, system) = (entry.path(), Path::new("/sys/class").join(INTERFACES));
+        let system = system.join(entry.file_name());
+        // A virtual interface has no `device`, and that of another may not be hidden by ours.
+        let (files, system) = match system.join("device") {
+            device if device.is_dir() => (files.join("device"), device),
+            _ => (files, system),
+        };
+        let (files, system) = (files.canonicalize()?, system.canonicalize()?);
+        // Addresses of PCI devices have colons, as the list of layers.
+        let layer = system.display().to_string().replace(':', r"\:");
+        let layers = format!("lowerdir={}:{layer}", files.display());
+        mount(Some("overlay"), &system, Some("overlay"), MsFlags::empty(), Some(layers.as_str()))?;
+    }
+    Ok(())
+}
+
+/// The class of the interfaces, to which files are added.
+const INTERFACES: &str = "net";
 
 /// Shows devices as /dev/null in `/dev/infiniband`.
 fn show_devices(devices: &Path, work: &Path) -> io::Result<()> {

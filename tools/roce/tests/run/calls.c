@@ -88,8 +88,8 @@ int main(int argc, char **argv) {
     len = readlinkat(sys, "class/infiniband/roce0/device/net/eth0", path, sizeof path);
     say("readlinkat /sys", len > 0 && !strncmp(path, "/sys/class/net/eth0", len));
     char *found = realpath(CLASS "/roce0/../roce0/device", NULL);
-    say("realpath", found && !strcmp(found, CLASS "/roce0/device"));
-    say("realpath in place", realpath("/sys/class/infiniband_verbs/uverbs0/device", path) && !strcmp(path, CLASS "/roce0/device"));
+    say("realpath", found && !strcmp(found, CLASS "/roce0/hardware"));
+    say("realpath in place", realpath("/sys/class/infiniband_verbs/uverbs0/device", path) && !strcmp(path, CLASS "/roce0/hardware"));
     found = canonicalize_file_name(CLASS "/roce0/device/infiniband/roce0");
     say("canonicalize_file_name", found && !strcmp(found, CLASS "/roce0"));
     say("realpath missing", !realpath(CLASS "/roce9", path) && errno == ENOENT);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use roce_netns::{Host, Link, VirtualNetwork};
@@ -11,14 +12,35 @@ use super::{Copy, Outcome, compile, roce, roce_run, succeeded, temporary};
 
 const NOBODY: u32 = 65534;
 
-/// Programs that find devices in different ways, and what they print of one: a library's list,
-/// character devices and types of GIDs, `/sys/class/infiniband` itself, counters.
-const READERS: [(&str, &str); 4] = [
-    ("ibv_devinfo", "hca_id:\troce0"),
-    ("ucx_info -d", "Device: roce0:1"),
-    ("ibstat", "CA 'roce0'"),
-    ("cat /sys/class/infiniband/roce0/ports/1/counters/port_xmit_data", "0"),
-];
+/// The ways in which programs find devices; a line of the script's output for each.
+const READINGS: [&str; 6] =
+    ["ibv_devinfo", "ucx_info", "NCCL's loader", "hwloc", "ibstat", "view with live counters"];
+
+/// Returns the command line that reads the devices in all ways, in a folder that any user may read.
+fn readings(folder: &Path) -> Outcome<[String; 4]> {
+    let script = folder.join("readings.sh");
+    fs::write(&script, include_str!("readings.sh"))?;
+    let loader = folder.join("loader");
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
+    let common = programs.join("common");
+    let check = common.join("check.c");
+    let flags = ["-I", text(&common), "-D_GNU_SOURCE", text(&check)];
+    compile(&programs.join("loader/loader.c"), &loader, &flags)?;
+    Ok(["sh", text(&script), text(&loader), "eth0"].map(str::to_owned))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of tests are text")
+}
+
+/// Fails unless all readings have found the device.
+fn check_readings(output: &Output) -> Outcome {
+    let text = succeeded(output)?;
+    for reading in READINGS {
+        assert!(text.contains(&format!("{reading}: yes\n")), "{reading}: {text}");
+    }
+    Ok(())
+}
 
 /// Returns a host with an interface, and the other end of its cable.
 fn host_with_interface() -> Outcome<(Host, Host)> {
@@ -34,21 +56,16 @@ fn run_in(host: &Host, mut command: Command) -> Outcome<Output> {
     Ok(host.spawn(command)?.wait_with_output()?)
 }
 
-#[tier1("perftest, ibverbs-utils, ucx-utils, infiniband-diags")]
+#[tier1("perftest, ibverbs-utils, ucx-utils, hwloc-nox, infiniband-diags")]
 fn root_has_devices_by_mount() -> Outcome {
+    let copy = Copy::new("root")?;
     let (host, _other) = host_with_interface()?;
-    for (line, expected) in READERS {
-        let words: Vec<&str> = line.split(' ').collect();
-        let text = succeeded(&run_in(
-            &host,
-            roce_run(&[&["--view", "mount", "--"], &words[..]].concat()),
-        )?)?;
-        assert!(text.contains(expected), "{line}: {text}");
-    }
-    Ok(())
+    let mut command = roce_run(&["--view", "mount", "--"]);
+    command.args(readings(&copy.0)?);
+    check_readings(&run_in(&host, command)?)
 }
 
-#[tier1("perftest, ibverbs-utils, ucx-utils, infiniband-diags")]
+#[tier1("perftest, ibverbs-utils, ucx-utils, hwloc-nox, infiniband-diags")]
 fn an_ordinary_user_has_devices_in_private_hosts() -> Outcome {
     let copy = Copy::new("user")?;
     let as_user = |mut command: Command| {
@@ -57,12 +74,9 @@ fn an_ordinary_user_has_devices_in_private_hosts() -> Outcome {
         }
         command.output()
     };
-    for (line, expected) in READERS {
-        let words: Vec<&str> = line.split(' ').collect();
-        let command = copy.run(&[&["--local", "1", "--"], &words[..]].concat());
-        let text = succeeded(&as_user(command)?)?;
-        assert!(text.contains(expected), "{line}: {text}");
-    }
+    let mut command = copy.run(&["--local", "1", "--"]);
+    command.args(readings(&copy.0)?);
+    check_readings(&as_user(command)?)?;
     let command = copy.run(&["--local", "2", "--", "ib_write_bw", "-n", "50"]);
     assert!(succeeded(&as_user(command)?)?.contains("[1]  65536      50"));
     Ok(())
@@ -81,25 +95,21 @@ fn an_ordinary_user_without_a_private_host_is_told_what_is_missing() -> Outcome 
     Ok(())
 }
 
-#[tier1("perftest, ibverbs-utils, ucx-utils, infiniband-diags")]
+#[tier1("perftest, ibverbs-utils, ucx-utils, hwloc-nox, infiniband-diags")]
 fn a_user_with_an_ambient_capability_has_devices_by_preload() -> Outcome {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
     let copy = Copy::new("ambient")?;
     let (host, _other) = host_with_interface()?;
-    for (line, expected) in READERS {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.args(["--inh-caps=+net_raw", "--ambient-caps=+net_raw"]);
-        command.arg(copy.0.join("roce")).args(["run", "--"]).args(line.split(' '));
-        let text = succeeded(&run_in(&host, command)?)?;
-        assert!(text.contains(expected), "{line}: {text}");
-    }
-    Ok(())
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args(["--inh-caps=+net_raw", "--ambient-caps=+net_raw"]);
+    command.arg(copy.0.join("roce")).args(["run", "--"]).args(readings(&copy.0)?);
+    check_readings(&run_in(&host, command)?)
 }
 
-#[tier1("perftest, ibverbs-utils, ucx-utils, infiniband-diags")]
+#[tier1("perftest, ibverbs-utils, ucx-utils, hwloc-nox, infiniband-diags")]
 fn a_container_without_the_right_to_mount_has_devices_by_preload() -> Outcome {
     // It refuses what a container's default seccomp filter refuses, and drops CAP_SYS_ADMIN.
     let source = temporary("container.c");
@@ -107,17 +117,14 @@ fn a_container_without_the_right_to_mount_has_devices_by_preload() -> Outcome {
     let container = temporary("container");
     compile(&source, &container, &[])?;
     let (host, _other) = host_with_interface()?;
-    let run = |view: &str, line: &[&str]| {
+    let run = |view: &str, line: &[String]| {
         let mut command = Command::new(&container);
         command.arg(roce()).args(["run", "--view", view, "--"]).args(line);
         run_in(&host, command)
     };
-    for (line, expected) in READERS {
-        let words: Vec<&str> = line.split(' ').collect();
-        let text = succeeded(&run("auto", &words)?)?;
-        assert!(text.contains(expected), "{line}: {text}");
-    }
-    let refused = run("mount", &["true"])?;
+    let copy = Copy::new("container")?;
+    check_readings(&run("auto", &readings(&copy.0)?)?)?;
+    let refused = run("mount", &["true".to_owned()])?;
     let words = String::from_utf8(refused.stderr)?;
     assert_eq!(refused.status.code(), Some(125), "{words}");
     assert!(words.contains("--view preload") && words.lines().count() == 1, "{words}");

@@ -113,7 +113,7 @@ fn counters_in_the_view_follow_what_processes_publish() -> Outcome {
     let script = "file=/sys/class/infiniband/roce0/ports/1/$1; cat $file; \
                   echo \"$2 40000\" > $ROCE_COUNTERS/roce0.1; \
                   echo \"$2 4\" > $ROCE_COUNTERS/roce0.2; \
-                  while [ $(cat $file) = 0 ]; do sleep 0.01; done; cat $file";
+                  while [ \"$(cat $file)\" = 0 ]; do sleep 0.01; done; cat $file";
     for way in WAYS {
         for (file, name, expected) in [
             ("counters/port_xmit_data", "device_sent_bytes", "10001"),
