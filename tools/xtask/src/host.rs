@@ -85,6 +85,7 @@ const NETWORK_TOOLS: &[Requirement] = &[
     (Program("ib_write_bw"), "perftest"),
     (Program("ucx_info"), "ucx-utils"),
     (Program("ibstat"), "infiniband-diags"),
+    (Program("lstopo-no-graphics"), "hwloc-nox"),
 ];
 
 /// Makes sure that what the tests of tier 1 need besides namespaces is installed.
@@ -132,6 +133,14 @@ const DROPIN_PROGRAMS: &[Requirement] = &[
 /// As [`install_guest_tools`].
 pub(crate) fn install_dropin_programs() -> Result<()> {
     install_missing(DROPIN_PROGRAMS)
+}
+
+/// Makes sure that Debian's Python installs packages.
+///
+/// # Errors
+/// As [`install_guest_tools`].
+pub(crate) fn install_python_installer() -> Result<()> {
+    install_missing(&[(File("/usr/lib/python3/dist-packages/pip/__init__.py"), "python3-pip")])
 }
 
 /// Debian packages of what records stacks and finds their functions.

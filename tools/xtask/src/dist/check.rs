@@ -16,11 +16,11 @@ use crate::{Result, host, workspace};
 pub(super) fn run(package: &Path) -> Result<()> {
     host::install_root_tools()?;
     let base = base()?;
-    let container = compile_container()?;
+    let files = prepare_files()?;
     let private = PrivateHost::new()?;
     for place in PLACES {
         let started = Instant::now();
-        let output = in_root(&private.host, &base, package, &container, place.command)?;
+        let output = in_root(&private.host, &base, package, &files, place.command)?;
         let text = String::from_utf8_lossy(&output.stdout);
         let is_shown = place.shows.iter().all(|word| text.contains(word));
         if !output.status.success() || !is_shown {
@@ -47,6 +47,9 @@ struct Place {
 }
 
 const DEVICE: &[&str] = &["hca_id:\troce0", "PORT_ACTIVE", "Ethernet"];
+
+/// Fails unless each of its readings finds the device.
+const READINGS: &str = "roce run -- sh /check/readings.sh /check/loader eth0";
 
 const PLACES: &[Place] = &[
     Place { name: "root", command: "roce run -- ibv_devinfo", shows: DEVICE },
@@ -76,6 +79,18 @@ const PLACES: &[Place] = &[
         command: "$container roce run -- ls /sys/class/infiniband /dev/infiniband",
         shows: &["roce0", "uverbs0"],
     },
+    Place { name: "root, all readings", command: READINGS, shows: &["counters: yes"] },
+    Place {
+        name: "ordinary user, all readings",
+        command: "setpriv --reuid 65534 --regid 65534 --clear-groups \
+                  roce run --local 1 -- sh /check/readings.sh /check/loader eth0",
+        shows: &["counters: yes"],
+    },
+    Place {
+        name: "container's rights, all readings",
+        command: "$container roce run -- sh /check/readings.sh /check/loader eth0",
+        shows: &["counters: yes"],
+    },
     Place {
         name: "removed",
         command: r#"dpkg --purge roce; left=$(find / -xdev -iname '*roce*'); echo "left: <$left>""#,
@@ -101,19 +116,13 @@ impl PrivateHost {
 }
 
 /// Runs a line in a copy of the root that has the package, and has been used by nothing else.
-fn in_root(
-    host: &Host,
-    base: &Path,
-    package: &Path,
-    container: &Path,
-    line: &str,
-) -> Result<Output> {
+fn in_root(host: &Host, base: &Path, package: &Path, files: &Path, line: &str) -> Result<Output> {
     let mount_point = workspace::target().join("dist-root");
     fs::create_dir_all(&mount_point)?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
     command.arg(include_str!("in_root.sh")).arg("in_root.sh");
-    command.args([base, &mount_point, package, container]).arg(line);
+    command.args([base, &mount_point, package, files]).arg(line);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // The root has no other variables and locales than these.
     command.env_clear().env("LC_ALL", "C.UTF-8").env("PATH", PATH);
@@ -122,18 +131,32 @@ fn in_root(
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Compiles a program that takes the rights of a container and then becomes another program.
-fn compile_container() -> Result<PathBuf> {
-    let program = workspace::target().join("dist-container");
-    let source = workspace::root().join("tools/roce/tests/run/container.c");
-    let compiled = Command::new("cc").arg("-o").arg(&program).arg(source).status()?;
-    if compiled.success() { Ok(program) } else { Err("container.c does not compile".into()) }
+/// Returns a folder that is copied into the root: a program that takes the rights of a container and
+/// then becomes another program, one that loads the library as NCCL does, and a script that reads the
+/// devices.
+fn prepare_files() -> Result<PathBuf> {
+    let folder = workspace::target().join("dist-check");
+    fs::create_dir_all(&folder)?;
+    let tests = workspace::root().join("tools/roce/tests/run");
+    fs::copy(tests.join("readings.sh"), folder.join("readings.sh"))?;
+    compile(&folder.join("container"), &[tests.join("container.c")], &[])?;
+    let programs = workspace::root().join("tests/programs");
+    let sources = [programs.join("loader/loader.c"), programs.join("common/check.c")];
+    let include = format!("-I{}", programs.join("common").display());
+    compile(&folder.join("loader"), &sources, &["-D_GNU_SOURCE", &include])?;
+    Ok(folder)
+}
+
+fn compile(program: &Path, sources: &[PathBuf], flags: &[&str]) -> Result<()> {
+    let compiled = Command::new("cc").args(flags).arg("-o").arg(program).args(sources).status()?;
+    if compiled.success() { Ok(()) } else { Err(format!("{sources:?} do not compile").into()) }
 }
 
 /// Returns a folder with a minimal Debian 12 and the programs that are run; makes it if there is none.
 fn base() -> Result<PathBuf> {
     let base = workspace::target().join("debian-12");
-    if base.exists() {
+    let made_of = base.with_extension("packages");
+    if base.exists() && fs::read_to_string(&made_of).is_ok_and(|packages| packages == PACKAGES) {
         return Ok(base);
     }
     if !host::is_root() {
@@ -145,7 +168,7 @@ fn base() -> Result<PathBuf> {
         fs::remove_dir_all(&unfinished)?;
     }
     let mut debootstrap = Command::new("debootstrap");
-    debootstrap.args(["--variant=minbase", "--include=ibverbs-utils,perftest", RELEASE]);
+    debootstrap.args(["--variant=minbase", "--include", PACKAGES, RELEASE]);
     debootstrap.arg(&unfinished).arg(mirror()?).stdin(Stdio::null());
     if let Some(proxy) = proxy()? {
         debootstrap.env("http_proxy", proxy);
@@ -156,10 +179,17 @@ fn base() -> Result<PathBuf> {
         let end = crate::stages::last_lines(&text);
         return Err(format!("debootstrap: {}\n{end}", output.status).into());
     }
+    if base.exists() {
+        fs::remove_dir_all(&base)?;
+    }
     fs::rename(&unfinished, &base)?;
+    fs::write(made_of, PACKAGES)?;
     println!("   ok Debian 12 root ({:.1} s): {}", started.elapsed().as_secs_f32(), base.display());
     Ok(base)
 }
+
+/// What the root has besides the essential packages.
+const PACKAGES: &str = "ibverbs-utils,perftest,ucx-utils,hwloc-nox,infiniband-diags";
 
 /// Debian 12.
 const RELEASE: &str = "bookworm";
