@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use roce_interop::dropin::{self, local, open_mpi, python_suite, rxe};
+use roce_interop::dropin::{self, local, open_mpi, pypi, python_suite, rxe};
 use roce_interop::matrix::{self, Case};
 use roce_interop::{World, report};
 
@@ -52,6 +52,9 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn std::error::Error>> {
     let mut private = local::cases(&programs);
     private.extend(python_suite::cases());
     private.extend(open_mpi::cases());
+    if !arguments.quick {
+        private.extend(pypi::cases(&arguments.target));
+    }
     private.retain(|case| case.matches(&arguments.only));
     let mut beside_rxe = if arguments.no_guest { Vec::new() } else { rxe::cases(&programs) };
     beside_rxe.retain(|case| case.matches(&arguments.only));

@@ -10,6 +10,7 @@ pub mod local;
 pub mod open_mpi;
 mod perftest;
 mod program;
+pub mod pypi;
 pub mod python_suite;
 mod qperf;
 pub mod rxe;

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Where the package python3-pyverbs has the tests, some of them packed.
 const PACKAGED: &str = "/usr/share/doc/rdma-core/tests";
 /// Debian's, for which the package is made; another one may come first in `PATH`.
-const PYTHON: &str = "/usr/bin/python3";
+pub(super) const PYTHON: &str = "/usr/bin/python3";
 /// What each test must do; its head has the words.
 const EXPECTED: &str = include_str!("python_suite.txt");
 

@@ -1,6 +1,7 @@
 //! Runs unmodified RDMA programs on our library, with the program `dropin` of `roce-interop`.
 
 use std::ffi::OsString;
+use std::fs;
 use std::process::Command;
 
 use crate::stages::{Log, StageResult};
@@ -11,15 +12,43 @@ use crate::{Result, host, workspace};
 /// # Errors
 /// When a line is red, or the machine cannot have the programs or a guest.
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
+    let has = |option: &str| arguments.iter().any(|argument| argument == option);
     host::install_dropin_programs()?;
-    host::install_guest_tools()?;
-    host::check_tap_access()?;
+    if !has("--no-guest") {
+        host::install_guest_tools()?;
+        host::check_tap_access()?;
+    }
+    if !has("--quick") && !has("--list") {
+        install_python_packages()?;
+    }
     if !build().status()?.success() {
         return Err("the programs do not compile".into());
     }
     let status = table().args(arguments).status()?;
     if status.success() { Ok(()) } else { Err("not every line passed".into()) }
 }
+
+/// Installs packages of the Python package index, and nothing that they depend on, in a folder below
+/// that of the build, unless it is there.
+fn install_python_packages() -> Result<()> {
+    let folder = workspace::target().join("dropin-python");
+    if folder.is_dir() {
+        return Ok(());
+    }
+    host::install_python_installer()?;
+    let unfinished = folder.with_extension("part");
+    let mut pip = Command::new("/usr/bin/python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]).arg(&unfinished);
+    let status = pip.args(PYTHON_PACKAGES).status()?;
+    if !status.success() {
+        return Err(format!("pip did not install {}", PYTHON_PACKAGES.join(", ")).into());
+    }
+    Ok(fs::rename(unfinished, folder)?)
+}
+
+/// Libraries that move data between hosts, and numpy, of which one makes its buffers.
+const PYTHON_PACKAGES: &[&str] =
+    &["nixl-cu12==1.5.1", "mooncake-transfer-engine-non-cuda==0.3.13.post1", "numpy==2.4.6"];
 
 /// A part of the quick table as a stage; the log holds it.
 ///
