@@ -13,6 +13,7 @@
 mod attributes;
 mod completion;
 mod config;
+pub mod congestion;
 mod context;
 mod counters;
 mod endpoint;
