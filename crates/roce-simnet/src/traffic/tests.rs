@@ -41,7 +41,7 @@ fn timely(shares: &[f64], limit: Duration) -> (Vec<f64>, QueueStats) {
 
 #[test]
 fn patched_timely_reaches_its_fixed_point() {
-    for (flows, queue_kb) in [(2usize, 78.1), (8, 125.0), (40, 375.0)] {
+    for (flows, queue_kb) in [(2usize, 78.1), (8, 125.0), (24, 250.0), (40, 375.0)] {
         let first = vec![1.0 / flows as f64; flows];
         let (rates, queue) = timely(&first, Duration::from_millis(100));
         let mean = queue.mean / 1000.0;

@@ -22,7 +22,7 @@ pub struct TimelyParams {
 }
 
 impl Default for TimelyParams {
-    /// 50 µs, 500 µs, 20 µs, 10 Mbit/s, 0.008, 0.875, 16 KB.
+    /// 50 µs, 500 µs, 20 µs, 10 Mbit/s, 0.008, 0.125, 16 KB.
     fn default() -> Self {
         Self {
             t_low: Duration::from_micros(50),
@@ -30,7 +30,7 @@ impl Default for TimelyParams {
             min_rtt: Duration::from_micros(20),
             delta: 10e6,
             beta: 0.008,
-            smoothing: 0.875,
+            smoothing: 0.125,
             segment: 16_000,
         }
     }
