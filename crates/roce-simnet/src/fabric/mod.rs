@@ -27,7 +27,7 @@ pub use frame::{FabricFrame, SwitchFrame};
 pub use marking::EcnMarking;
 pub use network::{Fabric, FabricConfig, FabricCounters, FabricEvent, Routing};
 pub use output_port::ClassScheduling;
-pub use switch::{Output, PfcConfig, PortCounters, Switch, SwitchConfig};
+pub use switch::{MarkingPoint, Output, PfcConfig, PortCounters, Switch, SwitchConfig};
 pub use topology::{Topology, TopologyLink};
 
 /// Number of traffic classes of a port.

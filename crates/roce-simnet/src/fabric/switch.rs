@@ -21,6 +21,8 @@ pub struct SwitchConfig {
     pub alpha: f64,
     /// ECN marking of each class.
     pub marking: [Option<EcnMarking>; CLASSES],
+    /// Queue length that decides about a mark.
+    pub marking_point: MarkingPoint,
     /// Flow control of lossless classes.
     pub pfc: Option<PfcConfig>,
     /// Order of the classes at each output.
@@ -38,11 +40,21 @@ impl Default for SwitchConfig {
             buffer_bytes: 32_000_000,
             alpha: 0.125,
             marking: [None; CLASSES],
+            marking_point: MarkingPoint::Enqueue,
             pfc: None,
             scheduling: ClassScheduling::DEFAULT,
             watchdog: None,
         }
     }
+}
+
+/// Moment at which a switch decides about a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkingPoint {
+    /// When the frame is queued: the mark reaches the receiver after the queueing delay.
+    Enqueue,
+    /// When the frame leaves: the mark tells of the present queue.
+    Dequeue,
 }
 
 /// Priority-based flow control of a switch.
@@ -240,16 +252,11 @@ impl<F: SwitchFrame> Switch<F> {
             counters.dropped_bytes += len;
             return false;
         }
-        let port = &mut self.ports[to];
-        if let Some(marking) = &self.config.marking[class] {
-            let probability = marking.probability(port.output.bytes(class) + len);
-            // Without a queue no number is drawn, so that marks cost nothing there.
-            if probability > 0.0 && frame.is_ecn_capable() && self.random.fraction() < probability {
-                frame.mark_ce();
-                port.counters.marked_frames += 1;
-            }
+        if self.config.marking_point == MarkingPoint::Enqueue {
+            let queued = self.ports[to].output.bytes(class) + len;
+            self.mark(to, class, queued, &mut frame);
         }
-        port.output.push(now, class, frame, from);
+        self.ports[to].output.push(now, class, frame, from);
         true
     }
 
@@ -263,9 +270,13 @@ impl<F: SwitchFrame> Switch<F> {
         if let Some(pause) = this.pause.take() {
             return Some(Output::Pause(pause));
         }
-        let (frame, from, class) = this.output.pop(now)?;
+        let (mut frame, from, class) = this.output.pop(now)?;
         this.counters.tx_frames += 1;
         this.counters.tx_bytes += frame.len();
+        if self.config.marking_point == MarkingPoint::Dequeue {
+            let queued = this.output.bytes(class) + frame.len();
+            self.mark(port, class, queued, &mut frame);
+        }
         self.release(from, class, frame.len());
         Some(Output::Frame(frame))
     }
@@ -368,6 +379,16 @@ impl<F: SwitchFrame> Switch<F> {
     /// If there is no such port.
     pub fn counters(&self, port: usize) -> PortCounters {
         self.ports[port].counters
+    }
+
+    /// Marks a frame for port `to` with the probability of its queue.
+    fn mark(&mut self, to: usize, class: usize, queued: u64, frame: &mut F) {
+        let Some(marking) = &self.config.marking[class] else { return };
+        let probability = marking.probability(queued);
+        if probability > 0.0 && frame.is_ecn_capable() && self.random.fraction() < probability {
+            frame.mark_ce();
+            self.ports[to].counters.marked_frames += 1;
+        }
     }
 
     /// Takes buffer for a frame; false if there is none.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use roce_transport::congestion::NotificationPoint;
+
 use super::control::RateControl;
 use crate::Time;
 
@@ -56,7 +58,8 @@ pub(super) struct Flow {
     pub(super) acked: u64,
     /// Number of packets that may be sent, below `packets` for a flow that forwards another.
     pub(super) available: u64,
-    pub(super) next_send: f64,
+    /// Time in nanoseconds at which the last packet was due.
+    pub(super) last_send: Option<f64>,
     pub(super) missing: BTreeSet<u64>,
     kept_by_peer: BTreeSet<u64>,
     /// Packets before this one were considered for this recovery.
@@ -68,7 +71,10 @@ pub(super) struct Flow {
     pub(super) expected: u64,
     kept: BTreeSet<u64>,
     pub(super) nak_sent: bool,
-    pub(super) last_cnp: Option<Time>,
+    pub(super) notification: NotificationPoint,
+    pub(super) last_cnp: Time,
+    /// A packet was marked since then.
+    pub(super) marked: bool,
     pub(super) unacknowledged: u64,
     pub(super) ce_seen: bool,
     // Results
@@ -93,7 +99,7 @@ pub(super) enum Received {
 impl Flow {
     pub(super) fn new(spec: FlowSpec, packets: u64, available: u64, control: RateControl) -> Self {
         Self {
-            next_send: spec.start.as_nanos() as f64,
+            last_send: None,
             spec,
             packets,
             started: false,
@@ -111,7 +117,9 @@ impl Flow {
             expected: 0,
             kept: BTreeSet::new(),
             nak_sent: false,
-            last_cnp: None,
+            notification: NotificationPoint::default(),
+            last_cnp: Time::START,
+            marked: false,
             unacknowledged: 0,
             ce_seen: false,
             finished: None,

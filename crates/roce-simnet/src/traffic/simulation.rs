@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use roce_transport::Instant;
+
 use super::control::{CongestionModel, RateControl};
 use super::flow::{Flow, FlowSpec, Received, Recovery};
 use super::packet::{CONTROL_BYTES, DATA_CLASS, Kind, Packet};
@@ -25,6 +27,9 @@ pub struct SimulationConfig {
     pub headers: u32,
     /// Smallest time between two CNPs of a flow.
     pub cnp_interval: Duration,
+    /// Packets that are marked within the interval after a CNP cause the next one at its end, as in
+    /// the DCQCN paper. Otherwise the next marked packet after the interval does.
+    pub remembers_marks: bool,
     /// Reaction to lost packets.
     pub recovery: Recovery,
     /// Packets that an ACK answers, at least 1. Each CE, gap and end of a flow is answered at once.
@@ -56,6 +61,7 @@ impl Default for SimulationConfig {
             payload: 1000,
             headers: 58,
             cnp_interval: Duration::from_micros(50),
+            remembers_marks: false,
             recovery: Recovery::GoBackN,
             ack_every: 4,
             window: u64::MAX,
@@ -112,6 +118,8 @@ enum Timer {
     Start(usize),
     Pace(usize),
     Retry(usize),
+    /// A packet was marked since the flow's last CNP.
+    Notify(usize),
     Sample,
 }
 
@@ -234,8 +242,10 @@ impl Simulation {
                 }
             }
             Timer::Retry(flow) => self.retry(flow),
+            Timer::Notify(flow) => self.notify(flow),
             Timer::Sample => {
-                self.trace.sample(&self.fabric, &self.flows);
+                let packet = self.config.payload + self.config.headers;
+                self.trace.sample(&self.fabric, &self.flows, packet);
                 self.schedule(now + self.config.sample.max(Duration::from_nanos(1)), Timer::Sample);
             }
         }
@@ -248,25 +258,30 @@ impl Simulation {
         }
         let now = self.fabric.now();
         let nanos = now.as_nanos() as f64;
-        let window = (self.config.window / u64::from(self.config.payload.max(1))).max(1);
+        let payload = u64::from(self.config.payload.max(1));
+        let bytes = self.config.payload + self.config.headers;
         let count = self.hosts[host].flows.len();
         let mut wake = f64::MAX;
         for step in 0..count {
             let place = (self.hosts[host].turn + step) % count;
             let index = self.hosts[host].flows[place];
             let flow = &mut self.flows[index];
-            if !flow.has_packet(window) {
+            flow.control.advance(now);
+            let window = flow.control.window().unwrap_or(u64::MAX).min(self.config.window);
+            if !flow.has_packet((window / payload).max(1)) {
                 continue;
             }
-            if flow.next_send > nanos {
-                wake = wake.min(flow.next_send);
+            let interval = f64::from(bytes) * 8e9 / flow.control.rate(bytes);
+            let due = flow.last_send.map_or(nanos, |last| last + interval);
+            if due > nanos {
+                let change = flow.control.next_change();
+                wake = wake.min(change.map_or(due, |at| due.min(at.as_nanos() as f64)));
                 continue;
             }
             let seq = flow.take();
-            let bytes = self.config.payload + self.config.headers;
-            // A flow that could not send does not catch up.
-            let interval = f64::from(bytes) * 8e9 / flow.control.rate();
-            flow.next_send = flow.next_send.max(nanos - interval) + interval;
+            // A flow that could not send catches up one packet at most.
+            flow.last_send = Some(due.max(nanos - interval));
+            flow.control.on_sent(now, bytes);
             if flow.retry_at.is_none() {
                 flow.arm_retry(now, self.config.retry_timeout);
             }
@@ -306,12 +321,19 @@ impl Simulation {
         let before = flow.expected;
         let received = flow.receive(packet.seq, self.config.recovery, message);
         let mut answers: [Option<Kind>; 2] = [None, None];
+        let mut notify_at = None;
         if packet.ce {
             flow.ce_seen = true;
-            if flow.last_cnp.is_none_or(|at| now - at >= self.config.cnp_interval) {
-                flow.last_cnp = Some(now);
-                flow.cnps += 1;
-                answers[0] = Some(Kind::Cnp);
+            if !flow.marked {
+                let instant = Instant::from_nanos(now.as_nanos());
+                if flow.notification.on_marked(instant, self.config.cnp_interval) {
+                    flow.cnps += 1;
+                    flow.last_cnp = now;
+                    answers[0] = Some(Kind::Cnp);
+                } else if self.config.remembers_marks {
+                    flow.marked = true;
+                    notify_at = Some(flow.last_cnp + self.config.cnp_interval);
+                }
             }
         }
         let done = flow.expected >= flow.packets;
@@ -334,6 +356,9 @@ impl Simulation {
                     answers[1] = Some(Kind::Nak { seen: packet.seq });
                 }
             }
+        }
+        if let Some(at) = notify_at {
+            self.schedule(at, Timer::Notify(index));
         }
         let flow = &mut self.flows[index];
         let (host, to, seq) = (flow.spec.to, flow.spec.from as u32, flow.expected);
@@ -382,14 +407,21 @@ impl Simulation {
         let index = packet.flow as usize;
         let flow = &mut self.flows[index];
         let host = flow.spec.from;
-        if packet.kind != Kind::Cnp {
+        if packet.kind == Kind::Cnp {
+            flow.control.on_cnp(now);
+        } else {
             let newly = flow.acknowledge(packet.seq);
             if newly > 0 {
-                flow.control.on_delay((now - packet.sent).saturating_sub(self.config.base_rtt));
+                let rtt = now - packet.sent;
+                let bytes = newly * u64::from(self.config.payload);
+                flow.control.on_ack(now, bytes, rtt, self.config.base_rtt, packet.ce);
                 flow.arm_retry(now, self.config.retry_timeout);
             }
             if let Kind::Nak { seen } = packet.kind {
                 let tolerance = self.config.reordering;
+                if self.config.recovery != Recovery::Keep || seen >= packet.seq + tolerance {
+                    flow.control.on_loss(now);
+                }
                 flow.reject(packet.seq, seen, self.config.recovery, tolerance);
             }
             if flow.acked >= flow.packets {
@@ -398,6 +430,30 @@ impl Simulation {
             }
         }
         self.transmit(host);
+    }
+
+    /// Sends the CNP for packets that were marked within the interval after the last one.
+    fn notify(&mut self, index: usize) {
+        let now = self.fabric.now();
+        let flow = &mut self.flows[index];
+        let instant = Instant::from_nanos(now.as_nanos());
+        flow.marked = false;
+        flow.last_cnp = now;
+        if flow.notification.on_marked(instant, self.config.cnp_interval) {
+            flow.cnps += 1;
+            let packet = Packet {
+                flow: index as u32,
+                to: flow.spec.from as u32,
+                kind: Kind::Cnp,
+                seq: flow.expected,
+                bytes: CONTROL_BYTES,
+                sent: now,
+                ecn_capable: false,
+                ce: false,
+            };
+            let host = flow.spec.to;
+            self.fabric.send(host, packet);
+        }
     }
 
     fn retry(&mut self, index: usize) {
@@ -413,6 +469,7 @@ impl Simulation {
             }
             Some(_) if flow.in_flight() => {
                 let host = flow.spec.from;
+                flow.control.on_loss(now);
                 flow.expire(self.config.recovery, message);
                 flow.retry_at = Some(now + self.config.retry_timeout);
                 flow.retry_armed = true;

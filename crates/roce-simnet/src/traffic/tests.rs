@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use roce_transport::congestion::DcqcnParameters;
+
 use super::*;
 use crate::fabric::{
-    CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology,
+    CLASSES, EcnMarking, FabricConfig, MarkingPoint, PfcConfig, Routing, SwitchConfig, Topology,
 };
 
 const GBIT: u64 = 1_000_000_000;
@@ -132,6 +134,12 @@ fn one_loss_in_256_packets_leaves_go_back_0_without_goodput_at_line_rate() {
 
 #[test]
 fn cnps_come_at_most_once_per_interval_and_flow_and_never_without_marks() {
+    for remembers_marks in [false, true] {
+        check_cnps(remembers_marks);
+    }
+}
+
+fn check_cnps(remembers_marks: bool) {
     let run = |kmin| {
         let marking = EcnMarking { kmin, kmax: kmin + 100_000, pmax: 1.0 };
         let config = SimulationConfig {
@@ -142,6 +150,7 @@ fn cnps_come_at_most_once_per_interval_and_flow_and_never_without_marks() {
                 },
                 ..FabricConfig::default()
             },
+            remembers_marks,
             ..SimulationConfig::default()
         };
         let topology = Topology::star(5, 10 * GBIT, DELAY);
@@ -150,7 +159,8 @@ fn cnps_come_at_most_once_per_interval_and_flow_and_never_without_marks() {
     let marked = run(5_000);
     for flow in &marked.flows {
         let span = flow.completion_time().expect("the flow finished");
-        let most = span.as_micros() as u64 / 50 + 1;
+        // One at the start, and one for marks of the last interval.
+        let most = span.as_micros() as u64 / 50 + 2;
         assert!((2..=most).contains(&flow.cnps), "{} CNPs in {span:?}", flow.cnps);
     }
     let cnps: u64 = marked.flows.iter().map(|flow| flow.cnps).sum();
@@ -204,4 +214,139 @@ fn the_same_flows_give_the_same_results() {
     let results = run();
     assert_eq!(results, run());
     assert_eq!(finished(&results), results.flows.len());
+}
+
+/// Flows with DCQCN into one link, from line rate on.
+struct DcqcnCell {
+    flows: usize,
+    gbit: u64,
+    marking: EcnMarking,
+    parameters: DcqcnParameters,
+    /// Delay of a link; four of them and the packets' times are the feedback delay.
+    delay: Duration,
+    remembers_marks: bool,
+    limit: Duration,
+}
+
+impl DcqcnCell {
+    /// The paper's parameters on 4 µs of feedback delay.
+    fn paper(flows: usize, gbit: u64, pmax: f64) -> Self {
+        Self {
+            flows,
+            gbit,
+            marking: EcnMarking { pmax, ..EcnMarking::PAPER },
+            parameters: DcqcnParameters::PAPER,
+            delay: DELAY,
+            remembers_marks: true,
+            limit: Duration::from_millis(100),
+        }
+    }
+
+    /// Returns the mean rates as shares of C/N, and the queue in the second half of the run.
+    fn run(&self) -> (Vec<f64>, QueueStats) {
+        let switch = SwitchConfig {
+            marking: [Some(self.marking); CLASSES],
+            marking_point: MarkingPoint::Dequeue,
+            ..SwitchConfig::default()
+        };
+        let config = SimulationConfig {
+            congestion: CongestionModel::Dcqcn(self.parameters),
+            fabric: FabricConfig { switch, wire_overhead: 0, ..FabricConfig::default() },
+            headers: 0,
+            ack_every: 64,
+            remembers_marks: self.remembers_marks,
+            warm_up: self.limit / 2,
+            sample: Duration::from_micros(5),
+            ..SimulationConfig::default()
+        };
+        let topology = Topology::star(self.flows + 1, self.gbit * GBIT, self.delay);
+        let mut simulation = Simulation::new(topology, config, incast(self.flows, u64::MAX));
+        let results = simulation.run(self.limit);
+        let fair = (self.gbit * GBIT) as f64 / self.flows as f64;
+        let rates = simulation.trace().mean_rates(self.limit / 2);
+        (rates.into_iter().map(|rate| rate / fair).collect(), results.queue)
+    }
+}
+
+/// Queues in KB that the fluid model gives for the paper's parameters: rate, Pmax, flows, queue.
+const DCQCN_QUEUES: [(u64, f64, usize, f64); 19] = [
+    (40, 0.01, 2, 20.2),
+    (40, 0.01, 4, 41.8),
+    (40, 0.01, 8, 93.8),
+    (40, 0.01, 10, 122.6),
+    (40, 0.1, 2, 6.5),
+    (40, 0.1, 4, 8.7),
+    (40, 0.1, 8, 13.9),
+    (40, 0.1, 10, 16.8),
+    (40, 0.1, 16, 26.2),
+    (40, 0.1, 20, 33.0),
+    (40, 0.1, 32, 55.0),
+    (40, 0.1, 64, 120.2),
+    (100, 0.01, 2, 9.7),
+    (100, 0.01, 4, 16.4),
+    (100, 0.01, 8, 32.7),
+    (100, 0.01, 10, 41.8),
+    (100, 0.01, 16, 71.9),
+    (100, 0.01, 20, 93.8),
+    (100, 0.01, 32, 165.4),
+];
+
+#[test]
+fn dcqcn_reaches_the_fixed_point_of_its_fluid_model() {
+    let of_ci = |cell: &&(u64, f64, usize, f64)| matches!((cell.0, cell.2), (40, 16) | (100, 8));
+    for (gbit, pmax, flows, expected) in DCQCN_QUEUES.iter().filter(of_ci).copied() {
+        let (rates, queue) = DcqcnCell::paper(flows, gbit, pmax).run();
+        let queue = queue.mean / 1000.0;
+        let tolerance = (expected * 0.1).max(2.0);
+        assert!((queue - expected).abs() < tolerance, "{gbit}G N={flows}: {queue:.1} KB");
+        // Each flow's own rate wanders over milliseconds, so the mean of 50 ms does too.
+        let mean = rates.iter().sum::<f64>() / flows as f64;
+        assert!((mean - 1.0).abs() < 0.01, "{gbit}G N={flows}: {mean:.3} of the link");
+        assert!(rates.iter().all(|rate| (rate - 1.0).abs() < 0.2), "{gbit}G N={flows}: {rates:?}");
+    }
+}
+
+#[test]
+#[ignore = "prints all cells; takes half a minute"]
+fn dcqcn_in_all_cells_of_the_fluid_model() {
+    for remembers_marks in [true, false] {
+        println!("marks within the interval count: {remembers_marks}");
+        for (gbit, pmax, flows, expected) in DCQCN_QUEUES {
+            let limit = Duration::from_millis(400);
+            let cell = DcqcnCell { remembers_marks, limit, ..DcqcnCell::paper(flows, gbit, pmax) };
+            let (rates, queue) = cell.run();
+            let low = rates.iter().copied().fold(f64::MAX, f64::min);
+            let high = rates.iter().copied().fold(0.0, f64::max);
+            let (mean, deviation) = (queue.mean / 1e3, queue.deviation / 1e3);
+            println!(
+                "{gbit:>3}G Pmax {pmax:<4} N={flows:<2} queue {mean:>5.1} of {expected:>5.1} KB \
+                 (deviation {deviation:>4.1}), rates {low:.3} to {high:.3} of C/N"
+            );
+            assert!((0.9..1.01).contains(&(rates.iter().sum::<f64>() / flows as f64)));
+        }
+    }
+    let slow = DcqcnParameters { rp_ai_rate: 10, rp_hai_rate: 10, ..DcqcnParameters::PAPER };
+    for (name, parameters, kmax) in
+        [("paper", DcqcnParameters::PAPER, 200_000), ("10 Mbit/s, 1000 KB", slow, 1_000_000)]
+    {
+        for flows in [2, 10, 64] {
+            for (feedback, delay) in [(4, 1000), (85, 21_100)] {
+                let paper = DcqcnCell::paper(flows, 40, 0.01);
+                let cell = DcqcnCell {
+                    parameters,
+                    marking: EcnMarking { kmax, ..paper.marking },
+                    delay: Duration::from_nanos(delay),
+                    remembers_marks: false,
+                    limit: Duration::from_millis(200),
+                    ..paper
+                };
+                let (_, queue) = cell.run();
+                let (mean, deviation) = (queue.mean / 1e3, queue.deviation / 1e3);
+                println!(
+                    "{name:>18}: N={flows:<2}, {feedback:>2} us: queue {mean:>6.1} KB, \
+                     deviation {deviation:>5.1} KB"
+                );
+            }
+        }
+    }
 }

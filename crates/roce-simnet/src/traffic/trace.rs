@@ -49,7 +49,7 @@ pub struct QueueStats {
 }
 
 impl Trace {
-    pub(super) fn sample(&mut self, fabric: &Fabric<Packet>, flows: &[Flow]) {
+    pub(super) fn sample(&mut self, fabric: &Fabric<Packet>, flows: &[Flow], packet: u32) {
         if self.samples.len() >= MAX_SAMPLES {
             return;
         }
@@ -65,7 +65,7 @@ impl Trace {
             }
         }
         let counters = fabric.switch_counters();
-        let rate = |flow: &Flow| if flow.is_active() { flow.control.rate() } else { 0.0 };
+        let rate = |flow: &Flow| if flow.is_active() { flow.control.rate(packet) } else { 0.0 };
         self.samples.push(Sample {
             at: now,
             longest_queue,
