@@ -7,6 +7,7 @@
 
 mod connection;
 mod event_recorder;
+mod fabric;
 mod host;
 mod ladder;
 mod lesson;
@@ -19,6 +20,9 @@ mod timeline;
 mod world;
 
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
+pub use fabric::{
+    FabricControl, FabricReport, FabricScenario, FabricShape, FabricWorkload, plot_fabric,
+};
 pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
@@ -27,6 +31,8 @@ pub use lesson::{
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use ring::{Ring, RingError, RingOptions};
+pub use roce_simnet::fabric::EcnMarking;
+pub use roce_simnet::traffic::{FlowResult, FlowSizes, Recovery};
 pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{PlotError, Scale, ScaleResult, plot};

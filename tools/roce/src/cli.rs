@@ -84,6 +84,9 @@ mod tests {
             "roce run --local 0 -- ls",
             "roce run --link-mtu 1500 -- ls",
             "roce run --view fuse -- ls",
+            "roce simulate fabric --loss 2",
+            "roce simulate fabric --ecn 5K,4K,0.1",
+            "roce simulate fabric --hosts 1",
         ];
         for line in lines {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
@@ -112,5 +115,7 @@ mod tests {
         insta::assert_snapshot!("roce_run", help(&["run"]));
         insta::assert_snapshot!("roce_view", help(&["view"]));
         insta::assert_snapshot!("roce_simulate", help(&["simulate"]));
+        insta::assert_snapshot!("roce_simulate_allreduce", help(&["simulate", "allreduce"]));
+        insta::assert_snapshot!("roce_simulate_fabric", help(&["simulate", "fabric"]));
     }
 }

@@ -13,6 +13,9 @@ pub enum PlotError {
     /// Fewer than two sizes.
     #[error("a plot needs at least two sizes; give more with --bytes")]
     TooFew,
+    /// Fewer than two samples.
+    #[error("a plot over time needs at least two samples; give a longer --limit or more --bytes")]
+    TooShort,
     /// The drawing library failed.
     #[error("the plot cannot be drawn: {0}")]
     Drawing(String),

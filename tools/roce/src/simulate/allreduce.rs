@@ -1,10 +1,10 @@
-//! `roce simulate`: large rings in virtual time.
+//! `roce simulate allreduce`: large rings in virtual time.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use roce_lab::{Rate, Scale, ScaleResult, Span};
 use serde_json::json;
 
@@ -12,16 +12,13 @@ use crate::error::{CliError, Result};
 use crate::output::print;
 use crate::parse_number;
 
-/// Time a collective on a simulated network, in virtual time, with the real engine
+/// Time a ring allreduce (sum of floats) on a simulated network, with the real engine
 ///
 /// N ranks on N hosts around one switch, each with a link of the given rate and delay, full
 /// duplex. Every packet is built, switched and checked; only time is simulated.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// Collective
-    #[arg(value_enum)]
-    collective: Simulated,
     /// Numbers of ranks
     #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128,256", value_parser = ranks)]
     ranks: Vec<usize>,
@@ -60,13 +57,6 @@ pub(crate) struct Options {
     svg: Option<PathBuf>,
 }
 
-/// The simulated collectives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Simulated {
-    /// Sum of floats over a ring: reduce-scatter, then all-gather
-    Allreduce,
-}
-
 const EXAMPLES: &str = "\
   roce simulate allreduce --ranks 8,64 --bytes 64K,16M --rate 100G --delay 1us
 
@@ -76,7 +66,6 @@ is time over bound. The bound is for sequential steps: overlapping pieces beat i
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    let Simulated::Allreduce = options.collective;
     let mut results = Vec::new();
     let started = Instant::now();
     if !options.json {
