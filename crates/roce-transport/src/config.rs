@@ -18,6 +18,9 @@ pub struct EndpointConfig {
     pub window: WindowConfig,
     /// Limits on what all queue pairs together have in flight to one peer.
     pub peer_window: PeerWindowConfig,
+    /// Maximum bytes of packets that are kept since one before them is missing; 0: such packets are
+    /// dropped. A queue pair keeps at most as many bytes as are left for others.
+    pub max_reorder_bytes: usize,
     /// ACKs advertise credits, that is the number of receives posted.
     pub advertise_credits: bool,
 }
@@ -55,6 +58,7 @@ impl Default for EndpointConfig {
             max_train_packets: 64,
             window: WindowConfig::default(),
             peer_window: PeerWindowConfig::default(),
+            max_reorder_bytes: 4 << 20,
             advertise_credits: true,
         }
     }

@@ -6,6 +6,7 @@ use roce_wire::{Psn, Qpn};
 
 use crate::owed_ack::OwedAcks;
 use crate::rc::FrameFeedback;
+use crate::rc::reorder_buffer::ReorderBudget;
 use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
 
 /// Everything that leaves an endpoint apart from packets.
@@ -16,6 +17,7 @@ pub(crate) struct Outputs<O> {
     pub(crate) counters: Counters,
     /// ACKs of queue pairs that were reset or destroyed.
     pub(crate) owed_acks: OwedAcks,
+    pub(crate) reorder_budget: ReorderBudget,
     /// ACKs scheduled since the endpoint was made.
     pub(crate) acks_scheduled: u64,
     pub(crate) observer: O,
@@ -38,12 +40,13 @@ pub(crate) struct Context<'a, O> {
 }
 
 impl<O> Outputs<O> {
-    pub(crate) fn new(observer: O) -> Self {
+    pub(crate) fn new(observer: O, config: &EndpointConfig) -> Self {
         Self {
             completions: VecDeque::new(),
             events: VecDeque::new(),
             counters: Counters::default(),
             owed_acks: OwedAcks::default(),
+            reorder_budget: ReorderBudget::new(config.max_reorder_bytes),
             acks_scheduled: 0,
             observer,
         }
@@ -112,6 +115,7 @@ drop_reasons! {
     WrongDestination wrong_destination,
     Congestion cnp_received,
     OutOfSequence out_of_seq_request,
+    ReorderDuplicate reorder_duplicate,
     UnknownDuplicate unknown_duplicate,
     ResponseNeverRequested response_never_requested,
     DuplicateResponse duplicate_response,

@@ -32,7 +32,7 @@ counters! {
     rcvd_pkts,
     /// Requests that had been executed before.
     duplicate_request,
-    /// Requests that arrived before a missing one.
+    /// Requests that arrived before a missing one, kept or dropped.
     out_of_seq_request,
     /// RNR NAKs received: the peer had no receive posted.
     rcvd_rnr_err,
@@ -81,6 +81,14 @@ counters! {
     cnp_received,
     /// Sequence NAKs sent: a packet of the peer's is missing.
     send_seq_err,
+    /// Retransmissions of missing packets alone, since the peer keeps those behind them.
+    selective_repeat,
+    /// Packets kept since one before them is missing.
+    reorder_kept,
+    /// Packets behind a missing one for which there was no room.
+    reorder_full,
+    /// Dropped: the packet is kept already.
+    reorder_duplicate,
     /// NAKs sent: the request makes no sense here.
     nak_invalid_request,
     /// NAKs sent: access to memory refused.

@@ -5,12 +5,12 @@
 #[path = "protocol/common/mod.rs"]
 mod common;
 
-use roce_transport::{QpCap, TransmitLimits};
+use roce_transport::{EndpointConfig, QpCap, TransmitLimits};
 use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth, Service};
 
 use common::connection::{End, FIRST_PSN, Options, PD, connect};
 use common::forge;
-use common::world::World;
+use common::world::{World, WorldConfig};
 use roce_simnet::Rights;
 
 #[global_allocator]
@@ -48,6 +48,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
     let _profiler = dhat::Profiler::builder().testing().build();
     an_idle_connection_is_small();
     a_flood_is_not_kept();
+    packets_behind_a_gap_are_kept_within_their_limit();
 }
 
 /// At most 4 KiB for a connected queue pair, without its queues.
@@ -83,6 +84,29 @@ fn a_flood_is_not_kept() {
         }
         let grown = most - before;
         assert!(grown <= 64 * 1024, "{grown} bytes more after {} packets", frames.len());
+    }
+}
+
+/// Packets of all lengths, and never the first.
+fn packets_behind_a_gap_are_kept_within_their_limit() {
+    const LIMIT: usize = 256 << 10;
+    for len in [0, 4, 64, 256] {
+        let endpoint = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
+        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+        let expected = Psn::new(FIRST_PSN).unwrap();
+        let mut frames = vec![];
+        for _ in 0..4 {
+            let [_, to] = connect(&mut world, [0, 1], Options::default());
+            let packets = (1..2000u32)
+                .map(|ahead| forge::send_only(to.qpn, expected.advanced_by(ahead), &vec![7; len]));
+            frames.extend(packets.map(|packet| world.frame(0, 1, &packet)));
+        }
+        let mut room = vec![0; 8 * 5000];
+        let before = held();
+        frames.iter().for_each(|frame| feed(&mut world, frame, true, &mut room));
+        let grown = held() - before;
+        assert!(grown <= LIMIT, "{grown} bytes for packets of {len} bytes");
+        assert!(world.nodes[1].endpoint.reorder_bytes() > LIMIT / 2);
     }
 }
 

@@ -153,8 +153,8 @@ impl<O: Observer> Endpoint<O> {
     /// An endpoint without queue pairs that reports to `observer` what it does.
     pub fn with_observer(config: EndpointConfig, observer: O) -> Self {
         Self {
+            out: Outputs::new(observer, &config),
             config,
-            out: Outputs::new(observer),
             qps: Vec::new(),
             free: Vec::new(),
             by_qpn: HashMap::default(),
@@ -239,6 +239,7 @@ impl<O: Observer> Endpoint<O> {
         self.lookup_cache = None;
         if let Some(mut slot) = self.qps[index].take() {
             self.out.owed_acks.extend(slot.queue_pair.take_owed_ack());
+            slot.queue_pair.drop_kept(&mut self.out.reorder_budget);
             self.scheduler.remove(index, &mut slot);
             if let Some(srq) = slot.srq {
                 self.srqs.remove_user(srq);
@@ -408,6 +409,12 @@ impl<O: Observer> Endpoint<O> {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let at = self.scheduler.poll_timeout(self.time.latest());
         at.map(|at| self.time.to_driver(at))
+    }
+
+    /// Returns the bytes that packets behind a missing one hold, at most
+    /// [`max_reorder_bytes`](EndpointConfig::max_reorder_bytes).
+    pub fn reorder_bytes(&self) -> usize {
+        self.out.reorder_budget.used()
     }
 
     /// Returns the counters.

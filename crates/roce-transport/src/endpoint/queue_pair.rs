@@ -9,6 +9,7 @@ use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::owed_ack::OwedAck;
 use crate::qp::context::QpContext;
 use crate::qp::shared_receive_queue::SrqTable;
+use crate::rc::reorder_buffer::ReorderBudget;
 use crate::rc::{RcQueuePair, TxPending};
 use crate::train::TrainWriter;
 use crate::unreliable::uc::UcQueuePair;
@@ -325,6 +326,13 @@ impl QueuePair {
         match self {
             Self::Ud(ud) => ud.path_and_dest(),
             _ => self.context().path_and_dest(),
+        }
+    }
+
+    /// Drops the packets that are kept behind a missing one.
+    pub(super) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
+        if let Self::Rc(rc) = self {
+            rc.drop_kept(budget);
         }
     }
 

@@ -3,10 +3,11 @@
 //! Everything is checked before a byte is touched, in this order: length, rights of the queue pair,
 //! receive, memory key.
 
-use roce_wire::{Operation, Packet, Position, Reth, Verified};
+use roce_wire::{Operation, Position, Reth};
 
 use crate::qp::context::QpContext;
 use crate::qp::receive_queue::ReceiveQueue;
+use crate::qp::received_packet::ReceivedPacket;
 use crate::transfer::scatter;
 use crate::{
     Access, AccessFlags, Completion, CompletionOperation, CompletionStatus, MAX_MESSAGE_LEN,
@@ -79,7 +80,7 @@ impl IncomingMessage {
     #[inline(always)]
     pub(crate) fn place(
         &mut self,
-        packet: &Packet<'_, Verified>,
+        packet: ReceivedPacket<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
@@ -93,7 +94,7 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_send(
         &mut self,
-        packet: &Packet<'_, Verified>,
+        packet: ReceivedPacket<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
@@ -137,7 +138,7 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_send_only(
         &mut self,
-        packet: &Packet<'_, Verified>,
+        packet: ReceivedPacket<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
@@ -164,7 +165,7 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_write(
         &mut self,
-        packet: &Packet<'_, Verified>,
+        packet: ReceivedPacket<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
@@ -186,7 +187,7 @@ impl IncomingMessage {
     #[inline(always)]
     fn place_part_of_write(
         &mut self,
-        packet: &Packet<'_, Verified>,
+        packet: ReceivedPacket<'_>,
         qp: &QpContext,
         receives: &mut ReceiveQueue,
         memory: &mut impl Memory,
@@ -254,7 +255,7 @@ impl IncomingMessage {
 }
 
 fn received_send(
-    packet: &Packet<'_, Verified>,
+    packet: ReceivedPacket<'_>,
     qp: &QpContext,
     wr_id: u64,
     received: u64,

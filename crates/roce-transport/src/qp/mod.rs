@@ -14,6 +14,7 @@ pub(crate) mod incoming_message;
 pub(crate) mod modify;
 pub(crate) mod outgoing_message;
 pub(crate) mod receive_queue;
+pub(crate) mod received_packet;
 pub(crate) mod send_queue;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod validate;

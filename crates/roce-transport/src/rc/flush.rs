@@ -58,6 +58,7 @@ impl RcQueuePair {
         let was_failed = self.qp.state == QpState::Error;
         self.qp.set_state(QpState::Error, cx);
         self.timers.stop_all();
+        self.drop_kept(&mut cx.out.reorder_budget);
         if let Some(status) = status {
             self.requester.queue.complete_front(status, &self.qp, cx);
         }

@@ -5,15 +5,19 @@
 //! | `requester` | send queue, send sequence and windows; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq |
 //! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK |
 //! | `responder` | executes new requests and responds to repeated ones; `response_writer` writes the responses |
+//! | `reorder_buffer` | keeps packets that arrived before a missing one |
 //! | `flush` | failure of requests, and of the queue pair |
 
 mod completer;
 mod flush;
+mod kept_packet;
+pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
 
 use roce_wire::{Packet, Service, Verified};
 
+use self::reorder_buffer::ReorderBudget;
 use self::requester::Requester;
 pub(crate) use self::requester::frames_in_flight::FrameFeedback;
 use self::requester::frames_in_flight::FramesInFlight;
@@ -77,6 +81,7 @@ impl RcQueuePair {
         let to = modify::validate(Service::Rc, from, asked)?;
         if to == QpState::Reset {
             cx.out.owed_acks.extend(self.take_owed_ack());
+            self.drop_kept(&mut cx.out.reorder_budget);
             *self = Self::new(self.qp.reset(), cx.config);
             cx.out.observer.state_changed(cx.now, cx.qpn, from, to);
             return Ok(());
@@ -148,6 +153,11 @@ impl RcQueuePair {
 
     pub(crate) fn take_inline_buffer(&mut self) -> InlineData {
         self.requester.queue.take_inline_buffer()
+    }
+
+    /// Drops the packets that are kept behind a missing one.
+    pub(crate) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
+        self.responder.drop_kept(budget);
     }
 
     /// Posts to the send queue. Inlined, or the request would be moved once more, a call each time.
@@ -347,7 +357,12 @@ impl RcQueuePair {
             if requester.next > start {
                 let packets = train.packets() as u32; // at most what fits into a frame
                 let number = window.on_sent(packets, requester.since_ack_req == 0, answers);
-                requester.frames.on_sent(number, start, requester.next);
+                if requester.recovery.is_repairing() {
+                    requester.frames.on_repair_sent(number, requester.next);
+                    requester.resume_after_repair();
+                } else {
+                    requester.frames.on_sent(number, start, requester.next);
+                }
             }
         }
         if let Err(status) = sent {

@@ -45,7 +45,8 @@ fn packets_that_overtake_each_other_within_a_batch_and_come_again_draw_no_nak() 
 
 #[test]
 fn a_packet_dropped_as_out_of_order_is_requested_without_repeating_those_before() {
-    let mut sides = pair();
+    let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
+    let mut sides = pair_of(&config, |_| ());
     (0..3).for_each(|id| sides[0].posts(write(id)));
     let packets = sides[0].sends(64);
     let from = sides[0].address;
@@ -56,6 +57,21 @@ fn a_packet_dropped_as_out_of_order_is_requested_without_repeating_those_before(
     assert_eq!(sides[0].endpoint.counters().rcvd_seq_err, 1);
     assert_eq!(sides[1].endpoint.counters().duplicate_request, 0);
     assert_eq!(sides[0].completed(), [0, 1, 2].map(|id| (id, SUCCESS)));
+}
+
+#[test]
+fn packets_that_overtake_each_other_within_a_batch_draw_one_ack() {
+    let mut sides = pair();
+    (0..3).for_each(|id| sides[0].posts(write(id)));
+    let packets = sides[0].sends(64);
+    let from = sides[0].address;
+    for index in [2, 1, 0] {
+        sides[1].takes(from, &packets[index]);
+    }
+    let acks: Vec<_> = sides[1].sends(64).iter().map(|it| headers_of(it)).collect();
+    assert_eq!(acks.len(), 1);
+    assert_eq!(acks[0].bth.psn, FIRST_PSN.advanced_by(2));
+    assert_eq!(acks[0].aeth.map(|it| it.syndrome.to_byte() >> 5), Some(0));
 }
 
 #[test]

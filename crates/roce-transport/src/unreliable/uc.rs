@@ -147,7 +147,7 @@ impl UcQueuePair {
         let Unreliable { qp, receives, .. } = &mut self.base;
         qp.note_established(cx);
         let Some(receives) = receives.queue_mut(srqs) else { return };
-        match self.message.place(packet, qp, receives, memory) {
+        match self.message.place(packet.into(), qp, receives, memory) {
             Ok(Placed::Part) => {}
             Ok(Placed::Whole(None)) => cx.counters().uc_rcvd_msgs += 1,
             Ok(Placed::Whole(Some(completion))) => {

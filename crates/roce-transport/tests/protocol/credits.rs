@@ -72,7 +72,7 @@ fn a_message_that_is_sent_twice_uses_one_credit() {
         rest.post_send(&mut world, i);
     }
     world.run_until(|world| ends[0].sent(world).len() == 6);
-    assert!(ends[0].counter(&world, "resent_pkts") >= 5, "{}", world.report());
+    assert!(ends[0].counter(&world, "resent_pkts") > 0, "{}", world.report());
     // Five receives are left, four of them can be told of.
     let before = world.nodes[0].sent.len();
     for i in 5..9 {

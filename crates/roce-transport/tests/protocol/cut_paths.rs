@@ -44,8 +44,9 @@ fn a_ring_that_overflows_where_trains_are_cut_overflows_once() {
     let first = send(&mut world, OPTIONS);
     let second = send(&mut world, OPTIONS);
     let named = format!("{first:?}, then {second:?}, ideal {IDEAL} ns\n{}", world.report());
-    // Before anything is lost, each queue pair sends its first window.
-    assert!(first.0 <= 8 * 128 + 64, "{named}");
+    // Before anything is lost, each queue pair sends its first window, and later at once what an ACK
+    // to kept packets admits.
+    assert!(first.0 <= 9 * 128, "{named}");
     assert_eq!(second.0, 0, "{named}");
     assert!(first.1 < IDEAL * 3 / 2 && second.1 < IDEAL * 5 / 4, "{named}");
 }

@@ -14,6 +14,7 @@ mod duplicates;
 mod harness;
 mod hostile;
 mod hostile_unreliable;
+mod kept_packets;
 mod long;
 mod many_qps;
 mod model;

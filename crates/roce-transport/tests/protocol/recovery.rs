@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
-use roce_transport::{CompletionStatus, QpState};
+use roce_transport::{CompletionStatus, EndpointConfig, PeerWindowConfig, QpState};
 use roce_wire::PathMtu;
 
 use crate::common::connection::{End, Options, connect};
@@ -273,9 +273,13 @@ fn one_packet_of_a_hundred_lost_leaves_a_good_part_of_the_rate() {
     };
     let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
     let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
+    // As a driver sets it where each packet is a frame of its own.
+    let peer_window = PeerWindowConfig { initial_frames: 128, max_frames: 2048, min_frames: 4 };
+    let endpoint = EndpointConfig { peer_window, ..EndpointConfig::default() };
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         let time = |seed: Option<u64>| {
-            let mut world = World::new(2, WorldConfig { link, ..WorldConfig::default() });
+            let config = WorldConfig { link, endpoint: endpoint.clone(), ..WorldConfig::default() };
+            let mut world = World::new(2, config);
             let ends = connect(&mut world, [0, 1], options);
             if let Some(seed) = seed {
                 world.set_impairment(0, Impairment::random(seed, rates));

@@ -21,7 +21,8 @@ impl Runner {
         if !(2..=64).contains(&hosts.len()) {
             return Err(out_of_range("the number of hosts", hosts.len()));
         }
-        let mut endpoint = EndpointConfig::default();
+        // The lessons show go-back-N, which every responder understands.
+        let mut endpoint = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
         if let Some(packets) = *window {
             endpoint.window =
                 WindowConfig { initial_packets: packets, max_packets: packets, ..endpoint.window };

@@ -11,6 +11,12 @@
 //!
 //! The ACK timeout keeps running, so that a dead peer is given up when it would have been anyway.
 //!
+//! A peer that keeps packets behind a gap shows it after the first NAK: its ACK is beyond what was
+//! sent again. From then on only what is missing is sent again (a repair), and then new packets. An
+//! ACK within what was sent before the repair shows the next missing packet, as a partial ACK of
+//! TCP. A repair is one packet, and doubles as long as the next one is missing too. Where packets
+//! have been late, a repair waits for as long.
+//!
 //! After go-back-N only the minimum window leaves until a response arrives: a ring that just
 //! overflowed is still full.
 
@@ -35,8 +41,20 @@ pub(crate) struct LossRecovery {
     state: State,
     /// Probe timeouts in a row.
     expiries: u32,
-    /// Position before the last go-back-N by probe timeout.
+    /// Position before the last go-back-N or repair.
     undo_to: SendPosition,
+    /// First sequence number behind the last repair.
+    repair_end: u64,
+    /// Packets of the last repair; in a go-back-N after a NAK those that may be in flight.
+    resent: u32,
+    /// Time of the last NAK, and of the last retransmission.
+    gap_at: Instant,
+    repaired_at: Instant,
+    /// How late packets were that the peer reported missing, in nanoseconds: a repair waits for as
+    /// long.
+    lateness: u32,
+    /// The peer keeps packets behind a missing one.
+    peer_keeps: bool,
     /// Instant from which the probe timeout counts: that of the first packet that requests an ACK.
     probe_base: Instant,
 }
@@ -53,11 +71,31 @@ enum State {
     ProbePending,
     /// The probe was sent.
     ProbeSent,
-    /// Go-back-N after a NAK or the ACK timeout.
+    /// Go-back-N after the ACK timeout or a missing response.
     GoBackN,
+    /// Go-back-N after a NAK.
+    NakGoBackN,
     /// Go-back-N after a probe timeout.
     PtoGoBackN,
+    /// The peer reported a missing packet, which may be late.
+    RepairWait,
+    /// A partial ACK arrived after a repair, so early that the next packet may be late.
+    PartialWait,
+    /// A repair is being sent.
+    Repair,
+    /// The repair was sent, and new packets after it.
+    RepairSent,
 }
+
+/// Maximum packets sent again after a NAK before the peer's response shows whether it keeps those
+/// behind them.
+const FIRST_RESENT: u32 = 4;
+/// How their number grows with each response.
+const RESENT_GROWTH: u32 = 4;
+/// Each missing packet shortens the wait for late ones by this part.
+const LATENESS_DECAY: u32 = 16;
+/// Maximum packets of a repair.
+const MAX_REPAIR: u32 = 8;
 
 impl LossRecovery {
     /// Deadline of a probe timeout that counts from `probe_base`.
@@ -92,8 +130,109 @@ impl LossRecovery {
             self.rtt.discard_sample();
         }
         self.rtt.on_acknowledged(to, now);
-        self.state = State::Open;
+        if self.state == State::RepairWait {
+            // Others may be later still.
+            let late = 2 * now.saturating_since(self.gap_at).as_nanos();
+            self.lateness = self.lateness.max(u32::try_from(late).unwrap_or(u32::MAX));
+        }
+        let is_continued = match self.state {
+            State::Repair | State::RepairSent => to < self.repair_end,
+            // Without a round trip a late packet is known by what the peer has beyond it.
+            State::NakGoBackN => to < self.undo_to.0 && !self.rtt.is_known(),
+            _ => false,
+        };
+        if !is_continued {
+            self.state = State::Open;
+        } else if self.state == State::NakGoBackN {
+            self.resent = self.resent.saturating_mul(RESENT_GROWTH);
+        }
         self.expiries = 0;
+    }
+
+    /// Returns the packets to send again if an ACK up to `to` shows that the next one is missing:
+    /// it was sent before the repair, or before the go-back-N, that has arrived.
+    pub(crate) fn next_repair(&mut self, to: u64, next: u64) -> Option<u32> {
+        let (sent_again, len) = match self.state {
+            State::NakGoBackN if to > next => (next, 0),
+            State::Repair | State::RepairSent | State::PartialWait => {
+                (self.repair_end, self.resent)
+            }
+            _ => return None,
+        };
+        if to < sent_again || to >= self.undo_to.0 {
+            return None;
+        }
+        let has_kept = to > sent_again;
+        if !has_kept && len >= MAX_REPAIR {
+            self.peer_keeps = false;
+        }
+        Some(if has_kept { 1 } else { (2 * len).clamp(1, MAX_REPAIR) })
+    }
+
+    /// Returns the instant until which the packet behind a partial ACK may arrive by itself: it was
+    /// sent before the repair, but the ACK may not be one to the repair.
+    pub(crate) fn wait_after_partial_ack(&mut self, now: Instant) -> Option<Instant> {
+        if !self.rtt.is_known() {
+            return None;
+        }
+        let nanos = self.rtt.smoothed_nanos() + self.late_nanos();
+        let until = self.repaired_at + Duration::from_nanos(nanos);
+        if until <= now {
+            return None;
+        }
+        self.state = State::PartialWait;
+        Some(until)
+    }
+
+    /// How late packets are expected to be.
+    fn late_nanos(&self) -> u64 {
+        let smoothed = self.rtt.smoothed_nanos();
+        u64::from(self.lateness).clamp(smoothed / 8, smoothed)
+    }
+
+    /// A repair of `len` packets from `unacked` on begins, where `position` is what would be sent
+    /// next.
+    fn begin_repair(&mut self, unacked: u64, len: u32, position: SendPosition, now: Instant) {
+        self.repaired_at = now;
+        if self.state != State::Repair {
+            self.undo_to = position;
+        }
+        self.resent = len;
+        self.repair_end = (unacked + u64::from(len)).min(self.undo_to.0);
+        self.state = State::Repair;
+        self.rtt.discard_sample_before(self.repair_end);
+    }
+
+    /// The peer reported a missing packet. Returns the instant until which it may still arrive by
+    /// itself, if packets have been late.
+    pub(crate) fn on_gap(&mut self, now: Instant) -> Option<Instant> {
+        self.gap_at = now;
+        if !self.rtt.is_known() {
+            return None;
+        }
+        let wait = self.late_nanos();
+        self.lateness -= self.lateness / LATENESS_DECAY;
+        self.state = State::RepairWait;
+        Some(now + Duration::from_nanos(wait))
+    }
+
+    /// Returns the position to resume if the repair is sent.
+    pub(crate) fn end_repair(&mut self, next: u64) -> Option<SendPosition> {
+        if self.state != State::Repair || next < self.repair_end {
+            return None;
+        }
+        self.state = State::RepairSent;
+        Some(self.undo_to)
+    }
+
+    /// Returns true if the next packet is part of a repair.
+    pub(crate) fn is_repairing(&self) -> bool {
+        self.state == State::Repair
+    }
+
+    /// Returns true if the peer keeps packets behind a missing one.
+    pub(crate) fn peer_keeps(&self) -> bool {
+        self.peer_keeps
     }
 
     /// The peer responded that it has no receive: the probe timeouts before were not in a row.
@@ -101,18 +240,30 @@ impl LossRecovery {
         self.expiries = 0;
     }
 
-    /// Everything is sent again.
-    pub(crate) fn on_retransmit(&mut self, cause: RetransmitCause) {
+    /// Everything is sent again, where `position` was to be sent next.
+    pub(crate) fn on_retransmit(
+        &mut self,
+        cause: RetransmitCause,
+        unacked: u64,
+        position: SendPosition,
+        now: Instant,
+    ) {
+        self.repaired_at = now;
+        self.resent = FIRST_RESENT;
+        if !matches!(self.state, State::PtoGoBackN | State::NakGoBackN | State::Repair) {
+            self.undo_to = position;
+        }
         self.state = match cause {
             // Nothing was lost.
             RetransmitCause::RnrTimeout => State::Open,
             RetransmitCause::ProbeTimeout => State::PtoGoBackN,
+            RetransmitCause::SequenceNak => State::NakGoBackN,
             _ => State::GoBackN,
         };
         // A probe timeout may be too early. If the round trip were not measured then, it would
         // stay too early.
         if cause != RetransmitCause::ProbeTimeout {
-            self.rtt.discard_sample();
+            self.rtt.on_resent(unacked, now);
         }
     }
 
@@ -136,11 +287,30 @@ impl LossRecovery {
         self.state == State::PtoGoBackN && to <= next && to < max_sent
     }
 
-    /// Returns the position to resume if this response shows that the retransmission was spurious:
-    /// the peer has more than was sent again.
-    pub(crate) fn undo_if_spurious(&self, to: u64, next: u64) -> Option<SendPosition> {
-        let is_undone = self.state == State::PtoGoBackN && to > next && to <= self.undo_to.0;
-        is_undone.then_some(self.undo_to)
+    /// Returns the position to resume if an ACK from `unacked` up to `to` shows that less is missing
+    /// than is sent again: a probe timeout was too early, or the peer keeps packets.
+    pub(crate) fn undo_retransmission(
+        &mut self,
+        unacked: u64,
+        to: u64,
+        next: u64,
+        now: Instant,
+    ) -> Option<SendPosition> {
+        // Then the packet that was missing has arrived by itself.
+        let is_early = !self.rtt.may_respond_to(self.repaired_at, now);
+        let is_undone = match self.state {
+            State::PtoGoBackN => to > next,
+            // A peer that keeps nothing would have the missing packet alone.
+            State::NakGoBackN => to > next || (is_early && to > unacked + 1),
+            State::Repair => to >= self.repair_end,
+            _ => false,
+        };
+        if !is_undone || to > self.undo_to.0 {
+            return None;
+        }
+        self.peer_keeps |= self.state == State::NakGoBackN;
+        self.state = State::Open;
+        Some(self.undo_to)
     }
 
     /// Returns true if the probe is to be sent.
@@ -149,14 +319,47 @@ impl LossRecovery {
     }
 
     pub(crate) fn is_retransmitting(&self) -> bool {
-        matches!(self.state, State::GoBackN | State::PtoGoBackN)
+        matches!(self.state, State::GoBackN | State::NakGoBackN | State::PtoGoBackN | State::Repair)
     }
 }
 
 impl Requester {
     /// Packets that may be in flight now.
     pub(crate) fn effective_window(&self) -> u32 {
-        if self.recovery.is_retransmitting() { self.window.min() } else { self.window.size() }
+        match self.recovery.state {
+            State::Repair => (self.recovery.repair_end.saturating_sub(self.unacked)) as u32, // at most `MAX_REPAIR`
+            State::NakGoBackN => self.window.size().min(self.recovery.resent),
+            _ if self.recovery.is_retransmitting() => self.window.min(),
+            _ => self.window.size(),
+        }
+    }
+
+    /// Sends the oldest `len` packets again, and then what follows those that are in flight.
+    pub(crate) fn repair<O: Observer>(
+        &mut self,
+        len: u32,
+        qp: &QpContext,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) {
+        cx.counters().selective_repeat += 1;
+        self.frames.on_repair(self.unacked, &mut cx.feedback);
+        self.recovery.begin_repair(self.unacked, len, (self.next, self.current_wqe), cx.time);
+        self.next = self.unacked;
+        self.current_wqe = self.queue.head();
+        self.since_ack_req = 0;
+        self.nak_action = NakAction::Ignore;
+        timers.stop(Timer::Probe);
+        self.keep_timed(qp, timers, cx.time);
+        let (psn, cause) = (self.psn(self.unacked), RetransmitCause::SequenceNak);
+        cx.out.observer.retransmit(cx.now, cx.qpn, psn, cause);
+    }
+
+    /// Goes back to new packets once the repair is sent.
+    pub(crate) fn resume_after_repair(&mut self) {
+        if let Some(position) = self.recovery.end_repair(self.next) {
+            (self.next, self.current_wqe) = position;
+        }
     }
 
     /// The probe timeout expired.
@@ -172,6 +375,10 @@ impl Requester {
         if self.next == self.unacked || self.in_rnr_wait {
             return Ok(());
         }
+        if matches!(self.recovery.state, State::RepairWait | State::PartialWait) {
+            self.repair(1, qp, timers, cx);
+            return Ok(());
+        }
         if self.recovery.probe_deadline(self.recovery.probe_base) > cx.time {
             // Before that no packet requested a response.
             self.arm_probe_timer(self.recovery.probe_base, timers);
@@ -183,9 +390,6 @@ impl Requester {
             return Ok(());
         }
         cx.counters().probe_timeout += 1;
-        if self.recovery.state != State::PtoGoBackN {
-            self.recovery.undo_to = (self.next, self.current_wqe);
-        }
         self.go_back_n(RetransmitCause::ProbeTimeout, false, qp, timers, cx)?;
         self.nak_action = NakAction::NoRetryCost;
         Ok(())

@@ -125,6 +125,18 @@ impl Requester {
             return Ok(());
         }
         let costs_a_retry = self.nak_action == NakAction::CountRetry;
+        if cause == RetransmitCause::SequenceNak && self.recovery.peer_keeps() {
+            if costs_a_retry {
+                self.spend_retry(response.cx)?;
+            }
+            self.react_to_loss(response.cx);
+            match self.recovery.on_gap(response.cx.time) {
+                Some(until) => response.timers.arm(Timer::Probe, until),
+                None => self.repair(1, response.qp, response.timers, response.cx),
+            }
+            self.nak_action = NakAction::Ignore;
+            return Ok(());
+        }
         self.go_back_n(cause, costs_a_retry, response.qp, response.timers, response.cx)?;
         self.nak_action = NakAction::Ignore;
         Ok(())

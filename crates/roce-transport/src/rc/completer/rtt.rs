@@ -12,6 +12,8 @@ pub(crate) struct RttEstimator {
     /// In nanoseconds; 0 before the first measurement.
     srtt: u64,
     rttvar: u64,
+    /// The shortest, in nanoseconds; 0 before the first measurement.
+    min: u64,
     /// Packet that is being measured, and the instant it was sent.
     sample: Option<(u64, Instant)>,
 }
@@ -42,6 +44,7 @@ impl RttEstimator {
         let Some((_, sent)) = self.sample.take_if(|(seq, _)| *seq < to) else { return };
         let took = u64::try_from(now.saturating_since(sent).as_nanos()).unwrap_or(u64::MAX >> 3);
         let took = took.clamp(1, u64::MAX >> 3);
+        self.min = if self.min == 0 { took } else { self.min.min(took) };
         if self.srtt == 0 {
             (self.srtt, self.rttvar) = (took, took / 2);
             return;
@@ -49,6 +52,32 @@ impl RttEstimator {
         // The weights of RFC 6298: an eighth for the mean, a quarter for the variation.
         self.rttvar = (3 * self.rttvar + self.srtt.abs_diff(took)) / 4;
         self.srtt = (7 * self.srtt + took) / 8;
+    }
+
+    /// Measures packet `seq`, which is sent again, if no round trip is known: a wrong one is soon
+    /// corrected.
+    pub(crate) fn on_resent(&mut self, seq: u64, now: Instant) {
+        self.sample = Some((seq, now)).filter(|_| self.min == 0);
+    }
+
+    /// The packet being measured is sent again if it is before `seq`.
+    pub(crate) fn discard_sample_before(&mut self, seq: u64) {
+        self.sample.take_if(|(measured, _)| *measured < seq);
+    }
+
+    /// Returns the smoothed round trip in nanoseconds; 0 before the first measurement.
+    pub(crate) const fn smoothed_nanos(&self) -> u64 {
+        self.srtt
+    }
+
+    /// Returns true if a round trip was measured.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.min > 0
+    }
+
+    /// Returns true if a response at `now` may be to a packet that was sent at `sent`.
+    pub(crate) fn may_respond_to(&self, sent: Instant, now: Instant) -> bool {
+        now.saturating_since(sent).as_nanos() >= u128::from(self.min)
     }
 
     /// Returns the probe timeout in nanoseconds: a few round trips.

@@ -10,6 +10,8 @@ use crate::RetransmitCause;
 pub(crate) struct FramesInFlight {
     /// In the order of sending.
     frames: VecDeque<Frame>,
+    /// Number of the last repair, and the first sequence number behind it.
+    repair: Option<(u64, u64)>,
     /// Response frames that the train being written requests.
     response_frames: u32,
 }
@@ -58,8 +60,37 @@ impl FramesInFlight {
     /// Everything before sequence number `to` is acknowledged.
     pub(crate) fn on_acknowledged(&mut self, to: u64, feedback: &mut FrameFeedback) {
         feedback.is_alive = true;
+        if let Some((number, _)) = self.repair.take_if(|(_, end)| *end <= to) {
+            // All frames sent before it have left the ring too, though not all are acknowledged.
+            self.frames.retain(|frame| frame.number > number);
+            feedback.drained = Some(number);
+        }
         while let Some(frame) = self.frames.pop_front_if(|frame| frame.end <= to) {
             feedback.drained = Some(frame.number);
+        }
+    }
+
+    /// Frame `number` left, a part of a repair.
+    pub(crate) fn on_repair_sent(&mut self, number: u64, end: u64) {
+        self.repair = Some((number, end));
+    }
+
+    /// The peer reports that packet `unacked` is missing, and keeps those behind it.
+    pub(crate) fn on_repair(&mut self, unacked: u64, feedback: &mut FrameFeedback) {
+        self.note_gap(unacked, feedback);
+        feedback.is_alive = true;
+        feedback.is_lost = true;
+    }
+
+    /// The peer reports a gap at `unacked`: the frame has left its ring, and so has the next one if
+    /// that is how the peer knows.
+    fn note_gap(&self, unacked: u64, feedback: &mut FrameFeedback) {
+        if let Some(frame) = self.frames.front() {
+            feedback.drained = Some(frame.number).max(feedback.drained);
+            feedback.is_part_lost |= frame.start < unacked;
+        }
+        if let Some(next) = self.frames.get(1) {
+            feedback.drained = Some(next.number).max(feedback.drained);
         }
     }
 
@@ -70,6 +101,13 @@ impl FramesInFlight {
         unacked: u64,
         feedback: &mut FrameFeedback,
     ) {
+        if let Some((number, _)) = self.repair.take() {
+            // The peer has reported a gap, and would have responded to the repair: it is lost, and
+            // what was sent before it has left the ring.
+            let last = self.frames.back().map_or(number, |it| it.number);
+            feedback.drained = Some(last.max(number));
+            self.frames.clear();
+        }
         if matches!(cause, RetransmitCause::ProbeTimeout | RetransmitCause::TailProbe) {
             // The frames may still be in the peer's ring. The next ACK is for them, rather than for
             // what is sent again behind them.

@@ -46,6 +46,8 @@ pub(crate) struct Requester {
     pub(crate) current_wqe: u64,
     pub(crate) reads: OutstandingReads,
     pub(crate) window: SendWindow,
+    /// First sequence number behind those of which one loss counts with the latest.
+    pub(crate) loss_end: u64,
     pub(crate) recovery: LossRecovery,
     pub(crate) credit: Credit,
     pub(crate) frames: FramesInFlight,
@@ -124,6 +126,7 @@ impl Requester {
             current_wqe: 0,
             reads: OutstandingReads::default(),
             window: SendWindow::new(&config.window, qp.params.mtu),
+            loss_end: 0,
             recovery: LossRecovery::default(),
             credit: Credit::default(),
             frames: FramesInFlight::default(),
@@ -176,7 +179,12 @@ impl Requester {
         // A response with data does not show what of the packets behind it has arrived.
         let is_telling = self.reads.find(self.unacked).is_none();
         let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
-        let undone = self.recovery.undo_if_spurious(to, self.next).filter(|_| is_telling);
+        let (mut undone, mut repair) = (None, None);
+        if is_telling && !self.recovery.is_open() {
+            let (unacked, next) = (self.unacked, self.next);
+            repair = self.recovery.next_repair(to, next);
+            undone = self.recovery.undo_retransmission(unacked, to, next, cx.time);
+        }
         if was_lost {
             self.window.on_loss();
             cx.feedback.is_lost = true;
@@ -207,6 +215,29 @@ impl Requester {
             timers.stop(Timer::RnrTimeout);
         }
         self.restart_timers(qp, timers, cx.time);
+        if let Some(len) = repair.filter(|_| self.reads.find(to).is_none()) {
+            if self.recovery.peer_keeps() {
+                match self.recovery.wait_after_partial_ack(cx.time) {
+                    Some(until) => timers.arm(Timer::Probe, until),
+                    None => self.repair(len, qp, timers, cx),
+                }
+            } else {
+                // Costs no retry, so none can be missing.
+                let cause = RetransmitCause::SequenceNak;
+                let _done = self.go_back_n(cause, false, qp, timers, cx).is_ok();
+                self.nak_action = NakAction::Ignore;
+            }
+        }
+    }
+
+    /// A packet was lost: shrinks the window, once for all losses among what is in flight.
+    pub(crate) fn react_to_loss<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+        if self.unacked >= self.loss_end {
+            let size = self.window.size();
+            self.window.on_loss();
+            self.note_resized(size, cx);
+            self.loss_end = self.max_sent;
+        }
     }
 
     /// As [`keep_timed`](Self::keep_timed), and restarts the timers that run.
@@ -277,7 +308,8 @@ impl Requester {
         }
         self.frames.on_retransmit(cause, self.unacked, &mut cx.feedback);
         self.note_resized(size, cx);
-        self.recovery.on_retransmit(cause);
+        let position = (self.next, self.current_wqe);
+        self.recovery.on_retransmit(cause, self.unacked, position, cx.time);
         self.next = self.unacked;
         self.current_wqe = self.queue.head();
         self.since_ack_req = 0;

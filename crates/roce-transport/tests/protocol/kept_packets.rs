@@ -1,0 +1,259 @@
+//! Packets that arrive before a missing one: kept within bounds, and as if they had come in order.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig, Region, Rights};
+use roce_transport::{EndpointConfig, QpState, WindowConfig};
+use roce_wire::{NakCode, PathMtu, Psn, Syndrome, opcode};
+
+use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
+use crate::common::exchange::{Exchange, Kind, sge};
+use crate::common::forge;
+use crate::common::repeat::for_each_case;
+use crate::common::world::{Sent, World, WorldConfig};
+
+fn expected() -> Psn {
+    Psn::new(FIRST_PSN).expect("24 bits")
+}
+
+/// A connection to node 1, which has posted ten receives of 8 bytes.
+fn receiver(config: EndpointConfig) -> (World, [End; 2], Region) {
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
+    world.nodes.iter_mut().for_each(|node| node.keep_sent = true);
+    let ends = connect(&mut world, [0, 1], Options::default());
+    let region = world.nodes[1].memory.register_filled(PD, 80, Rights::ALL, 0xaa);
+    for i in 0..10 {
+        ends[1].post_recv(&mut world, i, &[sge(region, 8 * i as usize, 8)]);
+    }
+    (world, ends, region)
+}
+
+/// A SEND of 8 bytes, which `ahead` others precede.
+fn send(to: End, ahead: u32) -> Vec<u8> {
+    forge::send_only(to.qpn, expected().advanced_by(ahead), &[ahead as u8; 8])
+}
+
+fn responses(world: &World) -> Vec<(Psn, Syndrome)> {
+    let sent = world.nodes[1].sent.iter().map(Sent::headers);
+    sent.map(|it| (it.bth.psn, it.aeth.expect("a response").syndrome)).collect()
+}
+
+fn received(world: &World, end: End) -> Vec<u64> {
+    end.received(world).iter().map(|it| it.wr_id).collect()
+}
+
+#[test]
+fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
+    let (mut world, ends, region) = receiver(EndpointConfig::default());
+    let untouched = world.nodes[1].memory.bytes(region).to_vec();
+    for ahead in [3, 1, 2, 5] {
+        world.forge(0, 1, &send(ends[1], ahead));
+    }
+    assert!(received(&world, ends[1]).is_empty());
+    assert_eq!(world.nodes[1].memory.bytes(region), untouched);
+    assert_eq!(responses(&world), [(expected(), forge::nak(NakCode::PsnSequence))]);
+    world.forge(0, 1, &send(ends[1], 0));
+    assert_eq!(received(&world, ends[1]), [0, 1, 2, 3]);
+    let bytes: Vec<_> = world.nodes[1].memory.bytes(region).chunks(8).map(|it| it[0]).collect();
+    assert_eq!(bytes[..4], [0, 1, 2, 3], "each in the receive of its turn");
+    let acks: Vec<_> = responses(&world).into_iter().skip(1).collect();
+    assert_eq!(acks.len(), 1, "one ACK for all of them: {acks:?}");
+    assert_eq!(acks[0].0, expected().advanced_by(3));
+    assert_eq!(ends[1].counter(&world, "reorder_kept"), 4);
+    world.forge(0, 1, &send(ends[1], 4));
+    assert_eq!(received(&world, ends[1]), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0);
+}
+
+#[test]
+fn a_kept_packet_that_comes_again_is_dropped_and_the_first_one_counts() {
+    let (mut world, ends, region) = receiver(EndpointConfig::default());
+    world.forge(0, 1, &send(ends[1], 1));
+    let held = world.nodes[1].endpoint.reorder_bytes();
+    for _ in 0..5 {
+        let other = forge::send_only(ends[1].qpn, expected().advanced_by(1), &[99; 8]);
+        world.forge(0, 1, &other);
+    }
+    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), held);
+    assert_eq!(ends[1].counter(&world, "reorder_duplicate"), 5);
+    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 6);
+    world.forge(0, 1, &send(ends[1], 0));
+    assert_eq!(world.nodes[1].memory.bytes(region)[8], 1);
+}
+
+#[test]
+fn a_kept_packet_that_cannot_be_executed_fails_where_it_would_have_in_order() {
+    let (mut world, ends, _) = receiver(EndpointConfig::default());
+    let bad = forge::packet(
+        &forge::headers(opcode::RC_SEND_MIDDLE, ends[1].qpn, expected().advanced_by(2)),
+        &[0; 256],
+    );
+    world.forge(0, 1, &bad);
+    world.forge(0, 1, &send(ends[1], 3));
+    world.forge(0, 1, &send(ends[1], 1));
+    assert_eq!(ends[1].state(&world), QpState::ReadyToSend, "not before its turn");
+    world.forge(0, 1, &send(ends[1], 0));
+    assert_eq!(received(&world, ends[1])[..2], [0, 1]);
+    assert_eq!(ends[1].state(&world), QpState::Error);
+    let last = responses(&world).last().copied();
+    assert_eq!(last, Some((expected().advanced_by(2), forge::nak(NakCode::InvalidRequest))));
+    assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0);
+}
+
+#[test]
+fn a_kept_packet_without_a_receive_is_requested_again_and_those_behind_it_stay() {
+    let (mut world, ends, region) = receiver(EndpointConfig::default());
+    for ahead in 1..13 {
+        world.forge(0, 1, &send(ends[1], ahead));
+    }
+    world.forge(0, 1, &send(ends[1], 0));
+    assert_eq!(received(&world, ends[1]).len(), 10);
+    let last = responses(&world).last().copied();
+    assert_eq!(last, Some((expected().advanced_by(10), forge::rnr(1))));
+    for i in 10..13 {
+        ends[1].post_recv(&mut world, i, &[sge(region, 0, 8)]);
+    }
+    world.forge(0, 1, &send(ends[1], 10));
+    assert_eq!(received(&world, ends[1]).len(), 13);
+}
+
+#[test]
+fn with_a_limit_of_zero_nothing_is_kept() {
+    let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
+    let (mut world, ends, _) = receiver(config);
+    world.forge(0, 1, &send(ends[1], 1));
+    world.forge(0, 1, &send(ends[1], 0));
+    assert_eq!(received(&world, ends[1]), [0]);
+    assert_eq!(ends[1].counter(&world, "out_of_seq_request"), 1);
+    assert_eq!(ends[1].counter(&world, "reorder_kept"), 0);
+}
+
+#[test]
+fn peers_that_send_all_but_the_first_packet_fill_no_more_than_the_limit_and_leave_some() {
+    const LIMIT: usize = 64 << 10;
+    let config = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
+    let ends: Vec<_> = (0..5).map(|_| connect(&mut world, [0, 1], Options::default())).collect();
+    let held = |world: &World| world.nodes[1].endpoint.reorder_bytes();
+    let mut before = 0;
+    for [_, to] in &ends {
+        for ahead in 1..1000 {
+            world.forge(0, 1, &send(*to, ahead));
+        }
+        let grown = held(&world) - before;
+        assert!(grown > 500 && held(&world) < LIMIT, "{grown} more, {} in all", held(&world));
+        assert!(grown <= LIMIT - held(&world), "no more than what is left for others");
+        before = held(&world);
+    }
+    let refused = world.counter(1, "out_of_seq_request") - world.counter(1, "reorder_kept");
+    assert_eq!(world.counter(1, "reorder_full"), refused);
+    assert!(refused > 0);
+    // Whatever ends the queue pairs frees what they hold.
+    ends[0][1].move_to(&mut world, QpState::Error);
+    ends[1][1].move_to(&mut world, QpState::Reset);
+    for [_, to] in &ends[2..] {
+        world.with(1, |node, _| node.endpoint.destroy_qp(to.qpn));
+    }
+    assert_eq!(held(&world), 0);
+}
+
+/// 10 Gb/s, 20 µs there and back.
+const FAST: LinkConfig = LinkConfig {
+    latency: Duration::from_micros(10),
+    bits_per_sec: Some(10_000_000_000),
+    queue_frames: usize::MAX,
+};
+
+/// A window of 250 packets that losses do not shrink.
+fn fixed_window() -> EndpointConfig {
+    let mut config = EndpointConfig::default();
+    config.window =
+        WindowConfig { initial_packets: 250, min_packets: 250, max_packets: 250, ..config.window };
+    config.peer_window.initial_frames = 1000;
+    config.peer_window.max_frames = 1000;
+    config
+}
+
+#[test]
+fn once_it_is_known_that_the_peer_keeps_packets_a_lost_one_is_sent_again_alone() {
+    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
+    let mut world = World::new(2, config);
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let lose = |at: usize| {
+        Impairment::scripted((0..=at).map(|i| if i == at { Fate::Drop } else { Fate::Pass }))
+    };
+    for (round, resent) in [4, 5, 6, 7].into_iter().enumerate() {
+        world.set_impairment(0, lose(50));
+        let exchange = Exchange::post(&mut world, ends, Kind::Write, 400 << 10, 1);
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+        assert_eq!(ends[0].counter(&world, "resent_pkts"), resent, "{round}\n{}", world.report());
+    }
+    assert_eq!(ends[0].counter(&world, "selective_repeat"), 3);
+}
+
+#[test]
+fn a_peer_that_keeps_nothing_gets_everything_again() {
+    let endpoint = EndpointConfig { max_reorder_bytes: 0, ..fixed_window() };
+    let mut world = World::new(2, WorldConfig { link: FAST, endpoint, ..WorldConfig::default() });
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let rates = ImpairmentRates { drop: 0.01, ..ImpairmentRates::default() };
+    world.set_impairment(0, Impairment::random(1, rates));
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, 4 << 20, 1);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert_eq!(ends[0].counter(&world, "selective_repeat"), 0, "{}", world.report());
+}
+
+/// Messages over a path that delays each packet by up to as long as `window` packets take.
+#[derive(Clone, Copy, Debug)]
+struct Reordered {
+    seed: u64,
+    kind: Kind,
+    /// Share of the packets that are delayed, in percent.
+    delayed: u32,
+    /// In packets of the path MTU.
+    window: u32,
+    loss: u32,
+}
+
+fn reordered(kinds: &'static [Kind]) -> impl Strategy<Value = Reordered> {
+    let kind = prop::sample::select(kinds);
+    (any::<u64>(), kind, 1..=100u32, 1..=1000u32, 0..3u32).prop_map(
+        |(seed, kind, delayed, window, loss)| Reordered { seed, kind, delayed, window, loss },
+    )
+}
+
+/// Sends 6000 packets; returns the packets that took.
+fn send_reordered(case: Reordered) -> (u64, World) {
+    let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
+    let mut world = World::new(2, config);
+    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let loss = f64::from(case.loss) / 1000.0;
+    let rates = ImpairmentRates {
+        delay: f64::from(case.delayed) / 100.0 * (1.0 - loss),
+        drop: loss,
+        // 330 bytes at 10 Gb/s.
+        max_delay: Duration::from_nanos(264) * case.window,
+        ..ImpairmentRates::default()
+    };
+    world.set_impairment(0, Impairment::random(case.seed, rates));
+    world.set_impairment(1, Impairment::random(!case.seed, rates));
+    let exchange = Exchange::post(&mut world, ends, case.kind, 60 * 256, 100);
+    world.run_until(|world| exchange.is_done(world));
+    world.settle();
+    exchange.check(&world);
+    (world.counter(0, "sent_pkts").max(world.counter(1, "sent_pkts")), world)
+}
+
+#[test]
+fn reordering_within_a_thousand_packets_delivers_once_in_order_and_costs_a_fifth_at_most() {
+    for_each_case(100, reordered(&[Kind::Send, Kind::Write, Kind::WriteImmediate]), |case| {
+        let (packets, world) = send_reordered(case);
+        assert!(packets <= 7200, "{packets} packets\n{}", world.report());
+    });
+}
