@@ -1,4 +1,4 @@
-//! Drops, duplicates, delays, reorders and corrupts packets.
+//! Drops, duplicates, delays, reorders, corrupts and marks packets.
 
 mod direction;
 mod text;
@@ -27,6 +27,8 @@ pub enum Fault {
     Reorder(u32),
     /// One bit after the Ethernet header is flipped.
     Corrupt,
+    /// It gets a congestion mark (CE), if its sender set ECT: see [`roce_wire::mark_congestion`].
+    Mark,
 }
 
 /// Probability of each fault, 0.0 to 1.0, drawn independently for each packet. Values outside that
@@ -43,6 +45,8 @@ pub struct FaultRates {
     pub reorder: f64,
     /// [`Fault::Corrupt`].
     pub corrupt: f64,
+    /// [`Fault::Mark`].
+    pub mark: f64,
 }
 
 /// A fault for one packet. A packet named in the script gets the scripted faults, in their order,
@@ -241,19 +245,21 @@ impl<D: fmt::Debug> fmt::Debug for FaultInjector<D> {
 }
 
 /// In the order of [`FaultDirection::counters`].
-const INBOUND_NAMES: [&str; 5] = [
+const INBOUND_NAMES: [&str; 6] = [
     "fault_rcvd_dropped",
     "fault_rcvd_duplicated",
     "fault_rcvd_delayed",
     "fault_rcvd_reordered",
     "fault_rcvd_corrupted",
+    "fault_rcvd_marked",
 ];
-const OUTBOUND_NAMES: [&str; 5] = [
+const OUTBOUND_NAMES: [&str; 6] = [
     "fault_sent_dropped",
     "fault_sent_duplicated",
     "fault_sent_delayed",
     "fault_sent_reordered",
     "fault_sent_corrupted",
+    "fault_sent_marked",
 ];
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub enum Fate {
         /// Which bit.
         bit: usize,
     },
+    /// It arrives with a congestion mark (CE) if its sender set ECT, else as sent.
+    Mark,
 }
 
 /// Probabilities of the fates. A frame meets at most one, so their sum is at most 1; the rest
@@ -36,6 +38,8 @@ pub struct ImpairmentRates {
     pub delay: f64,
     /// Probability of [`Fate::Corrupt`], 0.0 to 1.0; the bit is uniform over the frame.
     pub corrupt: f64,
+    /// Probability of [`Fate::Mark`], 0.0 to 1.0.
+    pub mark: f64,
     /// Upper bound of a delay and of the lag of a copy; both are uniform from zero.
     pub max_delay: Duration,
 }
@@ -101,6 +105,9 @@ impl Impairment {
         if hits(rates.corrupt) {
             return Fate::Corrupt { bit: rng.below(len as u64 * 8) as usize };
         }
+        if hits(rates.mark) {
+            return Fate::Mark;
+        }
         Fate::Pass
     }
 }
@@ -121,10 +128,11 @@ mod tests {
             duplicate: 0.2,
             delay: 0.3,
             corrupt: 0.15,
+            mark: 0.1,
             max_delay: Duration::from_micros(9),
         };
         let mut fates = Impairment::random(3, rates);
-        let mut seen = [0u32; 5];
+        let mut seen = [0u32; 6];
         for _ in 0..20_000 {
             match fates.next_fate(64) {
                 Fate::Pass => seen[0] += 1,
@@ -141,9 +149,10 @@ mod tests {
                     assert!(bit < 64 * 8);
                     seen[4] += 1;
                 }
+                Fate::Mark => seen[5] += 1,
             }
         }
-        for (count, rate) in seen.into_iter().zip([0.25, 0.1, 0.2, 0.3, 0.15]) {
+        for (count, rate) in seen.into_iter().zip([0.15, 0.1, 0.2, 0.3, 0.15, 0.1]) {
             let share = f64::from(count) / 20_000.0;
             assert!((share - rate).abs() < 0.02, "{seen:?}");
         }

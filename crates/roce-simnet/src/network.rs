@@ -39,6 +39,8 @@ pub struct NetworkStats {
     pub delayed: u64,
     /// Changed by [`Fate::Corrupt`].
     pub corrupted: u64,
+    /// Marked by [`Fate::Mark`].
+    pub marked: u64,
     /// Lost because a queue was full.
     pub overflowed: u64,
     /// Lost because there was no link to leave by.
@@ -262,6 +264,11 @@ impl Network {
                     bytes = corrupted.freeze();
                 }
             }
+            Fate::Mark => {
+                let mut marked = BytesMut::from(bytes);
+                self.stats.marked += u64::from(roce_wire::mark_congestion(&mut marked));
+                bytes = marked.freeze();
+            }
             Fate::Duplicate(lag) => {
                 self.stats.duplicated += 1;
                 let copy = Flight { link, to, bytes: bytes.clone() };
@@ -389,6 +396,7 @@ mod tests {
             duplicate: 0.1,
             delay: 0.2,
             corrupt: 0.1,
+            mark: 0.0,
             max_delay: Duration::from_micros(50),
         };
         let run_seed = |seed| {

@@ -71,6 +71,11 @@ pub(crate) struct Faults {
     #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
     #[arg(value_parser = parse_number::parse_probability)]
     pub(crate) corrupt: f64,
+    /// Mark each packet as a congested switch does (CE) with this probability; only packets with
+    /// ECT in their traffic class are marked
+    #[arg(long, value_name = "P", default_value_t = 0.0, hide_default_value = true)]
+    #[arg(value_parser = parse_number::parse_probability)]
+    pub(crate) mark: f64,
     /// Random seed; the same seed repeats the same faults
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::parse)]
     pub(crate) seed: u64,
@@ -171,7 +176,7 @@ impl Traffic {
 
 impl Faults {
     pub(crate) fn any(&self) -> bool {
-        self.loss + self.duplicate + self.reorder + self.corrupt > 0.0
+        self.loss + self.duplicate + self.reorder + self.corrupt + self.mark > 0.0
     }
 
     pub(crate) fn config(&self) -> FaultConfig {
@@ -191,6 +196,7 @@ impl Faults {
             duplicate: self.duplicate,
             reorder: self.reorder,
             corrupt: self.corrupt,
+            mark: self.mark,
             ..FaultRates::default()
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct FaultDirection {
     held: Vec<Held>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
-    counts: [u64; 5],
+    counts: [u64; 6],
     /// Time of the last call.
     now: Option<Instant>,
 }
@@ -61,7 +61,7 @@ impl FaultDirection {
             ready: VecDeque::new(),
             held: Vec::new(),
             spare: Vec::new(),
-            counts: [0; 5],
+            counts: [0; 6],
             now: None,
         }
     }
@@ -110,19 +110,24 @@ impl FaultDirection {
         .then_some(len)
     }
 
-    /// Returns the numbers of packets dropped, duplicated, delayed, reordered, corrupted.
-    pub(super) fn counters(&self) -> [u64; 5] {
+    /// Returns the numbers of packets dropped, duplicated, delayed, reordered, corrupted, marked.
+    pub(super) fn counters(&self) -> [u64; 6] {
         self.counts
     }
 
     /// Draws in the same order for every packet, so that a seed repeats a run.
     fn draw(&mut self) -> Vec<Fault> {
-        let FaultRates { drop, duplicate, delay, reorder, corrupt } = self.rates;
+        let FaultRates { drop, duplicate, delay, reorder, corrupt, mark } = self.rates;
         let [drop, duplicate, delay, reorder, corrupt] =
             [drop, duplicate, delay, reorder, corrupt].map(|rate| self.rng.random::<f64>() < rate);
+        // Drawn only where it can occur: a seed without marks repeats a run of before.
+        let mark = mark > 0.0 && self.rng.random::<f64>() < mark;
         let mut faults = Vec::new();
         if drop {
             faults.push(Fault::Drop);
+        }
+        if mark {
+            faults.push(Fault::Mark);
         }
         if corrupt {
             faults.push(Fault::Corrupt);
@@ -144,13 +149,16 @@ impl FaultDirection {
         let mut hold: Option<(Instant, Option<u64>)> = None;
         let mut twin = None;
         for fault in faults {
-            self.counts[index(fault)] += 1;
+            // A packet without ECT is not marked.
+            let is_real = *fault != Fault::Mark || roce_wire::mark_congestion(&mut packet);
+            self.counts[index(fault)] += u64::from(is_real);
             match *fault {
                 Fault::Drop => {
                     self.spare.push(packet);
                     self.spare.extend(twin);
                     return;
                 }
+                Fault::Mark => {}
                 Fault::Corrupt => self.flip_a_bit(&mut packet),
                 Fault::Duplicate => twin = Some(self.copy(&packet)),
                 Fault::Delay(by) => hold = Some((now + by.min(MAX_HOLD), None)),
@@ -203,6 +211,7 @@ fn index(fault: &Fault) -> usize {
         Fault::Delay(_) => 2,
         Fault::Reorder(_) => 3,
         Fault::Corrupt => 4,
+        Fault::Mark => 5,
     }
 }
 

@@ -142,6 +142,23 @@ fn a_corrupted_packet_differs_in_one_bit_behind_the_ethernet_header() {
 }
 
 #[test]
+fn a_packet_is_marked_if_its_sender_allows_it_and_only_then_counted() {
+    let (mut here, mut there, _) = faulty(script(&[out(0, Fault::Mark), out(1, Fault::Mark)]));
+    // IPv6, with ECT(0) and without.
+    let mut services = [0x20, 0x00].into_iter();
+    let sent = here.transmit(&mut |slot| {
+        slot[..60].fill(0);
+        slot[12..16].copy_from_slice(&[0x86, 0xdd, 0x60, services.next()?]);
+        Some(TxFrame::single(60))
+    });
+    assert_eq!(sent.unwrap(), 2);
+    let services: Vec<u8> = receive(&mut there).iter().map(|packet| packet[15]).collect();
+    assert_eq!(services, [0x30, 0x00]);
+    let marked = here.counters().into_iter().find(|(name, _)| *name == "fault_sent_marked");
+    assert_eq!(marked, Some(("fault_sent_marked", 1)));
+}
+
+#[test]
 fn a_delayed_packet_comes_when_it_is_due_and_not_before() {
     let by = Duration::from_millis(7);
     let (mut here, mut there, clock) = faulty(script(&[out(0, Fault::Delay(by))]));
@@ -208,8 +225,13 @@ fn a_packet_that_waits_for_its_receivers_budget_wakes_it_at_once() {
 #[test]
 fn a_seed_repeats_a_run_and_another_seed_does_not() {
     let run = |seed| {
-        let rates =
-            FaultRates { drop: 0.2, duplicate: 0.2, reorder: 0.2, corrupt: 0.2, delay: 0.0 };
+        let rates = FaultRates {
+            drop: 0.2,
+            duplicate: 0.2,
+            reorder: 0.2,
+            corrupt: 0.2,
+            ..FaultRates::default()
+        };
         let (mut here, mut there, _) =
             faulty(FaultConfig { seed, outbound: rates, ..FaultConfig::default() });
         send(&mut here, 0..500);

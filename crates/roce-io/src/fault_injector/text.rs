@@ -8,14 +8,14 @@ use super::{FaultConfig, FaultRates};
 /// Text that describes no faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no fault; use loss=P, duplicate=P, reorder=P, corrupt=P (P from 0 to 1), seed=N, or \
-     direction=in, out or both, separated by commas"
+    "{0:?} is no fault; use loss=P, duplicate=P, reorder=P, corrupt=P, mark=P (P from 0 to 1), \
+     seed=N, or direction=in, out or both, separated by commas"
 )]
 pub struct FaultTextError(String);
 
 impl fmt::Display for FaultConfig {
-    /// Writes the rates and the seed, such as `loss=0.01,duplicate=0,reorder=0,corrupt=0,seed=7,
-    /// direction=both` (in one line). Rates of one direction are those of both, or else the other
+    /// Writes the rates and the seed, such as `loss=0.01,duplicate=0,reorder=0,corrupt=0,mark=0,
+    /// seed=7,direction=both` (in one line). Rates of one direction are those of both, or else the other
     /// direction has none; a script, delays and limits are left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let none = FaultRates::default();
@@ -24,12 +24,12 @@ impl fmt::Display for FaultConfig {
             (true, false) => (self.outbound, "out"),
             _ => (self.inbound, "both"),
         };
-        let FaultRates { drop, duplicate, reorder, corrupt, .. } = rates;
+        let FaultRates { drop, duplicate, reorder, corrupt, mark, .. } = rates;
         let seed = self.seed;
         write!(
             f,
-            "loss={drop},duplicate={duplicate},reorder={reorder},corrupt={corrupt},seed={seed},\
-             direction={direction}"
+            "loss={drop},duplicate={duplicate},reorder={reorder},corrupt={corrupt},mark={mark},\
+             seed={seed},direction={direction}"
         )
     }
 }
@@ -61,6 +61,7 @@ impl FromStr for FaultConfig {
                 "duplicate" => rates.duplicate = rate()?,
                 "reorder" => rates.reorder = rate()?,
                 "corrupt" => rates.corrupt = rate()?,
+                "mark" => rates.mark = rate()?,
                 "seed" => config.seed = value.parse().map_err(|_| refused())?,
                 "direction" => {
                     (inbound, outbound) = match value {
@@ -89,7 +90,8 @@ mod tests {
 
     #[test]
     fn text_keeps_rates_seed_and_direction() {
-        let rates = FaultRates { drop: 0.01, corrupt: 0.000_5, ..FaultRates::default() };
+        let rates =
+            FaultRates { drop: 0.01, corrupt: 0.000_5, mark: 0.25, ..FaultRates::default() };
         for (inbound, outbound) in [(rates, rates), (rates, FaultRates::default())] {
             let faults =
                 FaultConfig { seed: u64::MAX, inbound, outbound, ..FaultConfig::default() };

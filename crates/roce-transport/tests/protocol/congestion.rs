@@ -82,6 +82,7 @@ fn long_messages_arrive_through_random_loss() {
                 duplicate: 0.01,
                 delay: 0.05,
                 corrupt: 0.005,
+                mark: 0.0,
                 max_delay: Duration::from_micros(100),
             };
             world.set_impairment(0, Impairment::random(seed, rates));

@@ -10,7 +10,7 @@ use roce_transport::{RemoteAddr, SendOperation, SendWr, SgList, Sge, WrData};
 use crate::common::connection::{End, Options, PD, connect};
 use crate::common::exchange::{sge, work};
 use crate::common::repeat::for_each_case;
-use crate::common::world::World;
+use crate::common::world::{World, WorldConfig};
 use roce_simnet::{Region, Rights};
 
 /// Bytes each side has for each direction.
@@ -252,11 +252,13 @@ fn random_operations_both_ways_do_what_the_naive_model_says() {
         duplicate: f64::from(twice) / 100.0,
         delay: f64::from(late) / 100.0,
         corrupt: 0.0,
+        mark: 0.1,
         max_delay: Duration::from_micros(300),
     });
     let strategy = (any::<u64>(), rates, prop::collection::vec(step(), 1..40));
     for_each_case(6000, strategy, |(seed, rates, steps)| {
-        let mut world = World::pair();
+        let ect = WorldConfig { traffic_class: 2, ..WorldConfig::default() };
+        let mut world = World::new(2, ect);
         let options = Options { signal_all: false, ..Options::default() };
         let ends = connect(&mut world, [0, 1], options);
         world.set_impairment(0, Impairment::random(seed, rates));

@@ -37,6 +37,7 @@ fn rates() -> impl Strategy<Value = ImpairmentRates> {
             duplicate: f64::from(twice) / 100.0,
             delay: f64::from(late) / 100.0,
             corrupt: f64::from(bad) / 100.0,
+            mark: f64::from(late) / 100.0,
             max_delay,
         }
     })

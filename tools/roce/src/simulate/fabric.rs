@@ -258,8 +258,7 @@ fn head(options: &Options) -> String {
 fn row(control: Control, report: &FabricReport) -> String {
     let results = &report.results;
     let done = results.flows.iter().filter(|flow| flow.finished.is_some()).count();
-    let time =
-        |share| results.completion_time(share).map_or_else(|| "n/a".to_owned(), |it| micros(it));
+    let time = |share| results.completion_time(share).map_or_else(|| "n/a".to_owned(), micros);
     format!(
         "{:<11} {:>11} {:>7.2} {:>5.3} {:>9} {:>9} {:>9.1} {:>9.1} {:>7} {:>7} {:>7} {:>7} {:>7}\n",
         name(control),

@@ -97,7 +97,7 @@ impl Messages {
             let fates: Vec<_> = frames.by_ref().take(message.packets(&self.options)).collect();
             let count = delivered.iter().filter(|it| **it == i).count();
             let arrivals = |fate: &Fate| match fate {
-                Fate::Pass | Fate::Delay(_) => 1..=1,
+                Fate::Pass | Fate::Mark | Fate::Delay(_) => 1..=1,
                 Fate::Drop => 0..=0,
                 Fate::Duplicate(_) => 2..=2,
                 Fate::Corrupt { .. } => 0..=1,

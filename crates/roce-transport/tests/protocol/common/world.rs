@@ -23,6 +23,8 @@ use roce_simnet::Regions;
 pub(crate) struct WorldConfig {
     pub(crate) link: LinkConfig,
     pub(crate) ipv6: bool,
+    /// Of every frame; the lower two bits are the ECN field.
+    pub(crate) traffic_class: u8,
     /// Packets per train that an endpoint may emit.
     pub(crate) max_packets: usize,
     /// A train crosses the network as one frame; otherwise as a frame per packet.
@@ -41,6 +43,7 @@ impl Default for WorldConfig {
         Self {
             link: LinkConfig::default(),
             ipv6: false,
+            traffic_class: 0,
             max_packets: 64,
             whole_trains: false,
             batch: usize::MAX,
@@ -296,6 +299,7 @@ impl World {
         let mut outer = OuterHeaders::new(from.address, to.address);
         outer.source_mac = from.mac;
         outer.destination_mac = to.mac;
+        outer.traffic_class = self.config.traffic_class;
         outer
     }
 
