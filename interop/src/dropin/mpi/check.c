@@ -46,13 +46,13 @@ int main(int argc, char **argv)
     unsigned char *out = malloc(LARGEST), *in = malloc(LARGEST);
     int next = (rank + 1) % size, before = (rank + size - 1) % size;
     int round = 0;
-    for (long length = 1; length <= LARGEST; length = length * 4 + round, round++) {
-        for (long i = 0; i < length; i++)
+    for (unsigned length = 1; length <= LARGEST; length = length * 4 + round, round++) {
+        for (unsigned i = 0; i < length; i++)
             out[i] = byte_of(rank, round, i);
         memset(in, 0, length);
         MPI_Sendrecv(out, length, MPI_BYTE, next, round, in, length, MPI_BYTE, before, round,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (long i = 0; i < length; i++)
+        for (unsigned i = 0; i < length; i++)
             require(in[i] == byte_of(before, round, i), "a byte of a message");
         sent += length;
     }

@@ -8,10 +8,12 @@ folder=$1 rank=$2 size=$3 address=$4
 shift 4
 if [ "$rank" != 0 ]; then
     mkfifo "$folder/to-$address"
+    # Open for writing too: otherwise the end of one line's writer would be the end of the file.
+    exec 3<>"$folder/to-$address"
     echo "$address" > "$folder/new-$rank" && mv "$folder/new-$rank" "$folder/host-$rank"
-    while read -r line < "$folder/to-$address"; do
+    while read -r line <&3; do
         [ "$line" = end ] && exit 0
-        sh -c "$line" &
+        sh -c "$line" 3<&- &
     done
     exit 1
 fi
