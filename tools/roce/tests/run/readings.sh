@@ -37,9 +37,9 @@ view() {
 
 grows() {
     before=$(cat "$1")
-    ibv_rc_pingpong -g 1 -n 100 >/dev/null &
+    timeout 20 ibv_rc_pingpong -g 1 -n 100 >/dev/null &
     for attempt in 1 2 3 4 5 6 7 8 9 10; do
-        ibv_rc_pingpong -g 1 -n 100 localhost >/dev/null 2>&1 && break
+        ibv_rc_pingpong -g 1 -n 100 127.0.0.1 >/dev/null 2>&1 && break
         sleep 0.2
     done
     wait

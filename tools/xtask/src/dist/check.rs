@@ -93,7 +93,7 @@ const PLACES: &[Place] = &[
     },
     Place {
         name: "removed",
-        command: r#"dpkg --purge roce; left=$(find / -xdev -iname '*roce*'); echo "left: <$left>""#,
+        command: r#"dpkg --purge roce; left=$(find / -xdev -iname '*roce*' ! -iname '*rocess*'); echo "left: <$left>""#,
         shows: &["left: <>"],
     },
 ];
