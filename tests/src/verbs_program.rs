@@ -167,9 +167,10 @@ fn installation() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = build_folder();
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // The tests' profile: most was built in it already.
-        cargo.args(["build", "--quiet", "--profile", "test"]);
-        cargo.args(["-p", "roce", "-p", "roce-ibverbs", "-p", "roce-preload"]);
+        // The profile, packages and features of `cargo test --workspace`, so that nothing is built
+        // twice; with examples come the features that only tests need.
+        cargo.args(["build", "--quiet", "--profile", "test", "--workspace"]);
+        cargo.args(["--lib", "--bin", "roce", "--examples"]);
         cargo.arg("--target-dir").arg(folder.parent().expect("a target directory"));
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
         assert!(cargo.status().expect("cargo").success(), "cargo build failed");

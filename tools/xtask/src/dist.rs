@@ -56,11 +56,15 @@ const PACKAGES: [&str; 3] = ["roce", "roce-ibverbs", "roce-preload"];
 
 /// Builds the packages and returns the folder of the result.
 fn build(dev: bool) -> Result<PathBuf> {
-    let mut cargo = workspace::cargo();
-    cargo.args(["build", "--quiet", "--profile", if dev { "test" } else { "release" }]);
-    for package in PACKAGES {
-        cargo.args(["--package", package]);
-    }
+    let mut cargo = match dev {
+        true => workspace::build_for_tests(),
+        false => {
+            let mut cargo = workspace::cargo();
+            cargo.args(["build", "--quiet", "--release"]);
+            cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+            cargo
+        }
+    };
     if !cargo.status()?.success() {
         return Err("the installation does not compile".into());
     }

@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     if !has("--quick") && !has("--list") {
         install_python_packages()?;
     }
-    if !build().status()?.success() {
+    if !workspace::build_for_tests().status()?.success() {
         return Err("the programs do not compile".into());
     }
     let status = table().args(arguments).status()?;
@@ -56,21 +56,11 @@ const PYTHON_PACKAGES: &[&str] =
 /// As [`run`].
 pub(crate) fn stage(log: &Log, part: &[&str]) -> Result<StageResult> {
     host::install_dropin_programs()?;
-    log.run(&mut build())?;
+    log.run(&mut workspace::build_for_tests())?;
     log.run(table().arg("--quick").args(part))?;
     let text = std::fs::read_to_string(log.path())?;
     let summary = text.lines().rev().find(|line| line.contains("cases")).unwrap_or_default();
     Ok(StageResult::Passed(summary.to_owned()))
-}
-
-/// Builds the table, the command and the libraries.
-fn build() -> Command {
-    let mut cargo = workspace::cargo();
-    // The tests' profile: most was built in it already.
-    cargo.args(["build", "--quiet", "--profile", "test"]);
-    cargo.args(["--package", "roce-interop", "--package", "roce"]);
-    cargo.args(["--package", "roce-ibverbs", "--package", "roce-preload"]);
-    cargo
 }
 
 fn table() -> Command {

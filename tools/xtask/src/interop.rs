@@ -13,7 +13,7 @@ use crate::{Result, host, workspace};
 pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
     host::install_guest_tools()?;
     host::check_tap_access()?;
-    if !build().status()?.success() {
+    if !workspace::build_for_tests().status()?.success() {
         return Err("the matrix does not compile".into());
     }
     let status = matrix().args(arguments).status()?;
@@ -25,20 +25,11 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<()> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn stage(log: &Log) -> Result<StageResult> {
-    log.run(&mut build())?;
+    log.run(&mut workspace::build_for_tests())?;
     log.run(&mut matrix())?;
     let text = std::fs::read_to_string(log.path())?;
     let summary = text.lines().rev().find(|line| line.contains("cases")).unwrap_or_default();
     Ok(StageResult::Passed(summary.to_owned()))
-}
-
-/// Builds the matrix, the program that has our end in it, and the command.
-fn build() -> Command {
-    let mut cargo = workspace::cargo();
-    // The tests' profile: most was built in it already.
-    cargo.args(["build", "--quiet", "--profile", "test", "--bins"]);
-    cargo.args(["--package", "roce-interop", "--package", "roce"]);
-    cargo
 }
 
 fn matrix() -> Command {

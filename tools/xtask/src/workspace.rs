@@ -33,6 +33,16 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
+/// Builds the programs and libraries in the profile of the tests, with the features of
+/// `cargo test --workspace`: what that has built is not built again. Cargo takes the features that only
+/// tests need where examples are built.
+pub(crate) fn build_for_tests() -> Command {
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--profile", "test", "--workspace"]);
+    cargo.args(["--lib", "--bins", "--examples"]);
+    cargo
+}
+
 /// What `cargo metadata` says of the workspace's own packages.
 pub(crate) fn metadata() -> Result<Value> {
     let output = cargo().args(["metadata", "--format-version=1", "--no-deps"]).output()?;

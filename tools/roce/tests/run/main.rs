@@ -44,10 +44,10 @@ fn roce() -> &'static Path {
     let program = Path::new(env!("CARGO_BIN_EXE_roce"));
     IS_BUILT.call_once(|| {
         let target = program.ancestors().nth(2).expect("a program in a folder of the build");
-        let build =
-            ["build", "--quiet", "--profile", "test", "-p", "roce-ibverbs", "-p", "roce-preload"];
+        // As `cargo test --workspace` builds, so that nothing is built twice.
         let mut cargo = Command::new(env!("CARGO"));
-        let built = cargo.args(build).arg("--target-dir").arg(target).status();
+        cargo.args(["build", "--quiet", "--profile", "test", "--workspace", "--lib", "--examples"]);
+        let built = cargo.arg("--target-dir").arg(target).status();
         assert!(built.expect("cargo runs").success(), "the libraries are not built");
     });
     program
