@@ -1,5 +1,7 @@
 //! Parameters that the standard leaves to an endpoint.
 
+use crate::congestion::CongestionConfig;
+
 /// Parameters that the standard leaves to an endpoint.
 ///
 /// ```
@@ -21,6 +23,8 @@ pub struct EndpointConfig {
     /// Maximum bytes of packets that are kept since one before them is missing; 0: such packets are
     /// dropped. A queue pair keeps at most as many bytes as are left for others.
     pub max_reorder_bytes: usize,
+    /// Congestion control.
+    pub congestion: CongestionConfig,
     /// ACKs advertise credits, that is the number of receives posted.
     pub advertise_credits: bool,
 }
@@ -59,6 +63,7 @@ impl Default for EndpointConfig {
             window: WindowConfig::default(),
             peer_window: PeerWindowConfig::default(),
             max_reorder_bytes: 4 << 20,
+            congestion: CongestionConfig::default(),
             advertise_credits: true,
         }
     }

@@ -1,10 +1,14 @@
 //! What a call of a queue pair has access to.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use roce_wire::{Psn, Qpn};
 
+use crate::congestion::{CongestionConfig, NotificationPoint};
 use crate::owed_ack::OwedAcks;
+use crate::owed_cnp::{OwedCnp, OwedCnps};
+use crate::qp::context::QpContext;
 use crate::rc::FrameFeedback;
 use crate::rc::reorder_buffer::ReorderBudget;
 use crate::{AsyncEvent, Completion, Counters, CqHandle, EndpointConfig, Instant, Observer};
@@ -18,6 +22,8 @@ pub(crate) struct Outputs<O> {
     /// ACKs of queue pairs that were reset or destroyed.
     pub(crate) owed_acks: OwedAcks,
     pub(crate) reorder_budget: ReorderBudget,
+    /// CNPs for marked packets.
+    pub(crate) owed_cnps: OwedCnps,
     /// ACKs scheduled since the endpoint was made.
     pub(crate) acks_scheduled: u64,
     pub(crate) observer: O,
@@ -47,6 +53,7 @@ impl<O> Outputs<O> {
             counters: Counters::default(),
             owed_acks: OwedAcks::default(),
             reorder_budget: ReorderBudget::new(config.max_reorder_bytes),
+            owed_cnps: OwedCnps::default(),
             acks_scheduled: 0,
             observer,
         }
@@ -76,6 +83,21 @@ impl<'a, O: Observer> Context<'a, O> {
 
     pub(crate) fn raise(&mut self, event: AsyncEvent) {
         self.out.events.push_back(event);
+    }
+
+    /// Notes a marked packet of the peer of a connection. Returns true if the notification point is
+    /// on.
+    pub(crate) fn on_marked(&mut self, point: &mut NotificationPoint, qp: &QpContext) -> bool {
+        let CongestionConfig { np_enable, np_min_time_between_cnps, .. } = self.config.congestion;
+        self.counters().np_ecn_marked_roce_packets += 1;
+        let interval = Duration::from_micros(np_min_time_between_cnps.into());
+        if np_enable
+            && let Some((path, dest_qpn)) = qp.path_and_dest()
+            && point.on_marked(self.time, interval)
+        {
+            self.out.owed_cnps.push(OwedCnp { qpn: self.qpn, dest_qpn, path });
+        }
+        np_enable
     }
 
     /// Counts a dropped packet and reports it to the observer.
@@ -113,7 +135,7 @@ drop_reasons! {
     OutOfBuffer out_of_buffer,
     WrongSource wrong_source,
     WrongDestination wrong_destination,
-    Congestion cnp_received,
+    CnpIgnored rp_cnp_ignored,
     OutOfSequence out_of_seq_request,
     ReorderDuplicate reorder_duplicate,
     UnknownDuplicate unknown_duplicate,

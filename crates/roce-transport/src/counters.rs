@@ -77,8 +77,14 @@ counters! {
     wrong_source,
     /// Dropped: not to the queue pair's own address.
     wrong_destination,
-    /// Congestion notifications; nothing reacts to them yet.
-    cnp_received,
+    /// Packets received that a switch has marked.
+    np_ecn_marked_roce_packets,
+    /// CNPs sent.
+    np_cnp_sent,
+    /// CNPs received that a sender reacted to.
+    rp_cnp_handled,
+    /// Dropped: CNPs for a queue pair that does not react to them.
+    rp_cnp_ignored,
     /// Sequence NAKs sent: a packet of the peer's is missing.
     send_seq_err,
     /// Retransmissions of missing packets alone, since the peer keeps those behind them.

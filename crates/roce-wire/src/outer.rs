@@ -189,6 +189,16 @@ impl HeaderTemplate {
     pub(crate) fn set_source_mac(&mut self, interface: MacAddr) {
         self.bytes[6..12].copy_from_slice(&interface.0);
     }
+
+    pub(crate) fn set_traffic_class(&mut self, traffic_class: u8, is_ipv4: bool) {
+        let ip_at = self.ip_at();
+        if is_ipv4 {
+            self.bytes[ip_at + 1] = traffic_class;
+        } else {
+            self.bytes[ip_at] = self.bytes[ip_at] & 0xf0 | traffic_class >> 4;
+            self.bytes[ip_at + 1] = self.bytes[ip_at + 1] & 0x0f | traffic_class << 4;
+        }
+    }
 }
 
 const SHORTEST: usize = ETHERNET_LEN + IPV4_LEN + UDP_LEN;

@@ -104,6 +104,17 @@ impl Sealer {
         self
     }
 
+    /// Returns the sealer with another traffic class. It is no part of the ICRC.
+    #[must_use]
+    pub fn with_traffic_class(mut self, traffic_class: u8) -> Self {
+        self.headers.set_traffic_class(traffic_class, self.is_ipv4);
+        if self.is_ipv4 {
+            let ip_at = self.headers.ip_at();
+            self.ip_sum = sum(&self.headers.bytes()[ip_at..ip_at + IPV4_LEN]);
+        }
+        self
+    }
+
     /// Returns the destination MAC address.
     pub fn destination_mac(&self) -> MacAddr {
         MacAddr(self.headers.bytes().first_chunk().copied().unwrap_or_default())
@@ -470,6 +481,11 @@ mod tests {
             let sealer = Sealer::new(&outer).unwrap();
             let checksum = UdpChecksum::PartialForOffload;
             sealer.seal(source_port, identification, &mut frame, len, checksum).unwrap();
+            let other = OuterHeaders { traffic_class: !outer.traffic_class, ..outer };
+            let changed = Sealer::new(&other).unwrap().with_traffic_class(outer.traffic_class);
+            let mut same = vec![0; outer.len() + len];
+            changed.seal(source_port, identification, &mut same, len, checksum).unwrap();
+            prop_assert_eq!(&same, &frame, "the traffic class may be set later");
 
             let ip = &frame[outer.ip_offset()..];
             prop_assert_eq!(ip[0], if is_ipv4 { 0x45 } else { 0x60 | traffic_class >> 4 });

@@ -26,6 +26,7 @@
 //! assert_eq!(control.rate(), Some(30_000_000_000), "half of the way back");
 //! ```
 
+mod config;
 mod dcqcn;
 mod dcqcn_parameters;
 mod ecn_window;
@@ -35,6 +36,7 @@ mod swift;
 use core::fmt;
 use core::time::Duration;
 
+pub use self::config::{CongestionAlgorithm, CongestionConfig};
 pub use self::dcqcn::Dcqcn;
 pub use self::dcqcn_parameters::DcqcnParameters;
 pub use self::ecn_window::{EcnParameters, EcnWindow};

@@ -181,7 +181,8 @@ impl QueuePair {
         match (self, bth.opcode.service()) {
             (Self::Uc(uc), Service::Uc) => uc.handle_packet(packet, srqs, memory, cx),
             (Self::Ud(ud), Service::Ud) => ud.handle_packet(packet, srqs, memory, cx),
-            (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::Congestion),
+            (Self::Rc(rc), Service::Cnp) => rc.handle_cnp(packet, cx),
+            (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::CnpIgnored),
             _ => cx.dropped(bth.psn, DropReason::WrongService),
         }
     }

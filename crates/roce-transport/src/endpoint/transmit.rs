@@ -6,6 +6,7 @@ use super::Endpoint;
 use crate::context::Context;
 use crate::endpoint::scheduler::Selected;
 use crate::owed_ack::OwedAck;
+use crate::owed_cnp::OwedCnp;
 use crate::rc::TxPending;
 use crate::train::TrainWriter;
 use crate::{Instant, Memory, Observer, PacketSealer, PathHandle, TransmitQueue};
@@ -34,6 +35,8 @@ pub struct Transmit {
     pub len: usize,
     /// How many segments.
     pub packets: usize,
+    /// Traffic class instead of that of the path.
+    pub traffic_class: Option<u8>,
 }
 
 impl<O: Observer> Endpoint<O> {
@@ -79,7 +82,9 @@ impl<O: Observer> Endpoint<O> {
 
     /// Returns false if [`poll_transmit`](Self::poll_transmit) would return `None`.
     pub fn has_pending_transmit(&self) -> bool {
-        self.scheduler.has_runnable() || !self.out.owed_acks.is_empty()
+        self.scheduler.has_runnable()
+            || !self.out.owed_acks.is_empty()
+            || !self.out.owed_cnps.is_empty()
     }
 
     /// Returns true if [`poll_transmit`](Self::poll_transmit) needs the current time, since what it
@@ -133,6 +138,11 @@ impl<O: Observer> Endpoint<O> {
                 return Some(transmit);
             }
         }
+        while let Some(cnp) = self.out.owed_cnps.pop() {
+            if let Some(transmit) = self.transmit_cnp(cnp, now, buf, sealer) {
+                return Some(transmit);
+            }
+        }
         while let Some(selected) = self.scheduler.next(&mut self.qps, time, sealer) {
             let Selected { index, may_request } = selected;
             let Self { config, out, qps, scheduler, .. } = self;
@@ -155,7 +165,15 @@ impl<O: Observer> Endpoint<O> {
                 self.out.counters.sent_pkts += 1;
                 self.out.observer.transmitted(now, qpn, 1);
                 let (segment_len, packets) = (len, 1);
-                return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
+                return Some(Transmit {
+                    qpn,
+                    dest_qpn,
+                    path,
+                    segment_len,
+                    len,
+                    packets,
+                    traffic_class: None,
+                });
             }
             sealer.begin(qpn, dest_qpn, path);
             let fitting = window.as_ref().map_or(usize::MAX, |window| window.max_train_packets());
@@ -182,7 +200,15 @@ impl<O: Observer> Endpoint<O> {
             scheduler.note_train(time);
             self.out.counters.sent_pkts += packets as u64;
             self.out.observer.transmitted(now, qpn, packets);
-            return Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets });
+            return Some(Transmit {
+                qpn,
+                dest_qpn,
+                path,
+                segment_len,
+                len,
+                packets,
+                traffic_class: None,
+            });
         }
         None
     }
@@ -200,13 +226,52 @@ impl<O: Observer> Endpoint<O> {
         let mut train = TrainWriter::new(buf, sealer, 1);
         owed.write(&mut train);
         train.finish();
-        let (len, packets) = (train.len(), train.packets());
-        if packets == 0 {
+        let len = train.len();
+        self.transmitted_alone(qpn, dest_qpn, path, len, now)
+    }
+
+    /// Writes a CNP. One whose transmit queue is full is dropped: more marked packets draw another.
+    #[cold]
+    fn transmit_cnp(
+        &mut self,
+        cnp: OwedCnp,
+        now: Instant,
+        buf: &mut [u8],
+        sealer: &mut dyn PacketSealer,
+    ) -> Option<Transmit> {
+        let OwedCnp { qpn, dest_qpn, path } = cnp;
+        let queue = sealer.transmit_queue(dest_qpn, path);
+        if queue.is_some_and(|queue| self.scheduler.is_suspended(queue)) {
+            return None;
+        }
+        sealer.begin(qpn, dest_qpn, path);
+        let mut train = TrainWriter::new(buf, sealer, 1);
+        cnp.write(&mut train);
+        train.finish();
+        let len = train.len();
+        let transmit = self.transmitted_alone(qpn, dest_qpn, path, len, now)?;
+        self.out.counters.np_cnp_sent += 1;
+        let traffic_class = Some(self.config.congestion.np_cnp_dscp << 2);
+        Some(Transmit { traffic_class, ..transmit })
+    }
+
+    /// A packet of `len` bytes was written that no queue pair sends itself; of 0 bytes, if it did not
+    /// fit.
+    fn transmitted_alone(
+        &mut self,
+        qpn: Qpn,
+        dest_qpn: Qpn,
+        path: PathHandle,
+        len: usize,
+        now: Instant,
+    ) -> Option<Transmit> {
+        if len == 0 {
             self.out.counters.send_err += 1;
             return None;
         }
         self.out.counters.sent_pkts += 1;
         self.out.observer.transmitted(now, qpn, 1);
-        Some(Transmit { qpn, dest_qpn, path, segment_len: len, len, packets })
+        let (segment_len, packets) = (len, 1);
+        Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets, traffic_class: None })
     }
 }

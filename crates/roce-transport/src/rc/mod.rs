@@ -15,14 +15,15 @@ pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
 
-use roce_wire::{Packet, Service, Verified};
+use roce_wire::{Ecn, Packet, Service, Verified};
 
 use self::reorder_buffer::ReorderBudget;
 use self::requester::Requester;
 pub(crate) use self::requester::frames_in_flight::FrameFeedback;
 use self::requester::frames_in_flight::FramesInFlight;
 use self::responder::{Responder, ResponderError};
-use crate::context::Context;
+use crate::congestion::{CongestionAlgorithm, NotificationPoint};
+use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::{PeerView, PeerWindow};
 use crate::owed_ack::OwedAck;
 use crate::qp::context::QpContext;
@@ -45,6 +46,7 @@ pub(crate) struct RcQueuePair {
     responder: Responder,
     receives: Receives,
     timers: Timers,
+    notification: NotificationPoint,
     /// The next train is of requests, if both requests and responses wait.
     requests_first: bool,
 }
@@ -67,6 +69,7 @@ impl RcQueuePair {
             receives: Receives::of(&qp.init),
             qp,
             timers: Timers::default(),
+            notification: NotificationPoint::default(),
             requests_first: false,
         }
     }
@@ -201,6 +204,9 @@ impl RcQueuePair {
         cx.counters().rcvd_pkts += 1;
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
         self.qp.note_established(cx);
+        if packet.ecn() == Ecn::CongestionExperienced {
+            self.on_marked(bth.opcode.info().is_request(), cx);
+        }
         let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
             let Some(receives) = receives.queue_mut(srqs) else { return };
@@ -211,6 +217,30 @@ impl RcQueuePair {
         } else if let Err(status) = requester.handle_response(qp, timers, packet, memory, cx) {
             self.fail(Some(status), cx);
         }
+    }
+
+    /// A packet of the peer was marked.
+    #[cold]
+    #[inline(never)]
+    fn on_marked<O: Observer>(&mut self, is_request: bool, cx: &mut Context<'_, O>) {
+        let is_on = cx.on_marked(&mut self.notification, &self.qp);
+        self.responder.has_seen_mark |= is_on && is_request;
+    }
+
+    /// Handles a congestion notification packet.
+    pub(crate) fn handle_cnp<O: Observer>(
+        &mut self,
+        packet: &Packet<'_, Verified>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let psn = packet.headers().bth.psn;
+        if let Err(cause) = self.qp.admit(packet) {
+            return cx.dropped(psn, cause);
+        }
+        if cx.config.congestion.algorithm == CongestionAlgorithm::Loss {
+            return cx.dropped(psn, DropReason::CnpIgnored);
+        }
+        cx.counters().rp_cnp_handled += 1;
     }
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.

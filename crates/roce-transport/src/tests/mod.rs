@@ -1,6 +1,7 @@
 //! Two endpoints side by side, packets carried by hand. The properties of the whole are in the
 //! crate's `tests/`; here is what needs a look at single packets and batches.
 
+mod congestion;
 mod delayed_ack;
 mod nak_flood;
 mod owed_ack;
@@ -161,14 +162,19 @@ impl Side {
 
     /// Takes a packet that the other side sent.
     fn takes(&mut self, other: IpAddr, packet: &[u8]) {
-        let outer = OuterHeaders::new(other, self.address);
+        self.takes_at(NOW, other, packet, 0);
+    }
+
+    /// The same at another time, with this traffic class.
+    fn takes_at(&mut self, now: Instant, other: IpAddr, packet: &[u8], traffic_class: u8) {
+        let outer = OuterHeaders { traffic_class, ..OuterHeaders::new(other, self.address) };
         let segment_len = packet.len() + ICRC_LEN;
         let mut frame = vec![0; outer.len() + segment_len];
         frame[outer.len()..][..packet.len()].copy_from_slice(packet);
         seal(&outer, 0, &mut frame, segment_len, UdpChecksum::Zero).unwrap();
         for packet in Frame::parse(&frame).unwrap().packets(None) {
             let packet = packet.unwrap().verify_icrc().unwrap();
-            self.endpoint.handle_packet(NOW, &packet, &mut self.memory);
+            self.endpoint.handle_packet(now, &packet, &mut self.memory);
         }
     }
 

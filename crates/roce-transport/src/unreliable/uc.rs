@@ -1,8 +1,9 @@
 //! One end of an unreliable connection.
 
-use roce_wire::{Packet, Psn, Verified};
+use roce_wire::{Ecn, Packet, Psn, Verified};
 
 use super::Unreliable;
+use crate::congestion::NotificationPoint;
 use crate::context::{Context, DropReason};
 use crate::qp::context::QpContext;
 use crate::qp::incoming_message::{IncomingMessage, Placed};
@@ -24,6 +25,7 @@ pub(crate) struct UcQueuePair {
     /// The PSN of the next packet, if none is lost.
     expected: Psn,
     message: IncomingMessage,
+    notification: NotificationPoint,
 }
 
 /// A packet at most so far behind the expected one is a late or duplicated one, and dropped. One
@@ -34,7 +36,8 @@ impl UcQueuePair {
     /// A queue pair in RESET.
     pub(crate) fn new(qp: QpContext) -> Self {
         let (expected, message) = (Psn::ZERO, IncomingMessage::None);
-        Self { base: Unreliable::new(qp), expected, message }
+        let notification = NotificationPoint::default();
+        Self { base: Unreliable::new(qp), expected, message, notification }
     }
 
     pub(crate) fn modify<O: Observer>(
@@ -125,6 +128,9 @@ impl UcQueuePair {
         let info = bth.opcode.info();
         if let Err(cause) = self.base.qp.admit(packet) {
             return cx.dropped(bth.psn, cause);
+        }
+        if packet.ecn() == Ecn::CongestionExperienced {
+            cx.on_marked(&mut self.notification, &self.base.qp);
         }
         let ahead = bth.psn.distance_from(self.expected);
         if (-MAX_LATE..0).contains(&ahead) {

@@ -121,7 +121,7 @@ fn a_packet_of_another_service_is_dropped() {
         let packet = forge::packet(&forge::headers(opcode, ends[1].qpn, expected()), &[]);
         let counter = dropped(&mut world, |world| world.forge(0, 1, &packet));
         let cnp = opcode.info().service == Service::Cnp;
-        assert_eq!(counter, if cnp { "cnp_received" } else { "wrong_service" });
+        assert_eq!(counter, if cnp { "rp_cnp_handled" } else { "wrong_service" });
     }
 }
 

@@ -39,7 +39,7 @@ fn packets_of_another_service_are_dropped() {
         let (mut world, ends, _) = victim(service, 4);
         for code in KnownOpcode::all().filter(|it| it.info().service != service) {
             let counter = match code.info().service {
-                Service::Cnp => "cnp_received",
+                Service::Cnp => "rp_cnp_ignored",
                 _ => "wrong_service",
             };
             let before = ends[1].counter(&world, counter);

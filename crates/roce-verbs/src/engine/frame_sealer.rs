@@ -54,7 +54,13 @@ impl<'a> FrameSealer<'a> {
             1 => UdpChecksum::Zero,
             _ => UdpChecksum::PartialForOffload,
         };
-        entry.sealer.put_headers(source_port, *self.identification, frame, checksum)?;
+        match transmit.traffic_class {
+            None => entry.sealer.put_headers(source_port, *self.identification, frame, checksum)?,
+            Some(traffic_class) => {
+                let sealer = entry.sealer.clone().with_traffic_class(traffic_class);
+                sealer.put_headers(source_port, *self.identification, frame, checksum)?;
+            }
+        }
         *self.identification = self.identification.wrapping_add(transmit.packets as u16);
         Ok(())
     }

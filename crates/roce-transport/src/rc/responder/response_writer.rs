@@ -40,14 +40,17 @@ impl Responder {
         let ack = Aeth { syndrome: Syndrome::Ack { credits }, msn: self.msn() };
         while let Some(response) = self.responses.front_mut() {
             let is_written = match response {
-                Response::Ack { psn } => write_ack(ack, *psn, qp, train),
+                Response::Ack { psn } => {
+                    let becn = self.has_seen_mark;
+                    write_bare(&ack_headers(ack, *psn, becn, qp), train)
+                }
                 Response::Nak { psn, code } => {
                     let syndrome = Syndrome::Nak(*code);
-                    write_ack(Aeth { syndrome, ..ack }, *psn, qp, train)
+                    write_bare(&ack_headers(Aeth { syndrome, ..ack }, *psn, false, qp), train)
                 }
                 Response::Rnr { psn, timer } => {
                     let syndrome = Syndrome::RnrNak { timer: *timer };
-                    write_ack(Aeth { syndrome, ..ack }, *psn, qp, train)
+                    write_bare(&ack_headers(Aeth { syndrome, ..ack }, *psn, false, qp), train)
                 }
                 Response::Atomic { psn, original, .. } => {
                     let bth = Bth::new(opcode::RC_ATOMIC_ACKNOWLEDGE, qp.params.dest_qpn, *psn);
@@ -61,6 +64,7 @@ impl Responder {
                 break;
             }
             match *response {
+                Response::Ack { .. } => self.has_seen_mark = false,
                 Response::Nak { psn, code } => {
                     cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
                 }
@@ -73,9 +77,9 @@ impl Responder {
     }
 }
 
-fn write_ack(aeth: Aeth, psn: Psn, qp: &QpContext, train: &mut TrainWriter<'_>) -> bool {
-    let bth = Bth::new(opcode::RC_ACKNOWLEDGE, qp.params.dest_qpn, psn);
-    write_bare(&Headers { aeth: Some(aeth), ..Headers::new(bth) }, train)
+fn ack_headers(aeth: Aeth, psn: Psn, becn: bool, qp: &QpContext) -> Headers {
+    let bth = Bth { becn, ..Bth::new(opcode::RC_ACKNOWLEDGE, qp.params.dest_qpn, psn) };
+    Headers { aeth: Some(aeth), ..Headers::new(bth) }
 }
 
 /// Writes a packet without payload; false if it has to wait for the next train.

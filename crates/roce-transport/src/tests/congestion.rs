@@ -1,0 +1,156 @@
+//! Marked packets, the notifications that they draw, and what senders make of them.
+
+use core::time::Duration;
+
+use roce_wire::{Bth, opcode};
+
+use super::*;
+use crate::congestion::{CongestionAlgorithm, CongestionConfig};
+
+const CE: u8 = 0b11;
+const INTERVAL: Duration = Duration::from_micros(50);
+
+fn configured(congestion: CongestionConfig) -> EndpointConfig {
+    EndpointConfig { congestion, ..EndpointConfig::default() }
+}
+
+fn count(side: &Side, name: &str) -> u64 {
+    side.endpoint.counters().iter().find(|it| it.0 == name).unwrap().1
+}
+
+/// A WRITE of one packet from side 0 that arrives at side 1 at `now`, marked.
+fn marked_write(sides: &mut [Side; 2], now: Instant) {
+    sides[0].endpoint.post_send(now, QPN, write(8)).unwrap();
+    let from = sides[0].address;
+    for packet in sides[0].sends_at(now, 64) {
+        sides[1].takes_at(now, from, &packet, CE);
+    }
+}
+
+fn write(len: u32) -> SendWr {
+    SendWr::new(1, SendOperation::write(REMOTE), [piece(0, len)])
+}
+
+fn cnp() -> Headers {
+    Headers::new(Bth { becn: true, ..Bth::new(opcode::CNP, QPN, Psn::ZERO) })
+}
+
+#[test]
+fn a_marked_packet_draws_a_cnp_of_sixteen_zeros_and_an_ack_with_becn() {
+    let mut sides = pair();
+    marked_write(&mut sides, NOW);
+    let mut buf = vec![0; 65_536];
+    let limits = TransmitLimits { max_packets: 64 };
+    let Side { endpoint, memory, .. } = &mut sides[1];
+    let first = endpoint.poll_transmit(NOW, memory, limits, &mut buf).unwrap();
+    assert_eq!(first.traffic_class, Some(48 << 2), "DSCP 48, and not ECN-capable");
+    assert_eq!((first.len, first.packets), (32, 1));
+    let expected = [0x81, 0, 0xff, 0xff, 0x40, 0, 0, 1, 0, 0, 0, 0];
+    assert_eq!(buf[..12], expected, "BECN, and PSN 0");
+    assert_eq!(buf[12..28], [0; 16]);
+    let acks = sides[1].sends(64);
+    let bth = headers_of(&acks[0]).bth;
+    assert_eq!((acks.len(), bth.opcode, bth.becn), (1, opcode::RC_ACKNOWLEDGE, true));
+    assert_eq!(count(&sides[1], "np_cnp_sent"), 1);
+    assert_eq!(count(&sides[1], "np_ecn_marked_roce_packets"), 1);
+}
+
+#[test]
+fn an_ack_has_becn_only_if_a_marked_packet_has_arrived_since_the_last() {
+    let mut sides = pair();
+    marked_write(&mut sides, NOW);
+    sides[1].sends(64);
+    sides[0].posts(write(8));
+    let from = sides[0].address;
+    for packet in sides[0].sends(64) {
+        sides[1].takes(from, &packet);
+    }
+    let acks = sides[1].sends(64);
+    assert!(!acks.is_empty() && acks.iter().all(|it| !headers_of(it).bth.becn));
+}
+
+#[test]
+fn at_most_one_cnp_leaves_in_an_interval() {
+    let mut sides = pair();
+    let mut cnps = 0;
+    for micros in 0..500 {
+        let now = NOW + Duration::from_micros(micros);
+        marked_write(&mut sides, now);
+        let (acks, to) = (sides[1].sends_at(now, 64), sides[1].address);
+        let is_cnp = |it: &&Vec<u8>| headers_of(it).bth.opcode == opcode::CNP;
+        cnps += acks.iter().filter(is_cnp).count();
+        acks.iter().for_each(|it| sides[0].takes_at(now, to, it, 0));
+    }
+    assert_eq!(cnps as u128, 500 / INTERVAL.as_micros());
+    assert_eq!(count(&sides[1], "np_ecn_marked_roce_packets"), 500);
+}
+
+#[test]
+fn a_notification_point_that_is_off_counts_marks_and_answers_none() {
+    let congestion = CongestionConfig { np_enable: false, ..CongestionConfig::default() };
+    let mut sides = pair_of(&configured(congestion), |_| ());
+    marked_write(&mut sides, NOW);
+    let sent = sides[1].sends(64);
+    assert_eq!(sent.len(), 1);
+    let bth = headers_of(&sent[0]).bth;
+    assert_eq!((bth.opcode, bth.becn), (opcode::RC_ACKNOWLEDGE, false));
+    assert_eq!(count(&sides[1], "np_ecn_marked_roce_packets"), 1);
+}
+
+#[test]
+fn a_mark_on_a_packet_of_another_host_draws_nothing() {
+    let mut sides = pair();
+    sides[0].posts(write(8));
+    let stranger = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
+    for packet in sides[0].sends(64) {
+        sides[1].takes_at(NOW, stranger, &packet, CE);
+    }
+    assert_eq!(sides[1].sends(64).len(), 0);
+    assert_eq!(count(&sides[1], "np_ecn_marked_roce_packets"), 0);
+}
+
+#[test]
+fn a_driver_that_sends_nothing_gathers_a_bounded_number_of_cnps() {
+    let congestion = CongestionConfig { np_min_time_between_cnps: 0, ..Default::default() };
+    let mut sides = pair_of(&configured(congestion), |_| ());
+    sides[0].posts(write(8));
+    let (from, packet) = (sides[0].address, sides[0].sends(64).remove(0));
+    for _ in 0..10_000 {
+        sides[1].takes_at(NOW, from, &packet, CE);
+    }
+    let sent = sides[1].sends(64);
+    let cnps = sent.iter().filter(|it| headers_of(it).bth.opcode == opcode::CNP).count();
+    assert_eq!(cnps, 1024);
+}
+
+#[test]
+fn a_cnp_is_handled_by_its_queue_pair_and_ignored_where_nothing_reacts() {
+    for (algorithm, handled) in [(CongestionAlgorithm::Ecn, 1), (CongestionAlgorithm::Loss, 0)] {
+        let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
+        let [mut side, peer] = pair_of(&configured(congestion), |_| ());
+        side.takes_made(peer.address, &cnp(), &[]);
+        assert_eq!(count(&side, "rp_cnp_handled"), handled);
+        assert_eq!(count(&side, "rp_cnp_ignored"), 1 - handled);
+        let stranger = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
+        side.takes_made(stranger, &cnp(), &[]);
+        assert_eq!(count(&side, "rp_cnp_handled"), handled);
+        assert_eq!(count(&side, "wrong_source"), 1);
+        assert_eq!(side.sends(64).len(), 0);
+    }
+}
+
+#[test]
+fn a_flood_of_cnps_for_unknown_queue_pairs_does_no_harm() {
+    let [mut side, peer] = pair();
+    for number in 2..2_000 {
+        let mut headers = cnp();
+        headers.bth.dest_qp = Qpn::new(number).unwrap();
+        side.takes_made(peer.address, &headers, &[]);
+    }
+    assert_eq!(count(&side, "unknown_qp"), 1_998);
+    assert_eq!(side.sends(64).len(), 0);
+    let mut sides = [side, peer];
+    sides[0].posts(write(8));
+    shuttle(&mut sides);
+    assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
+}
