@@ -85,19 +85,20 @@ impl<'a, O: Observer> Context<'a, O> {
         self.out.events.push_back(event);
     }
 
-    /// Notes a marked packet of the peer of a connection. Returns true if the notification point is
-    /// on.
+    /// Notes a marked packet of the peer of a connection. Returns true if the notification
+    /// point finds a CNP due; it is sent if the point is on.
     pub(crate) fn on_marked(&mut self, point: &mut NotificationPoint, qp: &QpContext) -> bool {
         let CongestionConfig { np_enable, np_min_time_between_cnps, .. } = self.config.congestion;
         self.counters().np_ecn_marked_roce_packets += 1;
         let interval = Duration::from_micros(np_min_time_between_cnps.into());
-        if np_enable
+        let is_due = point.on_marked(self.time, interval);
+        if is_due
+            && np_enable
             && let Some((path, dest_qpn)) = qp.path_and_dest()
-            && point.on_marked(self.time, interval)
         {
             self.out.owed_cnps.push(OwedCnp { qpn: self.qpn, dest_qpn, path });
         }
-        np_enable
+        is_due
     }
 
     /// Counts a dropped packet and reports it to the observer.

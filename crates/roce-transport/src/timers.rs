@@ -11,10 +11,12 @@ pub(crate) enum Timer {
     Probe,
     /// The wait that an RNR NAK requires has passed.
     RnrTimeout,
+    /// Congestion control lets the next train leave.
+    Pace,
 }
 
 impl Timer {
-    const ALL: [Self; 3] = [Self::AckTimeout, Self::Probe, Self::RnrTimeout];
+    const ALL: [Self; 4] = [Self::AckTimeout, Self::Probe, Self::RnrTimeout, Self::Pace];
 }
 
 /// One deadline per [`Timer`]; few enough that a scan beats a heap.

@@ -186,8 +186,10 @@ impl<'a> Pair<'a> {
             let outer = OuterHeaders::new(side.path.local, side.path.remote);
             for segment in self.buffer[..train.len].chunks(train.segment_len) {
                 let packet = &segment[..segment.len() - ICRC_LEN];
-                let frame = sealed(&outer, packet).expect("a packet fits into a frame");
-                self.net.send(now, 1 - index, frame);
+                self.net.send(now, 1 - index, |traffic_class| {
+                    let outer = OuterHeaders { traffic_class, ..outer };
+                    sealed(&outer, packet).expect("a packet fits into a frame")
+                });
             }
         }
     }

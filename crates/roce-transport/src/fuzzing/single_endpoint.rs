@@ -160,7 +160,9 @@ impl<'a> Lone<'a> {
         match steps[usize::from(code & 0xf)] {
             Step::Packet(kind) => {
                 let packet = self.packet(kind);
-                let frame = sealed(&outer(code & 0x70 == 0x70), &packet);
+                let traffic_class = if code & 0x70 == 0x50 { 0b11 } else { 0 };
+                let outer = OuterHeaders { traffic_class, ..outer(code & 0x70 == 0x70) };
+                let frame = sealed(&outer, &packet);
                 let times = if code & 0x70 == 0x60 { self.flood() } else { 1 };
                 (0..times).for_each(|_| self.deliver(frame.as_deref()));
             }
@@ -435,6 +437,10 @@ impl<'a> Lone<'a> {
         for packet in frame.packets(Some(segment_len)) {
             let packet = packet.expect("a sound packet");
             let bth = packet.headers().bth;
+            if bth.opcode.info().service == Service::Cnp {
+                assert!(bth.becn && self.settings.service != Service::Ud);
+                continue;
+            }
             assert_eq!(bth.opcode.info().service, self.settings.service);
             if self.settings.service == Service::Ud {
                 let deth = packet.headers().deth.expect("a datagram has one");

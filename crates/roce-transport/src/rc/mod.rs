@@ -15,7 +15,7 @@ pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
 
-use roce_wire::{Ecn, Packet, Service, Verified};
+use roce_wire::{Ecn, Operation, Packet, Service, Verified};
 
 use self::reorder_buffer::ReorderBudget;
 use self::requester::Requester;
@@ -205,7 +205,7 @@ impl RcQueuePair {
         cx.out.observer.packet_accepted(cx.now, cx.qpn, bth.psn);
         self.qp.note_established(cx);
         if packet.ecn() == Ecn::CongestionExperienced {
-            self.on_marked(bth.opcode.info().is_request(), cx);
+            self.on_marked(bth.opcode.info().operation, cx);
         }
         let Self { qp, requester, responder, receives, timers, .. } = self;
         if bth.opcode.info().is_request() {
@@ -222,9 +222,19 @@ impl RcQueuePair {
     /// A packet of the peer was marked.
     #[cold]
     #[inline(never)]
-    fn on_marked<O: Observer>(&mut self, is_request: bool, cx: &mut Context<'_, O>) {
-        let is_on = cx.on_marked(&mut self.notification, &self.qp);
-        self.responder.has_seen_mark |= is_on && is_request;
+    fn on_marked<O: Observer>(&mut self, operation: Operation, cx: &mut Context<'_, O>) {
+        let is_due = cx.on_marked(&mut self.notification, &self.qp);
+        match operation {
+            // The peer sends as much as was requested, so the requester reacts itself.
+            Operation::ReadResponse => {
+                self.requester.on_becn(&self.qp, cx);
+                if is_due && cx.config.congestion.algorithm == CongestionAlgorithm::Dcqcn {
+                    self.requester.on_cnp(&self.qp, cx);
+                }
+            }
+            Operation::Acknowledge | Operation::AtomicAck => {}
+            _ => self.responder.has_seen_mark = cx.config.congestion.np_enable,
+        }
     }
 
     /// Handles a congestion notification packet.
@@ -241,6 +251,7 @@ impl RcQueuePair {
             return cx.dropped(psn, DropReason::CnpIgnored);
         }
         cx.counters().rp_cnp_handled += 1;
+        self.requester.on_cnp(&self.qp, cx);
     }
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.
@@ -250,6 +261,8 @@ impl RcQueuePair {
             let done = match timer {
                 Timer::AckTimeout => requester.on_ack_timeout(qp, peer, timers, cx),
                 Timer::Probe => requester.on_probe_timeout(qp, timers, cx),
+                // The queue pair is scheduled after each timer.
+                Timer::Pace => Ok(()),
                 Timer::RnrTimeout => requester.on_rnr_timeout(qp, timers, cx),
             };
             if let Err(status) = done {

@@ -123,6 +123,11 @@ impl LossRecovery {
         self.rtt.is_timing()
     }
 
+    /// Returns the round trip that an acknowledgement of everything before `to` shows.
+    pub(crate) fn sampled_rtt(&self, to: u64, now: Instant) -> Option<Duration> {
+        self.rtt.sampled(to, now)
+    }
+
     /// Everything before `to` is acknowledged, some of it for the first time. `was_lost`: see
     /// [`confirms_loss`](Self::confirms_loss).
     pub(crate) fn on_progress(&mut self, to: u64, was_lost: bool, now: Instant) {

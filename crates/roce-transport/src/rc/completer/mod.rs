@@ -40,6 +40,9 @@ impl Requester {
             cx.dropped(psn, DropReason::ResponseNeverRequested);
             return Ok(());
         }
+        if headers.bth.becn {
+            self.on_becn(qp, cx);
+        }
         let info = headers.bth.opcode.info();
         let mut response = IncomingResponse { seq, psn, qp, timers, cx };
         match (info.operation, headers.aeth) {

@@ -39,6 +39,13 @@ impl RttEstimator {
         self.sample = None;
     }
 
+    /// Returns the round trip of the packet that is being measured, if everything before `to` is
+    /// acknowledged now.
+    pub(crate) fn sampled(&self, to: u64, now: Instant) -> Option<Duration> {
+        let (_, sent) = self.sample.filter(|(seq, _)| *seq < to)?;
+        Some(now.saturating_since(sent))
+    }
+
     /// Everything before `to` is acknowledged.
     pub(crate) fn on_acknowledged(&mut self, to: u64, now: Instant) {
         let Some((_, sent)) = self.sample.take_if(|(seq, _)| *seq < to) else { return };

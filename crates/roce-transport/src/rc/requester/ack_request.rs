@@ -55,7 +55,7 @@ impl AckPolicy {
         Self {
             since_ack_req: requester.since_ack_req,
             max_since: (size / 2).min(ACK_REQ_INTERVAL),
-            window_end: requester.unacked + u64::from(size),
+            window_end: (requester.unacked + u64::from(size)).min(requester.train_end()),
             first_retransmitted: requester
                 .recovery
                 .is_retransmitting()

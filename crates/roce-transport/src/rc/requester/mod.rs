@@ -4,6 +4,7 @@ pub(crate) mod ack_request;
 pub(crate) mod frames_in_flight;
 mod outstanding_reads;
 mod packets;
+pub(crate) mod reaction;
 mod send_window;
 mod single_packet;
 pub(crate) mod transmit;
@@ -16,6 +17,7 @@ use crate::qp::send_queue::SendQueue;
 use crate::rc::completer::loss_recovery::LossRecovery;
 use crate::rc::requester::frames_in_flight::FramesInFlight;
 use crate::rc::requester::outstanding_reads::OutstandingReads;
+use crate::rc::requester::reaction::Reaction;
 use crate::rc::requester::send_window::SendWindow;
 use crate::rc::requester::transmit::Sent;
 use crate::timers::{Timer, Timers};
@@ -48,6 +50,7 @@ pub(crate) struct Requester {
     pub(crate) window: SendWindow,
     /// First sequence number behind those of which one loss counts with the latest.
     pub(crate) loss_end: u64,
+    pub(crate) reaction: Option<Box<Reaction>>,
     pub(crate) recovery: LossRecovery,
     pub(crate) credit: Credit,
     pub(crate) frames: FramesInFlight,
@@ -127,6 +130,7 @@ impl Requester {
             reads: OutstandingReads::default(),
             window: SendWindow::new(&config.window, qp.params.mtu),
             loss_end: 0,
+            reaction: Reaction::at_start(&config.congestion, &config.window, qp.params.mtu),
             recovery: LossRecovery::default(),
             credit: Credit::default(),
             frames: FramesInFlight::default(),
@@ -192,6 +196,9 @@ impl Requester {
             self.window.on_progress((to - self.unacked) as u32); // below half the circle
         }
         self.note_resized(size, cx);
+        if self.reaction.is_some() {
+            self.react(to, was_lost, cx);
+        }
         self.recovery.on_progress(to, was_lost, cx.time);
         self.unacked = to;
         self.frames.on_acknowledged(to, &mut cx.feedback);
@@ -308,6 +315,9 @@ impl Requester {
         }
         self.frames.on_retransmit(cause, self.unacked, &mut cx.feedback);
         self.note_resized(size, cx);
+        if self.reaction.is_some() && self.window.size() < size {
+            self.react(self.unacked, true, cx);
+        }
         let position = (self.next, self.current_wqe);
         self.recovery.on_retransmit(cause, self.unacked, position, cx.time);
         self.next = self.unacked;
@@ -337,7 +347,7 @@ impl Requester {
         Ok(())
     }
 
-    fn note_resized<O: Observer>(&self, before: u32, cx: &mut Context<'_, O>) {
+    pub(crate) fn note_resized<O: Observer>(&self, before: u32, cx: &mut Context<'_, O>) {
         if self.window.size() != before {
             cx.out.observer.window_resized(cx.now, cx.qpn, self.window.size());
         }

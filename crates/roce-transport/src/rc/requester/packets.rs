@@ -124,7 +124,8 @@ impl Requester {
         let left = entry.end() - self.next;
         let in_flight = self.next - self.unacked;
         let size = u64::from(self.window.size());
-        let longest = MAX_READ_REQUEST_PACKETS.min(MAX_READ_REQUEST_BYTES / mtu);
+        let train = self.train_end().saturating_sub(self.next);
+        let longest = MAX_READ_REQUEST_PACKETS.min(MAX_READ_REQUEST_BYTES / mtu).min(train);
         let packets = left.min(longest).min(size - in_flight.min(size));
         let is_worth_while = packets == left || packets >= longest.min(size / 4);
         (packets > 0 && (is_worth_while || in_flight == 0)).then_some(packets)

@@ -17,6 +17,8 @@ pub(crate) struct SendWindow {
     threshold: u32,
     min: u32,
     max: u32,
+    /// `min` and `max` without a cap.
+    limits: (u32, u32),
     /// Packets that arrived since the last slow step.
     arrived: u32,
     /// The window blocked a packet since it last grew.
@@ -32,7 +34,24 @@ impl SendWindow {
         let max = config.max_packets.min(by_bytes).clamp(1, Psn::HALF / 2);
         let min = config.min_packets.clamp(1, max);
         let size = config.initial_packets.clamp(min, max);
-        Self { size, threshold: max, min, max, arrived: 0, is_limited: false }
+        let limits = (min, max);
+        Self { size, threshold: max, min, max, limits, arrived: 0, is_limited: false }
+    }
+
+    /// Limits the window to `packets`, at least 1. A window at an earlier cap follows.
+    pub(crate) fn set_cap(&mut self, packets: u32) {
+        let (min, max) = self.limits;
+        let was_capped = self.size >= self.max;
+        self.max = packets.clamp(1, max);
+        self.min = min.min(self.max);
+        self.size = if was_capped { self.max } else { self.size.min(self.max) };
+    }
+
+    /// Removes the limit. The window grows slowly from where it is.
+    pub(crate) fn remove_cap(&mut self) {
+        (self.min, self.max) = self.limits;
+        self.size = self.size.max(self.min);
+        self.threshold = self.size;
     }
 
     /// Packets that may be in flight.
@@ -124,6 +143,21 @@ mod tests {
         let mut window = window();
         window.on_progress(1000);
         assert_eq!(window.size(), 128);
+    }
+
+    #[test]
+    fn a_window_follows_its_cap_and_grows_slowly_once_that_is_gone() {
+        let mut window = window();
+        for cap in [100, 2, 0, 40] {
+            window.set_cap(cap);
+            assert_eq!((window.size(), window.min()), (cap.max(1), cap.clamp(1, 4)));
+        }
+        window.on_loss();
+        window.set_cap(50);
+        assert_eq!(window.size(), 20, "a loss counts beside the cap");
+        window.remove_cap();
+        full_windows(&mut window, 1);
+        assert_eq!((window.size(), window.min()), (22, 4));
     }
 
     proptest! {

@@ -92,6 +92,7 @@ impl Requester {
             && !self.in_rnr_wait
             && self.drain_before.is_none()
             && !work.fence
+            && self.reaction.is_none()
             && self.next - self.unacked < u64::from(self.window.size());
         if !is_whole_and_new || !may_leave || !self.may_begin(entry) {
             return None;

@@ -6,7 +6,7 @@ use crate::qp::send_queue::SendEntry;
 use crate::rc::requester::Requester;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::outstanding_reads::ReadRequest;
-use crate::timers::Timers;
+use crate::timers::{Timer, Timers};
 use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{CompletionStatus, Memory, Observer, SendOperation};
@@ -64,6 +64,12 @@ impl Requester {
             self.keep_timed(qp, timers, cx.time);
             return Ok(());
         }
+        if let Some(until) = self.paced_until(cx.time) {
+            timers.arm(Timer::Pace, until);
+            self.keep_timed(qp, timers, cx.time);
+            return Ok(());
+        }
+        let start = self.next;
         let mut gather = GatherCopy::new();
         let mut acks = AckPolicy::new(self, peer_wants_ack);
         let (before, had_requested_ack) = (self.max_sent, self.has_requested_ack());
@@ -93,6 +99,7 @@ impl Requester {
         if self.max_sent > before && !had_requested_ack {
             self.recovery.rebase_probe_timer(cx.time);
         }
+        self.note_paced(start, qp, cx.time);
         self.keep_timed(qp, timers, cx.time);
         result.map(|_| ())
     }
@@ -129,6 +136,9 @@ impl Requester {
         if self.next - self.unacked >= u64::from(self.effective_window()) {
             self.window.on_limit();
             return Ok(Step::Blocked);
+        }
+        if self.next >= self.train_end() {
+            return Ok(Step::NoRoom);
         }
         let step = match operation {
             SendOperation::Read { remote } => {
