@@ -11,25 +11,33 @@ pub(crate) enum Timer {
     Probe,
     /// The wait that an RNR NAK requires has passed.
     RnrTimeout,
-    /// Congestion control lets the next train leave.
-    Pace,
 }
 
 impl Timer {
-    const ALL: [Self; 4] = [Self::AckTimeout, Self::Probe, Self::RnrTimeout, Self::Pace];
+    const ALL: [Self; 3] = [Self::AckTimeout, Self::Probe, Self::RnrTimeout];
 }
 
-/// One deadline per [`Timer`]; few enough that a scan beats a heap.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timers([Option<Instant>; Timer::ALL.len()]);
+/// One deadline per [`Timer`] in nanoseconds, [`UNARMED`] for none; few enough that a scan beats a
+/// heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timers([u64; Timer::ALL.len()]);
+
+/// The end of time.
+const UNARMED: u64 = u64::MAX;
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self([UNARMED; Timer::ALL.len()])
+    }
+}
 
 impl Timers {
     pub(crate) fn arm(&mut self, timer: Timer, at: Instant) {
-        self.0[timer as usize] = Some(at);
+        self.0[timer as usize] = at.as_nanos();
     }
 
     pub(crate) fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+        self.0[timer as usize] = UNARMED;
     }
 
     pub(crate) fn stop_all(&mut self) {
@@ -37,23 +45,30 @@ impl Timers {
     }
 
     pub(crate) fn is_armed(&self, timer: Timer) -> bool {
-        self.at(timer).is_some()
+        self.0[timer as usize] != UNARMED
     }
 
     /// Its deadline, if it is armed.
     pub(crate) fn at(&self, timer: Timer) -> Option<Instant> {
-        self.0[timer as usize]
+        deadline(self.0[timer as usize])
     }
 
     /// The earliest deadline.
     pub(crate) fn earliest(&self) -> Option<Instant> {
-        self.0.iter().flatten().min().copied()
+        deadline(self.0.into_iter().fold(UNARMED, u64::min))
     }
 
     /// Disarms and returns one timer that is due, in the order of [`Timer::ALL`].
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Timer> {
-        Timer::ALL.into_iter().find(|&it| self.0[it as usize].take_if(|at| *at <= now).is_some())
+        let is_due = |at: Instant| at <= now;
+        let due = Timer::ALL.into_iter().find(|&timer| self.at(timer).is_some_and(is_due))?;
+        self.stop(due);
+        Some(due)
     }
+}
+
+fn deadline(nanos: u64) -> Option<Instant> {
+    (nanos != UNARMED).then(|| Instant::from_nanos(nanos))
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ pub(crate) struct RcQueuePair {
     notification: NotificationPoint,
     /// The next train is of requests, if both requests and responses wait.
     requests_first: bool,
+    /// A marked request has arrived since the last ACK.
+    is_marked: bool,
 }
 
 /// What a queue pair has left to send.
@@ -71,6 +73,7 @@ impl RcQueuePair {
             timers: Timers::default(),
             notification: NotificationPoint::default(),
             requests_first: false,
+            is_marked: false,
         }
     }
 
@@ -233,7 +236,7 @@ impl RcQueuePair {
                 }
             }
             Operation::Acknowledge | Operation::AtomicAck => {}
-            _ => self.responder.has_seen_mark = cx.config.congestion.np_enable,
+            _ => self.is_marked = cx.config.congestion.np_enable,
         }
     }
 
@@ -256,13 +259,14 @@ impl RcQueuePair {
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.
     pub(crate) fn handle_timeout<O: Observer>(&mut self, peer: PeerView, cx: &mut Context<'_, O>) {
+        if let Some(reaction) = &mut self.requester.reaction {
+            reaction.on_timer(cx.time);
+        }
         while let Some(timer) = self.timers.take_due(cx.time) {
             let Self { qp, requester, timers, .. } = self;
             let done = match timer {
                 Timer::AckTimeout => requester.on_ack_timeout(qp, peer, timers, cx),
                 Timer::Probe => requester.on_probe_timeout(qp, timers, cx),
-                // The queue pair is scheduled after each timer.
-                Timer::Pace => Ok(()),
                 Timer::RnrTimeout => requester.on_rnr_timeout(qp, timers, cx),
             };
             if let Err(status) = done {
@@ -351,7 +355,11 @@ impl RcQueuePair {
 
     /// The earliest deadline of a timer.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.earliest()
+        let earliest = self.timers.earliest();
+        match &self.requester.reaction {
+            None => earliest,
+            Some(reaction) => earliest.into_iter().chain(reaction.wakes_at()).min(),
+        }
     }
 
     pub(crate) const fn context(&self) -> &QpContext {
@@ -420,11 +428,13 @@ impl RcQueuePair {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) {
-        let Self { qp, responder, receives, .. } = self;
+        let Self { qp, responder, receives, is_marked, .. } = self;
         if responder.responses.is_empty() {
             return;
         }
-        let Err(broken) = responder.write_responses(qp, receives.own(), memory, train, cx) else {
+        let Err(broken) =
+            responder.write_responses(qp, receives.own(), memory, train, is_marked, cx)
+        else {
             return;
         };
         // Later responses must not be sent: they would acknowledge this one.
@@ -432,8 +442,9 @@ impl RcQueuePair {
         responder.expected = broken.psn;
         self.fail_request(ResponderError::Fault(RequestFault::RemoteMemory(broken.fault)), cx);
         // Only the NAK is left, which needs no memory.
-        let Self { qp, responder, receives, .. } = self;
-        let _refused = responder.write_responses(qp, receives.own(), memory, train, cx).is_ok();
+        let Self { qp, responder, receives, is_marked, .. } = self;
+        let _refused =
+            responder.write_responses(qp, receives.own(), memory, train, is_marked, cx).is_ok();
     }
 }
 

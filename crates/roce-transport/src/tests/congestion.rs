@@ -154,3 +154,131 @@ fn a_flood_of_cnps_for_unknown_queue_pairs_does_no_harm() {
     shuttle(&mut sides);
     assert_eq!(sides[0].completed(), [(1, CompletionStatus::Success)]);
 }
+
+/// What [`run`] saw of side 0.
+#[derive(Debug, PartialEq)]
+struct Run {
+    end: Instant,
+    sent: usize,
+    /// Most packets that left at once.
+    largest_burst: usize,
+}
+
+/// Carries packets, those of side 0 with this traffic class, until none is left and no request
+/// waits.
+fn run(sides: &mut [Side; 2], start: Instant, traffic_class: u8) -> Run {
+    let mut run = Run { end: start, sent: 0, largest_burst: 0 };
+    for _round in 0..100_000 {
+        let mut carried = 0;
+        for from in [0, 1] {
+            let [from_side, to] = sides.get_disjoint_mut([from, 1 - from]).unwrap();
+            let class = if from == 0 { traffic_class } else { 0 };
+            let packets = from_side.sends_at(run.end, 64);
+            carried += packets.len();
+            if from == 0 {
+                run.sent += packets.len();
+                run.largest_burst = run.largest_burst.max(packets.len());
+            }
+            for packet in packets {
+                to.takes_at(run.end, from_side.address, &packet, class);
+            }
+        }
+        if carried > 0 {
+            continue;
+        }
+        if !sides[0].endpoint.has_outstanding(QPN) && !sides[0].endpoint.has_unsent(QPN) {
+            return run;
+        }
+        run.end = run.end.max(sides[0].endpoint.poll_timeout().expect("a timer runs"));
+        sides[0].endpoint.handle_timeout(run.end);
+    }
+    panic!("they never come to an end");
+}
+
+/// Posts 310 packets of WRITEs to side 0 and carries them.
+fn run_writes(sides: &mut [Side; 2], start: Instant, traffic_class: u8) -> Run {
+    for _ in 0..10 {
+        sides[0].endpoint.post_send(start, QPN, write(31 * 256)).unwrap();
+    }
+    run(sides, start, traffic_class)
+}
+
+#[test]
+fn a_sender_under_dcqcn_keeps_its_rate_by_timers() {
+    let dcqcn = crate::congestion::DcqcnParameters {
+        rp_time_reset: 10_000_000,
+        rp_byte_reset: 0,
+        ..crate::congestion::DcqcnParameters::PAPER
+    };
+    let algorithm = CongestionAlgorithm::Dcqcn;
+    let congestion = CongestionConfig { algorithm, dcqcn, ..CongestionConfig::default() };
+    let mut sides = pair_of(&configured(congestion), |_| ());
+    let peer = sides[1].address;
+    for _ in 0..100 {
+        sides[0].takes_made(peer, &cnp(), &[]);
+    }
+    sides[0].posts(write(31 * 256));
+    let Run { end, sent, .. } = run(&mut sides, NOW, 0);
+    assert_eq!((sent, sides[0].completed()), (31, vec![(1, CompletionStatus::Success)]));
+    // The smallest rate is 1 Mbit/s: 2.048 ms for each packet behind the first.
+    let millis = end.saturating_since(NOW).as_secs_f64() * 1e3;
+    assert!((60.0..62.5).contains(&millis), "{millis} ms");
+}
+
+#[test]
+fn marks_shrink_the_window_and_it_recovers_without_them() {
+    let mut sides = pair();
+    let before = run_writes(&mut sides, NOW, 0b10);
+    let mut last = Run { largest_burst: before.largest_burst, ..before };
+    for _ in 0..60 {
+        last = run_writes(&mut sides, last.end, CE);
+    }
+    assert!(last.largest_burst <= 2, "on a path that marks all packets: {last:?}");
+    assert_eq!(last.sent, 310, "marks lose nothing");
+    for _ in 0..200 {
+        last = run_writes(&mut sides, last.end, 0b10);
+    }
+    assert!(last.largest_burst >= before.largest_burst, "{last:?}, before {before:?}");
+}
+
+#[test]
+fn marked_responses_to_a_read_shrink_what_is_requested_at_once() {
+    let mut sides = pair();
+    let read = || SendWr::new(1, SendOperation::read(REMOTE), [piece(0, 20 * 256)]).signaled();
+    let asked = |packets: &[Vec<u8>]| packets.iter().filter(|it| it[0] == 0x0c).count();
+    sides[0].posts(read());
+    let mut now = NOW;
+    let mut requests = 0;
+    for round in 0..2_000 {
+        now = now + Duration::from_micros(100);
+        sides[0].endpoint.handle_timeout(now);
+        let (from, packets) = (sides[0].address, sides[0].sends_at(now, 64));
+        requests += asked(&packets);
+        packets.iter().for_each(|it| sides[1].takes_at(now, from, it, 0));
+        let (to, responses) = (sides[1].address, sides[1].sends_at(now, 64));
+        responses.iter().for_each(|it| sides[0].takes_at(now, to, it, CE));
+        if sides[0].completed().is_empty() {
+            continue;
+        }
+        if requests >= 10 {
+            assert!(count(&sides[0], "np_cnp_sent") > 0, "the peer hears of it");
+            return;
+        }
+        requests = 0;
+        assert!(round < 1_900, "READs are still requested whole");
+        sides[0].endpoint.post_send(now, QPN, read()).unwrap();
+    }
+    panic!("READs are still requested whole");
+}
+
+#[test]
+fn without_marks_packets_and_times_are_those_of_a_sender_without_reaction() {
+    let runs = [CongestionAlgorithm::Loss, CongestionAlgorithm::Ecn, CongestionAlgorithm::Dcqcn];
+    let [loss, ecn, dcqcn] = runs.map(|algorithm| {
+        let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
+        let mut sides = pair_of(&configured(congestion), |_| ());
+        run_writes(&mut sides, NOW, 0b10)
+    });
+    assert_eq!(loss, ecn);
+    assert_eq!(loss, dcqcn);
+}

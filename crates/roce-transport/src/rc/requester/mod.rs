@@ -120,6 +120,7 @@ impl Credit {
 
 impl Requester {
     pub(crate) fn new(config: &EndpointConfig, qp: &QpContext, first_psn: Psn) -> Self {
+        let window = SendWindow::new(&config.window, qp.params.mtu);
         Self {
             queue: SendQueue::default(),
             first_psn,
@@ -128,9 +129,9 @@ impl Requester {
             max_sent: 0,
             current_wqe: 0,
             reads: OutstandingReads::default(),
-            window: SendWindow::new(&config.window, qp.params.mtu),
+            reaction: Reaction::at_start(&config.congestion, &window, qp.params.mtu),
+            window,
             loss_end: 0,
-            reaction: Reaction::at_start(&config.congestion, &config.window, qp.params.mtu),
             recovery: LossRecovery::default(),
             credit: Credit::default(),
             frames: FramesInFlight::default(),
@@ -243,6 +244,9 @@ impl Requester {
             let size = self.window.size();
             self.window.on_loss();
             self.note_resized(size, cx);
+            if self.reaction.is_some() {
+                self.react(self.unacked, true, cx);
+            }
             self.loss_end = self.max_sent;
         }
     }

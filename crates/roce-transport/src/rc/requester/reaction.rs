@@ -5,6 +5,7 @@ use core::time::Duration;
 use roce_wire::PathMtu;
 
 use crate::Instant;
+use crate::Observer;
 use crate::congestion::{
     AckSample, CongestionAlgorithm, CongestionConfig, CongestionControl, Dcqcn, EcnParameters,
     EcnWindow, Swift, SwiftParameters,
@@ -12,7 +13,7 @@ use crate::congestion::{
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::rc::requester::Requester;
-use crate::{Observer, WindowConfig};
+use crate::rc::requester::send_window::{SendWindow, WindowLimits};
 
 /// What limits the requester beside losses. It exists while something does: most connections never
 /// have one.
@@ -33,8 +34,12 @@ pub(crate) struct Reaction {
     rtt: Duration,
     /// Earliest time of the next train.
     next_at: Instant,
+    /// A train waits until then.
+    wakes_at: Option<Instant>,
     /// First sequence number behind the present train.
     train_end: u64,
+    /// The window's limits while nothing else limits it.
+    limits: WindowLimits,
 }
 
 /// Trains of one window: small ones, so that the queue of a switch holds less at once.
@@ -53,7 +58,12 @@ const MIN_WINDOW_PART: u64 = 16;
 
 impl Reaction {
     /// The reaction point of a sender whose window is `window` packets; `None` if it has none.
-    fn new(config: &CongestionConfig, window: u32, mtu: PathMtu) -> Option<Box<Self>> {
+    fn new(
+        config: &CongestionConfig,
+        window: u32,
+        limits: WindowLimits,
+        mtu: PathMtu,
+    ) -> Option<Box<Self>> {
         let mtu = mtu.bytes() as u64;
         let full_window = u64::from(window) * mtu;
         let control: Box<dyn CongestionControl> = match config.algorithm {
@@ -83,21 +93,33 @@ impl Reaction {
             has_becn: false,
             rtt: INITIAL_RTT,
             next_at: Instant::default(),
+            wakes_at: None,
             train_end: u64::MAX,
+            limits,
         }))
     }
 
     /// That of a new connection: only one that measures delay has one from the start.
     pub(crate) fn at_start(
         config: &CongestionConfig,
-        window: &WindowConfig,
+        window: &SendWindow,
         mtu: PathMtu,
     ) -> Option<Box<Self>> {
-        let packets = window.max_packets.min(window.max_bytes / mtu.bytes() as u32).max(1);
+        let limits = window.limits();
         match config.algorithm {
-            CongestionAlgorithm::Swift => Self::new(config, packets, mtu),
+            CongestionAlgorithm::Swift => Self::new(config, limits.max, limits, mtu),
             _ => None,
         }
+    }
+
+    /// Returns the instant at which a train may leave that waits.
+    pub(crate) const fn wakes_at(&self) -> Option<Instant> {
+        self.wakes_at
+    }
+
+    /// The queue pair is scheduled after each timer.
+    pub(crate) fn on_timer(&mut self, now: Instant) {
+        self.wakes_at.take_if(|at| *at <= now);
     }
 
     /// First sequence number behind the present train.
@@ -114,12 +136,13 @@ impl Reaction {
         by_window.into_iter().chain(self.control.rate()).min().map(|rate| rate.max(1))
     }
 
-    /// Begins a train at sequence number `next`, of the packets that may leave at once. Returns when
-    /// it may leave, if that is later.
-    fn begin_train(&mut self, next: u64, now: Instant) -> Option<Instant> {
+    /// Begins a train at sequence number `next`, of the packets that may leave at once. Returns
+    /// true if it has to wait.
+    fn begin_train(&mut self, next: u64, now: Instant) -> bool {
         self.control.on_timer(now);
-        if self.next_at > now {
-            return Some(self.next_at);
+        self.wakes_at = Some(self.next_at).filter(|at| *at > now);
+        if self.wakes_at.is_some() {
+            return true;
         }
         let by_window = self.control.window().map(|window| window / TRAINS_PER_WINDOW);
         let nanos = TRAIN_TIME.as_nanos() as u64;
@@ -127,7 +150,7 @@ impl Reaction {
         let bytes = by_window.into_iter().chain(by_rate).min();
         let packets = bytes.map_or(u64::MAX, |bytes| (bytes / self.mtu).max(1));
         self.train_end = next.saturating_add(packets);
-        None
+        false
     }
 
     /// So many packets, or responses requested, have left.
@@ -199,11 +222,11 @@ impl Requester {
         self.apply_reaction(cx);
     }
 
-    /// Returns when the next train may leave, if that is later than now.
+    /// Returns true if the next train has to wait.
     #[inline]
-    pub(crate) fn paced_until(&mut self, now: Instant) -> Option<Instant> {
+    pub(crate) fn is_paced(&mut self, now: Instant) -> bool {
         let next = self.next;
-        self.reaction.as_mut()?.begin_train(next, now)
+        self.reaction.as_mut().is_some_and(|reaction| reaction.begin_train(next, now))
     }
 
     /// Packets from `start` on have left.
@@ -223,8 +246,8 @@ impl Requester {
         cx: &Context<'_, O>,
     ) -> Option<&mut Reaction> {
         if self.reaction.is_none() {
-            let window = self.window.size();
-            self.reaction = Reaction::new(&cx.config.congestion, window, qp.params.mtu);
+            let (size, limits) = (self.window.size(), self.window.limits());
+            self.reaction = Reaction::new(&cx.config.congestion, size, limits, qp.params.mtu);
         }
         self.reaction.as_deref_mut()
     }
@@ -234,11 +257,11 @@ impl Requester {
         let Some(reaction) = &mut self.reaction else { return };
         let size = self.window.size();
         if reaction.is_over() {
+            self.window.remove_cap(reaction.limits);
             self.reaction = None;
-            self.window.remove_cap();
         } else if let Some(window) = reaction.control.window() {
             let packets = u32::try_from(window / reaction.mtu).unwrap_or(u32::MAX);
-            self.window.set_cap(packets);
+            self.window.set_cap(packets, reaction.limits);
         }
         self.note_resized(size, cx);
     }

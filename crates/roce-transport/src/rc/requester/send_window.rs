@@ -17,12 +17,17 @@ pub(crate) struct SendWindow {
     threshold: u32,
     min: u32,
     max: u32,
-    /// `min` and `max` without a cap.
-    limits: (u32, u32),
     /// Packets that arrived since the last slow step.
     arrived: u32,
     /// The window blocked a packet since it last grew.
     is_limited: bool,
+}
+
+/// The smallest and the largest size in packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowLimits {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
 }
 
 /// The slow growth for each window of packets that arrives: a 16th.
@@ -34,13 +39,18 @@ impl SendWindow {
         let max = config.max_packets.min(by_bytes).clamp(1, Psn::HALF / 2);
         let min = config.min_packets.clamp(1, max);
         let size = config.initial_packets.clamp(min, max);
-        let limits = (min, max);
-        Self { size, threshold: max, min, max, limits, arrived: 0, is_limited: false }
+        Self { size, threshold: max, min, max, arrived: 0, is_limited: false }
     }
 
-    /// Limits the window to `packets`, at least 1. A window at an earlier cap follows.
-    pub(crate) fn set_cap(&mut self, packets: u32) {
-        let (min, max) = self.limits;
+    /// The limits of its size.
+    pub(crate) const fn limits(&self) -> WindowLimits {
+        WindowLimits { min: self.min, max: self.max }
+    }
+
+    /// Limits the window to `packets`, at least 1. A window at an earlier cap follows. `limits` are
+    /// those without a cap.
+    pub(crate) fn set_cap(&mut self, packets: u32, limits: WindowLimits) {
+        let WindowLimits { min, max } = limits;
         let was_capped = self.size >= self.max;
         self.max = packets.clamp(1, max);
         self.min = min.min(self.max);
@@ -48,8 +58,8 @@ impl SendWindow {
     }
 
     /// Removes the limit. The window grows slowly from where it is.
-    pub(crate) fn remove_cap(&mut self) {
-        (self.min, self.max) = self.limits;
+    pub(crate) fn remove_cap(&mut self, limits: WindowLimits) {
+        WindowLimits { min: self.min, max: self.max } = limits;
         self.size = self.size.max(self.min);
         self.threshold = self.size;
     }
@@ -148,14 +158,15 @@ mod tests {
     #[test]
     fn a_window_follows_its_cap_and_grows_slowly_once_that_is_gone() {
         let mut window = window();
+        let limits = window.limits();
         for cap in [100, 2, 0, 40] {
-            window.set_cap(cap);
+            window.set_cap(cap, limits);
             assert_eq!((window.size(), window.min()), (cap.max(1), cap.clamp(1, 4)));
         }
         window.on_loss();
-        window.set_cap(50);
+        window.set_cap(50, limits);
         assert_eq!(window.size(), 20, "a loss counts beside the cap");
-        window.remove_cap();
+        window.remove_cap(limits);
         full_windows(&mut window, 1);
         assert_eq!((window.size(), window.min()), (22, 4));
     }

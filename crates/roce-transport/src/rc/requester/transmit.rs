@@ -6,7 +6,7 @@ use crate::qp::send_queue::SendEntry;
 use crate::rc::requester::Requester;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::outstanding_reads::ReadRequest;
-use crate::timers::{Timer, Timers};
+use crate::timers::Timers;
 use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{CompletionStatus, Memory, Observer, SendOperation};
@@ -64,8 +64,7 @@ impl Requester {
             self.keep_timed(qp, timers, cx.time);
             return Ok(());
         }
-        if let Some(until) = self.paced_until(cx.time) {
-            timers.arm(Timer::Pace, until);
+        if self.is_paced(cx.time) {
             self.keep_timed(qp, timers, cx.time);
             return Ok(());
         }

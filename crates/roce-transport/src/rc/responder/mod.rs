@@ -38,8 +38,6 @@ pub(crate) struct Responder {
     sent_seq_nak: bool,
     /// Newest packet that arrived before a missing one.
     newest_out_of_order: Psn,
-    /// A marked request has arrived since the last ACK.
-    pub(crate) has_seen_mark: bool,
     pub(crate) message: IncomingMessage,
     pub(crate) resources: Resources,
     pub(crate) responses: ResponseQueue,
@@ -82,7 +80,6 @@ impl Responder {
             last_executed: first_psn.previous(),
             sent_seq_nak: false,
             newest_out_of_order: first_psn,
-            has_seen_mark: false,
             message: IncomingMessage::None,
             resources: Resources::new(max_dest_rd_atomic),
             responses: ResponseQueue::default(),

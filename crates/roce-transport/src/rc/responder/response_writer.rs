@@ -20,7 +20,8 @@ pub(crate) struct ResponseError {
 }
 
 impl Responder {
-    /// Writes the responses that fit into one train.
+    /// Writes the responses that fit into one train. `is_marked`: a marked request has arrived since the
+    /// last ACK.
     ///
     /// # Errors
     /// The bytes of a READ cannot be read any more.
@@ -30,6 +31,7 @@ impl Responder {
         receives: Option<&ReceiveQueue>,
         memory: &impl Memory,
         train: &mut TrainWriter<'_>,
+        is_marked: &mut bool,
         cx: &mut Context<'_, O>,
     ) -> Result<(), ResponseError> {
         // Receives of a shared queue are promised to no peer.
@@ -41,7 +43,7 @@ impl Responder {
         while let Some(response) = self.responses.front_mut() {
             let is_written = match response {
                 Response::Ack { psn } => {
-                    let becn = self.has_seen_mark;
+                    let becn = *is_marked;
                     write_bare(&ack_headers(ack, *psn, becn, qp), train)
                 }
                 Response::Nak { psn, code } => {
@@ -64,7 +66,7 @@ impl Responder {
                 break;
             }
             match *response {
-                Response::Ack { .. } => self.has_seen_mark = false,
+                Response::Ack { .. } => *is_marked = false,
                 Response::Nak { psn, code } => {
                     cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
                 }
