@@ -102,6 +102,8 @@ pub struct FabricScenario {
     pub loss: f64,
     /// Reaction to lost packets.
     pub recovery: Recovery,
+    /// Largest number of unacknowledged bytes of a flow, `u64::MAX` for none.
+    pub window: u64,
     /// Every packet takes a random path.
     pub spray: bool,
     /// Seed of all random choices.
@@ -129,6 +131,7 @@ impl Default for FabricScenario {
             watchdog: None,
             loss: 0.0,
             recovery: Recovery::GoBackN,
+            window: u64::MAX,
             spray: false,
             seed: 1,
             limit: Duration::from_millis(100),
@@ -271,6 +274,7 @@ impl FabricScenario {
             headers: HEADERS,
             cnp_interval,
             recovery: self.recovery,
+            window: self.window,
             reordering,
             base_rtt: self.base_rtt(),
             sample: (self.limit / SAMPLES).max(Duration::from_micros(1)),

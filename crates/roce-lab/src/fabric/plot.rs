@@ -1,4 +1,4 @@
-//! Plot of a fabric over time: rates, the longest queue, marks, pauses and drops.
+//! Plot of a fabric over time: rates, throughput, the longest queue, marks, pauses and drops.
 
 use plotters::prelude::*;
 use roce_simnet::traffic::Sample;
@@ -6,8 +6,8 @@ use roce_simnet::traffic::Sample;
 use super::FabricReport;
 use crate::PlotError;
 
-/// Plots a run over time as SVG, in three panels: the rates of the first flows, the longest queue,
-/// and marks, pauses and drops since the start.
+/// Plots a run over time as SVG, in four panels: the rates that the first flows are allowed, the
+/// throughput of all, the longest queue, and marks, pauses and drops since the start.
 ///
 /// # Errors
 /// [`PlotError`].
@@ -25,6 +25,17 @@ pub fn plot_fabric(report: &FabricReport) -> Result<String, PlotError> {
     let rates = (0..flows)
         .map(|flow| (String::new(), line(&|sample| sample.rates[flow] / 1e9), COLOURS[flow % 6]))
         .collect();
+    let windows = samples.len().div_ceil(MAX_WINDOWS);
+    let throughput: Vec<_> = samples
+        .windows(windows + 1)
+        .step_by(windows)
+        .map(|window| {
+            let (first, last) = (&window[0], &window[windows]);
+            let bits = (last.delivered_bytes - first.delivered_bytes) as f64 * 8.0;
+            (micros(last), bits / (micros(last) - micros(first)) / 1e3)
+        })
+        .collect();
+    let throughput = vec![(String::new(), throughput, COLOURS[2])];
     let queue =
         vec![(String::new(), line(&|sample| sample.longest_queue as f64 / 1e3), COLOURS[0])];
     let counts = vec![
@@ -33,11 +44,12 @@ pub fn plot_fabric(report: &FabricReport) -> Result<String, PlotError> {
         ("drops".to_owned(), line(&|sample| sample.dropped as f64), COLOURS[3]),
     ];
     let titles = [
-        (format!("rates of the first {flows} flows"), "Gbit/s"),
+        (format!("allowed rates of the first {flows} flows"), "Gbit/s"),
+        ("throughput of all hosts".to_owned(), "Gbit/s"),
         ("longest queue".to_owned(), "KB"),
         ("since the start".to_owned(), "packets"),
     ];
-    let panels: [Lines; 3] = [rates, queue, counts];
+    let panels: [Lines; 4] = [rates, throughput, queue, counts];
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -115,7 +127,9 @@ fn failed(why: impl std::fmt::Display) -> PlotError {
     PlotError::Drawing(why.to_string())
 }
 
-const SIZE: (u32, u32) = (900, 840);
+const SIZE: (u32, u32) = (900, 1000);
+/// Points of the throughput.
+const MAX_WINDOWS: usize = 200;
 /// Points of a line.
 const MAX_POINTS: usize = 2000;
 const MAX_LINES: usize = 16;

@@ -25,11 +25,13 @@ pub struct Sample {
     pub marked: u64,
     /// XOFF frames that switches sent since the start.
     pub xoff_sent: u64,
-    /// Frames lost in switches since the start.
+    /// Frames lost in switches since the start, with those that a watchdog dropped.
     pub dropped: u64,
+    /// Bytes that hosts received since the start.
+    pub delivered_bytes: u64,
     /// Number of outputs that are paused.
     pub paused_ports: u64,
-    /// Rate of each of the first flows in bits per second; 0 before its start and after its end.
+    /// Rate of each of the first flows in bits per second that its congestion control allows; 0 before its start and after its end.
     pub rates: Vec<f64>,
 }
 
@@ -71,7 +73,8 @@ impl Trace {
             longest_queue,
             marked: counters.marked_frames,
             xoff_sent: counters.xoff_sent,
-            dropped: counters.dropped_frames,
+            dropped: counters.dropped_frames + counters.discarded_frames,
+            delivered_bytes: fabric.counters().delivered_bytes,
             paused_ports,
             rates: flows.iter().take(MAX_RATES).map(rate).collect(),
         });
