@@ -254,6 +254,8 @@ impl IncomingMessage {
     }
 }
 
+// A call would keep the packet in memory.
+#[inline(always)]
 fn received_send(
     packet: ReceivedPacket<'_>,
     qp: &QpContext,

@@ -135,6 +135,14 @@ impl LossRecovery {
             self.rtt.discard_sample();
         }
         self.rtt.on_acknowledged(to, now);
+        self.expiries = 0;
+        if self.state != State::Open {
+            self.on_progress_after_loss(to, now);
+        }
+    }
+
+    #[cold]
+    fn on_progress_after_loss(&mut self, to: u64, now: Instant) {
         if self.state == State::RepairWait {
             // Others may be later still.
             let late = 2 * now.saturating_since(self.gap_at).as_nanos();
@@ -151,7 +159,6 @@ impl LossRecovery {
         } else if self.state == State::NakGoBackN {
             self.resent = self.resent.saturating_mul(RESENT_GROWTH);
         }
-        self.expiries = 0;
     }
 
     /// Returns the packets to send again if an ACK up to `to` shows that the next one is missing:

@@ -60,13 +60,21 @@ impl FramesInFlight {
     /// Everything before sequence number `to` is acknowledged.
     pub(crate) fn on_acknowledged(&mut self, to: u64, feedback: &mut FrameFeedback) {
         feedback.is_alive = true;
+        if self.repair.is_some() {
+            self.settle_repair(to, feedback);
+        }
+        while let Some(frame) = self.frames.pop_front_if(|frame| frame.end <= to) {
+            feedback.drained = Some(frame.number);
+        }
+    }
+
+    /// As [`on_acknowledged`](Self::on_acknowledged), of the last repair.
+    #[cold]
+    fn settle_repair(&mut self, to: u64, feedback: &mut FrameFeedback) {
         if let Some((number, _)) = self.repair.take_if(|(_, end)| *end <= to) {
             // All frames sent before it have left the ring too, though not all are acknowledged.
             self.frames.retain(|frame| frame.number > number);
             feedback.drained = Some(number);
-        }
-        while let Some(frame) = self.frames.pop_front_if(|frame| frame.end <= to) {
-            feedback.drained = Some(frame.number);
         }
     }
 

@@ -184,11 +184,11 @@ impl Requester {
         // A response with data does not show what of the packets behind it has arrived.
         let is_telling = self.reads.find(self.unacked).is_none();
         let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
-        let (mut undone, mut repair) = (None, None);
+        let (mut resumed, mut repair) = (None, None);
         if is_telling && !self.recovery.is_open() {
             let (unacked, next) = (self.unacked, self.next);
             repair = self.recovery.next_repair(to, next);
-            undone = self.recovery.undo_retransmission(unacked, to, next, cx.time);
+            resumed = self.recovery.undo_retransmission(unacked, to, next, cx.time);
         }
         if was_lost {
             self.window.on_loss();
@@ -214,7 +214,7 @@ impl Requester {
             self.next = to;
             self.current_wqe = self.queue.head();
         }
-        if let Some(before) = undone {
+        if let Some(before) = resumed {
             (self.next, self.current_wqe) = before;
         }
         if self.in_rnr_wait {
@@ -223,18 +223,35 @@ impl Requester {
             timers.stop(Timer::RnrTimeout);
         }
         self.restart_timers(qp, timers, cx.time);
-        if let Some(len) = repair.filter(|_| self.reads.find(to).is_none()) {
-            if self.recovery.peer_keeps() {
-                match self.recovery.wait_after_partial_ack(cx.time) {
-                    Some(until) => timers.arm(Timer::Probe, until),
-                    None => self.repair(len, qp, timers, cx),
-                }
-            } else {
-                // Costs no retry, so none can be missing.
-                let cause = RetransmitCause::SequenceNak;
-                let _done = self.go_back_n(cause, false, qp, timers, cx).is_ok();
-                self.nak_action = NakAction::Ignore;
-            }
+        if let Some(len) = repair {
+            self.on_partial_ack(len, qp, timers, cx);
+        }
+    }
+
+    /// An ACK was not beyond what was sent before a repair: sends the next `len` packets again.
+    #[cold]
+    #[inline(never)]
+    fn on_partial_ack<O: Observer>(
+        &mut self,
+        len: u32,
+        qp: &QpContext,
+        timers: &mut Timers,
+        cx: &mut Context<'_, O>,
+    ) {
+        if self.reads.find(self.unacked).is_some() {
+            // Its response may be on its way.
+            return;
+        }
+        if !self.recovery.peer_keeps() {
+            // Costs no retry, so none can be missing.
+            let cause = RetransmitCause::SequenceNak;
+            let _done = self.go_back_n(cause, false, qp, timers, cx).is_ok();
+            self.nak_action = NakAction::Ignore;
+            return;
+        }
+        match self.recovery.wait_after_partial_ack(cx.time) {
+            Some(until) => timers.arm(Timer::Probe, until),
+            None => self.repair(len, qp, timers, cx),
         }
     }
 

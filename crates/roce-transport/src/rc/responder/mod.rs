@@ -123,7 +123,8 @@ impl Responder {
                 self.execute_kept(qp, receives, memory, cx)
             }
             1.. => {
-                self.on_out_of_order(packet, cx);
+                // A copy, or a packet in order would stay in memory too, for 100 instructions.
+                self.on_out_of_order(&core::hint::black_box(*packet), cx);
                 Ok(())
             }
             _ => {
@@ -135,6 +136,8 @@ impl Responder {
     }
 
     /// Keeps a request that arrived before a missing one, and reports the gap once.
+    #[cold]
+    #[inline(never)]
     fn on_out_of_order<O: Observer>(
         &mut self,
         packet: &Packet<'_, Verified>,
@@ -302,6 +305,7 @@ impl Responder {
     }
 
     /// A packet of a SEND or WRITE was placed.
+    #[inline(always)]
     fn on_placed<O: Observer>(&mut self, requests_ack: bool, cx: &mut Context<'_, O>) {
         self.last_executed = self.expected;
         let pending = self.advance(1);
@@ -329,6 +333,7 @@ impl Responder {
 
     /// Expects the packet `packets` further on. Cancels a NAK that has not been sent: the packets
     /// were reordered.
+    #[inline(always)]
     fn advance(&mut self, packets: u32) -> PendingNak {
         self.expected = self.expected.advanced_by(packets);
         let sent_seq_nak = core::mem::take(&mut self.sent_seq_nak);
@@ -343,6 +348,7 @@ impl Responder {
 
     /// Sends a NAK for what was dropped meanwhile and is still missing, behind the response to what
     /// was executed.
+    #[inline(always)]
     fn resend_seq_nak(&mut self, pending: PendingNak) {
         if pending == PendingNak::Due {
             self.sent_seq_nak = true;
