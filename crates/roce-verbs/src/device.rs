@@ -13,6 +13,7 @@ use roce_io::{
     FrameDevice, GsoMode, InterfaceInfo, PcapWriter, PortReservation, PortReservationConfig,
     QpnBlocks, ReceiveMode, interfaces,
 };
+use roce_transport::congestion::CongestionConfig;
 use roce_transport::{
     AsyncEvent, CqHandle, Endpoint, EndpointConfig, ModifyError, PathAttributes, PdHandle,
 };
@@ -77,6 +78,8 @@ pub struct DeviceConfig {
     pub thread: ThreadPlacement,
     /// Trace that records the events of the device. Default: none.
     pub trace: Option<Trace>,
+    /// Congestion control. The speed of the interface, where it is known, is its line rate.
+    pub congestion: CongestionConfig,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
     /// process ends. The file is replaced as a whole. Default: none.
@@ -93,6 +96,7 @@ impl Default for DeviceConfig {
             spin: Duration::from_micros(200),
             thread: ThreadPlacement::default(),
             trace: None,
+            congestion: CongestionConfig::default(),
             counter_file: None,
         }
     }
@@ -414,7 +418,11 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         },
     };
     let observer = TraceObserver::new(config.trace.clone());
-    let mut behaviour = EndpointConfig::default();
+    let mut behaviour =
+        EndpointConfig { congestion: config.congestion, ..EndpointConfig::default() };
+    if let Some(mbits) = found.speed.filter(|mbits| *mbits > 0) {
+        behaviour.congestion.line_rate = u64::from(mbits) * 1_000_000;
+    }
     if !whole_trains {
         // Every packet is a frame of its own, and the peer may be a network card, which has no ring
         // that fills: the peer window may grow further.

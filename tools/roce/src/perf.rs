@@ -355,6 +355,7 @@ impl Options {
             inline: self.inline,
             qp_timeout: self.qp_timeout,
             working_set: self.working_set,
+            traffic_class: self.traffic.tclass,
         };
         if let Some(why) = params.list_error() {
             return Err(CliError::new(why));

@@ -241,6 +241,7 @@ impl<'a> End<'a> {
             access: AccessFlags::empty(),
             max_rd_atomic: 1,
             max_dest_rd_atomic: 1,
+            traffic_class: options.traffic.tclass,
             ..ConnectOptions::default()
         };
         let (service, count) = (options.service, options.qps() as usize);

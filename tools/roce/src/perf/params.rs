@@ -127,6 +127,9 @@ pub(crate) struct Params {
     pub(crate) qp_timeout: u8,
     /// Bytes of the buffer that consecutive messages cycle through.
     pub(crate) working_set: Option<u64>,
+    /// Traffic class of every packet.
+    #[serde(default)]
+    pub(crate) traffic_class: u8,
 }
 
 impl Params {
@@ -264,6 +267,7 @@ pub(crate) fn example() -> Params {
         inline: 0,
         qp_timeout: 14,
         working_set: None,
+        traffic_class: 0,
     }
 }
 

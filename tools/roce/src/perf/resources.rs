@@ -114,6 +114,7 @@ impl Resources {
             max_rd_atomic: params.outs,
             max_dest_rd_atomic: params.outs,
             max_rate: params.max_rate(),
+            traffic_class: params.traffic_class,
             ..ConnectOptions::default()
         };
         let out_of_range = || CliError::new("the other end sent an invalid queue pair number");
@@ -121,6 +122,7 @@ impl Resources {
             self.qps.iter().try_for_each(|qp| qp.ready_for_datagrams(Q_KEY))?;
             let vector = AddressVector {
                 max_rate: params.max_rate(),
+                traffic_class: params.traffic_class,
                 ..AddressVector::new(self.gid_index, Gid(theirs.gid))
             };
             let numbers = theirs.qps.iter().map(|qp| Qpn::new(qp.number).ok_or_else(out_of_range));

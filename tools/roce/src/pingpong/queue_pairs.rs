@@ -101,7 +101,9 @@ impl QueuePairs {
         }
         let row = options.gid_index.or(device.default_gid_index()?).unwrap_or_default();
         for peer in theirs {
-            let ah = self.pd.create_ah(&AddressVector::new(row, peer.gid))?;
+            let traffic_class = options.traffic_class;
+            let vector = AddressVector { traffic_class, ..AddressVector::new(row, peer.gid) };
+            let ah = self.pd.create_ah(&vector)?;
             self.peer = Some((ah, peer.qpn));
         }
         Ok(())
