@@ -173,11 +173,6 @@ impl Simulation {
         simulation
     }
 
-    /// Returns the fabric.
-    pub fn fabric(&self) -> &Fabric<impl crate::fabric::FabricFrame + use<>> {
-        &self.fabric
-    }
-
     /// Takes a link down or up; see [`Fabric::set_link`].
     pub fn set_link(&mut self, link: usize, up: bool) {
         self.fabric.set_link(link, up);
