@@ -71,7 +71,7 @@ impl Ladder {
         let total: usize = timeline.packets.iter().map(|packet| packet.frame.len()).sum();
         let mut columns = Columns::new(columns::kept_for(timeline.packets.len(), total));
         for (number, packet) in (1..).zip(&timeline.packets) {
-            let label = run.label(&packet.frame);
+            let label = run.label(packet);
             let layers = crate::packet_layers::of_frame(&packet.frame);
             columns.push(
                 &LadderRow {

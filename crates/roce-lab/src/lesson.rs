@@ -64,6 +64,8 @@ pub struct WorldData {
     pub rate: Option<Rate>,
     /// Send window in packets.
     pub window: Option<u32>,
+    /// Packets are sent with ECT(0): switches may mark them.
+    pub ect: bool,
 }
 
 /// The connection between the first two hosts.
@@ -247,6 +249,8 @@ pub enum Action {
     Lose { from: String, frames: Vec<usize> },
     /// The network flips a bit of a frame.
     Damage { from: String, frame: usize, bit: usize },
+    /// A switch marks these frames of a host, if they have ECT.
+    Mark { from: String, frames: Vec<usize> },
     /// The network delays a frame.
     Delay { from: String, frame: usize, by: Span },
     /// The network delivers a frame twice.
@@ -373,6 +377,7 @@ impl Default for WorldData {
             delay: Span::from_nanos(2_000),
             rate: None,
             window: None,
+            ect: false,
         }
     }
 }
@@ -424,4 +429,5 @@ const FILES: &[&str] = &[
     include_str!("../lessons/12-ring.toml"),
     include_str!("../lessons/13-datagrams.toml"),
     include_str!("../lessons/14-shared-receives.toml"),
+    include_str!("../lessons/15-congestion-marks.toml"),
 ];

@@ -120,7 +120,15 @@ impl PacketLabel {
         if bth.ack_request {
             facts.push("ack?".to_owned());
         }
-        let (psn, dest_qp) = (Some(bth.psn.get()), Some(bth.dest_qp.get()));
+        let is_cnp = info.operation == Operation::Cnp;
+        if is_cnp {
+            facts.push(format!("to QP {:#x}", bth.dest_qp.get()));
+        } else if bth.becn {
+            facts.push("BECN".to_owned());
+        }
+        // A CNP has no place in the sequence.
+        let psn = (!is_cnp).then_some(bth.psn.get());
+        let dest_qp = Some(bth.dest_qp.get());
         Self { class, name, psn, dest_qp, facts }
     }
 

@@ -33,6 +33,8 @@ pub struct PacketRecord {
     pub lost: bool,
     /// The network corrupted the packet.
     pub damaged: bool,
+    /// The network set a congestion mark (CE).
+    pub marked: bool,
     /// The packet is a retransmission.
     pub again: bool,
     /// Number of events of the timeline before the packet.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use roce_simnet::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
 use roce_transport::{
     Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
-    SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, TransmitLimits, WrData,
+    SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
 };
 use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
 
@@ -29,12 +29,15 @@ pub struct WorldConfig {
     pub train_packets: usize,
     /// Keep a timeline, whose memory grows with each packet.
     pub keep_timeline: bool,
+    /// Traffic class of all packets but those for which the engine has another; the lower two bits are
+    /// the ECN field.
+    pub traffic_class: u8,
     /// Configuration of the engines.
     pub endpoint: EndpointConfig,
 }
 
 impl Default for WorldConfig {
-    /// Delay of 1 µs, unlimited rate, trains of up to 16 packets, with a timeline.
+    /// Delay of 1 µs, unlimited rate, trains of up to 16 packets, with a timeline, Not-ECT.
     fn default() -> Self {
         Self {
             delay: Duration::from_micros(1),
@@ -42,6 +45,7 @@ impl Default for WorldConfig {
             bits_per_sec: None,
             train_packets: 16,
             keep_timeline: true,
+            traffic_class: 0,
             endpoint: EndpointConfig::default(),
         }
     }
@@ -91,6 +95,8 @@ pub struct End {
 /// Bytes of a frame on Ethernet that are not in a capture: preamble 8, frame check sequence 4, gap 12.
 /// The simulation stores the packet's number in them.
 pub const WIRE_OVERHEAD: usize = 24;
+/// The ECN field of a traffic class.
+const ECN_FIELD: u8 = 0b11;
 
 /// Maximum length of outer headers in bytes.
 const HEADROOM: usize = 64;
@@ -420,7 +426,7 @@ impl World {
             };
             // Events before packets: the timeline shows causes first.
             self.take_events(place);
-            self.emit(place, train.path.0 as usize, train.segment_len, train.len);
+            self.emit(place, &train);
         }
         let host = &mut self.hosts[place];
         while let Some(completion) = host.endpoint.poll_completion() {
@@ -443,8 +449,11 @@ impl World {
     }
 
     /// Sends a train packet by packet, with outer headers and ICRC.
-    fn emit(&mut self, from: usize, to: usize, segment_len: usize, len: usize) {
-        let outer = self.hosts[from].outer_to(&self.hosts[to]);
+    fn emit(&mut self, from: usize, train: &Transmit) {
+        let Transmit { segment_len, len, .. } = *train;
+        let to = train.path.0 as usize;
+        let mut outer = self.hosts[from].outer_to(&self.hosts[to]);
+        outer.traffic_class = train.traffic_class.unwrap_or(self.config.traffic_class);
         let link = LinkConfig {
             bits_per_sec: self.config.bits_per_sec,
             ..LinkConfig::with_latency(Duration::ZERO)
@@ -479,6 +488,7 @@ impl World {
                     arrivals: Vec::new(),
                     lost: fate == Fate::Drop,
                     damaged: matches!(fate, Fate::Corrupt { .. }),
+                    marked: fate == Fate::Mark && outer.traffic_class & ECN_FIELD != 0,
                     again,
                     events_before: self.timeline.events.len(),
                     frame,
@@ -496,8 +506,10 @@ impl World {
         };
         let Ok((headers, _)) = roce_wire::Headers::parse(body) else { return false };
         let info = headers.bth.opcode.info();
-        // The PSNs of datagrams to one queue pair are those of many senders.
-        if info.operation == Operation::Acknowledge || info.service == Service::Ud {
+        // The PSNs of datagrams to one queue pair are those of many senders; a CNP has none.
+        if info.operation == Operation::Acknowledge
+            || matches!(info.service, Service::Ud | Service::Cnp)
+        {
             return false;
         }
         let psn = headers.bth.psn;

@@ -301,3 +301,21 @@ fn queue_pairs_share_receives_until_none_is_left() {
     let received: Vec<_> = statuses(&run, 1).into_iter().map(|(wr_id, _)| wr_id).collect();
     assert_eq!(received, [1, 2, 3, 8]);
 }
+
+#[test]
+fn a_marked_packet_arrives_and_its_notification_makes_the_window_smaller() {
+    let run = play("congestion-marks");
+    let packets = &run.timeline.packets;
+    let marked = packets.iter().filter(|packet| packet.marked).count();
+    assert_eq!(marked, 9);
+    assert!(packets.iter().all(|packet| !packet.lost && !packet.again));
+    let notified: Vec<_> = packets.iter().map(label).filter(|label| label.name == "CNP").collect();
+    assert_eq!(notified.len(), 2, "one for the first mark, one for eight in 50 µs");
+    assert!(notified.iter().all(|cnp| cnp.psn.is_none() && cnp.facts == ["to QP 0x11"]));
+    let becn = |packet: &&PacketRecord| label(packet).facts.contains(&"BECN".to_owned());
+    assert!(packets.iter().filter(becn).count() >= 2, "acknowledgements tell it too");
+    assert_eq!(shown(&run, 3, "bob's counters"), "np_ecn_marked_roce_packets 9\nnp_cnp_sent 2");
+    assert_eq!(shown(&run, 3, "alice's counters"), "rp_cnp_handled 2");
+    let text = run.text(&TextOptions::default());
+    assert!(text.contains("send window changes to 7 packets"), "{text}");
+}

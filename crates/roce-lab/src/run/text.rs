@@ -131,8 +131,11 @@ impl LessonRun {
     }
 
     /// Returns what a packet shows. Where hosts have several queue pairs, it names the receiving one.
-    pub(crate) fn label(&self, frame: &[u8]) -> PacketLabel {
-        let mut label = PacketLabel::of_frame(frame);
+    pub(crate) fn label(&self, packet: &PacketRecord) -> PacketLabel {
+        let mut label = PacketLabel::of_frame(&packet.frame);
+        if packet.marked {
+            label.facts.push("marked".to_owned());
+        }
         if self.lesson.connection.queue_pairs > 1 {
             label.facts.extend(label.dest_qp.map(|qpn| format!("to QP {qpn:#x}")));
         }
@@ -262,7 +265,7 @@ impl LadderWriter<'_> {
     }
 
     fn packet(&self, text: &mut String, place: usize, packet: &PacketRecord) {
-        let label = self.run.label(&packet.frame);
+        let label = self.run.label(packet);
         let again = if packet.again { "again: " } else { "" };
         let words = format!(" #{} {again}{} ", place + 1, label.line());
         let to_right = packet.from == 0;

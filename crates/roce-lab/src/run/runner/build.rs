@@ -17,7 +17,7 @@ use roce_simnet::{ConnectOptions, Region};
 
 impl Runner {
     pub(super) fn build(lesson: &Lesson) -> Result<Self, LessonError> {
-        let WorldData { hosts, delay, rate, window } = &lesson.world;
+        let WorldData { hosts, delay, rate, window, ect } = &lesson.world;
         if !(2..=64).contains(&hosts.len()) {
             return Err(out_of_range("the number of hosts", hosts.len()));
         }
@@ -31,6 +31,7 @@ impl Runner {
             delay: delay.duration(),
             bits_per_sec: rate.map(|rate| rate.bits_per_sec()),
             endpoint,
+            traffic_class: if *ect { 0b10 } else { 0 },
             ..WorldConfig::default()
         };
         let mut world = World::new(hosts, config);

@@ -61,6 +61,14 @@ impl Runner {
                 };
                 self.plan(from, fates, what)?;
             }
+            Action::Mark { from, frames } => {
+                let fates = frames.iter().map(|frame| (*frame, Fate::Mark));
+                let what = match frames[..] {
+                    [frame] => format!("(a switch will mark frame {frame} from here)"),
+                    _ => format!("(a switch will mark frames {frames:?} from here)"),
+                };
+                self.plan(from, fates, what)?;
+            }
             Action::Damage { from, frame, bit } => {
                 let what = format!("(the network will flip bit {bit} of frame {frame} from here)");
                 self.plan(from, [(*frame, Fate::Corrupt { bit: *bit })], what)?;
