@@ -64,7 +64,7 @@ pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_write_bw -c UC -n 1000", WIDTH),
     Program::pair("ib_send_lat -c UC -n 1000", TIME),
     Program::pair("ib_write_lat -c UC -n 1000", TIME),
-    Program::pair("ib_send_bw -c UD -s 1024 -n 500", WIDTH).quick(),
+    Program::pair("ib_send_bw -c UD -s 1024 -n 100", WIDTH).quick(),
     Program::pair("ib_send_lat -c UD -s 1024 -n 1000", TIME),
     Program::pair("ib_send_bw --use-srq -n 1000", WIDTH).quick(),
     Program::pair("ib_send_bw --use-srq -q 4 -n 500", WIDTH),
