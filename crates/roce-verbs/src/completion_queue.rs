@@ -113,6 +113,11 @@ impl Inner {
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
+    /// Returns true if the next completion, or the next solicited one, is to be reported.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed) != armed::NOT
+    }
+
     /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did.
     fn notify_if_armed(&self, least: u8, now: Instant) -> bool {
         let Some(channel) = &self.channel else { return false };

@@ -32,9 +32,7 @@ pub(super) const RXE: &[Program] = &[
 ];
 
 /// The options. With UC and UD a sender does not wait for the receiver, which waits for ever for what is
-/// lost: so these send no more than the receive buffers of a device hold. `ib_send_lat -e` is not here:
-/// Debian's takes each report on its one channel for that of the send, and so does not bear that the
-/// response comes before the ACK.
+/// lost: so these send no more than the receive buffers of a device hold.
 pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_send_bw -b -n 1000", WIDTH),
     Program::pair("ib_write_bw -b -n 1000", WIDTH).quick(),
@@ -47,6 +45,7 @@ pub(super) const OPTIONS: &[Program] = &[
     Program::pair("ib_send_bw -e -n 1000", WIDTH).quick(),
     Program::pair("ib_write_bw -e -n 1000", &[]).refused("Events feature not available on WRITE"),
     Program::pair("ib_read_lat -e -n 200", TIME).quick(),
+    Program::pair("ib_send_lat -e -n 1000", TIME).quick(),
     Program::pair("ib_write_bw -l 32 -n 3200 -s 64", WIDTH).quick(),
     Program::pair("ib_send_bw -l 32 -n 3200 -s 64", WIDTH),
     Program::pair("ib_read_bw -l 32 -n 3200 -s 64", WIDTH),

@@ -30,6 +30,11 @@ impl Default for ExpectedReply {
 }
 
 impl ExpectedReply {
+    /// Returns true if the program is expected to answer the next message.
+    pub(super) fn is_expected(&self) -> bool {
+        !self.is_open && self.replies >= self.required
+    }
+
     /// Notes a message. Returns true if the program is expected to answer it.
     pub(super) fn on_arrival(&mut self) -> bool {
         if self.is_open {

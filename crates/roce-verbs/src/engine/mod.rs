@@ -170,11 +170,16 @@ impl Engine {
     pub(crate) fn driver_round(&mut self, now: Instant) -> Round {
         self.doorbells.on_round(now);
         let is_overdue = std::mem::take(&mut self.acks_after_send);
+        // Before what arrives disarms them.
+        let may_delay =
+            self.delayed_ack.expects_reply() && !self.queues.values().any(|queue| queue.is_armed());
         let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_scheduled() != due;
         let is_bulk = received > MAX_AWAITED_FRAMES;
-        let holds = !is_bulk && self.delayed_ack.on_driver_round(now, has_arrived) && !is_overdue;
+        let holds = !is_bulk
+            && self.delayed_ack.on_driver_round(now, has_arrived, may_delay)
+            && !is_overdue;
         if !holds {
             self.delayed_ack.on_flush();
         }
