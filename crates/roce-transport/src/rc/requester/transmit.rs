@@ -132,12 +132,9 @@ impl Requester {
         if self.next == entry.first && !self.may_begin(entry) {
             return Ok(Step::Blocked);
         }
-        if self.next - self.unacked >= u64::from(self.effective_window()) {
-            self.window.on_limit();
-            return Ok(Step::Blocked);
-        }
-        if self.next >= self.train_end() {
-            return Ok(Step::NoRoom);
+        // Computed once for the train: neither the window nor what is acknowledged changes meanwhile.
+        if self.next >= acks.window_end() {
+            return Ok(self.at_window_end());
         }
         let step = match operation {
             SendOperation::Read { remote } => {
@@ -155,6 +152,16 @@ impl Requester {
                 Err(CompletionStatus::LocalProtectionError)
             }
         }
+    }
+
+    /// Returns what ends the train at the end of the window, or of the packets that pacing allows.
+    #[cold]
+    fn at_window_end(&mut self) -> Step {
+        if self.next - self.unacked < u64::from(self.effective_window()) {
+            return Step::NoRoom;
+        }
+        self.window.on_limit();
+        Step::Blocked
     }
 
     /// Returns true if the next packet may be the first of this request.
