@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 use common::*;
-use roce_wire::{KnownOpcode, NakCode, Operation, Service, opcode};
+use roce_wire::{Bth, Headers, KnownOpcode, NakCode, Operation, Service, opcode};
 
 fn main() -> io::Result<()> {
     let folder = env::args_os().nth(1).map(PathBuf::from);
@@ -20,6 +20,7 @@ fn main() -> io::Result<()> {
         }
         write(&folder, &format!("rc_nak_{version}"), &naks(ip))?;
         write(&folder, &format!("cm_{version}"), &connection_management(ip))?;
+        write(&folder, &format!("marked_{version}"), &marked(ip))?;
     }
     let v1: Vec<Vec<u8>> = KnownOpcode::all().map(sample_v1).collect();
     write(&folder, "roce_v1", &v1)?;
@@ -49,6 +50,17 @@ fn naks(ip: Ip) -> Vec<Vec<u8>> {
         codes.iter().map(|code| frame(&back(ip), &nak(7, *code), &[])).collect();
     frames.push(frame(&back(ip), &rnr(7), &[]));
     frames
+}
+
+/// A SEND as its sender wrote it and as a congested switch passes it on, the ACK, and the CNP.
+fn marked(ip: Ip) -> Vec<Vec<u8>> {
+    let ect = roce_wire::OuterHeaders { traffic_class: 0b10, ..there(ip) };
+    let sent = frame(&ect, &asking(opcode::RC_SEND_ONLY, 7), &[9; 8]);
+    let mut marked = sent.clone();
+    assert!(roce_wire::mark_congestion(&mut marked));
+    let plain = ack(7);
+    let becn = Headers { bth: Bth { becn: true, ..plain.bth }, ..plain };
+    vec![sent, marked, frame(&back(ip), &becn, &[]), sample(opcode::CNP, ip)]
 }
 
 /// A message of each kind.

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::*;
 use roce_dissect::{Capture, Dissector, Event, Finding, Layer, Options, Roce, Value};
-use roce_wire::opcode;
+use roce_wire::{Ecn, opcode};
 
 fn testdata() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata")
@@ -232,6 +232,28 @@ fn tshark_has_no_field_for_fecn_and_becn() {
         let bth = layers.iter().find(|layer| layer.name == "BTH").unwrap();
         assert_eq!(bth.field("BECN").unwrap().value, Value::Flag(true));
     });
+}
+
+#[tier1("tshark")]
+fn tshark_agrees_on_the_ecn_field_of_every_packet() {
+    let mut seen = [0; 4];
+    for path in files(&["rxe", "generated"], |name| !matches!(name, "pause" | "roce_v1" | "train"))
+    {
+        let rows = tshark(&path, &["ip.dsfield.ecn", "ipv6.tclass.ecn"]);
+        for_each_packet(&path, |frame, roce, _| {
+            let row = &rows[frame as usize - 1];
+            let theirs = row.iter().find_map(|text| number("ecn", text));
+            let ours = match roce.ecn() {
+                Ecn::NotCapable => 0,
+                Ecn::Capable1 => 1,
+                Ecn::Capable0 => 2,
+                Ecn::CongestionExperienced => 3,
+            };
+            assert_eq!(Some(ours), theirs, "frame {frame} of {}", path.display());
+            seen[ours as usize] += 1;
+        });
+    }
+    assert!(seen[0] > 100 && seen[2] > 1 && seen[3] > 1, "{seen:?}");
 }
 
 #[tier1("tshark")]
