@@ -80,6 +80,9 @@ pub struct DeviceConfig {
     pub trace: Option<Trace>,
     /// Congestion control. The speed of the interface, where it is known, is its line rate.
     pub congestion: CongestionConfig,
+    /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
+    /// such packets. Default 4 MiB.
+    pub max_reorder_bytes: usize,
     /// File in which the device publishes its counters for other processes: one line with name and
     /// value for each, four times a second as long as they change, and when the device or the
     /// process ends. The file is replaced as a whole. Default: none.
@@ -97,6 +100,7 @@ impl Default for DeviceConfig {
             thread: ThreadPlacement::default(),
             trace: None,
             congestion: CongestionConfig::default(),
+            max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
             counter_file: None,
         }
     }
@@ -418,8 +422,11 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         },
     };
     let observer = TraceObserver::new(config.trace.clone());
-    let mut behaviour =
-        EndpointConfig { congestion: config.congestion, ..EndpointConfig::default() };
+    let mut behaviour = EndpointConfig {
+        congestion: config.congestion,
+        max_reorder_bytes: config.max_reorder_bytes,
+        ..EndpointConfig::default()
+    };
     if let Some(mbits) = found.speed.filter(|mbits| *mbits > 0) {
         behaviour.congestion.line_rate = u64::from(mbits) * 1_000_000;
     }
