@@ -1,14 +1,17 @@
 //! UD: datagrams between hosts, processes and queue pairs of one host.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roce_test_macros::tier1;
 use roce_tests::datagrams::{DatagramEnd, Q_KEY, address_handle};
 use roce_tests::echo::Echo;
 use roce_tests::fixtures::{Cable, TestDevice, pattern};
+use roce_tests::writer::Writer;
 use roce_verbs::{
-    AddressHandle, Completion, CompletionOperation, CompletionStatus, DeviceConfig, Error, GRH_LEN,
-    GSI_Q_KEY, PathMtu, PostError, Qpn, SendOperation, SendWr, Service, WrError, exchange,
+    AddressHandle, Completion, CompletionOperation, CompletionStatus, ConnectOptions, DeviceConfig,
+    Error, GRH_LEN, GSI_Q_KEY, PathMtu, PostError, Qpn, SendOperation, SendWr, Service, WrError,
+    exchange,
 };
 
 fn succeeded(completion: Completion, operation: CompletionOperation) -> Completion {
@@ -294,4 +297,66 @@ fn an_address_handle_of_another_domain_and_a_completion_of_no_datagram_are_refus
     let done = end.completion();
     let made = end.pd.create_ah_from_completion(&done, &[0; GRH_LEN]);
     assert!(matches!(made, Err(Error::NotADatagram)));
+}
+
+/// WRITEs of 64 KiB, one after the other, in this time; all must succeed.
+fn writes_during(writer: &Writer<'_>, time: Duration) -> usize {
+    let until = Instant::now() + time;
+    let mut count = 0;
+    while Instant::now() < until {
+        let (status, took) = writer.write(65_536);
+        assert_eq!(status, CompletionStatus::Success, "after {took:?}");
+        count += 1;
+    }
+    count
+}
+
+#[tier1]
+fn a_flood_to_a_queue_pair_without_receives_is_counted_and_leaves_a_connection_its_rate() {
+    const PHASE: Duration = Duration::from_millis(400);
+    let cable = Cable::with_mtu(4200);
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let right = TestDevice::on(&cable.right, DeviceConfig::default());
+    let options = ConnectOptions::default();
+    let writer = Writer::connect((&left, &options), (&right, &options), 65_536);
+    // Another context of the same engine, with a completion queue of its own.
+    let flooding = TestDevice::on(&cable.left, DeviceConfig::default());
+    let (here, there) = (DatagramEnd::new(&flooding, 4), DatagramEnd::new(&right, 4));
+    // 20 MB per second: 20 000 datagrams.
+    let ah = address_handle(&flooding, "10.1.0.2", Some(20_000_000));
+    let (is_over, floods) = (AtomicBool::new(false), AtomicBool::new(false));
+    let phases = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let payload = here.region.sge(..1000).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                if !floods.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                let mut list = vec![SendWr::new(1, SendOperation::send(), [payload]); 32];
+                let last = list.pop().map(SendWr::signaled);
+                let list = list.into_iter().chain(last);
+                here.qp.post_send_to(list, &ah, there.qp.number(), Q_KEY).unwrap();
+                flooding.completion();
+            }
+        });
+        let mut phases = [Vec::new(), Vec::new()];
+        for _ in 0..5 {
+            for (flood, counts) in [false, true].into_iter().zip(&mut phases) {
+                floods.store(flood, Ordering::Relaxed);
+                counts.push(writes_during(&writer, PHASE));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        phases
+    });
+    let dropped = right.device.counter("out_of_buffer").unwrap();
+    assert!(dropped > 5_000, "{dropped}");
+    let [quiet, flooded] = phases.map(|mut counts| {
+        counts.sort_unstable();
+        counts[2]
+    });
+    println!("WRITEs of 64 KiB in {PHASE:?}: {quiet} without, {flooded} beside a flood");
+    // On two processors the flood's own thread takes a part of them.
+    assert!(flooded * 3 > quiet, "{flooded} beside a flood of {dropped}, {quiet} without");
 }
