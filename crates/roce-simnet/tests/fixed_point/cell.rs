@@ -1,0 +1,87 @@
+//! A cell of the table of DCQCN's fixed points.
+
+use std::time::Duration;
+
+use roce_simnet::fabric::{
+    CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig, Topology,
+};
+use roce_simnet::traffic::{CongestionModel, QueueStats, Simulation, SimulationConfig, incast};
+use roce_transport::congestion::DcqcnParameters;
+
+const GBIT: u64 = 1_000_000_000;
+const DELAY: Duration = Duration::from_micros(1);
+
+/// Flows with DCQCN into one link, from line rate on.
+pub(crate) struct DcqcnCell {
+    pub(crate) flows: usize,
+    pub(crate) gbit: u64,
+    pub(crate) marking: EcnMarking,
+    pub(crate) parameters: DcqcnParameters,
+    /// Delay of a link; four of them and the packets' times are the feedback delay.
+    pub(crate) delay: Duration,
+    pub(crate) remembers_marks: bool,
+    pub(crate) limit: Duration,
+}
+
+impl DcqcnCell {
+    /// The paper's parameters on 4 µs of feedback delay.
+    pub(crate) fn paper(flows: usize, gbit: u64, pmax: f64) -> Self {
+        Self {
+            flows,
+            gbit,
+            marking: EcnMarking { pmax, ..EcnMarking::PAPER },
+            parameters: DcqcnParameters::PAPER,
+            delay: DELAY,
+            remembers_marks: true,
+            limit: Duration::from_millis(100),
+        }
+    }
+
+    /// Returns the mean rates as shares of C/N, and the queue in the second half of the run.
+    pub(crate) fn run(&self) -> (Vec<f64>, QueueStats) {
+        let switch = SwitchConfig {
+            marking: [Some(self.marking); CLASSES],
+            marking_point: MarkingPoint::Dequeue,
+            ..SwitchConfig::default()
+        };
+        let config = SimulationConfig {
+            congestion: CongestionModel::Dcqcn(self.parameters),
+            fabric: FabricConfig { switch, wire_overhead: 0, ..FabricConfig::default() },
+            headers: 0,
+            ack_every: 64,
+            remembers_marks: self.remembers_marks,
+            warm_up: self.limit / 2,
+            sample: Duration::from_micros(5),
+            ..SimulationConfig::default()
+        };
+        let topology = Topology::star(self.flows + 1, self.gbit * GBIT, self.delay);
+        let mut simulation = Simulation::new(topology, config, incast(self.flows, u64::MAX));
+        let results = simulation.run(self.limit);
+        let fair = (self.gbit * GBIT) as f64 / self.flows as f64;
+        let rates = simulation.trace().mean_rates(self.limit / 2);
+        (rates.into_iter().map(|rate| rate / fair).collect(), results.queue)
+    }
+}
+
+/// Queues in KB that the fluid model gives for the paper's parameters: rate, Pmax, flows, queue.
+pub(crate) const DCQCN_QUEUES: [(u64, f64, usize, f64); 19] = [
+    (40, 0.01, 2, 20.2),
+    (40, 0.01, 4, 41.8),
+    (40, 0.01, 8, 93.8),
+    (40, 0.01, 10, 122.6),
+    (40, 0.1, 2, 6.5),
+    (40, 0.1, 4, 8.7),
+    (40, 0.1, 8, 13.9),
+    (40, 0.1, 10, 16.8),
+    (40, 0.1, 16, 26.2),
+    (40, 0.1, 20, 33.0),
+    (40, 0.1, 32, 55.0),
+    (40, 0.1, 64, 120.2),
+    (100, 0.01, 2, 9.7),
+    (100, 0.01, 4, 16.4),
+    (100, 0.01, 8, 32.7),
+    (100, 0.01, 10, 41.8),
+    (100, 0.01, 16, 71.9),
+    (100, 0.01, 20, 93.8),
+    (100, 0.01, 32, 165.4),
+];
