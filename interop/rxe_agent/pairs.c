@@ -184,7 +184,8 @@ int command_connect(char **words)
 		.max_dest_rd_atomic = (uint8_t)number(words, "dest_rd_atomic", 16),
 		.min_rnr_timer = (uint8_t)number(words, "min_rnr_timer", 12),
 		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .hop_limit = 64, .sgid_index = pair->gid_index } },
+			     .grh = { .hop_limit = 64, .sgid_index = pair->gid_index,
+				      .traffic_class = (uint8_t)number(words, "tclass", 0) } },
 		.timeout = (uint8_t)number(words, "timeout", 14),
 		.retry_cnt = (uint8_t)number(words, "retry", 7),
 		.rnr_retry = (uint8_t)number(words, "rnr_retry", 7),
@@ -194,7 +195,7 @@ int command_connect(char **words)
 	if (bad_number || !attributes.path_mtu || !attributes.dest_qp_num ||
 	    parse_gid(text(words, "gid"), &attributes.ah_attr.grh.dgid))
 		return fail(0, "connect NAME qpn=N psn=N gid=32DIGITS mtu=BYTES timeout=N retry=N "
-			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N");
+			       "rnr_retry=N min_rnr_timer=N rd_atomic=N dest_rd_atomic=N tclass=N");
 	if (pair->qp->qp_type == IBV_QPT_UD) {
 		pair->ah = ibv_create_ah(pd, &attributes.ah_attr);
 		if (!pair->ah)

@@ -238,7 +238,7 @@ impl Agent {
         self.execute(&format!(
             "connect q{pair} qpn={} psn={} gid={gid} mtu={} timeout={} retry={} \
              rnr_retry={} min_rnr_timer={} rd_atomic={rd} dest_rd_atomic={rd} \
-             max_rate={}",
+             max_rate={} tclass={}",
             peer.qpn.get(),
             peer.psn.get(),
             settings.path_mtu,
@@ -247,6 +247,7 @@ impl Agent {
             settings.rnr_retry,
             settings.min_rnr_timer,
             settings.max_rate.unwrap_or(0),
+            settings.traffic_class,
             rd = settings.rd_atomic,
         ))
         .map(drop)

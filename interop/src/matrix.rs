@@ -13,6 +13,7 @@ use super::cases::{
     unreliable,
 };
 use super::connection::Connection;
+use super::fault::expect;
 use super::params::{ConnectionParams, Family, Operation, WaitMode};
 use super::{Agent, Fault, Testbed, World};
 
@@ -133,6 +134,7 @@ pub fn cases(plan: &Plan) -> Vec<Case<World>> {
         without_acks(&mut cases, *direction, plan);
         shared_queues(&mut cases, *direction, plan);
         impairment(&mut cases, *direction, plan);
+        marks(&mut cases, *direction, plan);
         refusals(&mut cases, *direction, plan);
     }
     if plan.directions.iter().any(|direction| *direction != Direction::RxeToRxe) {
@@ -338,6 +340,43 @@ fn impairment(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
                 }),
             });
         }
+    }
+}
+
+/// Every operation with ECT, while a fifth of the packets is marked on the way in both directions: rxe
+/// reads no mark and drops the CNPs that answer those of its own packets.
+fn marks(cases: &mut Vec<Case<World>>, direction: Direction, plan: &Plan) {
+    if direction == Direction::RxeToRxe {
+        return; // our end marks
+    }
+    for operation in Operation::ALL {
+        let marking = ["--mark", "0.2"].map(OsString::from);
+        let ours: Vec<OsString> = plan.ours.iter().cloned().chain(marking).collect();
+        let settings =
+            ConnectionParams { traffic_class: 2, ..ConnectionParams::new(Family::V4, 1024) };
+        let lens = [0, 1, 1024, 64 << 10, 1 << 20];
+        cases.push(Case {
+            group: "impairment",
+            row: row(operation, direction),
+            column: "marked".to_owned(),
+            path_mtu: 1024,
+            netem: "",
+            run: Box::new(move |world| {
+                let mut connection = direction.connect(world, settings, &ours)?;
+                exercise(&mut connection, operation, &lens, 4, WaitMode::Poll)?;
+                if operation.is_atomic() {
+                    return Ok(()); // too few packets
+                }
+                let gets_data =
+                    (direction == Direction::RxeToOurs) != (operation == Operation::Read);
+                let end = match direction {
+                    Direction::OursToRxe => &mut connection.requester,
+                    _ => &mut connection.responder,
+                };
+                let name = if gets_data { "np_cnp_sent" } else { "fault_sent_marked" };
+                expect(end.agent.counter(name)? > 0, || format!("{name} is 0"))
+            }),
+        });
     }
 }
 

@@ -152,6 +152,8 @@ pub struct ConnectionParams {
     pub largest: usize,
     /// The static rate of our side in bytes per second; rxe has none.
     pub max_rate: Option<u64>,
+    /// The traffic class of both sides' packets; the lower two bits are the ECN field.
+    pub traffic_class: u8,
 }
 
 impl ConnectionParams {
@@ -170,6 +172,7 @@ impl ConnectionParams {
             rd_atomic: 16,
             largest: 1 << 20,
             max_rate: None,
+            traffic_class: 0,
         }
     }
 }

@@ -153,7 +153,7 @@ fn make_pair(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
 }
 
 /// `connect NAME qpn=N psn=N gid=DIGITS mtu=BYTES timeout=N retry=N rnr_retry=N min_rnr_timer=N
-/// rd_atomic=N dest_rd_atomic=N max_rate=N`
+/// rd_atomic=N dest_rd_atomic=N max_rate=N tclass=N`
 fn connect(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
     let pair = objects.pair(words.at(1))?;
     let gid = u128::from_str_radix(words.text("gid").unwrap_or_default(), 16)?;
@@ -163,14 +163,20 @@ fn connect(objects: &mut Objects, words: &Words<'_>) -> Result<String> {
         gid: Gid(gid.to_be_bytes()),
     };
     let max_rate = Some(words.number("max_rate", 0u64)?).filter(|rate| *rate > 0);
+    let traffic_class = words.number("tclass", 0)?;
     if pair.qp.service() == Service::Ud {
-        let vector = AddressVector { max_rate, ..AddressVector::new(pair.gid_index, peer.gid) };
+        let vector = AddressVector {
+            max_rate,
+            traffic_class,
+            ..AddressVector::new(pair.gid_index, peer.gid)
+        };
         let ah = objects.pd.create_ah(&vector)?;
         objects.pair_mut(words.at(1))?.destination = Some((ah, peer.qpn));
         return Ok(String::new());
     }
     let options = ConnectOptions {
         max_rate,
+        traffic_class,
         gid_index: Some(pair.gid_index),
         path_mtu: Some(PathMtu::from_bytes(words.number("mtu", 1024)?).ok_or("mtu")?),
         access: pair.access,

@@ -50,11 +50,12 @@ fn open() -> Result<Objects> {
     let mut arguments = std::env::args().skip(1);
     let interface = arguments.next().ok_or("usage: roce_agent INTERFACE [OPTION VALUE]...")?;
     let mut config = DeviceConfig::default();
-    let (mut loss, mut seed) = (0.0, 1);
+    let (mut loss, mut mark, mut seed) = (0.0, 0.0, 1);
     while let Some(option) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{option} needs a value"))?;
         match option.as_str() {
             "--loss" => loss = value.parse()?,
+            "--mark" => mark = value.parse()?,
             "--seed" => seed = value.parse()?,
             "--pcap" => config.capture = Some(value.into()),
             "--gso" => {
@@ -67,8 +68,8 @@ fn open() -> Result<Objects> {
             _ => return Err(format!("no such option: {option}").into()),
         }
     }
-    if loss > 0.0 {
-        let rates = FaultRates { drop: loss, ..FaultRates::default() };
+    if loss + mark > 0.0 {
+        let rates = FaultRates { drop: loss, mark, ..FaultRates::default() };
         config.faults =
             Some(FaultConfig { seed, inbound: rates, outbound: rates, ..FaultConfig::default() });
     }
