@@ -11,10 +11,18 @@ void *__libc_realloc(void *old, size_t size);
 
 enum { LENGTH = 200, BUFFER = 256, DEPTH = 16, ROUNDS = 200, WARM_UP = 50 };
 
+/* AddressSanitizer has an allocator of its own: with it the bytes are checked, and nothing is counted. */
+#ifdef __SANITIZE_ADDRESS__
+#define COUNTS 0
+#else
+#define COUNTS 1
+#endif
+
 /* Allocations of this thread that may be memory of inline data: LENGTH rounded up to a power of two. A
  * frame to this host itself is copied, too, and has another length. */
 static __thread unsigned long buffers;
 
+#if COUNTS
 /* In place of those of the C library, for this program and the libraries that it has. */
 void *malloc(size_t size)
 {
@@ -27,6 +35,7 @@ void *realloc(void *old, size_t size)
 	buffers += size == BUFFER;
 	return __libc_realloc(old, size);
 }
+#endif
 
 static struct ibv_qp *make_inline_qp(struct endpoint *endpoint, enum ibv_qp_type type)
 {
@@ -98,7 +107,7 @@ void inline_data(void)
 		for (int round = 0; round < WARM_UP; round++)
 			ways[way](&endpoint, qp, round);
 		unsigned long before = buffers;
-		CHECK(before >= DEPTH);
+		CHECK(!COUNTS || before >= DEPTH);
 		for (int round = 0; round < ROUNDS; round++)
 			ways[way](&endpoint, qp, round);
 		CHECK_EQ(buffers - before, 0);
