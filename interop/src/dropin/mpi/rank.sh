@@ -5,6 +5,16 @@
 # Arguments: a folder that all hosts share, rank, number of hosts, own address, then mpirun's
 # arguments.
 folder=$1 rank=$2 size=$3 address=$4
+# Daemons name their files by the host's name, and tell mpirun by it where they run: a name and a folder
+# of its own for each host, as real hosts have them.
+if [ -z "$ROCE_HOST_NAMED" ]; then
+    ROCE_HOST_NAMED=1 TMPDIR=$(mktemp -d /tmp/mpi.XXXXXX)
+    export ROCE_HOST_NAMED TMPDIR
+    unshare --uts sh -c 'hostname "rank$2" && exec sh "$0" "$@"' "$0" "$@"
+    status=$?
+    rm -rf "$TMPDIR"
+    exit $status
+fi
 shift 4
 if [ "$rank" != 0 ]; then
     mkfifo "$folder/to-$address"
