@@ -88,7 +88,7 @@ pub(crate) fn run(
     log: &Log,
 ) -> Result<Score> {
     let mut command = if in_namespace {
-        let mut ourselves = Command::new(std::env::current_exe()?);
+        let mut ourselves = Command::new(workspace::OURSELVES);
         ourselves.arg("in-namespace").arg("--").arg(&program.executable);
         ourselves
     } else {

@@ -208,8 +208,7 @@ fn documentation_examples(log: &Log) -> Result<StageResult> {
 
 /// Why this machine has no network namespaces for us, if it has none.
 fn namespaces_missing() -> Option<String> {
-    let ourselves = std::env::current_exe().ok()?;
-    let tried = Command::new(ourselves).args(["in-namespace", "--", "true"]).output();
+    let tried = Command::new(workspace::OURSELVES).args(["in-namespace", "--", "true"]).output();
     match tried {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use crate::Result;
 
+/// This program, also after cargo has built it anew, with the features of other programs, and put
+/// another file in its place.
+pub(crate) const OURSELVES: &str = "/proc/self/exe";
+
 /// The workspace's top folder.
 pub(crate) fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
