@@ -9,7 +9,7 @@ use roce_transport::{
     Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
     SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
 };
-use roce_wire::{Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
+use roce_wire::{Ecn, Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
 
 use crate::event_recorder::EventRecorder;
 use crate::host::Host;
@@ -95,8 +95,6 @@ pub struct End {
 /// Bytes of a frame on Ethernet that are not in a capture: preamble 8, frame check sequence 4, gap 12.
 /// The simulation stores the packet's number in them.
 pub const WIRE_OVERHEAD: usize = 24;
-/// The ECN field of a traffic class.
-const ECN_FIELD: u8 = 0b11;
 
 /// Maximum length of outer headers in bytes.
 const HEADROOM: usize = 64;
@@ -488,7 +486,8 @@ impl World {
                     arrivals: Vec::new(),
                     lost: fate == Fate::Drop,
                     damaged: matches!(fate, Fate::Corrupt { .. }),
-                    marked: fate == Fate::Mark && outer.traffic_class & ECN_FIELD != 0,
+                    marked: fate == Fate::Mark
+                        && Ecn::from_traffic_class(outer.traffic_class) != Ecn::NotCapable,
                     again,
                     events_before: self.timeline.events.len(),
                     frame,

@@ -1,9 +1,7 @@
 //! Marking of frames, as a congested switch does.
 
-/// EtherTypes.
-const VLAN: [u8; 2] = [0x81, 0x00];
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
+use crate::link::{IPV4, IPV6, Link};
+
 /// The ECN field: both bits set are CE, none is Not-ECT.
 const CE: u8 = 0b11;
 
@@ -24,12 +22,12 @@ const CE: u8 = 0b11;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
-    let is_tagged = frame.get(12..14) == Some(&VLAN);
-    let ip_at = if is_tagged { 18 } else { 14 };
-    let Some((front, ip)) = frame.split_at_mut_checked(ip_at) else { return false };
-    match front.last_chunk() {
-        Some(&IPV4) => mark_ipv4(ip),
-        Some(&IPV6) => mark_ipv6(ip),
+    let Ok((link, rest)) = Link::split(frame) else { return false };
+    let ip_at = frame.len() - rest.len();
+    let ip = &mut frame[ip_at..];
+    match link.ether_type {
+        IPV4 => mark_ipv4(ip),
+        IPV6 => mark_ipv6(ip),
         _ => false,
     }
 }

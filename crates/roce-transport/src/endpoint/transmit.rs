@@ -39,6 +39,13 @@ pub struct Transmit {
     pub traffic_class: Option<u8>,
 }
 
+impl Transmit {
+    /// A train of one packet of `len` bytes.
+    const fn single(qpn: Qpn, dest_qpn: Qpn, path: PathHandle, len: usize) -> Self {
+        Self { qpn, dest_qpn, path, segment_len: len, len, packets: 1, traffic_class: None }
+    }
+}
+
 impl<O: Observer> Endpoint<O> {
     /// Delays ACKs from now on (`true`), or lets those that were delayed leave (`false`).
     ///
@@ -162,18 +169,7 @@ impl<O: Observer> Endpoint<O> {
                 }
                 scheduler.on_transmit(index, slot);
                 scheduler.note_train(time);
-                self.out.counters.sent_pkts += 1;
-                self.out.observer.transmitted(now, qpn, 1);
-                let (segment_len, packets) = (len, 1);
-                return Some(Transmit {
-                    qpn,
-                    dest_qpn,
-                    path,
-                    segment_len,
-                    len,
-                    packets,
-                    traffic_class: None,
-                });
+                return Some(self.note_sent(Transmit::single(qpn, dest_qpn, path, len), now));
             }
             sealer.begin(qpn, dest_qpn, path);
             let fitting = window.as_ref().map_or(usize::MAX, |window| window.max_train_packets());
@@ -198,17 +194,8 @@ impl<O: Observer> Endpoint<O> {
                 continue;
             }
             scheduler.note_train(time);
-            self.out.counters.sent_pkts += packets as u64;
-            self.out.observer.transmitted(now, qpn, packets);
-            return Some(Transmit {
-                qpn,
-                dest_qpn,
-                path,
-                segment_len,
-                len,
-                packets,
-                traffic_class: None,
-            });
+            let single = Transmit::single(qpn, dest_qpn, path, len);
+            return Some(self.note_sent(Transmit { segment_len, packets, ..single }, now));
         }
         None
     }
@@ -226,8 +213,7 @@ impl<O: Observer> Endpoint<O> {
         let mut train = TrainWriter::new(buf, sealer, 1);
         owed.write(&mut train);
         train.finish();
-        let len = train.len();
-        self.transmitted_alone(qpn, dest_qpn, path, len, now)
+        self.sent_alone(Transmit::single(qpn, dest_qpn, path, train.len()), now)
     }
 
     /// Writes a CNP. One whose transmit queue is full is dropped: more marked packets draw another.
@@ -248,30 +234,26 @@ impl<O: Observer> Endpoint<O> {
         let mut train = TrainWriter::new(buf, sealer, 1);
         cnp.write(&mut train);
         train.finish();
-        let len = train.len();
-        let transmit = self.transmitted_alone(qpn, dest_qpn, path, len, now)?;
-        self.out.counters.np_cnp_sent += 1;
+        let single = Transmit::single(qpn, dest_qpn, path, train.len());
         let traffic_class = Some(self.config.congestion.np_cnp_dscp << 2);
-        Some(Transmit { traffic_class, ..transmit })
+        let transmit = self.sent_alone(Transmit { traffic_class, ..single }, now)?;
+        self.out.counters.np_cnp_sent += 1;
+        Some(transmit)
     }
 
-    /// A packet of `len` bytes was written that no queue pair sends itself; of 0 bytes, if it did not
-    /// fit.
-    fn transmitted_alone(
-        &mut self,
-        qpn: Qpn,
-        dest_qpn: Qpn,
-        path: PathHandle,
-        len: usize,
-        now: Instant,
-    ) -> Option<Transmit> {
-        if len == 0 {
+    /// A packet was written that no queue pair sends itself; of 0 bytes, if it did not fit.
+    fn sent_alone(&mut self, transmit: Transmit, now: Instant) -> Option<Transmit> {
+        if transmit.len == 0 {
             self.out.counters.send_err += 1;
             return None;
         }
-        self.out.counters.sent_pkts += 1;
-        self.out.observer.transmitted(now, qpn, 1);
-        let (segment_len, packets) = (len, 1);
-        Some(Transmit { qpn, dest_qpn, path, segment_len, len, packets, traffic_class: None })
+        Some(self.note_sent(transmit, now))
+    }
+
+    #[inline]
+    fn note_sent(&mut self, transmit: Transmit, now: Instant) -> Transmit {
+        self.out.counters.sent_pkts += transmit.packets as u64;
+        self.out.observer.transmitted(now, transmit.qpn, transmit.packets);
+        transmit
     }
 }

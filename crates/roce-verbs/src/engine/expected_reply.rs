@@ -37,11 +37,11 @@ impl ExpectedReply {
 
     /// Notes a message. Returns true if the program is expected to answer it.
     pub(super) fn on_arrival(&mut self) -> bool {
-        if self.is_open {
+        let is_expected = self.is_expected();
+        if std::mem::replace(&mut self.is_open, true) {
             self.replies = 0;
         }
-        self.is_open = true;
-        self.replies >= self.required
+        is_expected
     }
 
     /// Notes a post.
