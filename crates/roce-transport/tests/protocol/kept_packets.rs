@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig, Region, Rights};
 use roce_transport::{EndpointConfig, QpState, WindowConfig};
-use roce_wire::{NakCode, PathMtu, Psn, Syndrome, opcode};
+use roce_wire::{NakCode, PathMtu, Psn, Reth, Syndrome, opcode};
 
 use crate::common::connection::{End, FIRST_PSN, Options, PD, connect};
 use crate::common::exchange::{Exchange, Kind, sge};
@@ -64,6 +64,29 @@ fn nothing_behind_a_gap_is_visible_before_it_closes_and_then_all_is_in_order() {
     world.forge(0, 1, &send(ends[1], 4));
     assert_eq!(received(&world, ends[1]), [0, 1, 2, 3, 4, 5]);
     assert_eq!(world.nodes[1].endpoint.reorder_bytes(), 0);
+}
+
+#[test]
+fn packets_that_a_gap_held_back_are_acknowledged_at_once_though_none_requests_it() {
+    let mut world = World::pair();
+    world.nodes[1].keep_sent = true;
+    let options = Options { path_mtu: PathMtu::B256, ..Options::default() };
+    let ends = connect(&mut world, [0, 1], options);
+    let region = world.nodes[1].memory.register_filled(PD, 1024, Rights::ALL, 0);
+    // The first packets of a WRITE of four, which have no AckReq.
+    let packet = |ahead: u32| {
+        let code = if ahead == 0 { opcode::RC_WRITE_FIRST } else { opcode::RC_WRITE_MIDDLE };
+        let mut headers = forge::headers(code, ends[1].qpn, expected().advanced_by(ahead));
+        let reth = Reth { address: region.address, key: region.key, len: 1024 };
+        headers.reth = headers.reth.map(|_| reth);
+        forge::packet(&headers, &[7; 256])
+    };
+    for ahead in [1, 2, 0] {
+        world.forge(0, 1, &packet(ahead));
+    }
+    let newest = responses(&world).last().map(|(psn, _)| *psn);
+    assert_eq!(newest, Some(expected().advanced_by(2)));
+    assert_eq!(responses(&world).len(), 2, "the NAK, and one ACK for all three");
 }
 
 #[test]

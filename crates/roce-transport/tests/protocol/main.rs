@@ -17,6 +17,7 @@ mod hostile_unreliable;
 mod kept_packets;
 mod long;
 mod many_qps;
+mod marks;
 mod model;
 mod order;
 mod progress;

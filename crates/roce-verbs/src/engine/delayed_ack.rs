@@ -403,6 +403,17 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_sleeps_on_a_channel_has_its_acks_sent_at_once_however_often_it_replies() {
+        let mut script = Script::new();
+        for _ in 0..100 {
+            script.after(100);
+            assert!(!script.delayed_ack.on_driver_round(script.now, true, false));
+            assert!(!script.after(1).on_send(), "no ACK is left");
+        }
+        assert!(script.delayed_ack.expects_reply(), "it would be delayed otherwise");
+    }
+
+    #[test]
     fn an_ack_that_the_driver_thread_delays_leaves_in_time_without_a_reply_and_is_not_delayed_again()
      {
         let mut script = Script::new();

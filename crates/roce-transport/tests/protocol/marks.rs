@@ -1,0 +1,180 @@
+//! Congestion marks: what the receiver answers, and what the sender makes of it.
+
+use std::time::Duration;
+
+use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
+use roce_transport::{EndpointConfig, QpState, Service};
+use roce_wire::{Headers, PathMtu, Psn, opcode};
+
+use crate::common::connection::{End, Options, connect};
+use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
+use crate::common::world::{World, WorldConfig};
+
+/// ECT(0).
+const ECT: u8 = 2;
+const OPTIONS: Options = Options { path_mtu: PathMtu::B1024, ..Options::DEFAULT };
+
+fn world(traffic_class: u8, congestion: CongestionConfig) -> World {
+    let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
+    // 10 Gbit/s, and room for all that is in flight: only marks show congestion.
+    let latency = Duration::from_micros(20);
+    let rate = Some(10_000_000_000);
+    let link = LinkConfig { latency, bits_per_sec: rate, queue_frames: usize::MAX };
+    World::new(2, WorldConfig { link, traffic_class, endpoint, ..WorldConfig::default() })
+}
+
+/// Marks this share of the frames that `node` sends.
+fn mark(world: &mut World, node: usize, share: f64) {
+    let rates = ImpairmentRates { mark: share, ..ImpairmentRates::default() };
+    world.set_impairment(node, Impairment::random(7, rates));
+}
+
+/// Does so many messages of 100 000 bytes, checks their data, and returns the time that they took.
+fn exchange(world: &mut World, ends: [End; 2], kind: Kind, count: usize) -> Duration {
+    let start = world.now();
+    let exchange = Exchange::post(world, ends, kind, 100_000, count);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(world);
+    world.now().saturating_since(start)
+}
+
+#[test]
+fn marks_are_answered_by_cnps_at_most_one_in_an_interval_and_change_no_data() {
+    for (kind, data_from) in [(Kind::Write, 0), (Kind::Send, 0), (Kind::Read, 1)] {
+        let mut world = world(ECT, CongestionConfig::default());
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        mark(&mut world, data_from, 1.0);
+        let took = exchange(&mut world, ends, kind, 20);
+        let (from, to) = (data_from, 1 - data_from);
+        let marked = world.counter(to, "np_ecn_marked_roce_packets");
+        let sent = world.counter(to, "np_cnp_sent");
+        let intervals = took.as_micros() as u64 / 50 + 1;
+        assert!(marked >= 20 * 98, "{kind:?}: {marked}");
+        assert!((1..=intervals).contains(&sent), "{kind:?}: {sent} in {intervals} intervals");
+        world.settle();
+        let sent = world.counter(to, "np_cnp_sent");
+        assert_eq!(world.counter(from, "rp_cnp_handled"), sent, "{kind:?}");
+    }
+}
+
+#[test]
+fn without_ect_nothing_is_marked_and_no_cnp_leaves() {
+    let mut world = world(0, CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    mark(&mut world, 0, 1.0);
+    exchange(&mut world, ends, Kind::Write, 20);
+    for name in ["np_ecn_marked_roce_packets", "np_cnp_sent"] {
+        assert_eq!(world.counter(1, name), 0, "{name}");
+    }
+    assert_eq!(world.network.stats().marked, 0);
+}
+
+#[test]
+fn a_path_that_marks_always_has_the_smallest_window_and_one_that_marks_rarely_a_large_one() {
+    let took = |share| {
+        let mut world = world(ECT, CongestionConfig::default());
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        mark(&mut world, 0, share);
+        exchange(&mut world, ends, Kind::Write, 200)
+    };
+    let [never, rarely, always] = [0.0, 0.001, 1.0].map(took);
+    assert!(always > never * 3, "{never:?} {always:?}");
+    assert!(rarely < always / 2, "{rarely:?} {always:?}");
+}
+
+#[test]
+fn a_queue_pair_recovers_after_its_marks_end() {
+    let mut world = world(ECT, CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    exchange(&mut world, ends, Kind::Write, 200);
+    let before = exchange(&mut world, ends, Kind::Write, 200);
+    mark(&mut world, 0, 1.0);
+    exchange(&mut world, ends, Kind::Write, 200);
+    world.set_impairment(0, Impairment::default());
+    for _ in 0..5 {
+        exchange(&mut world, ends, Kind::Write, 200);
+    }
+    let after = exchange(&mut world, ends, Kind::Write, 200);
+    assert!(after <= before * 2, "{before:?} before, {after:?} after");
+}
+
+#[test]
+fn an_endpoint_sends_no_cnps_where_they_are_switched_off_and_ignores_them_where_reactions_are() {
+    let silent = CongestionConfig { np_enable: false, ..CongestionConfig::default() };
+    let mut silent = world(ECT, silent);
+    let deaf =
+        CongestionConfig { algorithm: CongestionAlgorithm::Loss, ..CongestionConfig::default() };
+    let mut deaf = world(ECT, deaf);
+    for world in [&mut silent, &mut deaf] {
+        let ends = connect(world, [0, 1], OPTIONS);
+        mark(world, 0, 1.0);
+        exchange(world, ends, Kind::Write, 20);
+        world.settle();
+        assert!(world.counter(1, "np_ecn_marked_roce_packets") > 0);
+        assert_eq!(world.counter(0, "rp_cnp_handled"), 0);
+    }
+    assert_eq!(silent.counter(1, "np_cnp_sent"), 0);
+    assert_eq!(deaf.counter(0, "rp_cnp_ignored"), deaf.counter(1, "np_cnp_sent"));
+    assert!(deaf.counter(0, "rp_cnp_ignored") > 0);
+}
+
+#[test]
+fn marked_uc_packets_are_answered_and_the_uc_sender_ignores_the_cnps() {
+    let mut world = world(ECT, CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], Options { service: Service::Uc, ..OPTIONS });
+    mark(&mut world, 0, 1.0);
+    exchange(&mut world, ends, Kind::Send, 3);
+    world.settle();
+    let sent = world.counter(1, "np_cnp_sent");
+    assert!(sent > 0);
+    assert_eq!(world.counter(0, "rp_cnp_ignored"), sent);
+}
+
+#[test]
+fn only_the_marked_packet_makes_a_cnp_and_it_has_becn_and_names_the_sender() {
+    let mut world = world(ECT, CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    world.set_impairment(0, Impairment::scripted([Fate::Pass, Fate::Mark]));
+    world.nodes[1].keep_sent = true;
+    for _ in 0..3 {
+        exchange(&mut world, ends, Kind::Write, 1);
+    }
+    world.settle();
+    let cnps: Vec<Headers> = world.nodes[1]
+        .sent
+        .iter()
+        .filter(|sent| sent.opcode() == opcode::CNP)
+        .map(|sent| sent.headers())
+        .collect();
+    let [cnp] = &cnps[..] else { panic!("{cnps:?}") };
+    assert!(cnp.bth.becn && !cnp.bth.fecn && !cnp.bth.ack_request);
+    assert_eq!(cnp.bth.dest_qp, ends[0].qpn);
+    assert_eq!(cnp.bth.psn, Psn::ZERO);
+}
+
+#[test]
+fn a_flood_of_cnps_slows_a_connection_and_stops_nothing() {
+    let mut world = world(ECT, CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    let cnp = forge::packet(&forge::headers(opcode::CNP, ends[0].qpn, Psn::ZERO), &[]);
+    let stranger = world.counter(0, "wrong_source");
+    for _ in 0..10_000 {
+        world.forge(1, 0, &cnp);
+    }
+    assert_eq!(world.counter(0, "rp_cnp_handled"), 10_000);
+    assert_eq!(world.counter(0, "wrong_source"), stranger);
+    exchange(&mut world, ends, Kind::Write, 20);
+    assert_eq!(ends[0].state(&world), QpState::ReadyToSend);
+}
+
+#[test]
+fn a_cnp_of_another_host_changes_nothing() {
+    let mut world = World::new(3, WorldConfig { traffic_class: ECT, ..WorldConfig::default() });
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    let cnp = forge::packet(&forge::headers(opcode::CNP, ends[0].qpn, Psn::ZERO), &[]);
+    world.forge(2, 0, &cnp);
+    assert_eq!(world.counter(0, "wrong_source"), 1);
+    assert_eq!(world.counter(0, "rp_cnp_handled"), 0);
+}
