@@ -13,6 +13,7 @@ mod ladder;
 mod lesson;
 mod packet_label;
 mod packet_layers;
+mod plot;
 mod ring;
 mod run;
 mod scale;
@@ -30,11 +31,12 @@ pub use lesson::{
     RingData, Section, ServiceName, Span, StateName, Until, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
+pub use plot::PlotError;
 pub use ring::{Ring, RingError, RingOptions};
 pub use roce_simnet::fabric::EcnMarking;
 pub use roce_simnet::traffic::{FlowResult, FlowSizes, Recovery};
 pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
-pub use scale::{PlotError, Scale, ScaleResult, plot};
+pub use scale::{Scale, ScaleResult, plot};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};
 pub use world::{End, WIRE_OVERHEAD, World, WorldConfig};

@@ -11,7 +11,7 @@ use roce_wire::PathMtu;
 use crate::ring::{Ring, RingError, RingOptions};
 use crate::world::{WIRE_OVERHEAD, World, WorldConfig};
 
-pub use plot::{PlotError, plot};
+pub use plot::plot;
 
 /// A ring allreduce to simulate: sum of floats, in place, one switch.
 ///

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use roce_simnet::traffic::Sample;
 
 use super::FabricReport;
-use crate::PlotError;
+use crate::plot::{COLOURS, FONT, INK, PlotError, failed};
 
 /// Plots a run over time as SVG, in four panels: the rates that the first flows are allowed, the
 /// throughput of all, the longest queue, and marks, pauses and drops since the start.
@@ -123,23 +123,9 @@ fn micros(sample: &Sample) -> f64 {
     sample.at.as_nanos() as f64 / 1e3
 }
 
-fn failed(why: impl std::fmt::Display) -> PlotError {
-    PlotError::Drawing(why.to_string())
-}
-
 const SIZE: (u32, u32) = (900, 1000);
 /// Points of the throughput.
 const MAX_WINDOWS: usize = 200;
 /// Points of a line.
 const MAX_POINTS: usize = 2000;
 const MAX_LINES: usize = 16;
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(52, 60, 72);
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(160, 70, 150),
-    RGBColor(140, 110, 0),
-    RGBColor(90, 90, 90),
-];

@@ -2,24 +2,9 @@
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use thiserror::Error;
 
 use super::ScaleResult;
-
-/// Error of a plot.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PlotError {
-    /// Fewer than two sizes.
-    #[error("a plot needs at least two sizes; give more with --bytes")]
-    TooFew,
-    /// Fewer than two samples.
-    #[error("a plot over time needs at least two samples; give a longer --limit or more --bytes")]
-    TooShort,
-    /// The drawing library failed.
-    #[error("the plot cannot be drawn: {0}")]
-    Drawing(String),
-}
+use crate::plot::{COLOURS, FONT, INK, PlotError, failed};
 
 /// Plots completion time over message size as SVG: a line for each number of ranks, with a dashed
 /// bound. Both axes are logarithmic.
@@ -38,10 +23,9 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
     }
     let (fastest, slowest) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
     let mut svg = String::new();
-    let failed = |why: &dyn std::fmt::Display| PlotError::Drawing(why.to_string());
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(|why| failed(&why))?;
+        root.fill(&WHITE).map_err(failed)?;
         let mut chart = ChartBuilder::on(&root)
             .margin(24)
             .margin_right(48)
@@ -51,7 +35,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
                 (min..max).log_scale().base(2.0),
                 (fastest / 1.6..slowest * 1.6).log_scale(),
             )
-            .map_err(|why| failed(&why))?;
+            .map_err(failed)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
@@ -65,7 +49,7 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
             .y_desc("completion time")
             .axis_desc_style((FONT, 15, &INK))
             .draw()
-            .map_err(|why| failed(&why))?;
+            .map_err(failed)?;
         for (place, count) in ranks.iter().enumerate() {
             let colour = COLOURS[place % COLOURS.len()];
             let mut of_count: Vec<_> =
@@ -77,25 +61,24 @@ pub fn plot(results: &[ScaleResult]) -> Result<String, PlotError> {
                 of_count.iter().map(|it| (point(it), micros(it.scale.bound()))).collect();
             chart
                 .draw_series(DashedLineSeries::new(bound, 3, 5, colour.stroke_width(1)))
-                .map_err(|why| failed(&why))?;
+                .map_err(failed)?;
             chart
                 .draw_series(
                     LineSeries::new(measured.clone(), colour.stroke_width(2)).point_size(3),
                 )
-                .map_err(|why| failed(&why))?;
+                .map_err(failed)?;
             // The lines are far apart at the left.
             let Some(named) = measured.get(1).or(measured.first()).copied() else { continue };
             let style = TextStyle::from((FONT, 14).into_font())
                 .color(&colour)
                 .pos(Pos::new(HPos::Center, VPos::Bottom));
             let (x, y) = chart.backend_coord(&named);
-            root.draw(&Text::new(format!("{count} ranks"), (x, y - 7), style))
-                .map_err(|why| failed(&why))?;
+            root.draw(&Text::new(format!("{count} ranks"), (x, y - 7), style)).map_err(failed)?;
         }
         let style = TextStyle::from((FONT, 14).into_font()).color(&INK);
         root.draw(&Text::new("solid: simulated    dashed: bound", (96, 6), style))
-            .map_err(|why| failed(&why))?;
-        root.present().map_err(|why| failed(&why))?;
+            .map_err(failed)?;
+        root.present().map_err(failed)?;
     }
     Ok(svg)
 }
@@ -118,13 +101,3 @@ fn span_in_words(micros: f64) -> String {
 }
 
 const SIZE: (u32, u32) = (860, 520);
-const FONT: &str = "sans-serif";
-const INK: RGBColor = RGBColor(52, 60, 72);
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(160, 70, 150),
-    RGBColor(140, 110, 0),
-    RGBColor(90, 90, 90),
-];

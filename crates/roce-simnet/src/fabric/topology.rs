@@ -64,6 +64,14 @@ impl Topology {
         self.links.len() - 1
     }
 
+    /// Adds so many hosts, each with a link to a switch.
+    fn add_hosts(&mut self, switch: usize, count: usize, bits_per_sec: u64, delay: Duration) {
+        for _ in 0..count {
+            let host = self.add_host();
+            self.connect(switch, host, bits_per_sec, delay);
+        }
+    }
+
     /// Makes frames for a host leave `switch` by `link` instead of a shortest path.
     pub fn fix_route(&mut self, switch: usize, host: usize, link: usize) {
         self.fixed.insert((switch, host), link);
@@ -76,10 +84,7 @@ impl Topology {
         let switches = [it.add_switch(), it.add_switch()];
         it.connect(switches[0], switches[1], bits_per_sec, delay);
         for switch in switches {
-            for _ in 0..pairs {
-                let host = it.add_host();
-                it.connect(switch, host, bits_per_sec, delay);
-            }
+            it.add_hosts(switch, pairs, bits_per_sec, delay);
         }
         it
     }
@@ -88,10 +93,7 @@ impl Topology {
     pub fn star(hosts: usize, bits_per_sec: u64, delay: Duration) -> Self {
         let mut it = Self::new();
         let switch = it.add_switch();
-        for _ in 0..hosts {
-            let host = it.add_host();
-            it.connect(switch, host, bits_per_sec, delay);
-        }
+        it.add_hosts(switch, hosts, bits_per_sec, delay);
         it
     }
 
@@ -112,10 +114,7 @@ impl Topology {
             }
         }
         for leaf in leaves {
-            for _ in 0..hosts_per_leaf {
-                let host = it.add_host();
-                it.connect(leaf, host, bits_per_sec, delay);
-            }
+            it.add_hosts(leaf, hosts_per_leaf, bits_per_sec, delay);
         }
         it
     }
