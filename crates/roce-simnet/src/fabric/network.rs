@@ -63,6 +63,13 @@ pub enum FabricEvent<F> {
         /// Index of the host.
         host: usize,
     },
+    /// A pause frame came in, which the host's output queues honour.
+    Paused {
+        /// Index of the host.
+        host: usize,
+        /// The pause frame.
+        pause: PfcFrame,
+    },
 }
 
 /// Counters of a fabric.
@@ -302,6 +309,17 @@ impl<F: FabricFrame> Fabric<F> {
         free && output.bytes(class % CLASSES) == 0 && !output.is_paused(self.now(), class % CLASSES)
     }
 
+    /// Returns the bytes of a class that wait for the host's link.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn host_queue_bytes(&self, host: usize, class: usize) -> u64 {
+        match &self.nodes[self.topology.hosts()[host]].role {
+            Role::Host { output, .. } => output.bytes(class % CLASSES),
+            Role::Switch(_) => 0,
+        }
+    }
+
     /// Queues a frame at a host.
     ///
     /// # Panics
@@ -501,8 +519,9 @@ impl<F: FabricFrame> Fabric<F> {
             (Item::Pause(bytes), role) => {
                 let Ok(pause) = PfcFrame::parse(&bytes[..]) else { return };
                 match role {
-                    Role::Host { output, .. } => {
+                    Role::Host { index, output, .. } => {
                         output.pause(now, &pause);
+                        self.happened.push_back(FabricEvent::Paused { host: *index, pause });
                     }
                     Role::Switch(switch) => switch.handle_pause(now, port, &pause),
                 }

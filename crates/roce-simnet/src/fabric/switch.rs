@@ -104,7 +104,7 @@ const FRAME_OVERHEAD: u64 = 24;
 /// Bytes of the smallest frame with its overhead.
 const MIN_FRAME: u64 = 84;
 
-/// Counters of a port.
+/// Counters of a port, or of one class of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames that came in.
@@ -205,7 +205,7 @@ pub struct Switch<F> {
 #[derive(Debug)]
 struct Port<F> {
     output: OutputPort<F>,
-    counters: PortCounters,
+    counters: [PortCounters; CLASSES],
     /// Time after which XOFF is sent again, for each class that the other end was told to pause.
     refresh_at: [Option<Time>; CLASSES],
     /// Pause frame to send.
@@ -220,7 +220,7 @@ impl<F: SwitchFrame> Switch<F> {
     pub fn new(config: SwitchConfig, bits_per_sec: &[u64], seed: u64) -> Self {
         let port = |rate: &u64| Port {
             output: OutputPort::new(*rate, config.scheduling),
-            counters: PortCounters::default(),
+            counters: Default::default(),
             refresh_at: [None; CLASSES],
             pause: None,
             refresh: PfcFrame::duration(u16::MAX / 2, *rate),
@@ -241,13 +241,13 @@ impl<F: SwitchFrame> Switch<F> {
     /// If there is no such port.
     pub fn receive(&mut self, now: Time, from: usize, to: usize, mut frame: F) -> bool {
         let (len, class) = (frame.len(), frame.class() % CLASSES);
-        let counters = &mut self.ports[from].counters;
+        let counters = &mut self.ports[from].counters[class];
         counters.rx_frames += 1;
         counters.rx_bytes += len;
         let dead = self.ports[to].output.ignores_pauses(class)
             && self.config.pfc.is_some_and(|pfc| pfc.is_lossless(class));
         if dead || !self.admit(now, from, to, class, len) {
-            let counters = &mut self.ports[from].counters;
+            let counters = &mut self.ports[from].counters[class];
             counters.dropped_frames += 1;
             counters.dropped_bytes += len;
             return false;
@@ -271,8 +271,8 @@ impl<F: SwitchFrame> Switch<F> {
             return Some(Output::Pause(pause));
         }
         let (mut frame, from, class) = this.output.pop(now)?;
-        this.counters.tx_frames += 1;
-        this.counters.tx_bytes += frame.len();
+        this.counters[class].tx_frames += 1;
+        this.counters[class].tx_bytes += frame.len();
         if self.config.marking_point == MarkingPoint::Dequeue {
             let queued = this.output.bytes(class) + frame.len();
             self.mark(port, class, queued, &mut frame);
@@ -296,7 +296,10 @@ impl<F: SwitchFrame> Switch<F> {
             return;
         }
         let port = &mut self.ports[port];
-        port.counters.paused += u64::from(port.output.pause(now, pause).count_ones());
+        let newly = port.output.pause(now, pause);
+        for (class, counters) in port.counters.iter_mut().enumerate() {
+            counters.paused += u64::from(newly >> class & 1);
+        }
     }
 
     /// Returns when [`on_timeout`](Self::on_timeout) is due: a pause ends or is sent again, or the
@@ -320,7 +323,7 @@ impl<F: SwitchFrame> Switch<F> {
             }
             if let Some(limit) = self.config.watchdog {
                 for class in self.ports[port].output.expire(now, limit) {
-                    self.ports[port].counters.watchdog_expiries += 1;
+                    self.ports[port].counters[class].watchdog_expiries += 1;
                     self.discard_class(port, class);
                 }
             }
@@ -373,12 +376,24 @@ impl<F: SwitchFrame> Switch<F> {
         self.ports.len()
     }
 
-    /// Returns the counters of a port.
+    /// Returns the counters of a port, the sums over its classes.
     ///
     /// # Panics
     /// If there is no such port.
     pub fn counters(&self, port: usize) -> PortCounters {
-        self.ports[port].counters
+        let mut sum = PortCounters::default();
+        for counters in self.ports[port].counters {
+            sum += counters;
+        }
+        sum
+    }
+
+    /// Returns the counters of one class of a port.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    pub fn class_counters(&self, port: usize, class: usize) -> PortCounters {
+        self.ports[port].counters[class % CLASSES]
     }
 
     /// Marks a frame for port `to` with the probability of its queue.
@@ -387,7 +402,7 @@ impl<F: SwitchFrame> Switch<F> {
         let probability = marking.probability(queued);
         if probability > 0.0 && frame.is_ecn_capable() && self.random.fraction() < probability {
             frame.mark_ce();
-            self.ports[to].counters.marked_frames += 1;
+            self.ports[to].counters[class].marked_frames += 1;
         }
     }
 
@@ -432,7 +447,7 @@ impl<F: SwitchFrame> Switch<F> {
         {
             let port = &mut self.ports[from];
             port.refresh_at[class] = None;
-            port.counters.xon_sent += 1;
+            port.counters[class].xon_sent += 1;
             self.send_pause(from, class, 0);
         }
     }
@@ -440,7 +455,7 @@ impl<F: SwitchFrame> Switch<F> {
     fn send_xoff(&mut self, now: Time, port: usize, class: usize) {
         let this = &mut self.ports[port];
         this.refresh_at[class] = Some(now + this.refresh);
-        this.counters.xoff_sent += 1;
+        this.counters[class].xoff_sent += 1;
         self.send_pause(port, class, u16::MAX);
     }
 
@@ -457,7 +472,7 @@ impl<F: SwitchFrame> Switch<F> {
     fn discard_class(&mut self, port: usize, class: usize) {
         let frames: Vec<_> = self.ports[port].output.flush(class).collect();
         for (frame, from) in frames {
-            let counters = &mut self.ports[port].counters;
+            let counters = &mut self.ports[port].counters[class];
             counters.discarded_frames += 1;
             counters.discarded_bytes += frame.len();
             self.release(from, class, frame.len());

@@ -37,6 +37,7 @@ impl Run {
                 Some(usize::MAX)
             }
             FabricEvent::Ready { host } => Some(host),
+            FabricEvent::Paused { .. } => Some(usize::MAX),
         }
     }
 

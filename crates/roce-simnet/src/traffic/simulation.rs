@@ -218,6 +218,8 @@ impl Simulation {
                 Kind::Data => self.receive_data(frame),
                 _ => self.receive_control(frame),
             },
+            // The fabric stops the host's output.
+            FabricEvent::Paused { .. } => {}
         }
     }
 
