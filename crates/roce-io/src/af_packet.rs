@@ -19,17 +19,17 @@ pub use self::config::{AfPacketConfig, GsoMode, ReceiveMode, probe_max_segments}
 pub use self::sniffer::Sniffer;
 use self::{receiver::Receiver, transmitter::Transmitter};
 use crate::{
-    Filter, InterfaceInfo,
+    Filter, InterfaceInfo, InterfaceKind,
     device::{DeviceCapabilities, FrameDevice, RxFrame, TxFrame},
     error::{DeviceError, OpenError},
-    interfaces, sys,
+    filter, interfaces, sys,
     vnet_hdr::MAX_FRAME_LEN,
 };
 
 /// An interface opened through an `AF_PACKET` socket.
 ///
 /// It receives the frames for this host that its [`Filter`] accepts, not those the interface sends,
-/// and does not change the interface's settings. Several devices may share an interface: each
+/// and does not change the interface's settings, unless [`AfPacketConfig::promiscuous`] asks for more. Several devices may share an interface: each
 /// receives every frame.
 ///
 /// On `lo` every packet socket receives each sent frame once, the sender's own socket included: use
@@ -83,10 +83,16 @@ impl AfPacket {
             packet(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("bypassing the qdisc"))?;
         }
         set_buffer_lens(&socket, config).map_err(failed("setting buffer sizes"))?;
-        socket
-            .attach_filter(&config.filter.program(interface.flags.loopback))
-            .map_err(failed("attaching the packet filter"))?;
-        let receiver = Receiver::new(socket.as_fd(), config.receive)
+        let program = match config.promiscuous {
+            true => filter::every_untagged_frame(),
+            false => config.filter.program(interface.flags.loopback),
+        };
+        socket.attach_filter(&program).map_err(failed("attaching the packet filter"))?;
+        if config.promiscuous {
+            sys::socket::set_promiscuous(socket.as_fd(), interface.index)
+                .map_err(failed("making the interface promiscuous"))?;
+        }
+        let receiver = Receiver::new(socket.as_fd(), config.receive, config.max_receive_len)
             .map_err(failed("creating the receive ring"))?;
         socket
             .bind(&sys::socket::packet_address(interface.index))
@@ -94,6 +100,11 @@ impl AfPacket {
         let segments = match config.gso {
             GsoMode::On => true,
             GsoMode::Off => false,
+            GsoMode::Auto if interface.kind == InterfaceKind::Veth => {
+                // Without checksum offload the kernel cuts every train.
+                sys::interface::offloads_transmit_checksum(socket.as_fd(), &interface.name)
+                    .unwrap_or(true)
+            }
             GsoMode::Auto => interface.kind.segments_in_software(),
         };
         Ok(Self {

@@ -66,6 +66,16 @@ impl Filter {
     }
 }
 
+/// Returns a program that accepts every frame without a VLAN tag.
+pub(crate) fn every_untagged_frame() -> Vec<SockFilter> {
+    let mut program = Assembler::default();
+    program.push(LD_WORD, ANCILLARY + VLAN_TAG_PRESENT);
+    program.jump(JEQ, 0, 1, 0);
+    program.push(RET, 0);
+    program.accept();
+    program.0
+}
+
 /// Returns a program that drops every frame.
 pub(crate) fn drop_all() -> [SockFilter; 1] {
     [SockFilter::new(RET, 0, 0, 0)]

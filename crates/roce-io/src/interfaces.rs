@@ -98,6 +98,22 @@ impl InterfaceKind {
     }
 }
 
+/// Makes the kernel complete checksums and segment before frames reach an interface of this thread's
+/// network namespace, as `ethtool -K NAME tso off tx off` does: the other end of a veth receives
+/// single packets as they would be on a wire. Needs CAP_NET_ADMIN.
+///
+/// # Errors
+/// The kernel's error, such as that there is no such interface.
+///
+/// ```no_run
+/// roce_io::disable_transmit_offload("eth0")?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn disable_transmit_offload(interface: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    sys::interface::disable_transmit_offload(socket.as_fd(), interface)
+}
+
 /// Lists the interfaces of this thread's network namespace. One that disappears meanwhile is left
 /// out.
 ///

@@ -50,7 +50,10 @@ pub use fault_injector::{
     Fault, FaultConfig, FaultInjector, FaultRates, FaultTextError, ScriptedFault,
 };
 pub use filter::{Filter, QpnBlocks};
-pub use interfaces::{InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, interfaces};
+pub use interfaces::{
+    InterfaceAddress, InterfaceFlags, InterfaceInfo, InterfaceKind, disable_transmit_offload,
+    interfaces,
+};
 pub use memory::{MemoryConfig, MemoryDevice, memory_pair};
 pub use pcap_writer::{CaptureFile, PcapWriter};
 pub use port_reservation::{PortReservation, PortReservationConfig};

@@ -12,6 +12,9 @@ pub(crate) const HEADER_LEN: usize = 10;
 /// 65 535.
 pub(crate) const MAX_FRAME_LEN: usize = 65_535;
 
+/// Maximum bytes of a received frame: an Ethernet header with two VLAN tags, and the longest IP packet.
+pub(crate) const MAX_RECEIVED_LEN: usize = 65_535 + 22;
+
 /// Returns the header of a frame that has passed [`check`]. The kernel takes a train of one packet
 /// as a single packet whose checksum it completes.
 pub(crate) fn tx_header(tx_frame: &TxFrame) -> [u8; HEADER_LEN] {

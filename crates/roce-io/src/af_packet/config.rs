@@ -2,7 +2,7 @@
 
 use std::{io, net::UdpSocket, os::fd::AsFd};
 
-use crate::{Filter, error::OpenError, sys};
+use crate::{Filter, error::OpenError, sys, vnet_hdr};
 
 /// Configuration of an [`AfPacket`](crate::AfPacket).
 ///
@@ -30,6 +30,13 @@ pub struct AfPacketConfig {
     pub max_train_packets: usize,
     /// Frames to receive.
     pub filter: Filter,
+    /// Receive all frames of the interface instead, of any protocol and for any host, but none with
+    /// a VLAN tag, which the kernel takes off. The interface is promiscuous as long as the device
+    /// exists. Default false.
+    pub promiscuous: bool,
+    /// Bytes of the longest frame to receive, at most [`MAX_RECEIVED_LEN`](Self::MAX_RECEIVED_LEN), the
+    /// default. Longer ones are counted as unusable.
+    pub max_receive_len: usize,
     /// Bytes of socket receive buffer to request, for [`ReceiveMode::Mmsg`]. The system's limit
     /// silently reduces it. Default 64 MiB.
     pub receive_buffer_len: usize,
@@ -38,6 +45,10 @@ pub struct AfPacketConfig {
 }
 
 impl AfPacketConfig {
+    /// Bytes of the longest frame that can be received: an Ethernet header with two VLAN tags, and the
+    /// longest IP packet.
+    pub const MAX_RECEIVED_LEN: usize = vnet_hdr::MAX_RECEIVED_LEN;
+
     /// Returns the defaults for an interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
@@ -48,6 +59,8 @@ impl AfPacketConfig {
             gso: GsoMode::Auto,
             max_train_packets: 64,
             filter: Filter::default(),
+            promiscuous: false,
+            max_receive_len: Self::MAX_RECEIVED_LEN,
             receive_buffer_len: 64 << 20,
             send_buffer_len: 4 << 20,
         }
@@ -67,6 +80,9 @@ impl AfPacketConfig {
         if !(1..=sys::mmsg::MAX_BATCH).contains(&self.transmit_slots) {
             return bad("there are 1 to 64 transmit slots");
         }
+        if !(1..=Self::MAX_RECEIVED_LEN).contains(&self.max_receive_len) {
+            return bad("a received frame has 1 to 65557 bytes");
+        }
         if self.max_train_packets == 0 {
             return bad("a train holds at least one packet");
         }
@@ -80,7 +96,8 @@ pub enum ReceiveMode {
     /// A ring shared with the kernel: lowest latency, highest throughput, and needs no privileged
     /// buffer size.
     Ring {
-        /// Frames the ring holds, 1..=4096, rounded up to a multiple of 15. Each takes 68 KiB.
+        /// Frames the ring holds, 1..=4096. A block of 1 MiB holds 15, or more of a lower
+        /// `max_receive_len`; the number is rounded up to whole blocks.
         slots: usize,
     },
     /// `recvmmsg` into `batch` buffers of 64 KiB.
@@ -103,7 +120,8 @@ pub enum GsoMode {
     On,
     /// Never.
     Off,
-    /// On interfaces known to segment in software: veth, tap, bridge, `lo`.
+    /// On interfaces known to segment in software: veth, tap, bridge, `lo`; not on a veth whose
+    /// checksum offload is switched off.
     #[default]
     Auto,
 }
@@ -148,6 +166,8 @@ mod tests {
             AfPacketConfig { receive: ReceiveMode::Mmsg { batch: 65 }, ..fine.clone() },
             AfPacketConfig { transmit_slots: 0, ..fine.clone() },
             AfPacketConfig { transmit_slots: 65, ..fine.clone() },
+            AfPacketConfig { max_receive_len: 0, ..fine.clone() },
+            AfPacketConfig { max_receive_len: 1 << 20, ..fine.clone() },
             AfPacketConfig { max_train_packets: 0, ..fine.clone() },
         ] {
             assert!(matches!(bad.check(), Err(OpenError::BadConfig { .. })), "{bad:?}");

@@ -25,11 +25,15 @@ enum Source {
 }
 
 impl Receiver {
-    pub(super) fn new(socket: BorrowedFd<'_>, mode: ReceiveMode) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: BorrowedFd<'_>,
+        mode: ReceiveMode,
+        max_frame_len: usize,
+    ) -> io::Result<Self> {
         let source = match mode {
-            ReceiveMode::Ring { slots } => Source::Ring(Ring::new(socket, slots)?),
+            ReceiveMode::Ring { slots } => Source::Ring(Ring::new(socket, slots, max_frame_len)?),
             ReceiveMode::Mmsg { batch } => Source::Mmsg {
-                buffers: vec![vec![0; BUFFER_LEN]; batch],
+                buffers: vec![vec![0; HEADER_LEN + max_frame_len]; batch],
                 arrivals: vec![Arrival::default(); batch],
             },
         };
@@ -122,6 +126,3 @@ fn receive_now(
         result => result,
     }
 }
-
-/// The vnet header, an Ethernet header with two VLAN tags, and the longest IP packet.
-const BUFFER_LEN: usize = HEADER_LEN + 65_535 + 22;

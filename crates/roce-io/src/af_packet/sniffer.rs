@@ -8,7 +8,7 @@ use std::{
 use socket2::{Domain, Socket, Type};
 
 use super::{config::ReceiveMode, find_interface, receiver::Receiver};
-use crate::{device::RxFrame, error::OpenError, sys};
+use crate::{device::RxFrame, error::OpenError, sys, vnet_hdr::MAX_RECEIVED_LEN};
 
 /// A receiver of every frame that an interface receives or sends, of any protocol. It sends nothing
 /// and does not make the interface promiscuous: frames for other hosts that the interface drops are
@@ -49,7 +49,7 @@ impl Sniffer {
             // `lo` delivers each sent frame as a received one, too.
             packet(libc::PACKET_IGNORE_OUTGOING, 1).map_err(failed("ignoring sent frames"))?;
         }
-        let receiver = Receiver::new(socket.as_fd(), ReceiveMode::default())
+        let receiver = Receiver::new(socket.as_fd(), ReceiveMode::default(), MAX_RECEIVED_LEN)
             .map_err(failed("creating the receive ring"))?;
         socket
             .bind(&sys::socket::packet_address(interface.index))

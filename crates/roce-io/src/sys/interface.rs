@@ -79,6 +79,33 @@ pub(crate) fn has_carrier(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     Ok(link.value != 0)
 }
 
+/// Returns true if the kernel leaves checksums to the interface.
+pub(crate) fn offloads_transmit_checksum(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
+    let mut request = request(name)?;
+    let mut offload = Value { command: GET_TX_CHECKSUM, value: 0 };
+    request.ifr_ifru.ifru_data = (&raw mut offload).cast();
+    // SAFETY: for this command SIOCETHTOOL writes an `ethtool_value` behind `ifru_data`; `offload`
+    // has its size and lives until after the call.
+    unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    Ok(offload.value != 0)
+}
+
+/// Makes the kernel complete checksums and segment before frames reach the interface. Needs
+/// CAP_NET_ADMIN.
+pub(crate) fn disable_transmit_offload(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // Without checksum offload the kernel uses none of the segmentation offloads. Those are switched
+    // off first all the same: TCP asks for them by themselves.
+    for command in [SET_TSO, SET_TX_CHECKSUM] {
+        let mut request = request(name)?;
+        let mut off = Value { command, value: 0 };
+        request.ifr_ifru.ifru_data = (&raw mut off).cast();
+        // SAFETY: for these commands SIOCETHTOOL reads an `ethtool_value` behind `ifru_data`; `off`
+        // has its size and lives until after the call.
+        unsafe { ioctl(fd, libc::SIOCETHTOOL as _, (&raw mut request).cast()) }?;
+    }
+    Ok(())
+}
+
 /// `struct ethtool_value`.
 #[repr(C)]
 struct Value {
@@ -110,6 +137,9 @@ struct DriverInfo {
 const GET_SETTINGS: u32 = 1;
 const GET_DRIVER_INFO: u32 = 3;
 const GET_LINK: u32 = 10;
+const GET_TX_CHECKSUM: u32 = 0x16;
+const SET_TX_CHECKSUM: u32 = 0x17;
+const SET_TSO: u32 = 0x1f;
 
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: an `ifreq` is plain data, for which all zeros is a value.

@@ -14,26 +14,25 @@ use crate::vnet_hdr;
 
 /// Bytes of a block, which the kernel allocates contiguously.
 const BLOCK_LEN: usize = 1 << 20;
-/// Slots of a block. With sixteen, a slot of 64 KiB would be too short for the kernel's headers and
-/// the longest frame.
-pub(crate) const SLOTS_PER_BLOCK: usize = 15;
-/// Bytes of a slot: the kernel's headers, the virtio header and a frame.
-const SLOT_LEN: usize =
-    BLOCK_LEN / SLOTS_PER_BLOCK / libc::TPACKET_ALIGNMENT * libc::TPACKET_ALIGNMENT;
+/// Bytes of a slot before the frame, at most: the kernel's headers, the virtio header, and padding.
+const SLOT_HEADERS_LEN: usize = size_of::<libc::tpacket2_hdr>() + 96;
 
 /// A socket's receive ring.
 ///
 /// Invariants
-/// 1. `base` is the start of a mapping of `slot_count / SLOTS_PER_BLOCK * BLOCK_LEN` bytes,
-///    readable and writable, that lives until this value is dropped.
-/// 2. `next < slot_count`; every slot lies whole inside the mapping, aligned to 16 bytes.
+/// 1. `base` is the start of a mapping of `mapping_len` bytes, readable and writable, that lives until
+///    this value is dropped.
+/// 2. `next < slots.len()`; every slot lies whole inside the mapping, aligned to 16 bytes, and has
+///    `slot_len` bytes.
 /// 3. A slot whose status has the user bit is ours until we give it back: the kernel does not
 ///    write to it. No other code in this process accesses the mapping.
 /// 4. `slot` is that of number `next`. `taken` is one whose status has the user bit.
 #[derive(Debug)]
 pub(crate) struct Ring {
     base: NonNull<u8>,
-    slot_count: usize,
+    mapping_len: usize,
+    slot_len: usize,
+    slots: Box<[NonNull<u8>]>,
     next: usize,
     slot: NonNull<u8>,
     /// The last slot taken, until it is given back.
@@ -55,9 +54,11 @@ pub(crate) enum RingFrame<'a> {
 
 impl Ring {
     /// Creates the ring of a packet socket that is not bound yet and has virtio headers enabled.
-    /// `slots` is rounded up to whole blocks.
-    pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
-        let blocks = slots.div_ceil(SLOTS_PER_BLOCK).max(1);
+    /// `slots` is rounded up to whole blocks. Longer frames than `max_frame_len` may be unusable.
+    pub(crate) fn new(fd: BorrowedFd<'_>, slots: usize, max_frame_len: usize) -> io::Result<Self> {
+        let (slot_len, per_block) =
+            slot_len_for(max_frame_len).ok_or(io::ErrorKind::InvalidInput)?;
+        let blocks = slots.div_ceil(per_block).max(1);
         socket::set_int(
             fd,
             libc::SOL_PACKET,
@@ -67,8 +68,8 @@ impl Ring {
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_LEN as u32,
             tp_block_nr: blocks as u32,
-            tp_frame_size: SLOT_LEN as u32,
-            tp_frame_nr: (blocks * SLOTS_PER_BLOCK) as u32,
+            tp_frame_size: slot_len as u32,
+            tp_frame_nr: (blocks * per_block) as u32,
         };
         socket::set_rx_ring(fd, &request)?;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
@@ -85,9 +86,14 @@ impl Ring {
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        let slot_count = blocks * SLOTS_PER_BLOCK;
-        Ok(Self { base, slot_count, next: 0, slot: base, taken: None })
+        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
+        let slots = (0..blocks * per_block).map(|index| {
+            let offset = index / per_block * BLOCK_LEN + index % per_block * slot_len;
+            // SAFETY: the last slot of the last block ends within the mapping.
+            unsafe { base.add(offset) }
+        });
+        let (slots, mapping_len) = (slots.collect(), blocks * BLOCK_LEN);
+        Ok(Self { base, mapping_len, slot_len, slots, next: 0, slot: base, taken: None })
     }
 
     /// Returns true if a frame waits, and prefetches its first bytes.
@@ -116,14 +122,14 @@ impl Ring {
         let slot = self.slot;
         // Before the call: if `on_frame` panics, the ring still advances.
         self.taken = Some(slot);
-        self.next = if self.next + 1 == self.slot_count { 0 } else { self.next + 1 };
-        self.slot = self.slot_at(self.next);
+        self.next = if self.next + 1 == self.slots.len() { 0 } else { self.next + 1 };
+        self.slot = self.slots[self.next];
         // Its status is read soon, and is on a page of its own.
         // SAFETY: invariant 2: the line lies inside the slot. Prefetching reads nothing.
         prefetch(unsafe { slice::from_raw_parts(self.slot.as_ptr(), 1) });
         // SAFETY: invariants 1 to 3: the slot is ours until given back, which takes `&mut self`,
         // so that no reference to the frame is left.
-        on_frame(unsafe { frame_in(slot) });
+        on_frame(unsafe { frame_in(slot, self.slot_len) });
         true
     }
 
@@ -141,12 +147,6 @@ impl Ring {
         // SAFETY: invariants 1, 2 and 4: the status is the first word of a slot, aligned to 16.
         unsafe { slot.cast::<AtomicU32>().as_ref() }
     }
-
-    fn slot_at(&self, index: usize) -> NonNull<u8> {
-        let offset = index / SLOTS_PER_BLOCK * BLOCK_LEN + index % SLOTS_PER_BLOCK * SLOT_LEN;
-        // SAFETY: invariant 2: the offset stays inside the mapping.
-        unsafe { self.base.add(offset) }
-    }
 }
 
 /// Bytes of a cache line. The kernel's headers fill the first of a slot, a short frame the next
@@ -155,18 +155,27 @@ const LINE: usize = 64;
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let len = self.slot_count / SLOTS_PER_BLOCK * BLOCK_LEN;
         // SAFETY: invariant 1: this is the whole mapping, and no borrow of it is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), len) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapping_len) };
     }
 }
 
+/// Returns the bytes of a slot for frames of this length, and the number of slots of a block; `None`
+/// if a block is too short.
+fn slot_len_for(max_frame_len: usize) -> Option<(usize, usize)> {
+    let needed = max_frame_len.checked_add(SLOT_HEADERS_LEN)?;
+    let per_block = BLOCK_LEN / needed.checked_next_multiple_of(libc::TPACKET_ALIGNMENT)?;
+    let slot_len = BLOCK_LEN.checked_div(per_block)? / libc::TPACKET_ALIGNMENT;
+    Some((slot_len * libc::TPACKET_ALIGNMENT, per_block))
+}
+
 /// # Safety
-/// `slot` points to `SLOT_LEN` readable bytes, aligned to 16, without writes during 'a.
-unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
+/// `slot` points to `slot_len` readable bytes, a header at least, aligned to 16, without writes
+/// during 'a.
+unsafe fn frame_in<'a>(slot: NonNull<u8>, slot_len: usize) -> RingFrame<'a> {
     // SAFETY: the caller's promise; bytes of any value make integers.
     let (slot, header) = unsafe {
-        (slice::from_raw_parts(slot.as_ptr(), SLOT_LEN), slot.cast::<libc::tpacket2_hdr>().as_ref())
+        (slice::from_raw_parts(slot.as_ptr(), slot_len), slot.cast::<libc::tpacket2_hdr>().as_ref())
     };
     // The kernel's lengths are checked, too.
     let (start, len) = (usize::from(header.tp_mac), header.tp_snaplen as usize);
@@ -180,15 +189,26 @@ unsafe fn frame_in<'a>(slot: NonNull<u8>) -> RingFrame<'a> {
     }
 }
 
-// The status is read as the first word of a slot, and a whole frame fits behind the headers: 64
-// bytes of alignment and address, 16 of a padded Ethernet header at the most.
+// The status is read as the first word of a slot.
 const _: () = assert!(offset_of!(libc::tpacket2_hdr, tp_status) == 0);
-const _: () = assert!(SLOT_LEN >= size_of::<libc::tpacket2_hdr>() + 96 + 65_535 + 22);
-const _: () = assert!(BLOCK_LEN >= SLOTS_PER_BLOCK * SLOT_LEN);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SLOT_LEN: usize = 69904;
+
+    #[test]
+    fn a_block_is_divided_into_as_many_slots_as_hold_the_longest_frame() {
+        assert_eq!(slot_len_for(crate::vnet_hdr::MAX_RECEIVED_LEN), Some((SLOT_LEN, 15)));
+        for len in [1, 1514, 4214, 9018, BLOCK_LEN - SLOT_HEADERS_LEN] {
+            let (slot_len, per_block) = slot_len_for(len).unwrap();
+            assert!(slot_len >= SLOT_HEADERS_LEN + len && slot_len % 16 == 0, "{len}");
+            assert!((1..=BLOCK_LEN).contains(&(slot_len * per_block)), "{len}");
+        }
+        assert_eq!(slot_len_for(BLOCK_LEN), None);
+        assert_eq!(slot_len_for(usize::MAX), None);
+    }
 
     /// A slot as the kernel would write it.
     #[repr(C, align(16))]
@@ -204,7 +224,7 @@ mod tests {
 
         fn frame(&self) -> RingFrame<'_> {
             // SAFETY: the slot has its length and alignment and is borrowed for as long.
-            unsafe { frame_in(NonNull::from(&self.0).cast()) }
+            unsafe { frame_in(NonNull::from(&self.0).cast(), SLOT_LEN) }
         }
     }
 

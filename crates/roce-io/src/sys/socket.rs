@@ -17,6 +17,17 @@ pub(crate) fn set_rx_ring(fd: BorrowedFd<'_>, request: &libc::tpacket_req) -> io
     set(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, request)
 }
 
+/// Makes an interface promiscuous as long as the packet socket exists.
+pub(crate) fn set_promiscuous(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    set(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
+}
+
 /// Returns the numbers of frames seen, and of frames dropped because the buffer was full, since the
 /// last call.
 pub(crate) fn packet_statistics(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
