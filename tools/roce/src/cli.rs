@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    collective, devices, dissect, generate, lab, ladder, perf, pingpong, run, simulate, view,
+    collective, devices, dissect, generate, lab, ladder, perf, pingpong, run, simulate, switch,
+    view,
 };
 
 /// RoCEv2 in user space: the packets of an RDMA network card, from a raw packet socket
@@ -26,6 +27,7 @@ pub(crate) enum Command {
     Ladder(ladder::Options),
     Run(run::Options),
     Simulate(simulate::Options),
+    Switch(switch::Options),
     View(view::Options),
     #[command(hide = true)]
     ExecInView(run::ExecOptions),
@@ -84,6 +86,11 @@ mod tests {
             "roce run --local 0 -- ls",
             "roce run --link-mtu 1500 -- ls",
             "roce run --view fuse -- ls",
+            "roce run --switch rate=1G -- ls",
+            "roce run --local 2 --switch rate=fast -- ls",
+            "roce perf write bw --local --switch-report file",
+            "roce switch",
+            "roce switch --port a --port b --spec pfc=9",
             "roce simulate fabric --loss 2",
             "roce simulate fabric --ecn 5K,4K,0.1",
             "roce simulate fabric --hosts 1",
@@ -113,6 +120,7 @@ mod tests {
         insta::assert_snapshot!("roce_lab", help(&["lab"]));
         insta::assert_snapshot!("roce_ladder", help(&["ladder"]));
         insta::assert_snapshot!("roce_run", help(&["run"]));
+        insta::assert_snapshot!("roce_switch", help(&["switch"]));
         insta::assert_snapshot!("roce_view", help(&["view"]));
         insta::assert_snapshot!("roce_simulate", help(&["simulate"]));
         insta::assert_snapshot!("roce_simulate_allreduce", help(&["simulate", "allreduce"]));

@@ -88,7 +88,8 @@ pub(crate) fn run(command: &Command) -> Result {
     match (options.local, options.local_rank) {
         (Some(ranks), None) => {
             Options::check_ranks(&job, ranks)?;
-            ring::run(ranks, u32::from(options.net.rails), options.net.link_mtu)
+            let net = &options.net;
+            ring::run(ranks, u32::from(net.rails), net.link_mtu, &net.switch)
         }
         (Some(size), Some(rank)) => ring::within(|| {
             let assignment = RankAssignment {

@@ -19,6 +19,8 @@ pub(crate) mod ring;
 
 use crate::error::{CliError, Result};
 use crate::log;
+use crate::switch::SwitchOptions;
+use crate::switch::interconnect::Interconnect;
 use crate::traffic::{Role, Traffic};
 
 /// The interface's name at both ends.
@@ -27,27 +29,40 @@ pub(crate) const INTERFACE: &str = "eth0";
 /// The server's address; the client's is the next one.
 pub(crate) const SERVER: &str = "10.0.0.1";
 
-/// Two hosts with a link.
+/// Two hosts with a link, or with a switch.
 #[derive(Debug)]
 pub(crate) struct Pair {
+    /// Before the hosts: it ends first.
+    interconnect: Option<Interconnect>,
     pub(crate) server: Host,
     pub(crate) client: Host,
 }
 
 impl Pair {
     /// Creates the network, also as an ordinary user. No thread may exist yet.
-    pub(crate) fn new(link_mtu: u32) -> Result<Self> {
+    pub(crate) fn new(link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
-        let pair = Self { server: network.host("server")?, client: network.host("client")? };
+        let (server, client) = (network.host("server")?, network.host("client")?);
         let link = Link { mtu: link_mtu };
-        network.veth((&pair.server, INTERFACE), (&pair.client, INTERFACE), link)?;
-        for (host, number) in [(&pair.server, 1), (&pair.client, 2)] {
+        let ends = [(&server, INTERFACE), (&client, INTERFACE)];
+        let interconnect = if switch.switch.is_some() {
+            Some(Interconnect::connect(&network, &ends, link, switch, 0)?)
+        } else {
+            network.veth(ends[0], ends[1], link)?;
+            None
+        };
+        for (host, number) in [(&server, 1), (&client, 2)] {
             host.address(INTERFACE, format!("10.0.0.{number}/24").parse()?)?;
             // IPv6 is optional: it needs an MTU of 1280 and a kernel with IPv6.
             let _ = host.address(INTERFACE, format!("fd00::{number}/64").parse()?);
         }
-        Ok(pair)
+        Ok(Self { interconnect, server, client })
+    }
+
+    /// Returns the hosts, the server first, and what connects them.
+    pub(crate) fn into_parts(self) -> (Vec<Host>, Option<Interconnect>) {
+        (vec![self.server, self.client], self.interconnect)
     }
 
     /// Runs this process's command at both ends with more arguments; writes the client's output to
@@ -61,7 +76,7 @@ impl Pair {
 
 /// Creates a network, runs this process's command at both ends, and prints the client's output.
 pub(crate) fn run(traffic: &Traffic) -> Result {
-    let pair = Pair::new(traffic.link_mtu)?;
+    let pair = Pair::new(traffic.link_mtu, &traffic.switch)?;
     eprintln!(
         "private network: client 10.0.0.2 -- {INTERFACE}, MTU {} -- 10.0.0.1 server",
         traffic.link_mtu

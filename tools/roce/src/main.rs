@@ -20,6 +20,7 @@ mod pingpong;
 mod run;
 mod simulate;
 mod status;
+mod switch;
 mod traffic;
 mod view;
 
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
         cli::Command::Ladder(options) => ladder::run(&options),
         cli::Command::Simulate(options) => simulate::run(&options),
         cli::Command::Run(options) => run::run(&options),
+        cli::Command::Switch(options) => switch::run(&options),
         cli::Command::View(options) => view::run(&options),
         cli::Command::ExecInView(options) => run::run_exec(&options),
         cli::Command::Generate(options) => generate::run(&options),

@@ -22,6 +22,7 @@ use roce_view::Tree;
 
 use crate::error::{CliError, Result};
 use crate::local;
+use crate::switch::SwitchOptions;
 use crate::traffic::{self, Faults};
 use child::Signals;
 use counters::LiveCounters;
@@ -64,6 +65,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = traffic::link_mtu)]
     #[arg(requires = "local")]
     link_mtu: u32,
+    #[command(flatten)]
+    switch: SwitchOptions,
     /// How the program sees the files below /sys/class/infiniband and /dev/infiniband
     #[arg(long, value_enum, value_name = "HOW", default_value_t = ViewMode::Auto)]
     view: ViewMode,

@@ -13,6 +13,7 @@ use roce_verbs::{
 
 use crate::error::{CliError, Result};
 use crate::link::{self, LinkWatch};
+use crate::switch::SwitchOptions;
 use crate::{local, parse_number};
 
 /// Options of the packet path and of both ends.
@@ -26,6 +27,8 @@ pub(crate) struct Traffic {
     #[arg(long, value_name = "BYTES", default_value_t = 4200, value_parser = link_mtu)]
     #[arg(requires = "local", conflicts_with = "host")]
     pub(crate) link_mtu: u32,
+    #[command(flatten)]
+    pub(crate) switch: SwitchOptions,
     /// Write all packets to a pcapng file, as they are on the wire (with --local: the client's)
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,

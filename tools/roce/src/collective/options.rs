@@ -14,6 +14,7 @@ use super::report_collector::Average;
 use super::trace::Form;
 use super::{EXAMPLES, nccl_env};
 use crate::error::{CliError, Result};
+use crate::switch::SwitchOptions;
 use crate::traffic::{self, Faults, GsoMode};
 use crate::{parse_number, pingpong};
 
@@ -145,6 +146,8 @@ pub(crate) struct NetOptions {
     #[arg(long, value_name = "BYTES", default_value_t = 4200, requires = "local")]
     #[arg(value_parser = traffic::link_mtu)]
     pub(crate) link_mtu: u32,
+    #[command(flatten)]
+    pub(crate) switch: SwitchOptions,
     /// Interfaces of each rank in the private network, each in a subnet of its own
     #[arg(long, value_name = "N", default_value_t = 1, requires = "local")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=8))]

@@ -13,10 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use roce_netns::{Host, Link, Switch, VirtualNetwork};
+use roce_netns::{Host, Link, VirtualNetwork};
 
 use crate::error::{CliError, Result};
 use crate::local::{die_with_parent, myself};
+use crate::switch::SwitchOptions;
+use crate::switch::interconnect::Interconnect;
 
 /// The address of rank 0, the first one.
 pub(crate) const ROOT: &str = "10.0.0.1:29500";
@@ -35,8 +37,8 @@ pub(crate) fn address(rail: u32, rank: u32) -> String {
 ///
 /// # Errors
 /// The first failure, with its rank.
-pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32) -> Result {
-    let network = Network::new(ranks, rails, link_mtu)?;
+pub(crate) fn run(ranks: u32, rails: u32, link_mtu: u32, switch: &SwitchOptions) -> Result {
+    let network = Network::new(ranks, rails, link_mtu, switch)?;
     eprintln!("private network: {}", network.in_words(link_mtu));
     let mut children = Vec::new();
     for (rank, host) in network.hosts.iter().enumerate() {
@@ -66,23 +68,30 @@ const MARK: char = '\u{1e}';
 
 /// The hosts of the ranks and a switch for each rail.
 pub(crate) struct Network {
+    /// Before the hosts: they end first.
+    interconnects: Vec<Interconnect>,
     hosts: Vec<Host>,
     rails: u32,
-    switches: Vec<Switch>,
 }
 
 impl Network {
     /// Creates the network, also as an ordinary user. No thread may exist yet.
-    pub(crate) fn new(ranks: u32, rails: u32, link_mtu: u32) -> Result<Self> {
+    pub(crate) fn new(
+        ranks: u32,
+        rails: u32,
+        link_mtu: u32,
+        switch: &SwitchOptions,
+    ) -> Result<Self> {
         roce_netns::enter_user_namespace_if_needed()?;
         let network = VirtualNetwork::new()?;
         let host = |rank| network.host(&format!("rank {rank}"));
         let hosts: Vec<Host> = (0..ranks).map(host).collect::<Result<_, _>>()?;
-        let mut switches = Vec::new();
+        let mut interconnects = Vec::new();
         for rail in 0..rails {
             let name = interface(rail);
             let ends: Vec<_> = hosts.iter().map(|host| (host, name.as_str())).collect();
-            switches.push(network.bridge(&ends, Link { mtu: link_mtu })?);
+            let link = Link { mtu: link_mtu };
+            interconnects.push(Interconnect::connect(&network, &ends, link, switch, rail)?);
             for (host, rank) in hosts.iter().zip(0..) {
                 host.address(&name, format!("{}/24", address(rail, rank)).parse()?)?;
                 let number = rank + 1;
@@ -90,12 +99,12 @@ impl Network {
                 let _ = host.address(&name, format!("fd00:0:0:{rail}::{number}/64").parse()?);
             }
         }
-        Ok(Self { hosts, rails, switches })
+        Ok(Self { interconnects, hosts, rails })
     }
 
-    /// Returns the hosts by rank, and the switches, which exist as long as their last handle.
-    pub(crate) fn into_parts(self) -> (Vec<Host>, Vec<Switch>) {
-        (self.hosts, self.switches)
+    /// Returns the hosts by rank, and what connects them.
+    pub(crate) fn into_parts(self) -> (Vec<Host>, Vec<Interconnect>) {
+        (self.hosts, self.interconnects)
     }
 
     fn in_words(&self, link_mtu: u32) -> String {

@@ -13,18 +13,20 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
-use roce_netns::{Host, Switch};
+use roce_netns::Host;
 
 use super::child::{self, Received, Signals};
 use super::{Options, placeholder};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
+use crate::switch::SwitchOptions;
+use crate::switch::interconnect::Interconnect;
 
 /// Runs the program in `size` private hosts.
 pub(crate) fn run(options: &Options, size: u32) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
-    let hosts = Hosts::new(size, options.link_mtu)?;
+    let hosts = Hosts::new(size, options.link_mtu, &options.switch)?;
     let mut run = Run {
         hosts: &hosts.hosts,
         ranks: Vec::new(),
@@ -36,20 +38,21 @@ pub(crate) fn run(options: &Options, size: u32) -> Result {
 
 /// The private hosts and their network.
 struct Hosts {
+    /// Before the hosts: it ends first.
+    _interconnect: Vec<Interconnect>,
     hosts: Vec<Host>,
-    _switches: Vec<Switch>,
 }
 
 impl Hosts {
     /// Creates the hosts, also as an ordinary user. No thread may exist yet. Two hosts have a cable,
-    /// more have a switch.
-    fn new(size: u32, link_mtu: u32) -> Result<Self> {
+    /// more have a bridge, unless there is a switch.
+    fn new(size: u32, link_mtu: u32, switch: &SwitchOptions) -> Result<Self> {
         if size == 2 {
-            let Pair { server, client } = Pair::new(link_mtu)?;
-            return Ok(Self { hosts: vec![server, client], _switches: Vec::new() });
+            let (hosts, interconnect) = Pair::new(link_mtu, switch)?.into_parts();
+            return Ok(Self { hosts, _interconnect: interconnect.into_iter().collect() });
         }
-        let (hosts, switches) = ring::Network::new(size, 1, link_mtu)?.into_parts();
-        Ok(Self { hosts, _switches: switches })
+        let (hosts, interconnect) = ring::Network::new(size, 1, link_mtu, switch)?.into_parts();
+        Ok(Self { hosts, _interconnect: interconnect })
     }
 }
 

@@ -1,0 +1,133 @@
+//! `roce switch`: a switch with queues, marks and pauses between real interfaces.
+
+pub(crate) mod interconnect;
+mod report;
+mod spec;
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeValLike;
+use roce_switch::SoftwareSwitch;
+
+use crate::error::{CliError, Result};
+use crate::local;
+use crate::output::print;
+use spec::SwitchSpec;
+
+/// Forward frames between interfaces through queues with a rate, marks and pauses
+///
+/// Every port sends and receives at the same rate. The queues, marks and pauses are those of `roce
+/// simulate fabric`, in real time and with real packets. Other commands start this one between the
+/// hosts of a private network: see their option --switch.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SwitchSpec::HELP)]
+pub(crate) struct Options {
+    /// Interface of a port; repeat it for each
+    #[arg(long = "port", value_name = "INTERFACE", required = true)]
+    ports: Vec<String>,
+    /// Rate, buffer, marks, pauses and classes
+    #[arg(long, value_name = "SPEC", default_value = "", hide_default_value = true)]
+    spec: SwitchSpec,
+    /// Write a report as JSON at the end, and at SIGUSR1; - is standard output
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Runs between the hosts of a private network (set by --switch)
+    #[arg(long, hide = true)]
+    between_hosts: bool,
+}
+
+/// The switch of a private network.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct SwitchOptions {
+    /// Put a switch with queues between the hosts of --local, such as
+    /// rate=1G,buffer=256K,ecn=20K:80K:0.2,pfc=on (see `roce switch --help`)
+    #[arg(long, value_name = "SPEC", requires = "local")]
+    pub(crate) switch: Option<SwitchSpec>,
+    /// Write the switch's report as JSON at the end
+    #[arg(long, value_name = "FILE", requires = "switch")]
+    pub(crate) switch_report: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(options: &Options) -> Result {
+    if options.between_hosts {
+        local::die_with_parent()?;
+    }
+    let signals = Signals::block(options.between_hosts)?;
+    let interfaces = roce_io::interfaces()?;
+    let mtu = options.ports.iter().filter_map(|port| {
+        interfaces.iter().find(|interface| interface.name == *port).map(|it| it.mtu)
+    });
+    let max_frame = u64::from(mtu.max().unwrap_or(DEFAULT_MTU)) + ETHERNET_LEN;
+    let settings = options.spec.settings(max_frame);
+    let mut switch = SoftwareSwitch::open(&settings, &options.ports)?;
+    if options.between_hosts {
+        print(&format!("{}\n", interconnect::READY))?;
+    }
+    loop {
+        switch.run_until_readable(signals.0.as_fd())?;
+        let signal = signals.next()?;
+        if let Some(path) = &options.report {
+            let json = report::to_json(&options.spec.to_string(), &switch.report(), cpu_seconds());
+            write(path, &format!("{}\n", serde_json::to_string_pretty(&json)?))?;
+        }
+        if signal != Signal::SIGUSR1 {
+            break;
+        }
+    }
+    eprintln!("{}", report::line(&switch.report()));
+    Ok(())
+}
+
+/// Writes a report so that a reader finds the whole or the one before.
+fn write(path: &Path, text: &str) -> Result {
+    if path == Path::new("-") {
+        return print(text);
+    }
+    let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    std::fs::write(&name, text).and_then(|()| std::fs::rename(&name, path)).map_err(failed)
+}
+
+/// Returns the processor time of this process.
+fn cpu_seconds() -> f64 {
+    let seconds = |usage: nix::sys::resource::Usage| {
+        (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
+    };
+    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, seconds)
+}
+
+/// The signals that end the switch or ask for a report.
+struct Signals(SignalFd);
+
+impl Signals {
+    /// Blocks the signals in this thread. Between hosts Ctrl-C is for them: the parent ends the
+    /// switch after them.
+    fn block(between_hosts: bool) -> Result<Self> {
+        let mut set: SigSet = [Signal::SIGTERM, Signal::SIGUSR1].into_iter().collect();
+        if between_hosts {
+            SigSet::from(Signal::SIGINT).thread_block()?;
+        } else {
+            set.add(Signal::SIGINT);
+        }
+        set.thread_block()?;
+        Ok(Self(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?))
+    }
+
+    fn next(&self) -> Result<Signal> {
+        loop {
+            if let Some(info) = self.0.read_signal()? {
+                return Ok(Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0))?);
+            }
+        }
+    }
+}
+
+const DEFAULT_MTU: u32 = 1500;
+const ETHERNET_LEN: u64 = 14;

@@ -1,0 +1,134 @@
+//! What connects the hosts of a private network.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use roce_netns::{Host, Link, Switch, VirtualNetwork};
+
+use super::SwitchOptions;
+use crate::error::{CliError, Result};
+
+/// A connection between hosts, which exists as long as this value.
+#[derive(Debug)]
+pub(crate) enum Interconnect {
+    /// A bridge of the kernel.
+    Bridge { _switch: Switch },
+    /// `roce switch`.
+    Process { _process: SwitchProcess },
+}
+
+impl Interconnect {
+    /// Connects each host by an interface of the given name. `number` distinguishes the reports of
+    /// several switches.
+    pub(crate) fn connect(
+        network: &VirtualNetwork,
+        ends: &[(&Host, &str)],
+        link: Link,
+        options: &SwitchOptions,
+        number: u32,
+    ) -> Result<Self> {
+        match &options.switch {
+            None => Ok(Self::Bridge { _switch: network.bridge(ends, link)? }),
+            Some(spec) => {
+                let report = options.switch_report.clone().map(|path| numbered(path, number));
+                let spec = spec.to_string();
+                let process = SwitchProcess::start(network, ends, link, &spec, report)?;
+                Ok(Self::Process { _process: process })
+            }
+        }
+    }
+}
+
+/// A running `roce switch`. Dropping it ends the process, which then writes its report.
+#[derive(Debug)]
+pub(crate) struct SwitchProcess {
+    child: Child,
+    _host: Host,
+}
+
+impl SwitchProcess {
+    fn start(
+        network: &VirtualNetwork,
+        ends: &[(&Host, &str)],
+        link: Link,
+        spec: &str,
+        report: Option<PathBuf>,
+    ) -> Result<Self> {
+        let host = network.host("switch")?;
+        // The kernel would send packets of its own. It fails where /proc/sys is read-only.
+        let _ = host.run(|| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"));
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["switch", "--between-hosts", "--spec", spec]);
+        for (number, (end, ifname)) in ends.iter().enumerate() {
+            let port = format!("port{number}");
+            network.veth((&host, &port), (end, ifname), link)?;
+            end.run(|| roce_io::disable_transmit_offload(ifname)).map_err(|error| {
+                CliError::context(format!("switching off the offload of {ifname} in {end}"), error)
+            })?;
+            command.args(["--port", &port]);
+        }
+        if let Some(path) = report {
+            command.arg("--report").arg(std::path::absolute(path)?);
+        }
+        for (end, ifname) in ends {
+            wait_for_carrier(end, ifname)?;
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = host.spawn(command)?;
+        let stdout = child.stdout.take();
+        let process = Self { child, _host: host };
+        let line = stdout.and_then(|pipe| BufReader::new(pipe).lines().next());
+        match line {
+            Some(Ok(line)) if line == READY => Ok(process),
+            // It has printed the reason.
+            _ => Err(CliError::new("the switch did not start")),
+        }
+    }
+}
+
+impl Drop for SwitchProcess {
+    fn drop(&mut self) {
+        let id = Pid::from_raw(self.child.id().try_into().unwrap_or(i32::MAX));
+        // It was not waited for yet, so its number is still its own.
+        let _ = kill(id, Signal::SIGTERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until the kernel reports that the link of an interface is up, some time after both its ends
+/// were set up.
+fn wait_for_carrier(host: &Host, ifname: &str) -> Result {
+    let deadline = Instant::now() + CARRIER_TIMEOUT;
+    loop {
+        let interfaces = host.run(roce_io::interfaces)?;
+        let is_up = interfaces.iter().any(|it| it.name == ifname && it.flags.running);
+        if is_up || Instant::now() >= deadline {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Time that a link may take; the kernel needs at most a second.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Returns the file of one of several reports.
+fn numbered(path: PathBuf, number: u32) -> PathBuf {
+    match number {
+        0 => path,
+        _ => {
+            let mut name = path.into_os_string();
+            name.push(format!(".{number}"));
+            name.into()
+        }
+    }
+}
+
+/// What the process prints once it forwards frames.
+pub(crate) const READY: &str = "ready to forward";
