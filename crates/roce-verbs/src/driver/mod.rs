@@ -5,7 +5,7 @@
 //! packet and its completion; `wait` runs rounds until an event. The driver thread, one for each
 //! device, runs them whenever the application may not. It sleeps without the devices only while
 //! the last inline round is less than [`INLINE_RECENT`] ago or a caller is in `wait`, and never
-//! while a caller may sleep on the descriptor of a completion channel. So every packet, timer and
+//! while a caller may sleep on the descriptor of a completion channel, unless another polls. So every packet, timer and
 //! ACK is served whatever the application calls or omits; how soon depends on its last call:
 //!
 //! | the application | drives | the driver thread |
@@ -15,6 +15,7 @@
 //! | is in `CompletionChannel::wait` | the caller | sleeps up to 100 ms; drives a timer that is 1 ms late, and a backlog that the caller cannot see |
 //! | arms a queue and may sleep on the descriptor, or awaits it | the driver thread | sleeps on the devices' descriptors; arming wakes it from any other sleep |
 //! | armed, and polls the same queue on for 300 µs | as where it polls | as where it polls |
+//! | armed a queue 300 µs ago, and polls another one all the time | each poll of an empty queue, one round, which notifies too | sleeps 1 ms at a time, without the devices; if a frame has waited in such a sleep, on the devices' descriptors for some 16 wakes |
 //! | posts | the post sends what can leave | drives the rest: woken where it would sleep 4 ms beyond the next timer or backlog |
 //! | calls nothing | the driver thread | sleeps on the devices' descriptors until the next timer: an idle device uses no CPU |
 //!

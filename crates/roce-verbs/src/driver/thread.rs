@@ -9,7 +9,7 @@ use roce_transport::Instant;
 
 use super::Shared;
 use super::sleep::sleep;
-use super::thread_policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
+use super::thread_policy::{Decision, DriverThreadPolicy, INLINE_NOW, MAX_RECHECK, Situation};
 use crate::doorbell::Check;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 use crate::wait_policy;
@@ -28,7 +28,7 @@ impl Shared {
             last_inline: (last_inline != 0).then(|| Instant::from_nanos(last_inline)),
             is_waited_on,
             held,
-            is_relied_on: self.is_relied_on(now),
+            relied_on_since: self.relied_on_since(now),
             has_backlog: engine.as_ref().is_some_and(|engine| engine.is_unfinished()),
             next_timer: engine.as_ref().and_then(|engine| self.next_timer(engine)),
         }
@@ -49,10 +49,12 @@ impl Shared {
         }
     }
 
-    /// Returns true if a caller may sleep on the descriptor of a channel.
-    fn is_relied_on(&self, now: Instant) -> bool {
+    /// Returns when the last of the queues on whose channels a caller may sleep was armed or reported,
+    /// if there are any.
+    fn relied_on_since(&self, now: Instant) -> Option<Instant> {
         let notifying = self.notifying();
-        notifying.iter().filter_map(Weak::upgrade).any(|queue| queue.relies_on_thread(now))
+        let queues = notifying.iter().filter_map(Weak::upgrade);
+        queues.filter(|queue| queue.relies_on_thread(now)).map(|it| it.notified_at()).max()
     }
 
     /// Runs the driver thread.
@@ -69,7 +71,7 @@ impl Shared {
                 self.inline_at.store(0, Ordering::Relaxed);
             }
             if let Decision::Sleep(limit) = policy.decide(&seen) {
-                self.sleep_without_devices(limit, seen.held);
+                self.sleep_without_devices(limit, &seen);
                 continue;
             }
             let (wake_at, now) = {
@@ -91,8 +93,10 @@ impl Shared {
                 }
                 (wake_at, now)
             };
+            // Beside an application that polls, a spin only takes its processor.
+            let is_polled = self.since_inline() < INLINE_NOW;
             let spin = wait_policy::with_current(|policy| policy.spin(self.max_spin));
-            if now.saturating_since(last_work) < spin {
+            if !is_polled && now.saturating_since(last_work) < spin {
                 wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }
@@ -111,12 +115,12 @@ impl Shared {
     }
 
     /// Sleeps while the application runs rounds; frames do not end the sleep.
-    fn sleep_without_devices(&self, limit: Duration, held: Check) {
+    fn sleep_without_devices(&self, limit: Duration, seen: &Situation) {
         self.sleep.begin(self.now() + limit, false);
         // Work that came before other threads could see that this one sleeps. Where posts were held
         // already, `limit` is the time until the next check.
-        let mut is_over = self.is_relied_on(self.now());
-        is_over |= held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
+        let mut is_over = self.relied_on_since(self.now()) > seen.relied_on_since;
+        is_over |= seen.held == Check::Nothing && self.held_posts.is_missed(&self.sleep);
         if limit > MAX_RECHECK {
             // The caller in `wait` may have left, or not see a backlog.
             is_over |= self.waiters.load(Ordering::SeqCst) == 0 || self.lock().is_unfinished();

@@ -25,7 +25,7 @@ const MIN_WATCHES: u32 = 16;
 /// takes the processor too often from a program that polls again.
 const MAX_WATCHES: u32 = 1 << 7;
 /// Time after an inline round for which the application is taken to poll at this moment.
-const INLINE_NOW: Duration = Duration::from_micros(20);
+pub(super) const INLINE_NOW: Duration = Duration::from_micros(20);
 /// Consecutive sleeps without the devices in which no frame has waited that make up for one in which
 /// some have.
 const MAX_CALM_SLEEPS: u32 = 64;
@@ -38,9 +38,9 @@ pub(super) struct Situation {
     pub(super) last_inline: Option<Instant>,
     /// A caller is in `wait`.
     pub(super) is_waited_on: bool,
-    /// A caller may sleep on a channel's descriptor: see
-    /// [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
-    pub(super) is_relied_on: bool,
+    /// A caller may sleep on a channel's descriptor, since the last of those queues was armed or
+    /// reported: see [`Inner::relies_on_thread`](crate::completion_queue::Inner::relies_on_thread).
+    pub(super) relied_on_since: Option<Instant>,
     /// What the driver thread does about held posts.
     pub(super) held: Check,
     /// Packets wait to be sent, which no descriptor shows. Set only where a caller is in `wait`.
@@ -104,8 +104,8 @@ impl Default for DriverThreadPolicy {
 impl DriverThreadPolicy {
     pub(super) fn decide(&mut self, seen: &Situation) -> Decision {
         let this_time = std::mem::replace(&mut self.recheck, MIN_RECHECK);
-        if seen.is_relied_on {
-            return Decision::Drive;
+        if let Some(since) = seen.relied_on_since {
+            return self.decide_relied_on(seen, since);
         }
         match seen.held {
             Check::Nothing => {}
@@ -136,6 +136,25 @@ impl DriverThreadPolicy {
             self.next_watches = (self.next_watches / 2).max(MIN_WATCHES);
         }
         Decision::Sleep(this_time)
+    }
+
+    /// Decides beside a queue on whose channel a caller may sleep.
+    ///
+    /// Another thread may poll another queue of the device all the time: its rounds notify the channel
+    /// too, and this thread would only take its processor. UCX does so: its datagram interface waits by
+    /// events, and its connections are polled.
+    fn decide_relied_on(&mut self, seen: &Situation, since: Instant) -> Decision {
+        let is_new = seen.now.saturating_since(since) < INLINE_RECENT;
+        let is_polled = |last| seen.now.saturating_since(last) < INLINE_RECENT;
+        if is_new
+            || self.watches > 0
+            || seen.held != Check::Nothing
+            || !seen.last_inline.is_some_and(is_polled)
+        {
+            return Decision::Drive;
+        }
+        self.last_sleep = LastSleep::Away;
+        Decision::Sleep(MIN_RECHECK)
     }
 
     /// Notes that a sleep on the devices is over, `since_inline` after the last inline round.
@@ -182,7 +201,7 @@ mod tests {
                 now: at(0),
                 last_inline: None,
                 is_waited_on: false,
-                is_relied_on: false,
+                relied_on_since: None,
                 held: Check::Nothing,
                 has_backlog: false,
                 next_timer: None,
@@ -228,11 +247,29 @@ mod tests {
         for is_waited_on in [false, true] {
             let mut script = Script::new();
             script.seen.is_waited_on = is_waited_on;
-            script.seen.is_relied_on = true;
+            script.seen.relied_on_since = Some(at(50));
             assert_eq!(script.decide(at(100), at(99)), Decision::Drive);
-            script.seen.is_relied_on = false;
-            assert!(matches!(script.decide(at(101), at(99)), Decision::Sleep(_)));
+            assert_eq!(script.decide(at(1000), at(700)), Decision::Drive, "polled, but not now");
+            script.seen.relied_on_since = None;
+            assert!(matches!(script.decide(at(1001), at(999)), Decision::Sleep(_)));
         }
+    }
+
+    #[test]
+    fn beside_a_queue_armed_long_ago_the_thread_leaves_the_engine_to_polls_that_go_on() {
+        let mut script = Script::new();
+        script.seen.relied_on_since = Some(at(50));
+        assert_eq!(script.decide(at(349), at(348)), Decision::Drive, "armed at this moment");
+        for now in [350, 1350, 2350, 90_350] {
+            assert_eq!(script.decide(at(now), at(now - 1)), Decision::Sleep(MIN_RECHECK));
+            script.thread.on_round(0);
+        }
+        // The polls end, and a frame waits until the sleep ends: the thread watches for a while.
+        assert_eq!(script.decide(at(91_350), at(90_351)), Decision::Drive);
+        script.seen.relied_on_since = Some(at(80_000));
+        assert!(matches!(script.decide(at(92_000), at(91_999)), Decision::Sleep(_)));
+        script.thread.on_round(1);
+        assert_eq!(script.decide(at(93_000), at(92_999)), Decision::Drive);
     }
 
     #[test]
