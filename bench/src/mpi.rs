@@ -1,4 +1,4 @@
-//! Open MPI over TCP beside us: a rank in each network namespace.
+//! Open MPI beside us, over TCP, or on our libibverbs: a rank in each network namespace.
 //!
 //! The program is `bench/mpi/allreduce.c`, built by `mpicc -O2 -o allreduce_mpi allreduce.c`.
 //!
@@ -12,19 +12,20 @@
 //!
 //! ```
 //! use std::path::Path;
-//! use roce_bench::mpi::{self, Binding, RankHost};
+//! use roce_bench::mpi::{self, Binding, RankHost, Transport};
 //!
 //! let rank_hosts = [
 //!     RankHost { address: [10, 0, 0, 1].into(), namespace_pid: 4711 },
 //!     RankHost { address: [10, 0, 0, 2].into(), namespace_pid: 4712 },
 //! ];
-//! let command = mpi::command(Path::new("allreduce_mpi"), &rank_hosts, 2, Binding::Free);
+//! let program = Path::new("allreduce_mpi");
+//! let command = mpi::command(program, &rank_hosts, 2, Binding::Free, &Transport::Tcp);
 //! assert_eq!(command.get_program(), "mpirun");
 //! // Started in the namespace of process 4711, behind `route_with` in both.
 //! ```
 
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where a rank runs.
@@ -58,14 +59,28 @@ impl Binding {
     }
 }
 
+/// What carries the messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Open MPI's own TCP.
+    Tcp,
+    /// UCX with queue pairs of our libibverbs, RC and UD, and nothing else.
+    Verbs {
+        /// The command `roce`, which starts each rank.
+        roce: PathBuf,
+        /// The interface, in every host.
+        ifname: String,
+    },
+}
+
 /// The command that runs `program` with a rank in each rank_host, on a machine with `processors`; it
 /// wants to be started in the namespace of the first rank_host. Append the program's own arguments.
 ///
 /// It ends by itself after two minutes, whatever happens. Its standard output is rank 0's.
 ///
-/// As it comes, but for what the comparison needs: TCP alone, no binding of its own (the default
-/// binds ranks of several "hosts" to the same processor), and where there are more ranks than
-/// processors they yield while they wait. Open MPI does that by itself when it knows; here it
+/// As it comes, but for what the comparison needs: one transport alone, no binding of its own (the
+/// default binds ranks of several "hosts" to the same processor), and where there are more ranks
+/// than processors they yield while they wait. Open MPI does that by itself when it knows; here it
 /// takes each namespace for a machine, and a wait of microseconds would become one of
 /// milliseconds.
 pub fn command(
@@ -73,6 +88,7 @@ pub fn command(
     rank_hosts: &[RankHost],
     processors: usize,
     binding: Binding,
+    transport: &Transport,
 ) -> Command {
     let hosts: Vec<String> =
         rank_hosts.iter().map(|rank_host| rank_host.address.to_string()).collect();
@@ -85,12 +101,20 @@ pub fn command(
     command.args(["--allow-run-as-root", "--timeout", "120", "--bind-to", "none"]);
     command.args(["-H", &hosts.join(","), "-n", &rank_hosts.len().to_string()]);
     command.args(["--mca", "plm_rsh_agent", AGENT, "--mca", "plm_rsh_no_tree_spawn", "1"]);
-    command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+    match transport {
+        Transport::Tcp => command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]),
+        Transport::Verbs { .. } => command
+            .args(["--mca", "pml", "ucx", "--mca", "osc", "ucx"])
+            .args(["-x", "UCX_TLS=rc_verbs,ud_verbs,self", "-x", "UCX_NET_DEVICES=roce0:1"]),
+    };
     if rank_hosts.len() > processors {
         command.args(["--mca", "mpi_yield_when_idle", "1"]);
     }
     if binding == Binding::InTurn {
         command.args([BIND, &processors.to_string()]);
+    }
+    if let Transport::Verbs { roce, ifname } = transport {
+        command.arg(roce).args(["run", "--dev", &format!("roce0={ifname}"), "--"]);
     }
     command.arg(program);
     command
@@ -127,20 +151,20 @@ const BIND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/mpi/bind.sh");
 mod tests {
     use super::*;
 
-    fn words(ranks: u32, processors: usize, binding: Binding) -> String {
+    fn words(ranks: u32, processors: usize, binding: Binding, transport: &Transport) -> String {
         let rank_host = |rank: u32| RankHost {
             address: Ipv4Addr::from(0x0a00_0001 + rank),
             namespace_pid: 100 + rank,
         };
         let rank_hosts: Vec<RankHost> = (0..ranks).map(rank_host).collect();
-        let command = command(Path::new("program"), &rank_hosts, processors, binding);
+        let command = command(Path::new("program"), &rank_hosts, processors, binding, transport);
         let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
         words.join(" ")
     }
 
     #[test]
     fn ranks_yield_where_they_outnumber_the_processors_and_only_there() {
-        let words = |ranks| words(ranks, 2, Binding::Free);
+        let words = |ranks| words(ranks, 2, Binding::Free, &Transport::Tcp);
         assert!(words(3).contains("--mca mpi_yield_when_idle 1"));
         assert!(!words(2).contains("yield"));
         assert!(words(3).contains("-H 10.0.0.1,10.0.0.2,10.0.0.3 -n 3"));
@@ -148,8 +172,17 @@ mod tests {
 
     #[test]
     fn ranks_that_are_bound_are_started_through_the_script_that_binds() {
-        assert!(words(3, 2, Binding::InTurn).ends_with("/mpi/bind.sh 2 program"));
-        assert!(!words(3, 2, Binding::Free).contains("bind.sh"));
+        assert!(words(3, 2, Binding::InTurn, &Transport::Tcp).ends_with("/mpi/bind.sh 2 program"));
+        assert!(!words(3, 2, Binding::Free, &Transport::Tcp).contains("bind.sh"));
+    }
+
+    #[test]
+    fn ranks_on_our_library_have_no_other_transport_and_are_started_by_roce_run() {
+        let verbs = Transport::Verbs { roce: "bin/roce".into(), ifname: "eth0".into() };
+        let words = words(2, 2, Binding::Free, &verbs);
+        assert!(words.contains("--mca pml ucx") && !words.contains("tcp"));
+        assert!(words.contains("UCX_TLS=rc_verbs,ud_verbs,self"));
+        assert!(words.ends_with("bin/roce run --dev roce0=eth0 -- program"));
     }
 
     #[test]

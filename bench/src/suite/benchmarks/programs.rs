@@ -1,8 +1,9 @@
 //! Unmodified programs on our libibverbs, beside our own.
 
+use crate::mpi::Binding::{Free, InTurn};
 use crate::report::{Comparison, Figure};
 use crate::suite::candidates::roce::{self, Bandwidth, Size};
-use crate::suite::candidates::{iperf3, perftest};
+use crate::suite::candidates::{iperf3, openmpi, perftest};
 use crate::suite::{Benchmark, RunConfig, Topology};
 
 pub(super) fn benchmarks(_config: &RunConfig) -> Vec<Benchmark> {
@@ -11,6 +12,8 @@ pub(super) fn benchmarks(_config: &RunConfig) -> Vec<Benchmark> {
         bandwidth("perftest-1m", "WRITE, 1 MiB messages, by ib_write_bw, MTU 4300", 1 << 20),
         rate(),
         latency(),
+        allreduce("openmpi-one-float", "one float", 4, Figure::MicrosMean),
+        allreduce("openmpi-64m", "64 MiB", 64 << 20, Figure::BusGbytes),
     ]
 }
 
@@ -64,5 +67,26 @@ fn latency() -> Benchmark {
             Comparison::beside("perftest", Figure::MicrosMedian, "perf").at_most(1.05),
         ],
         notes: vec!["perftest's t_typical, and its t_min to 99.9 %; both ends poll".to_owned()],
+    }
+}
+
+fn allreduce(name: &'static str, size: &str, bytes: u64, figure: Figure) -> Benchmark {
+    let (bytes, ranks) = (Size::Fixed(bytes), Size::Fixed(2));
+    Benchmark {
+        name,
+        title: format!("allreduce by Open MPI, {size}, 2 ranks, MTU 4300"),
+        topology: Topology::Switch { hosts: 2, mtu: 4300 },
+        axis: None,
+        candidates: vec![
+            openmpi::allreduce_on_verbs("verbs", bytes, ranks, Free),
+            openmpi::allreduce("tcp", bytes, ranks, Free),
+            openmpi::allreduce_on_verbs("verbs-bound", bytes, ranks, InTurn),
+            openmpi::allreduce("tcp-bound", bytes, ranks, InTurn),
+        ],
+        comparisons: vec![
+            Comparison::beside("verbs", figure, "tcp"),
+            Comparison::beside("verbs-bound", figure, "tcp-bound"),
+        ],
+        notes: vec!["ranks poll; bound ones have a processor each".to_owned()],
     }
 }

@@ -1,13 +1,14 @@
-//! Open MPI over TCP: a small `MPI_Allreduce` program, a rank in each host.
+//! Open MPI, over TCP or on our libibverbs: a small `MPI_Allreduce` program, a rank in each host.
 
 use super::last_object;
 use super::pick;
 use super::roce::{Size, iterations};
-use crate::mpi::{self, Binding};
+use crate::mpi::{self, Binding, Transport};
 use crate::report::{Figure, Figures};
-use crate::suite::{Candidate, Launch};
+use crate::suite::network::IFNAME;
+use crate::suite::{Candidate, Launch, RunContext};
 
-/// One operation of the first `ranks` hosts, a rank each.
+/// One operation of the first `ranks` hosts, a rank each, over TCP.
 pub(crate) fn allreduce(
     name: &'static str,
     bytes: Size,
@@ -20,17 +21,46 @@ pub(crate) fn allreduce(
         Binding::InTurn => "Open MPI over TCP, cubic, bound",
     };
     Candidate::new(name, label, &needs, move |context| {
-        let (bytes, ranks) = (bytes.of(context), ranks.of(context));
-        let mut rank_hosts = context.network.rank_hosts(CONGESTION)?;
-        rank_hosts.truncate(ranks as usize);
-        let program = context.tools.ours("allreduce_mpi");
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut command = mpi::command(&program, &rank_hosts, processors, binding);
-        command.args(iterations(bytes, context));
-        let launch = Launch::from_command(&command);
-        let printed = context.start(0, &launch)?.finish(context.timeout())?;
-        parse(&printed)
+        run(context, bytes, ranks, binding, &Transport::Tcp)
     })
+}
+
+/// The same over UCX and queue pairs of our libibverbs.
+pub(crate) fn allreduce_on_verbs(
+    name: &'static str,
+    bytes: Size,
+    ranks: Size,
+    binding: Binding,
+) -> Candidate {
+    let needs = ["mpirun", "allreduce_mpi", "roce"];
+    let label = match binding {
+        Binding::Free => "Open MPI over UCX on our libibverbs",
+        Binding::InTurn => "Open MPI over UCX on our libibverbs, bound",
+    };
+    Candidate::new(name, label, &needs, move |context| {
+        let roce = context.tools.ours("roce");
+        let transport = Transport::Verbs { roce, ifname: IFNAME.to_owned() };
+        run(context, bytes, ranks, binding, &transport)
+    })
+}
+
+fn run(
+    context: &RunContext<'_>,
+    bytes: Size,
+    ranks: Size,
+    binding: Binding,
+    transport: &Transport,
+) -> Result<Figures, String> {
+    let (bytes, ranks) = (bytes.of(context), ranks.of(context));
+    let mut rank_hosts = context.network.rank_hosts(CONGESTION)?;
+    rank_hosts.truncate(ranks as usize);
+    let program = context.tools.ours("allreduce_mpi");
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut command = mpi::command(&program, &rank_hosts, processors, binding, transport);
+    command.args(iterations(bytes, context));
+    let launch = Launch::from_command(&command);
+    let printed = context.start(0, &launch)?.finish(context.timeout())?;
+    parse(&printed)
 }
 
 /// The stronger one here; the kernel's default may be another.
