@@ -232,6 +232,12 @@ impl<O: Observer> Endpoint<O> {
         Some(slot.queue_pair.info())
     }
 
+    /// Returns the rate in bits per second to which congestion control limits a queue pair as of its
+    /// last call; `None` if it does not limit the rate, or there is no such queue pair.
+    pub fn rate_limit(&self, qpn: Qpn) -> Option<u64> {
+        self.qps.get(*self.by_qpn.get(&qpn)?)?.as_ref()?.queue_pair.rate_limit()
+    }
+
     /// Removes a queue pair without completing what is posted; false if there is none of this
     /// number. Completions that it has generated remain to be polled.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> bool {

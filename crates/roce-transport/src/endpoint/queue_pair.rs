@@ -76,6 +76,13 @@ impl QueuePair {
         }
     }
 
+    pub(super) fn rate_limit(&self) -> Option<u64> {
+        match self {
+            Self::Rc(rc) => rc.rate_limit(),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
     pub(super) fn modify<O: Observer>(
         &mut self,
         attributes: &QpAttributes,

@@ -387,6 +387,11 @@ impl RcQueuePair {
         }
     }
 
+    /// Returns the rate in bits per second to which congestion control limits the sender, if it does.
+    pub(crate) fn rate_limit(&self) -> Option<u64> {
+        self.requester.rate_limit()
+    }
+
     fn transmit_requests<O: Observer>(
         &mut self,
         window: &mut PeerWindow,

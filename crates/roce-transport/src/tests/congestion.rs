@@ -226,6 +226,31 @@ fn a_sender_under_dcqcn_keeps_its_rate_by_timers() {
 }
 
 #[test]
+fn time_before_the_first_cnp_is_no_credit_for_packets_after_it() {
+    let dcqcn = crate::congestion::DcqcnParameters {
+        rp_time_reset: 10_000_000,
+        rp_byte_reset: 0,
+        ..crate::congestion::DcqcnParameters::PAPER
+    };
+    let congestion = CongestionConfig {
+        algorithm: CongestionAlgorithm::Dcqcn,
+        dcqcn,
+        line_rate: 1_000_000_000,
+        ..CongestionConfig::default()
+    };
+    let mut sides = pair_of(&configured(congestion), |_| ());
+    let start = NOW + Duration::from_millis(10);
+    marked_write(&mut sides, start);
+    let (answers, peer) = (sides[1].sends_at(start, 64), sides[1].address);
+    answers.iter().for_each(|it| sides[0].takes_at(start, peer, it, 0));
+    assert_eq!(sides[0].endpoint.rate_limit(QPN), Some(500_000_000));
+    let Run { end, sent, .. } = run_writes(&mut sides, start, 0);
+    // 310 packets of 256 bytes at 500 Mbit/s, but for the first train of 100 µs.
+    let micros = end.saturating_since(start).as_secs_f64() * 1e6;
+    assert!((1160.0..1270.0).contains(&micros), "{sent} packets in {micros} µs");
+}
+
+#[test]
 fn marks_shrink_the_window_and_it_recovers_without_them() {
     let mut sides = pair();
     let before = run_writes(&mut sides, NOW, 0b10);

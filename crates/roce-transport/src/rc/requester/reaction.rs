@@ -180,6 +180,11 @@ impl Reaction {
 }
 
 impl Requester {
+    /// Returns the rate in bits per second that limits the sender, if one does.
+    pub(crate) fn rate_limit(&self) -> Option<u64> {
+        self.reaction.as_ref().and_then(|reaction| reaction.rate())
+    }
+
     /// Returns the first sequence number behind the present train.
     #[inline]
     pub(crate) fn train_end(&self) -> u64 {
@@ -247,7 +252,12 @@ impl Requester {
     ) -> Option<&mut Reaction> {
         if self.reaction.is_none() {
             let (size, limits) = (self.window.size(), self.window.limits());
-            self.reaction = Reaction::new(&cx.config.congestion, size, limits, qp.params.mtu);
+            let mut reaction = Reaction::new(&cx.config.congestion, size, limits, qp.params.mtu);
+            // What was sent before is no credit.
+            if let Some(reaction) = &mut reaction {
+                reaction.next_at = cx.time;
+            }
+            self.reaction = reaction;
         }
         self.reaction.as_deref_mut()
     }
