@@ -8,8 +8,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/output");
     std::fs::create_dir_all(&folder)?;
     for lesson in Lesson::all() {
-        let path = folder.join(format!("{:02}_{}.txt", lesson.number, lesson.name));
-        std::fs::write(path, LessonRun::simulate(&lesson)?.text(&TextOptions::default()))?;
+        let run = LessonRun::simulate(&lesson)?;
+        let stem = format!("{:02}_{}", lesson.number, lesson.name);
+        std::fs::write(folder.join(format!("{stem}.txt")), run.text(&TextOptions::default()))?;
+        for (number, plot) in (1..).zip(run.sections.iter().flat_map(|section| &section.plots)) {
+            std::fs::write(folder.join(format!("{stem}_{number}.svg")), &plot.svg)?;
+        }
     }
     Ok(())
 }

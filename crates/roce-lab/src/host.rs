@@ -1,9 +1,9 @@
 //! A simulated host: engine, memory and completions.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 
-use roce_simnet::{Impairment, NodeId, Time};
+use roce_simnet::{Impairment, Time};
 use roce_transport::{Completion, CqHandle, Endpoint};
 use roce_wire::{MacAddr, OuterHeaders, Qpn};
 
@@ -23,10 +23,13 @@ pub struct Host {
     pub(crate) completions: VecDeque<(CqHandle, Completion)>,
     pub(crate) address: IpAddr,
     pub(crate) mac: MacAddr,
-    pub(crate) node: NodeId,
     pub(crate) identification: u16,
     /// Time until which the link is busy.
     pub(crate) busy_until: Time,
+    /// Bytes of payload that arrived for each queue pair, those sent again included.
+    pub(crate) arrived_bytes: HashMap<Qpn, u64>,
+    /// Frames of this host that a fabric has lost by the script.
+    pub(crate) lost_frames: u64,
     /// The engine may have more to send once the link is free.
     pub(crate) may_have_more: bool,
     /// The faults of this host's frames, as set in the network.
@@ -34,12 +37,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(
-        place: usize,
-        name: String,
-        node: NodeId,
-        endpoint: Endpoint<EventRecorder>,
-    ) -> Self {
+    pub(crate) fn new(place: usize, name: String, endpoint: Endpoint<EventRecorder>) -> Self {
         let [.., high, low] = (place as u32 + 1).to_be_bytes();
         Self {
             name,
@@ -49,9 +47,10 @@ impl Host {
             completions: VecDeque::new(),
             address: IpAddr::V4(Ipv4Addr::new(10, 9, high, low)),
             mac: MacAddr([2, 0, 0, 0, high, low]),
-            node,
             identification: 0,
             busy_until: Time::START,
+            arrived_bytes: HashMap::new(),
+            lost_frames: 0,
             may_have_more: false,
             fates: Impairment::default(),
         }
@@ -70,6 +69,17 @@ impl Host {
     /// Takes the oldest completion.
     pub fn poll_completion(&mut self) -> Option<(CqHandle, Completion)> {
         self.completions.pop_front()
+    }
+
+    /// Returns the bytes of payload that arrived for a queue pair, those sent again included.
+    pub fn arrived_bytes(&self, qpn: Qpn) -> u64 {
+        self.arrived_bytes.get(&qpn).copied().unwrap_or(0)
+    }
+
+    /// Returns the rate in bits per second that congestion control allows a queue pair; `None` if it
+    /// does not limit it.
+    pub fn rate_limit(&self, qpn: Qpn) -> Option<u64> {
+        self.endpoint.rate_limit(qpn)
     }
 
     pub(crate) fn outer_to(&self, peer: &Self) -> OuterHeaders {

@@ -61,6 +61,8 @@ pub(crate) struct Narration {
     pub(crate) packets: [usize; 2],
     pub(crate) remarks: [usize; 2],
     pub(crate) shown: Vec<(String, Vec<String>)>,
+    /// Titles and SVGs.
+    pub(crate) plots: Vec<(String, String)>,
 }
 
 impl Ladder {
@@ -119,12 +121,13 @@ impl Ladder {
                 packets: [told.packets.start, told.packets.end],
                 remarks: [places[told.events.start], places[told.events.end]],
                 shown: told.shown.iter().map(|it| (it.title.clone(), it.lines.clone())).collect(),
+                plots: told.plots.iter().map(|it| (it.title.clone(), it.svg.clone())).collect(),
             };
         let question = &lesson.question;
         Self {
             title: format!("Lesson {}: {}", lesson.number, lesson.title),
             subtitle: lesson.summary.clone(),
-            hosts: lesson.world.hosts.clone(),
+            hosts: if lesson.fabric.is_empty() { lesson.world.hosts.clone() } else { Vec::new() },
             columns,
             remarks,
             sections: run.sections.iter().zip(&lesson.section).map(narration).collect(),

@@ -1,5 +1,6 @@
 //! Lesson files: world, script, text, question.
 
+mod trial;
 mod units;
 
 use std::fmt;
@@ -7,6 +8,9 @@ use std::fmt;
 use serde::Deserialize;
 use thiserror::Error;
 
+pub use trial::{
+    ControlName, FabricData, FaultData, FlowData, LossData, PlotData, Quantity, Trial,
+};
 pub use units::{Rate, Span};
 
 /// A lesson file.
@@ -42,6 +46,9 @@ pub struct Lesson {
     pub region: Vec<RegionData>,
     /// Ring of all hosts, instead of a connection.
     pub ring: Option<RingData>,
+    /// Fabric of the trials: keys of [`FabricData`].
+    #[serde(default)]
+    pub fabric: toml::Table,
     /// Classes of events that are shown only with [`TextOptions::all_lines`](crate::TextOptions);
     /// see [`EventKind::class`](crate::EventKind::class).
     #[serde(default)]
@@ -159,9 +166,18 @@ pub struct Section {
     /// End of the section.
     #[serde(default)]
     pub until: Until,
+    /// Trials on the fabric, beside the actions.
+    #[serde(default)]
+    pub trial: Vec<Trial>,
+    /// Plots of the trials.
+    #[serde(default)]
+    pub plot: Vec<PlotData>,
     /// Inspections at the end of the section.
     #[serde(default)]
     pub show: Vec<Inspect>,
+    /// Statements about the lesson's trials so far, which must be true: `trial.figure < value`.
+    #[serde(default)]
+    pub check: Vec<String>,
     /// Text at the end.
     #[serde(default)]
     pub then: String,
@@ -294,6 +310,14 @@ pub enum Inspect {
     Counters { host: String, names: Vec<String> },
     /// Chunks of all ranks.
     Chunks {},
+    /// Figures of the section's trials, a row each.
+    Figures(Vec<String>),
+    /// Limits of a flow's rate, one line for each change, at most so many.
+    Rates { trial: String, flow: String, count: usize },
+    /// Longest pauses of one PFC frame at usual rates.
+    LongestPauses {},
+    /// Drawing of the fabric.
+    Drawing {},
 }
 
 /// A question and its answer.
@@ -338,6 +362,16 @@ pub enum LessonError {
         section: usize,
         /// Condition.
         what: String,
+    },
+    /// A statement is false.
+    #[error("section {section}: {statement:?} is false: {why}")]
+    False {
+        /// Section, from 1.
+        section: usize,
+        /// Statement.
+        statement: String,
+        /// Values of both sides.
+        why: String,
     },
     /// The engine refuses an action.
     #[error("section {section}: {why}")]
@@ -430,4 +464,5 @@ const FILES: &[&str] = &[
     include_str!("../lessons/13-datagrams.toml"),
     include_str!("../lessons/14-shared-receives.toml"),
     include_str!("../lessons/15-congestion-marks.toml"),
+    include_str!("../lessons/16-rate-control.toml"),
 ];

@@ -1,10 +1,12 @@
 //! Lessons and ladder diagrams: RDMA packet by packet, in virtual time.
 //!
 //! A [`World`] holds hosts with the engine of `roce-transport` and a `roce-simnet` network between
-//! them. Its [`Timeline`] records all packets and all events of the engines.
+//! them. Its [`Timeline`] records all packets and all events of the engines. A [`FabricWorld`] puts switches
+//! with queues, marks and pauses between the engines; the trials of lessons ([`TrialRun`]) use it.
 
 #![forbid(unsafe_code)]
 
+mod carrier;
 mod connection;
 mod event_recorder;
 mod fabric;
@@ -18,8 +20,10 @@ mod ring;
 mod run;
 mod scale;
 mod timeline;
+mod trial;
 mod world;
 
+pub use carrier::FabricWorld;
 pub use connection::{Connection, RECV_CQ, SEND_CQ, default_options};
 pub use fabric::{
     FabricControl, FabricReport, FabricScenario, FabricShape, FabricWorkload, plot_fabric,
@@ -27,8 +31,9 @@ pub use fabric::{
 pub use host::Host;
 pub use ladder::{CaptureLadderError, Ladder, LadderRow, PageError};
 pub use lesson::{
-    Action, ConnectionData, Inspect, Lesson, LessonError, Question, Rate, RegionData, Right,
-    RingData, Section, ServiceName, Span, StateName, Until, WorldData,
+    Action, ConnectionData, ControlName, FabricData, FaultData, FlowData, Inspect, Lesson,
+    LessonError, LossData, PlotData, Quantity, Question, Rate, RegionData, Right, RingData,
+    Section, ServiceName, Span, StateName, Trial, Until, WorldData,
 };
 pub use packet_label::{PacketClass, PacketLabel};
 pub use plot::PlotError;
@@ -39,4 +44,5 @@ pub use roce_simnet::{ConnectOptions, Grant, PD, Region, Regions};
 pub use run::{ChunkState, Inspection, LessonRun, SectionRun, TextOptions};
 pub use scale::{Scale, ScaleResult, plot};
 pub use timeline::{Event, EventKind, PacketRecord, Timeline};
+pub use trial::{Figure, TrialPlot, TrialRun, TrialSample, Unit};
 pub use world::{End, WIRE_OVERHEAD, World, WorldConfig};

@@ -1,6 +1,6 @@
 //! What the plots have in common.
 
-use plotters::style::RGBColor;
+use plotters::prelude::*;
 use thiserror::Error;
 
 /// Error of a plot.
@@ -33,3 +33,89 @@ pub(crate) const COLOURS: [RGBColor; 6] = [
 pub(crate) fn failed(why: impl std::fmt::Display) -> PlotError {
     PlotError::Drawing(why.to_string())
 }
+
+/// A plot over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    /// Unit of the values.
+    pub(crate) unit: &'static str,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A line of a [`Panel`].
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Name in the legend; empty for none.
+    pub(crate) name: String,
+    /// Time in µs, and value.
+    pub(crate) points: Vec<(f64, f64)>,
+    pub(crate) colour: RGBColor,
+}
+
+/// Draws panels below each other as SVG, from 0 to `end` µs.
+pub(crate) fn draw(panels: &[Panel], end: f64, size: (u32, u32)) -> Result<String, PlotError> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(failed)?;
+        let areas = root.split_evenly((panels.len(), 1));
+        for (area, panel) in areas.iter().zip(panels) {
+            draw_panel(area, panel, end)?;
+        }
+        root.present().map_err(failed)?;
+    }
+    Ok(svg)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw_panel(area: &Area<'_>, panel: &Panel, end: f64) -> Result<(), PlotError> {
+    let Panel { title, unit, lines } = panel;
+    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let highest = highest.fold(0.0, f64::max);
+    let top = if highest > 0.0 { highest * 1.1 } else { 1.0 };
+    let has_legend = lines.len() > 1 && lines.iter().all(|line| !line.name.is_empty());
+    let (in_unit, time) = if end > MAX_MICROS { (1e3, "time (ms)") } else { (1.0, "time (µs)") };
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .margin_right(if has_legend { LEGEND_WIDTH } else { 32 })
+        .caption(title, (FONT, 15, &INK))
+        .x_label_area_size(36)
+        .y_label_area_size(72)
+        .build_cartesian_2d(0.0..end / in_unit, 0.0..top)
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(RGBColor(225, 229, 234))
+        .axis_style(INK)
+        .label_style((FONT, 13, &INK))
+        .y_labels(5)
+        .x_label_formatter(&|time| format!("{time}"))
+        .x_desc(time)
+        .y_desc(*unit)
+        .axis_desc_style((FONT, 13, &INK))
+        .draw()
+        .map_err(failed)?;
+    let font = (FONT, 13).into_font().color(&INK);
+    let left = area.dim_in_pixel().0 as i32 - LEGEND_WIDTH as i32 + 12;
+    for (number, Line { name, points, colour }) in lines.iter().enumerate() {
+        let style = colour.stroke_width(if lines.len() < 3 { 2 } else { 1 });
+        let points = points.iter().map(|(at, value)| (at / in_unit, *value));
+        chart.draw_series(LineSeries::new(points, style)).map_err(failed)?;
+        if has_legend {
+            let y = 46 + 20 * number as i32;
+            let key = PathElement::new([(left, y), (left + 18, y)], colour.stroke_width(2));
+            area.draw(&key).map_err(failed)?;
+            let text = Text::new(name.as_str(), (left + 24, y - 7), font.clone());
+            area.draw(&text).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Width of the legend beside a panel in pixels.
+const LEGEND_WIDTH: u32 = 130;
+/// Longest time that is given in µs.
+const MAX_MICROS: f64 = 3000.0;

@@ -138,6 +138,14 @@ impl Ring {
             .try_fold(Instant::default(), |last, done| Some(last.max(done?)))
     }
 
+    /// Returns the time at which a rank was done; `None` before that.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn rank_done_at(&self, rank: usize) -> Option<Instant> {
+        self.ranks[rank].done_at
+    }
+
     /// Returns the buffer of a rank: its input, and after the run its output.
     ///
     /// # Panics

@@ -3,12 +3,14 @@
 mod runner;
 mod text;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use roce_transport::Instant;
 
 use crate::lesson::{Lesson, LessonError};
 use crate::timeline::Timeline;
+use crate::trial::{TrialPlot, TrialRun};
 
 pub use text::TextOptions;
 
@@ -33,6 +35,8 @@ pub struct LessonRun {
     pub sections: Vec<SectionRun>,
     /// Changes of the ranks' chunks; empty without a ring.
     pub chunks: Vec<ChunkState>,
+    /// All trials, by name.
+    pub trials: BTreeMap<String, TrialRun>,
 }
 
 /// The run of a section.
@@ -46,6 +50,8 @@ pub struct SectionRun {
     pub end: Instant,
     /// Inspections at the end of the section.
     pub shown: Vec<Inspection>,
+    /// Plots of the section's trials.
+    pub plots: Vec<TrialPlot>,
 }
 
 /// Result of an inspection at the end of a section.

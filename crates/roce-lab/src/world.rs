@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use roce_simnet::{Fate, Impairment, LinkConfig, LinkId, Network, Time};
+use roce_simnet::fabric::{EthernetFrame, Fabric};
+use roce_simnet::{Fate, Impairment, LinkConfig, Time};
 use roce_transport::{
     Destination, Endpoint, EndpointConfig, Instant, ModifySrqError, PostError, RecvWr,
     SendOperation, SendWr, SrqAttributes, SrqHandle, SrqInit, Transmit, TransmitLimits, WrData,
 };
 use roce_wire::{Ecn, Frame, ICRC_LEN, Operation, Psn, Qpn, Service, UdpChecksum, seal};
 
+use crate::carrier::{Arrived, Carrier, FabricWorld, Outgoing};
 use crate::event_recorder::EventRecorder;
 use crate::host::Host;
 use crate::timeline::{Event, EventKind, PacketRecord, Timeline};
@@ -34,6 +36,9 @@ pub struct WorldConfig {
     pub traffic_class: u8,
     /// Configuration of the engines.
     pub endpoint: EndpointConfig,
+    /// A fabric instead of the links. Its hosts are those of the world, by index. A timeline does not
+    /// know the arrivals on it.
+    pub fabric: Option<FabricWorld>,
 }
 
 impl Default for WorldConfig {
@@ -47,6 +52,7 @@ impl Default for WorldConfig {
             keep_timeline: true,
             traffic_class: 0,
             endpoint: EndpointConfig::default(),
+            fabric: None,
         }
     }
 }
@@ -74,8 +80,7 @@ impl Default for WorldConfig {
 #[derive(Debug)]
 pub struct World {
     hosts: Vec<Host>,
-    network: Network,
-    links: Vec<LinkId>,
+    carrier: Carrier,
     config: WorldConfig,
     timeline: Timeline,
     /// Highest PSN sent so far by a queue pair: requests, responses.
@@ -108,37 +113,19 @@ impl World {
     /// Without hosts, or with more than 65 534.
     pub fn new<N: AsRef<str>>(names: &[N], config: WorldConfig) -> Self {
         assert!(!names.is_empty() && names.len() < 0xffff, "1 to 65534 hosts");
-        let mut network = Network::new();
-        let link = LinkConfig {
-            latency: config.delay,
-            bits_per_sec: config.bits_per_sec,
-            queue_frames: usize::MAX,
-        };
         let hosts: Vec<Host> = names
             .iter()
             .enumerate()
             .map(|(place, name)| {
                 let recorder = EventRecorder::new(config.keep_timeline);
                 let endpoint = Endpoint::with_observer(config.endpoint.clone(), recorder);
-                Host::new(place, name.as_ref().to_owned(), network.add_host(), endpoint)
+                Host::new(place, name.as_ref().to_owned(), endpoint)
             })
             .collect();
-        let links = match &hosts[..] {
-            [a, b] if !config.always_switch => vec![network.connect(a.node, b.node, link); 2],
-            hosts => {
-                let switch = network.add_switch();
-                let lay = |host: &Host| {
-                    let id = network.connect(switch, host.node, link);
-                    network.set_route(switch, host.mac.0, id);
-                    id
-                };
-                hosts.iter().map(lay).collect()
-            }
-        };
+        let carrier = Carrier::new(&hosts, &config);
         Self {
             hosts,
-            network,
-            links,
+            carrier,
             config,
             timeline: Timeline::default(),
             sent: HashMap::new(),
@@ -148,7 +135,7 @@ impl World {
 
     /// Returns the virtual time.
     pub fn now(&self) -> Instant {
-        Instant::from_nanos(self.network.now().as_nanos())
+        Instant::from_nanos(self.carrier.now().as_nanos())
     }
 
     /// Returns all hosts.
@@ -185,7 +172,12 @@ impl World {
     /// If the index is out of range.
     pub fn set_impairment(&mut self, host: usize, impairment: Impairment) {
         self.hosts[host].fates = impairment.clone();
-        self.network.set_impairment(self.links[host], self.hosts[host].node, impairment);
+        self.carrier.set_impairment(host, impairment);
+    }
+
+    /// Returns the fabric that carries the frames, if there is one.
+    pub fn fabric_mut(&mut self) -> Option<&mut Fabric<EthernetFrame>> {
+        self.carrier.fabric()
     }
 
     /// Posts a request and transmits its packets.
@@ -330,17 +322,19 @@ impl World {
             let mut pairs = host.queue_pairs.iter().filter_map(|qpn| host.endpoint.query_qp(*qpn));
             !host.may_have_more && pairs.all(|info| info.sends_outstanding == 0)
         };
-        self.network.in_flight() == 0 && self.hosts.iter().all(is_idle)
+        self.carrier.is_empty() && self.hosts.iter().all(is_idle)
     }
 
     /// Returns the time of the next event, if any.
     pub fn next_event(&self) -> Option<Instant> {
         let wake_up = |host: &Host| {
             let timer = host.endpoint.poll_timeout().map(|at| Time::from_nanos(at.as_nanos()));
-            timer.into_iter().chain(host.may_have_more.then_some(host.busy_until)).min()
+            // A fabric tells when the link is free.
+            let is_busy = host.may_have_more && self.config.fabric.is_none();
+            timer.into_iter().chain(is_busy.then_some(host.busy_until)).min()
         };
         let wake_ups = self.hosts.iter().filter_map(wake_up);
-        let next = wake_ups.chain(self.network.next_event()).min()?;
+        let next = wake_ups.chain(self.carrier.next_event()).min()?;
         Some(Instant::from_nanos(next.as_nanos()))
     }
 
@@ -356,16 +350,17 @@ impl World {
         while let Some(next) = self.next_event().filter(|next| *next <= moment) {
             self.advance_to(next);
         }
-        self.network.advance_to(Time::from_nanos(moment.as_nanos()));
+        self.advance_to(moment);
     }
 
     fn advance_to(&mut self, time: Instant) {
-        self.network.advance_to(Time::from_nanos(time.as_nanos()));
+        let (arrived, free) = self.carrier.advance_to(Time::from_nanos(time.as_nanos()));
         let now = self.now();
+        let mut arrived = arrived.into_iter().peekable();
         for place in 0..self.hosts.len() {
-            let mut has_news = false;
-            while let Some(arrival) = self.network.receive(self.hosts[place].node) {
-                self.deliver(place, &arrival.bytes);
+            let mut has_news = free.contains(&place);
+            while let Some(Arrived { frame, number, .. }) = arrived.next_if(|it| it.host == place) {
+                self.deliver(place, &frame, number);
                 has_news = true;
             }
             let host = &mut self.hosts[place];
@@ -381,20 +376,21 @@ impl World {
     }
 
     /// Handles a received frame: parses it, checks its ICRC, passes it to the engine.
-    fn deliver(&mut self, place: usize, bytes: &[u8]) {
+    fn deliver(&mut self, place: usize, frame: &[u8], number: Option<usize>) {
         let now = self.now();
-        let Some((frame, trailer)) = bytes.split_last_chunk::<WIRE_OVERHEAD>() else { return };
-        let number = trailer.first_chunk().map_or(u64::MAX, |number| u64::from_be_bytes(*number));
-        if let Some(record) = self.timeline.packets.get_mut(number as usize) {
+        let record = number.and_then(|number| self.timeline.packets.get_mut(number));
+        if let Some(record) = record {
             record.arrivals.push(now);
         }
-        let Host { endpoint, memory, .. } = &mut self.hosts[place];
+        let Host { endpoint, memory, arrived_bytes, .. } = &mut self.hosts[place];
         let refused = match Frame::parse(frame) {
             Err(why) => Some(why.to_string()),
             Ok(frame) => {
                 let packet = frame.packets(None).next();
                 match packet.map(|packet| packet.map(|packet| packet.verify_icrc())) {
                     Some(Ok(Ok(packet))) => {
+                        let len = packet.payload().len() as u64;
+                        *arrived_bytes.entry(packet.headers().bth.dest_qp).or_default() += len;
                         endpoint.handle_packet(now, &packet, memory);
                         None
                     }
@@ -415,7 +411,8 @@ impl World {
         let now = self.now();
         let limits = TransmitLimits { max_packets: self.config.train_packets.max(1) };
         self.hosts[place].may_have_more = true;
-        while self.hosts[place].busy_until.as_nanos() <= now.as_nanos() {
+        while self.hosts[place].busy_until.as_nanos() <= now.as_nanos() && self.carrier.takes(place)
+        {
             let Host { endpoint, memory, .. } = &mut self.hosts[place];
             let room = &mut self.scratch[HEADROOM..];
             let Some(train) = endpoint.poll_transmit(now, memory, limits, room) else {
@@ -452,6 +449,12 @@ impl World {
         let to = train.path.0 as usize;
         let mut outer = self.hosts[from].outer_to(&self.hosts[to]);
         outer.traffic_class = train.traffic_class.unwrap_or(self.config.traffic_class);
+        let is_fabric = self.config.fabric.is_some();
+        if is_fabric {
+            outer.source_port = roce_wire::source_port_for(train.qpn, train.dest_qpn, 0);
+        }
+        let five_tuple = [from as u64, to as u64, u64::from(outer.source_port)];
+        let flow_hash = five_tuple.iter().fold(0, |hash, it| hash << 20 ^ it);
         let link = LinkConfig {
             bits_per_sec: self.config.bits_per_sec,
             ..LinkConfig::with_latency(Duration::ZERO)
@@ -468,7 +471,7 @@ impl World {
             seal(&outer, identification, &mut bytes, segment.len(), UdpChecksum::Zero)
                 .expect("an engine writes sound trains");
             let number = self.timeline.packets.len() as u64;
-            let leaves = host.busy_until.max(self.network.now());
+            let leaves = host.busy_until.max(self.carrier.now());
             host.busy_until = leaves + link.time_on_wire(frame_len + WIRE_OVERHEAD);
             let fate = host.fates.next_fate(frame_len + WIRE_OVERHEAD);
             let sealed_len = bytes.len();
@@ -493,7 +496,13 @@ impl World {
                     frame,
                 });
             }
-            self.network.send(self.hosts[from].node, bytes);
+            // Links do to the frame what its fate says; on a fabric it can only be lost.
+            if is_fabric && fate == Fate::Drop {
+                self.hosts[from].lost_frames += 1;
+            } else {
+                let traffic_class = outer.traffic_class;
+                self.carrier.send(from, Outgoing { to, bytes, traffic_class, flow_hash });
+            }
         }
     }
 

@@ -8,24 +8,29 @@ fn book() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src")
 }
 
-#[test]
-fn every_lesson_prints_the_output_in_the_book() {
-    for lesson in Lesson::all() {
-        let path = book().join(format!("output/{:02}_{}.txt", lesson.number, lesson.name));
-        let shown = std::fs::read_to_string(&path).unwrap_or_default();
-        let printed = LessonRun::simulate(&lesson).unwrap().text(&TextOptions::default());
-        let hint = "run `cargo run -p roce-lab --example book`";
-        assert!(shown == printed, "{} is not what the lesson prints; {hint}", path.display());
-    }
+/// Returns the files of the book that a lesson makes.
+fn outputs(lesson: &Lesson) -> Vec<(String, String)> {
+    let run = LessonRun::simulate(lesson).unwrap();
+    let stem = format!("{:02}_{}", lesson.number, lesson.name);
+    let text = (format!("{stem}.txt"), run.text(&TextOptions::default()));
+    let plots = run.sections.iter().flat_map(|section| &section.plots);
+    let plots = (1..).zip(plots);
+    let plots = plots.map(|(number, plot)| (format!("{stem}_{number}.svg"), plot.svg.clone()));
+    std::iter::once(text).chain(plots).collect()
 }
 
 #[test]
-fn every_output_in_the_book_belongs_to_a_lesson() {
-    let lessons = Lesson::all();
-    let of_lesson = |lesson: &Lesson| format!("{:02}_{}.txt", lesson.number, lesson.name);
-    let mut expected: Vec<_> = lessons.iter().map(of_lesson).collect();
+fn the_book_has_the_output_and_the_plots_of_every_lesson_and_no_others() {
+    let made: Vec<_> = Lesson::all().iter().flat_map(outputs).collect();
+    for (name, made) in &made {
+        let shown = std::fs::read_to_string(book().join("output").join(name)).unwrap_or_default();
+        let hint = "run `cargo run -p roce-lab --example book`";
+        assert!(shown == *made, "{name} is not what the lesson makes; {hint}");
+    }
+    let mut expected: Vec<_> = made.into_iter().map(|(name, _)| name).collect();
     // The only one of `roce dissect`.
     expected.push("mixed_ring.txt".to_owned());
+    expected.sort();
     let folder = std::fs::read_dir(book().join("output")).unwrap();
     let mut found: Vec<_> =
         folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -43,5 +48,10 @@ fn every_lesson_has_its_chapter_and_every_chapter_is_in_the_summary() {
         assert!(chapter.contains(&format!("roce lab {}\n", lesson.name)), "{name}");
         let output = format!("output/{:02}_{}.txt", lesson.number, lesson.name);
         assert!(chapter.contains(&format!("{{{{#include {output}}}}}")), "{name}");
+        let plots = lesson.section.iter().map(|section| section.plot.len()).sum::<usize>();
+        for number in 1..=plots {
+            let plot = format!("](output/{:02}_{}_{number}.svg)", lesson.number, lesson.name);
+            assert!(chapter.contains(&plot), "{name} shows no {plot}");
+        }
     }
 }

@@ -222,6 +222,14 @@ fn an_invalid_lesson_is_refused_with_its_section() {
         );
         Lesson::parse(&text).and_then(|lesson| LessonRun::simulate(&lesson)).map(|_| ())
     };
+    let fabric = |section: &str| {
+        format!(
+            "[fabric]\nhosts = [\"a\", \"b\"]\nlinks = [\"a b\"]\n\
+             flows = [{{ from = \"a\", to = \"b\", bytes = 1000 }}]\n\
+             [[section]]\n{section}\ntrial = [{{ name = \"x\" }}]"
+        )
+    };
+    lesson(&fabric("check = [\"x.dropped = 0\", \"x.time < 2 * x.a.time\"]")).unwrap();
     let told = |extra: &str| lesson(extra).expect_err(extra).to_string();
     insta::assert_snapshot!(
         "wrong_lessons",
@@ -234,9 +242,27 @@ fn an_invalid_lesson_is_refused_with_its_section() {
             told("[connection]\npath-mtu = 1500\n[[section]]"),
             told("[world]\ndelay = \"soon\"\n[[section]]"),
             told("[world]\nhosts = [\"alone\"]\n[[section]]"),
+            told(&fabric("check = [\"x.dropped > 0\"]")),
+            told(&fabric("check = [\"x.drops = 0\"]")),
+            told(&fabric("say = \"It took {y.time}.\"")),
         ]
         .join("\n---\n")
     );
+}
+
+#[test]
+fn the_first_cut_of_dcqcn_is_to_one_half_and_five_stages_recover_half_of_the_way_each() {
+    let run = play("rate-control");
+    let burst = &run.trials["burst"];
+    let limits: Vec<_> = burst.rate_changes[0].iter().filter_map(|it| Some(it.1? as f64)).collect();
+    let mut expected = 5e9;
+    for limit in &limits[..6] {
+        assert!((limit - expected).abs() < 10.0, "{limit} and not {expected}");
+        expected = (expected + 10e9) / 2.0;
+    }
+    // The plot shows the cut.
+    let lowest = burst.samples.iter().map(|it| it.rates[0]).filter(|rate| *rate > 0.0);
+    assert_eq!(lowest.fold(f64::MAX, f64::min), 5e9);
 }
 
 #[test]

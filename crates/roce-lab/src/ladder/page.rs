@@ -43,12 +43,17 @@ struct Section<'a> {
     packets: [usize; 2],
     remarks: [usize; 2],
     shown: &'a [(String, Vec<String>)],
+    /// Titles and SVGs.
+    plots: Vec<(&'a str, String)>,
 }
 
 impl<'a> From<&'a Narration> for Section<'a> {
     fn from(narration: &'a Narration) -> Self {
-        let Narration { say, then, packets, remarks, shown } = narration;
-        Self { say, then, packets: *packets, remarks: *remarks, shown }
+        let Narration { say, then, packets, remarks, shown, plots } = narration;
+        // A page needs no name space.
+        let plots = plots.iter().map(|(title, svg)| (&title[..], svg.replace(NAME_SPACE, "")));
+        let plots = plots.collect();
+        Self { say, then, packets: *packets, remarks: *remarks, shown, plots }
     }
 }
 
@@ -99,6 +104,8 @@ impl Ladder {
         Ok(page)
     }
 }
+
+const NAME_SPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

@@ -41,6 +41,11 @@ impl Span {
 }
 
 impl Rate {
+    /// Returns a rate, at least 1 bit per second.
+    pub(super) const fn from_bits_per_sec(rate: u64) -> Self {
+        Self(if rate == 0 { 1 } else { rate })
+    }
+
     /// Returns the rate in bits per second, at least 1.
     pub const fn bits_per_sec(self) -> u64 {
         self.0

@@ -32,6 +32,13 @@ function buildCards() {
     for (const [title, lines] of section.shown) {
       add("shown", m, "shown", (card) => card.append(element("h3", "", title), element("pre", "", lines.join("\n"))));
     }
+    for (const [title, svg] of section.plots) {
+      add("shown", m, "shown plot", (card) => {
+        card.innerHTML = svg;
+        card.firstElementChild.setAttribute("role", "img");
+        card.firstElementChild.setAttribute("aria-label", title);
+      });
+    }
     if (section.then) add("then", m, "then", (card) => prose(card, section.then));
   });
   if (data.question) {
@@ -49,8 +56,10 @@ function buildCards() {
 
 function relayout() {
   const hosts = data.hosts.length;
+  heads.hidden = map.hidden = !hosts;
+  document.querySelector(".search").hidden = !hosts;
   isNarrow = isPair && view.clientWidth < 640;
-  const least = isNarrow ? 300 : isPair ? 640 : TIME + 40 + hosts * 150;
+  const least = isNarrow ? 300 : isPair ? 640 : !hosts ? 300 : TIME + 40 + hosts * 150;
   width = Math.max(view.clientWidth, least);
   canvas.style.width = width + "px";
   canvas.style.setProperty("--view", view.clientWidth + "px");

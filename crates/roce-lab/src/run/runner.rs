@@ -3,8 +3,9 @@
 mod build;
 mod inspect;
 mod perform;
+mod trials;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use roce_simnet::Fate;
@@ -14,6 +15,7 @@ use super::{ChunkState, LessonRun, SectionRun};
 use crate::connection::Connection;
 use crate::lesson::{Lesson, LessonError, Until};
 use crate::ring::Ring;
+use crate::trial::TrialRun;
 use crate::world::{End, World};
 use roce_simnet::Region;
 
@@ -28,6 +30,7 @@ pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
             runner.perform(action)?;
         }
         runner.run_until(&section.until)?;
+        runner.run_trials(section)?;
         let shown =
             section.show.iter().map(|inspect| runner.inspect(inspect)).collect::<Result<_, _>>()?;
         let (packets_end, events_end) = runner.timeline_len();
@@ -36,13 +39,18 @@ pub(super) fn simulate(lesson: &Lesson) -> Result<LessonRun, LessonError> {
             events: events..events_end,
             end: runner.world.now(),
             shown,
+            plots: runner.plots(section)?,
         });
+        runner.check(section)?;
     }
+    let mut lesson = lesson.clone();
+    runner.fill(&mut lesson)?;
     Ok(LessonRun {
-        lesson: lesson.clone(),
+        lesson,
         timeline: runner.world.into_timeline(),
         sections,
         chunks: runner.chunks,
+        trials: runner.trials,
     })
 }
 
@@ -59,6 +67,12 @@ struct Runner {
     /// Changes of the ring's chunks.
     chunks: Vec<ChunkState>,
     regions: HashMap<String, (usize, Region)>,
+    /// The lesson's fabric.
+    fabric: toml::Table,
+    /// Trials so far.
+    trials: BTreeMap<String, TrialRun>,
+    /// Names of the section's trials.
+    section_trials: Vec<String>,
     /// Number of the last work request.
     work: u64,
     /// Planned fates of the frames of each host, by number.

@@ -48,6 +48,9 @@ impl LessonRun {
         let mut text = format!("{}\n", style.bold(&line));
         text += &fold(&lesson.summary, 0);
         let world = &lesson.world;
+        if !lesson.fabric.is_empty() {
+            return text;
+        }
         let rate = world.rate.map_or_else(String::new, |rate| format!(", {rate}"));
         let delay = world.delay;
         let way = if world.hosts.len() > 2 { "each link to the switch" } else { "one way" };
@@ -73,6 +76,11 @@ impl LessonRun {
         for shown in &section.shown {
             text += "\n";
             text += &inspection_text(shown, options);
+        }
+        for plot in &section.plots {
+            text += "\n";
+            let shown = Inspection { title: plot.title.clone(), lines: plot.lines.clone() };
+            text += &inspection_text(&shown, options);
         }
         if !words.then.is_empty() {
             if !text.is_empty() {

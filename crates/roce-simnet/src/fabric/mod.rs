@@ -2,7 +2,8 @@
 //!
 //! [`Switch`] is the model of one switch: a buffer that all ports share, a queue per port and class,
 //! ECN marking, priority-based flow control, a watchdog of pauses. It has neither clock nor links.
-//! [`Fabric`] drives switches over the links of a [`Topology`], in virtual time.
+//! [`Fabric`] drives switches over the links of a [`Topology`], in virtual time. Its frames are those of
+//! modelled flows ([`traffic`](crate::traffic)), or real ones: [`EthernetFrame`].
 //!
 //! ```text
 //!              route (Fabric)       threshold, headroom     RED         strict, DWRR
@@ -11,6 +12,7 @@
 //!   XOFF, XON out ◄─────────────┘                  pause frame in┘
 //! ```
 
+mod ethernet_frame;
 mod frame;
 mod marking;
 mod network;
@@ -23,6 +25,7 @@ mod test_frame;
 mod tests;
 mod topology;
 
+pub use ethernet_frame::EthernetFrame;
 pub use frame::{FabricFrame, SwitchFrame};
 pub use marking::EcnMarking;
 pub use network::{Fabric, FabricConfig, FabricCounters, FabricEvent, Routing};

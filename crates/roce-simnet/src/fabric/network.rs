@@ -320,6 +320,17 @@ impl<F: FabricFrame> Fabric<F> {
         }
     }
 
+    /// Returns the bytes that wait at the host; `None` while its link sends a frame.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    pub fn waiting_bytes(&self, host: usize) -> Option<u64> {
+        let node = &self.nodes[self.topology.hosts()[host]];
+        let Role::Host { output, .. } = &node.role else { return None };
+        let is_free = node.lines.first().is_some_and(|line| !self.lines[*line].busy);
+        is_free.then(|| (0..CLASSES).map(|class| output.bytes(class)).sum())
+    }
+
     /// Queues a frame at a host.
     ///
     /// # Panics

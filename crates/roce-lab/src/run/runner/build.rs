@@ -1,6 +1,6 @@
 //! Builds the world of a lesson.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use roce_ring::{DataType, Operation, ReduceOp, RingConfig};
 use roce_transport::{AccessFlags, AckTimeout, EndpointConfig, WindowConfig};
@@ -71,6 +71,9 @@ impl Runner {
             elements,
             chunks,
             regions,
+            fabric: lesson.fabric.clone(),
+            trials: BTreeMap::new(),
+            section_trials: Vec::new(),
             work: 0,
             plans,
             section: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::trials::longest_pauses;
 use super::{Runner, attributes_in_words};
 use crate::lesson::{Inspect, LessonError};
 use crate::run::Inspection;
@@ -79,6 +80,10 @@ impl Runner {
                 let lines = names.iter().map(line).collect::<Result<_, _>>()?;
                 Inspection { title: format!("{host}'s counters"), lines }
             }
+            Inspect::Figures(names) => self.figures(names)?,
+            Inspect::Rates { trial, flow, count } => self.rates(trial, flow, *count)?,
+            Inspect::LongestPauses {} => longest_pauses(),
+            Inspect::Drawing {} => self.drawing()?,
             Inspect::Chunks {} => {
                 let hosts = self.world.hosts();
                 let width = hosts.len().max(4);
