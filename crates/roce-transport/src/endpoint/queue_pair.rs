@@ -270,6 +270,11 @@ impl QueuePair {
         dispatch!(self, rc => rc.pending_tx(delay_acks), other => other.pending_tx())
     }
 
+    /// Returns true if gaps are to be repaired now, which needs no room in the peer window.
+    pub(super) fn has_repairs(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.has_repairs())
+    }
+
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
         dispatch!(self, rc => rc.has_requests(), other => other.has_requests())

@@ -330,7 +330,8 @@ impl Scheduler {
                     slot.queue_pair.keep_timed(time);
                     self.update_timer(index, slot);
                 }
-                slot.queue_pair.has_responses().then_some((index, false))
+                let qp = &slot.queue_pair;
+                (qp.has_responses() || qp.has_repairs()).then_some((index, false))
             }
         }
     }

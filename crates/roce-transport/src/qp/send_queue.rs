@@ -131,6 +131,13 @@ impl SendQueue {
         self.inline_buffers.pop().unwrap_or_default()
     }
 
+    /// Returns the entry with the packet `seq`.
+    pub(crate) fn containing(&self, seq: u64) -> Option<SendEntry<'_>> {
+        let ends_before = |it: &Place| it.first + u64::from(it.packets) <= seq;
+        let index = self.places.partition_point(ends_before);
+        self.get(self.head + index as u64).filter(|it| it.first <= seq)
+    }
+
     /// The number of the entry in front, or of the next to be posted.
     pub(crate) const fn head(&self) -> u64 {
         self.head

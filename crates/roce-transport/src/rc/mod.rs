@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `requester` | send queue, send sequence and windows; `transmit` decides which packet is next, `packets` and `single_packet` write it, `ack_request` decides its AckReq |
-//! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK |
+//! | `completer` | handles responses and retires requests; `loss_recovery` handles losses without a NAK, `early_responses` keeps responses behind a missing one, `selective_repeat` repairs `gaps` |
 //! | `responder` | executes new requests and responds to repeated ones; `response_writer` writes the responses |
 //! | `reorder_buffer` | keeps packets that arrived before a missing one |
 //! | `flush` | failure of requests, and of the queue pair |
@@ -163,6 +163,7 @@ impl RcQueuePair {
 
     /// Drops the packets that are kept behind a missing one.
     pub(crate) fn drop_kept(&mut self, budget: &mut ReorderBudget) {
+        self.requester.drop_kept(budget);
         self.responder.drop_kept(budget);
     }
 
@@ -292,6 +293,9 @@ impl RcQueuePair {
             if is_requests {
                 if let Some(window) = window.as_deref_mut() {
                     self.transmit_requests(window, memory, train, cx);
+                } else if self.has_repairs() {
+                    let Self { qp, requester, timers, .. } = self;
+                    requester.repeat(qp, timers, memory, train, cx);
                 }
             } else if !holds {
                 self.transmit_responses(memory, train, cx);
@@ -307,9 +311,7 @@ impl RcQueuePair {
     /// Returns what is left to send. If nothing is, the next input schedules the queue pair again.
     pub(crate) fn pending_tx(&self, delay_acks: bool) -> TxPending {
         let Self { requester, responder, .. } = self;
-        if requester.queue.get(requester.current_wqe).is_some()
-            || requester.recovery.is_probe_pending()
-        {
+        if requester.queue.get(requester.current_wqe).is_some() || requester.has_to_repeat() {
             TxPending::Ready
         } else if responder.responses.is_empty() {
             TxPending::None
@@ -323,9 +325,14 @@ impl RcQueuePair {
     /// Returns true if a request may be left to send.
     pub(crate) fn has_requests(&self) -> bool {
         let requester = &self.requester;
-        let is_left = requester.queue.get(requester.current_wqe).is_some()
-            || requester.recovery.is_probe_pending();
+        let is_left =
+            requester.queue.get(requester.current_wqe).is_some() || requester.has_to_repeat();
         is_left && self.qp.state.is_sending()
+    }
+
+    /// Returns true if gaps are to be repaired now.
+    pub(crate) fn has_repairs(&self) -> bool {
+        self.requester.has_repairs() && self.qp.state.is_sending()
     }
 
     /// Returns true if requests are sent and not acknowledged, and more may be sent.

@@ -116,6 +116,13 @@ impl ReorderBuffer {
         }
     }
 
+    /// Returns the PSNs that are kept, from `psn` on.
+    pub(crate) fn psns_from(&self, psn: Psn, expected: Psn) -> impl Iterator<Item = Psn> {
+        let kept = self.0.as_deref();
+        let from = kept.map_or(0, |it| it.index_of(psn, expected));
+        kept.into_iter().flat_map(move |it| it.by_psn.iter().skip(from).map(|(psn, _)| *psn))
+    }
+
     /// Drops all packets.
     pub(crate) fn clear(&mut self, budget: &mut ReorderBudget) {
         budget.used -= self.0.take().map_or(0, |it| it.bytes);

@@ -250,8 +250,8 @@ fn reordered(kinds: &'static [Kind]) -> impl Strategy<Value = Reordered> {
     )
 }
 
-/// Sends 6000 packets; returns the packets that took.
-fn send_reordered(case: Reordered) -> (u64, World) {
+/// A connection over such a path.
+fn reordering_world(case: Reordered) -> (World, [End; 2]) {
     let config = WorldConfig { link: FAST, endpoint: fixed_window(), ..WorldConfig::default() };
     let mut world = World::new(2, config);
     let options = Options { ack_timeout: 14, ..Options::DEFAULT };
@@ -266,6 +266,12 @@ fn send_reordered(case: Reordered) -> (u64, World) {
     };
     world.set_impairment(0, Impairment::random(case.seed, rates));
     world.set_impairment(1, Impairment::random(!case.seed, rates));
+    (world, ends)
+}
+
+/// Sends 6000 packets; returns the packets that took.
+fn send_reordered(case: Reordered) -> (u64, World) {
+    let (mut world, ends) = reordering_world(case);
     let exchange = Exchange::post(&mut world, ends, case.kind, 60 * 256, 100);
     world.run_until(|world| exchange.is_done(world));
     world.settle();
@@ -279,4 +285,128 @@ fn reordering_within_a_thousand_packets_delivers_once_in_order_and_costs_a_fifth
         let (packets, world) = send_reordered(case);
         assert!(packets <= 7200, "{packets} packets\n{}", world.report());
     });
+}
+
+#[test]
+fn reordered_read_responses_arrive_once_in_order_and_cost_a_fifth_at_most() {
+    for_each_case(100, reordered(&[Kind::Read]), |case| {
+        let (packets, world) = send_reordered(case);
+        assert!(packets <= 7200, "{packets} packets\n{}", world.report());
+    });
+}
+
+#[test]
+fn reordered_atomics_are_executed_once_in_order_and_cost_a_fifth_at_most() {
+    for_each_case(50, reordered(&[Kind::FetchAdd, Kind::CompareSwap]), |case| {
+        let (mut world, ends) = reordering_world(case);
+        for _ in 0..5 {
+            let exchange = Exchange::post(&mut world, ends, case.kind, 8, 200);
+            world.run_until(|world| exchange.is_done(world));
+            world.settle();
+            exchange.check(&world);
+        }
+        let packets = world.counter(0, "sent_pkts");
+        assert!(packets <= 1200, "{packets} packets\n{}", world.report());
+    });
+}
+
+/// Node 0 has sent a READ of `packets` packets of 256 bytes to which only forged responses come.
+fn reading(packets: usize, config: EndpointConfig) -> (World, [End; 2], Region) {
+    let mut world = World::new(2, WorldConfig { endpoint: config, ..WorldConfig::default() });
+    world.nodes[0].keep_sent = true;
+    let options = Options { ack_timeout: 20, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    world.set_impairment(0, Impairment::scripted(vec![Fate::Drop; 1000]));
+    let exchange = Exchange::post(&mut world, ends, Kind::Read, packets * 256, 1);
+    (world, ends, exchange.local)
+}
+
+/// Response number `ahead` of `packets`, of bytes with this number.
+fn read_response(to: End, ahead: u32, packets: u32) -> Vec<u8> {
+    let code = match ahead {
+        0 => opcode::RC_READ_RESPONSE_FIRST,
+        _ if ahead + 1 == packets => opcode::RC_READ_RESPONSE_LAST,
+        _ => opcode::RC_READ_RESPONSE_MIDDLE,
+    };
+    forge::response(code, to.qpn, expected().advanced_by(ahead), forge::ACK, &[ahead as u8; 256])
+}
+
+#[test]
+fn nothing_of_a_read_is_written_behind_a_gap_before_it_closes() {
+    let (mut world, ends, local) = reading(5, EndpointConfig::default());
+    let untouched = world.nodes[0].memory.bytes(local).to_vec();
+    for ahead in [4, 2, 1, 2] {
+        world.forge(1, 0, &read_response(ends[0], ahead, 5));
+    }
+    assert_eq!(world.nodes[0].memory.bytes(local), untouched);
+    assert_eq!(ends[0].counter(&world, "reorder_kept"), 3);
+    assert_eq!(ends[0].counter(&world, "reorder_duplicate"), 1);
+    world.forge(1, 0, &read_response(ends[0], 0, 5));
+    let firsts = |world: &World| -> Vec<u8> {
+        world.nodes[0].memory.bytes(local).chunks(256).map(|it| it[0]).collect()
+    };
+    assert_eq!(firsts(&world)[..3], [0, 1, 2]);
+    assert_eq!(ends[0].sent(&world), []);
+    world.forge(1, 0, &read_response(ends[0], 3, 5));
+    assert_eq!(firsts(&world), [0, 1, 2, 3, 4]);
+    assert_eq!(ends[0].sent(&world).len(), 1);
+    assert_eq!(world.nodes[0].endpoint.reorder_bytes(), 0);
+}
+
+#[test]
+fn of_a_read_exactly_what_is_missing_is_requested_again() {
+    let mut world = World::new(2, WorldConfig { link: FAST, ..WorldConfig::default() });
+    world.nodes[0].keep_sent = true;
+    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let lost = [17, 30, 31, 32, 59];
+    let fates = (0..60).map(|i| if lost.contains(&i) { Fate::Drop } else { Fate::Pass });
+    world.set_impairment(1, Impairment::scripted(fates));
+    let exchange = Exchange::post(&mut world, ends, Kind::Read, 60 * 256, 2);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    let requests = world.nodes[0].sent.iter().map(Sent::headers);
+    let requests: Vec<_> =
+        requests.map(|it| (it.bth.psn.distance_from(expected()), it.reth.unwrap().len)).collect();
+    let whole = 60 * 256;
+    let again = [(17, 256), (30, 3 * 256), (59, 256)];
+    assert_eq!(requests, [&[(0, whole), (60, whole)][..], &again].concat(), "{}", world.report());
+    assert_eq!(world.counter(1, "sent_pkts"), 125);
+}
+
+#[test]
+fn an_answer_to_an_atomic_behind_a_lost_one_is_kept() {
+    let mut world = World::pair();
+    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    world.set_impairment(1, Impairment::scripted([Fate::Pass, Fate::Drop]));
+    let exchange = Exchange::post(&mut world, ends, Kind::FetchAdd, 8, 4);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert_eq!((world.counter(0, "sent_pkts"), world.counter(1, "sent_pkts")), (5, 5));
+    assert_eq!(world.counter(0, "reorder_kept"), 2);
+}
+
+#[test]
+fn responses_behind_a_gap_fill_no_more_than_the_limit_and_leave_some() {
+    const LIMIT: usize = 16 << 10;
+    let config = EndpointConfig { max_reorder_bytes: LIMIT, ..EndpointConfig::default() };
+    let (mut world, ends, _) = reading(100, config);
+    for ahead in 1..100 {
+        world.forge(1, 0, &read_response(ends[0], ahead, 100));
+    }
+    let held = world.nodes[0].endpoint.reorder_bytes();
+    assert!(held > LIMIT / 4 && held <= LIMIT / 2, "{held} bytes");
+    assert!(world.counter(0, "reorder_full") > 0);
+    ends[0].move_to(&mut world, QpState::Error);
+    assert_eq!(world.nodes[0].endpoint.reorder_bytes(), 0);
+}
+
+#[test]
+fn with_a_limit_of_zero_a_response_behind_a_gap_is_dropped() {
+    let config = EndpointConfig { max_reorder_bytes: 0, ..EndpointConfig::default() };
+    let (mut world, ends, _) = reading(5, config);
+    world.forge(1, 0, &read_response(ends[0], 1, 5));
+    assert_eq!(ends[0].counter(&world, "reorder_kept"), 0);
+    assert_eq!(ends[0].counter(&world, "implied_nak"), 1);
 }

@@ -17,14 +17,19 @@
 //! TCP. A repair is one packet, and doubles as long as the next one is missing too. Where packets
 //! have been late, a repair waits for as long.
 //!
+//! READ responses and answers to atomics behind a missing one are kept by the requester, which therefore
+//! knows all gaps: see `selective_repeat`.
+//!
 //! After go-back-N only the minimum window leaves until a response arrives: a ring that just
 //! overflowed is still full.
 
+use core::ops::Range;
 use core::time::Duration;
 
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendEntry;
+use crate::rc::completer::gaps::GapTiming;
 use crate::rc::completer::rtt::RttEstimator;
 use crate::rc::requester::ack_request::AckPolicy;
 use crate::rc::requester::transmit::Step;
@@ -43,7 +48,7 @@ pub(crate) struct LossRecovery {
     expiries: u32,
     /// Position before the last go-back-N or repair.
     undo_to: SendPosition,
-    /// First sequence number behind the last repair.
+    /// First sequence number behind the last repair, or behind the request with which a go-back-N begins.
     repair_end: u64,
     /// Packets of the last repair; in a go-back-N after a NAK those that may be in flight.
     resent: u32,
@@ -85,10 +90,12 @@ enum State {
     Repair,
     /// The repair was sent, and new packets after it.
     RepairSent,
+    /// Gaps are known, and each is repaired alone.
+    Selective,
 }
 
 /// Maximum packets sent again after a NAK before the peer's response shows whether it keeps those
-/// behind them.
+/// behind them. Of READs and atomics it is one request.
 const FIRST_RESENT: u32 = 4;
 /// How their number grows with each response.
 const RESENT_GROWTH: u32 = 4;
@@ -128,37 +135,91 @@ impl LossRecovery {
         self.rtt.sampled(to, now)
     }
 
-    /// Everything before `to` is acknowledged, some of it for the first time. `was_lost`: see
-    /// [`confirms_loss`](Self::confirms_loss).
-    pub(crate) fn on_progress(&mut self, to: u64, was_lost: bool, now: Instant) {
+    /// Everything before `to` is acknowledged, some of it for the first time. `is_telling`: not by a
+    /// response with data. `was_lost`: see [`confirms_loss`](Self::confirms_loss).
+    pub(crate) fn on_progress(&mut self, to: u64, is_telling: bool, was_lost: bool, now: Instant) {
         if was_lost {
             self.rtt.discard_sample();
         }
         self.rtt.on_acknowledged(to, now);
         self.expiries = 0;
         if self.state != State::Open {
-            self.on_progress_after_loss(to, now);
+            self.on_progress_after_loss(to, is_telling, now);
         }
     }
 
     #[cold]
-    fn on_progress_after_loss(&mut self, to: u64, now: Instant) {
+    fn on_progress_after_loss(&mut self, to: u64, is_telling: bool, now: Instant) {
         if self.state == State::RepairWait {
-            // Others may be later still.
-            let late = 2 * now.saturating_since(self.gap_at).as_nanos();
-            self.lateness = self.lateness.max(u32::try_from(late).unwrap_or(u32::MAX));
+            let late = now.saturating_since(self.gap_at).as_nanos();
+            self.note_lateness(u64::try_from(late).unwrap_or(u64::MAX));
         }
         let is_continued = match self.state {
             State::Repair | State::RepairSent => to < self.repair_end,
             // Without a round trip a late packet is known by what the peer has beyond it.
-            State::NakGoBackN => to < self.undo_to.0 && !self.rtt.is_known(),
+            State::NakGoBackN => to < self.undo_to.0 && !(is_telling && self.rtt.is_known()),
+            // Until no gap is left.
+            State::Selective => true,
             _ => false,
         };
         if !is_continued {
             self.state = State::Open;
-        } else if self.state == State::NakGoBackN {
+        } else if self.state == State::NakGoBackN && to >= self.repair_end {
             self.resent = self.resent.saturating_mul(RESENT_GROWTH);
         }
+    }
+
+    /// A packet was so many nanoseconds late.
+    pub(super) fn note_lateness(&mut self, nanos: u64) {
+        // Others may be later still.
+        let late = nanos.saturating_mul(2);
+        self.lateness = self.lateness.max(u32::try_from(late).unwrap_or(u32::MAX));
+    }
+
+    /// The peer has executed everything before `to`, though not all is acknowledged yet.
+    pub(super) fn on_executed(&mut self, to: u64, now: Instant) {
+        self.rtt.on_acknowledged(to, now);
+    }
+
+    /// Response `seq` with data arrived twice: what was taken for lost was late, unless it was sent before a
+    /// go-back-N.
+    #[cold]
+    pub(super) fn on_duplicate(&mut self, seq: u64) {
+        if seq >= self.undo_to.0 {
+            let doubled = (2 * self.late_nanos()).min(self.rtt.probe_timeout_nanos());
+            self.lateness = u32::try_from(doubled).unwrap_or(u32::MAX);
+        }
+    }
+
+    /// Returns how gaps are timed.
+    pub(super) fn gap_timing(&self) -> GapTiming {
+        if !self.rtt.is_known() {
+            return GapTiming::default();
+        }
+        let lateness = self.late_nanos();
+        let again = self.rtt.smoothed_nanos() + lateness;
+        GapTiming { lateness, again, min_rtt: self.rtt.min_nanos() }
+    }
+
+    /// Returns true if gaps may be repaired alone: nothing else is being sent again.
+    pub(crate) fn may_be_selective(&self) -> bool {
+        matches!(self.state, State::Open | State::Selective)
+    }
+
+    /// Gaps are known, or none any more.
+    pub(crate) fn set_selective(&mut self, has_gaps: bool) {
+        self.state = if has_gaps { State::Selective } else { State::Open };
+    }
+
+    /// What `span` contains was sent or requested again.
+    pub(crate) fn on_gap_repaired(&mut self, span: &Range<u64>) {
+        self.rtt.discard_sample_in(span);
+        self.decay_lateness();
+    }
+
+    /// Returns true if gaps are known that are repaired alone.
+    pub(crate) fn is_selective(&self) -> bool {
+        self.state == State::Selective
     }
 
     /// Returns the packets to send again if an ACK up to `to` shows that the next one is missing:
@@ -196,10 +257,10 @@ impl LossRecovery {
         Some(until)
     }
 
-    /// How late packets are expected to be.
+    /// How late packets are expected to be: no later than a probe timeout.
     fn late_nanos(&self) -> u64 {
         let smoothed = self.rtt.smoothed_nanos();
-        u64::from(self.lateness).clamp(smoothed / 8, smoothed)
+        u64::from(self.lateness).clamp(smoothed / 8, self.rtt.probe_timeout_nanos())
     }
 
     /// A repair of `len` packets from `unacked` on begins, where `position` is what would be sent
@@ -223,9 +284,14 @@ impl LossRecovery {
             return None;
         }
         let wait = self.late_nanos();
-        self.lateness -= self.lateness / LATENESS_DECAY;
+        self.decay_lateness();
         self.state = State::RepairWait;
         Some(now + Duration::from_nanos(wait))
+    }
+
+    /// A packet is taken for lost.
+    fn decay_lateness(&mut self) {
+        self.lateness -= self.lateness / LATENESS_DECAY;
     }
 
     /// Returns the position to resume if the repair is sent.
@@ -252,16 +318,19 @@ impl LossRecovery {
         self.expiries = 0;
     }
 
-    /// Everything is sent again, where `position` was to be sent next.
+    /// Everything from `missing` on is sent again, which is the first packet or the responses to it
+    /// (`has_data`), where `position` was to be sent next.
     pub(crate) fn on_retransmit(
         &mut self,
         cause: RetransmitCause,
-        unacked: u64,
+        missing: Range<u64>,
+        has_data: bool,
         position: SendPosition,
         now: Instant,
     ) {
         self.repaired_at = now;
-        self.resent = FIRST_RESENT;
+        self.resent = if has_data { 1 } else { FIRST_RESENT };
+        self.repair_end = missing.end;
         if !matches!(self.state, State::PtoGoBackN | State::NakGoBackN | State::Repair) {
             self.undo_to = position;
         }
@@ -275,7 +344,7 @@ impl LossRecovery {
         // A probe timeout may be too early. If the round trip were not measured then, it would
         // stay too early.
         if cause != RetransmitCause::ProbeTimeout {
-            self.rtt.on_resent(unacked, now);
+            self.rtt.on_resent(missing.start, now);
         }
     }
 
@@ -321,6 +390,19 @@ impl LossRecovery {
             return None;
         }
         self.peer_keeps |= self.state == State::NakGoBackN;
+        self.state = State::Open;
+        Some(self.undo_to)
+    }
+
+    /// Returns the position to resume if the peer has executed what is before `to`, and could not have
+    /// without packets that it keeps: after a NAK only what is before `next` was sent again, just now.
+    pub(crate) fn undo_nak(&mut self, to: u64, next: u64, now: Instant) -> Option<SendPosition> {
+        let is_early = !self.rtt.may_respond_to(self.repaired_at, now);
+        let is_undone = to > next || (is_early && to > self.repair_end);
+        if self.state != State::NakGoBackN || !is_undone || to > self.undo_to.0 {
+            return None;
+        }
+        self.peer_keeps = true;
         self.state = State::Open;
         Some(self.undo_to)
     }
@@ -391,6 +473,9 @@ impl Requester {
             self.repair(1, qp, timers, cx);
             return Ok(());
         }
+        if self.expire_gaps(cx.time) {
+            return Ok(());
+        }
         if self.recovery.probe_deadline(self.recovery.probe_base) > cx.time {
             // Before that no packet requested a response.
             self.arm_probe_timer(self.recovery.probe_base, timers);
@@ -399,6 +484,10 @@ impl Requester {
         self.recovery.expiries += 1;
         if self.recovery.state == State::Open && self.last_in_flight().is_some() {
             self.recovery.state = State::ProbePending;
+            return Ok(());
+        }
+        if self.recovery.state == State::Selective && self.recovery.expiries == 1 {
+            self.known().gaps.expire_all();
             return Ok(());
         }
         cx.counters().probe_timeout += 1;
@@ -412,6 +501,9 @@ impl Requester {
         let at = self.recovery.probe_deadline(probe_base);
         if timers.at(Timer::AckTimeout).is_some_and(|later| at < later) {
             timers.arm(Timer::Probe, at);
+        }
+        if !self.recovery.is_open() {
+            self.arm_gap_timer(timers);
         }
     }
 

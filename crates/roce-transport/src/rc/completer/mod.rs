@@ -1,9 +1,12 @@
 //! The completer: handles the peer's responses and retires requests.
 
+mod early_responses;
+pub(crate) mod gaps;
 pub(crate) mod loss_recovery;
 mod rtt;
+pub(crate) mod selective_repeat;
 
-use roce_wire::{Aeth, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verified};
+use roce_wire::{Aeth, Headers, NakCode, Operation, Packet, Psn, RnrTimer, Syndrome, Verified};
 
 use crate::context::{Context, DropReason};
 use crate::endpoint::peer_window::PeerView;
@@ -31,7 +34,12 @@ impl Requester {
         let psn = headers.bth.psn;
         let seq = match u64::try_from(psn.distance_from(self.psn(self.unacked))) {
             Ok(ahead) => self.unacked + ahead,
-            Err(_behind) => {
+            Err(_) => {
+                if headers.bth.opcode.info().operation != Operation::Acknowledge {
+                    let behind = self.psn(self.unacked).distance_from(psn);
+                    let seq = self.unacked.saturating_sub(u64::try_from(behind).unwrap_or(0));
+                    self.recovery.on_duplicate(seq);
+                }
                 cx.dropped(psn, DropReason::DuplicateResponse);
                 return Ok(());
             }
@@ -46,30 +54,28 @@ impl Requester {
         let info = headers.bth.opcode.info();
         let mut response = IncomingResponse { seq, psn, qp, timers, cx };
         match (info.operation, headers.aeth) {
-            (Operation::Acknowledge, Some(aeth)) => self.on_acknowledge(aeth, &mut response),
-            (Operation::ReadResponse, aeth) => {
+            (Operation::Acknowledge, Some(aeth)) => self.on_acknowledge(aeth, &mut response)?,
+            (Operation::ReadResponse | Operation::AtomicAck, aeth) => {
                 if let Some(aeth) = aeth {
                     self.update_credits(aeth);
                 }
-                self.on_read_response(
-                    packet.payload(),
-                    info.position.is_last(),
-                    memory,
-                    &mut response,
-                )
-            }
-            (Operation::AtomicAck, aeth) => {
-                if let Some(aeth) = aeth {
-                    self.update_credits(aeth);
+                let is_atomic = info.operation == Operation::AtomicAck;
+                if self.reads.find(seq).is_none_or(|it| it.is_atomic != is_atomic) {
+                    response.cx.dropped(psn, DropReason::UnexpectedResponse);
+                    return Ok(());
                 }
-                let original = headers.atomic_ack.map_or(0, |it| it.original);
-                self.on_atomic_ack(original, memory, &mut response)
+                if !self.acknowledge(seq, &mut response) {
+                    // A copy, or a packet in order would stay in memory too.
+                    return self.keep_response(&core::hint::black_box(*packet), &mut response);
+                }
+                self.on_data(headers, packet.payload(), memory, &mut response)?;
             }
-            _ => {
-                response.cx.dropped(psn, DropReason::UnexpectedResponse);
-                Ok(())
-            }
+            _ => response.cx.dropped(psn, DropReason::UnexpectedResponse),
         }
+        if self.known.is_some() {
+            return self.handle_kept(memory, &mut response);
+        }
+        Ok(())
     }
 
     fn on_acknowledge<O: Observer>(
@@ -80,8 +86,12 @@ impl Requester {
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
                 self.update_credits(aeth);
-                let all_here = self.acknowledge(response.seq + 1, response);
-                if all_here { Ok(()) } else { self.on_implied_nak(response) }
+                let to = response.seq + 1;
+                if self.acknowledge(to, response) {
+                    Ok(())
+                } else {
+                    self.on_early_ack(to, response)
+                }
             }
             Syndrome::RnrNak { timer } => self.on_rnr_nak(timer, response),
             Syndrome::Nak(code) => self.on_nak(code, response),
@@ -110,7 +120,21 @@ impl Requester {
         missing.is_none()
     }
 
-    /// A response is missing before one that arrived: requests it again.
+    /// The peer has executed everything before `to`, and a response before that is missing.
+    #[cold]
+    fn on_early_ack<O: Observer>(
+        &mut self,
+        to: u64,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
+        if !self.keeps_responses(response) {
+            return self.on_implied_nak(response);
+        }
+        self.note_executed(to, response);
+        Ok(())
+    }
+
+    /// A response is missing before one that arrived: goes back to it.
     fn on_implied_nak<O: Observer>(
         &mut self,
         response: &mut IncomingResponse<'_, '_, O>,
@@ -132,12 +156,17 @@ impl Requester {
             if costs_a_retry {
                 self.spend_retry(response.cx)?;
             }
+            self.nak_action = NakAction::Ignore;
+            if self.recovery.is_selective() {
+                let gap = response.seq..response.seq + 1;
+                self.note_gaps(gap.clone(), [gap], response.timers, response.cx);
+                return Ok(());
+            }
             self.react_to_loss(response.cx);
             match self.recovery.on_gap(response.cx.time) {
                 Some(until) => response.timers.arm(Timer::Probe, until),
                 None => self.repair(1, response.qp, response.timers, response.cx),
             }
-            self.nak_action = NakAction::Ignore;
             return Ok(());
         }
         self.go_back_n(cause, costs_a_retry, response.qp, response.timers, response.cx)?;
@@ -162,10 +191,19 @@ impl Requester {
             return Err(status_of(code));
         }
         if all_here {
-            self.on_loss(RetransmitCause::SequenceNak, response)
-        } else {
-            self.on_implied_nak(response)
+            return self.on_loss(RetransmitCause::SequenceNak, response);
         }
+        if !self.keeps_responses(response) || !self.recovery.may_be_selective() {
+            return self.on_implied_nak(response);
+        }
+        self.note_executed(response.seq, response);
+        if self.recovery.peer_keeps() {
+            let gap = response.seq..response.seq + 1;
+            self.note_gaps(gap.clone(), [gap], response.timers, response.cx);
+        } else {
+            self.known().nak = Some(response.seq);
+        }
+        Ok(())
     }
 
     fn on_rnr_nak<O: Observer>(
@@ -204,55 +242,38 @@ impl Requester {
         Ok(())
     }
 
-    fn on_read_response<O: Observer>(
+    /// Places the data of a READ response, or of the answer to an atomic: the oldest response that is
+    /// outstanding.
+    fn on_data<O: Observer>(
         &mut self,
+        headers: &Headers,
         payload: &[u8],
-        is_last: bool,
         memory: &mut impl Memory,
         response: &mut IncomingResponse<'_, '_, O>,
     ) -> Result<(), CompletionStatus> {
-        let Some(request) = self.reads.find(response.seq).filter(|it| !it.is_atomic) else {
-            response.cx.dropped(response.psn, DropReason::UnexpectedResponse);
-            return Ok(());
-        };
-        if !self.acknowledge(response.seq, response) {
-            return self.on_implied_nak(response);
-        }
         // All before it is acknowledged, so it belongs to the entry in front.
         let entry = self.queue.front().expect("a request that waits for an answer is queued");
-        let mtu = response.qp.params.mtu;
-        let offset = entry.offset_of(response.seq, mtu);
-        let expected_len = (entry.len - offset).min(mtu.bytes() as u64);
-        if payload.len() as u64 != expected_len || is_last != (response.seq + 1 == request.end) {
-            response.cx.counters().bad_response += 1;
-            return Err(CompletionStatus::BadResponse);
-        }
+        let info = headers.bth.opcode.info();
+        let original = headers.atomic_ack.map_or(0, |it| it.original).to_ne_bytes();
+        let (offset, data) = match info.operation {
+            Operation::AtomicAck => (0, &original[..]),
+            _ => {
+                let mtu = response.qp.params.mtu;
+                let offset = entry.offset_of(response.seq, mtu);
+                let expected_len = (entry.len - offset).min(mtu.bytes() as u64);
+                let may_end = self.reads.find(response.seq).is_some_and(|request| {
+                    let is_end = response.seq + 1 == request.end;
+                    info.position.is_last() == is_end || (!is_end && request.is_split)
+                });
+                if payload.len() as u64 != expected_len || !may_end {
+                    response.cx.counters().bad_response += 1;
+                    return Err(CompletionStatus::BadResponse);
+                }
+                (offset, payload)
+            }
+        };
         if let WrData::Sges(list) = &entry.work.data
-            && scatter(memory, response.qp.accessor(), list, offset, payload).is_err()
-        {
-            response.cx.counters().local_protection_err += 1;
-            return Err(CompletionStatus::LocalProtectionError);
-        }
-        self.advance(response.seq + 1, response.qp, response.timers, response.cx);
-        Ok(())
-    }
-
-    fn on_atomic_ack<O: Observer>(
-        &mut self,
-        original: u64,
-        memory: &mut impl Memory,
-        response: &mut IncomingResponse<'_, '_, O>,
-    ) -> Result<(), CompletionStatus> {
-        if self.reads.find(response.seq).is_none_or(|it| !it.is_atomic) {
-            response.cx.dropped(response.psn, DropReason::UnexpectedResponse);
-            return Ok(());
-        }
-        if !self.acknowledge(response.seq, response) {
-            return self.on_implied_nak(response);
-        }
-        let entry = self.queue.front().expect("a request that waits for an answer is queued");
-        if let WrData::Sges(list) = &entry.work.data
-            && scatter(memory, response.qp.accessor(), list, 0, &original.to_ne_bytes()).is_err()
+            && scatter(memory, response.qp.accessor(), list, offset, data).is_err()
         {
             response.cx.counters().local_protection_err += 1;
             return Err(CompletionStatus::LocalProtectionError);

@@ -1,5 +1,6 @@
 //! Estimates the round-trip time.
 
+use core::ops::Range;
 use core::time::Duration;
 
 use crate::Instant;
@@ -67,6 +68,11 @@ impl RttEstimator {
         self.sample = Some((seq, now)).filter(|_| self.min == 0);
     }
 
+    /// What `span` contains is sent again.
+    pub(crate) fn discard_sample_in(&mut self, span: &Range<u64>) {
+        self.sample.take_if(|(measured, _)| span.contains(measured));
+    }
+
     /// The packet being measured is sent again if it is before `seq`.
     pub(crate) fn discard_sample_before(&mut self, seq: u64) {
         self.sample.take_if(|(measured, _)| *measured < seq);
@@ -75,6 +81,11 @@ impl RttEstimator {
     /// Returns the smoothed round trip in nanoseconds; 0 before the first measurement.
     pub(crate) const fn smoothed_nanos(&self) -> u64 {
         self.srtt
+    }
+
+    /// Returns the shortest round trip in nanoseconds; 0 before the first measurement.
+    pub(crate) const fn min_nanos(&self) -> u64 {
+        self.min
     }
 
     /// Returns true if a round trip was measured.

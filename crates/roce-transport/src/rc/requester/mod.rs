@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::send_queue::SendQueue;
 use crate::rc::completer::loss_recovery::LossRecovery;
+use crate::rc::completer::selective_repeat::KnownGaps;
 use crate::rc::requester::frames_in_flight::FramesInFlight;
 use crate::rc::requester::outstanding_reads::OutstandingReads;
 use crate::rc::requester::reaction::Reaction;
@@ -52,6 +53,8 @@ pub(crate) struct Requester {
     pub(crate) loss_end: u64,
     pub(crate) reaction: Option<Box<Reaction>>,
     pub(crate) recovery: LossRecovery,
+    /// What is known of gaps, while there are some.
+    pub(crate) known: Option<Box<KnownGaps>>,
     pub(crate) credit: Credit,
     pub(crate) frames: FramesInFlight,
     /// Packets sent since the last one that carried AckReq.
@@ -133,6 +136,7 @@ impl Requester {
             window,
             loss_end: 0,
             recovery: LossRecovery::default(),
+            known: None,
             credit: Credit::default(),
             frames: FramesInFlight::default(),
             since_ack_req: 0,
@@ -185,10 +189,15 @@ impl Requester {
         let is_telling = self.reads.find(self.unacked).is_none();
         let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
         let (mut resumed, mut repair) = (None, None);
-        if is_telling && !self.recovery.is_open() {
+        if !self.recovery.is_open() {
             let (unacked, next) = (self.unacked, self.next);
-            repair = self.recovery.next_repair(to, next);
-            resumed = self.recovery.undo_retransmission(unacked, to, next, cx.time);
+            if is_telling {
+                repair = self.recovery.next_repair(to, next);
+                resumed = self.recovery.undo_retransmission(unacked, to, next, cx.time);
+            } else {
+                resumed = self.recovery.undo_nak(to, next, cx.time);
+            }
+            self.settle_gaps(to, timers, cx);
         }
         if was_lost {
             self.window.on_loss();
@@ -200,7 +209,7 @@ impl Requester {
         if self.reaction.is_some() {
             self.react(to, was_lost, cx);
         }
-        self.recovery.on_progress(to, was_lost, cx.time);
+        self.recovery.on_progress(to, is_telling, was_lost, cx.time);
         self.unacked = to;
         self.frames.on_acknowledged(to, &mut cx.feedback);
         self.reads.settle(to);
@@ -339,8 +348,11 @@ impl Requester {
         if self.reaction.is_some() && self.window.size() < size {
             self.react(self.unacked, true, cx);
         }
+        self.forget_gaps();
         let position = (self.next, self.current_wqe);
-        self.recovery.on_retransmit(cause, self.unacked, position, cx.time);
+        let request = self.reads.find(self.unacked);
+        let missing = self.unacked..request.map_or(self.unacked + 1, |request| request.end);
+        self.recovery.on_retransmit(cause, missing, request.is_some(), position, cx.time);
         self.next = self.unacked;
         self.current_wqe = self.queue.head();
         self.since_ack_req = 0;

@@ -12,6 +12,8 @@ pub(crate) struct ReadRequest {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) is_atomic: bool,
+    /// A part of it was requested again that ends before it.
+    pub(crate) is_split: bool,
 }
 
 /// Every request whose responses have not all arrived, oldest first; those behind the requester's
@@ -29,6 +31,19 @@ impl OutstandingReads {
     pub(crate) fn find(&self, seq: u64) -> Option<ReadRequest> {
         let index = self.0.partition_point(|it| it.end <= seq);
         self.0.get(index).filter(|it| it.start <= seq).copied()
+    }
+
+    /// The requests from that whose responses contain `seq`, or the next one.
+    pub(crate) fn iter_from(&self, seq: u64) -> impl Iterator<Item = &ReadRequest> {
+        self.0.iter().skip(self.0.partition_point(|it| it.end <= seq))
+    }
+
+    /// A part of the request was requested again from `seq` on.
+    pub(crate) fn note_split(&mut self, seq: u64) {
+        let index = self.0.partition_point(|it| it.end <= seq);
+        if let Some(request) = self.0.get_mut(index) {
+            request.is_split = true;
+        }
     }
 
     /// The oldest missing response, where everything before `oldest` has arrived.
@@ -55,8 +70,8 @@ mod tests {
 
     fn requests() -> OutstandingReads {
         let mut requests = OutstandingReads::default();
-        requests.push(ReadRequest { start: 2, end: 5, is_atomic: false });
-        requests.push(ReadRequest { start: 7, end: 8, is_atomic: true });
+        requests.push(ReadRequest { start: 2, end: 5, is_atomic: false, is_split: false });
+        requests.push(ReadRequest { start: 7, end: 8, is_atomic: true, is_split: false });
         requests
     }
 

@@ -1,5 +1,7 @@
 //! Writes requests as packets: SENDs and WRITEs, READs, atomics.
 
+use core::ops::Range;
+
 use roce_wire::{AtomicEth, Bth, Headers, Reth, opcode};
 
 use crate::qp::context::QpContext;
@@ -81,33 +83,20 @@ impl Requester {
         if self.reads.outstanding(self.next) >= qp.params.max_rd_atomic {
             return Ok(Step::Blocked);
         }
-        let mtu = qp.params.mtu.bytes() as u64;
         let known = self.reads.find(self.next);
         let end = match known {
             Some(request) => request.end,
-            None => match self.next_read_request(entry, mtu) {
+            None => match self.next_read_request(entry, qp.params.mtu.bytes() as u64) {
                 Some(packets) => self.next + packets,
                 None => return Ok(Step::Blocked),
             },
         };
-        if let WrData::Sges(list) = &entry.work.data {
-            check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
-        }
-        let offset = entry.offset_of(self.next, qp.params.mtu);
-        let len = (entry.len - offset).min((end - self.next) * mtu);
-        let mut bth = Bth::new(opcode::RC_READ_REQUEST, qp.params.dest_qpn, self.psn(self.next));
-        let reth = Reth {
-            address: remote.addr.wrapping_add(offset),
-            key: remote.rkey,
-            len: len as u32, // at most 2^31
-        };
-        if train.room_for(opcode::RC_READ_REQUEST.headers_len(), 0).is_none() {
+        let span = self.next..end;
+        let Some(len) = self.write_read_request(entry, remote, span, qp, memory, acks, train)?
+        else {
             return Ok(Step::NoRoom);
-        }
-        bth.ack_request = acks.requests_response();
-        let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
-        train.push(&headers, 0, None);
-        let read = ReadRequest { start: self.next, end, is_atomic: false };
+        };
+        let read = ReadRequest { start: self.next, end, is_atomic: false, is_split: false };
         Ok(Step::Sent(Sent {
             seqs: end - self.next,
             packets: 1,
@@ -116,6 +105,40 @@ impl Requester {
             read: Some(read).filter(|_| known.is_none()),
             response_len: len,
         }))
+    }
+
+    /// Writes a request for the responses of `span`. Returns the bytes that it requests; `None` if it
+    /// does not fit into the train.
+    #[expect(clippy::too_many_arguments, reason = "one packet, and what its parts are made of")]
+    pub(crate) fn write_read_request(
+        &self,
+        entry: SendEntry<'_>,
+        remote: RemoteAddr,
+        span: Range<u64>,
+        qp: &QpContext,
+        memory: &impl Memory,
+        acks: &mut AckPolicy,
+        train: &mut TrainWriter<'_>,
+    ) -> Result<Option<u64>, MemoryFault> {
+        if let WrData::Sges(list) = &entry.work.data {
+            check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
+        }
+        let mtu = qp.params.mtu;
+        let offset = entry.offset_of(span.start, mtu);
+        let len = (entry.len - offset).min((span.end - span.start) * mtu.bytes() as u64);
+        let mut bth = Bth::new(opcode::RC_READ_REQUEST, qp.params.dest_qpn, self.psn(span.start));
+        let reth = Reth {
+            address: remote.addr.wrapping_add(offset),
+            key: remote.rkey,
+            len: len as u32, // at most 2^31
+        };
+        if train.room_for(opcode::RC_READ_REQUEST.headers_len(), 0).is_none() {
+            return Ok(None);
+        }
+        bth.ack_request = acks.requests_response();
+        let headers = Headers { reth: Some(reth), ..Headers::new(bth) };
+        train.push(&headers, 0, None);
+        Ok(Some(len))
     }
 
     /// Returns the number of packets that the next request of a READ requests; `None` to wait until
@@ -131,7 +154,7 @@ impl Requester {
         (packets > 0 && (is_worth_while || in_flight == 0)).then_some(packets)
     }
 
-    /// An atomic request.
+    /// The request for an atomic.
     pub(crate) fn write_atomic(
         &self,
         entry: SendEntry<'_>,
@@ -143,6 +166,32 @@ impl Requester {
         if self.reads.outstanding(self.next) >= qp.params.max_rd_atomic {
             return Ok(Step::Blocked);
         }
+        if !self.write_atomic_request(entry, self.next, qp, memory, acks, train)? {
+            return Ok(Step::NoRoom);
+        }
+        let is_new = self.next >= self.max_sent;
+        let (start, end) = (self.next, self.next + 1);
+        let read = ReadRequest { start, end, is_atomic: true, is_split: false };
+        Ok(Step::Sent(Sent {
+            seqs: 1,
+            packets: 1,
+            begins: is_new,
+            ends: true,
+            read: Some(read).filter(|_| is_new),
+            response_len: 0,
+        }))
+    }
+
+    /// Writes an atomic request; returns false if it does not fit into the train.
+    pub(crate) fn write_atomic_request(
+        &self,
+        entry: SendEntry<'_>,
+        seq: u64,
+        qp: &QpContext,
+        memory: &impl Memory,
+        acks: &mut AckPolicy,
+        train: &mut TrainWriter<'_>,
+    ) -> Result<bool, MemoryFault> {
         if let WrData::Sges(list) = &entry.work.data {
             check_all(memory, qp.accessor(), list, Access::LocalWrite)?;
         }
@@ -153,24 +202,15 @@ impl Requester {
             SendOperation::FetchAdd { remote, add } => (opcode::RC_FETCH_ADD, remote, add, 0),
             _ => unreachable!("only atomics come here"),
         };
-        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(self.next));
+        let mut bth = Bth::new(opcode, qp.params.dest_qpn, self.psn(seq));
         let RemoteAddr { addr: address, rkey: key } = remote;
         let atomic_eth = Some(AtomicEth { address, key, swap_or_add, compare });
         if train.room_for(opcode.headers_len(), 0).is_none() {
-            return Ok(Step::NoRoom);
+            return Ok(false);
         }
         bth.ack_request = acks.requests_response();
         let headers = Headers { atomic_eth, ..Headers::new(bth) };
         train.push(&headers, 0, None);
-        let is_new = self.next >= self.max_sent;
-        let read = ReadRequest { start: self.next, end: self.next + 1, is_atomic: true };
-        Ok(Step::Sent(Sent {
-            seqs: 1,
-            packets: 1,
-            begins: is_new,
-            ends: true,
-            read: Some(read).filter(|_| is_new),
-            response_len: 0,
-        }))
+        Ok(true)
     }
 }

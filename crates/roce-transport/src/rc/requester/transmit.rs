@@ -60,9 +60,11 @@ impl Requester {
         train: &mut TrainWriter<'_>,
         cx: &mut Context<'_, O>,
     ) -> Result<(), CompletionStatus> {
-        if self.recovery.take_probe() && self.write_probe(qp, memory, train, cx) {
-            self.keep_timed(qp, timers, cx.time);
-            return Ok(());
+        if self.has_to_repeat() {
+            self.repeat(qp, timers, memory, train, cx);
+            if !train.is_empty() {
+                return Ok(());
+            }
         }
         if self.is_paced(cx.time) {
             self.keep_timed(qp, timers, cx.time);

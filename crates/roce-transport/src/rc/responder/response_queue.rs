@@ -33,6 +33,29 @@ pub(crate) struct ReadResponse {
     pub(crate) is_replay: bool,
 }
 
+/// Maximum repeated responses to parts of a READ that wait to be sent. A request for more is dropped.
+const MAX_REPLAYS: u32 = 16;
+
+impl ReadResponse {
+    /// The PSN of the next packet, and that behind the last.
+    fn rest(&self) -> (Psn, Psn) {
+        (self.first.advanced_by(self.sent), self.first.advanced_by(self.packets))
+    }
+
+    /// Returns true if all of `other` is still to be sent as a part of this response.
+    fn will_send(&self, other: &Self) -> bool {
+        let ((next, end), (start, other_end)) = (self.rest(), other.rest());
+        start.distance_from(next) >= 0 && end.distance_from(other_end) >= 0
+    }
+
+    /// Returns true if this response has all that is left of `other`, and was requested instead of it:
+    /// both end with the same packet.
+    fn will_send_rest_of(&self, other: &Self) -> bool {
+        let ((start, end), (next, other_end)) = (self.rest(), other.rest());
+        next.distance_from(start) >= 0 && end == other_end
+    }
+}
+
 impl Response {
     /// The PSN of its last packet.
     fn last_psn(&self) -> Psn {
@@ -57,8 +80,8 @@ impl Response {
 
 /// Responses in the order of their PSNs.
 ///
-/// Bounded by the responder resources: at most one response to each READ and atomic, at most one ACK
-/// between two of them, and one NAK at the end.
+/// Bounded by the responder resources: at most one response to each READ and atomic, and
+/// [`MAX_REPLAYS`] to parts of it, at most one ACK between two of them, and one NAK at the end.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue(VecDeque<Response>);
 
@@ -94,17 +117,25 @@ impl ResponseQueue {
     /// later requests too, and their responses must follow this one.
     pub(crate) fn insert_replay(&mut self, response: Response) {
         let resource = response.resource();
-        let waiting = self.0.iter_mut().find(|it| resource.is_some() && it.resource() == resource);
-        if let Some(waiting) = waiting {
-            let is_untouched = match (&*waiting, &response) {
-                (Response::Read(old), Response::Read(new)) => {
-                    old.sent == 0 && old.first == new.first && old.packets == new.packets
+        let mut waiting =
+            self.0.iter_mut().filter(|it| resource.is_some() && it.resource() == resource);
+        if let Response::Read(again) = &response {
+            let mut replays = 0;
+            for old in waiting {
+                let Response::Read(old) = old else { continue };
+                if old.will_send(again) {
+                    return;
                 }
-                _ => true,
-            };
-            if !is_untouched {
-                *waiting = response;
+                if again.will_send_rest_of(old) {
+                    *old = *again;
+                    return;
+                }
+                replays += u32::from(old.is_replay);
             }
+            if replays >= MAX_REPLAYS {
+                return;
+            }
+        } else if waiting.next().is_some() {
             return;
         }
         let last = response.last_psn();
