@@ -7,5 +7,6 @@ pub mod ip;
 pub mod outage;
 pub mod ranks;
 pub mod soak;
+pub mod switched_network;
 pub mod verbs_program;
 pub mod writer;
