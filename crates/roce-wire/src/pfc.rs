@@ -137,6 +137,22 @@ impl PfcFrame {
         }
         Ok(pause)
     }
+
+    /// Parses an Ethernet frame that pauses a link: a PFC frame, or the PAUSE of IEEE 802.3x, which is
+    /// one for all priorities.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_any(frame: &[u8]) -> Result<Self, PfcError> {
+        match (Self::parse(frame), frame.get(PAUSE_TIME_AT..PAUSE_TIME_AT + 2)) {
+            (Err(PfcError::Opcode(PAUSE_OPCODE)), Some(&[high, low])) => {
+                let quanta = [u16::from_be_bytes([high, low]); PFC_PRIORITIES];
+                let source = frame.get(6..12).and_then(|bytes| bytes.try_into().ok());
+                Ok(Self { source: MacAddr(source.unwrap_or_default()), enabled: u8::MAX, quanta })
+            }
+            (parsed, _) => parsed,
+        }
+    }
 }
 
 /// Number of priorities of a link.
@@ -149,6 +165,9 @@ pub const PFC_FRAME_LEN: usize = 60;
 const DESTINATION: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0, 0, 0x01]);
 const MAC_CONTROL: u16 = 0x8808;
 const OPCODE: u16 = 0x0101;
+/// Opcode of the PAUSE of IEEE 802.3x, and the offset of its only time.
+const PAUSE_OPCODE: u16 = 0x0001;
+const PAUSE_TIME_AT: usize = ETHERNET_LEN + 2;
 const TIMES_AT: usize = ETHERNET_LEN + 4;
 const PFC_FIELDS_LEN: usize = TIMES_AT + 2 * PFC_PRIORITIES;
 const QUANTUM_BITS: u64 = 512;
@@ -198,6 +217,19 @@ mod tests {
         assert!(matches!(changed(5, 0), Err(PfcError::Destination(_))));
         assert_eq!(changed(13, 9), Err(PfcError::EtherType(0x8809)));
         assert_eq!(changed(14, 0), Err(PfcError::Opcode(1)));
+    }
+
+    #[test]
+    fn a_pause_of_the_link_pauses_every_priority() {
+        let mut bytes = known();
+        bytes[14..18].copy_from_slice(&[0, 1, 0x12, 0x34]);
+        let pause = PfcFrame::parse_any(&bytes).unwrap();
+        assert!((0..8).all(|priority| pause.quanta(priority) == Some(0x1234)));
+        assert_eq!(pause.source(), SOURCE);
+        assert_eq!(PfcFrame::parse(&bytes), Err(PfcError::Opcode(1)));
+        assert_eq!(PfcFrame::parse_any(&known()), PfcFrame::parse(&known()));
+        bytes[15] = 2;
+        assert_eq!(PfcFrame::parse_any(&bytes), Err(PfcError::Opcode(2)));
     }
 
     #[test]
