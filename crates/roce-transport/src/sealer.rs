@@ -35,11 +35,17 @@ pub trait PacketSealer {
     /// turn out that there are none.
     fn begin(&mut self, qpn: Qpn, dest_qpn: Qpn, path: PathHandle);
 
-    /// Returns the driver's transmit queue through which packets to `dest_qpn` along `path` leave.
+    /// Returns the driver's transmit queue through which packets to `dest_qpn` along `path` leave, with
+    /// this traffic class instead of that of the path, if any.
     /// Asked while a transmit queue is suspended, see
     /// [`Endpoint::suspend_transmit`](crate::Endpoint::suspend_transmit), and for acknowledgements of
     /// queue pairs that are gone.
-    fn transmit_queue(&self, _dest_qpn: Qpn, _path: PathHandle) -> Option<TransmitQueue> {
+    fn transmit_queue(
+        &self,
+        _dest_qpn: Qpn,
+        _path: PathHandle,
+        _traffic_class: Option<u8>,
+    ) -> Option<TransmitQueue> {
         None
     }
 

@@ -262,7 +262,7 @@ impl Scheduler {
         };
         let Some(slot) = first.and_then(|index| qps[index].as_mut()) else { return false };
         let way = slot.queue_pair.path_and_dest();
-        let queue = way.and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path));
+        let queue = way.and_then(|(path, dest_qpn)| sealer.transmit_queue(dest_qpn, path, None));
         let Some(waiting) = queue.and_then(|queue| self.suspended.waiting(queue)) else {
             return false;
         };

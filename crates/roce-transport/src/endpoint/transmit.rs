@@ -138,7 +138,7 @@ impl<O: Observer> Endpoint<O> {
         let max_packets = limits.max_packets.min(self.config.max_train_packets);
         let time = self.advance(now);
         while let Some(owed) = self.out.owed_acks.pop() {
-            let queue = sealer.transmit_queue(owed.dest_qpn, owed.path);
+            let queue = sealer.transmit_queue(owed.dest_qpn, owed.path, None);
             if queue.is_some_and(|queue| self.scheduler.is_suspended(queue)) {
                 self.out.owed_acks.set_aside(owed);
             } else if let Some(transmit) = self.transmit_owed_ack(owed, now, buf, sealer) {
@@ -226,7 +226,8 @@ impl<O: Observer> Endpoint<O> {
         sealer: &mut dyn PacketSealer,
     ) -> Option<Transmit> {
         let OwedCnp { qpn, dest_qpn, path } = cnp;
-        let queue = sealer.transmit_queue(dest_qpn, path);
+        let traffic_class = Some(self.config.congestion.np_cnp_dscp << 2);
+        let queue = sealer.transmit_queue(dest_qpn, path, traffic_class);
         if queue.is_some_and(|queue| self.scheduler.is_suspended(queue)) {
             return None;
         }
@@ -235,7 +236,6 @@ impl<O: Observer> Endpoint<O> {
         cnp.write(&mut train);
         train.finish();
         let single = Transmit::single(qpn, dest_qpn, path, train.len());
-        let traffic_class = Some(self.config.congestion.np_cnp_dscp << 2);
         let transmit = self.sent_alone(Transmit { traffic_class, ..single }, now)?;
         self.out.counters.np_cnp_sent += 1;
         Some(transmit)

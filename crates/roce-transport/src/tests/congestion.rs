@@ -55,6 +55,33 @@ fn a_marked_packet_draws_a_cnp_of_sixteen_zeros_and_an_ack_with_becn() {
     assert_eq!(count(&sides[1], "np_ecn_marked_roce_packets"), 1);
 }
 
+/// Packets with a traffic class of their own leave through another transmit queue.
+struct ByClass;
+
+impl PacketSealer for ByClass {
+    fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
+    fn seal(&mut self, _: &mut [u8], _: Option<roce_wire::PayloadCrc>) {}
+    fn transmit_queue(&self, _: Qpn, _: PathHandle, class: Option<u8>) -> Option<TransmitQueue> {
+        Some(TransmitQueue(class.is_some().into()))
+    }
+}
+
+#[test]
+fn a_cnp_leaves_while_the_class_of_its_path_is_stopped() {
+    let mut sides = pair();
+    marked_write(&mut sides, NOW);
+    let Side { endpoint, memory, .. } = &mut sides[1];
+    endpoint.suspend_transmit(TransmitQueue(0));
+    let mut buf = vec![0; 65_536];
+    let limits = TransmitLimits { max_packets: 64 };
+    let mut next = || {
+        let sent = endpoint.poll_transmit_sealed(NOW, memory, limits, &mut buf, &mut ByClass);
+        sent.map(|sent| sent.traffic_class)
+    };
+    assert_eq!([next(), next()], [Some(Some(48 << 2)), None]);
+    assert_eq!(count(&sides[1], "np_cnp_sent"), 1);
+}
+
 #[test]
 fn an_ack_has_becn_only_if_a_marked_packet_has_arrived_since_the_last() {
     let mut sides = pair();

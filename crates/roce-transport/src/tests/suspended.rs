@@ -11,7 +11,7 @@ struct ByPath;
 impl PacketSealer for ByPath {
     fn begin(&mut self, _: Qpn, _: Qpn, _: PathHandle) {}
     fn seal(&mut self, _: &mut [u8], _: Option<roce_wire::PayloadCrc>) {}
-    fn transmit_queue(&self, _: Qpn, path: PathHandle) -> Option<TransmitQueue> {
+    fn transmit_queue(&self, _: Qpn, path: PathHandle, _: Option<u8>) -> Option<TransmitQueue> {
         Some(if path.0 < 10 { FULL } else { FREE })
     }
 }

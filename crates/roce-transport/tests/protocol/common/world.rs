@@ -108,7 +108,7 @@ impl PacketSealer for OneQueue {
 
     fn seal(&mut self, _: &mut [u8], _: Option<roce_wire::PayloadCrc>) {}
 
-    fn transmit_queue(&self, _: Qpn, _: PathHandle) -> Option<TransmitQueue> {
+    fn transmit_queue(&self, _: Qpn, _: PathHandle, _: Option<u8>) -> Option<TransmitQueue> {
         Some(QUEUE)
     }
 }
