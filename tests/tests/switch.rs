@@ -115,7 +115,10 @@ fn a_lossless_class_loses_nothing_while_two_hosts_send_to_one() {
     let pfc = PfcConfig::for_link(3, RATE, delay, u64::from(MTU) + 14);
     let lossless = settings(SwitchConfig { pfc: Some(pfc), ..queues(64 << 10) });
     let network = SwitchedNetwork::new(&lossless, 3, MTU);
-    let [sink, first, second] = [0, 1, 2].map(|host| device(&network, host));
+    let [sink, first, second] = [0, 1, 2].map(|host| {
+        let config = DeviceConfig { link_rate: Some(RATE), ..DeviceConfig::default() };
+        TestDevice::on(&network.hosts[host], config)
+    });
     thread::scope(|scope| {
         for sender in [&first, &second] {
             scope.spawn(|| write(sender, &sink, &class(3), 100));
@@ -123,9 +126,10 @@ fn a_lossless_class_loses_nothing_while_two_hosts_send_to_one() {
     });
     let report = network.stop();
     assert_eq!(sum(&report, |port| port.counters.dropped_frames + port.host_dropped_frames), 0);
-    for port in &report.ports[1..] {
+    for (port, sender) in report.ports[1..].iter().zip([&first, &second]) {
         let of_class = port.classes.iter().find(|it| it.class == 3).unwrap();
         assert!(of_class.counters.xoff_sent > 0, "{port:?}");
+        assert!(sender.device.counter("rcvd_pause_frames").unwrap() > 0);
     }
     assert_eq!(report.ports[0].counters.xoff_sent, 0);
 }

@@ -11,8 +11,8 @@ use roce_verbs::{DeviceConfig, FaultConfig, environment};
 use crate::device_list::ListedDevice;
 use crate::message;
 
-/// Returns the configuration of a device: capture, faults and published counters as the environment
-/// says.
+/// Returns the configuration of a device: capture, faults, link rate and published counters as the
+/// environment says.
 ///
 /// # Errors
 /// What is wrong with the environment, as text.
@@ -25,9 +25,18 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         }
         Err(_) => None,
     };
+    let link_rate = match std::env::var(environment::LINK_RATE) {
+        Ok(text) => {
+            let rate = text.parse().map_err(|_| {
+                format!("{}: {text:?} is not a number of bits per second", environment::LINK_RATE)
+            })?;
+            Some(rate)
+        }
+        Err(_) => None,
+    };
     let capture = std::env::var_os(environment::PCAP).map(|path| capture_of(device, path.into()));
     let counter_file = environment::counter_file(device.name());
-    Ok(DeviceConfig { capture, faults, counter_file, ..DeviceConfig::default() })
+    Ok(DeviceConfig { capture, faults, counter_file, link_rate, ..DeviceConfig::default() })
 }
 
 /// A capture file that this process writes.

@@ -5,7 +5,8 @@ use socket2::SockFilter;
 
 /// The frames that a device receives: UDP to one port over IPv4 (no options, no fragments) or IPv6,
 /// for this host, in no VLAN (a priority tag, VLAN 0, is allowed), and to the queue pairs of this
-/// process. On `lo` the destination MAC address is not checked.
+/// process. On `lo` the destination MAC address is not checked. Elsewhere frames of MAC control
+/// (EtherType 0x8808) pass, too: they pause the link.
 ///
 /// ```
 /// use roce_io::{Filter, QpnBlocks};
@@ -46,7 +47,7 @@ impl Filter {
         if !on_loopback {
             program.refuse_other_hosts();
         }
-        program.refuse_other_ports(self.udp_port);
+        program.refuse_other_ports(self.udp_port, on_loopback);
         match &self.qpn_blocks {
             QpnBlocks::Any => program.accept(),
             QpnBlocks::Only(blocks) => {
@@ -142,10 +143,11 @@ impl Assembler {
     }
 
     /// Falls through with the second word of the transport header in the accumulator.
-    fn refuse_other_ports(&mut self, port: u16) {
+    fn refuse_other_ports(&mut self, port: u16, on_loopback: bool) {
         self.push(LD_HALF, 12);
         self.jump(JEQ, 0x0800, 1, 0); // to IPv4
-        self.jump(JEQ, 0x86dd, 10, 16); // to IPv6, or refuse
+        let no_ip = if on_loopback { 16 } else { 17 }; // refuse, or to MAC control
+        self.jump(JEQ, 0x86dd, 10, no_ip); // to IPv6, or another
         // IPv4: no options, no fragment, UDP, the port.
         self.push(LD_BYTE, 14);
         self.jump(JEQ, 0x45, 0, 14);
@@ -156,14 +158,18 @@ impl Assembler {
         self.push(LD_HALF, 36);
         self.jump(JEQ, port.into(), 0, 8);
         self.push(LD_WORD, 42 + 4);
-        self.push(JA, 7);
+        self.push(JA, 10);
         // IPv6: UDP straight behind the header, the port.
         self.push(LD_BYTE, 20);
         self.jump(JEQ, UDP, 0, 4);
         self.push(LD_HALF, 56);
         self.jump(JEQ, port.into(), 0, 2);
         self.push(LD_WORD, 62 + 4);
-        self.push(JA, 1);
+        self.push(JA, 4);
+        self.push(RET, 0);
+        // MAC control.
+        self.jump(JEQ, 0x8808, 0, 1);
+        self.accept();
         self.push(RET, 0);
     }
 }
@@ -203,9 +209,13 @@ mod tests {
 
     /// Returns true if the kernel's BPF machine passes `frame`.
     fn passes(filter: &Filter, frame: &[u8]) -> bool {
+        passes_program(&filter.program(false), frame)
+    }
+
+    fn passes_program(program: &[SockFilter], frame: &[u8]) -> bool {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         receiver.set_nonblocking(true).unwrap();
-        SockRef::from(&receiver).attach_filter(&filter.program(false)).unwrap();
+        SockRef::from(&receiver).attach_filter(program).unwrap();
         sender.send(frame).unwrap();
         receiver.recv(&mut [0; 4096]).is_ok()
     }
@@ -263,6 +273,19 @@ mod tests {
         let mut frame = ipv4_frame(4791, &bth(1));
         frame[12..14].copy_from_slice(&[0x81, 0x00]);
         assert!(!passes(&Filter::default(), &frame));
+    }
+
+    #[test]
+    fn pause_frames_pass_but_not_on_lo() {
+        let mut frame = ipv4_frame(4791, &bth(1));
+        frame[12..14].copy_from_slice(&[0x88, 0x08]);
+        for filter in [Filter::default(), only(&[0x123]), only(&[])] {
+            assert!(passes(&filter, &frame));
+            assert!(!passes_program(&filter.program(true), &frame));
+        }
+        // The same number as a port.
+        assert!(!passes(&Filter::default(), &ipv4_frame(0x8808, &bth(1))));
+        assert!(!passes(&Filter::default(), &ipv6_frame(0x8808, &bth(1))));
     }
 
     #[test]

@@ -78,8 +78,11 @@ pub struct DeviceConfig {
     pub thread: ThreadPlacement,
     /// Trace that records the events of the device. Default: none.
     pub trace: Option<Trace>,
-    /// Congestion control. The speed of the interface, where it is known, is its line rate.
+    /// Congestion control. The rate of the link, where it is known, is its line rate.
     pub congestion: CongestionConfig,
+    /// Rate of the link in bits per second, at least 1. The durations of its pauses follow from it.
+    /// Default: the speed of the interface, or 10 Gbit/s where that is not known.
+    pub link_rate: Option<u64>,
     /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
     /// such packets. Default 4 MiB.
     pub max_reorder_bytes: usize,
@@ -100,6 +103,7 @@ impl Default for DeviceConfig {
             thread: ThreadPlacement::default(),
             trace: None,
             congestion: CongestionConfig::default(),
+            link_rate: None,
             max_reorder_bytes: EndpointConfig::default().max_reorder_bytes,
             counter_file: None,
         }
@@ -427,9 +431,12 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         max_reorder_bytes: config.max_reorder_bytes,
         ..EndpointConfig::default()
     };
-    if let Some(mbits) = found.speed.filter(|mbits| *mbits > 0) {
-        behaviour.congestion.line_rate = u64::from(mbits) * 1_000_000;
+    let speed = found.speed.filter(|mbits| *mbits > 0);
+    let link_rate = config.link_rate.or(speed.map(|mbits| u64::from(mbits) * 1_000_000));
+    if let Some(bits_per_sec) = link_rate {
+        behaviour.congestion.line_rate = bits_per_sec.max(1);
     }
+    let link_rate = behaviour.congestion.line_rate;
     if !whole_trains {
         // Every packet is a frame of its own, and the peer may be a network card, which has no ring
         // that fills: the peer window may grow further.
@@ -437,7 +444,8 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
         behaviour.peer_window.max_frames = behaviour.window.max_packets;
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
-    let engine = Engine::new(endpoint, wire, lo, gids_of(&found));
+    let mut engine = Engine::new(endpoint, wire, lo, gids_of(&found));
+    engine.set_link_rate(link_rate);
     let port = Port::of(&found);
     let device = DeviceState {
         config,

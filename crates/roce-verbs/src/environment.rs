@@ -8,6 +8,10 @@ pub const DEVICES: &str = "ROCE_DEVICES";
 /// Faults that every device injects, parsed by [`FaultConfig`](crate::FaultConfig).
 pub const FAULTS: &str = "ROCE_FAULTS";
 
+/// Rate of the links of all devices in bits per second: the value of
+/// [`DeviceConfig::link_rate`](crate::DeviceConfig::link_rate).
+pub const LINK_RATE: &str = "ROCE_LINK_RATE";
+
 /// File in which all packets are recorded.
 pub const PCAP: &str = "ROCE_PCAP";
 

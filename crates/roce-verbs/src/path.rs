@@ -166,6 +166,10 @@ impl PathEntry {
         Self { sealer, via, ..self }
     }
 
+    pub(crate) fn traffic_class(&self) -> u8 {
+        self.outer.traffic_class
+    }
+
     pub(crate) fn flow_label(&self) -> u32 {
         self.outer.flow_label
     }

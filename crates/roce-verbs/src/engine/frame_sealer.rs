@@ -3,6 +3,7 @@
 use roce_transport::{PacketSealer, PathHandle, Transmit, TransmitQueue};
 use roce_wire::{PayloadCrc, Qpn, SealError, Sealing, UdpChecksum, source_port_for};
 
+use super::link_pauses::LinkPauses;
 use super::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
 use crate::path::{PathEntry, PathTable, Via};
 use crate::qpn_allocator::QpnAllocator;
@@ -11,6 +12,7 @@ use crate::qpn_allocator::QpnAllocator;
 pub(super) struct FrameSealer<'a> {
     paths: &'a PathTable,
     qpns: &'a QpnAllocator,
+    pauses: &'a LinkPauses,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
     identification: &'a mut u16,
     /// State of the last train; the next one often takes the same path.
@@ -28,10 +30,11 @@ impl<'a> FrameSealer<'a> {
     pub(super) fn new(
         paths: &'a PathTable,
         qpns: &'a QpnAllocator,
+        pauses: &'a LinkPauses,
         identification: &'a mut u16,
         sealing: &'a mut Option<Sealing>,
     ) -> Self {
-        Self { paths, qpns, identification, sealing, begun: None }
+        Self { paths, qpns, pauses, identification, sealing, begun: None }
     }
 
     /// Returns the path of the last train, once that is written; `None` if there is none.
@@ -78,9 +81,18 @@ impl PacketSealer for FrameSealer<'_> {
         });
     }
 
-    fn transmit_queue(&self, dest_qpn: Qpn, path: PathHandle) -> Option<TransmitQueue> {
-        match self.paths.find(path)?.via {
-            Via::Interface => Some(WIRE_QUEUE),
+    fn transmit_queue(
+        &self,
+        dest_qpn: Qpn,
+        path: PathHandle,
+        traffic_class: Option<u8>,
+    ) -> Option<TransmitQueue> {
+        let entry = self.paths.find(path)?;
+        match entry.via {
+            Via::Interface => {
+                let traffic_class = traffic_class.unwrap_or(entry.traffic_class());
+                Some(self.pauses.queue_of(traffic_class).unwrap_or(WIRE_QUEUE))
+            }
             Via::ThisHost if self.qpns.owns(dest_qpn) => Some(LOOPBACK_QUEUE),
             Via::ThisHost => Some(LO_QUEUE),
             Via::NoRoute => None,

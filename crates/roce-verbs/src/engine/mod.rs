@@ -13,6 +13,7 @@
 mod delayed_ack;
 mod expected_reply;
 mod frame_sealer;
+mod link_pauses;
 mod quick_poll;
 mod receive;
 mod transmit;
@@ -28,6 +29,7 @@ use roce_transport::{AsyncEvent, Completion, CqHandle, Endpoint, EventSource, In
 use roce_wire::Sealing;
 
 use self::delayed_ack::{DelayedAck, Received};
+use self::link_pauses::LinkPauses;
 pub(crate) use self::quick_poll::QuickPoll;
 use self::quick_poll::QuickPollBudget;
 pub(crate) use self::transmit::{LO_QUEUE, LOOPBACK_QUEUE, WIRE_QUEUE};
@@ -67,6 +69,8 @@ pub(crate) struct Engine {
     /// Queue pairs that send through the interface wait until it has sent what it took. It may do
     /// that while frames are received, so its state before a round does not show it.
     is_wire_suspended: bool,
+    /// Classes that the other end of the link has paused.
+    pauses: LinkPauses,
     /// Buffer in which frames for this host are built while the interface is full.
     scratch: Vec<u8>,
     /// The next packet's IPv4 identification: the ICRC covers it, so it is chosen here.
@@ -112,6 +116,7 @@ impl Engine {
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", self.doorbells.coalesced()));
+        all.extend(self.pauses.counter());
         all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
         all.extend(self.wire.counters());
         all
@@ -137,6 +142,7 @@ impl Engine {
             loopback_queue: VecDeque::new(),
             lo_queue: VecDeque::new(),
             is_wire_suspended: false,
+            pauses: LinkPauses::default(),
             scratch: Vec::new(),
             identification: fork::rng().random(),
             sealing: None,
@@ -148,6 +154,16 @@ impl Engine {
             last_now: Instant::default(),
             rounds_without_lo: 0,
         }
+    }
+
+    /// Sets the rate of the link in bits per second, from which the durations of pauses follow.
+    pub(crate) fn set_link_rate(&mut self, bits_per_sec: u64) {
+        self.pauses.set_rate(bits_per_sec);
+    }
+
+    /// Returns when a pause of the link ends, if there is one.
+    pub(crate) fn pause_end(&self) -> Option<Instant> {
+        self.pauses.next_end()
     }
 
     /// Runs one bounded round, as the module's documentation describes.

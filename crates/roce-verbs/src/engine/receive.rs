@@ -5,8 +5,9 @@ use std::io;
 
 use roce_io::RxFrame;
 use roce_transport::{Endpoint, Instant};
-use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, Unverified, WireError};
+use roce_wire::{BadIcrc, Frame, Packet, ParseOptions, PfcFrame, Unverified, WireError};
 
+use super::link_pauses::LinkPauses;
 use super::transmit::{LOOPBACK_QUEUE, MAX_LOCAL_FRAMES};
 use super::{Engine, note_device_error};
 use crate::gid::GidTable;
@@ -22,6 +23,9 @@ impl Engine {
     pub(super) fn receive_batch(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let received = self.receive(now);
+        if self.pauses.any() {
+            self.pauses.end_due(now, &mut self.endpoint);
+        }
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
@@ -35,6 +39,7 @@ impl Engine {
             memory: &mut self.memory,
             gids: &self.gids,
             drops: &mut self.drops,
+            pauses: &mut self.pauses,
         };
         let mut received = 0;
         let from_wire = self.wire.receive(RECEIVE_BUDGET, &mut |frame| batch.frame(frame));
@@ -65,6 +70,7 @@ pub(super) struct ReceiveBatch<'a> {
     memory: &'a mut MrTable,
     gids: &'a GidTable,
     drops: &'a mut BTreeMap<&'static str, u64>,
+    pauses: &'a mut LinkPauses,
 }
 
 impl ReceiveBatch<'_> {
@@ -78,7 +84,7 @@ impl ReceiveBatch<'_> {
         let parsed = Frame::parse_with(bytes, options);
         let frame = match &parsed {
             Ok(frame) => frame,
-            Err(error) => return self.drop_for(error.counter()),
+            Err(error) => return self.other_frame(bytes, error),
         };
         if !self.gids.owns(frame.destination()) {
             return self.drop_for("drop_not_our_address");
@@ -86,6 +92,15 @@ impl ReceiveBatch<'_> {
         match segment_len {
             None => self.packet(frame.packet()),
             Some(segment_len) => self.train(frame, segment_len),
+        }
+    }
+
+    /// Handles a frame that is no RoCEv2 packet: a pause of the link, or an error.
+    #[cold]
+    fn other_frame(&mut self, bytes: &[u8], error: &WireError) {
+        match PfcFrame::parse_any(bytes) {
+            Ok(pause) => self.pauses.apply(self.now, &pause, self.endpoint),
+            Err(_) => self.drop_for(error.counter()),
         }
     }
 

@@ -21,13 +21,16 @@ pub(super) const MIN_HEADROOM: usize = 42;
 /// Bytes of the largest set of outer headers: Ethernet with a VLAN tag, IPv6, UDP.
 const MAX_HEADROOM: usize = 66;
 
-/// The slots of the interface. Each of the three queues stops, when it is full, the queue pairs
-/// whose packets leave through it, and no others.
+/// The slots of the interface. Each of the queues stops, when it is full, the queue pairs whose packets
+/// leave through it, and no others. A class that the link pauses has a queue of its own: see
+/// [`LinkPauses`](super::link_pauses::LinkPauses).
 pub(crate) const WIRE_QUEUE: TransmitQueue = TransmitQueue(0);
 /// Frames from this engine to itself.
 pub(crate) const LOOPBACK_QUEUE: TransmitQueue = TransmitQueue(1);
 /// Frames for other processes of this host.
 pub(crate) const LO_QUEUE: TransmitQueue = TransmitQueue(2);
+/// Packets of class 0 while the link pauses it; those of the other classes follow.
+pub(super) const FIRST_PAUSED_QUEUE: TransmitQueue = TransmitQueue(3);
 
 /// A frame for an address of this host.
 pub(super) type LocalFrame = (Vec<u8>, TxFrame);
@@ -67,6 +70,7 @@ impl Engine {
             sealer: FrameSealer::new(
                 &self.paths,
                 &self.qpns,
+                &self.pauses,
                 &mut self.identification,
                 &mut self.sealing,
             ),
