@@ -160,6 +160,9 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
     process.env(environment::COUNTERS, scratch.counters());
+    if let Some(rate) = options.switch.link_rate() {
+        process.env(environment::LINK_RATE, rate.to_string());
+    }
     if let Some(faults) = options.faults() {
         process.env(environment::FAULTS, faults);
     }

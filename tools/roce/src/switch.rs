@@ -53,6 +53,13 @@ pub(crate) struct SwitchOptions {
     pub(crate) switch_report: Option<PathBuf>,
 }
 
+impl SwitchOptions {
+    /// Returns the rate of the links in bits per second, if a switch gives them one.
+    pub(crate) fn link_rate(&self) -> Option<u64> {
+        self.switch.as_ref().map(SwitchSpec::rate)
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
     if options.between_hosts {

@@ -206,6 +206,7 @@ impl Traffic {
                 algorithm: self.cc.into(),
                 ..CongestionConfig::default()
             },
+            link_rate: self.switch.link_rate(),
             ..DeviceConfig::default()
         }
     }

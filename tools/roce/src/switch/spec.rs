@@ -58,6 +58,11 @@ A SPEC is KEY=VALUE, separated by commas; what is left out has its default:
 The class of a packet is the upper three bits of its DSCP: --tclass 106 is class 3 with ECT(0),
 --tclass 2 is class 0 with ECT(0). Bytes take K, M, G of 1024, rates of 1000.";
 
+    /// Returns the rate of the ports in bits per second.
+    pub(crate) fn rate(&self) -> u64 {
+        self.rate
+    }
+
     /// Returns the settings for links whose longest frame has `max_frame` bytes.
     pub(crate) fn settings(&self, max_frame: u64) -> SwitchSettings {
         let pfc = (self.pfc != 0).then(|| PfcConfig {
