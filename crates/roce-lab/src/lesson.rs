@@ -166,6 +166,9 @@ pub struct Section {
     /// End of the section.
     #[serde(default)]
     pub until: Until,
+    /// Keys of the lesson's fabric that differ in this section.
+    #[serde(default)]
+    pub fabric: toml::Table,
     /// Trials on the fabric, beside the actions.
     #[serde(default)]
     pub trial: Vec<Trial>,
@@ -465,4 +468,5 @@ const FILES: &[&str] = &[
     include_str!("../lessons/14-shared-receives.toml"),
     include_str!("../lessons/15-congestion-marks.toml"),
     include_str!("../lessons/16-rate-control.toml"),
+    include_str!("../lessons/17-pauses.toml"),
 ];

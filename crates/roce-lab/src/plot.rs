@@ -43,6 +43,14 @@ pub(crate) struct Panel {
     pub(crate) lines: Vec<Line>,
 }
 
+impl Panel {
+    /// Returns the largest value.
+    pub(crate) fn highest(&self) -> f64 {
+        let values = self.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        values.fold(0.0, f64::max)
+    }
+}
+
 /// A line of a [`Panel`].
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -53,15 +61,23 @@ pub(crate) struct Line {
     pub(crate) colour: RGBColor,
 }
 
-/// Draws panels below each other as SVG, from 0 to `end` µs.
-pub(crate) fn draw(panels: &[Panel], end: f64, size: (u32, u32)) -> Result<String, PlotError> {
+/// Draws panels below each other as SVG, from 0 to `end` µs. All have the scale of the largest
+/// value if `has_one_scale`.
+pub(crate) fn draw(
+    panels: &[Panel],
+    end: f64,
+    has_one_scale: bool,
+    size: (u32, u32),
+) -> Result<String, PlotError> {
+    let highest = panels.iter().map(Panel::highest).fold(0.0, f64::max);
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(failed)?;
         let areas = root.split_evenly((panels.len(), 1));
         for (area, panel) in areas.iter().zip(panels) {
-            draw_panel(area, panel, end)?;
+            let highest = if has_one_scale { highest } else { panel.highest() };
+            draw_panel(area, panel, highest, end)?;
         }
         root.present().map_err(failed)?;
     }
@@ -70,10 +86,8 @@ pub(crate) fn draw(panels: &[Panel], end: f64, size: (u32, u32)) -> Result<Strin
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn draw_panel(area: &Area<'_>, panel: &Panel, end: f64) -> Result<(), PlotError> {
+fn draw_panel(area: &Area<'_>, panel: &Panel, highest: f64, end: f64) -> Result<(), PlotError> {
     let Panel { title, unit, lines } = panel;
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let highest = highest.fold(0.0, f64::max);
     let top = if highest > 0.0 { highest * 1.1 } else { 1.0 };
     let has_legend = lines.len() > 1 && lines.iter().all(|line| !line.name.is_empty());
     let (in_unit, time) = if end > MAX_MICROS { (1e3, "time (ms)") } else { (1.0, "time (µs)") };

@@ -57,7 +57,7 @@ pub fn plot_fabric(report: &FabricReport) -> Result<String, PlotError> {
             lines: lines.into_iter().map(named).collect(),
         },
     );
-    draw(&panels.collect::<Vec<_>>(), end, SIZE)
+    draw(&panels.collect::<Vec<_>>(), end, false, SIZE)
 }
 
 type Lines = Vec<(String, Vec<(f64, f64)>, RGBColor)>;

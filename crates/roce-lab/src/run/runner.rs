@@ -69,6 +69,8 @@ struct Runner {
     regions: HashMap<String, (usize, Region)>,
     /// The lesson's fabric.
     fabric: toml::Table,
+    /// That of the section.
+    section_fabric: toml::Table,
     /// Trials so far.
     trials: BTreeMap<String, TrialRun>,
     /// Names of the section's trials.

@@ -282,6 +282,8 @@ impl Flows {
             goodputs.iter().fold((0.0, 0.0), |(a, b), rate| (a + rate, b + rate * rate));
         let unfinished = self.flows.iter().filter(|flow| flow.finished.is_none()).count();
         add("time".to_owned(), last, Unit::Nanos);
+        let failed = self.flows.iter().filter(|flow| flow.has_failed).count();
+        add("failed".to_owned(), failed as f64, Unit::Count);
         add("unfinished".to_owned(), unfinished as f64, Unit::Count);
         add("fairness".to_owned(), sum * sum / (goodputs.len() as f64 * squares), Unit::Number);
     }

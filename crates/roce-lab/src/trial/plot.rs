@@ -84,8 +84,10 @@ pub(crate) fn plot(
     }
     let size = (SIZE.0, SIZE.1 * panels.len() as u32);
     let refused = |why: PlotError| LessonError::Refused { section, why: why.to_string() };
-    let svg = draw(&panels, end, size).map_err(refused)?;
-    let lines = panels.iter().flat_map(|panel| text(panel, end, panels.len() > 1)).collect();
+    let svg = draw(&panels, end, true, size).map_err(refused)?;
+    let highest = panels.iter().map(Panel::highest).fold(0.0, f64::max);
+    let text = |panel| text(panel, highest, end, panels.len() > 1);
+    let lines = panels.iter().flat_map(text).collect();
     Ok(TrialPlot { title: data.title.clone(), svg, lines })
 }
 
@@ -120,9 +122,7 @@ fn micros(at: Instant) -> f64 {
 }
 
 /// Returns a line of bars for each line of the panel, all of one height.
-fn text(panel: &Panel, end: f64, is_titled: bool) -> Vec<String> {
-    let highest =
-        panel.lines.iter().flat_map(|line| &line.points).map(|it| it.1).fold(0.0, f64::max);
+fn text(panel: &Panel, highest: f64, end: f64, is_titled: bool) -> Vec<String> {
     let width = panel.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
     let mut lines = Vec::new();
     if is_titled {

@@ -72,6 +72,7 @@ impl Runner {
             chunks,
             regions,
             fabric: lesson.fabric.clone(),
+            section_fabric: toml::Table::new(),
             trials: BTreeMap::new(),
             section_trials: Vec::new(),
             work: 0,

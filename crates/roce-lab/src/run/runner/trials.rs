@@ -14,8 +14,10 @@ impl Runner {
     /// Runs the trials of a section.
     pub(super) fn run_trials(&mut self, section: &Section) -> Result<(), LessonError> {
         self.section_trials.clear();
+        self.section_fabric = self.fabric.clone();
+        self.section_fabric.extend(section.fabric.clone());
         for trial in &section.trial {
-            let mut keys = self.fabric.clone();
+            let mut keys = self.section_fabric.clone();
             keys.extend(trial.with.clone());
             let data: FabricData = keys.try_into()?;
             let run = trial::run(self.section, &trial.name, &data)?;
@@ -109,7 +111,7 @@ impl Runner {
     }
 
     pub(super) fn drawing(&self) -> Result<Inspection, LessonError> {
-        let data: FabricData = self.fabric.clone().try_into()?;
+        let data: FabricData = self.section_fabric.clone().try_into()?;
         let lines = data.drawing.trim_end().lines().map(str::to_owned).collect();
         let title = format!("links of {} and {}", data.rate, data.delay);
         Ok(Inspection { title, lines })
