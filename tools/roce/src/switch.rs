@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeValLike;
 use roce_switch::SoftwareSwitch;
+use roce_verbs::ThreadPlacement;
 
 use crate::error::{CliError, Result};
 use crate::local;
@@ -36,6 +37,9 @@ pub(crate) struct Options {
     /// Write a report as JSON at the end, and at SIGUSR1; - is standard output
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Run in the real-time class (SCHED_FIFO)
+    #[arg(long)]
+    realtime: bool,
     /// Runs between the hosts of a private network (set by --switch)
     #[arg(long, hide = true)]
     between_hosts: bool,
@@ -64,6 +68,14 @@ impl SwitchOptions {
 pub(crate) fn run(options: &Options) -> Result {
     if options.between_hosts {
         local::die_with_parent()?;
+    }
+    // A switch that gets no processor stands still. Between hosts, where that is not permitted, it
+    // competes with them.
+    let realtime = options.realtime || options.between_hosts;
+    let placement = ThreadPlacement { realtime, ..ThreadPlacement::default() };
+    match placement.apply() {
+        Err(error) if options.realtime => return Err(error.into()),
+        _ => {}
     }
     let signals = Signals::block(options.between_hosts)?;
     let interfaces = roce_io::interfaces()?;
