@@ -319,6 +319,8 @@ pub enum Inspect {
     Rates { trial: String, flow: String, count: usize },
     /// Longest pauses of one PFC frame at usual rates.
     LongestPauses {},
+    /// ACK timeouts by their exponent, and the time until the retries of the connection are used up.
+    AckTimeouts(Vec<u8>),
     /// Drawing of the fabric.
     Drawing {},
 }
@@ -469,4 +471,6 @@ const FILES: &[&str] = &[
     include_str!("../lessons/15-congestion-marks.toml"),
     include_str!("../lessons/16-rate-control.toml"),
     include_str!("../lessons/17-pauses.toml"),
+    include_str!("../lessons/18-incast.toml"),
+    include_str!("../lessons/19-loss-and-order.toml"),
 ];

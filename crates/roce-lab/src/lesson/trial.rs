@@ -65,6 +65,8 @@ pub struct FabricData {
     pub kept: bool,
     /// Largest send window in packets.
     pub window: u32,
+    /// Smallest send window in packets, to which losses may shrink it.
+    pub least_window: u32,
     /// ACK timeout: 4.096 µs · 2^this.
     pub ack_timeout: u8,
     /// Path MTU in bytes.
@@ -207,6 +209,7 @@ impl Default for FabricData {
             control: ControlName::Loss,
             kept: true,
             window: 1024,
+            least_window: 4,
             ack_timeout: 8,
             path_mtu: 1024,
             flows: Vec::new(),

@@ -155,6 +155,7 @@ fn endpoint(data: &FabricData) -> EndpointConfig {
         max_reorder_bytes: if data.kept { 4 << 20 } else { 0 },
         window: WindowConfig {
             initial_packets,
+            min_packets: data.least_window.clamp(1, initial_packets),
             max_packets: initial_packets,
             ..WindowConfig::default()
         },

@@ -67,8 +67,12 @@ pub(crate) fn plot(
                     Quantity::Rate => points(trial, size, |it| it.rates[flow]),
                     _ => throughput(trial, flow, end),
                 };
-                lines.push(Line { name: name.clone(), points, colour: COLOURS[flow % 6] });
+                let colour = COLOURS[lines.len() % COLOURS.len()];
+                lines.push(Line { name: name.clone(), points, colour });
             }
+        }
+        for line in &mut lines {
+            line.points.retain(|point| point.0 <= end);
         }
         match panels.last_mut().filter(|_| data.of == Quantity::Queue) {
             Some(panel) => panel.lines.append(&mut lines),

@@ -83,6 +83,7 @@ impl Runner {
             Inspect::Figures(names) => self.figures(names)?,
             Inspect::Rates { trial, flow, count } => self.rates(trial, flow, *count)?,
             Inspect::LongestPauses {} => longest_pauses(),
+            Inspect::AckTimeouts(exponents) => self.ack_timeouts(exponents)?,
             Inspect::Drawing {} => self.drawing()?,
             Inspect::Chunks {} => {
                 let hosts = self.world.hosts();

@@ -1,5 +1,6 @@
 //! Trials of a section: runs, plots, figures and statements.
 
+use roce_transport::AckTimeout;
 use roce_wire::PfcFrame;
 
 use super::Runner;
@@ -108,6 +109,22 @@ impl Runner {
         }
         let title = format!("changes of the rate that {flow} may send at");
         Ok(Inspection { title, lines })
+    }
+
+    /// Returns ACK timeouts, and what all tries take.
+    pub(super) fn ack_timeouts(&self, exponents: &[u8]) -> Result<Inspection, LessonError> {
+        let row = |exponent: &u8| {
+            let timeout = AckTimeout::new(*exponent).and_then(AckTimeout::duration);
+            let timeout = timeout.ok_or_else(|| super::out_of_range("ack-timeouts", exponent))?;
+            let tries = u32::from(crate::default_options().retry_count) + 1;
+            let [one, all] = [timeout, timeout * tries]
+                .map(|it| Figure { value: it.as_nanos() as f64, unit: Unit::Nanos }.to_string());
+            Ok(vec![exponent.to_string(), one, all])
+        };
+        let head = ["exponent", "ACK timeout", "error after 7 retries"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        rows.extend(exponents.iter().map(row).collect::<Result<Vec<_>, LessonError>>()?);
+        Ok(Inspection { title: "4.096 µs times a power of two".to_owned(), lines: table(&rows) })
     }
 
     pub(super) fn drawing(&self) -> Result<Inspection, LessonError> {
