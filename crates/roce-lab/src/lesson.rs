@@ -473,4 +473,6 @@ const FILES: &[&str] = &[
     include_str!("../lessons/17-pauses.toml"),
     include_str!("../lessons/18-incast.toml"),
     include_str!("../lessons/19-loss-and-order.toml"),
+    include_str!("../lessons/20-collective-loss.toml"),
+    include_str!("../lessons/21-traffic-classes.toml"),
 ];
