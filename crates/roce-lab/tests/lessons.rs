@@ -265,6 +265,57 @@ fn the_first_cut_of_dcqcn_is_to_one_half_and_five_stages_recover_half_of_the_way
     assert_eq!(lowest.fold(f64::MAX, f64::min), 5e9);
 }
 
+/// Returns a lesson with this fabric and one trial, `x`, of which these statements are true.
+fn trial(fabric: &str, check: &[&str]) -> LessonRun {
+    let text = format!(
+        "number = 99\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n[fabric]\n{fabric}\n\
+         [[section]]\ntrial = [{{ name = \"x\" }}]\ncheck = {check:?}\n\
+         [question]\nask = \"x\"\nanswer = \"x\"\n"
+    );
+    LessonRun::simulate(&Lesson::parse(&text).unwrap()).unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[test]
+fn a_paused_host_sends_nothing_until_the_pause_ends() {
+    let pair = "hosts = [\"a\", \"b\"]\nlinks = [\"a b\"]\n\
+        flows = [{ from = \"a\", to = \"b\", bytes = 500000 }]\n";
+    trial(pair, &["x.time < 600us", "x.resent = 0"]);
+    let storm = "faults = [{ at = \"100us\", until = \"800us\", storm = \"b\" }]";
+    let run = trial(&format!("{pair}{storm}"), &["x.time > 1.1ms", "x.failed = 0"]);
+    let samples = &run.trials["x"].samples;
+    let arrived = |micros: u64| {
+        let at = samples.iter().find(|it| it.at.as_nanos() >= micros * 1000);
+        at.map_or(0, |it| it.arrived[0])
+    };
+    assert!(arrived(100) > 100_000 && arrived(120) == arrived(790), "{samples:?}");
+}
+
+#[test]
+fn trials_with_the_same_seed_are_the_same_and_those_with_another_are_not() {
+    let lossy = |seed: u32| {
+        let fabric = format!(
+            "hosts = [\"a\", \"b\"]\nlinks = [\"a b\"]\nloss = 0.01\nseed = {seed}\n\
+             flows = [{{ from = \"a\", to = \"b\", bytes = 500000 }}]\n"
+        );
+        trial(&fabric, &["x.unfinished = 0", "x.lost > 0"]).trials["x"].samples.clone()
+    };
+    assert_eq!(lossy(1), lossy(1));
+    assert_ne!(lossy(1), lossy(2));
+}
+
+#[test]
+fn a_grant_brings_one_message() {
+    let fabric = "hosts = [\"a\", \"b\", \"c\"]\nswitches = [\"s\"]\ngrants = 1\n\
+        links = [\"a s\", \"b s\", \"c s\"]\nflows = [\
+        { from = \"a\", to = \"c\", bytes = 655360 }, { from = \"b\", to = \"c\", bytes = 655360 }]";
+    let run = trial(fabric, &["x.unfinished = 0", "x.queue < 3000"]);
+    // The senders take turns, so none is ever ahead by more than a message.
+    for sample in &run.trials["x"].samples {
+        let [a, b] = sample.arrived[..] else { panic!("two flows") };
+        assert!(a.abs_diff(b) <= 65_536, "{a} and {b} at {:?}", sample.at);
+    }
+}
+
 #[test]
 fn the_network_treats_frames_as_the_script_says() {
     let text = "number = 99\nname = \"x\"\ntitle = \"x\"\nsummary = \"x\"\n\

@@ -61,7 +61,10 @@ pub(crate) fn run(options: &Options) -> Result {
     }
     let packets = run.timeline.packets.len();
     if let Some(number) = options.layers.iter().find(|number| !(1..=packets).contains(number)) {
-        let text = format!("there is no packet {number}: the lesson has packets 1 to {packets}");
+        let text = match packets {
+            0 => format!("lesson {name} shows rates and queues, no packets; leave out --layers"),
+            _ => format!("there is no packet {number}: the lesson has packets 1 to {packets}"),
+        };
         return Err(CliError::new(text));
     }
     let is_terminal = io::stdout().is_terminal();

@@ -107,7 +107,7 @@ impl Runner {
         if more > 0 {
             lines.push(format!("  and {more} further changes"));
         }
-        let title = format!("changes of the rate that {flow} may send at");
+        let title = format!("changes of the rate that {flow} may send at ({trial})");
         Ok(Inspection { title, lines })
     }
 
