@@ -60,6 +60,11 @@ pub struct TrialSample {
     pub queues: Vec<u64>,
 }
 
+/// Most samples of a trial.
+const MAX_SAMPLES: u32 = 1 << 20;
+/// Largest number of a frame that is lost.
+const MAX_LOST_FRAME: usize = 100_000;
+
 /// Runs a trial.
 pub(crate) fn run(section: usize, name: &str, data: &FabricData) -> Result<TrialRun, LessonError> {
     let refused = |why: &dyn ToString| LessonError::Refused { section, why: why.to_string() };
@@ -67,6 +72,9 @@ pub(crate) fn run(section: usize, name: &str, data: &FabricData) -> Result<Trial
     for loss in &data.lose {
         let host = nodes.host(&loss.from)?;
         let last = loss.frames.iter().copied().max().unwrap_or(0);
+        if last > MAX_LOST_FRAME {
+            return Err(build::out_of_range("a lost frame", last));
+        }
         let fate = |frame| if loss.frames.contains(&frame) { Fate::Drop } else { Fate::Pass };
         world.set_impairment(host, Impairment::scripted((1..=last).map(fate)));
     }
@@ -80,39 +88,33 @@ pub(crate) fn run(section: usize, name: &str, data: &FabricData) -> Result<Trial
     }
     let mut faults = Faults::new(&nodes, data)?;
     let limit = Instant::default() + data.limit.duration();
-    let sample = data.sample.duration().max(Duration::from_nanos(100));
+    let sample = data.sample.duration().max(data.limit.duration() / MAX_SAMPLES);
+    let sample = sample.max(Duration::from_nanos(1));
     let mut next_sample = Instant::default();
     let mut samples = Vec::new();
-    loop {
-        let now = world.now();
+    let is_done = |flows: &Flows, ring: &Option<Ring>| match ring {
+        Some(ring) => ring.done_at().is_some(),
+        None => flows.are_finished(),
+    };
+    while !is_done(&flows, &ring) && world.now() < limit {
         flows.start_due(&mut world).map_err(|why| refused(&why))?;
         faults.begin_due(&mut world);
-        if next_sample <= now {
+        if next_sample <= world.now() {
             samples.push(take_sample(&mut world, &flows, &nodes));
-            next_sample = now + sample;
-        }
-        let is_done = match &ring {
-            Some(ring) => ring.done_at().is_some(),
-            None => flows.are_finished(),
-        };
-        if is_done || now >= limit {
-            break;
+            next_sample = world.now() + sample;
         }
         let due = [Some(next_sample), Some(limit), flows.next_start(), faults.next()];
         let until = due.into_iter().flatten().min().unwrap_or(limit);
-        while let Some(at) = world.next_event().filter(|at| *at <= until) {
+        while !is_done(&flows, &ring)
+            && let Some(at) = world.next_event().filter(|at| *at <= until)
+        {
             world.run_until(at);
             match &mut ring {
                 Some(ring) => ring.progress(&mut world).map_err(|why| refused(&why))?,
                 None => flows.progress(&mut world).map_err(|why| refused(&why))?,
             }
-            let is_done = ring.as_ref().map_or(flows.are_finished(), |it| it.done_at().is_some());
-            if is_done {
-                break;
-            }
         }
-        let is_done = ring.as_ref().map_or(flows.are_finished(), |it| it.done_at().is_some());
-        if !is_done {
+        if !is_done(&flows, &ring) {
             world.run_until(until);
         }
     }
