@@ -85,6 +85,13 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
             reasons.say(format!("Congestion notification for queue pair {}.", headers.bth.dest_qp));
             verdict(Action::Accept, "The queue pair reduces its rate.")
         }
+        Service::Extension => {
+            reasons.say(format!("Gap report for queue pair {}.", headers.bth.dest_qp));
+            verdict(
+                Action::Accept,
+                "The requester repairs each gap. Other implementations drop it.",
+            )
+        }
         Service::Ud => explain_datagram(&headers, reasons),
         _ if info.is_request() => explain_request(&headers, roce, &state, reasons),
         _ => explain_response(&headers, &state, reasons),

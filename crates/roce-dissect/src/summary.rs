@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use roce_wire::{BthView, Headers};
+use roce_wire::{BthView, GapReport, Headers, opcode};
 
 use crate::tree::{CmMessage, is_management};
 use crate::{Other, Packet, PacketKind, Roce, Severity};
@@ -41,6 +41,13 @@ impl Packet<'_> {
 }
 
 impl Roce<'_> {
+    /// Returns the gap report that the packet carries, if it is one.
+    pub fn gap_report(&self) -> Option<GapReport<'_>> {
+        let is_report = |it: &Headers| it.bth.opcode == opcode::GAP_REPORT;
+        self.headers.as_ref().filter(|it| is_report(it))?;
+        GapReport::parse(self.payload)
+    }
+
     /// Returns opcode, queue pair, PSN and payload length as text.
     pub fn summary(&self) -> PacketSummary<'_> {
         PacketSummary(self)
@@ -94,6 +101,11 @@ fn raw(f: &mut fmt::Formatter<'_>, bth: BthView<'_>) -> fmt::Result {
 fn facts(f: &mut fmt::Formatter<'_>, roce: &Roce<'_>) -> fmt::Result {
     if let Some(message) = roce.management() {
         return write!(f, " {message}");
+    }
+    if let Some(report) = roce.gap_report() {
+        f.write_str(if report.packets() == 0 { " takes reports" } else { "" })?;
+        let mut runs = report.runs();
+        return runs.try_for_each(|it| write!(f, " misses {} keeps {}", it.missing, it.kept));
     }
     let carries = |headers: &Headers| headers.bth.opcode.info().carries_payload();
     match roce.headers.as_ref().is_some_and(carries) || roce.payload_len > 0 {

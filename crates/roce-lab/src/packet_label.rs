@@ -78,7 +78,7 @@ impl PacketLabel {
             }
             Operation::ReadResponse | Operation::AtomicAck => PacketClass::Response,
             Operation::Acknowledge => PacketClass::Ack,
-            Operation::Cnp => PacketClass::Other,
+            Operation::Cnp | Operation::GapReport => PacketClass::Other,
         };
         let name = bth.opcode.name();
         let name = name.strip_prefix("RC ").unwrap_or(name);

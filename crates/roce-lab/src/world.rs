@@ -516,7 +516,7 @@ impl World {
         let info = headers.bth.opcode.info();
         // The PSNs of datagrams to one queue pair are those of many senders; a CNP has none.
         if info.operation == Operation::Acknowledge
-            || matches!(info.service, Service::Ud | Service::Cnp)
+            || matches!(info.service, Service::Ud | Service::Cnp | Service::Extension)
         {
             return false;
         }

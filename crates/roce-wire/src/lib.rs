@@ -56,6 +56,7 @@ mod error;
 mod frame;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+mod gap_report;
 mod gid;
 mod grh;
 mod headers;
@@ -86,6 +87,7 @@ pub use congestion_mark::mark_congestion;
 pub use deth::{DETH_LEN, Deth, GSI_Q_KEY};
 pub use error::{BadIcrc, Layer, LenError, SealError, WireError};
 pub use frame::{Ecn, Frame, Packets, ParseOptions};
+pub use gap_report::{GapReport, GapRun, MAX_GAP_REPORT_LEN, MAX_GAP_RUNS};
 pub use gid::{Gid, GidParseError};
 pub use grh::{GRH_LEN, Grh};
 pub use headers::Headers;

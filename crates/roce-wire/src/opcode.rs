@@ -47,6 +47,8 @@ pub enum Service {
     Ud,
     /// Congestion notification, for queue pairs of any service.
     Cnp,
+    /// Packets of no standard, which endpoints of this project send to each other.
+    Extension,
 }
 
 /// Operation of a packet.
@@ -63,6 +65,8 @@ pub enum Operation {
     FetchAdd,
     /// Congestion notification.
     Cnp,
+    /// Report of gaps: see [`GapReport`](crate::GapReport).
+    GapReport,
 }
 
 /// Position of a packet in its message.
@@ -172,6 +176,8 @@ table! {
     0x65 UD_SEND_ONLY_IMMEDIATE      "UD SEND Only with Immediate"       Ud Send         Only   [Deth Immediate]
 
     0x81 CNP                         "CNP"                               Cnp Cnp         Only   [CnpReserved]
+
+    0xc0 GAP_REPORT                  "gap report"                        Extension GapReport Only []
 }
 
 #[derive(Clone, Copy)]
@@ -273,7 +279,8 @@ impl KnownOpcode {
             0 => Service::Rc,
             1 => Service::Uc,
             3 => Service::Ud,
-            _ => Service::Cnp,
+            4 => Service::Cnp,
+            _ => Service::Extension,
         }
     }
 
@@ -282,7 +289,7 @@ impl KnownOpcode {
         HEADERS_LEN[self.0 as usize] as usize
     }
 
-    /// Returns the specification's name.
+    /// Returns the specification's name, if it has one.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
@@ -320,10 +327,13 @@ impl OpcodeInfo {
 
     /// Returns true if payload may follow the headers.
     pub const fn carries_payload(self) -> bool {
-        matches!(self.operation, Operation::Send | Operation::Write | Operation::ReadResponse)
+        matches!(
+            self.operation,
+            Operation::Send | Operation::Write | Operation::ReadResponse | Operation::GapReport
+        )
     }
 
-    /// Returns true for requests; false for responses and CNPs.
+    /// Returns true for requests; false for responses, CNPs and gap reports.
     pub const fn is_request(self) -> bool {
         matches!(
             self.operation,
@@ -378,6 +388,7 @@ impl Service {
             Self::Uc => 0x20,
             Self::Ud => 0x60,
             Self::Cnp => 0x80,
+            Self::Extension => 0xc0,
         }
     }
 }
@@ -446,7 +457,7 @@ mod tests {
             let found = Opcode::find(service, operation, position, opcode.info().trailer());
             assert_eq!(found, Some(opcode));
         }
-        assert_eq!(KnownOpcode::all().count(), 23 + 12 + 2 + 1);
+        assert_eq!(KnownOpcode::all().count(), 23 + 12 + 2 + 2);
     }
 
     #[test]
@@ -462,7 +473,8 @@ mod tests {
         for opcode in KnownOpcode::all() {
             let OpcodeInfo { service, position, operation, .. } = opcode.info();
             let service = format!("{service:?}").to_uppercase();
-            assert!(opcode.name().starts_with(&service), "{opcode:?}");
+            let is_named = opcode == GAP_REPORT || opcode.name().starts_with(&service);
+            assert!(is_named, "{opcode:?}");
             if matches!(operation, Operation::Send | Operation::Write | Operation::ReadResponse) {
                 assert!(opcode.name().contains(&format!("{position:?}")), "{opcode:?}");
             }
@@ -484,9 +496,10 @@ mod tests {
 
     #[test]
     fn a_packet_is_a_request_or_a_response_and_never_both() {
-        for opcode in KnownOpcode::all().filter(|&opcode| opcode != CNP) {
-            assert_ne!(opcode.info().is_request(), opcode.info().is_response(), "{opcode:?}");
+        for opcode in KnownOpcode::all() {
+            let kinds = [opcode.info().is_request(), opcode.info().is_response()];
+            let is_neither = matches!(opcode, CNP | GAP_REPORT);
+            assert_eq!(kinds.map(u8::from).iter().sum::<u8>(), u8::from(!is_neither), "{opcode:?}");
         }
-        assert!(!CNP.info().is_request() && !CNP.info().is_response());
     }
 }

@@ -56,6 +56,7 @@ pub struct DirectionCounts {
     /// Packets with an ECN mark.
     pub ecn_marks: u64,
     pub cnps: u64,
+    pub gap_reports: u64,
     pub wrong_icrcs: u64,
     /// Time of the first packet.
     pub first: Option<Timestamp>,

@@ -111,6 +111,10 @@ impl Flows {
             findings.push(Finding::CongestionNotified);
             return Some(self.context(index, FlowState::default()));
         }
+        if info.service == Service::Extension {
+            self.directions[index as usize].counts.gap_reports += 1;
+            return Some(self.context(index, FlowState::default()));
+        }
         self.directions[index as usize].service = Some(info.service);
         if info.is_request() {
             let state = self.state(index, false);

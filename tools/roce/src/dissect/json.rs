@@ -99,6 +99,7 @@ fn counts(counts: &DirectionCounts) -> Value {
         "rnrs": counts.rnrs,
         "ecn_marks": counts.ecn_marks,
         "cnps": counts.cnps,
+        "gap_reports": counts.gap_reports,
         "wrong_icrcs": counts.wrong_icrcs,
         "first_ns": counts.first.map(|time| time.0),
         "last_ns": counts.last.map(|time| time.0),

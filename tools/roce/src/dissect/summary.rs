@@ -114,7 +114,7 @@ pub(super) fn service(service: Option<Service>) -> &'static str {
         Some(Service::Rc) => "RC",
         Some(Service::Uc) => "UC",
         Some(Service::Ud) => "UD",
-        Some(Service::Cnp) | None => "-",
+        Some(Service::Cnp | Service::Extension) | None => "-",
     }
 }
 

@@ -173,7 +173,7 @@ impl Address {
 fn color_of(opcode: KnownOpcode) -> Color {
     let info = opcode.info();
     match info.service {
-        Service::Cnp => Color::Notice,
+        Service::Cnp | Service::Extension => Color::Notice,
         Service::Ud => Color::Special,
         _ if info.is_request() => Color::Request,
         _ => Color::Response,
