@@ -93,6 +93,12 @@ counters! {
     reorder_kept,
     /// Packets behind a missing one for which there was no room.
     reorder_full,
+    /// Gap reports sent.
+    gap_report_sent,
+    /// Gap reports received and used.
+    gap_report_rcvd,
+    /// Dropped: gap reports of an unknown format, too old, or switched off.
+    gap_report_ignored,
     /// Dropped: the packet is kept already.
     reorder_duplicate,
     /// NAKs sent: the request makes no sense here.

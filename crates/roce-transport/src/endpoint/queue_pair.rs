@@ -189,6 +189,7 @@ impl QueuePair {
             (Self::Uc(uc), Service::Uc) => uc.handle_packet(packet, srqs, memory, cx),
             (Self::Ud(ud), Service::Ud) => ud.handle_packet(packet, srqs, memory, cx),
             (Self::Rc(rc), Service::Cnp) => rc.handle_cnp(packet, cx),
+            (Self::Rc(rc), Service::Extension) => rc.handle_gap_report(packet, cx),
             (_, Service::Cnp) => cx.dropped(bth.psn, DropReason::CnpIgnored),
             _ => cx.dropped(bth.psn, DropReason::WrongService),
         }

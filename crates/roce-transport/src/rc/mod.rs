@@ -15,7 +15,7 @@ pub(crate) mod reorder_buffer;
 mod requester;
 mod responder;
 
-use roce_wire::{Ecn, Operation, Packet, Service, Verified};
+use roce_wire::{Ecn, GapReport, Operation, Packet, Service, Verified};
 
 use self::reorder_buffer::ReorderBudget;
 use self::requester::Requester;
@@ -256,6 +256,29 @@ impl RcQueuePair {
         }
         cx.counters().rp_cnp_handled += 1;
         self.requester.on_cnp(&self.qp, cx);
+    }
+
+    /// Handles a gap report, or that the peer takes them.
+    pub(crate) fn handle_gap_report<O: Observer>(
+        &mut self,
+        packet: &Packet<'_, Verified>,
+        cx: &mut Context<'_, O>,
+    ) {
+        let psn = packet.headers().bth.psn;
+        if let Err(cause) = self.qp.admit(packet) {
+            return cx.dropped(psn, cause);
+        }
+        let report = GapReport::parse(packet.payload()).filter(|_| cx.config.gap_reports);
+        let Some(report) = report else { return cx.dropped(psn, DropReason::GapReportIgnored) };
+        if report.packets() == 0 {
+            self.responder.peer_takes_reports = true;
+            return;
+        }
+        if !self.qp.state.is_sending() {
+            return cx.dropped(psn, DropReason::GapReportIgnored);
+        }
+        let Self { qp, requester, timers, .. } = self;
+        requester.handle_gap_report(qp, timers, psn, report, cx);
     }
 
     /// Fires the timers that are due; `peer` is what all queue pairs know of the peer.

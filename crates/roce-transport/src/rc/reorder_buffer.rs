@@ -1,8 +1,9 @@
 //! Packets that arrived before a missing one, kept until it arrives.
 
 use std::collections::VecDeque;
+use std::iter;
 
-use roce_wire::{Packet, Psn, Verified};
+use roce_wire::{GapRun, Packet, PathMtu, Psn, Verified};
 
 use crate::rc::kept_packet::KeptPacket;
 
@@ -121,6 +122,25 @@ impl ReorderBuffer {
         let kept = self.0.as_deref();
         let from = kept.map_or(0, |it| it.index_of(psn, expected));
         kept.into_iter().flat_map(move |it| it.by_psn.iter().skip(from).map(|(psn, _)| *psn))
+    }
+
+    /// Returns which packets from `expected` on are missing, and which are kept.
+    pub(crate) fn runs(&self, expected: Psn, mtu: PathMtu) -> impl Iterator<Item = GapRun> {
+        let kept = self.0.as_deref().into_iter().flat_map(|it| &it.by_psn);
+        let mut kept = kept.map(move |(psn, packet)| (*psn, packet.span(mtu))).peekable();
+        let mut at = expected;
+        iter::from_fn(move || {
+            let missing = u16::try_from(kept.peek()?.0.distance_from(at)).ok()?;
+            at = at.advanced_by(u32::from(missing));
+            let mut packets = 0;
+            while let Some((_, span)) = kept.next_if(|(psn, _)| *psn == at) {
+                packets += span;
+                at = at.advanced_by(span);
+            }
+            // A run that is too long, or empty, is not reported, and so is nothing behind it.
+            let kept = u16::try_from(packets).ok()?;
+            (missing > 0 && kept > 0).then_some(GapRun { missing, kept })
+        })
     }
 
     /// Drops all packets.

@@ -11,6 +11,7 @@ mod cut_paths;
 mod deferred_ack;
 mod driver_time;
 mod duplicates;
+mod gap_reports;
 mod harness;
 mod hostile;
 mod hostile_unreliable;

@@ -8,7 +8,8 @@ use crate::Instant;
 /// others have arrived.
 ///
 /// A gap is repaired, that is sent or requested again, once it has been known for as long as packets
-/// are late, and again if it is still reported a round trip after that.
+/// are late, and again if it is still reported together with packets that were sent after the repair, or
+/// longer than a round trip after it.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps(
     /// In order, without overlaps.
@@ -28,7 +29,8 @@ enum Repair {
     /// What is missing may still arrive by itself until then.
     Waits(Instant),
     Due,
-    Sent(Instant),
+    /// Sent at this time, behind this sequence number.
+    Sent(Instant, u64),
 }
 
 /// How gaps are timed, in nanoseconds.
@@ -36,7 +38,7 @@ enum Repair {
 pub(crate) struct GapTiming {
     /// From when a gap is known to its repair.
     pub(crate) lateness: u64,
-    /// From a repair to the next one.
+    /// From a repair to the next one, where nothing was sent after it.
     pub(crate) again: u64,
     /// What arrives this soon after a repair was late.
     pub(crate) min_rtt: u64,
@@ -48,6 +50,11 @@ const MAX_GAPS: usize = 64;
 impl Gaps {
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the number of packets in all gaps.
+    pub(crate) fn packets(&self) -> u64 {
+        self.0.iter().map(|it| it.end - it.start).sum()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -84,7 +91,7 @@ impl Gaps {
             for gap in &known {
                 let Some(part) = gap.clipped(range.clone()) else { continue };
                 found.extend(Gap::new(at..part.start, timing, now));
-                found.push(part.still_missing(timing, now));
+                found.push(part.still_missing(span.end, timing, now));
                 at = part.end;
             }
             found.extend(Gap::new(at..range.end, timing, now));
@@ -133,13 +140,13 @@ impl Gaps {
         self.0.iter().any(|it| span.contains(&it.start))
     }
 
-    /// What is missing of `span` was sent or requested again.
-    pub(crate) fn on_repaired(&mut self, span: Range<u64>, now: Instant) {
+    /// What is missing of `span` was sent or requested again, behind everything before `sent_to`.
+    pub(crate) fn on_repaired(&mut self, span: Range<u64>, sent_to: u64, now: Instant) {
         let mut parts = Vec::with_capacity(self.0.len() + 2);
         for gap in &self.0 {
             parts.extend(gap.clipped(0..span.start));
             let inside = gap.clipped(span.clone());
-            parts.extend(inside.map(|it| Gap { repair: Repair::Sent(now), ..it }));
+            parts.extend(inside.map(|it| Gap { repair: Repair::Sent(now, sent_to), ..it }));
             parts.extend(gap.clipped(span.end..u64::MAX));
         }
         self.0 = parts;
@@ -162,9 +169,13 @@ impl Gap {
         (start < end).then_some(Self { start, end, ..*self })
     }
 
-    fn still_missing(self, timing: GapTiming, now: Instant) -> Self {
+    /// It is still missing, while packets before `newest` have arrived.
+    fn still_missing(self, newest: u64, timing: GapTiming, now: Instant) -> Self {
         match self.repair {
-            Repair::Sent(at) if nanos_between(at, now) >= timing.again => {
+            Repair::Sent(at, sent_to)
+                if (newest > sent_to && nanos_between(at, now) >= timing.lateness)
+                    || nanos_between(at, now) >= timing.again =>
+            {
                 Self { repair: Repair::Due, ..self }
             }
             _ => self,
@@ -174,7 +185,7 @@ impl Gap {
     /// For how long it was missing, if it has arrived now without a repair.
     fn lateness(&self, timing: GapTiming, now: Instant) -> Option<u64> {
         let is_repaired = match self.repair {
-            Repair::Sent(at) => nanos_between(at, now) >= timing.min_rtt,
+            Repair::Sent(at, _) => nanos_between(at, now) >= timing.min_rtt,
             _ => false,
         };
         (!is_repaired).then(|| nanos_between(self.noted_at, now))
@@ -228,7 +239,7 @@ mod tests {
                 expected.extend(missing);
                 prop_assert_eq!(members(&gaps), expected.iter().copied().collect::<Vec<_>>());
                 if bits % 3 == 0 {
-                    gaps.on_repaired(start..start + 5, now);
+                    gaps.on_repaired(start..start + 5, 60, now);
                     prop_assert_eq!(members(&gaps), expected.iter().copied().collect::<Vec<_>>());
                 }
             }
@@ -236,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_repaired_after_its_wait_and_again_if_it_is_reported_a_round_trip_later() {
+    fn a_gap_is_repaired_after_its_wait_and_again_if_later_packets_overtake_the_repair() {
         let mut gaps = Gaps::default();
         gaps.update(5..20, [5..7, 10..12], TIMING, at(0));
         assert_eq!((gaps.next_due(0), gaps.next_due_at()), (None, Some(at(10))));
@@ -244,12 +255,14 @@ mod tests {
         assert_eq!(gaps.next_due(0), None);
         gaps.expire(at(10));
         assert_eq!(gaps.next_due(0), Some(5..7));
-        gaps.on_repaired(5..6, at(10));
+        gaps.on_repaired(5..6, 20, at(10));
         assert_eq!(gaps.next_due(0), Some(6..7), "one packet did not fit");
-        gaps.on_repaired(6..12, at(20));
+        gaps.on_repaired(6..12, 20, at(20));
         gaps.update(5..20, iter::once(5..7), TIMING, at(109));
         assert_eq!(gaps.next_due(0), None, "the report is of before the repair");
-        gaps.update(5..20, iter::once(5..7), TIMING, at(110));
+        gaps.update(5..21, iter::once(5..7), TIMING, at(19));
+        assert_eq!(gaps.next_due(0), None, "they may have overtaken it by chance");
+        gaps.update(5..21, iter::once(5..7), TIMING, at(20));
         assert_eq!(gaps.next_due(0), Some(5..6));
     }
 
@@ -258,7 +271,7 @@ mod tests {
         let mut gaps = Gaps::default();
         gaps.update(0..9, [1..2, 3..4, 5..6], TIMING, at(0));
         assert_eq!(gaps.update(1..2, [], TIMING, at(7)), Some(7));
-        gaps.on_repaired(3..9, at(10));
+        gaps.on_repaired(3..9, 9, at(10));
         assert_eq!(gaps.update(3..4, [], TIMING, at(59)), Some(59));
         assert_eq!(gaps.update(0..9, [], TIMING, at(60)), None);
         assert!(gaps.is_empty());

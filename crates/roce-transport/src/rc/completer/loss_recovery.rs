@@ -60,6 +60,10 @@ pub(crate) struct LossRecovery {
     lateness: u32,
     /// The peer keeps packets behind a missing one.
     peer_keeps: bool,
+    /// The peer reports gaps.
+    peer_reports: bool,
+    /// How often the peer was told that reports are taken.
+    announced: u8,
     /// Instant from which the probe timeout counts: that of the first packet that requests an ACK.
     probe_base: Instant,
 }
@@ -101,6 +105,8 @@ const FIRST_RESENT: u32 = 4;
 const RESENT_GROWTH: u32 = 4;
 /// Each missing packet shortens the wait for late ones by this part.
 const LATENESS_DECAY: u32 = 16;
+/// Maximum packets that tell a peer that reports are taken.
+const MAX_ANNOUNCEMENTS: u8 = 4;
 /// Maximum packets of a repair.
 const MAX_REPAIR: u32 = 8;
 
@@ -181,7 +187,7 @@ impl LossRecovery {
         self.rtt.on_acknowledged(to, now);
     }
 
-    /// Response `seq` with data arrived twice: what was taken for lost was late, unless it was sent before a
+    /// A response to `seq` arrived twice: what was taken for lost was late, unless it was sent before a
     /// go-back-N.
     #[cold]
     pub(super) fn on_duplicate(&mut self, seq: u64) {
@@ -197,13 +203,47 @@ impl LossRecovery {
             return GapTiming::default();
         }
         let lateness = self.late_nanos();
-        let again = self.rtt.smoothed_nanos() + lateness;
-        GapTiming { lateness, again, min_rtt: self.rtt.min_nanos() }
+        let again = self.rtt.longest_nanos().max(self.rtt.smoothed_nanos() + lateness);
+        // A repair is a packet alone, and comes back sooner than what ends a train.
+        let min_rtt = self.rtt.min_nanos() / 8 * 7;
+        GapTiming { lateness, again, min_rtt }
     }
 
     /// Returns true if gaps may be repaired alone: nothing else is being sent again.
     pub(crate) fn may_be_selective(&self) -> bool {
         matches!(self.state, State::Open | State::Selective)
+    }
+
+    /// Returns true if the peer reports gaps.
+    pub(super) fn peer_reports(&self) -> bool {
+        self.peer_reports
+    }
+
+    /// The peer reports gaps, so it keeps packets. Returns the position to resume if packets are being
+    /// sent again after a NAK.
+    pub(super) fn on_gap_report(&mut self) -> Option<SendPosition> {
+        self.peer_keeps = true;
+        self.peer_reports = true;
+        let position = match self.state {
+            State::NakGoBackN | State::Repair => Some(self.undo_to),
+            State::RepairWait | State::PartialWait | State::RepairSent => None,
+            _ => return None,
+        };
+        self.state = State::Open;
+        position
+    }
+
+    /// Returns true if the peer is to be told that reports are taken: it keeps packets, and has not
+    /// reported a gap. The packets that say so may be lost.
+    pub(super) fn take_announcement(&mut self) -> bool {
+        let is_due = self.peer_keeps && !self.peer_reports && self.announced < MAX_ANNOUNCEMENTS;
+        self.announced += u8::from(is_due);
+        is_due
+    }
+
+    /// The peer has packet `seq` of `span` if that is being measured.
+    pub(super) fn on_reported(&mut self, span: &Range<u64>, now: Instant) {
+        self.rtt.on_reported(span, now);
     }
 
     /// Gaps are known, or none any more.
@@ -423,6 +463,7 @@ impl Requester {
         match self.recovery.state {
             State::Repair => (self.recovery.repair_end.saturating_sub(self.unacked)) as u32, // at most `MAX_REPAIR`
             State::NakGoBackN => self.window.size().min(self.recovery.resent),
+            State::Selective => self.selective_window(),
             _ if self.recovery.is_retransmitting() => self.window.min(),
             _ => self.window.size(),
         }

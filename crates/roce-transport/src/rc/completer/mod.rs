@@ -1,6 +1,7 @@
 //! The completer: handles the peer's responses and retires requests.
 
 mod early_responses;
+mod gap_reports;
 pub(crate) mod gaps;
 pub(crate) mod loss_recovery;
 mod rtt;
@@ -35,7 +36,8 @@ impl Requester {
         let seq = match u64::try_from(psn.distance_from(self.psn(self.unacked))) {
             Ok(ahead) => self.unacked + ahead,
             Err(_) => {
-                if headers.bth.opcode.info().operation != Operation::Acknowledge {
+                let has_data = headers.bth.opcode.info().operation != Operation::Acknowledge;
+                if has_data || self.recovery.peer_reports() {
                     let behind = self.psn(self.unacked).distance_from(psn);
                     let seq = self.unacked.saturating_sub(u64::try_from(behind).unwrap_or(0));
                     self.recovery.on_duplicate(seq);
@@ -157,7 +159,10 @@ impl Requester {
                 self.spend_retry(response.cx)?;
             }
             self.nak_action = NakAction::Ignore;
-            if self.recovery.is_selective() {
+            self.announce_gap_reports(response.qp, response.cx);
+            if self.recovery.may_be_selective()
+                && (self.recovery.is_selective() || self.recovery.peer_reports())
+            {
                 let gap = response.seq..response.seq + 1;
                 self.note_gaps(gap.clone(), [gap], response.timers, response.cx);
                 return Ok(());

@@ -62,6 +62,13 @@ impl RttEstimator {
         self.srtt = (7 * self.srtt + took) / 8;
     }
 
+    /// The packets of `span` have arrived, though they are not acknowledged.
+    pub(crate) fn on_reported(&mut self, span: &Range<u64>, now: Instant) {
+        if let Some((seq, _)) = self.sample.filter(|(seq, _)| span.contains(seq)) {
+            self.on_acknowledged(seq + 1, now);
+        }
+    }
+
     /// Measures packet `seq`, which is sent again, if no round trip is known: a wrong one is soon
     /// corrected.
     pub(crate) fn on_resent(&mut self, seq: u64, now: Instant) {
@@ -86,6 +93,11 @@ impl RttEstimator {
     /// Returns the shortest round trip in nanoseconds; 0 before the first measurement.
     pub(crate) const fn min_nanos(&self) -> u64 {
         self.min
+    }
+
+    /// Returns a round trip in nanoseconds that is longer than most.
+    pub(crate) const fn longest_nanos(&self) -> u64 {
+        self.srtt.saturating_add(4 * self.rttvar)
     }
 
     /// Returns true if a round trip was measured.

@@ -18,6 +18,14 @@ use crate::train::TrainWriter;
 use crate::transfer::GatherCopy;
 use crate::{Memory, MemoryFault, Observer, RetransmitCause, SendOperation};
 
+/// Maximum windows of packets that have arrived behind a gap while more are sent.
+const MAX_WINDOWS_AHEAD: u32 = 3;
+
+/// Windows of packets that reports may repair while the oldest missing packet is the same.
+const MAX_WINDOWS_REPAIRED: u64 = 2;
+/// The smallest train of new packets while gaps are known is this part of the window.
+const TRAINS_PER_WINDOW: u32 = 64;
+
 /// What a requester knows of gaps, of requests at the peer and of responses here.
 #[derive(Debug, Default)]
 pub(crate) struct KnownGaps {
@@ -26,6 +34,10 @@ pub(crate) struct KnownGaps {
     pub(crate) early: ReorderBuffer,
     /// The peer has executed everything before it, as a response behind a missing one shows.
     pub(crate) executed_to: u64,
+    /// First sequence number behind the newest packet that the peer reports.
+    pub(crate) reported_to: u64,
+    /// Packets repaired since the oldest missing packet is the same.
+    pub(crate) repaired: u64,
     /// Packet that the peer reports missing, while responses before it are missing.
     pub(crate) nak: Option<u64>,
 }
@@ -63,6 +75,26 @@ impl Requester {
         self.arm_gap_timer(timers);
     }
 
+    /// Packets that may be in flight or have arrived behind a gap: the latter need no room in the window.
+    /// As long as little of it is free nothing new is sent, since each train would draw a report of its own.
+    #[cold]
+    pub(super) fn selective_window(&self) -> u32 {
+        let size = self.window.size();
+        let Some(known) = &self.known else { return size };
+        let end = known.executed_to.max(known.reported_to).max(self.unacked);
+        let arrived = (end - self.unacked).saturating_sub(known.gaps.packets());
+        let arrived = u32::try_from(arrived).unwrap_or(u32::MAX).min(MAX_WINDOWS_AHEAD * size);
+        let sent = (self.next - self.unacked) as u32; // below half the circle
+        let is_worth_while = size + arrived >= sent + size / TRAINS_PER_WINDOW;
+        if is_worth_while { size + arrived } else { (size + arrived).min(sent) }
+    }
+
+    /// Returns true if reports have repaired enough: a peer that contradicts itself gets nothing more.
+    pub(super) fn has_repaired_enough(&self) -> bool {
+        let most = MAX_WINDOWS_REPAIRED * u64::from(self.window.size());
+        self.known.as_ref().is_some_and(|known| known.repaired > most)
+    }
+
     /// Everything before `to` has arrived.
     pub(crate) fn settle_gaps<O: Observer>(
         &mut self,
@@ -71,6 +103,7 @@ impl Requester {
         cx: &Context<'_, O>,
     ) {
         if self.recovery.is_selective() {
+            self.known().repaired = 0;
             self.note_gaps(0..to, [], timers, cx);
         }
     }
@@ -160,6 +193,11 @@ impl Requester {
         self.known.as_ref()?.gaps.next_due(from)
     }
 
+    /// Returns true if the peer has executed packet `seq`, which is part of a gap: the response is missing.
+    fn is_executed(&self, seq: u64) -> bool {
+        self.known.as_ref().is_some_and(|known| seq < known.executed_to)
+    }
+
     /// Returns false for a gap of a READ that has an earlier one: rxe drops a repeated request that begins
     /// before the latest. Peers that keep packets take parts in any order.
     fn may_repair(&self, start: u64) -> bool {
@@ -183,8 +221,12 @@ impl Requester {
             let request = self.reads.find(seq);
             seq = match (entry.work.operation, request) {
                 (SendOperation::Read { remote }, Some(request)) => {
-                    let end = gap.end.min(request.end);
-                    let span = seq..end;
+                    // What is not executed yet is requested as it was: a part would be a request more.
+                    let span = match self.is_executed(seq) {
+                        true => seq..gap.end.min(request.end),
+                        false => request.start..request.end,
+                    };
+                    let end = span.end;
                     let written =
                         self.write_read_request(entry, remote, span, qp, memory, acks, train)?;
                     if written.is_none() {
@@ -225,7 +267,10 @@ impl Requester {
         cx.counters().resent_pkts += packets;
         cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(span.start), cause);
         self.recovery.on_gap_repaired(&span);
-        self.known().gaps.on_repaired(span, cx.time);
+        let sent_to = self.max_sent;
+        let known = self.known();
+        known.repaired += span.end - span.start;
+        known.gaps.on_repaired(span, sent_to, cx.time);
         cx.feedback.is_alive = true;
         cx.feedback.is_lost = true;
         self.react_to_loss(cx);

@@ -83,6 +83,15 @@ impl FramesInFlight {
         self.repair = Some((number, end));
     }
 
+    /// The peer has the packet before `end`, though others before it are missing.
+    pub(crate) fn on_reported(&self, end: u64, feedback: &mut FrameFeedback) {
+        feedback.is_alive = true;
+        let newest = self.frames.partition_point(|frame| frame.start < end).checked_sub(1);
+        if let Some(frame) = newest.and_then(|newest| self.frames.get(newest)) {
+            feedback.drained = feedback.drained.max(Some(frame.number));
+        }
+    }
+
     /// The peer reports that packet `unacked` is missing, and keeps those behind it.
     pub(crate) fn on_repair(&mut self, unacked: u64, feedback: &mut FrameFeedback) {
         self.note_gap(unacked, feedback);

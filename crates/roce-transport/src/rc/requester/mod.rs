@@ -225,6 +225,7 @@ impl Requester {
         }
         if let Some(before) = resumed {
             (self.next, self.current_wqe) = before;
+            self.announce_gap_reports(qp, cx);
         }
         if self.in_rnr_wait {
             // The RNR NAK was an old one.

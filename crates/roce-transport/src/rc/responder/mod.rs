@@ -42,7 +42,9 @@ pub(crate) struct Responder {
     pub(crate) resources: Resources,
     pub(crate) responses: ResponseQueue,
     /// Requests behind a missing packet.
-    reorder: ReorderBuffer,
+    pub(crate) reorder: ReorderBuffer,
+    /// The peer takes gap reports.
+    pub(crate) peer_takes_reports: bool,
 }
 
 /// What becomes of the NAK for a missing packet when that packet arrives.
@@ -84,6 +86,7 @@ impl Responder {
             resources: Resources::new(max_dest_rd_atomic),
             responses: ResponseQueue::default(),
             reorder: ReorderBuffer::default(),
+            peer_takes_reports: false,
         }
     }
 
@@ -154,8 +157,13 @@ impl Responder {
                 cx.dropped(psn, DropReason::OutOfSequence);
             }
         }
-        if !self.sent_seq_nak || psn.distance_from(self.newest_out_of_order) > 0 {
+        let ahead = psn.distance_from(self.newest_out_of_order);
+        if !self.sent_seq_nak || ahead > 0 {
             self.newest_out_of_order = psn;
+        }
+        let is_news = ahead > 1 || packet.headers().bth.ack_request;
+        if self.sent_seq_nak && is_news && self.reports_gaps() {
+            self.responses.report_gaps(self.expected.previous());
         }
         if !self.sent_seq_nak {
             self.sent_seq_nak = true;
@@ -190,8 +198,16 @@ impl Responder {
         }
         if has_executed {
             self.schedule_ack(cx);
+            if self.reports_gaps() {
+                self.responses.report_gaps(self.expected.previous());
+            }
         }
         Ok(())
+    }
+
+    /// Returns true if there are gaps, and the peer takes reports of them.
+    fn reports_gaps(&self) -> bool {
+        self.peer_takes_reports && !self.reorder.is_empty()
     }
 
     /// Drops the requests that are kept.

@@ -13,6 +13,8 @@ pub(crate) enum Response {
     Nak { psn: Psn, code: NakCode },
     /// No receive is posted.
     Rnr { psn: Psn, timer: RnrTimer },
+    /// Everything up to this PSN is executed, and there are gaps behind it.
+    GapReport { psn: Psn },
     /// The bytes of a READ.
     Read(ReadResponse),
     /// The word of an atomic before its execution.
@@ -63,6 +65,7 @@ impl Response {
             Self::Ack { psn }
             | Self::Nak { psn, .. }
             | Self::Rnr { psn, .. }
+            | Self::GapReport { psn }
             | Self::Atomic { psn, .. } => psn,
             Self::Read(read) => read.first.advanced_by(read.packets - 1),
         }
@@ -91,7 +94,7 @@ impl ResponseQueue {
         match self.0.back_mut() {
             // The response to a later packet acknowledges this one too.
             Some(last) if last.last_psn().distance_from(psn) > 0 => true,
-            Some(Response::Ack { psn: waiting }) => {
+            Some(Response::Ack { psn: waiting } | Response::GapReport { psn: waiting }) => {
                 *waiting = psn;
                 true
             }
@@ -103,14 +106,30 @@ impl ResponseQueue {
         }
     }
 
-    /// Adds a response to what was just executed, or a NAK. Returns true if it replaces an ACK.
+    /// Adds a response to what was just executed, or a NAK. Returns true if it replaces an ACK or a gap
+    /// report: what the peer must see first acknowledges as much, and later packets draw reports.
     pub(crate) fn push(&mut self, response: Response) -> bool {
-        let merges = matches!(self.0.back(), Some(Response::Ack { .. }));
+        let merges =
+            matches!(self.0.back(), Some(Response::Ack { .. } | Response::GapReport { .. }));
         if merges {
             self.0.pop_back();
         }
         self.0.push_back(response);
         merges
+    }
+
+    /// Reports the gaps behind `psn`, up to which everything is executed.
+    pub(crate) fn report_gaps(&mut self, psn: Psn) {
+        match self.0.back_mut() {
+            // It is the last word on this packet.
+            Some(Response::Rnr { .. }) => {}
+            Some(Response::Nak { code, .. }) if *code != NakCode::PsnSequence => {}
+            Some(
+                waiting
+                @ (Response::Ack { .. } | Response::Nak { .. } | Response::GapReport { .. }),
+            ) => *waiting = Response::GapReport { psn },
+            _ => self.0.push_back(Response::GapReport { psn }),
+        }
     }
 
     /// Adds a response to what was executed before, in the order of PSNs: a requester repeats all
@@ -187,7 +206,7 @@ impl ResponseQueue {
     /// PSN.
     pub(crate) fn take_first_ack(&mut self) -> Option<(Psn, Option<NakCode>)> {
         Some(match self.0.pop_front()? {
-            Response::Ack { psn } => (psn, None),
+            Response::Ack { psn } | Response::GapReport { psn } => (psn, None),
             Response::Nak { psn, code } if code != NakCode::PsnSequence => (psn, Some(code)),
             Response::Read(read) => (read.first.advanced_by(read.sent).previous(), None),
             Response::Nak { psn, .. }

@@ -1,12 +1,14 @@
 //! Writes responses as packets.
 
 use roce_wire::{
-    AETH_LEN, Aeth, AtomicAckEth, Bth, Credits, Headers, KnownOpcode, Psn, Syndrome, opcode,
+    AETH_LEN, Aeth, AtomicAckEth, Bth, Credits, GapReport, Headers, KnownOpcode,
+    MAX_GAP_REPORT_LEN, Psn, Syndrome, opcode,
 };
 
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::qp::receive_queue::ReceiveQueue;
+use crate::rc::reorder_buffer::ReorderBuffer;
 use crate::rc::responder::Responder;
 use crate::rc::responder::response_queue::{ReadResponse, Response};
 use crate::train::TrainWriter;
@@ -40,7 +42,8 @@ impl Responder {
             None => Credits::UNLIMITED,
         };
         let ack = Aeth { syndrome: Syndrome::Ack { credits }, msn: self.msn() };
-        while let Some(response) = self.responses.front_mut() {
+        let Self { responses, reorder, expected, .. } = self;
+        while let Some(response) = responses.front_mut() {
             let is_written = match response {
                 Response::Ack { psn } => {
                     let becn = *is_marked;
@@ -54,6 +57,10 @@ impl Responder {
                     let syndrome = Syndrome::RnrNak { timer: *timer };
                     write_bare(&ack_headers(Aeth { syndrome, ..ack }, *psn, false, qp), train)
                 }
+                Response::GapReport { psn } => match reorder.is_empty() {
+                    true => write_bare(&ack_headers(ack, *psn, *is_marked, qp), train),
+                    false => write_gap_report(*expected, reorder, qp, train),
+                },
                 Response::Atomic { psn, original, .. } => {
                     let bth = Bth::new(opcode::RC_ATOMIC_ACKNOWLEDGE, qp.params.dest_qpn, *psn);
                     let atomic_ack = Some(AtomicAckEth { original: *original });
@@ -67,13 +74,14 @@ impl Responder {
             }
             match *response {
                 Response::Ack { .. } => *is_marked = false,
+                Response::GapReport { .. } => cx.counters().gap_report_sent += 1,
                 Response::Nak { psn, code } => {
                     cx.out.observer.nak_sent(cx.now, cx.qpn, psn, code);
                 }
                 Response::Rnr { psn, .. } => cx.out.observer.rnr_sent(cx.now, cx.qpn, psn),
                 _ => {}
             }
-            self.responses.pop_front();
+            responses.pop_front();
         }
         Ok(())
     }
@@ -82,6 +90,23 @@ impl Responder {
 fn ack_headers(aeth: Aeth, psn: Psn, becn: bool, qp: &QpContext) -> Headers {
     let bth = Bth { becn, ..Bth::new(opcode::RC_ACKNOWLEDGE, qp.params.dest_qpn, psn) };
     Headers { aeth: Some(aeth), ..Headers::new(bth) }
+}
+
+/// Writes a report of the gaps behind `expected`; false if it has to wait for the next train.
+#[cold]
+fn write_gap_report(
+    expected: Psn,
+    reorder: &ReorderBuffer,
+    qp: &QpContext,
+    train: &mut TrainWriter<'_>,
+) -> bool {
+    let headers = Headers::new(Bth::new(opcode::GAP_REPORT, qp.params.dest_qpn, expected));
+    let mut payload = [0; MAX_GAP_REPORT_LEN];
+    let len = GapReport::write(reorder.runs(expected, qp.params.mtu), &mut payload);
+    let Some(room) = train.room_for(headers.len(), len) else { return false };
+    room[headers.len()..][..len].copy_from_slice(&payload[..len]);
+    train.push(&headers, len, None);
+    true
 }
 
 /// Writes a packet without payload; false if it has to wait for the next train.
