@@ -119,7 +119,10 @@ impl Requester {
             let Some(packet) = self.known().early.take(psn, budget) else { break };
             (response.seq, response.psn) = (seq, psn);
             let (headers, payload) = packet.parts();
-            self.on_data(&headers, payload, memory, response)?;
+            let Some(request) = self.reads.find(seq) else { break };
+            let original = headers.atomic_ack.map(|it| it.original);
+            let is_last = headers.bth.opcode.info().position.is_last();
+            self.on_data(request, original, payload, is_last, memory, response)?;
         }
         let unacked = self.unacked;
         let Some(known) = &mut self.known else { return Ok(()) };

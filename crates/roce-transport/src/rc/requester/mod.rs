@@ -2,7 +2,7 @@
 
 pub(crate) mod ack_request;
 pub(crate) mod frames_in_flight;
-mod outstanding_reads;
+pub(crate) mod outstanding_reads;
 mod packets;
 pub(crate) mod reaction;
 mod send_window;
