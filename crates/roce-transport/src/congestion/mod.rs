@@ -31,7 +31,9 @@ mod dcqcn;
 mod dcqcn_parameters;
 mod ecn_window;
 mod notification_point;
+mod parameter;
 mod swift;
+mod text;
 
 use core::fmt;
 use core::time::Duration;
@@ -41,7 +43,9 @@ pub use self::dcqcn::Dcqcn;
 pub use self::dcqcn_parameters::DcqcnParameters;
 pub use self::ecn_window::{EcnParameters, EcnWindow};
 pub use self::notification_point::NotificationPoint;
+pub use self::parameter::{OutOfRange, Parameter};
 pub use self::swift::{Swift, SwiftParameters};
+pub use self::text::CongestionTextError;
 use crate::Instant;
 
 /// A reaction point: limits one sender.
