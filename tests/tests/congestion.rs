@@ -61,3 +61,28 @@ fn marked_packets_draw_cnps_in_a_class_of_their_own_and_the_sender_handles_each(
     assert!(classes(Operation::Write).all(|class| class == 106));
     assert!(classes(Operation::Write).all(|class| Ecn::from_traffic_class(class) == Ecn::Capable0));
 }
+
+#[tier1]
+fn a_device_changes_its_congestion_control_while_connections_exist() {
+    let cable = Cable::with_mtu(1500);
+    let left = TestDevice::on(&cable.left, DeviceConfig::default());
+    let marks = FaultRates { mark: 1.0, ..FaultRates::default() };
+    let faults = FaultConfig { inbound: marks, ..FaultConfig::default() };
+    let right = TestDevice::on(
+        &cable.right,
+        DeviceConfig { faults: Some(faults), ..DeviceConfig::default() },
+    );
+    let options = ConnectOptions { traffic_class: 2, ..ConnectOptions::default() };
+    let writer = Writer::connect((&left, &options), (&right, &options), 65_536);
+    let ignored = || left.device.counter("rp_cnp_ignored").unwrap();
+    for (control, ignores) in [("loss", true), ("dcqcn,rp_min_rate=100", false)] {
+        let congestion = control.parse().unwrap();
+        left.device.set_congestion(congestion).unwrap();
+        let before = ignored();
+        assert_eq!(writer.write(65_536).0, CompletionStatus::Success);
+        assert_eq!(ignored() > before, ignores, "{control}");
+        let line_rate = left.device.congestion().unwrap().line_rate;
+        assert_eq!(line_rate, 10_000_000_000, "the speed of a veth");
+    }
+    assert!(left.device.counter("rp_cnp_handled").unwrap() > 0);
+}

@@ -6,12 +6,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use roce_verbs::{DeviceConfig, FaultConfig, environment};
+use roce_verbs::{CongestionConfig, DeviceConfig, FaultConfig, environment};
 
 use crate::device_list::ListedDevice;
 use crate::message;
 
-/// Returns the configuration of a device: capture, faults, link rate and published counters as the
+/// Returns the configuration of a device: capture, faults, congestion control, link rate and published counters as the
 /// environment says.
 ///
 /// # Errors
@@ -25,6 +25,10 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
         }
         Err(_) => None,
     };
+    let congestion = match std::env::var(environment::CC) {
+        Ok(text) => text.parse().map_err(|error| format!("{}: {error}", environment::CC))?,
+        Err(_) => CongestionConfig::default(),
+    };
     let link_rate = match std::env::var(environment::LINK_RATE) {
         Ok(text) => {
             let rate = text.parse().map_err(|_| {
@@ -36,7 +40,14 @@ pub(crate) fn of(device: &ListedDevice) -> Result<DeviceConfig, String> {
     };
     let capture = std::env::var_os(environment::PCAP).map(|path| capture_of(device, path.into()));
     let counter_file = environment::counter_file(device.name());
-    Ok(DeviceConfig { capture, faults, counter_file, link_rate, ..DeviceConfig::default() })
+    Ok(DeviceConfig {
+        capture,
+        faults,
+        congestion,
+        counter_file,
+        link_rate,
+        ..DeviceConfig::default()
+    })
 }
 
 /// A capture file that this process writes.

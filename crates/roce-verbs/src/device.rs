@@ -360,6 +360,27 @@ impl Device {
         Ok(self.counters()?.iter().filter(|(known, _)| *known == name).map(|(_, n)| n).sum())
     }
 
+    /// Returns the present congestion control. Its line rate is that of the link.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn congestion(&self) -> Result<CongestionConfig, Error> {
+        Ok(*self.driver().engine()?.endpoint.congestion())
+    }
+
+    /// Changes congestion control for all contexts of the device. The line rate remains. A sender
+    /// that is limited now stays under its present control until that limits it no more; one under
+    /// [`Swift`](crate::CongestionAlgorithm::Swift) does until its queue pair is reset.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn set_congestion(&self, config: CongestionConfig) -> Result<(), Error> {
+        let endpoint = &mut self.driver().engine()?.endpoint;
+        let line_rate = endpoint.congestion().line_rate;
+        endpoint.set_congestion(CongestionConfig { line_rate, ..config });
+        Ok(())
+    }
+
     /// Flushes the capture file, if there is one.
     ///
     /// # Errors

@@ -8,6 +8,9 @@ pub const DEVICES: &str = "ROCE_DEVICES";
 /// Faults that every device injects, parsed by [`FaultConfig`](crate::FaultConfig).
 pub const FAULTS: &str = "ROCE_FAULTS";
 
+/// Congestion control of every device, parsed by [`CongestionConfig`](crate::CongestionConfig).
+pub const CC: &str = "ROCE_CC";
+
 /// Rate of the links of all devices in bits per second: the value of
 /// [`DeviceConfig::link_rate`](crate::DeviceConfig::link_rate).
 pub const LINK_RATE: &str = "ROCE_LINK_RATE";

@@ -121,7 +121,10 @@ pub use roce_io::{
     Direction, Fault, FaultConfig, FaultRates, FaultTextError, GsoMode, OpenError, PortError,
     ReceiveMode, ScriptedFault,
 };
-pub use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
+pub use roce_transport::congestion::{
+    CongestionAlgorithm, CongestionConfig, CongestionTextError, DcqcnParameters,
+    Parameter as CongestionParameter,
+};
 pub use roce_transport::{
     AccessFlags, AckTimeout, AsyncEvent, Completion, CompletionOperation, CompletionStatus,
     CqHandle, EventSource, InlineData, MemoryFault, ModifyError, ModifySrqError, PostError,

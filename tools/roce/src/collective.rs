@@ -307,6 +307,7 @@ fn config(
         capture: net.pcap.clone().filter(|_| assignment.rank == 0),
         // Faults are injected at the receiver, once per packet.
         faults: net.faults.any().then(|| net.faults.of_receiver(assignment.rank)),
+        congestion: net.congestion.cc,
         link_rate: net.switch.link_rate(),
         trace,
         ..DeviceConfig::default()

@@ -1,9 +1,10 @@
 //! `roce devices`: the interfaces that can carry RoCE.
 
 use clap::Args;
-use roce_verbs::{Device, DeviceInfo, PathMtu, PortState};
+use roce_verbs::{CongestionConfig, Device, DeviceInfo, PathMtu, PortState};
 use serde_json::{Value, json};
 
+use crate::congestion;
 use crate::error::Result;
 use crate::output::print;
 
@@ -13,6 +14,11 @@ pub(crate) struct Options {
     /// Show all rows of the GID tables, also unusable ones
     #[arg(short, long)]
     verbose: bool,
+    /// Show the parameters of congestion control instead, with those of SPEC set, such as
+    /// dcqcn,rp_ai_rate=10
+    #[arg(long, value_name = "SPEC", num_args = 0..=1, conflicts_with = "verbose")]
+    #[arg(default_missing_value = "")]
+    cc: Option<CongestionConfig>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -20,6 +26,12 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
+    if let Some(config) = &options.cc {
+        return print(&match options.json {
+            true => format!("{}\n", serde_json::to_string_pretty(&congestion::to_json(config))?),
+            false => congestion::table(config),
+        });
+    }
     let devices: Vec<Shown> = Device::list()?.iter().map(Shown::from).collect();
     if options.json {
         let list: Vec<Value> = devices.iter().map(Shown::to_json).collect();

@@ -4,6 +4,7 @@
 
 mod cli;
 mod collective;
+mod congestion;
 mod devices;
 mod dissect;
 mod error;

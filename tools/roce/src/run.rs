@@ -20,6 +20,7 @@ use clap::{Args, ValueEnum};
 use roce_verbs::{DeviceNames, NamedDevice, PortState, environment};
 use roce_view::Tree;
 
+use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::local;
 use crate::switch::SwitchOptions;
@@ -76,6 +77,8 @@ pub(crate) struct Options {
     /// Print the devices' nonzero counters at the end, on standard error
     #[arg(long)]
     counters: bool,
+    #[command(flatten)]
+    congestion: CongestionOptions,
     #[command(flatten)]
     faults: Faults,
     /// The rank that this process runs (set by --local)
@@ -160,6 +163,7 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     let names: DeviceNames = devices.into_iter().collect();
     process.env(environment::DEVICES, names.to_string());
     process.env(environment::COUNTERS, scratch.counters());
+    process.env(environment::CC, options.congestion.cc.to_string());
     if let Some(rate) = options.switch.link_rate() {
         process.env(environment::LINK_RATE, rate.to_string());
     }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roce_io::OpenError;
 use roce_verbs::{
-    CongestionAlgorithm, CongestionConfig, Device, DeviceConfig, DeviceInfo, Error, FaultConfig,
-    FaultRates, PathMtu, Readiness, ThreadPlacement,
+    Device, DeviceConfig, DeviceInfo, Error, FaultConfig, FaultRates, PathMtu, Readiness,
+    ThreadPlacement,
 };
 
+use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::link::{self, LinkWatch};
 use crate::switch::SwitchOptions;
@@ -38,9 +39,8 @@ pub(crate) struct Traffic {
     /// Traffic class of every packet; 2 in its low two bits lets switches mark packets (ECN)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) tclass: u8,
-    /// What limits senders where the path is congested
-    #[arg(long, value_enum, default_value_t = CongestionControl::Ecn, value_name = "ALGORITHM")]
-    pub(crate) cc: CongestionControl,
+    #[command(flatten)]
+    pub(crate) congestion: CongestionOptions,
     /// Pin this end's threads to a CPU (with --local: the client's,the server's)
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu: Vec<usize>,
@@ -104,30 +104,6 @@ impl From<GsoMode> for roce_verbs::GsoMode {
             GsoMode::On => Self::On,
             GsoMode::Off => Self::Off,
             GsoMode::Auto => Self::Auto,
-        }
-    }
-}
-
-/// What limits senders where the path is congested, beside losses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CongestionControl {
-    /// Nothing
-    Loss,
-    /// A window that shrinks by the share of marked packets
-    Ecn,
-    /// A rate that falls with each CNP
-    Dcqcn,
-    /// A window that keeps the round trip at a target
-    Swift,
-}
-
-impl From<CongestionControl> for CongestionAlgorithm {
-    fn from(control: CongestionControl) -> Self {
-        match control {
-            CongestionControl::Loss => Self::Loss,
-            CongestionControl::Ecn => Self::Ecn,
-            CongestionControl::Dcqcn => Self::Dcqcn,
-            CongestionControl::Swift => Self::Swift,
         }
     }
 }
@@ -202,10 +178,7 @@ impl Traffic {
             spin: Duration::from_micros(self.spin),
             capture: self.pcap.clone().filter(|_| active),
             faults: (active && self.faults.any()).then(|| self.faults.config()),
-            congestion: CongestionConfig {
-                algorithm: self.cc.into(),
-                ..CongestionConfig::default()
-            },
+            congestion: self.congestion.cc,
             link_rate: self.switch.link_rate(),
             ..DeviceConfig::default()
         }

@@ -24,6 +24,7 @@ use roce_wire::{Packet, Qpn, Verified};
 
 use self::qpn_hash::QpnHasher;
 use self::queue_pair::QueuePair;
+use crate::congestion::CongestionConfig;
 use crate::context::{Context, DropReason, Outputs};
 use crate::endpoint::running_time::RunningTime;
 use crate::endpoint::scheduler::Scheduler;
@@ -163,6 +164,18 @@ impl<O: Observer> Endpoint<O> {
             srqs: SrqTable::default(),
             time: RunningTime::default(),
         }
+    }
+
+    /// Returns the configuration of congestion control.
+    pub fn congestion(&self) -> &CongestionConfig {
+        &self.config.congestion
+    }
+
+    /// Changes congestion control. A sender that is limited now stays under its present control until
+    /// that limits it no more; one under [`Swift`](crate::congestion::CongestionAlgorithm::Swift)
+    /// does until its queue pair is reset.
+    pub fn set_congestion(&mut self, config: CongestionConfig) {
+        self.config.congestion = config;
     }
 
     /// Makes a queue pair in state RESET.

@@ -253,6 +253,30 @@ fn a_sender_under_dcqcn_keeps_its_rate_by_timers() {
 }
 
 #[test]
+fn a_change_of_congestion_control_is_for_senders_that_nothing_limits() {
+    let algorithm = |algorithm| CongestionConfig {
+        algorithm,
+        line_rate: 1_000_000_000,
+        ..CongestionConfig::default()
+    };
+    let [mut side, peer] = pair();
+    side.endpoint.set_congestion(algorithm(CongestionAlgorithm::Dcqcn));
+    side.takes_made(peer.address, &cnp(), &[]);
+    assert_eq!(side.endpoint.rate_limit(QPN), Some(500_000_000));
+    // Under the old one it stays, until the rate is full again.
+    side.endpoint.set_congestion(algorithm(CongestionAlgorithm::Loss));
+    assert_eq!(side.endpoint.rate_limit(QPN), Some(500_000_000));
+    side.posts(write(8));
+    let later = NOW + Duration::from_secs(10);
+    let mut sides = [side, peer];
+    run(&mut sides, later, 0);
+    assert_eq!(sides[0].endpoint.rate_limit(QPN), None);
+    let [side, peer] = &mut sides;
+    side.takes_made(peer.address, &cnp(), &[]);
+    assert_eq!((side.endpoint.rate_limit(QPN), count(side, "rp_cnp_ignored")), (None, 1));
+}
+
+#[test]
 fn time_before_the_first_cnp_is_no_credit_for_packets_after_it() {
     let dcqcn = crate::congestion::DcqcnParameters {
         rp_time_reset: 10_000_000,

@@ -13,6 +13,7 @@ use super::report::Style;
 use super::report_collector::Average;
 use super::trace::Form;
 use super::{EXAMPLES, nccl_env};
+use crate::congestion::CongestionOptions;
 use crate::error::{CliError, Result};
 use crate::switch::SwitchOptions;
 use crate::traffic::{self, Faults, GsoMode};
@@ -158,6 +159,8 @@ pub(crate) struct NetOptions {
     /// Segmentation offload (UDP GSO): send several packets in one frame
     #[arg(long, value_enum, default_value_t = GsoMode::Auto, value_name = "WHEN")]
     pub(crate) gso: GsoMode,
+    #[command(flatten)]
+    pub(crate) congestion: CongestionOptions,
     #[command(flatten)]
     pub(crate) faults: Faults,
 }

@@ -47,3 +47,21 @@ fn a_capture_faults_and_counters_are_those_of_the_foreign_program() -> Outcome {
     assert!(capture.len() > 300 * 4096, "{} bytes", capture.len());
     Ok(())
 }
+
+/// What limits a foreign program's senders: under `loss` nothing reacts to notifications.
+#[tier1("perftest")]
+fn congestion_control_is_chosen_for_a_foreign_program() -> Outcome {
+    for (control, counter) in
+        [("loss", "rp_cnp_ignored"), ("dcqcn,rp_min_rate=100", "rp_cnp_handled")]
+    {
+        let program = ["ib_write_bw", "-n", "100", "--tclass", "2"];
+        let line = ["--local", "2", "--counters", "--mark", "20%", "--cc", control, "--"];
+        let output = roce_run(&line).args(program).output()?;
+        succeeded(&output)?;
+        let counters = String::from_utf8_lossy(&output.stderr);
+        assert!(counters.contains(counter), "{control}: {counters}");
+    }
+    let refused = roce_run(&["--cc", "cubic", "--", "true"]).output()?;
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("use loss, ecn, dcqcn or swift"));
+    Ok(())
+}
