@@ -20,10 +20,10 @@ const MAX_RECHECK_IN_WAIT: Duration = Duration::from_millis(100);
 
 /// Fewest wakes by frames for an application that polls, after which the driver thread leaves the
 /// engine to the application again.
-const MIN_WATCHES: u32 = 16;
+const MIN_WATCHES: u32 = 4;
 /// Most such wakes: they double each time that frames have waited again. With more of them, the thread
 /// takes the processor too often from a program that polls again.
-const MAX_WATCHES: u32 = 1 << 7;
+const MAX_WATCHES: u32 = 16;
 /// Time after an inline round for which the application is taken to poll at this moment.
 pub(super) const INLINE_NOW: Duration = Duration::from_micros(20);
 /// Consecutive sleeps without the devices in which no frame has waited that make up for one in which

@@ -13,6 +13,7 @@
 mod delayed_ack;
 mod expected_reply;
 mod frame_sealer;
+mod guess;
 mod link_pauses;
 mod quick_poll;
 mod receive;
@@ -244,10 +245,15 @@ impl Engine {
             self.endpoint.delay_acks(false);
         }
         let due = self.endpoint.acks_scheduled();
+        let reported = self.endpoint.counters().rdma_recvs;
         let received = self.receive_batch(now);
-        let has_arrived = self.endpoint.acks_scheduled() != due;
+        let are_silent = self.endpoint.counters().rdma_recvs == reported;
+        let messages = self.endpoint.acks_scheduled().wrapping_sub(due) as usize;
+        let has_arrived = messages > 0;
         let kind = match received {
-            _ if has_arrived => Received::Messages,
+            _ if has_arrived => {
+                Received::Messages { has_responses: received > messages, are_silent }
+            }
             0 => Received::Nothing,
             _ => Received::Responses,
         };
