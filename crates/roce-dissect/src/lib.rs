@@ -62,7 +62,7 @@ pub use dissector::{Dissector, Totals};
 pub use explain::{Action, Explanation};
 pub use finding::{DisplayDuration, DisplayRate, Finding, IcrcSkipped, Severity};
 pub use flow::{
-    Connection, Connections, DirectionCounts, FlowContext, FlowEnd, FlowState, RoundTrips,
+    Connection, Connections, DirectionCounts, FlowContext, FlowEnd, FlowState, Reaction, RoundTrips,
 };
 pub use frame::{LinkType, RawFrame};
 pub use frame_analysis::FrameAnalysis;

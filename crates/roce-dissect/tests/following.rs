@@ -430,3 +430,26 @@ fn a_read_response_of_the_wrong_length_is_reported() {
     let wrong = Finding::MessageLength { promised: 100, carried: 40 };
     assert!(follow(&frames)[1].findings.contains(&wrong));
 }
+
+#[test]
+fn a_cnp_is_matched_to_the_mark_that_drew_it_and_to_the_sender_that_it_slows_down() {
+    let data = |psn, traffic_class| {
+        let outer = roce_wire::OuterHeaders { traffic_class, ..there(Ip::V4) };
+        frame(&outer, &asking(opcode::RC_SEND_ONLY, psn), b"ping")
+    };
+    let mut cnp = full_headers(opcode::CNP);
+    cnp.bth.dest_qp = Qpn::new(REQUESTER).unwrap();
+    let cnp = tell(cnp, &[]);
+    // One packet each microsecond.
+    let mut frames: Vec<_> = (0..8).map(|psn| data(psn, 0b10)).collect();
+    frames.insert(1, tell(ack(0), &[]));
+    frames.extend([data(8, 0b11), data(9, 0b11), cnp.clone(), data(10, 0b10), cnp]);
+    let [connection] = connections(&frames)[..] else { panic!("two directions of one connection") };
+    let reaction = connection.forward_reaction.unwrap();
+    assert_eq!((reaction.cnps, reaction.answers), (2, 1), "one of them has no mark before it");
+    assert_eq!(reaction.answered_after.unwrap().as_nanos(), 2000);
+    assert_eq!(reaction.min_interval.unwrap().as_nanos(), 2000);
+    assert!(reaction.rate_before.is_some());
+    assert_eq!(reaction.rate_after, None, "one packet has no rate");
+    assert_eq!(connection.backward_reaction, None);
+}

@@ -8,6 +8,7 @@ use roce_wire::{Qpn, Service};
 use super::Flows;
 use super::direction::{Direction, DirectionCounts};
 use super::histogram::Histogram;
+use super::reaction::Reaction;
 use crate::{Finding, Timestamp};
 
 /// A connection of two queue pairs. The capture may have one direction only.
@@ -31,6 +32,10 @@ pub struct Connection {
     pub round_trips: Option<RoundTrips>,
     /// Longest time without packets while a response was outstanding.
     pub longest_stall: Duration,
+    /// What CNPs made of the sender `a`; `None` without CNPs for it.
+    pub forward_reaction: Option<Reaction>,
+    /// What CNPs made of the sender `b`.
+    pub backward_reaction: Option<Reaction>,
 }
 
 /// One end of a connection.
@@ -98,6 +103,7 @@ pub(super) struct Slot {
 impl Flows {
     fn connection(&self, number: u32, forward: &Direction, longest_stall: Duration) -> Connection {
         let backward = forward.partner.map(|partner| &self.directions[partner as usize]);
+        let reaction = |it: Option<&Direction>| it?.sender.as_ref()?.reaction();
         let directions = || [Some(forward), backward].into_iter().flatten();
         let mut all: Option<Histogram> = None;
         for histogram in directions().filter_map(|d| d.requests.round_trips.as_ref()) {
@@ -124,6 +130,8 @@ impl Flows {
                 p99: histogram.quantile(990),
             }),
             longest_stall,
+            forward_reaction: reaction(Some(forward)),
+            backward_reaction: reaction(backward),
         }
     }
 

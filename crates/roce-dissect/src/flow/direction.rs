@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use roce_wire::{Ecn, Headers, Operation, Qpn, Service, Syndrome};
 
+use super::reaction::Sender;
 use super::requests::Requests;
 use crate::{Finding, Icrc, RawFrame, Roce, Timestamp};
 
@@ -30,6 +31,8 @@ pub(crate) struct Direction {
     pub(crate) service: Option<Service>,
     pub(crate) counts: DirectionCounts,
     pub(crate) requests: Requests,
+    /// Its sender under congestion, once a packet was ECN-capable or a CNP came.
+    pub(super) sender: Option<Box<Sender>>,
     /// The direction is listed in [`Pairing`](super::Pairing).
     pub(crate) is_listed: bool,
 }
@@ -76,6 +79,7 @@ impl Direction {
             service: None,
             counts: DirectionCounts::default(),
             requests: Requests::default(),
+            sender: None,
             is_listed: false,
         }
     }
@@ -91,15 +95,21 @@ impl Direction {
         counts.packets += 1;
         // On the wire, each packet of a train has the outer headers.
         let headers = roce.offsets.bth.min(MAX_OUTER_LEN);
-        counts.wire_bytes += match roce.train {
+        let wire_bytes = match roce.train {
             None => u64::from(frame.original_len),
             Some(_) => (roce.offsets.end - roce.offsets.bth + headers) as u64,
         };
+        counts.wire_bytes += wire_bytes;
         counts.first.get_or_insert(frame.time);
         counts.last = Some(frame.time);
-        if roce.ecn() == Ecn::CongestionExperienced {
+        let is_marked = roce.ecn() == Ecn::CongestionExperienced;
+        if is_marked {
             counts.ecn_marks += 1;
             findings.push(Finding::CongestionMarked);
+        }
+        if roce.ecn() != Ecn::NotCapable || self.sender.is_some() {
+            let sender = self.sender.get_or_insert_default();
+            sender.on_packet(frame.time, wire_bytes, is_marked);
         }
         counts.wrong_icrcs += u64::from(matches!(roce.icrc, Icrc::Wrong { .. }));
         self.source_port = roce.source_port;

@@ -9,6 +9,7 @@ mod connection;
 mod direction;
 mod histogram;
 mod pairing;
+mod reaction;
 mod requests;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use roce_wire::{Opcode, Psn, Qpn, Service};
 
 pub use self::connection::{Connection, Connections, FlowEnd, RoundTrips};
 pub use self::direction::DirectionCounts;
+pub use self::reaction::Reaction;
 
 use self::connection::Slot;
 use self::direction::{Direction, Key};
@@ -108,6 +110,10 @@ impl Flows {
         let info = headers.bth.opcode.info();
         if info.service == Service::Cnp {
             self.directions[index as usize].counts.cnps += 1;
+            if let Some(partner) = self.directions[index as usize].partner {
+                let sender = self.directions[partner as usize].sender.get_or_insert_default();
+                sender.on_cnp(frame.time);
+            }
             findings.push(Finding::CongestionNotified);
             return Some(self.context(index, FlowState::default()));
         }

@@ -1,8 +1,10 @@
 //! JSON: one object per line. The names are stable; `docs/dissect.md` lists them.
 
+use std::time::Duration;
+
 use roce_dissect::{
     Checksum, Connection, Damage, DirectionCounts, Finding, Icrc, Layer, LinkType, Other, Packet,
-    PacketKind, PauseKind, Roce, RoceVersion, Severity,
+    PacketKind, PauseKind, Reaction, Roce, RoceVersion, Severity,
 };
 use roce_wire::{Headers, Syndrome};
 use serde_json::{Map, Value, json};
@@ -81,9 +83,23 @@ pub(super) fn write_connections(connections: impl Iterator<Item = Connection>, t
             "backward": counts(&connection.backward),
             "round_trips": trips,
             "longest_stall_ns": connection.longest_stall.as_nanos() as u64,
+            "forward_reaction": connection.forward_reaction.map(|it| reaction(&it)),
+            "backward_reaction": connection.backward_reaction.map(|it| reaction(&it)),
         });
         write_line(value, text);
     }
+}
+
+fn reaction(reaction: &Reaction) -> Value {
+    let nanos = |time: Option<Duration>| time.map(|time| time.as_nanos() as u64);
+    json!({
+        "cnps": reaction.cnps,
+        "answers": reaction.answers,
+        "answered_after_ns": nanos(reaction.answered_after),
+        "min_interval_ns": nanos(reaction.min_interval),
+        "bits_per_second_before": reaction.rate_before,
+        "bits_per_second_after": reaction.rate_after,
+    })
 }
 
 fn counts(counts: &DirectionCounts) -> Value {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roce_dissect::{Connection, DisplayDuration, DisplayRate, FlowEnd, Totals};
+use roce_dissect::{Connection, DisplayDuration, DisplayRate, FlowEnd, Reaction, Totals};
 use roce_wire::Service;
 
 use super::color::{Color, Coloring};
@@ -15,7 +15,8 @@ pub(super) fn write(
     coloring: Coloring,
     text: &mut Vec<u8>,
 ) {
-    let rows: Vec<[String; COLUMNS]> = connections.map(|connection| row(&connection)).collect();
+    let connections: Vec<Connection> = connections.collect();
+    let rows: Vec<[String; COLUMNS]> = connections.iter().map(row).collect();
     let mut widths = HEADINGS.map(|heading| heading.chars().count());
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -32,6 +33,15 @@ pub(super) fn write(
         write_row(row, &widths, text);
         text.push(b'\n');
     }
+    for connection in &connections {
+        let Connection { a, b, .. } = connection;
+        if let Some(reaction) = &connection.forward_reaction {
+            write_reaction(a, b, reaction, text);
+        }
+        if let Some(reaction) = &connection.backward_reaction {
+            write_reaction(b, a, reaction, text);
+        }
+    }
     put_fmt(
         text,
         format_args!(
@@ -45,6 +55,23 @@ pub(super) fn write(
             totals.problems
         ),
     );
+}
+
+/// Writes what notifications made of a sender.
+fn write_reaction(from: &FlowEnd, to: &FlowEnd, reaction: &Reaction, text: &mut Vec<u8>) {
+    put_fmt(text, format_args!("CNPs for {} to {}: {}", end(from), end(to), reaction.cnps));
+    if let Some(after) = reaction.answered_after {
+        let after = DisplayDuration(after);
+        put_fmt(text, format_args!(", {} after a mark by {after} on average", reaction.answers));
+    }
+    if let Some(interval) = reaction.min_interval {
+        put_fmt(text, format_args!(", at least {} apart", DisplayDuration(interval)));
+    }
+    if let (Some(before), Some(after)) = (reaction.rate_before, reaction.rate_after) {
+        let [before, after] = [before, after].map(|rate| DisplayRate(rate as f64));
+        put_fmt(text, format_args!("; rate before {before}, after {after}"));
+    }
+    text.push(b'\n');
 }
 
 /// Writes a row: names are left-aligned, numbers right-aligned.

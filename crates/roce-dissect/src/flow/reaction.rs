@@ -1,0 +1,168 @@
+//! What congestion notifications make of a sender.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::Timestamp;
+
+/// What the receiver of a direction answered to marked packets, and what the sender made of it, as
+/// captured. Rates are those of bytes on the wire.
+///
+/// ```
+/// let capture = roce_dissect::Reaction::default();
+/// assert_eq!((capture.cnps, capture.rate_before), (0, None));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reaction {
+    /// CNPs for this sender.
+    pub cnps: u64,
+    /// CNPs that followed a captured mark. Where packets are captured before the switch that marks
+    /// them, there are none.
+    pub answers: u64,
+    /// Mean time from the first mark that no CNP had answered to its CNP.
+    pub answered_after: Option<Duration>,
+    /// Shortest time between two CNPs.
+    pub min_interval: Option<Duration>,
+    /// Mean rate of the last packets before a CNP, in bits per second.
+    pub rate_before: Option<u64>,
+    /// Mean rate of the packets after it.
+    pub rate_after: Option<u64>,
+}
+
+/// Packets of which a rate is taken.
+const PACKETS: usize = 16;
+/// Fewest of them.
+const MIN_PACKETS: usize = 4;
+
+/// The sender of a direction whose packets are ECN-capable.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sender {
+    /// The last packets: time and bytes on the wire.
+    recent: VecDeque<(Timestamp, u64)>,
+    /// Packets since the last CNP.
+    since_cnp: usize,
+    /// The rate after the last CNP is still to be taken.
+    is_after_due: bool,
+    last_cnp: Option<Timestamp>,
+    /// The first mark that no CNP has answered.
+    unanswered: Option<Timestamp>,
+    cnps: u64,
+    answers: u64,
+    answered_after: Duration,
+    min_interval: Option<Duration>,
+    before: Sum,
+    after: Sum,
+}
+
+/// Bytes in a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    bytes: u64,
+    time: Duration,
+}
+
+impl Sum {
+    /// Adds packets. The bytes of the first were sent before the time begins.
+    fn add<'a>(&mut self, packets: impl Iterator<Item = &'a (Timestamp, u64)> + Clone) {
+        let (Some(first), Some(last)) = (packets.clone().next(), packets.clone().last()) else {
+            return;
+        };
+        self.bytes += packets.skip(1).map(|(_, bytes)| bytes).sum::<u64>();
+        self.time += last.0.since(first.0);
+    }
+
+    fn rate(&self) -> Option<u64> {
+        let seconds = self.time.as_secs_f64();
+        (seconds > 0.0).then(|| (self.bytes as f64 * 8.0 / seconds) as u64)
+    }
+}
+
+impl Sender {
+    /// Notes a packet.
+    pub(super) fn on_packet(&mut self, time: Timestamp, wire_bytes: u64, is_marked: bool) {
+        if self.recent.len() == PACKETS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((time, wire_bytes));
+        self.since_cnp = self.since_cnp.saturating_add(1);
+        if self.since_cnp == PACKETS {
+            self.take_after();
+        }
+        if is_marked {
+            self.unanswered.get_or_insert(time);
+        }
+    }
+
+    /// Notes a CNP for this sender.
+    pub(super) fn on_cnp(&mut self, time: Timestamp) {
+        self.take_after();
+        self.cnps += 1;
+        if let Some(marked) = self.unanswered.take() {
+            self.answers += 1;
+            self.answered_after += time.since(marked);
+        }
+        if let Some(last) = self.last_cnp.replace(time) {
+            let interval = time.since(last);
+            self.min_interval = Some(self.min_interval.map_or(interval, |min| min.min(interval)));
+        }
+        if self.recent.len() >= MIN_PACKETS {
+            self.before.add(self.recent.iter());
+        }
+        (self.since_cnp, self.is_after_due) = (0, true);
+    }
+
+    /// Takes the rate after the last CNP, if enough packets have come since.
+    fn take_after(&mut self) {
+        if std::mem::take(&mut self.is_after_due) && self.since_cnp >= MIN_PACKETS {
+            let before = self.recent.len().saturating_sub(self.since_cnp);
+            self.after.add(self.recent.iter().skip(before));
+        }
+    }
+
+    pub(super) fn reaction(&self) -> Option<Reaction> {
+        let answers = u32::try_from(self.answers).unwrap_or(u32::MAX);
+        (self.cnps > 0).then(|| Reaction {
+            cnps: self.cnps,
+            answers: self.answers,
+            answered_after: self.answered_after.checked_div(answers),
+            min_interval: self.min_interval,
+            rate_before: self.before.rate(),
+            rate_after: self.after.rate(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_halves_its_rate_at_each_cnp_is_seen_to_do_so() {
+        let mut sender = Sender::default();
+        let (mut time, mut gap) = (0, 1_000);
+        for _ in 0..5 {
+            for number in 0..40 {
+                time += gap;
+                sender.on_packet(Timestamp(time), 1_000, number == 39);
+            }
+            sender.on_cnp(Timestamp(time + 300));
+            gap *= 2;
+        }
+        let reaction = sender.reaction().unwrap();
+        assert_eq!((reaction.cnps, reaction.answers), (5, 5));
+        assert_eq!(reaction.answered_after, Some(Duration::from_nanos(300)));
+        assert_eq!(reaction.min_interval, Some(Duration::from_nanos(80_000)));
+        // Before the five CNPs the gaps are 1, 2, 4, 8 and 16 µs; after all but the last 2 to 16.
+        assert_eq!(reaction.rate_before, Some(5 * 8_000_000_000 / 31));
+        assert_eq!(reaction.rate_after, Some(4 * 8_000_000_000 / 30));
+    }
+
+    #[test]
+    fn a_cnp_without_packets_or_marks_has_neither_rate_nor_answer() {
+        let mut sender = Sender::default();
+        sender.on_cnp(Timestamp(1));
+        let expected = Reaction { cnps: 1, ..Reaction::default() };
+        assert_eq!(sender.reaction(), Some(expected));
+        assert_eq!(Sender::default().reaction(), None);
+    }
+}
