@@ -178,3 +178,32 @@ fn a_cnp_of_another_host_changes_nothing() {
     assert_eq!(world.counter(0, "wrong_source"), 1);
     assert_eq!(world.counter(0, "rp_cnp_handled"), 0);
 }
+
+/// A CNP with each bit flipped in turn, and each of its prefixes that has a BTH.
+fn variants_of_a_cnp(end: End) -> Vec<Vec<u8>> {
+    let headers = forge::headers(opcode::CNP, end.qpn, Psn::ZERO);
+    let packet = forge::packet(&headers, &[]);
+    let flips = (0..packet.len() * 8).map(|bit| {
+        let mut flipped = packet.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped
+    });
+    flips.chain((12..=packet.len()).map(|len| packet[..len].to_vec())).collect()
+}
+
+#[test]
+fn every_bit_flip_and_every_prefix_of_a_cnp_slows_its_sender_down_at_most() {
+    let dcqcn =
+        CongestionConfig { algorithm: CongestionAlgorithm::Dcqcn, ..CongestionConfig::default() };
+    let mut world = world(ECT, dcqcn);
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    for variant in variants_of_a_cnp(ends[0]) {
+        let before = world.counter(0, "rp_cnp_handled");
+        world.forge(1, 0, &variant);
+        assert!(world.counter(0, "rp_cnp_handled") <= before + 1, "{variant:02x?}");
+        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{variant:02x?}");
+        assert!(world.nodes[0].completions.is_empty(), "{variant:02x?}");
+    }
+    assert!(world.counter(0, "rp_cnp_handled") > 0, "most flips leave a CNP");
+    exchange(&mut world, ends, Kind::Write, 2);
+}
