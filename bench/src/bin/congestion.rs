@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use roce_bench::congestion::{Control, Fabric, Failure, Outcome, Scenario, plot, table};
+use roce_bench::congestion::{
+    Control, Fabric, Failure, Outcome, Scenario, beside_simulation, plot, table,
+};
 use roce_bench::report::put_between_markers;
 use serde_json::json;
 
@@ -37,6 +39,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Also run the scenarios of roce switch in the simulator, and print both beside each other
+    #[arg(long)]
+    simulate: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -91,7 +96,14 @@ fn run(options: &Options) -> Result<(), Failure> {
     if let Some(path) = &options.svg {
         std::fs::write(path, plot(&rows).map_err(Failure)?)?;
     }
-    let text = table(&rows);
+    let mut text = table(&rows);
+    if options.simulate {
+        let mut both = Vec::new();
+        for (scenario, outcome) in rows.iter().filter(|(it, _)| it.fabric != Fabric::Tbf) {
+            both.push((*scenario, *outcome, scenario.simulate()?));
+        }
+        text += &format!("\n{}", beside_simulation(&both));
+    }
     if let Some(path) = &options.into {
         let before = std::fs::read_to_string(path)?;
         let after = put_between_markers(&before, &text)

@@ -12,7 +12,7 @@ use super::Scenario;
 use super::network::Failure;
 
 /// Class 3 with ECT(0): DSCP 26.
-const TRAFFIC_CLASS: u8 = 106;
+pub(super) const TRAFFIC_CLASS: u8 = 106;
 /// Longest sleep of a sender without a completion.
 const PATIENCE: Duration = Duration::from_millis(100);
 

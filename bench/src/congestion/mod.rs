@@ -4,7 +4,8 @@
 //! A cell of the table is one [`Scenario`]: so many senders write to one receiver as fast as they may,
 //! and the first of them to another receiver too, at a quarter of the link's rate: the victim of a
 //! switch that pauses. Real packets pass [`roce_switch`], or a bridge of the kernel whose ports are
-//! shaped by tbf and marked by nftables. Every end waits by events.
+//! shaped by tbf and marked by nftables. Every end waits by events. [`Scenario::simulate`] runs the same
+//! engines over the same switch in virtual time.
 //!
 //! ```no_run
 //! use roce_bench::congestion::{Control, Fabric, Scenario};
@@ -21,6 +22,7 @@ mod network;
 mod outcome;
 mod plot;
 mod scenario;
+mod simulated;
 mod table;
 
 pub use control::Control;
@@ -28,4 +30,4 @@ pub use network::Failure;
 pub use outcome::Outcome;
 pub use plot::plot;
 pub use scenario::{Fabric, Scenario};
-pub use table::table;
+pub use table::{beside_simulation, table};

@@ -19,9 +19,11 @@ use roce_verbs::ThreadPlacement;
 use super::{Fabric, Scenario};
 
 /// Class of the data: the upper three bits of its DSCP.
-const DATA_CLASS: usize = 3;
+pub(super) const DATA_CLASS: usize = 3;
 /// Bytes of a full packet on the wire, with preamble, FCS and gap: 1024 of payload, RETH.
 const WIRE_BYTES: u64 = 1024 + 14 + 20 + 8 + 12 + 16 + 4 + 24;
+/// Propagation delay of a link.
+pub(super) const DELAY: Duration = Duration::from_micros(1);
 /// Longest wait for a link.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two readings of tbf's queue.
@@ -144,6 +146,19 @@ fn prepare(host: &Host, number: usize) -> Result<(), Failure> {
     }
 }
 
+/// Returns the buffer, marks and pauses of our switch.
+pub(super) fn switch_of(scenario: &Scenario) -> SwitchConfig {
+    let (kmin, kmax, pmax) = Scenario::MARKING;
+    let frame = u64::from(Scenario::LINK_MTU) + 14;
+    let pfc = PfcConfig::for_link(DATA_CLASS, scenario.rate, DELAY, frame);
+    SwitchConfig {
+        buffer_bytes: scenario.buffer_bytes(),
+        marking: [Some(EcnMarking { kmin, kmax, pmax }); CLASSES],
+        pfc: (scenario.fabric == Fabric::Lossless).then_some(pfc),
+        ..SwitchSettings::default().queues
+    }
+}
+
 /// Connects the hosts by our switch.
 fn ours(
     scenario: &Scenario,
@@ -151,18 +166,12 @@ fn ours(
     hosts: &[Host],
     link: Link,
 ) -> Result<Middle, Failure> {
-    let (kmin, kmax, pmax) = Scenario::MARKING;
-    let delay = Duration::from_micros(1);
-    let frame = u64::from(link.mtu) + 14;
-    let pfc = PfcConfig::for_link(DATA_CLASS, scenario.rate, delay, frame);
-    let queues = SwitchConfig {
-        buffer_bytes: scenario.buffer_bytes(),
-        marking: [Some(EcnMarking { kmin, kmax, pmax }); CLASSES],
-        pfc: (scenario.fabric == Fabric::Lossless).then_some(pfc),
-        ..SwitchSettings::default().queues
+    let settings = SwitchSettings {
+        bits_per_sec: scenario.rate,
+        delay: DELAY,
+        queues: switch_of(scenario),
+        ..SwitchSettings::default()
     };
-    let settings =
-        SwitchSettings { bits_per_sec: scenario.rate, delay, queues, ..SwitchSettings::default() };
     let centre = network.host("switch")?;
     // The kernel would send packets of its own. It fails where /proc/sys is read-only.
     let _ = centre.run(|| fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1"));

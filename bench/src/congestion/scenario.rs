@@ -150,7 +150,7 @@ impl Scenario {
 }
 
 /// Returns Jain's index of the rates: 1 if all are equal, 1/N if one has all.
-fn fairness(rates: &[f64]) -> f64 {
+pub(super) fn fairness(rates: &[f64]) -> f64 {
     let (sum, squares): (f64, f64) =
         rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
     if squares > 0.0 { sum * sum / (rates.len() as f64 * squares) } else { 0.0 }

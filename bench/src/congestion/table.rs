@@ -2,6 +2,33 @@
 
 use super::{Outcome, Scenario};
 
+/// Returns a table of scenarios with their outcomes in real time and in virtual time.
+pub fn beside_simulation(rows: &[(Scenario, Outcome, Outcome)]) -> String {
+    let mut text = "| senders, fabric | control | goodput, simulated | ratio | queue p50 KB, simulated | p99 KB, \
+                    simulated | drops, simulated | pauses, simulated |\n|---|---|--:|--:|--:|--:|--:|--:|\n"
+        .to_owned();
+    for (scenario, real, simulated) in rows {
+        text += &format!(
+            "| {}:1 {} | {} | {:.1}, {:.1} | {:.2} | {:.1}, {:.1} | {:.1}, {:.1} | {:.0}, {:.0} | {:.0}, {:.0} |\n",
+            scenario.senders,
+            scenario.fabric.name(),
+            scenario.control.name,
+            real.goodput,
+            simulated.goodput,
+            real.goodput / simulated.goodput.max(1e-9),
+            real.queue_p50,
+            simulated.queue_p50,
+            real.queue_p99,
+            simulated.queue_p99,
+            real.drops,
+            simulated.drops,
+            real.pauses,
+            simulated.pauses,
+        );
+    }
+    text
+}
+
 /// Returns a table of the outcomes, one line each.
 ///
 /// ```

@@ -1,0 +1,220 @@
+//! The same scenarios in virtual time: the same engines over the same switch.
+
+use std::time::Duration;
+
+use roce_lab::{Connection, End, FabricWorld, World, WorldConfig, default_options};
+use roce_simnet::fabric::{FabricConfig, Topology};
+use roce_simnet::{ConnectOptions, Region};
+use roce_transport::congestion::CongestionConfig;
+use roce_transport::{
+    AccessFlags, AckTimeout, CompletionStatus, EndpointConfig, Instant, RemoteAddr, SendOperation,
+    SendWr,
+};
+use roce_wire::PathMtu;
+
+use super::load::TRAFFIC_CLASS;
+use super::network::{DATA_CLASS, DELAY, Failure, switch_of};
+use super::outcome::percentile;
+use super::{Fabric, Outcome, Scenario};
+
+/// Distance of the samples of the queue.
+const SAMPLE: Duration = Duration::from_micros(100);
+/// DSCP of CNPs, and their class in the switch.
+const CNP_CLASS: (u8, usize) = (48, 6);
+
+/// A flow of WRITEs.
+struct Flow {
+    ends: [End; 2],
+    source: Region,
+    target: Region,
+    /// When the WRITEs under way were posted, by their number.
+    posted: Vec<Option<Instant>>,
+    bytes: u64,
+    latencies: Vec<Duration>,
+    failed: u64,
+}
+
+impl Flow {
+    fn new(world: &mut World, hosts: [usize; 2], options: ConnectOptions) -> Self {
+        let ends = Connection::open(world, hosts, options).ends;
+        let length = Scenario::MESSAGE_BYTES as u64;
+        let [source, target] =
+            hosts.map(|host| world.host_mut(host).memory.register_unkept(length, AccessFlags::ALL));
+        let posted = vec![None; Scenario::OUTSTANDING];
+        Self { ends, source, target, posted, bytes: 0, latencies: Vec::new(), failed: 0 }
+    }
+
+    fn post(&mut self, world: &mut World, number: usize) -> Result<(), Failure> {
+        let to = RemoteAddr { addr: self.target.address, rkey: self.target.key };
+        let data = [self.source.piece(0, Scenario::MESSAGE_BYTES as u32)];
+        let work = SendWr::new(number as u64, SendOperation::write(to), data).signaled();
+        self.posted[number] = Some(world.now());
+        world.post_send(self.ends[0], work).map_err(|why| Failure(why.to_string()))
+    }
+}
+
+impl Scenario {
+    /// Runs it in virtual time. The victim's messages leave at equal intervals.
+    ///
+    /// # Errors
+    /// For [`Fabric::Tbf`], which is not simulated.
+    pub fn simulate(&self) -> Result<Outcome, Failure> {
+        if self.fabric == Fabric::Tbf {
+            return Err(Failure("tbf is not simulated".to_owned()));
+        }
+        let mut world = self.world();
+        // As of roce-verbs.
+        let ack_timeout = AckTimeout::new(14).unwrap_or(default_options().ack_timeout);
+        let options = ConnectOptions { path_mtu: PathMtu::B1024, ack_timeout, ..default_options() };
+        let mut flows: Vec<Flow> =
+            (0..self.senders).map(|n| Flow::new(&mut world, [2 + n, 0], options)).collect();
+        let victim = flows.len();
+        flows.push(Flow::new(&mut world, [2, 1], options));
+        let (from, to) = (world.now() + self.warm_up, world.now() + self.warm_up + self.time);
+        let bits = Self::MESSAGE_BYTES as f64 * 8.0;
+        let interval = Duration::from_secs_f64(bits / (self.rate as f64 * Self::VICTIM_SHARE));
+        for flow in &mut flows[..victim] {
+            (0..Self::OUTSTANDING).try_for_each(|number| flow.post(&mut world, number))?;
+        }
+        let (mut victim_at, mut sample_at) = (world.now(), world.now());
+        let mut queue = Vec::new();
+        while world.now() < to {
+            if victim_at <= world.now() && flows[victim].posted[0].is_none() {
+                flows[victim].post(&mut world, 0)?;
+                victim_at = (victim_at + interval).max(world.now());
+            }
+            if sample_at <= world.now() {
+                sample_at = sample_at + SAMPLE;
+                queue.push(Duration::from_nanos(queue_bytes(&mut world)));
+            }
+            let due = [Some(sample_at), world.next_event()].into_iter().flatten().min();
+            world.run_until(due.unwrap_or(to).min(to));
+            for host in 0..world.hosts().len() {
+                while let Some((_, completion)) = world.host_mut(host).poll_completion() {
+                    let place =
+                        flows.iter().position(|it| it.ends[0] == End { host, qpn: completion.qpn });
+                    let Some(place) = place else { continue };
+                    let (flow, number) = (&mut flows[place], completion.wr_id as usize);
+                    let Some(posted) = flow.posted[number].take() else { continue };
+                    if completion.status != CompletionStatus::Success {
+                        flow.failed += 1;
+                        continue;
+                    }
+                    let now = world.now();
+                    if now >= from {
+                        flow.bytes += Self::MESSAGE_BYTES as u64;
+                        flow.latencies.push(now.saturating_since(posted));
+                    }
+                    if place != victim {
+                        flow.post(&mut world, number)?;
+                    }
+                }
+            }
+        }
+        Ok(self.outcome_of(&mut world, &flows, queue))
+    }
+
+    fn world(&self) -> World {
+        let mut topology = Topology::new();
+        let hosts = self.senders + 2;
+        (0..hosts).for_each(|_| _ = topology.add_host());
+        let switch = topology.add_switch();
+        for host in 0..hosts {
+            topology.connect(switch, host, self.rate, DELAY);
+        }
+        let congestion = CongestionConfig { line_rate: self.rate, ..self.control.config() };
+        let names: Vec<String> = (0..hosts).map(|host| format!("host {host}")).collect();
+        let config = WorldConfig {
+            keep_timeline: false,
+            train_packets: 1,
+            traffic_class: TRAFFIC_CLASS,
+            endpoint: EndpointConfig { congestion, ..EndpointConfig::default() },
+            fabric: Some(FabricWorld {
+                topology,
+                config: FabricConfig { switch: switch_of(self), ..FabricConfig::default() },
+                class_of_dscp: vec![(TRAFFIC_CLASS >> 2, DATA_CLASS), CNP_CLASS],
+            }),
+            ..WorldConfig::default()
+        };
+        World::new(&names, config)
+    }
+
+    fn outcome_of(&self, world: &mut World, flows: &[Flow], mut queue: Vec<Duration>) -> Outcome {
+        let (senders, victim) = flows.split_at(self.senders);
+        let seconds = self.time.as_secs_f64();
+        let rate = |flow: &Flow| flow.bytes as f64 * 8.0 / seconds / 1e6;
+        let rates: Vec<f64> = senders.iter().map(rate).collect();
+        let mut latencies: Vec<Duration> =
+            senders.iter().flat_map(|it| &it.latencies).copied().collect();
+        latencies.sort_unstable();
+        queue.sort_unstable();
+        let millis = |share| percentile(&latencies, share).as_secs_f64() * 1e3;
+        let kilobytes = |share| percentile(&queue, share).as_nanos() as f64 / 1e3;
+        let count = |host: usize, name: &str| {
+            let of_name = world.hosts()[host].counters().iter().find(|(known, _)| *known == name);
+            of_name.map_or(0, |(_, count)| count)
+        };
+        let of_senders = |name| (0..self.senders).map(|n| count(2 + n, name)).sum::<u64>() as f64;
+        let (resent, sent) = (of_senders("resent_pkts"), of_senders("sent_pkts"));
+        let (marks, cnps) = (count(0, "np_ecn_marked_roce_packets"), count(0, "np_cnp_sent"));
+        let switches = world.fabric_mut().map(|it| it.switch_counters()).unwrap_or_default();
+        Outcome {
+            goodput: rates.iter().sum(),
+            fairness: super::scenario::fairness(&rates),
+            latency_p50: millis(0.5),
+            latency_p99: millis(0.99),
+            resent: 100.0 * resent / sent.max(1.0),
+            marks: marks as f64,
+            cnps: cnps as f64,
+            drops: switches.dropped_frames as f64,
+            pauses: switches.xoff_sent as f64,
+            queue_p50: kilobytes(0.5),
+            queue_p99: kilobytes(0.99),
+            victim: rate(&victim[0]),
+            failed: flows.iter().map(|it| it.failed).sum::<u64>() as f64,
+        }
+    }
+}
+
+/// Returns the bytes that wait for the receiver.
+fn queue_bytes(world: &mut World) -> u64 {
+    let switch = world.hosts().len();
+    let Some(fabric) = world.fabric_mut() else { return 0 };
+    fabric.switch(switch).queue_bytes(fabric.port(switch, 0), DATA_CLASS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Control;
+
+    fn simulated(senders: usize, control: &str, fabric: Fabric) -> Outcome {
+        let control = Control::named(control).unwrap();
+        let scenario = Scenario {
+            warm_up: Duration::from_millis(300),
+            time: Duration::from_millis(700),
+            ..Scenario::new(senders, control, fabric)
+        };
+        scenario.simulate().unwrap()
+    }
+
+    #[test]
+    fn pauses_replace_drops_and_marks_shorten_the_queue() {
+        let lossy = simulated(4, "loss", Fabric::Lossy);
+        let lossless = simulated(4, "loss", Fabric::Lossless);
+        let marked = simulated(4, "ecn", Fabric::Lossy);
+        assert!(lossy.drops > 0.0 && lossy.pauses == 0.0, "{lossy:?}");
+        assert!(lossless.drops == 0.0 && lossless.pauses > 0.0, "{lossless:?}");
+        assert!(marked.queue_p50 < lossy.queue_p50 / 2.0, "{marked:?} {lossy:?}");
+        for outcome in [lossy, lossless, marked] {
+            assert!((160.0..200.0).contains(&outcome.goodput), "{outcome:?}");
+            assert_eq!(outcome.failed, 0.0);
+        }
+    }
+
+    #[test]
+    fn the_same_scenario_has_the_same_outcome() {
+        let run = || simulated(2, "dcqcn-scaled", Fabric::Lossless);
+        assert_eq!(run(), run());
+    }
+}
