@@ -11,8 +11,21 @@ pub(super) fn benchmarks(_pace: &RunConfig) -> Vec<Benchmark> {
         benchmark("loss-frames-1", 100, LossOf::Frames),
         benchmark("loss-packets-0.1", 1000, LossOf::Packets),
         benchmark("loss-packets-1", 100, LossOf::Packets),
+        without_loss(),
     ]
 }
+
+/// What the same path carries without loss.
+fn without_loss() -> Benchmark {
+    Benchmark {
+        title: "WRITE, 1 MiB messages, single packets, none lost, MTU 1500".to_owned(),
+        comparisons: vec![Comparison::beside("roce", Figure::Gbits, "bbr")],
+        ..benchmark("loss-packets-none", NEVER, LossOf::Packets)
+    }
+}
+
+/// One in so many packets is none in a run.
+const NEVER: u32 = 1_000_000_000;
 
 fn benchmark(name: &'static str, one_in: u32, of: LossOf) -> Benchmark {
     let share = 100.0 / f64::from(one_in);
