@@ -54,7 +54,7 @@ const MAX_RESPONSE_WAIT: Duration = Duration::from_micros(30);
 ///
 /// An 8-byte ping-pong between two namespaces took 3.4 µs half a round trip without any, 2.3
 /// with the first, and 1.9 with the first two. That of `ib_write_lat` took 37 µs without the third, and
-/// 5.5 with it.
+/// takes 5.5 in most runs with it.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
     last_poll: Instant,
