@@ -46,6 +46,14 @@ pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses the factor of a queue's share of a buffer: more than 0, at most 1024.
+pub(crate) fn parse_factor(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if factor > 0.0 && factor <= 1024.0 => Ok(factor),
+        _ => Err(format!("{text:?} is not a factor between 0 and 1024, such as 0.125")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{parse, parse_probability};

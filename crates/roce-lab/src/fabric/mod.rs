@@ -92,6 +92,8 @@ pub struct FabricScenario {
     pub payload: u32,
     /// Bytes of each switch's shared buffer.
     pub buffer: u64,
+    /// Bytes that a queue may hold, as a multiple of the free bytes of the buffer.
+    pub alpha: f64,
     /// ECN marking; by default in proportion to the rate.
     pub marking: Option<EcnMarking>,
     /// Data is lossless.
@@ -114,7 +116,8 @@ pub struct FabricScenario {
 
 impl Default for FabricScenario {
     /// An incast of 1 MB from each of 8 hosts but one around a switch, 100 Gbit/s, 1 µs, packets of
-    /// 4096 bytes, 32 MB of buffer, no congestion control, no PFC, go-back-N, at most 100 ms.
+    /// 4096 bytes, 32 MB of buffer of whose free bytes a queue may hold an eighth, no congestion
+    /// control, no PFC, go-back-N, at most 100 ms.
     fn default() -> Self {
         Self {
             shape: FabricShape::Star,
@@ -126,6 +129,7 @@ impl Default for FabricScenario {
             delay: Duration::from_micros(1),
             payload: 4096,
             buffer: 32_000_000,
+            alpha: 0.125,
             marking: None,
             pfc: false,
             watchdog: None,
@@ -208,6 +212,7 @@ impl FabricScenario {
         let marking = self.marking.unwrap_or(EcnMarking::for_rate(self.bits_per_sec));
         let mut switch = SwitchConfig {
             buffer_bytes: self.buffer,
+            alpha: self.alpha,
             watchdog: self.watchdog,
             ..SwitchConfig::default()
         };
@@ -255,6 +260,11 @@ impl FabricScenario {
         hops * (2 * self.delay + Duration::from_secs_f64(bits / self.bits_per_sec as f64))
     }
 
+    /// Returns the time in which a switch sends what its buffer may hold for one link.
+    fn longest_queue(&self) -> Duration {
+        Duration::from_secs_f64(self.buffer as f64 * 8.0 / self.bits_per_sec.max(1) as f64)
+    }
+
     /// Runs the scenario.
     pub fn simulate(&self) -> FabricReport {
         let topology = self.topology();
@@ -277,6 +287,7 @@ impl FabricScenario {
             window: self.window,
             reordering,
             base_rtt: self.base_rtt(),
+            first_timeout: self.base_rtt().max(self.longest_queue()),
             sample: (self.limit / SAMPLES).max(Duration::from_micros(1)),
             ..SimulationConfig::default()
         };

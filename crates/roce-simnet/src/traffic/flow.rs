@@ -6,6 +6,7 @@ use std::time::Duration;
 use roce_transport::congestion::NotificationPoint;
 
 use super::control::RateControl;
+use super::round_trip::{RoundTrip, Timeouts};
 use crate::Time;
 
 /// Reaction of a flow's ends to a lost packet.
@@ -65,6 +66,9 @@ pub(super) struct Flow {
     /// Packets before this one were considered for this recovery.
     repaired: u64,
     recovery_end: u64,
+    /// Packets sent since the last one that asked for an ACK.
+    since_asked: u64,
+    pub(super) round_trip: RoundTrip,
     pub(super) retry_at: Option<Time>,
     pub(super) retry_armed: bool,
     // Receiver
@@ -75,7 +79,6 @@ pub(super) struct Flow {
     pub(super) last_cnp: Time,
     /// A packet was marked since then.
     pub(super) marked: bool,
-    pub(super) unacknowledged: u64,
     pub(super) ce_seen: bool,
     // Results
     pub(super) finished: Option<Time>,
@@ -112,6 +115,8 @@ impl Flow {
             kept_by_peer: BTreeSet::new(),
             repaired: 0,
             recovery_end: 0,
+            since_asked: 0,
+            round_trip: RoundTrip::default(),
             retry_at: None,
             retry_armed: false,
             expected: 0,
@@ -120,7 +125,6 @@ impl Flow {
             notification: NotificationPoint::default(),
             last_cnp: Time::START,
             marked: false,
-            unacknowledged: 0,
             ce_seen: false,
             finished: None,
             resent: 0,
@@ -137,13 +141,14 @@ impl Flow {
                 || self.next < self.available.min(self.acked.saturating_add(window)))
     }
 
-    /// Takes the number of the next packet to send.
-    pub(super) fn take(&mut self) -> u64 {
-        let seq = match self.missing.pop_first() {
-            Some(seq) => seq,
+    /// Takes the number of the next packet to send within a window of so many packets. The second
+    /// value tells whether the packet asks for an ACK, as one of `ack_every` packets does.
+    pub(super) fn take(&mut self, window: u64, ack_every: u64) -> (u64, bool) {
+        let (seq, is_repair) = match self.missing.pop_first() {
+            Some(seq) => (seq, true),
             None => {
                 self.next += 1;
-                self.next - 1
+                (self.next - 1, false)
             }
         };
         self.sent += 1;
@@ -151,7 +156,14 @@ impl Flow {
             self.resent += 1;
         }
         self.highest = self.highest.max(seq + 1);
-        seq
+        self.since_asked += 1;
+        // As the requester does: the window moves on before it is used up.
+        let most = ack_every.min(window / 2);
+        let asks = is_repair || self.since_asked >= most || !self.has_packet(window);
+        if asks {
+            self.since_asked = 0;
+        }
+        (seq, asks)
     }
 
     /// Handles a data packet at the receiver.
@@ -244,7 +256,12 @@ impl Flow {
         self.started && self.acked < self.packets
     }
 
-    pub(super) fn arm_retry(&mut self, now: Time, after: Duration) {
-        self.retry_at = self.in_flight().then(|| now + after);
+    pub(super) fn arm_retry(&mut self, now: Time, timeouts: Timeouts) {
+        self.retry_at = self.in_flight().then(|| now + self.timeout(timeouts));
+    }
+
+    /// Returns the time without progress after which the flow sends again.
+    pub(super) fn timeout(&self, timeouts: Timeouts) -> Duration {
+        self.round_trip.timeout().unwrap_or(timeouts.first).max(timeouts.least)
     }
 }

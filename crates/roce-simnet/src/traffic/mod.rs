@@ -8,6 +8,7 @@ mod control;
 mod flow;
 mod packet;
 mod results;
+mod round_trip;
 mod simulation;
 #[cfg(test)]
 mod tests;

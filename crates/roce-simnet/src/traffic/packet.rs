@@ -35,6 +35,8 @@ pub(super) struct Packet {
     pub(super) ecn_capable: bool,
     /// Data: CE; ACK: a packet with CE is acknowledged.
     pub(super) ce: bool,
+    /// Data: the receiver answers at once.
+    pub(super) asks_ack: bool,
 }
 
 impl SwitchFrame for Packet {

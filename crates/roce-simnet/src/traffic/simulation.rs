@@ -9,6 +9,7 @@ use roce_transport::Instant;
 use super::control::{CongestionModel, RateControl};
 use super::flow::{Flow, FlowSpec, Received, Recovery};
 use super::packet::{CONTROL_BYTES, DATA_CLASS, Kind, Packet};
+use super::round_trip::Timeouts;
 use super::trace::Trace;
 use super::{FlowResult, Results};
 use crate::Time;
@@ -32,12 +33,17 @@ pub struct SimulationConfig {
     pub remembers_marks: bool,
     /// Reaction to lost packets.
     pub recovery: Recovery,
-    /// Packets that an ACK answers, at least 1. Each CE, gap and end of a flow is answered at once.
+    /// Packets in a row of which one asks for an ACK, at least 1; every second one of a window, if
+    /// that is less. The end of a window and of a flow, and what is sent again, ask too. Gaps and
+    /// repeated packets are answered at once.
     pub ack_every: u64,
     /// Largest number of unacknowledged bytes of a flow, `u64::MAX` for none.
     pub window: u64,
-    /// Time without progress after which a flow sends again.
+    /// Least time without progress after which a flow sends again. It is longer where the measured
+    /// RTT and four times its deviation are.
     pub retry_timeout: Duration,
+    /// That time until an RTT is measured, at least `retry_timeout`.
+    pub first_timeout: Duration,
     /// Bytes of a message: what go-back-0 sends again.
     pub message: u64,
     /// Number of packets by which a packet may be late before it counts as missing, for
@@ -66,12 +72,19 @@ impl Default for SimulationConfig {
             ack_every: 4,
             window: u64::MAX,
             retry_timeout: Duration::from_millis(1),
+            first_timeout: Duration::from_millis(1),
             message: 4_000_000,
             reordering: 0,
             base_rtt: Duration::ZERO,
             sample: Duration::from_micros(10),
             warm_up: Duration::ZERO,
         }
+    }
+}
+
+impl SimulationConfig {
+    const fn timeouts(&self) -> Timeouts {
+        Timeouts { first: self.first_timeout, least: self.retry_timeout }
     }
 }
 
@@ -265,7 +278,8 @@ impl Simulation {
             let flow = &mut self.flows[index];
             flow.control.advance(now);
             let window = flow.control.window().unwrap_or(u64::MAX).min(self.config.window);
-            if !flow.has_packet((window / payload).max(1)) {
+            let window = (window / payload).max(1);
+            if !flow.has_packet(window) {
                 continue;
             }
             let interval = f64::from(bytes) * 8e9 / flow.control.rate(bytes);
@@ -275,15 +289,15 @@ impl Simulation {
                 wake = wake.min(change.map_or(due, |at| due.min(at.as_nanos() as f64)));
                 continue;
             }
-            let seq = flow.take();
+            let (seq, asks_ack) = flow.take(window, self.config.ack_every);
             // A flow that could not send catches up one packet at most.
             flow.last_send = Some(due.max(nanos - interval));
             flow.control.on_sent(now, bytes);
             if flow.retry_at.is_none() {
-                flow.arm_retry(now, self.config.retry_timeout);
+                flow.arm_retry(now, self.config.timeouts());
             }
-            let arm = flow.retry_at.is_some() && !flow.retry_armed;
-            flow.retry_armed |= arm;
+            let arm = flow.retry_at.filter(|_| !flow.retry_armed);
+            flow.retry_armed |= arm.is_some();
             let packet = Packet {
                 flow: index as u32,
                 to: flow.spec.to as u32,
@@ -293,10 +307,11 @@ impl Simulation {
                 sent: now,
                 ecn_capable: true,
                 ce: false,
+                asks_ack,
             };
             self.hosts[host].turn = place + 1;
-            if arm {
-                self.schedule(now + self.config.retry_timeout, Timer::Retry(index));
+            if let Some(at) = arm {
+                self.schedule(at, Timer::Retry(index));
             }
             self.fabric.send(host, packet);
             return;
@@ -336,8 +351,7 @@ impl Simulation {
         let done = flow.expected >= flow.packets;
         match received {
             Received::InOrder => {
-                flow.unacknowledged += flow.expected - before;
-                if flow.unacknowledged >= self.config.ack_every || done {
+                if packet.asks_ack || done {
                     answers[1] = Some(Kind::Ack);
                 }
                 if done && flow.finished.is_none() {
@@ -362,7 +376,6 @@ impl Simulation {
         let progress = flow.expected > before;
         let mut ce = packet.ce;
         if answers[1].is_some() {
-            flow.unacknowledged = 0;
             ce = std::mem::take(&mut flow.ce_seen);
         }
         for kind in answers.into_iter().flatten() {
@@ -373,6 +386,7 @@ impl Simulation {
                 bytes: CONTROL_BYTES,
                 ecn_capable: false,
                 ce: ce && kind != Kind::Cnp,
+                asks_ack: false,
                 ..packet
             };
             self.fabric.send(host, answer);
@@ -411,8 +425,9 @@ impl Simulation {
             if newly > 0 {
                 let rtt = now - packet.sent;
                 let bytes = newly * u64::from(self.config.payload);
+                flow.round_trip.sample(rtt);
                 flow.control.on_ack(now, bytes, rtt, self.config.base_rtt, packet.ce);
-                flow.arm_retry(now, self.config.retry_timeout);
+                flow.arm_retry(now, self.config.timeouts());
             }
             if let Kind::Nak { seen } = packet.kind {
                 let tolerance = self.config.reordering;
@@ -447,6 +462,7 @@ impl Simulation {
                 sent: now,
                 ecn_capable: false,
                 ce: false,
+                asks_ack: false,
             };
             let host = flow.spec.to;
             self.fabric.send(host, packet);
@@ -468,9 +484,10 @@ impl Simulation {
                 let host = flow.spec.from;
                 flow.control.on_loss(now);
                 flow.expire(self.config.recovery, message);
-                flow.retry_at = Some(now + self.config.retry_timeout);
+                let at = now + flow.timeout(self.config.timeouts());
+                flow.retry_at = Some(at);
                 flow.retry_armed = true;
-                self.schedule(now + self.config.retry_timeout, Timer::Retry(index));
+                self.schedule(at, Timer::Retry(index));
                 self.transmit(host);
             }
             Some(_) => flow.retry_at = None,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use roce_transport::congestion::EcnParameters;
+
 use super::*;
 use crate::fabric::{
     CLASSES, EcnMarking, FabricConfig, PfcConfig, Routing, SwitchConfig, Topology,
@@ -99,6 +101,54 @@ fn kept_packets_cost_one_repetition_per_loss_and_go_back_n_a_round_trip() {
     assert!(kept <= lost + 5, "{kept} sent again for {lost} lost");
     let (back, lost) = resent(Recovery::GoBackN);
     assert!(back > 10 * lost, "{back} sent again for {lost} lost");
+}
+
+#[test]
+fn windows_that_end_between_two_acks_send_nothing_again_without_a_loss() {
+    for packets in 1..=6 {
+        let config = SimulationConfig { window: packets * 1000, ..SimulationConfig::default() };
+        let topology = Topology::star(2, 10 * GBIT, Duration::from_micros(10));
+        let flows = vec![FlowSpec::new(0, 1, 500_000)];
+        let results = Simulation::new(topology, config, flows).run(LIMIT);
+        let flow = &results.flows[0];
+        assert_eq!((flow.resent, flow.timeouts), (0, 0), "a window of {packets} packets");
+        // A window per round trip: 40 us of links, and what its packets take on them.
+        let round_trips = 500 / packets + 1;
+        let most = Duration::from_micros(45) * round_trips as u32;
+        let time = flow.completion_time().expect("the flow finishes");
+        assert!(time < most, "a window of {packets} packets: {time:?} of {most:?}");
+    }
+}
+
+#[test]
+fn a_queue_longer_than_the_least_timeout_sends_nothing_again() {
+    // The queue of 16 MB takes 13 ms.
+    let mut config = SimulationConfig::default();
+    config.fabric.switch.alpha = 8.0;
+    let topology = Topology::star(9, 10 * GBIT, DELAY);
+    let results = Simulation::new(topology, config, incast(8, 2_000_000)).run(LIMIT);
+    assert_eq!((finished(&results), results.switches.dropped_frames), (8, 0));
+    assert!(results.queue.max > 10_000_000, "{:?}", results.queue);
+    assert!(results.flows.iter().all(|flow| flow.resent == 0), "{:?}", results.flows);
+}
+
+#[test]
+fn a_window_that_shrinks_waits_for_no_timeout() {
+    let marking = EcnMarking { kmin: 5_000, kmax: 20_000, pmax: 1.0 };
+    let parameters = EcnParameters { packet: 1000, min_window: 100, ..EcnParameters::default() };
+    let mut config = SimulationConfig {
+        congestion: CongestionModel::Ecn(parameters),
+        cnp_interval: Duration::from_micros(4),
+        ..SimulationConfig::default()
+    };
+    config.fabric.switch.marking = [Some(marking); CLASSES];
+    config.fabric.switch.alpha = 8.0;
+    let topology = Topology::star(5, 10 * GBIT, DELAY);
+    let results = Simulation::new(topology, config, incast(4, 3_000_000)).run(LIMIT);
+    assert_eq!((finished(&results), results.switches.dropped_frames), (4, 0));
+    assert!(results.switches.marked_frames > 1000);
+    let waited = results.flows.iter().filter(|flow| flow.timeouts > 0 || flow.resent > 0);
+    assert_eq!(waited.count(), 0);
 }
 
 #[test]

@@ -52,6 +52,9 @@ pub(crate) struct Options {
     /// Bytes of each switch's buffer
     #[arg(long, default_value = "32M", value_parser = parse_number::parse)]
     buffer: u64,
+    /// A queue may hold this times the free bytes of the buffer
+    #[arg(long, value_name = "FACTOR", default_value = "0.125", value_parser = parse_number::parse_factor)]
+    alpha: f64,
     /// Probability that a link loses a packet, 0 to 1
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
@@ -215,6 +218,7 @@ fn scenario(options: &Options, control: Control) -> FabricScenario {
         delay: options.delay.duration(),
         payload: options.mtu,
         buffer: options.buffer,
+        alpha: options.alpha,
         marking: options.ecn,
         pfc: options.pfc,
         watchdog: options.watchdog.map(|span| span.duration()),

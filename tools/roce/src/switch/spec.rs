@@ -127,7 +127,7 @@ impl SwitchSpec {
         match key {
             "rate" => self.rate = value.parse::<Rate>()?.bits_per_sec(),
             "buffer" => self.buffer = bytes(value)?,
-            "alpha" => self.alpha = factor(value)?,
+            "alpha" => self.alpha = parse_number::parse_factor(value)?,
             "ecn" => self.ecn = off_or(value, marking)?,
             "pfc" => self.pfc = lossless(value)?,
             "classes" => self.classes = scheduling(value)?,
@@ -180,13 +180,6 @@ fn bytes(text: &str) -> Result<u64, String> {
     match parse_number::parse(text)? {
         bytes @ 1..=MAX_BUFFER => Ok(bytes),
         _ => Err("a buffer has 1 byte to 1G".to_owned()),
-    }
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(factor) if factor > 0.0 && factor <= 1024.0 => Ok(factor),
-        _ => Err(format!("{text:?} is not a factor between 0 and 1024, such as 0.125")),
     }
 }
 
