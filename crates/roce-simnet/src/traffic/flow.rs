@@ -20,6 +20,20 @@ pub enum Recovery {
     Keep,
 }
 
+/// Time at which a receiver answers a marked packet by a CNP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CnpTiming {
+    /// At once, unless a CNP left within the interval before: as
+    /// [`NotificationPoint`] and network cards do.
+    AtOnce,
+    /// As `AtOnce`; marks within the interval cause the next CNP at its end, as in the DCQCN paper.
+    Remembered,
+    /// At once, unless a CNP left in the same slot of a clock that ticks once in each interval. The
+    /// clocks of the flows differ. The rate of CNPs is then what fluid models of DCQCN assume:
+    /// 1 − (1 − p)^n per interval for n packets that are marked with probability p.
+    Slots,
+}
+
 /// A flow to simulate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
@@ -77,6 +91,8 @@ pub(super) struct Flow {
     pub(super) nak_sent: bool,
     pub(super) notification: NotificationPoint,
     pub(super) last_cnp: Time,
+    /// Number of the slot of the last CNP, from 1.
+    cnp_slot: u64,
     /// A packet was marked since then.
     pub(super) marked: bool,
     pub(super) ce_seen: bool,
@@ -124,6 +140,7 @@ impl Flow {
             nak_sent: false,
             notification: NotificationPoint::default(),
             last_cnp: Time::START,
+            cnp_slot: 0,
             marked: false,
             ce_seen: false,
             finished: None,
@@ -187,6 +204,16 @@ impl Flow {
             Recovery::GoBack0 => self.expected -= self.expected % message,
         }
         Received::Gap
+    }
+
+    /// Returns true for the first call in each slot of this length. The slots of flow `index` begin
+    /// at times of its own.
+    pub(super) fn enters_slot(&mut self, now: Time, index: usize, length: Duration) -> bool {
+        let length = (length.as_nanos() as u64).max(1);
+        // The multiples of the golden ratio spread evenly, however many there are.
+        let phase = (index as f64 * 0.618_034).fract() * length as f64;
+        let slot = (now.as_nanos() + phase as u64) / length + 1;
+        std::mem::replace(&mut self.cnp_slot, slot) != slot
     }
 
     /// Handles an acknowledgement of all packets before `seq`. Returns the number of packets that

@@ -17,7 +17,7 @@ mod trace;
 mod workload;
 
 pub use control::CongestionModel;
-pub use flow::{FlowSpec, Recovery};
+pub use flow::{CnpTiming, FlowSpec, Recovery};
 pub use results::{FlowResult, Results};
 pub use simulation::{Simulation, SimulationConfig};
 pub use timely::{PatchedTimely, TimelyParams};

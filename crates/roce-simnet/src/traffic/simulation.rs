@@ -7,7 +7,7 @@ use std::time::Duration;
 use roce_transport::Instant;
 
 use super::control::{CongestionModel, RateControl};
-use super::flow::{Flow, FlowSpec, Received, Recovery};
+use super::flow::{CnpTiming, Flow, FlowSpec, Received, Recovery};
 use super::packet::{CONTROL_BYTES, DATA_CLASS, Kind, Packet};
 use super::round_trip::Timeouts;
 use super::trace::Trace;
@@ -28,9 +28,8 @@ pub struct SimulationConfig {
     pub headers: u32,
     /// Smallest time between two CNPs of a flow.
     pub cnp_interval: Duration,
-    /// Packets that are marked within the interval after a CNP cause the next one at its end, as in
-    /// the DCQCN paper. Otherwise the next marked packet after the interval does.
-    pub remembers_marks: bool,
+    /// What the interval does to marks.
+    pub cnp_timing: CnpTiming,
     /// Reaction to lost packets.
     pub recovery: Recovery,
     /// Packets in a row of which one asks for an ACK, at least 1; every second one of a window, if
@@ -58,7 +57,7 @@ pub struct SimulationConfig {
 }
 
 impl Default for SimulationConfig {
-    /// Line rate, 1000 bytes of payload, 58 of headers, 50 µs between CNPs, go-back-N, an ACK for 4
+    /// Line rate, 1000 bytes of payload, 58 of headers, 50 µs between CNPs, which marks cause at once, go-back-N, an ACK for 4
     /// packets, no window, retries after 1 ms, messages of 4 MB, no reordering, samples of 10 µs.
     fn default() -> Self {
         Self {
@@ -67,7 +66,7 @@ impl Default for SimulationConfig {
             payload: 1000,
             headers: 58,
             cnp_interval: Duration::from_micros(50),
-            remembers_marks: false,
+            cnp_timing: CnpTiming::AtOnce,
             recovery: Recovery::GoBackN,
             ack_every: 4,
             window: u64::MAX,
@@ -336,16 +335,18 @@ impl Simulation {
         let mut notify_at = None;
         if packet.ce {
             flow.ce_seen = true;
-            if !flow.marked {
-                let instant = Instant::from_nanos(now.as_nanos());
-                if flow.notification.on_marked(instant, self.config.cnp_interval) {
-                    flow.cnps += 1;
-                    flow.last_cnp = now;
-                    answers[0] = Some(Kind::Cnp);
-                } else if self.config.remembers_marks {
-                    flow.marked = true;
-                    notify_at = Some(flow.last_cnp + self.config.cnp_interval);
-                }
+            let instant = Instant::from_nanos(now.as_nanos());
+            let is_due = match self.config.cnp_timing {
+                CnpTiming::Slots => flow.enters_slot(now, index, self.config.cnp_interval),
+                _ => !flow.marked && flow.notification.on_marked(instant, self.config.cnp_interval),
+            };
+            if is_due {
+                flow.cnps += 1;
+                flow.last_cnp = now;
+                answers[0] = Some(Kind::Cnp);
+            } else if self.config.cnp_timing == CnpTiming::Remembered && !flow.marked {
+                flow.marked = true;
+                notify_at = Some(flow.last_cnp + self.config.cnp_interval);
             }
         }
         let done = flow.expected >= flow.packets;

@@ -182,12 +182,12 @@ fn one_loss_in_256_packets_leaves_go_back_0_without_goodput_at_line_rate() {
 
 #[test]
 fn cnps_come_at_most_once_per_interval_and_flow_and_never_without_marks() {
-    for remembers_marks in [false, true] {
-        check_cnps(remembers_marks);
+    for cnp_timing in [CnpTiming::AtOnce, CnpTiming::Remembered, CnpTiming::Slots] {
+        check_cnps(cnp_timing);
     }
 }
 
-fn check_cnps(remembers_marks: bool) {
+fn check_cnps(cnp_timing: CnpTiming) {
     let run = |kmin| {
         let marking = EcnMarking { kmin, kmax: kmin + 100_000, pmax: 1.0 };
         let config = SimulationConfig {
@@ -198,7 +198,7 @@ fn check_cnps(remembers_marks: bool) {
                 },
                 ..FabricConfig::default()
             },
-            remembers_marks,
+            cnp_timing,
             ..SimulationConfig::default()
         };
         let topology = Topology::star(5, 10 * GBIT, DELAY);

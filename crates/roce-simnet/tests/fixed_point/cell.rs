@@ -5,7 +5,9 @@ use std::time::Duration;
 use roce_simnet::fabric::{
     CLASSES, EcnMarking, FabricConfig, MarkingPoint, SwitchConfig, Topology,
 };
-use roce_simnet::traffic::{CongestionModel, QueueStats, Simulation, SimulationConfig, incast};
+use roce_simnet::traffic::{
+    CnpTiming, CongestionModel, QueueStats, Simulation, SimulationConfig, incast,
+};
 use roce_transport::congestion::DcqcnParameters;
 
 const GBIT: u64 = 1_000_000_000;
@@ -19,7 +21,7 @@ pub(crate) struct DcqcnCell {
     pub(crate) parameters: DcqcnParameters,
     /// Delay of a link; four of them and the packets' times are the feedback delay.
     pub(crate) delay: Duration,
-    pub(crate) remembers_marks: bool,
+    pub(crate) cnp_timing: CnpTiming,
     pub(crate) limit: Duration,
 }
 
@@ -32,7 +34,7 @@ impl DcqcnCell {
             marking: EcnMarking { pmax, ..EcnMarking::PAPER },
             parameters: DcqcnParameters::PAPER,
             delay: DELAY,
-            remembers_marks: true,
+            cnp_timing: CnpTiming::Slots,
             limit: Duration::from_millis(100),
         }
     }
@@ -42,6 +44,7 @@ impl DcqcnCell {
         let switch = SwitchConfig {
             marking: [Some(self.marking); CLASSES],
             marking_point: MarkingPoint::Dequeue,
+            alpha: 8.0,
             ..SwitchConfig::default()
         };
         let config = SimulationConfig {
@@ -49,7 +52,7 @@ impl DcqcnCell {
             fabric: FabricConfig { switch, wire_overhead: 0, ..FabricConfig::default() },
             headers: 0,
             ack_every: 64,
-            remembers_marks: self.remembers_marks,
+            cnp_timing: self.cnp_timing,
             warm_up: self.limit / 2,
             sample: Duration::from_micros(5),
             ..SimulationConfig::default()
@@ -61,6 +64,11 @@ impl DcqcnCell {
         let rates = simulation.trace().mean_rates(self.limit / 2);
         (rates.into_iter().map(|rate| rate / fair).collect(), results.queue)
     }
+}
+
+/// What a queue may differ from the fluid model's, in KB: a tenth, or two packets.
+pub(crate) fn queue_tolerance(expected: f64) -> f64 {
+    (expected * 0.1).max(2.0)
 }
 
 /// Queues in KB that the fluid model gives for the paper's parameters: rate, Pmax, flows, queue.
