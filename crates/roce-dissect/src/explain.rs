@@ -1,5 +1,7 @@
 //! Explains how a receiver in the observed state handles a packet.
 
+mod congestion;
+
 use roce_wire::{Headers, NakCode, Opcode, OpcodeInfo, Operation, Psn, Service, Syndrome};
 
 use crate::{
@@ -80,11 +82,12 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     };
     let info = headers.bth.opcode.info();
     let state = packet.flow.map(|flow| flow.state).unwrap_or_default();
+    if info.service == Service::Cnp {
+        reasons.say(format!("Congestion notification for queue pair {}.", headers.bth.dest_qp));
+    }
+    congestion::explain(packet, reasons);
     match info.service {
-        Service::Cnp => {
-            reasons.say(format!("Congestion notification for queue pair {}.", headers.bth.dest_qp));
-            verdict(Action::Accept, "The queue pair reduces its rate.")
-        }
+        Service::Cnp => verdict(Action::Accept, "The queue pair reduces its rate."),
         Service::Extension => {
             reasons.say(format!("Gap report for queue pair {}.", headers.bth.dest_qp));
             verdict(

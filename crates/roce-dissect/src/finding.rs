@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use roce_wire::{NakCode, Opcode, Operation, Psn, RnrTimer, WireError};
+use roce_wire::{Ecn, NakCode, Opcode, Operation, Psn, RnrTimer, WireError};
 
 /// A finding about a packet.
 ///
@@ -143,6 +143,18 @@ pub enum Finding {
     CongestionMarked,
     /// Congestion notification: the receiver is asked to reduce its rate.
     CongestionNotified,
+    /// The first CNP for a sender of which the capture has no marked packet, though it has the
+    /// sender's packets from their start or for longer than a CNP takes.
+    CnpWithoutMark {
+        /// The sender's packets are ECN-capable. Switches mark no others.
+        is_capable: bool,
+    },
+    /// A CNP follows the one before it sooner than receivers send them.
+    CnpInterval(Duration),
+    /// The CNP itself is ECN-capable or marked; CNPs are sent as Not-ECT.
+    CnpEcn(Ecn),
+    /// The packet is marked, though such packets of its sender are Not-ECT, which no switch marks.
+    MarkWithoutEct,
     /// An unreliable message is lost because one of its packets is.
     MessageLost,
     /// The packet ends a message.
@@ -211,7 +223,10 @@ impl Finding {
             | Self::ReservedBits { .. }
             | Self::PadNotZero
             | Self::CongestionMarked
-            | Self::CongestionNotified => Severity::Notice,
+            | Self::CongestionNotified
+            | Self::CnpWithoutMark { .. }
+            | Self::CnpInterval(_)
+            | Self::CnpEcn(_) => Severity::Notice,
             _ => Severity::Problem,
         }
     }
@@ -248,6 +263,10 @@ impl Finding {
             Self::Stall(_) => "stall",
             Self::CongestionMarked => "congestion_marked",
             Self::CongestionNotified => "congestion_notified",
+            Self::CnpWithoutMark { .. } => "cnp_without_mark",
+            Self::CnpInterval(_) => "cnp_interval",
+            Self::CnpEcn(_) => "cnp_ecn",
+            Self::MarkWithoutEct => "mark_without_ect",
             Self::MessageLost => "message_lost",
             Self::MessageEnd { .. } => "message_end",
             Self::Acknowledges { .. } => "acknowledges",
@@ -322,6 +341,18 @@ impl fmt::Display for Finding {
             Self::Stall(long) => write!(f, "after a stall of {}", DisplayDuration(long)),
             Self::CongestionMarked => f.write_str("ECN: congestion experienced"),
             Self::CongestionNotified => f.write_str("congestion notification"),
+            Self::CnpWithoutMark { is_capable: true } => {
+                f.write_str("no packet of its sender was marked before, at this point of the path")
+            }
+            Self::CnpWithoutMark { is_capable: false } => {
+                f.write_str("its sender's packets are Not-ECT, and no switch marks them")
+            }
+            Self::CnpInterval(interval) => {
+                write!(f, "only {} after the CNP before it", DisplayDuration(interval))
+            }
+            Self::CnpEcn(Ecn::CongestionExperienced) => f.write_str("a CNP that is marked itself"),
+            Self::CnpEcn(_) => f.write_str("a CNP that is ECN-capable itself"),
+            Self::MarkWithoutEct => f.write_str("marked, though its sender sends Not-ECT"),
             Self::MessageLost => f.write_str("message lost"),
             Self::MessageEnd { operation, bytes, packets, took } => {
                 message_end(f, operation, bytes, packets, took)

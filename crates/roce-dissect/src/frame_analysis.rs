@@ -1,6 +1,6 @@
 //! Analysis of one frame without state: headers, packets, ICRCs.
 
-use roce_wire::{BthView, Ext, Headers, ICRC_LEN, KnownOpcode};
+use roce_wire::{BthView, Ecn, Ext, Headers, ICRC_LEN, KnownOpcode, Service};
 
 use crate::outer::{Outer, RoceFrame};
 use crate::segment::MAX_PACKET_LEN;
@@ -190,6 +190,10 @@ impl<'a> RoceFrame<'a> {
             }
         };
         check_reserved_bits(before_icrc, headers.bth.opcode, findings);
+        let is_cnp = headers.bth.opcode.info().service == Service::Cnp;
+        if is_cnp && roce.ecn() != Ecn::NotCapable {
+            findings.push(Finding::CnpEcn(roce.ecn()));
+        }
         roce
     }
 }

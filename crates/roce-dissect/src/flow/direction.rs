@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use roce_wire::{Ecn, Headers, Operation, Qpn, Service, Syndrome};
 
+use super::ecn_use::EcnUse;
 use super::reaction::Sender;
 use super::requests::Requests;
 use crate::{Finding, Icrc, RawFrame, Roce, Timestamp};
@@ -33,6 +34,7 @@ pub(crate) struct Direction {
     pub(crate) requests: Requests,
     /// Its sender under congestion, once a packet was ECN-capable or a CNP came.
     pub(super) sender: Option<Box<Sender>>,
+    pub(super) ecn_use: EcnUse,
     /// The direction is listed in [`Pairing`](super::Pairing).
     pub(crate) is_listed: bool,
 }
@@ -80,6 +82,7 @@ impl Direction {
             counts: DirectionCounts::default(),
             requests: Requests::default(),
             sender: None,
+            ecn_use: EcnUse::default(),
             is_listed: false,
         }
     }
@@ -204,6 +207,13 @@ impl Direction {
         }
     }
 
+    /// Returns true if a CNP at this time was drawn by a packet that the capture would have, if it
+    /// was drawn by a packet that passed the point of capture.
+    pub(super) fn has_packets_before_cnp(&self, time: Timestamp) -> bool {
+        let lasts = |first| self.requests.has_first || time.since(first) >= MAX_CNP_DELAY;
+        !self.requests.has_missed && self.counts.first.is_some_and(lasts)
+    }
+
     /// Returns true if requests of this direction wait for a response.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.requests.pending.is_empty()
@@ -219,6 +229,10 @@ impl DirectionCounts {
         }
     }
 }
+
+/// Time within which a receiver answers a marked packet. Cards take microseconds, an endpoint in
+/// software as long as its thread waits for a processor.
+const MAX_CNP_DELAY: Duration = Duration::from_millis(10);
 
 /// Bytes of Ethernet, two VLAN tags, IPv6 and UDP. The BTH offset of a later packet of a train is
 /// larger.

@@ -7,12 +7,14 @@
 
 mod connection;
 mod direction;
+mod ecn_use;
 mod histogram;
 mod pairing;
 mod reaction;
 mod requests;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use roce_wire::{Opcode, Psn, Qpn, Service};
 
@@ -25,7 +27,7 @@ use self::direction::{Direction, Key};
 use self::pairing::Pairing;
 use self::requests::Requests;
 use crate::tree::is_management;
-use crate::{Finding, Options, RawFrame, Roce, Severity};
+use crate::{Finding, Options, RawFrame, Roce, Severity, Timestamp};
 
 /// Connection of a packet, with its state before the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,19 +111,18 @@ impl Flows {
         };
         let info = headers.bth.opcode.info();
         if info.service == Service::Cnp {
-            self.directions[index as usize].counts.cnps += 1;
-            if let Some(partner) = self.directions[index as usize].partner {
-                let sender = self.directions[partner as usize].sender.get_or_insert_default();
-                sender.on_cnp(frame.time);
-            }
-            findings.push(Finding::CongestionNotified);
+            self.handle_cnp(index, frame.time, findings);
             return Some(self.context(index, FlowState::default()));
         }
         if info.service == Service::Extension {
             self.directions[index as usize].counts.gap_reports += 1;
             return Some(self.context(index, FlowState::default()));
         }
-        self.directions[index as usize].service = Some(info.service);
+        let direction = &mut self.directions[index as usize];
+        direction.service = Some(info.service);
+        if direction.ecn_use.note(info, roce.ecn()) {
+            findings.push(Finding::MarkWithoutEct);
+        }
         if info.is_request() {
             let state = self.state(index, false);
             if is_management(roce) {
@@ -137,6 +138,23 @@ impl Flows {
         let state = self.state(index, true);
         self.handle_response(index, frame, roce, headers, findings);
         Some(self.context(index, state))
+    }
+
+    /// Notes a CNP for the sender of the opposite direction.
+    fn handle_cnp(&mut self, index: u32, time: Timestamp, findings: &mut Vec<Finding>) {
+        findings.push(Finding::CongestionNotified);
+        let direction = &mut self.directions[index as usize];
+        direction.counts.cnps += 1;
+        let Some(partner) = direction.partner else { return };
+        let partner = &mut self.directions[partner as usize];
+        let lacks_mark = partner.counts.ecn_marks == 0 && partner.has_packets_before_cnp(time);
+        let sender = partner.sender.get_or_insert_default();
+        if lacks_mark && sender.is_first_without_mark() {
+            let is_capable = partner.ecn_use.is_capable();
+            findings.push(Finding::CnpWithoutMark { is_capable });
+        }
+        let interval = sender.on_cnp(time);
+        findings.extend(interval.filter(is_too_short).map(Finding::CnpInterval));
     }
 
     fn handle_response(
@@ -226,5 +244,16 @@ impl Flows {
         }
     }
 }
+
+/// Returns true if no receiver of a published default sends CNPs at this interval.
+fn is_too_short(interval: &Duration) -> bool {
+    *interval + TIME_RESOLUTION < MIN_CNP_INTERVAL
+}
+
+/// `MIN_TIME_BETWEEN_CNPS` of ConnectX cards. The paper about DCQCN has 50 µs.
+const MIN_CNP_INTERVAL: Duration = Duration::from_micros(4);
+
+/// Resolution of the times in most captures.
+const TIME_RESOLUTION: Duration = Duration::from_micros(1);
 
 const RECENT: usize = 256;

@@ -44,6 +44,8 @@ pub(super) struct Sender {
     /// The rate after the last CNP is still to be taken.
     is_after_due: bool,
     last_cnp: Option<Timestamp>,
+    /// A CNP without a mark before it was reported.
+    is_without_mark: bool,
     /// The first mark that no CNP has answered.
     unanswered: Option<Timestamp>,
     cnps: u64,
@@ -93,22 +95,26 @@ impl Sender {
         }
     }
 
-    /// Notes a CNP for this sender.
-    pub(super) fn on_cnp(&mut self, time: Timestamp) {
+    /// Notes that a CNP has no mark before it. Returns true for the first.
+    pub(super) fn is_first_without_mark(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_without_mark, true)
+    }
+
+    /// Notes a CNP for this sender. Returns the time since the one before it.
+    pub(super) fn on_cnp(&mut self, time: Timestamp) -> Option<Duration> {
         self.take_after();
         self.cnps += 1;
         if let Some(marked) = self.unanswered.take() {
             self.answers += 1;
             self.answered_after += time.since(marked);
         }
-        if let Some(last) = self.last_cnp.replace(time) {
-            let interval = time.since(last);
-            self.min_interval = Some(self.min_interval.map_or(interval, |min| min.min(interval)));
-        }
+        let interval = self.last_cnp.replace(time).map(|last| time.since(last));
+        self.min_interval = [self.min_interval, interval].into_iter().flatten().min();
         if self.recent.len() >= MIN_PACKETS {
             self.before.add(self.recent.iter());
         }
         (self.since_cnp, self.is_after_due) = (0, true);
+        interval
     }
 
     /// Takes the rate after the last CNP, if enough packets have come since.

@@ -30,6 +30,10 @@ pub(crate) struct Requests {
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) round_trips: Option<Histogram>,
     pub(crate) messages: u64,
+    /// The capture has the first request: connection management named its PSN.
+    pub(crate) has_first: bool,
+    /// The responder has requests that the capture lacks.
+    pub(crate) has_missed: bool,
     count: MessageCount,
 }
 
@@ -85,6 +89,7 @@ impl Requests {
         (self.sent, self.unacked) = (psn, psn);
         self.open = Open::None;
         self.mtu = mtu.map(|mtu| mtu.bytes() as u16).or(self.mtu);
+        self.has_first = true;
         self.count.begin();
     }
 
@@ -175,6 +180,7 @@ impl Requests {
         self.open = Open::Unknown;
         self.gap_reported = false;
         self.pending.clear();
+        (self.has_first, self.has_missed) = (false, false);
         self.count = MessageCount::default();
     }
 

@@ -43,6 +43,7 @@ impl Requests {
             && psn.distance_from(expected) >= 0
         {
             self.expected = Expected::Psn(psn.advanced_by(1));
+            self.has_missed = true;
             self.gap_reported = false;
             self.open = Open::Unknown;
             self.forget_count();

@@ -1,0 +1,57 @@
+//! Explains marks and congestion notifications: what the receiver does, and where to look next.
+
+use roce_wire::Ecn;
+
+use super::Reasons;
+use crate::{Finding, Packet};
+
+/// Adds what the findings about congestion say.
+pub(super) fn explain(packet: &Packet<'_>, reasons: &mut Reasons) {
+    for finding in packet.findings {
+        if let Some(text) = text(finding) {
+            reasons.say(text);
+        }
+    }
+}
+
+fn text(finding: &Finding) -> Option<String> {
+    let text = match finding {
+        Finding::CongestionMarked => {
+            "ECN: a switch marked it (CE). The receiver handles it as any other packet, and sends \
+             a CNP to the sender's queue pair unless the last one is too recent."
+        }
+        Finding::MarkWithoutEct => {
+            "ECN: such packets of this sender are Not-ECT, and switches drop these instead of \
+             marking them. The sender changed its traffic class, or a device on the path rewrites \
+             it. The receiver sends a CNP all the same. Compare the traffic class with a capture \
+             at the sender's port."
+        }
+        Finding::CnpWithoutMark { is_capable: true } => {
+            "ECN: the capture has no marked packet of this sender. It was taken before the switch \
+             that marks, or a switch sends CNPs itself. Look for marks in a capture at the \
+             receiver's port."
+        }
+        Finding::CnpWithoutMark { is_capable: false } => {
+            "ECN: this sender's packets are Not-ECT, so that no switch marks them. A switch sends \
+             CNPs itself, or a device behind this point rewrites the traffic class. Look at the \
+             traffic class in a capture at the receiver's port."
+        }
+        Finding::CnpInterval(_) => {
+            return Some(format!(
+                "Interval: {finding}; cards send one in 4 µs at most, the DCQCN paper one in \
+                 50 µs. The receiver's interval is shorter, or the CNPs waited in the same queue. \
+                 Look at the receiver's parameters, and at the interval in the summary."
+            ));
+        }
+        Finding::CnpEcn(Ecn::CongestionExperienced) => {
+            "ECN: CNPs are sent as Not-ECT, and this one was even marked: it waited in a congested \
+             queue. Look at the traffic class that the receiver gives CNPs, and at its queue."
+        }
+        Finding::CnpEcn(_) => {
+            "ECN: CNPs are sent as Not-ECT. Look at the traffic class that the receiver gives \
+             CNPs."
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
