@@ -60,7 +60,9 @@ fn marked(ip: Ip) -> Vec<Vec<u8>> {
     assert!(roce_wire::mark_congestion(&mut marked));
     let plain = ack(7);
     let becn = Headers { bth: Bth { becn: true, ..plain.bth }, ..plain };
-    vec![sent, marked, frame(&back(ip), &becn, &[]), sample(opcode::CNP, ip)]
+    let mut cnp = full_headers(opcode::CNP);
+    cnp.bth.dest_qp = plain.bth.dest_qp;
+    vec![sent, marked, frame(&back(ip), &becn, &[]), frame(&back(ip), &cnp, &[])]
 }
 
 /// A message of each kind.
