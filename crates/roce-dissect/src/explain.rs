@@ -85,7 +85,7 @@ fn explain_roce(packet: &Packet<'_>, roce: &Roce<'_>, reasons: &mut Reasons) -> 
     if info.service == Service::Cnp {
         reasons.say(format!("Congestion notification for queue pair {}.", headers.bth.dest_qp));
     }
-    congestion::explain(packet, reasons);
+    congestion::explain(packet, &headers, reasons);
     match info.service {
         Service::Cnp => verdict(Action::Accept, "The queue pair reduces its rate."),
         Service::Extension => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use roce_dissect::{Connection, Dissector, Finding, Options, RawFrame, Severity, Timestamp};
-use roce_wire::{Bth, Ecn, Headers, OuterHeaders, Qpn, opcode};
+use roce_wire::{Bth, Ecn, Headers, OuterHeaders, Qpn, Syndrome, opcode};
 
 const NOT_ECT: u8 = 0b00;
 const ECT: u8 = 0b10;
@@ -151,12 +151,35 @@ fn packets_of_another_kind_may_be_not_ect_while_data_is_ect() {
 }
 
 #[test]
+fn acks_with_becn_are_counted_and_cnps_are_not_among_them() {
+    let becn = |psn| {
+        let plain = ack(psn);
+        Headers { bth: Bth { becn: true, ..plain.bth }, ..plain }
+    };
+    let frames = [
+        data(1, CE),
+        tell(becn(1), ECT),
+        cnp(),
+        data(2, ECT),
+        tell(ack(2), ECT),
+        data(3, CE),
+        tell(becn(3), ECT),
+    ];
+    let timed: Vec<_> = (0..).map(|i| 1_000 * i).zip(frames).collect();
+    let (_, connection) = follow_timed(&timed);
+    let counts = [connection.forward, connection.backward].map(|it| (it.becns, it.cnps));
+    assert_eq!(counts, [(0, 0), (2, 1)]);
+}
+
+#[test]
 fn an_explanation_names_what_the_receiver_does_and_where_to_look() {
     let explain = |frames: Vec<Vec<u8>>| {
         let mut last = Vec::new();
         run(&frames, |packet| last = packet.explain().reasons);
         last.join("\n")
     };
+    let becn = answer(opcode::RC_ACKNOWLEDGE, 1, Syndrome::from_byte(0x1f));
+    let becn = Headers { bth: Bth { becn: true, ..becn.bth }, ..becn };
     let unmarked = |ecn| [setup().to_vec(), vec![data(1, ecn), cnp()]].concat();
     let twice = vec![data(1, CE), tell(ack(1), ECT), cnp(), cnp()];
     let cases = [
@@ -167,6 +190,7 @@ fn an_explanation_names_what_the_receiver_does_and_where_to_look() {
         (twice, "Interval: only 1.00 µs after the CNP before it"),
         (vec![cnp_with(ECT)], "Look at the traffic class that the receiver gives CNPs"),
         (vec![cnp_with(CE)], "this one was even marked"),
+        (vec![data(1, CE), tell(becn, ECT)], "BECN: the responder has received marked packets"),
     ];
     for (frames, words) in cases {
         let reasons = explain(frames);

@@ -119,6 +119,22 @@ fn a_summary_has_a_row_for_each_connection() {
 }
 
 #[test]
+fn a_summary_counts_becn_beside_cnps() {
+    let shown = lines(&["--summary"], "generated/marked_v4.pcap");
+    let column = |name: &str| shown[0].find(name).unwrap() + name.len();
+    for name in ["ECN", "CNPs", "BECN"] {
+        assert!(shown[1][..column(&format!(" {name}"))].ends_with(" 1"), "{name}: {shown:#?}");
+    }
+    let cnps = "CNPs for 10.9.0.2 0x000011 to 10.9.0.1 0x000022: 1, 1 after a mark by 2.00 µs on \
+                average; BECN on 1 response";
+    assert_eq!(shown[2], cnps);
+    let value: serde_json::Value =
+        serde_json::from_str(&lines(&["--json", "--summary"], "generated/marked_v4.pcap")[0])
+            .unwrap();
+    assert_eq!((&value["backward"]["becns"], &value["forward"]["becns"]), (&1.into(), &0.into()));
+}
+
+#[test]
 fn a_file_that_is_no_capture_is_told_in_one_line_with_exit_code_2() {
     let output = dissect(&[], "README.md");
     assert_eq!(output.status.code(), Some(2));

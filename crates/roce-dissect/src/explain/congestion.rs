@@ -1,16 +1,22 @@
 //! Explains marks and congestion notifications: what the receiver does, and where to look next.
 
-use roce_wire::Ecn;
+use roce_wire::{Ecn, Headers};
 
 use super::Reasons;
 use crate::{Finding, Packet};
 
-/// Adds what the findings about congestion say.
-pub(super) fn explain(packet: &Packet<'_>, reasons: &mut Reasons) {
+/// Adds what the findings about congestion say, and BECN.
+pub(super) fn explain(packet: &Packet<'_>, headers: &Headers, reasons: &mut Reasons) {
     for finding in packet.findings {
         if let Some(text) = text(finding) {
             reasons.say(text);
         }
+    }
+    if headers.bth.becn && headers.bth.opcode.info().is_response() {
+        reasons.say(
+            "BECN: the responder has received marked packets. A requester reduces its window or \
+             its rate, or ignores the bit and waits for a CNP.",
+        );
     }
 }
 

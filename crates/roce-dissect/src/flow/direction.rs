@@ -61,6 +61,8 @@ pub struct DirectionCounts {
     /// Packets with an ECN mark.
     pub ecn_marks: u64,
     pub cnps: u64,
+    /// Responses with BECN: the responder has received marked packets.
+    pub becns: u64,
     pub gap_reports: u64,
     pub wrong_icrcs: u64,
     /// Time of the first packet.

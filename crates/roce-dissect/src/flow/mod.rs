@@ -135,6 +135,7 @@ impl Flows {
             }
             return Some(self.context(index, state));
         }
+        direction.counts.becns += u64::from(headers.bth.becn);
         let state = self.state(index, true);
         self.handle_response(index, frame, roce, headers, findings);
         Some(self.context(index, state))

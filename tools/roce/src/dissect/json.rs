@@ -115,6 +115,7 @@ fn counts(counts: &DirectionCounts) -> Value {
         "rnrs": counts.rnrs,
         "ecn_marks": counts.ecn_marks,
         "cnps": counts.cnps,
+        "becns": counts.becns,
         "gap_reports": counts.gap_reports,
         "wrong_icrcs": counts.wrong_icrcs,
         "first_ns": counts.first.map(|time| time.0),

@@ -35,12 +35,8 @@ pub(super) fn write(
     }
     for connection in &connections {
         let Connection { a, b, .. } = connection;
-        if let Some(reaction) = &connection.forward_reaction {
-            write_reaction(a, b, reaction, text);
-        }
-        if let Some(reaction) = &connection.backward_reaction {
-            write_reaction(b, a, reaction, text);
-        }
+        write_reaction(a, b, connection.forward_reaction, connection.backward.becns, text);
+        write_reaction(b, a, connection.backward_reaction, connection.forward.becns, text);
     }
     put_fmt(
         text,
@@ -57,8 +53,18 @@ pub(super) fn write(
     );
 }
 
-/// Writes what notifications made of a sender.
-fn write_reaction(from: &FlowEnd, to: &FlowEnd, reaction: &Reaction, text: &mut Vec<u8>) {
+/// Writes what notifications made of a sender, if it got any.
+fn write_reaction(
+    from: &FlowEnd,
+    to: &FlowEnd,
+    reaction: Option<Reaction>,
+    becns: u64,
+    text: &mut Vec<u8>,
+) {
+    if reaction.is_none() && becns == 0 {
+        return;
+    }
+    let reaction = reaction.unwrap_or_default();
     put_fmt(text, format_args!("CNPs for {} to {}: {}", end(from), end(to), reaction.cnps));
     if let Some(after) = reaction.answered_after {
         let after = DisplayDuration(after);
@@ -70,6 +76,10 @@ fn write_reaction(from: &FlowEnd, to: &FlowEnd, reaction: &Reaction, text: &mut 
     if let (Some(before), Some(after)) = (reaction.rate_before, reaction.rate_after) {
         let [before, after] = [before, after].map(|rate| DisplayRate(rate as f64));
         put_fmt(text, format_args!("; rate before {before}, after {after}"));
+    }
+    if becns > 0 {
+        let noun = if becns == 1 { "response" } else { "responses" };
+        put_fmt(text, format_args!("; BECN on {becns} {noun}"));
     }
     text.push(b'\n');
 }
@@ -125,6 +135,7 @@ fn row(connection: &Connection) -> [String; COLUMNS] {
         both(|counts| counts.rnrs).to_string(),
         both(|counts| counts.ecn_marks).to_string(),
         both(|counts| counts.cnps).to_string(),
+        both(|counts| counts.becns).to_string(),
         DisplayDuration(connection.longest_stall).to_string(),
     ]
 }
@@ -145,7 +156,7 @@ pub(super) fn service(service: Option<Service>) -> &'static str {
     }
 }
 
-const COLUMNS: usize = 18;
+const COLUMNS: usize = 19;
 /// Columns that hold names.
 const NAMES: usize = 3;
 const HEADINGS: [&str; COLUMNS] = [
@@ -166,5 +177,6 @@ const HEADINGS: [&str; COLUMNS] = [
     "RNRs",
     "ECN",
     "CNPs",
+    "BECN",
     "longest stall",
 ];
