@@ -447,7 +447,7 @@ fn a_cnp_is_matched_to_the_mark_that_drew_it_and_to_the_sender_that_it_slows_dow
     let [connection] = connections(&frames)[..] else { panic!("two directions of one connection") };
     let reaction = connection.forward_reaction.unwrap();
     assert_eq!((reaction.cnps, reaction.answers), (2, 1), "one of them has no mark before it");
-    assert_eq!(reaction.answered_after.unwrap().as_nanos(), 2000);
+    assert_eq!(reaction.answered_after.unwrap().as_nanos(), 1000);
     assert_eq!(reaction.min_interval.unwrap().as_nanos(), 2000);
     assert!(reaction.rate_before.is_some());
     assert_eq!(reaction.rate_after, None, "one packet has no rate");

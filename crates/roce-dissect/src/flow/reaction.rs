@@ -19,7 +19,8 @@ pub struct Reaction {
     /// CNPs that followed a captured mark. Where packets are captured before the switch that marks
     /// them, there are none.
     pub answers: u64,
-    /// Mean time from the first mark that no CNP had answered to its CNP.
+    /// Mean time from the last mark before such a CNP to it. Earlier marks may have come too soon
+    /// after another CNP, and have drawn none.
     pub answered_after: Option<Duration>,
     /// Shortest time between two CNPs.
     pub min_interval: Option<Duration>,
@@ -46,8 +47,8 @@ pub(super) struct Sender {
     last_cnp: Option<Timestamp>,
     /// A CNP without a mark before it was reported.
     is_without_mark: bool,
-    /// The first mark that no CNP has answered.
-    unanswered: Option<Timestamp>,
+    /// The last mark since the last CNP.
+    last_mark: Option<Timestamp>,
     cnps: u64,
     answers: u64,
     answered_after: Duration,
@@ -91,7 +92,7 @@ impl Sender {
             self.take_after();
         }
         if is_marked {
-            self.unanswered.get_or_insert(time);
+            self.last_mark = Some(time);
         }
     }
 
@@ -104,7 +105,7 @@ impl Sender {
     pub(super) fn on_cnp(&mut self, time: Timestamp) -> Option<Duration> {
         self.take_after();
         self.cnps += 1;
-        if let Some(marked) = self.unanswered.take() {
+        if let Some(marked) = self.last_mark.take() {
             self.answers += 1;
             self.answered_after += time.since(marked);
         }
@@ -161,6 +162,19 @@ mod tests {
         // Before the five CNPs the gaps are 1, 2, 4, 8 and 16 µs; after all but the last 2 to 16.
         assert_eq!(reaction.rate_before, Some(5 * 8_000_000_000 / 31));
         assert_eq!(reaction.rate_after, Some(4 * 8_000_000_000 / 30));
+    }
+
+    #[test]
+    fn a_mark_that_came_too_soon_after_a_cnp_does_not_count_as_the_cause_of_the_next() {
+        let mut sender = Sender::default();
+        for (marked, answered) in [(1_000, 1_300), (5_000_000, 5_000_300)] {
+            sender.on_packet(Timestamp(marked), 1_000, true);
+            sender.on_cnp(Timestamp(answered));
+            sender.on_packet(Timestamp(answered + 100), 1_000, true);
+        }
+        let reaction = sender.reaction().unwrap();
+        assert_eq!((reaction.cnps, reaction.answers), (2, 2));
+        assert_eq!(reaction.answered_after, Some(Duration::from_nanos(300)));
     }
 
     #[test]
