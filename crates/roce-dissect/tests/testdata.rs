@@ -165,6 +165,31 @@ fn the_train_is_split_and_marked_as_a_train() {
 }
 
 #[test]
+fn the_congested_sender_slows_down_after_the_cnps_that_its_marks_draw() {
+    let path = folder("congested.pcapng");
+    assert!(fs::metadata(&path).unwrap().len() < 200_000);
+    let mut capture = Capture::open(fs::File::open(path).unwrap()).unwrap();
+    let mut dissector = Dissector::new(Options::default());
+    let mut names = BTreeSet::new();
+    while let Some(Event::Frame(frame)) = capture.next_event().unwrap() {
+        dissector.handle_frame(frame, |packet| {
+            let is_unusual = |finding: &&Finding| finding.severity() > Severity::Info;
+            names.extend(packet.findings.iter().filter(is_unusual).map(Finding::name));
+        });
+    }
+    // None of the findings about CNPs and marks without a cause.
+    assert_eq!(Vec::from_iter(names), ["congestion_marked", "congestion_notified"]);
+    let [connection] = Vec::from_iter(dissector.connections())[..] else {
+        panic!("one connection")
+    };
+    let reaction = connection.forward_reaction.unwrap();
+    assert!(reaction.cnps >= 2 && reaction.answers == reaction.cnps, "{reaction:?}");
+    assert!(reaction.rate_after < reaction.rate_before, "{reaction:?}");
+    let (data, acks) = (connection.forward, connection.backward);
+    assert!(data.ecn_marks > acks.becns && acks.becns > acks.cnps, "{connection:?}");
+}
+
+#[test]
 fn every_nak_code_was_recorded() {
     let mut causes = BTreeSet::new();
     for_each_packet(&folder("generated/rc_nak_v6.pcap"), |packet| {

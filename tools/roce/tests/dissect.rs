@@ -135,6 +135,11 @@ fn a_summary_counts_becn_beside_cnps() {
 }
 
 #[test]
+fn a_summary_shows_how_a_sender_slows_down() {
+    insta::assert_snapshot!(lines(&["--summary"], "congested.pcapng").join("\n"));
+}
+
+#[test]
 fn a_file_that_is_no_capture_is_told_in_one_line_with_exit_code_2() {
     let output = dissect(&[], "README.md");
     assert_eq!(output.status.code(), Some(2));
