@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     }
     let v1: Vec<Vec<u8>> = KnownOpcode::all().map(sample_v1).collect();
     write(&folder, "roce_v1", &v1)?;
-    write(&folder, "pause", &[pause(0xffff), pause(0), pfc()])?;
+    write(&folder, "pause", &[pause(0xffff), pause(0), pfc(), pfc_of_all()])?;
     let send = || sample(opcode::RC_SEND_ONLY, Ip::V4);
     write(&folder, "vlan", &[tagged(send(), 1), tagged(send(), 2)])?;
     write(&folder, "train", &[write_train()])?;

@@ -152,7 +152,7 @@ fn a_file_that_is_no_capture_is_told_in_one_line_with_exit_code_2() {
 fn a_capture_without_roce_says_so_and_succeeds() {
     let output = dissect(&[], "generated/pause.pcap");
     assert!(output.status.success());
-    assert!(stderr(&output).contains("no RoCE packet is among the 3 frames"));
+    assert!(stderr(&output).contains("no RoCE packet is among the 4 frames"));
 }
 
 #[test]

@@ -245,6 +245,16 @@ pub fn pfc() -> Vec<u8> {
     frame
 }
 
+/// Priority flow control: every second priority, and another time in each field.
+pub fn pfc_of_all() -> Vec<u8> {
+    let mut frame = pfc();
+    frame[17] = 0xa5;
+    for (i, quanta) in frame[18..34].chunks_exact_mut(2).enumerate() {
+        quanta.copy_from_slice(&(0x1122 * (i as u16 + 1)).to_be_bytes());
+    }
+    frame
+}
+
 /// Plain pause.
 pub fn pause(quanta: u16) -> Vec<u8> {
     let mut frame = vec![0x01, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0x08, 0, 1];
