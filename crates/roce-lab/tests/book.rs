@@ -28,8 +28,9 @@ fn the_book_has_the_output_and_the_plots_of_every_lesson_and_no_others() {
         assert!(shown == *made, "{name} is not what the lesson makes; {hint}");
     }
     let mut expected: Vec<_> = made.into_iter().map(|(name, _)| name).collect();
-    // The only one of `roce dissect`.
-    expected.push("mixed_ring.txt".to_owned());
+    // Those of `roce dissect`.
+    expected
+        .extend(["congested.txt", "congested_explained.txt", "mixed_ring.txt"].map(str::to_owned));
     expected.sort();
     let folder = std::fs::read_dir(book().join("output")).unwrap();
     let mut found: Vec<_> =
