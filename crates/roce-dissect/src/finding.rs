@@ -149,8 +149,13 @@ pub enum Finding {
         /// The sender's packets are ECN-capable. Switches mark no others.
         is_capable: bool,
     },
-    /// A CNP follows the one before it sooner than receivers send them.
-    CnpInterval(Duration),
+    /// More CNPs for a sender than receivers send.
+    CnpRate {
+        /// Number of CNPs.
+        cnps: u32,
+        /// Time in which they came.
+        time: Duration,
+    },
     /// The CNP itself is ECN-capable or marked; CNPs are sent as Not-ECT.
     CnpEcn(Ecn),
     /// The packet is marked, though such packets of its sender are Not-ECT, which no switch marks.
@@ -225,7 +230,7 @@ impl Finding {
             | Self::CongestionMarked
             | Self::CongestionNotified
             | Self::CnpWithoutMark { .. }
-            | Self::CnpInterval(_)
+            | Self::CnpRate { .. }
             | Self::CnpEcn(_) => Severity::Notice,
             _ => Severity::Problem,
         }
@@ -264,7 +269,7 @@ impl Finding {
             Self::CongestionMarked => "congestion_marked",
             Self::CongestionNotified => "congestion_notified",
             Self::CnpWithoutMark { .. } => "cnp_without_mark",
-            Self::CnpInterval(_) => "cnp_interval",
+            Self::CnpRate { .. } => "cnp_rate",
             Self::CnpEcn(_) => "cnp_ecn",
             Self::MarkWithoutEct => "mark_without_ect",
             Self::MessageLost => "message_lost",
@@ -347,8 +352,8 @@ impl fmt::Display for Finding {
             Self::CnpWithoutMark { is_capable: false } => {
                 f.write_str("its sender's packets are Not-ECT, and no switch marks them")
             }
-            Self::CnpInterval(interval) => {
-                write!(f, "only {} after the CNP before it", DisplayDuration(interval))
+            Self::CnpRate { cnps, time } => {
+                write!(f, "{cnps} CNPs in {}, more than one in 4 µs", DisplayDuration(time))
             }
             Self::CnpEcn(Ecn::CongestionExperienced) => f.write_str("a CNP that is marked itself"),
             Self::CnpEcn(_) => f.write_str("a CNP that is ECN-capable itself"),

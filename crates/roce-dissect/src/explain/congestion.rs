@@ -42,11 +42,12 @@ fn text(finding: &Finding) -> Option<String> {
              CNPs itself, or a device behind this point rewrites the traffic class. Look at the \
              traffic class in a capture at the receiver's port."
         }
-        Finding::CnpInterval(_) => {
+        Finding::CnpRate { .. } => {
             return Some(format!(
-                "Interval: {finding}; cards send one in 4 µs at most, the DCQCN paper one in \
-                 50 µs. The receiver's interval is shorter, or the CNPs waited in the same queue. \
-                 Look at the receiver's parameters, and at the interval in the summary."
+                "Rate: {finding}, the shortest interval of cards; the DCQCN paper has 50 µs. The \
+                 sender reduces its rate with each, or with one in its own period. Look at the \
+                 receiver's time between CNPs (np_min_time_between_cnps), and whether a switch \
+                 sends CNPs itself."
             ));
         }
         Finding::CnpEcn(Ecn::CongestionExperienced) => {

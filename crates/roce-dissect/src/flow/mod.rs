@@ -5,6 +5,7 @@
 //! requests, the current message. This state is bounded, so memory grows with the number of
 //! connections and not with their length.
 
+mod cnp_rate;
 mod connection;
 mod direction;
 mod ecn_use;
@@ -14,7 +15,6 @@ mod reaction;
 mod requests;
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use roce_wire::{Opcode, Psn, Qpn, Service};
 
@@ -154,8 +154,9 @@ impl Flows {
             let is_capable = partner.ecn_use.is_capable();
             findings.push(Finding::CnpWithoutMark { is_capable });
         }
-        let interval = sender.on_cnp(time);
-        findings.extend(interval.filter(is_too_short).map(Finding::CnpInterval));
+        if let Some((cnps, time)) = sender.on_cnp(time) {
+            findings.push(Finding::CnpRate { cnps, time });
+        }
     }
 
     fn handle_response(
@@ -245,16 +246,5 @@ impl Flows {
         }
     }
 }
-
-/// Returns true if no receiver of a published default sends CNPs at this interval.
-fn is_too_short(interval: &Duration) -> bool {
-    *interval + TIME_RESOLUTION < MIN_CNP_INTERVAL
-}
-
-/// `MIN_TIME_BETWEEN_CNPS` of ConnectX cards. The paper about DCQCN has 50 µs.
-const MIN_CNP_INTERVAL: Duration = Duration::from_micros(4);
-
-/// Resolution of the times in most captures.
-const TIME_RESOLUTION: Duration = Duration::from_micros(1);
 
 const RECENT: usize = 256;

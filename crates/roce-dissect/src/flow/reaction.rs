@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::cnp_rate::CnpRate;
 use crate::Timestamp;
 
 /// What the receiver of a direction answered to marked packets, and what the sender made of it, as
@@ -49,6 +50,7 @@ pub(super) struct Sender {
     is_without_mark: bool,
     /// The last mark since the last CNP.
     last_mark: Option<Timestamp>,
+    cnp_rate: CnpRate,
     cnps: u64,
     answers: u64,
     answered_after: Duration,
@@ -101,8 +103,8 @@ impl Sender {
         !std::mem::replace(&mut self.is_without_mark, true)
     }
 
-    /// Notes a CNP for this sender. Returns the time since the one before it.
-    pub(super) fn on_cnp(&mut self, time: Timestamp) -> Option<Duration> {
+    /// Notes a CNP for this sender. Returns a number of CNPs and their time if these are too many.
+    pub(super) fn on_cnp(&mut self, time: Timestamp) -> Option<(u32, Duration)> {
         self.take_after();
         self.cnps += 1;
         if let Some(marked) = self.last_mark.take() {
@@ -115,7 +117,7 @@ impl Sender {
             self.before.add(self.recent.iter());
         }
         (self.since_cnp, self.is_after_due) = (0, true);
-        interval
+        self.cnp_rate.note(time)
     }
 
     /// Takes the rate after the last CNP, if enough packets have come since.
