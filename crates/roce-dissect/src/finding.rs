@@ -346,11 +346,11 @@ impl fmt::Display for Finding {
             Self::Stall(long) => write!(f, "after a stall of {}", DisplayDuration(long)),
             Self::CongestionMarked => f.write_str("ECN: congestion experienced"),
             Self::CongestionNotified => f.write_str("congestion notification"),
-            Self::CnpWithoutMark { is_capable: true } => {
-                f.write_str("no packet of its sender was marked before, at this point of the path")
-            }
+            Self::CnpWithoutMark { is_capable: true } => f.write_str(
+                "no packet of this queue pair was marked before, at this point of the path",
+            ),
             Self::CnpWithoutMark { is_capable: false } => {
-                f.write_str("its sender's packets are Not-ECT, and no switch marks them")
+                f.write_str("this queue pair sends Not-ECT packets, and no switch marks them")
             }
             Self::CnpRate { cnps, time } => {
                 write!(f, "{cnps} CNPs in {}, more than one in 4 µs", DisplayDuration(time))

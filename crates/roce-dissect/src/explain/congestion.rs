@@ -33,19 +33,19 @@ fn text(finding: &Finding) -> Option<String> {
              at the sender's port."
         }
         Finding::CnpWithoutMark { is_capable: true } => {
-            "ECN: the capture has no marked packet of this sender. It was taken before the switch \
-             that marks, or a switch sends CNPs itself. Look for marks in a capture at the \
+            "ECN: the capture has no marked packet of this queue pair. It was taken before the \
+             switch that marks, or a switch sends CNPs itself. Look for marks in a capture at the \
              receiver's port."
         }
         Finding::CnpWithoutMark { is_capable: false } => {
-            "ECN: this sender's packets are Not-ECT, so that no switch marks them. A switch sends \
+            "ECN: this queue pair sends Not-ECT packets, and no switch marks them. A switch sends \
              CNPs itself, or a device behind this point rewrites the traffic class. Look at the \
              traffic class in a capture at the receiver's port."
         }
         Finding::CnpRate { .. } => {
             return Some(format!(
                 "Rate: {finding}, the shortest interval of cards; the DCQCN paper has 50 µs. The \
-                 sender reduces its rate with each, or with one in its own period. Look at the \
+                 queue pair reduces its rate with each, or with one in its own period. Look at the \
                  receiver's time between CNPs (np_min_time_between_cnps), and whether a switch \
                  sends CNPs itself."
             ));
