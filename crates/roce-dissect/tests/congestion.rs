@@ -183,6 +183,25 @@ fn acks_with_becn_are_counted_and_cnps_are_not_among_them() {
 }
 
 #[test]
+fn every_finding_about_congestion_is_documented() {
+    let page = include_str!("../../../docs/dissect.md");
+    let findings = [
+        Finding::CongestionMarked,
+        Finding::CongestionNotified,
+        Finding::CnpWithoutMark { is_capable: true },
+        Finding::CnpRate { cnps: 251, time: Duration::ZERO },
+        Finding::CnpEcn(Ecn::Capable0),
+        Finding::MarkWithoutEct,
+    ];
+    for finding in findings {
+        let severity = format!("{:?}", finding.severity()).to_lowercase();
+        let is_row = |line: &&str| line.contains(&format!("`{}`", finding.name()));
+        let row = page.lines().find(|line| line.starts_with("| ") && is_row(line));
+        assert!(row.is_some_and(|row| row.contains(&format!("| {severity} |"))), "{finding:?}");
+    }
+}
+
+#[test]
 fn an_explanation_names_what_the_receiver_does_and_where_to_look() {
     let explain = |frames: Vec<Vec<u8>>| {
         let mut last = Vec::new();
