@@ -375,6 +375,23 @@ fn of_a_read_exactly_what_is_missing_is_requested_again() {
 }
 
 #[test]
+fn a_lost_repair_of_a_read_is_repeated_though_a_later_gap_waits_for_it() {
+    let mut world = World::new(2, WorldConfig { link: FAST, ..WorldConfig::default() });
+    let options = Options { ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    // Two responses, and the repetition of the first.
+    let lost = [17, 30, 60];
+    let fates = (0..=60).map(|i| if lost.contains(&i) { Fate::Drop } else { Fate::Pass });
+    world.set_impairment(1, Impairment::scripted(fates));
+    let exchange = Exchange::post(&mut world, ends, Kind::Read, 60 * 256, 1);
+    world.run_until(|world| exchange.is_done(world));
+    exchange.check(&world);
+    assert_eq!(ends[0].counter(&world, "ack_timeout"), 0, "{}", world.report());
+    let millis = world.now().as_nanos() / 1_000_000;
+    assert!(millis < 2, "{millis} ms\n{}", world.report());
+}
+
+#[test]
 fn an_answer_to_an_atomic_behind_a_lost_one_is_kept() {
     let mut world = World::pair();
     let options = Options { ack_timeout: 14, ..Options::DEFAULT };

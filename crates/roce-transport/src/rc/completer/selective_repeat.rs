@@ -110,7 +110,7 @@ impl Requester {
 
     /// Returns true if gaps are to be repaired now.
     pub(crate) fn has_repairs(&self) -> bool {
-        self.recovery.is_selective() && self.next_due(0).is_some()
+        self.recovery.is_selective() && self.next_repair(0).is_some()
     }
 
     /// Returns true if a packet that was sent before is to be sent now.
@@ -118,7 +118,7 @@ impl Requester {
         !self.recovery.is_open() && (self.recovery.is_probe_pending() || self.has_repairs())
     }
 
-    /// Lets the gaps be due that have waited long enough. Returns true if one is.
+    /// Lets the gaps be due that have waited long enough. Returns true if one can be repaired now.
     pub(super) fn expire_gaps(&mut self, now: crate::Instant) -> bool {
         if let Some(known) = &mut self.known {
             known.gaps.expire(now);
@@ -168,11 +168,8 @@ impl Requester {
         cx: &mut Context<'_, O>,
     ) {
         let mut from = 0;
-        while let Some(gap) = self.next_due(from) {
+        while let Some(gap) = self.next_repair(from) {
             from = gap.end;
-            if !self.may_repair(gap.start) {
-                continue;
-            }
             let Ok(end) = self.write_repair(gap.clone(), qp, memory, train) else {
                 let cause = RetransmitCause::SequenceNak;
                 // Costs no retry, so none can be missing. It finds out why.
@@ -189,8 +186,15 @@ impl Requester {
         }
     }
 
-    fn next_due(&self, from: u64) -> Option<Range<u64>> {
-        self.known.as_ref()?.gaps.next_due(from)
+    /// Returns the first gap from `from` on that is due and may be repaired.
+    fn next_repair(&self, mut from: u64) -> Option<Range<u64>> {
+        loop {
+            let gap = self.known.as_ref()?.gaps.next_due(from)?;
+            if self.may_repair(gap.start) {
+                return Some(gap);
+            }
+            from = gap.end;
+        }
     }
 
     /// Returns true if the peer has executed packet `seq`, which is part of a gap: the response is missing.
