@@ -67,12 +67,14 @@ fn one_packet_of_a_hundred_lost_leaves_nine_tenths_of_the_link() {
         let reports = world.counter(1, "gap_report_sent");
         assert!(reports < 32768 / 6, "{reports} reports");
     }
+    // The default window ignores rare losses, but halves with the first, before it knows of the reports.
+    let window = WindowConfig::default();
+    let (default, _, world) = run(EndpointConfig { window, ..bounded() }, 0.01, 0);
+    assert!(default > 0.7, "{default}\n{}", world.report());
     // Without reports each round trip shows one gap; without kept packets each loss costs a window.
     let (kept, _, _) = run(EndpointConfig { gap_reports: false, ..bounded() }, 0.01, 0);
     let (go_back_n, _, _) = run(EndpointConfig { max_reorder_bytes: 0, ..bounded() }, 0.01, 0);
-    let reacting = EndpointConfig { window: WindowConfig::default(), ..bounded() };
-    let (reacting, _, _) = run(reacting, 0.01, 0);
-    assert!(kept < 0.3 && go_back_n < 0.3 && reacting < 0.3, "{kept} {go_back_n} {reacting}");
+    assert!(kept < 0.3 && go_back_n < 0.3, "{kept} {go_back_n}");
 }
 
 #[test]

@@ -231,6 +231,46 @@ fn a_peer_that_keeps_nothing_gets_everything_again() {
     assert_eq!(ends[0].counter(&world, "selective_repeat"), 0, "{}", world.report());
 }
 
+/// Writes 64 MiB over a link of 10 Gb/s whose bandwidth-delay product is 250 packets. Returns the share
+/// of the link that payload and headers had, and the share of packets sent again.
+fn write_over(link: LinkConfig, drop: f64) -> (f64, f64) {
+    let mut endpoint = EndpointConfig::default();
+    endpoint.peer_window.initial_frames = 1000;
+    endpoint.peer_window.max_frames = 1000;
+    let link = LinkConfig { latency: Duration::from_micros(110), ..link };
+    let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
+    let options = Options { path_mtu: PathMtu::B1024, ack_timeout: 14, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let rates = ImpairmentRates { drop, ..ImpairmentRates::default() };
+    world.set_impairment(0, Impairment::random(1, rates));
+    let began = world.now();
+    let exchange = Exchange::post(&mut world, ends, Kind::Write, 4 << 20, 16);
+    world.run_until(|world| exchange.is_done(world));
+    let took = world.now().saturating_since(began).as_secs_f64();
+    exchange.check(&world);
+    let packets = f64::from(64 << 10);
+    let share = packets * 1082.0 * 8.0 / 10e9 / took;
+    (share, ends[0].counter(&world, "resent_pkts") as f64 / packets)
+}
+
+#[test]
+fn a_percent_of_single_losses_costs_a_tenth_of_the_link_at_most() {
+    let (share, resent) = write_over(FAST, 0.01);
+    println!("{share:.3} of the link, {resent:.4} sent again");
+    assert!(share > 0.9, "{share:.3} of the link");
+    assert!(resent < 0.015, "{resent:.4} sent again");
+}
+
+#[test]
+fn a_queue_that_overflows_still_limits_the_window() {
+    for (queue_frames, least) in [(30, 0.2), (250, 0.7)] {
+        let (share, resent) = write_over(LinkConfig { queue_frames, ..FAST }, 0.0);
+        println!("{queue_frames} frames: {share:.3} of the link, {resent:.4} sent again");
+        assert!(share > least, "{queue_frames} frames: {share:.3} of the link");
+        assert!(resent < 0.08, "{queue_frames} frames: {resent:.4} sent again");
+    }
+}
+
 /// Messages over a path that delays each packet by up to as long as `window` packets take.
 #[derive(Clone, Copy, Debug)]
 struct Reordered {

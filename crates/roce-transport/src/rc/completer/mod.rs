@@ -171,7 +171,7 @@ impl Requester {
                 self.note_gaps(gap.clone(), [gap], response.timers, response.cx);
                 return Ok(());
             }
-            self.react_to_loss(response.cx);
+            self.react_to_loss(1, response.cx);
             match self.recovery.on_gap(response.cx.time) {
                 Some(until) => response.timers.arm(Timer::Probe, until),
                 None => self.repair(1, response.qp, response.timers, response.cx),

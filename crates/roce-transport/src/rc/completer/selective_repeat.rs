@@ -266,17 +266,17 @@ impl Requester {
             true => RetransmitCause::ImpliedNak,
             false => RetransmitCause::SequenceNak,
         };
-        let packets = if is_response { 1 } else { span.end - span.start };
+        let lost = span.end - span.start;
+        let packets = if is_response { 1 } else { lost };
         cx.counters().selective_repeat += 1;
         cx.counters().resent_pkts += packets;
         cx.out.observer.retransmit(cx.now, cx.qpn, self.psn(span.start), cause);
         self.recovery.on_gap_repaired(&span);
         let sent_to = self.max_sent;
         let known = self.known();
-        known.repaired += span.end - span.start;
+        known.repaired += lost;
         known.gaps.on_repaired(span, sent_to, cx.time);
         cx.feedback.is_alive = true;
-        cx.feedback.is_lost = true;
-        self.react_to_loss(cx);
+        self.react_to_loss(lost, cx);
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod ack_request;
 pub(crate) mod frames_in_flight;
+mod loss_allowance;
 pub(crate) mod outstanding_reads;
 mod packets;
 pub(crate) mod reaction;
@@ -17,6 +18,7 @@ use crate::qp::send_queue::SendQueue;
 use crate::rc::completer::loss_recovery::LossRecovery;
 use crate::rc::completer::selective_repeat::KnownGaps;
 use crate::rc::requester::frames_in_flight::FramesInFlight;
+use crate::rc::requester::loss_allowance::LossAllowance;
 use crate::rc::requester::outstanding_reads::OutstandingReads;
 use crate::rc::requester::reaction::Reaction;
 use crate::rc::requester::send_window::SendWindow;
@@ -51,6 +53,8 @@ pub(crate) struct Requester {
     pub(crate) window: SendWindow,
     /// First sequence number behind those of which one loss counts with the latest.
     pub(crate) loss_end: u64,
+    /// Losses that do not count.
+    loss_allowance: LossAllowance,
     pub(crate) reaction: Option<Box<Reaction>>,
     pub(crate) recovery: LossRecovery,
     /// What is known of gaps, while there are some.
@@ -135,6 +139,7 @@ impl Requester {
             reaction: Reaction::at_start(&config.congestion, &window, qp.params.mtu),
             window,
             loss_end: 0,
+            loss_allowance: LossAllowance::default(),
             recovery: LossRecovery::default(),
             known: None,
             credit: Credit::default(),
@@ -265,8 +270,13 @@ impl Requester {
         }
     }
 
-    /// A packet was lost: shrinks the window, once for all losses among what is in flight.
-    pub(crate) fn react_to_loss<O: Observer>(&mut self, cx: &mut Context<'_, O>) {
+    /// Packets were lost that are repaired alone: if they are many, shrinks the windows, that of the queue
+    /// pair once for all losses among what is in flight.
+    pub(crate) fn react_to_loss<O: Observer>(&mut self, packets: u64, cx: &mut Context<'_, O>) {
+        if self.loss_allowance.ignores(packets, self.unacked) {
+            return;
+        }
+        cx.feedback.is_lost = true;
         if self.unacked >= self.loss_end {
             let size = self.window.size();
             self.window.on_loss();
