@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use roce_bench::congestion::{
-    Control, Fabric, Failure, Outcome, Scenario, beside_simulation, plot, table,
+    Control, Fabric, Failure, Outcome, Row, Scenario, beside_simulation, plot, table,
 };
 use roce_bench::report::put_between_markers;
-use serde_json::json;
 
 /// Measure congestion controls: senders that share a receiver, through switches with queues
 ///
@@ -35,14 +34,14 @@ struct Options {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     time: f64,
-    /// Rounds, in turn; the table has medians
+    /// Rounds, in turn; the table has medians. 0 with --simulate: no real packets
     #[arg(long, value_name = "N", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=100))]
     rounds: u32,
     /// Also run the scenarios of roce switch in the simulator, and print both beside each other
     #[arg(long)]
     simulate: bool,
-    /// Print JSON
+    /// Print JSON, the simulated outcomes too
     #[arg(long)]
     json: bool,
     /// Write the plots to a file
@@ -65,73 +64,79 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    roce_netns::enter_user_namespace_if_needed()?;
-    let scenarios: Vec<Scenario> = options
-        .senders
-        .iter()
-        .flat_map(|senders| options.fabric.iter().map(move |fabric| (*senders, *fabric)))
-        .flat_map(|(senders, fabric)| {
-            options.cc.iter().map(move |control| Scenario {
-                rate: options.rate * 1_000_000,
-                time: Duration::from_secs_f64(options.time),
-                ..Scenario::new(senders, *control, fabric)
-            })
-        })
-        .collect();
-    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); scenarios.len()];
+    if options.rounds == 0 && (!options.simulate || options.svg.is_some() || options.into.is_some())
+    {
+        let why = "--rounds 0 measures nothing: use it with --simulate, without --svg and --into";
+        return Err(Failure(why.to_owned()));
+    }
+    if options.rounds > 0 {
+        roce_netns::enter_user_namespace_if_needed()?;
+    }
+    let mut rows = rows(options);
     for round in 1..=options.rounds {
-        for (scenario, outcomes) in scenarios.iter().zip(&mut outcomes) {
-            let outcome = scenario.run()?;
-            let Scenario { senders, fabric, control, .. } = scenario;
+        for row in &mut rows {
+            let outcome = row.scenario.run()?;
+            let Scenario { senders, fabric, control, .. } = row.scenario;
             let (fabric, control) = (fabric.name(), control.name);
             eprintln!(
                 "round {round} {senders}:1 {fabric} {control}: {:.1} Mbit/s",
                 outcome.goodput
             );
-            outcomes.push(outcome);
+            row.rounds.push(outcome);
         }
     }
-    let rows: Vec<(Scenario, Outcome)> =
-        scenarios.into_iter().zip(outcomes.iter().map(|it| Outcome::median(it))).collect();
-    if let Some(path) = &options.svg {
-        std::fs::write(path, plot(&rows).map_err(Failure)?)?;
-    }
-    let mut text = table(&rows);
     if options.simulate {
-        let mut both = Vec::new();
-        for (scenario, outcome) in rows.iter().filter(|(it, _)| it.fabric != Fabric::Tbf) {
-            both.push((*scenario, *outcome, scenario.simulate()?));
+        for row in rows.iter_mut().filter(|row| row.scenario.fabric.is_simulated()) {
+            row.simulated = Some(row.scenario.simulate()?);
         }
-        text += &format!("\n{}", beside_simulation(&both));
+    }
+    let measured: Vec<(Scenario, Outcome)> =
+        rows.iter().map(|row| (row.scenario, row.median())).collect();
+    if let Some(path) = &options.svg {
+        std::fs::write(path, plot(&measured).map_err(Failure)?)?;
     }
     if let Some(path) = &options.into {
-        let before = std::fs::read_to_string(path)?;
-        let after = put_between_markers(&before, &text)
+        let page = std::fs::read_to_string(path)?;
+        let mut text = table(&measured);
+        if options.simulate {
+            text += &format!("\n{}", beside_simulation(&rows));
+        }
+        let page = put_between_markers(&page, &text)
             .ok_or_else(|| Failure(format!("{} has no markers", path.display())))?;
-        std::fs::write(path, after)?;
+        std::fs::write(path, page)?;
     }
-    if !options.json {
-        print!("{text}");
-        return Ok(());
+    if options.json {
+        let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
+        let text = serde_json::to_string_pretty(&rows);
+        println!("{}", text.map_err(|error| Failure(error.to_string()))?);
+    } else if options.rounds == 0 {
+        let simulated = |row: &Row| Some((row.scenario, row.simulated?));
+        print!("{}", table(&rows.iter().filter_map(simulated).collect::<Vec<_>>()));
+    } else {
+        print!("{}", table(&measured));
+        if options.simulate {
+            print!("\n{}", beside_simulation(&rows));
+        }
     }
-    let row = |((scenario, median), rounds): (&(Scenario, Outcome), &Vec<Outcome>)| {
-        json!({
-            "senders": scenario.senders,
-            "fabric": scenario.fabric.name(),
-            "control": scenario.control.name,
-            "spec": scenario.control.spec,
-            "bits_per_second": scenario.rate,
-            "buffer_bytes": scenario.buffer_bytes(),
-            "median": median,
-            "rounds": rounds,
-        })
-    };
-    let rows: Vec<_> = rows.iter().zip(&outcomes).map(row).collect();
-    println!(
-        "{}",
-        serde_json::to_string_pretty(&rows).map_err(|error| Failure(error.to_string()))?
-    );
     Ok(())
+}
+
+/// Returns the scenarios of the options, without outcomes.
+fn rows(options: &Options) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for senders in &options.senders {
+        for fabric in &options.fabric {
+            for control in &options.cc {
+                let scenario = Scenario {
+                    rate: options.rate * 1_000_000,
+                    time: Duration::from_secs_f64(options.time),
+                    ..Scenario::new(*senders, *control, *fabric)
+                };
+                rows.push(Row { scenario, rounds: Vec::new(), simulated: None });
+            }
+        }
+    }
+    rows
 }
 
 fn control(text: &str) -> Result<Control, String> {

@@ -35,6 +35,11 @@ impl Fabric {
             Self::Tbf => "tbf",
         }
     }
+
+    /// Returns true if [`Scenario::simulate`] can run it.
+    pub const fn is_simulated(self) -> bool {
+        !matches!(self, Self::Tbf)
+    }
 }
 
 /// Senders, receivers and what connects them.

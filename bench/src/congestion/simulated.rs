@@ -15,7 +15,7 @@ use roce_wire::PathMtu;
 use super::load::TRAFFIC_CLASS;
 use super::network::{DATA_CLASS, DELAY, Failure, switch_of};
 use super::outcome::percentile;
-use super::{Fabric, Outcome, Scenario};
+use super::{Outcome, Scenario};
 
 /// Distance of the samples of the queue.
 const SAMPLE: Duration = Duration::from_micros(100);
@@ -57,9 +57,9 @@ impl Scenario {
     /// Runs it in virtual time. The victim's messages leave at equal intervals.
     ///
     /// # Errors
-    /// For [`Fabric::Tbf`], which is not simulated.
+    /// For [`Fabric::Tbf`](super::Fabric::Tbf), which is not simulated.
     pub fn simulate(&self) -> Result<Outcome, Failure> {
-        if self.fabric == Fabric::Tbf {
+        if !self.fabric.is_simulated() {
             return Err(Failure("tbf is not simulated".to_owned()));
         }
         let mut world = self.world();
@@ -186,7 +186,7 @@ fn queue_bytes(world: &mut World) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::Control;
+    use crate::congestion::{Control, Fabric};
 
     fn simulated(senders: usize, control: &str, fabric: Fabric) -> Outcome {
         let control = Control::named(control).unwrap();

@@ -1,13 +1,16 @@
 //! The outcomes as a Markdown table.
 
-use super::{Outcome, Scenario};
+use super::{Outcome, Row, Scenario};
 
-/// Returns a table of scenarios with their outcomes in real time and in virtual time.
-pub fn beside_simulation(rows: &[(Scenario, Outcome, Outcome)]) -> String {
+/// Returns a table of the simulated scenarios: the medians of their rounds beside their outcomes in
+/// virtual time, one line each.
+pub fn beside_simulation(rows: &[Row]) -> String {
     let mut text = "| senders, fabric | control | goodput, simulated | ratio | queue p50 KB, simulated | p99 KB, \
                     simulated | drops, simulated | pauses, simulated |\n|---|---|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
-    for (scenario, real, simulated) in rows {
+    for row in rows {
+        let Some(simulated) = row.simulated else { continue };
+        let (scenario, real) = (row.scenario, row.median());
         text += &format!(
             "| {}:1 {} | {} | {:.1}, {:.1} | {:.2} | {:.1}, {:.1} | {:.1}, {:.1} | {:.0}, {:.0} | {:.0}, {:.0} |\n",
             scenario.senders,
