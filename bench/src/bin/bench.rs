@@ -99,7 +99,7 @@ fn run(arguments: &Arguments) -> Outcome {
         let page = fs::read_to_string(&readme)?;
         let table = folder.join("table.md");
         let table = table.strip_prefix(root()).unwrap_or(&table).display().to_string();
-        let page = report::put_between_markers(&page, &report::summary(&report, &table))
+        let page = report::put_between_markers(&page, "bench", &report::summary(&report, &table))
             .ok_or("README.md has no <!-- bench --> with a <!-- /bench --> behind it")?;
         fs::write(&readme, page)?;
     }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use roce_bench::congestion::{
-    Control, Fabric, Failure, Outcome, Row, Scenario, beside_simulation, plot, table,
+    Control, Fabric, Failure, Outcome, Row, Scenario, beside_simulation, plot, put_tables, table,
 };
-use roce_bench::report::put_between_markers;
 
 /// Measure congestion controls: senders that share a receiver, through switches with queues
 ///
@@ -47,7 +46,8 @@ struct Options {
     /// Write the plots to a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Replace the table between the markers of a Markdown file
+    /// Replace the tables between the markers `bench` and, with --simulate, `simulated` of a
+    /// Markdown file
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
 }
@@ -97,12 +97,8 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
     if let Some(path) = &options.into {
         let page = std::fs::read_to_string(path)?;
-        let mut text = table(&measured);
-        if options.simulate {
-            text += &format!("\n{}", beside_simulation(&rows));
-        }
-        let page = put_between_markers(&page, &text)
-            .ok_or_else(|| Failure(format!("{} has no markers", path.display())))?;
+        let page = put_tables(&page, &rows)
+            .map_err(|error| Failure(format!("{}: {error}", path.display())))?;
         std::fs::write(path, page)?;
     }
     if options.json {

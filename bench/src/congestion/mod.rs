@@ -17,6 +17,7 @@
 //! ```
 
 mod control;
+mod document;
 mod load;
 mod network;
 mod outcome;
@@ -27,6 +28,7 @@ mod simulated;
 mod table;
 
 pub use control::Control;
+pub use document::put_tables;
 pub use network::Failure;
 pub use outcome::Outcome;
 pub use plot::plot;
