@@ -251,6 +251,7 @@ impl RcQueuePair {
         if let Err(cause) = self.qp.admit(packet) {
             return cx.dropped(psn, cause);
         }
+        cx.counters().rcvd_pkts += 1;
         if cx.config.congestion.algorithm == CongestionAlgorithm::Loss {
             return cx.dropped(psn, DropReason::CnpIgnored);
         }
@@ -268,6 +269,7 @@ impl RcQueuePair {
         if let Err(cause) = self.qp.admit(packet) {
             return cx.dropped(psn, cause);
         }
+        cx.counters().rcvd_pkts += 1;
         let report = GapReport::parse(packet.payload()).filter(|_| cx.config.gap_reports);
         let Some(report) = report else { return cx.dropped(psn, DropReason::GapReportIgnored) };
         if report.packets() == 0 {

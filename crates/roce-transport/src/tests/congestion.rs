@@ -113,6 +113,22 @@ fn at_most_one_cnp_leaves_in_an_interval() {
 }
 
 #[test]
+fn every_packet_that_arrives_is_counted_as_received_a_cnp_too() {
+    for algorithm in [CongestionAlgorithm::Ecn, CongestionAlgorithm::Loss] {
+        let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
+        let mut sides = pair_of(&configured(congestion), |_| ());
+        marked_write(&mut sides, NOW);
+        let (answers, to) = (sides[1].sends(64), sides[1].address);
+        answers.iter().for_each(|it| sides[0].takes(to, it));
+        assert_eq!(count(&sides[1], "np_cnp_sent"), 1);
+        for (sender, receiver) in [(0, 1), (1, 0)] {
+            let sent = count(&sides[sender], "sent_pkts");
+            assert_eq!(count(&sides[receiver], "rcvd_pkts"), sent, "{algorithm:?}");
+        }
+    }
+}
+
+#[test]
 fn a_notification_point_that_is_off_counts_marks_and_answers_none() {
     let congestion = CongestionConfig { np_enable: false, ..CongestionConfig::default() };
     let mut sides = pair_of(&configured(congestion), |_| ());
