@@ -11,10 +11,10 @@ use roce_verbs::{
 use super::Scenario;
 use super::network::Failure;
 
-/// Class 3 with ECT(0): DSCP 26.
-pub(super) const TRAFFIC_CLASS: u8 = 106;
 /// Longest sleep of a sender without a completion.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for the WRITEs under way at the end.
+const MAX_FINISH: Duration = Duration::from_secs(5);
 
 /// A receiver, whose program does nothing.
 #[derive(Debug)]
@@ -66,13 +66,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn connect(device: &Device, receiver: &Receiver) -> Result<Self, Failure> {
+    pub(super) fn connect(
+        device: &Device,
+        receiver: &Receiver,
+        traffic_class: u8,
+    ) -> Result<Self, Failure> {
         let pd = device.alloc_pd()?;
         let channel = device.create_completion_channel()?;
         let cq = device.create_cq(64, Some(&channel))?;
         let queue_pair = |pd: &ProtectionDomain, cq| pd.queue_pair(cq, cq).max_send_wr(16).build();
         let (qp, peer) = (queue_pair(&pd, &cq)?, queue_pair(&receiver.pd, &receiver.cq)?);
-        let options = ConnectOptions { traffic_class: TRAFFIC_CLASS, ..ConnectOptions::default() };
+        let options = ConnectOptions { traffic_class, ..ConnectOptions::default() };
         let (mine, theirs) = (qp.dest(None)?, peer.dest(None)?);
         qp.connect(&theirs, &options)?;
         peer.connect(&mine, &options)?;
@@ -116,6 +120,17 @@ impl Load {
             due = (due + interval).max(Instant::now());
         }
         Ok(sent)
+    }
+
+    /// Waits until no WRITE is under way, for a bounded time.
+    pub(super) fn finish(&mut self) -> Result<(), Failure> {
+        let deadline = Instant::now() + MAX_FINISH;
+        while self.posted.iter().any(Option::is_some) && Instant::now() < deadline {
+            for completion in self.wait(deadline)? {
+                self.posted[completion.wr_id as usize] = None;
+            }
+        }
+        Ok(())
     }
 
     fn post(&mut self, number: usize) -> Result<(), Failure> {

@@ -30,7 +30,7 @@ mod table;
 pub use control::Control;
 pub use document::put_tables;
 pub use network::Failure;
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Packets};
 pub use plot::plot;
 pub use row::Row;
 pub use scenario::{Fabric, Scenario};

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use roce_netns::{Host, Link, Switch, VirtualNetwork};
 use roce_switch::{
-    CLASSES, EcnMarking, PfcConfig, SoftwareSwitch, SwitchConfig, SwitchReport, SwitchSettings,
+    CLASSES, EcnMarking, PfcConfig, PortCounters, SoftwareSwitch, SwitchConfig, SwitchReport,
+    SwitchSettings,
 };
 use roce_verbs::ThreadPlacement;
 
@@ -67,6 +68,10 @@ pub(super) struct Queues {
     /// Bytes in the queue towards the receiver.
     pub(super) p50: u64,
     pub(super) p99: u64,
+    /// Packets that were lost anywhere between the sockets of the hosts.
+    pub(super) lost: u64,
+    /// Packets that are still there.
+    pub(super) left: u64,
 }
 
 /// Hosts 0 and 1 receive, the others send.
@@ -94,6 +99,13 @@ impl Network {
         Ok(Self { hosts, middle })
     }
 
+    /// Ends the samples of tbf's queue. Our switch takes samples only while frames pass or wait.
+    pub(super) fn end_samples(&self) {
+        if let Middle::Kernel { stop, .. } = &self.middle {
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Stops the switch.
     pub(super) fn stop(self) -> Result<Queues, Failure> {
         match self.middle {
@@ -103,6 +115,9 @@ impl Network {
                 let ports = &report.ports;
                 let of_data = ports[0].classes.iter().find(|it| it.class == DATA_CLASS);
                 let queue = of_data.map(|it| it.queue).unwrap_or_default();
+                let mut sum = PortCounters::default();
+                ports.iter().for_each(|port| sum += port.counters);
+                let lost = sum.dropped_frames + sum.discarded_frames;
                 Ok(Queues {
                     drops: ports
                         .iter()
@@ -111,6 +126,14 @@ impl Network {
                     pauses: ports.iter().map(|it| it.counters.xoff_sent).sum(),
                     p50: queue.p50,
                     p99: queue.p99,
+                    lost: lost
+                        + ports
+                            .iter()
+                            .map(|it| {
+                                it.host_dropped_frames + it.unusable_frames + it.unsent_frames
+                            })
+                            .sum::<u64>(),
+                    left: sum.rx_frames.saturating_sub(sum.tx_frames + lost),
                 })
             }
             Middle::Kernel { bridge, stop, samples } => {
@@ -122,8 +145,17 @@ impl Network {
                     let place = (samples.len() as f64 * share) as usize;
                     samples.get(place).copied().unwrap_or_default()
                 };
-                let drops = bridge.host().run(|| Tbf::of("port0"))?.drops;
-                Ok(Queues { drops, pauses: 0, p50: at(0.5), p99: at(0.99) })
+                let [shared, other] =
+                    ["port0", "port1"].map(|it| bridge.host().run(|| Tbf::of(it)));
+                let (shared, other) = (shared?, other?);
+                Ok(Queues {
+                    drops: shared.drops,
+                    pauses: 0,
+                    p50: at(0.5),
+                    p99: at(0.99),
+                    lost: shared.drops + other.drops,
+                    left: shared.packets + other.packets,
+                })
             }
         }
     }
@@ -244,6 +276,7 @@ fn kernel(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tbf {
     backlog: u64,
+    packets: u64,
     drops: u64,
 }
 
@@ -256,7 +289,11 @@ impl Tbf {
     fn parse(text: &str) -> Option<Self> {
         let all: serde_json::Value = serde_json::from_str(text).ok()?;
         let tbf = all.as_array()?.iter().find(|it| it["kind"] == "tbf")?;
-        Some(Self { backlog: tbf["backlog"].as_u64()?, drops: tbf["drops"].as_u64()? })
+        Some(Self {
+            backlog: tbf["backlog"].as_u64()?,
+            packets: tbf["qlen"].as_u64()?,
+            drops: tbf["drops"].as_u64()?,
+        })
     }
 }
 
@@ -280,7 +317,7 @@ mod tests {
     fn the_queue_of_a_tbf_is_read_from_tcs_json() {
         let text = r#"[{"kind":"tbf","handle":"8001:","root":true,"options":{"rate":25000000},
             "bytes":90,"packets":1,"drops":17,"overlimits":3,"backlog":123456,"qlen":110}]"#;
-        assert_eq!(Tbf::parse(text), Some(Tbf { backlog: 123_456, drops: 17 }));
+        assert_eq!(Tbf::parse(text), Some(Tbf { backlog: 123_456, packets: 110, drops: 17 }));
         assert_eq!(Tbf::parse("[]"), None);
     }
 }

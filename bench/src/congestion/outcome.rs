@@ -34,6 +34,23 @@ pub struct Outcome {
     pub victim: f64,
     /// Messages that failed.
     pub failed: f64,
+    /// What became of the packets.
+    pub packets: Packets,
+}
+
+/// What became of the packets of all hosts, requests, responses and CNPs, from the start until nothing
+/// was under way any more after the run. In each round those sent are those delivered, dropped and
+/// queued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Packets {
+    /// Sent by hosts, as their counters say.
+    pub sent: f64,
+    /// Received by hosts, as their counters say.
+    pub delivered: f64,
+    /// Dropped between them, as the counters of the switch and the sockets say.
+    pub dropped: f64,
+    /// In the queues of the switch at the end.
+    pub queued: f64,
 }
 
 impl Outcome {
@@ -58,6 +75,12 @@ impl Outcome {
             queue_p99: median(|it| it.queue_p99),
             victim: median(|it| it.victim),
             failed: median(|it| it.failed),
+            packets: Packets {
+                sent: median(|it| it.packets.sent),
+                delivered: median(|it| it.packets.delivered),
+                dropped: median(|it| it.packets.dropped),
+                queued: median(|it| it.packets.queued),
+            },
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Control;
 use super::load::{Load, Period, Receiver};
 use super::network::{Failure, Network};
-use super::outcome::{Outcome, percentile};
+use super::outcome::{Outcome, Packets, percentile};
 
 /// What connects the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -53,6 +53,8 @@ pub struct Scenario {
     pub fabric: Fabric,
     /// Bits per second of every link.
     pub rate: u64,
+    /// Traffic class of the data, DSCP and ECN: 106 by default, which is class 3 with ECT(0).
+    pub traffic_class: u8,
     /// Time before the measurement.
     pub warm_up: Duration,
     /// Time of the measurement.
@@ -74,7 +76,8 @@ impl Scenario {
     /// Creates a scenario of 200 Mbit/s, measured for three seconds.
     pub fn new(senders: usize, control: Control, fabric: Fabric) -> Self {
         let (warm_up, time) = (Duration::from_millis(700), Duration::from_secs(3));
-        Self { senders, control, fabric, rate: 200_000_000, warm_up, time }
+        let (rate, traffic_class) = (200_000_000, 106);
+        Self { senders, control, fabric, rate, traffic_class, warm_up, time }
     }
 
     /// Returns the bytes of the switch's buffer: 256 KiB, and more where the headroom of more senders
@@ -102,15 +105,15 @@ impl Scenario {
         let devices = (0..self.senders).map(|n| open(2 + n)).collect::<Result<Vec<_>, _>>()?;
         let mut loads = Vec::new();
         for device in &devices {
-            loads.push(Load::connect(device, &receivers[0])?);
+            loads.push(Load::connect(device, &receivers[0], self.traffic_class)?);
         }
-        let mut victim = Load::connect(&devices[0], &receivers[1])?;
+        let mut victim_load = Load::connect(&devices[0], &receivers[1], self.traffic_class)?;
         let began = Instant::now();
         let period = Period { from: began + self.warm_up, to: began + self.warm_up + self.time };
         let bits = Self::MESSAGE_BYTES as f64 * 8.0;
         let interval = Duration::from_secs_f64(bits / (self.rate as f64 * Self::VICTIM_SHARE));
         let (ended, victim) = std::thread::scope(|scope| {
-            let victim = scope.spawn(|| victim.run_paced(period, interval));
+            let victim = scope.spawn(|| victim_load.run_paced(period, interval));
             let loads: Vec<_> =
                 loads.iter_mut().map(|load| scope.spawn(|| load.run(period))).collect();
             let ended: Vec<_> = loads.into_iter().map(|it| it.join()).collect();
@@ -128,6 +131,10 @@ impl Scenario {
             receivers[0].device.counter("np_ecn_marked_roce_packets")?,
         );
         let (sent, cnps) = (of_senders("sent_pkts")?, receivers[0].device.counter("np_cnp_sent")?);
+        network.end_samples();
+        loads.iter_mut().chain([&mut victim_load]).try_for_each(Load::finish)?;
+        let hosts = receivers.iter().map(|it| &it.device).chain(&devices);
+        let packets = packets_at_rest(&hosts.collect::<Vec<_>>())?;
         let queues = network.stop()?;
         let seconds = self.time.as_secs_f64();
         let rates: Vec<f64> =
@@ -150,9 +157,41 @@ impl Scenario {
             queue_p99: queues.p99 as f64 / 1e3,
             victim: victim.bytes as f64 * 8.0 / seconds / 1e6,
             failed: (ended.iter().map(|it| it.failed).sum::<u64>() + victim.failed) as f64,
+            packets: Packets {
+                dropped: packets.dropped + queues.lost as f64,
+                queued: queues.left as f64,
+                ..packets
+            },
         })
     }
 }
+
+/// Waits until hosts neither send nor receive, for a bounded time. Returns the packets that they have
+/// sent and received, and those that their sockets dropped.
+fn packets_at_rest(hosts: &[&Device]) -> Result<Packets, Failure> {
+    let of_all = |name| hosts.iter().map(|it| it.counter(name)).sum::<Result<u64, _>>();
+    let count = || -> Result<Packets, Failure> {
+        let dropped = of_all("socket_rcvd_dropped")? + of_all("socket_rcvd_unusable")?;
+        let (sent, delivered) = (of_all("sent_pkts")? as f64, of_all("rcvd_pkts")? as f64);
+        Ok(Packets { sent, delivered, dropped: dropped as f64, queued: 0.0 })
+    };
+    let deadline = Instant::now() + MAX_REST;
+    let mut last = count()?;
+    loop {
+        std::thread::sleep(REST);
+        let now = count()?;
+        if now == last || Instant::now() >= deadline {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+/// Time without a packet after which none is under way: longer than the longest queue takes, and than
+/// an ACK is delayed.
+const REST: Duration = Duration::from_millis(200);
+/// Longest wait for that.
+const MAX_REST: Duration = Duration::from_secs(5);
 
 /// Returns Jain's index of the rates: 1 if all are equal, 1/N if one has all.
 pub(super) fn fairness(rates: &[f64]) -> f64 {

@@ -12,10 +12,9 @@ use roce_transport::{
 };
 use roce_wire::PathMtu;
 
-use super::load::TRAFFIC_CLASS;
 use super::network::{DATA_CLASS, DELAY, Failure, switch_of};
 use super::outcome::percentile;
-use super::{Outcome, Scenario};
+use super::{Outcome, Packets, Scenario};
 
 /// Distance of the samples of the queue.
 const SAMPLE: Duration = Duration::from_micros(100);
@@ -111,7 +110,8 @@ impl Scenario {
                 }
             }
         }
-        Ok(self.outcome_of(&mut world, &flows, queue))
+        let outcome = self.outcome_of(&mut world, &flows, queue);
+        Ok(Outcome { packets: packets_at_rest(&mut world), ..outcome })
     }
 
     fn world(&self) -> World {
@@ -127,12 +127,12 @@ impl Scenario {
         let config = WorldConfig {
             keep_timeline: false,
             train_packets: 1,
-            traffic_class: TRAFFIC_CLASS,
+            traffic_class: self.traffic_class,
             endpoint: EndpointConfig { congestion, ..EndpointConfig::default() },
             fabric: Some(FabricWorld {
                 topology,
                 config: FabricConfig { switch: switch_of(self), ..FabricConfig::default() },
-                class_of_dscp: vec![(TRAFFIC_CLASS >> 2, DATA_CLASS), CNP_CLASS],
+                class_of_dscp: vec![(self.traffic_class >> 2, DATA_CLASS), CNP_CLASS],
             }),
             ..WorldConfig::default()
         };
@@ -150,10 +150,7 @@ impl Scenario {
         queue.sort_unstable();
         let millis = |share| percentile(&latencies, share).as_secs_f64() * 1e3;
         let kilobytes = |share| percentile(&queue, share).as_nanos() as f64 / 1e3;
-        let count = |host: usize, name: &str| {
-            let of_name = world.hosts()[host].counters().iter().find(|(known, _)| *known == name);
-            of_name.map_or(0, |(_, count)| count)
-        };
+        let count = |host, name| count(world, host, name);
         let of_senders = |name| (0..self.senders).map(|n| count(2 + n, name)).sum::<u64>() as f64;
         let (resent, sent) = (of_senders("resent_pkts"), of_senders("sent_pkts"));
         let (marks, cnps) = (count(0, "np_ecn_marked_roce_packets"), count(0, "np_cnp_sent"));
@@ -172,9 +169,33 @@ impl Scenario {
             queue_p99: kilobytes(0.99),
             victim: rate(&victim[0]),
             failed: flows.iter().map(|it| it.failed).sum::<u64>() as f64,
+            packets: Packets::default(),
         }
     }
 }
+
+/// Runs until no packet is under way and no request is outstanding, for a bounded time. Returns what
+/// became of the packets.
+fn packets_at_rest(world: &mut World) -> Packets {
+    let deadline = world.now() + MAX_FINISH;
+    while !world.is_at_rest() && world.now() < deadline && world.step() {}
+    let hosts = 0..world.hosts().len();
+    let of_all = |name| hosts.clone().map(|host| count(world, host, name)).sum::<u64>() as f64;
+    let (sent, delivered) = (of_all("sent_pkts"), of_all("rcvd_pkts"));
+    let switches = world.fabric_mut().map(|it| it.switch_counters()).unwrap_or_default();
+    let dropped = switches.dropped_frames + switches.discarded_frames;
+    let queued = switches.rx_frames.saturating_sub(switches.tx_frames + dropped);
+    Packets { sent, delivered, dropped: dropped as f64, queued: queued as f64 }
+}
+
+/// Returns a counter of a host's engine.
+fn count(world: &World, host: usize, name: &str) -> u64 {
+    let of_name = world.hosts()[host].counters().iter().find(|(known, _)| *known == name);
+    of_name.map_or(0, |(_, count)| count)
+}
+
+/// Longest wait for the WRITEs under way at the end.
+const MAX_FINISH: Duration = Duration::from_secs(5);
 
 /// Returns the bytes that wait for the receiver.
 fn queue_bytes(world: &mut World) -> u64 {
@@ -210,6 +231,31 @@ mod tests {
             assert!((160.0..200.0).contains(&outcome.goodput), "{outcome:?}");
             assert_eq!(outcome.failed, 0.0);
         }
+    }
+
+    #[test]
+    fn every_packet_is_delivered_dropped_or_queued() {
+        for (control, fabric) in [("loss", Fabric::Lossy), ("dcqcn-scaled", Fabric::Lossless)] {
+            let outcome = simulated(8, control, fabric);
+            let Packets { sent, delivered, dropped, queued } = outcome.packets;
+            assert_eq!(sent, delivered + dropped + queued, "{control}: {outcome:?}");
+            assert!(delivered > 10_000.0, "{control}: {outcome:?}");
+            assert_eq!(dropped > 0.0, fabric == Fabric::Lossy, "{control}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn packets_without_ect_are_not_marked_and_cause_no_cnps() {
+        let control = Control::named("ecn").unwrap();
+        let scenario = Scenario {
+            traffic_class: 104,
+            warm_up: Duration::from_millis(100),
+            time: Duration::from_millis(300),
+            ..Scenario::new(4, control, Fabric::Lossy)
+        };
+        let outcome = scenario.simulate().unwrap();
+        assert!(outcome.drops > 0.0, "{outcome:?}");
+        assert_eq!((outcome.marks, outcome.cnps), (0.0, 0.0), "{outcome:?}");
     }
 
     #[test]
