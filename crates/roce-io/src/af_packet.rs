@@ -83,9 +83,11 @@ impl AfPacket {
             packet(libc::PACKET_QDISC_BYPASS, 1).map_err(failed("bypassing the qdisc"))?;
         }
         set_buffer_lens(&socket, config).map_err(failed("setting buffer sizes"))?;
-        let program = match config.promiscuous {
-            true => filter::every_untagged_frame(),
-            false => config.filter.program(interface.flags.loopback),
+        let program = match (config.promiscuous, config.receive) {
+            (true, ReceiveMode::Ring { .. }) => filter::every_frame(),
+            // Only the ring has the tags that the kernel takes off.
+            (true, ReceiveMode::Mmsg { .. }) => filter::every_untagged_frame(),
+            (false, _) => config.filter.program(interface.flags.loopback),
         };
         socket.attach_filter(&program).map_err(failed("attaching the packet filter"))?;
         if config.promiscuous {

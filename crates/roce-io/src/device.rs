@@ -162,6 +162,16 @@ pub struct RxFrame<'a> {
     /// True if the UDP checksum field is zero or holds only the sum over the pseudo-header: sender
     /// and receiver share a kernel, so there is no checksum to verify.
     pub udp_checksum_partial: bool,
+    /// The VLAN tag that the kernel took off, EtherType and control information, which stood behind the
+    /// addresses. Only a promiscuous device receives tags of other VLANs than 0.
+    pub vlan_tag: Option<[u8; 4]>,
+}
+
+impl<'a> RxFrame<'a> {
+    /// Describes one packet with whole checksums and without a VLAN tag taken off.
+    pub const fn packet(bytes: &'a [u8]) -> Self {
+        Self { bytes, segment_len: None, udp_checksum_partial: false, vlan_tag: None }
+    }
 }
 
 impl fmt::Debug for RxFrame<'_> {
@@ -170,6 +180,7 @@ impl fmt::Debug for RxFrame<'_> {
             .field("len", &self.bytes.len())
             .field("segment_len", &self.segment_len)
             .field("udp_checksum_partial", &self.udp_checksum_partial)
+            .field("vlan_tag", &self.vlan_tag)
             .finish()
     }
 }

@@ -186,7 +186,7 @@ impl<D: FrameDevice> FrameDevice for FaultInjector<D> {
         let mut count = 0;
         while count < budget {
             let lent = self.inbound.pop_with(&mut |packet| {
-                on_frame(RxFrame { bytes: packet, segment_len: None, udp_checksum_partial: false });
+                on_frame(RxFrame::packet(packet));
             });
             if !lent {
                 break;

@@ -67,6 +67,13 @@ impl Filter {
     }
 }
 
+/// Returns a program that accepts every frame.
+pub(crate) fn every_frame() -> Vec<SockFilter> {
+    let mut program = Assembler::default();
+    program.accept();
+    program.0
+}
+
 /// Returns a program that accepts every frame without a VLAN tag.
 pub(crate) fn every_untagged_frame() -> Vec<SockFilter> {
     let mut program = Assembler::default();

@@ -85,6 +85,7 @@ impl FrameDevice for MemoryDevice {
                 bytes: &frame.bytes,
                 segment_len: frame.segment_len,
                 udp_checksum_partial: frame.segment_len.is_some(),
+                vlan_tag: None,
             });
             count += 1;
         }

@@ -25,7 +25,7 @@ pub enum SegmentChecksum {
 /// use roce_io::{Segmenter, RxFrame, SegmentChecksum};
 ///
 /// let not_ip = [0u8; 60];
-/// let frame = RxFrame { bytes: &not_ip, segment_len: None, udp_checksum_partial: false };
+/// let frame = RxFrame::packet(&not_ip);
 /// let count = Segmenter::default().segment(frame, SegmentChecksum::Zero, &mut |packet| {
 ///     assert_eq!(packet, not_ip); // lent unchanged
 /// });
@@ -78,6 +78,7 @@ impl<'a> RxFrame<'a> {
             bytes: slot.get(..tx_frame.len)?,
             segment_len: tx_frame.segment_len,
             udp_checksum_partial: tx_frame.segment_len.is_some(),
+            vlan_tag: None,
         })
     }
 }
@@ -220,7 +221,7 @@ pub(crate) mod tests {
         segment_len: Option<usize>,
         checksum: SegmentChecksum,
     ) -> Vec<Vec<u8>> {
-        let frame = RxFrame { bytes: frame, segment_len, udp_checksum_partial: true };
+        let frame = RxFrame { segment_len, udp_checksum_partial: true, ..RxFrame::packet(frame) };
         let mut packets = Vec::new();
         let count =
             Segmenter::default().segment(frame, checksum, &mut |p| packets.push(p.to_vec()));
@@ -324,7 +325,7 @@ pub(crate) mod tests {
     fn a_complete_packet_is_lent_unchanged() {
         let mut frame = ipv4_frame(4791, &[1; 9]);
         frame.extend([0; 9]); // Ethernet padding
-        let whole = RxFrame { bytes: &frame, segment_len: None, udp_checksum_partial: false };
+        let whole = RxFrame::packet(&frame);
         let mut segmenter = Segmenter::default();
         segmenter.segment(whole, SegmentChecksum::Zero, &mut |packet| assert_eq!(packet, frame));
     }

@@ -30,9 +30,10 @@ pub struct AfPacketConfig {
     pub max_train_packets: usize,
     /// Frames to receive.
     pub filter: Filter,
-    /// Receive all frames of the interface instead, of any protocol and for any host, but none with
-    /// a VLAN tag, which the kernel takes off. The interface is promiscuous as long as the device
-    /// exists. Default false.
+    /// Receive all frames of the interface instead, of any protocol and for any host. The kernel takes
+    /// the outer VLAN tag off: [`RxFrame::vlan_tag`](crate::RxFrame::vlan_tag) has it. With
+    /// [`ReceiveMode::Mmsg`] no frame with a tag is received. The interface is promiscuous as long as
+    /// the device exists. Default false.
     pub promiscuous: bool,
     /// Bytes of the longest frame to receive, at most [`MAX_RECEIVED_LEN`](Self::MAX_RECEIVED_LEN), the
     /// default. Longer ones are counted as unusable.

@@ -92,23 +92,28 @@ impl Receiver {
 /// Lends the frame and returns 0, or returns 1 if it is unusable, as the two below.
 fn lend_ring(frame: RingFrame<'_>, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match frame {
-        RingFrame::Whole { vnet_hdr, bytes } => lend(vnet_hdr, bytes, on_frame),
+        RingFrame::Whole { vnet_hdr, bytes, vlan_tag } => lend(vnet_hdr, bytes, vlan_tag, on_frame),
         RingFrame::Unusable => 1,
     }
 }
 
 fn lend_buffer(buffer: &[u8], arrival: Arrival, on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
     match buffer[..arrival.len].split_first_chunk() {
-        Some((header, bytes)) if !arrival.truncated => lend(header, bytes, on_frame),
+        Some((header, bytes)) if !arrival.truncated => lend(header, bytes, None, on_frame),
         _ => 1,
     }
 }
 
-fn lend(header: &[u8; HEADER_LEN], bytes: &[u8], on_frame: &mut dyn FnMut(RxFrame<'_>)) -> u64 {
+fn lend(
+    header: &[u8; HEADER_LEN],
+    bytes: &[u8],
+    vlan_tag: Option<[u8; 4]>,
+    on_frame: &mut dyn FnMut(RxFrame<'_>),
+) -> u64 {
     let Some(RxHeader { segment_len, checksum_partial }) = RxHeader::parse(header) else {
         return 1;
     };
-    on_frame(RxFrame { bytes, segment_len, udp_checksum_partial: checksum_partial });
+    on_frame(RxFrame { bytes, segment_len, udp_checksum_partial: checksum_partial, vlan_tag });
     0
 }
 

@@ -46,8 +46,8 @@ unsafe impl Send for Ring {}
 /// A frame in the ring.
 #[derive(Debug)]
 pub(crate) enum RingFrame<'a> {
-    /// A whole frame and its virtio header.
-    Whole { vnet_hdr: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8] },
+    /// A whole frame, its virtio header, and the VLAN tag that the kernel took off.
+    Whole { vnet_hdr: &'a [u8; vnet_hdr::HEADER_LEN], bytes: &'a [u8], vlan_tag: Option<[u8; 4]> },
     /// Longer than its slot, or described by lengths that do not fit the slot.
     Unusable,
 }
@@ -183,11 +183,27 @@ unsafe fn frame_in<'a>(slot: NonNull<u8>, slot_len: usize) -> RingFrame<'a> {
     let bytes = start.checked_add(len).and_then(|end| slot.get(start..end));
     match (vnet_hdr.and_then(|bytes| bytes.try_into().ok()), bytes) {
         (Some(vnet_hdr), Some(bytes)) if header.tp_len == header.tp_snaplen => {
-            RingFrame::Whole { vnet_hdr, bytes }
+            RingFrame::Whole { vnet_hdr, bytes, vlan_tag: vlan_tag(header) }
         }
         _ => RingFrame::Unusable,
     }
 }
+
+/// Returns the VLAN tag that the kernel took off, as it stood in the frame.
+fn vlan_tag(header: &libc::tpacket2_hdr) -> Option<[u8; 4]> {
+    if header.tp_status & libc::TP_STATUS_VLAN_VALID == 0 {
+        return None;
+    }
+    let ether_type = match header.tp_status & libc::TP_STATUS_VLAN_TPID_VALID {
+        0 => VLAN_ETHER_TYPE,
+        _ => header.tp_vlan_tpid,
+    };
+    let ([a, b], [c, d]) = (ether_type.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
+    Some([a, b, c, d])
+}
+
+/// EtherType of a tag of IEEE 802.1Q.
+const VLAN_ETHER_TYPE: u16 = 0x8100;
 
 // The status is read as the first word of a slot.
 const _: () = assert!(offset_of!(libc::tpacket2_hdr, tp_status) == 0);
@@ -240,6 +256,24 @@ mod tests {
         let slot = Slot::new(header(80, 1000, 1000));
         let RingFrame::Whole { bytes, .. } = slot.frame() else { panic!("unusable") };
         assert_eq!(bytes, &slot.0[80..1080]);
+    }
+
+    #[test]
+    fn a_tag_that_the_kernel_took_off_is_returned_if_there_was_one() {
+        let (valid, with_type) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
+        let cases = [
+            (0, None),
+            (valid, Some([0x81, 0x00, 0x60, 0x05])),
+            (valid | with_type, Some([0x88, 0xa8, 0x60, 0x05])),
+        ];
+        for (status, expected) in cases {
+            let mut header = header(80, 1000, 1000);
+            header.tp_status = libc::TP_STATUS_USER | status;
+            (header.tp_vlan_tci, header.tp_vlan_tpid) = (0x6005, 0x88a8);
+            let slot = Slot::new(header);
+            let RingFrame::Whole { vlan_tag, .. } = slot.frame() else { panic!("unusable") };
+            assert_eq!(vlan_tag, expected, "{status:#x}");
+        }
     }
 
     #[test]
