@@ -3,9 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use roce_io::{AfPacket, AfPacketConfig, FrameDevice, GsoMode, RxFrame, TxFrame};
 use roce_switch::{CLASSES, EcnMarking, PfcConfig, SwitchConfig, SwitchReport, SwitchSettings};
 use roce_test_macros::tier1;
 use roce_tests::fixtures::{TestDevice, connect, contents, pattern};
+use roce_tests::ip::wait_until;
 use roce_tests::switched_network::SwitchedNetwork;
 use roce_verbs::{
     CompletionStatus, ConnectOptions, DeviceConfig, RemoteAddr, SendOperation, SendWr, Service,
@@ -108,6 +110,51 @@ fn ce_appears_on_packets_with_ect_only() {
     let sent = report.ports[1].counters.marked_frames;
     assert!((arrived..=arrived + kept).contains(&sent), "{sent} marked, {arrived} seen");
 }
+
+#[tier1]
+fn a_frame_keeps_its_vlan_tags_and_has_the_class_of_its_dscp() {
+    let network = SwitchedNetwork::new(&settings(queues(1 << 20)), 2, MTU);
+    let open = |host: usize| {
+        let config =
+            AfPacketConfig { promiscuous: true, gso: GsoMode::Off, ..AfPacketConfig::new("eth0") };
+        network.hosts[host].run(|| AfPacket::open(&config)).expect("a packet socket")
+    };
+    let (mut left, mut right) = (open(0), open(1));
+    let (one, two) = ([0x81, 0x00, 0xa0, 0x05], [0x88, 0xa8, 0xe0, 0x07, 0x81, 0x00, 0xa0, 0x05]);
+    for (tags, payload) in [(&one[..], 46), (&one, MTU as usize), (&two, 46), (&[], MTU as usize)] {
+        // To an address that the switch has not learned; IPv4 with traffic class 106.
+        let mut sent = [[2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 8]].concat();
+        sent.extend_from_slice(tags);
+        sent.extend([0x08, 0x00, 0x45, 106]);
+        sent.resize(ETHERNET_LEN + tags.len() + payload, 0x5a);
+        let mut frames = vec![sent.clone()];
+        left.transmit(&mut |slot| {
+            let frame = frames.pop()?;
+            slot[..frame.len()].copy_from_slice(&frame);
+            Some(TxFrame::single(frame.len()))
+        })
+        .expect("the interface takes it");
+        let mut received = Vec::new();
+        wait_until("the frame arrives", || {
+            let take = &mut |frame: RxFrame<'_>| {
+                if frame.bytes[6..12] == sent[6..12] {
+                    let tag = frame.vlan_tag.map_or(Vec::new(), Vec::from);
+                    received = [&frame.bytes[..12], &tag, &frame.bytes[12..]].concat();
+                }
+            };
+            right.receive(64, take).expect("the interface is up");
+            !received.is_empty()
+        });
+        assert!(received == sent, "{tags:x?}: {} of {} bytes", received.len(), sent.len());
+    }
+    let report = network.stop();
+    let classes = &report.ports[1].classes;
+    let of_data = classes.iter().find(|it| it.class == 3).expect("class 3 had frames");
+    assert_eq!(of_data.counters.tx_frames, 4);
+    assert_eq!(sum(&report, |port| port.unusable_frames + port.unsent_frames), 0);
+}
+
+const ETHERNET_LEN: usize = 14;
 
 #[tier1]
 fn a_lossless_class_loses_nothing_while_two_hosts_send_to_one() {

@@ -1,5 +1,7 @@
 //! Checksums that a sender left to its interface.
 
+use crate::ethernet_frame::{IPV4, IPV6, ip_header};
+
 /// Completes the TCP or UDP checksum of a packet whose field holds only the folded sum over the
 /// pseudo-header, as the kernel hands it to an interface that computes checksums. Other frames stay
 /// as they are.
@@ -30,16 +32,16 @@ pub(crate) fn complete(frame: &mut [u8]) {
 /// transport header.
 fn layout(frame: &[u8]) -> Option<(usize, usize, usize)> {
     let half = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
-    let (protocol, start, end) = match half(12)? {
-        0x0800 => {
-            let header_len = usize::from(*frame.get(ETHERNET_LEN)? & 0xf) * 4;
-            let end = ETHERNET_LEN + usize::from(half(ETHERNET_LEN + 2)?);
-            (*frame.get(ETHERNET_LEN + 9)?, ETHERNET_LEN + header_len, end)
+    let (protocol, start, end) = match ip_header(frame)? {
+        (IPV4, ip) => {
+            let header_len = usize::from(*frame.get(ip)? & 0xf) * 4;
+            let end = ip + usize::from(half(ip + 2)?);
+            (*frame.get(ip + 9)?, ip + header_len, end)
         }
-        0x86dd => {
-            let start = ETHERNET_LEN + IPV6_LEN;
-            let end = start + usize::from(half(ETHERNET_LEN + 4)?);
-            (*frame.get(ETHERNET_LEN + 6)?, start, end)
+        (IPV6, ip) => {
+            let start = ip + IPV6_LEN;
+            let end = start + usize::from(half(ip + 4)?);
+            (*frame.get(ip + 6)?, start, end)
         }
         _ => return None,
     };
@@ -50,7 +52,6 @@ fn layout(frame: &[u8]) -> Option<(usize, usize, usize)> {
     }
 }
 
-const ETHERNET_LEN: usize = 14;
 const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -99,10 +100,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_completed_checksum_sums_up_to_all_ones(
-            payload: Vec<u8>, is_tcp: bool, is_ipv4: bool, padding in 0usize..8,
+            payload: Vec<u8>, is_tcp: bool, is_ipv4: bool, is_tagged: bool, padding in 0usize..8,
         ) {
             let protocol = if is_tcp { TCP } else { UDP };
             let (mut frame, mut pseudo) = frame(protocol, is_ipv4, &payload);
+            if is_tagged {
+                frame.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+            }
             let start = frame.len() - payload.len() - if is_tcp { 20 } else { 8 };
             let end = frame.len();
             frame.extend(vec![0xee; padding]);
@@ -112,9 +116,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken(mut bytes: Vec<u8>, ether_type in 0usize..3, protocol: u8) {
+        fn any_bytes_are_taken(mut bytes: Vec<u8>, ether_type in 0usize..4, protocol: u8) {
             if bytes.len() > 24 {
-                let types = [[8u8, 0], [0x86, 0xdd], [8, 6]];
+                let types = [[8u8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]];
                 bytes[12..14].copy_from_slice(&types[ether_type]);
                 bytes[if ether_type == 0 { 23 } else { 20 }] = protocol % 20;
             }

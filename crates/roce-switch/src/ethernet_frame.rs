@@ -2,7 +2,7 @@
 
 use roce_simnet::fabric::{FabricFrame, SwitchFrame};
 
-/// A frame without VLAN tag, for one port.
+/// A frame for one port, with its VLAN tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EthernetFrame {
     pub(crate) bytes: Box<[u8]>,
@@ -60,12 +60,35 @@ pub(crate) fn class_of(frame: &[u8]) -> usize {
 /// Returns the traffic class of an IP packet, DSCP and ECN; 0 for others.
 fn traffic_class(frame: &[u8]) -> u8 {
     let at = |index: usize| frame.get(index).copied().unwrap_or(0);
-    match [at(12), at(13)] {
-        [0x08, 0x00] => at(15),
-        [0x86, 0xdd] => at(14) << 4 | at(15) >> 4,
+    match ip_header(frame) {
+        Some((IPV4, ip)) => at(ip + 1),
+        Some((IPV6, ip)) => at(ip) << 4 | at(ip + 1) >> 4,
         _ => 0,
     }
 }
+
+/// Returns the EtherType behind up to two VLAN tags, and the offset of what follows it.
+pub(crate) fn ip_header(frame: &[u8]) -> Option<(u16, usize)> {
+    let ether_type =
+        |at: usize| Some(u16::from_be_bytes([*frame.get(at - 2)?, *frame.get(at - 1)?]));
+    let mut at = ETHERNET_LEN;
+    for _ in 0..MAX_VLAN_TAGS {
+        if matches!(ether_type(at)?, 0x8100 | 0x88a8) {
+            at += VLAN_LEN;
+        }
+    }
+    Some((ether_type(at)?, at))
+}
+
+/// EtherTypes.
+pub(crate) const IPV4: u16 = 0x0800;
+pub(crate) const IPV6: u16 = 0x86dd;
+
+/// Bytes of an Ethernet header, and of a tag in it.
+pub(crate) const ETHERNET_LEN: usize = 14;
+pub(crate) const VLAN_LEN: usize = 4;
+/// Tags that the class is sought behind.
+const MAX_VLAN_TAGS: usize = 2;
 
 const ECN: u8 = 0b11;
 
@@ -77,6 +100,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use roce_wire::OuterHeaders;
+
+    const TAG: [u8; 4] = [0x81, 0x00, 0xa0, 0x05];
+    const OUTER_TAG: [u8; 4] = [0x88, 0xa8, 0xe0, 0x07];
+
+    fn tagged(frame: &[u8], tags: &[u8]) -> Vec<u8> {
+        [&frame[..12], tags, &frame[12..]].concat()
+    }
 
     fn frame(peer: &str, traffic_class: u8) -> Vec<u8> {
         let own = if peer.contains(':') { "fd00::1" } else { "10.0.0.1" };
@@ -99,11 +129,23 @@ mod tests {
     }
 
     #[test]
+    fn the_class_of_a_tagged_frame_is_that_of_its_dscp_too() {
+        for peer in ["10.0.0.2", "fd00::2"] {
+            for tags in [&TAG[..], &[OUTER_TAG, TAG].concat()] {
+                let tagged = EthernetFrame::new(&tagged(&frame(peer, 106), tags), 1);
+                assert_eq!((tagged.class(), tagged.is_ecn_capable()), (3, true), "{peer}");
+            }
+        }
+    }
+
+    #[test]
     fn only_a_frame_with_ect_becomes_ce() {
         for peer in ["10.0.0.2", "fd00::2"] {
-            let mut marked = EthernetFrame::new(&frame(peer, 106), 1);
-            marked.mark_ce();
-            assert_eq!(marked.bytes[..], frame(peer, 107)[..]);
+            for tags in [&[][..], &TAG[..], &[OUTER_TAG, TAG].concat()] {
+                let mut marked = EthernetFrame::new(&tagged(&frame(peer, 106), tags), 1);
+                marked.mark_ce();
+                assert_eq!(marked.bytes[..], tagged(&frame(peer, 107), tags)[..]);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use roce_simnet::Time;
 use roce_simnet::fabric::{CLASSES, Fabric, FabricConfig, FabricEvent, PortCounters, Topology};
 use roce_wire::{MacAddr, PfcFrame};
 
-use crate::ethernet_frame::{EthernetFrame, class_of};
+use crate::ethernet_frame::{ETHERNET_LEN, EthernetFrame, class_of};
 use crate::histogram::Histogram;
 use crate::mac_table::MacTable;
 use crate::{ClassReport, LoopReport, PortReport, SwitchReport, SwitchSettings};
@@ -15,7 +15,8 @@ use crate::{ClassReport, LoopReport, PortReport, SwitchReport, SwitchSettings};
 ///
 /// Time is the time since the start, and an argument. A frame from a host waits for the host's line,
 /// which has the rate of the port and honours the pauses of the switch, as a network card does. The
-/// class of a frame is the upper three bits of its DSCP; frames that are not IP have class 0.
+/// class of a frame is the upper three bits of its DSCP; frames that are not IP have class 0. VLAN tags
+/// are kept and decide nothing.
 ///
 /// See the [crate's example](crate).
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl Forwarder {
     }
 
     /// Takes a frame from the host behind `port`, at the time of the last
-    /// [`advance`](Self::advance). A frame without VLAN tag, checksums completed.
+    /// [`advance`](Self::advance). A frame with its VLAN tags, checksums completed.
     ///
     /// # Panics
     /// If there is no such port.
@@ -205,8 +206,6 @@ fn addresses(frame: &[u8]) -> Option<([u8; 6], [u8; 6])> {
 fn is_for_one_link(destination: MacAddr) -> bool {
     matches!(destination.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }
-
-const ETHERNET_LEN: usize = 14;
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)

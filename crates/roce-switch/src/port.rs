@@ -9,6 +9,7 @@ use roce_io::{
 };
 
 use crate::checksum;
+use crate::ethernet_frame::{ETHERNET_LEN, VLAN_LEN};
 
 /// An interface that the switch receives from and sends to.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub(crate) struct Port {
     device: AfPacket,
     segmenter: Segmenter,
     packet: Vec<u8>,
+    tagged: Vec<u8>,
     /// Frames to send.
     outgoing: VecDeque<Box<[u8]>>,
     unsent: u64,
@@ -28,7 +30,8 @@ impl Port {
             promiscuous: true,
             gso: GsoMode::Off,
             receive: ReceiveMode::Ring { slots: RING_SLOTS },
-            max_receive_len: mtu as usize + ETHERNET_LEN,
+            // The kernel takes off the outer of two tags.
+            max_receive_len: mtu as usize + ETHERNET_LEN + VLAN_LEN,
             transmit_slots: TRANSMIT_SLOTS,
             ..AfPacketConfig::new(interface)
         };
@@ -36,6 +39,7 @@ impl Port {
             device: AfPacket::open(&config)?,
             segmenter: Segmenter::default(),
             packet: Vec::new(),
+            tagged: Vec::new(),
             outgoing: VecDeque::new(),
             unsent: 0,
         })
@@ -51,8 +55,12 @@ impl Port {
 
     /// Lends each waiting frame, at most `budget` of them, as it would be on a wire. Returns how many.
     pub(crate) fn receive(&mut self, budget: usize, on_frame: &mut dyn FnMut(&[u8])) -> usize {
-        let (segmenter, packet) = (&mut self.segmenter, &mut self.packet);
+        let Self { segmenter, packet, tagged, .. } = self;
         let received = self.device.receive(budget, &mut |frame: RxFrame<'_>| {
+            let on_frame = &mut |bytes: &[u8]| match frame.vlan_tag {
+                Some(tag) => on_frame(with_tag(bytes, tag, tagged)),
+                None => on_frame(bytes),
+            };
             if frame.segment_len.is_some() {
                 segmenter.segment(frame, SegmentChecksum::Completed, on_frame);
             } else if frame.udp_checksum_partial {
@@ -124,10 +132,21 @@ impl Port {
     }
 }
 
+/// Writes the frame with a VLAN tag behind its addresses, where it was on the wire.
+fn with_tag<'a>(bytes: &[u8], tag: [u8; VLAN_LEN], tagged: &'a mut Vec<u8>) -> &'a [u8] {
+    let (addresses, rest) = bytes.split_at(ADDRESSES_LEN.min(bytes.len()));
+    tagged.clear();
+    for part in [addresses, &tag, rest] {
+        tagged.extend_from_slice(part);
+    }
+    tagged
+}
+
+/// Bytes of the two addresses of a frame.
+const ADDRESSES_LEN: usize = 12;
+
 /// Frames that a socket keeps while the loop sleeps.
 const RING_SLOTS: usize = 1024;
-
-const ETHERNET_LEN: usize = 14;
 
 const TRANSMIT_SLOTS: usize = 32;
 

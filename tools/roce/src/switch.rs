@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result {
     let mtu = options.ports.iter().filter_map(|port| {
         interfaces.iter().find(|interface| interface.name == *port).map(|it| it.mtu)
     });
-    let max_frame = u64::from(mtu.max().unwrap_or(DEFAULT_MTU)) + ETHERNET_LEN;
+    let max_frame = u64::from(mtu.max().unwrap_or(DEFAULT_MTU)) + MAX_HEADER_LEN;
     let settings = options.spec.settings(max_frame);
     let mut switch = SoftwareSwitch::open(&settings, &options.ports)?;
     if options.between_hosts {
@@ -149,4 +149,5 @@ impl Signals {
 }
 
 const DEFAULT_MTU: u32 = 1500;
-const ETHERNET_LEN: u64 = 14;
+/// Bytes of an Ethernet header with two VLAN tags.
+const MAX_HEADER_LEN: u64 = 14 + 2 * 4;
