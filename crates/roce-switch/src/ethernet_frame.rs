@@ -46,10 +46,6 @@ impl FabricFrame for EthernetFrame {
     fn destination(&self) -> usize {
         self.destination
     }
-
-    fn flow_hash(&self) -> u64 {
-        0
-    }
 }
 
 /// Returns the class of a frame: the upper three bits of its DSCP, 0 if it is not IP.

@@ -25,6 +25,9 @@ pub trait FabricFrame: SwitchFrame {
     /// Returns the index of the destination among the hosts.
     fn destination(&self) -> usize;
 
-    /// Returns a hash of the five-tuple, the same for all frames of a flow.
-    fn flow_hash(&self) -> u64;
+    /// Returns a hash of the five-tuple, the same for all frames of a flow. It chooses among several
+    /// shortest paths; the default, 0 for all, is for topologies with one path to each host.
+    fn flow_hash(&self) -> u64 {
+        0
+    }
 }

@@ -116,7 +116,6 @@ pub struct FabricCounters {
 /// }
 /// impl FabricFrame for Frame {
 ///     fn destination(&self) -> usize { self.0 }
-///     fn flow_hash(&self) -> u64 { 0 }
 /// }
 ///
 /// let topology = Topology::star(2, 10_000_000_000, Duration::from_micros(1));

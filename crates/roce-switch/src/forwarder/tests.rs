@@ -173,6 +173,10 @@ fn every_frame_leaves_or_is_counted_as_dropped() {
     assert!(dropped > 50, "{dropped} dropped");
     assert_eq!(left.len() as u64 + dropped, 400);
     assert_eq!(report.ports[0].counters.tx_frames, left.len() as u64);
+    let mut sum = PortCounters::default();
+    report.ports.iter().for_each(|port| sum += port.counters);
+    assert_eq!(sum.rx_bytes, 400 * LEN as u64);
+    assert_eq!(sum.rx_bytes, sum.tx_bytes + sum.dropped_bytes);
     let queue = report.ports[0].classes[0].queue;
     assert!(queue.max <= 10_000 && queue.p50 >= 8_000, "{queue:?}");
 }
