@@ -259,6 +259,24 @@ mod tests {
     }
 
     #[test]
+    fn scaled_dcqcn_uses_the_link_and_not_the_buffer_however_many_send() {
+        for (mbits, senders) in [(200, 4), (200, 8), (200, 32), (500, 8)] {
+            let control = Control::named("dcqcn-scaled").unwrap();
+            let scenario = Scenario {
+                rate: mbits * 1_000_000,
+                time: Duration::from_secs(1),
+                ..Scenario::new(senders, control, Fabric::Lossy)
+            };
+            let outcome = scenario.simulate().unwrap();
+            // A packet with 1024 bytes of payload takes 1106 on a line.
+            let full = mbits as f64 * 1024.0 / 1106.0;
+            assert!(outcome.goodput > 0.9 * full, "{senders} at {mbits} Mbit/s: {outcome:?}");
+            let kmax = Scenario::MARKING.1 as f64 / 1e3;
+            assert!(outcome.queue_p50 < kmax, "{senders} at {mbits} Mbit/s: {outcome:?}");
+        }
+    }
+
+    #[test]
     fn the_same_scenario_has_the_same_outcome() {
         let run = || simulated(2, "dcqcn-scaled", Fabric::Lossless);
         assert_eq!(run(), run());
