@@ -8,8 +8,9 @@ use crate::WindowConfig;
 ///
 /// Hardware relies on a lossless fabric. Between software endpoints the peer's socket buffer
 /// overflows, and go-back-N with a fixed window would overflow it again. So the window halves with
-/// each loss and quarters with each ACK timeout. It grows while packets arrive: doubling up to half
-/// the size of the last loss, slowly from there on.
+/// each loss and quarters with each ACK timeout; rare losses of packets that are repaired alone do
+/// not count (see `LossAllowance`). It grows while packets arrive: doubling up to half the size of
+/// the last loss, slowly from there on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendWindow {
     size: u32,
