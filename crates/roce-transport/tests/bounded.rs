@@ -6,9 +6,12 @@
 mod common;
 
 use roce_transport::{EndpointConfig, QpCap, TransmitLimits};
-use roce_wire::{Frame, KnownOpcode, Psn, Qpn, Reth, Service};
+use roce_wire::{
+    Frame, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, Psn, Qpn, Reth, Service, opcode,
+};
 
 use common::connection::{End, FIRST_PSN, Options, PD, connect};
+use common::exchange::{Exchange, Kind};
 use common::forge;
 use common::world::{World, WorldConfig};
 use roce_simnet::Rights;
@@ -49,6 +52,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
     an_idle_connection_is_small();
     a_flood_is_not_kept();
     packets_behind_a_gap_are_kept_within_their_limit();
+    reports_of_gaps_are_not_kept();
 }
 
 /// At most 4 KiB for a connected queue pair, without its queues.
@@ -107,6 +111,41 @@ fn packets_behind_a_gap_are_kept_within_their_limit() {
         let grown = held() - before;
         assert!(grown <= LIMIT, "{grown} bytes for packets of {len} bytes");
         assert!(world.nodes[1].endpoint.reorder_bytes() > LIMIT / 2);
+    }
+}
+
+/// Reports of as many gaps as fit, never the same twice, of packets and responses in flight.
+fn reports_of_gaps_are_not_kept() {
+    for kind in [Kind::Write, Kind::Read] {
+        let mut world = World::pair();
+        let ends = connect(&mut world, [0, 1], Options::default());
+        Exchange::post(&mut world, [ends[1], ends[0]], kind, 128 * 256, 4);
+        let first = Psn::new(Options::default().first_psn[1]).unwrap();
+        let frames = (0..5000u32).map(|i| {
+            let runs = (0..32).map(|run| GapRun {
+                missing: (i.wrapping_mul(7 + run) % 3 + 1) as u16,
+                kept: (i.wrapping_mul(11 + run) % 2 + 1) as u16,
+            });
+            let mut payload = [0; MAX_GAP_REPORT_LEN];
+            let len = GapReport::write(runs.take(1 + i as usize % 32), &mut payload);
+            // The first packet stays missing, and no request completes.
+            let psn = first.advanced_by(i % 3);
+            let headers = forge::headers(opcode::GAP_REPORT, ends[1].qpn, psn);
+            world.frame(0, 1, &forge::packet(&headers, &payload[..len]))
+        });
+        let frames: Vec<_> = frames.collect();
+        let mut room = vec![0; 8 * 5000];
+        let (before, taken) = (held(), world.counter(1, "gap_report_rcvd"));
+        let mut most = before;
+        for (i, frame) in frames.iter().enumerate() {
+            // Repairs leave now and then only, or what is reported would soon be ignored.
+            feed(&mut world, frame, i % 500 == 0, &mut room);
+            most = most.max(held());
+        }
+        let taken = world.counter(1, "gap_report_rcvd") - taken;
+        let grown = most - before;
+        assert!(taken > 100, "{taken} of {} reports were taken", frames.len());
+        assert!(grown <= 8 * 1024, "{kind:?}: {grown} bytes more after {taken} reports");
     }
 }
 
