@@ -5,6 +5,7 @@
 #[path = "protocol/common/mod.rs"]
 mod common;
 
+use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
 use roce_transport::{EndpointConfig, QpCap, TransmitLimits};
 use roce_wire::{
     Frame, GapReport, GapRun, KnownOpcode, MAX_GAP_REPORT_LEN, Psn, Qpn, Reth, Service, opcode,
@@ -53,6 +54,7 @@ fn an_endpoint_holds_little_and_no_stranger_makes_it_hold_more() {
     a_flood_is_not_kept();
     packets_behind_a_gap_are_kept_within_their_limit();
     reports_of_gaps_are_not_kept();
+    cnps_after_the_first_take_nothing();
 }
 
 /// At most 4 KiB for a connected queue pair, without its queues.
@@ -146,6 +148,31 @@ fn reports_of_gaps_are_not_kept() {
         let grown = most - before;
         assert!(taken > 100, "{taken} of {} reports were taken", frames.len());
         assert!(grown <= 8 * 1024, "{kind:?}: {grown} bytes more after {taken} reports");
+    }
+}
+
+/// The first may make the state of congestion control.
+fn cnps_after_the_first_take_nothing() {
+    for algorithm in CongestionAlgorithm::ALL {
+        let congestion = CongestionConfig { algorithm, ..CongestionConfig::default() };
+        let endpoint = EndpointConfig { congestion, ..EndpointConfig::default() };
+        let mut world = World::new(2, WorldConfig { endpoint, ..WorldConfig::default() });
+        let ends = connect(&mut world, [0, 1], Options::default());
+        let frame = |qpn, world: &World| {
+            let cnp = forge::packet(&forge::headers(opcode::CNP, qpn, Psn::ZERO), &[]);
+            world.frame(0, 1, &cnp)
+        };
+        let stranger = Qpn::new(ends[1].qpn.get() ^ 1).unwrap();
+        let frames = [ends[1].qpn, stranger].map(|qpn| frame(qpn, &world));
+        let mut room = vec![0; 8 * 5000];
+        let before = held();
+        feed(&mut world, &frames[0], true, &mut room);
+        let first = held();
+        assert!(first - before <= 1024, "{algorithm:?}: {} bytes", first - before);
+        for i in 0..20_000 {
+            feed(&mut world, &frames[i % 2], true, &mut room);
+            assert_eq!(held(), first, "{algorithm:?}: after {i} more");
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod duplicates;
 mod gap_reports;
 mod harness;
 mod hostile;
+mod hostile_cnps;
 mod hostile_gap_reports;
 mod hostile_unreliable;
 mod kept_packets;

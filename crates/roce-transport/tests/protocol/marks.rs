@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
 use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig};
-use roce_transport::{EndpointConfig, QpState, Service};
+use roce_transport::{EndpointConfig, Service};
 use roce_wire::{Headers, PathMtu, Psn, opcode};
 
 use crate::common::connection::{End, Options, connect};
 use crate::common::exchange::{Exchange, Kind};
-use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 
 /// ECT(0).
@@ -152,58 +151,4 @@ fn only_the_marked_packet_makes_a_cnp_and_it_has_becn_and_names_the_sender() {
     assert!(cnp.bth.becn && !cnp.bth.fecn && !cnp.bth.ack_request);
     assert_eq!(cnp.bth.dest_qp, ends[0].qpn);
     assert_eq!(cnp.bth.psn, Psn::ZERO);
-}
-
-#[test]
-fn a_flood_of_cnps_slows_a_connection_and_stops_nothing() {
-    let mut world = world(ECT, CongestionConfig::default());
-    let ends = connect(&mut world, [0, 1], OPTIONS);
-    let cnp = forge::packet(&forge::headers(opcode::CNP, ends[0].qpn, Psn::ZERO), &[]);
-    let stranger = world.counter(0, "wrong_source");
-    for _ in 0..10_000 {
-        world.forge(1, 0, &cnp);
-    }
-    assert_eq!(world.counter(0, "rp_cnp_handled"), 10_000);
-    assert_eq!(world.counter(0, "wrong_source"), stranger);
-    exchange(&mut world, ends, Kind::Write, 20);
-    assert_eq!(ends[0].state(&world), QpState::ReadyToSend);
-}
-
-#[test]
-fn a_cnp_of_another_host_changes_nothing() {
-    let mut world = World::new(3, WorldConfig { traffic_class: ECT, ..WorldConfig::default() });
-    let ends = connect(&mut world, [0, 1], OPTIONS);
-    let cnp = forge::packet(&forge::headers(opcode::CNP, ends[0].qpn, Psn::ZERO), &[]);
-    world.forge(2, 0, &cnp);
-    assert_eq!(world.counter(0, "wrong_source"), 1);
-    assert_eq!(world.counter(0, "rp_cnp_handled"), 0);
-}
-
-/// A CNP with each bit flipped in turn, and each of its prefixes that has a BTH.
-fn variants_of_a_cnp(end: End) -> Vec<Vec<u8>> {
-    let headers = forge::headers(opcode::CNP, end.qpn, Psn::ZERO);
-    let packet = forge::packet(&headers, &[]);
-    let flips = (0..packet.len() * 8).map(|bit| {
-        let mut flipped = packet.clone();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        flipped
-    });
-    flips.chain((12..=packet.len()).map(|len| packet[..len].to_vec())).collect()
-}
-
-#[test]
-fn every_bit_flip_and_every_prefix_of_a_cnp_slows_its_sender_down_at_most() {
-    let dcqcn =
-        CongestionConfig { algorithm: CongestionAlgorithm::Dcqcn, ..CongestionConfig::default() };
-    let mut world = world(ECT, dcqcn);
-    let ends = connect(&mut world, [0, 1], OPTIONS);
-    for variant in variants_of_a_cnp(ends[0]) {
-        let before = world.counter(0, "rp_cnp_handled");
-        world.forge(1, 0, &variant);
-        assert!(world.counter(0, "rp_cnp_handled") <= before + 1, "{variant:02x?}");
-        assert_eq!(ends[0].state(&world), QpState::ReadyToSend, "{variant:02x?}");
-        assert!(world.nodes[0].completions.is_empty(), "{variant:02x?}");
-    }
-    assert!(world.counter(0, "rp_cnp_handled") > 0, "most flips leave a CNP");
-    exchange(&mut world, ends, Kind::Write, 2);
 }

@@ -75,12 +75,14 @@ pub(crate) struct Node {
     identification: u16,
 }
 
-/// What an endpoint told its observer of refusals that it sent.
+/// What an endpoint told its observer of refusals that it sent, and of send windows.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// How often something was acknowledged.
     pub(crate) acknowledged: u64,
     pub(crate) refusals: Vec<(Psn, Syndrome)>,
+    /// New sizes of send windows, in packets.
+    pub(crate) windows: Vec<(Qpn, u32)>,
 }
 
 impl Observer for Heard {
@@ -90,6 +92,10 @@ impl Observer for Heard {
 
     fn acknowledged(&mut self, _at: Instant, _qpn: Qpn, _up_to: Psn) {
         self.acknowledged += 1;
+    }
+
+    fn window_resized(&mut self, _at: Instant, qpn: Qpn, packets: u32) {
+        self.windows.push((qpn, packets));
     }
 
     fn rnr_sent(&mut self, _at: Instant, _qpn: Qpn, psn: Psn) {
