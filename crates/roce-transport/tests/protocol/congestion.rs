@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use roce_simnet::{Impairment, ImpairmentRates, LinkConfig};
-use roce_wire::PathMtu;
+use roce_transport::congestion::{CongestionAlgorithm, CongestionConfig, DcqcnParameters};
+use roce_transport::{EndpointConfig, PeerWindowConfig, WindowConfig};
+use roce_wire::{PathMtu, Psn, opcode};
 
 use crate::common::connection::{Options, connect};
 use crate::common::exchange::{Exchange, Kind};
+use crate::common::forge;
 use crate::common::world::{World, WorldConfig};
 
 /// 10 Gb/s, 20 µs, and a queue of so many frames.
@@ -93,5 +96,63 @@ fn long_messages_arrive_through_random_loss() {
             there.check(&world);
             back.check(&world);
         }
+    }
+}
+
+/// A window of 16 packets that may grow to 64, within a peer window that limits nothing.
+fn growing(congestion: CongestionConfig) -> World {
+    let window = WindowConfig { initial_packets: 16, max_packets: 64, ..WindowConfig::default() };
+    let peer_window = PeerWindowConfig { initial_frames: 4096, min_frames: 4096, max_frames: 4096 };
+    let endpoint = EndpointConfig { window, peer_window, congestion, ..EndpointConfig::default() };
+    World::new(2, WorldConfig { endpoint, ..narrow(usize::MAX) })
+}
+
+/// Sizes of node 0's send window during messages of `packets` packets, `depth` at a time.
+fn windows(kind: Kind, packets: usize, depth: usize) -> Vec<u32> {
+    let mut world = growing(CongestionConfig::default());
+    let ends = connect(&mut world, [0, 1], OPTIONS);
+    for _ in 0..50 {
+        let exchange = Exchange::post(&mut world, ends, kind, packets << 10, depth);
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+    }
+    world.nodes[0].endpoint.observer().windows.iter().map(|it| it.1).collect()
+}
+
+#[test]
+fn a_send_window_grows_while_it_is_the_limit_and_not_while_messages_fit_into_it() {
+    for kind in [Kind::Write, Kind::Send, Kind::Read] {
+        for (packets, depth) in [(1, 1), (8, 2), (16, 1)] {
+            assert_eq!(
+                windows(kind, packets, depth),
+                [],
+                "{kind:?}: {packets} packets, {depth} times"
+            );
+        }
+        let sizes = windows(kind, 200, 1);
+        assert!(sizes.is_sorted() && sizes[0] > 16, "{kind:?}: {sizes:?}");
+        assert_eq!(sizes.last(), Some(&64), "{kind:?}: {sizes:?}");
+    }
+}
+
+#[test]
+fn a_send_window_does_not_grow_while_a_rate_is_the_limit() {
+    // Half of the line rate for ever, which is five packets in a round trip.
+    let dcqcn =
+        DcqcnParameters { rp_time_reset: u32::MAX, rp_byte_reset: 0, ..DcqcnParameters::CONNECTX };
+    let algorithm = CongestionAlgorithm::Dcqcn;
+    let line_rate = 2_000_000_000;
+    let congestion =
+        CongestionConfig { algorithm, dcqcn, line_rate, ..CongestionConfig::default() };
+    for kind in [Kind::Write, Kind::Send] {
+        let mut world = growing(congestion);
+        let ends = connect(&mut world, [0, 1], OPTIONS);
+        let cnp = forge::packet(&forge::headers(opcode::CNP, ends[0].qpn, Psn::ZERO), &[]);
+        world.forge(1, 0, &cnp);
+        let exchange = Exchange::post(&mut world, ends, kind, 1 << 20, 1);
+        world.run_until(|world| exchange.is_done(world));
+        exchange.check(&world);
+        assert_eq!(world.nodes[0].endpoint.rate_limit(ends[0].qpn), Some(line_rate / 2));
+        assert_eq!(world.nodes[0].endpoint.observer().windows, [], "{kind:?}");
     }
 }
