@@ -17,6 +17,7 @@ mod hostile;
 mod hostile_cnps;
 mod hostile_gap_reports;
 mod hostile_unreliable;
+mod kept_bytes;
 mod kept_packets;
 mod long;
 mod many_qps;
