@@ -113,6 +113,60 @@ fn an_rnr_nak_overtaken_by_its_own_success_holds_nothing_up() {
     assert_eq!(sender.sends(64).len(), 1);
 }
 
+/// Side 0 has sent a READ of two packets and a WRITE, and an RNR NAK for the WRITE has arrived before
+/// the responses.
+fn refused_behind_missing_responses() -> [Side; 2] {
+    let [mut sender, peer] = pair();
+    sender.posts(SendWr::new(1, SendOperation::read(REMOTE), piece(0, 512)));
+    sender.posts(write(2));
+    assert_eq!(sender.sends(64).len(), 2);
+    sender.takes_made(peer.address, &answer(RNR, 2), &[]);
+    [sender, peer]
+}
+
+fn take_responses(sender: &mut Side, peer: &Side) {
+    for (opcode, ahead) in [(opcode::RC_READ_RESPONSE_FIRST, 0), (opcode::RC_READ_RESPONSE_LAST, 1)]
+    {
+        let response = Headers { aeth: answer(ACK, 0).aeth, ..request(opcode, ahead) };
+        sender.takes_made(peer.address, &response, &[5; 256]);
+    }
+}
+
+#[test]
+fn an_rnr_nak_behind_missing_responses_begins_its_wait_once_they_have_arrived() {
+    let [mut sender, peer] = refused_behind_missing_responses();
+    sender.sends(64);
+    take_responses(&mut sender, &peer);
+    sender.posts(write(3));
+    assert_eq!((sender.completed(), sender.sends(64).len()), (vec![(1, SUCCESS)], 0));
+}
+
+#[test]
+fn an_rnr_nak_behind_missing_responses_is_void_once_its_request_has_succeeded() {
+    let [mut sender, peer] = refused_behind_missing_responses();
+    sender.takes_made(peer.address, &answer(ACK, 2), &[]);
+    sender.sends(64);
+    take_responses(&mut sender, &peer);
+    assert_eq!(sender.completed(), [1, 2].map(|id| (id, SUCCESS)));
+    sender.posts(write(3));
+    assert_eq!(sender.sends(64).len(), 1);
+}
+
+#[test]
+fn an_rnr_nak_behind_missing_responses_is_void_once_all_is_sent_again() {
+    let [mut sender, peer] = refused_behind_missing_responses();
+    sender.sends(64);
+    let mut now = NOW;
+    while sender.endpoint.counters().completer_retry_err == 0 {
+        now = sender.endpoint.poll_timeout().unwrap();
+        sender.endpoint.handle_timeout(now);
+        sender.sends_at(now, 64);
+    }
+    take_responses(&mut sender, &peer);
+    sender.posts(write(3));
+    assert!(!sender.sends_at(now, 64).is_empty(), "it does not wait");
+}
+
 #[test]
 fn a_last_packet_of_a_send_without_a_byte_is_an_invalid_request() {
     let [mut receiver, peer] = pair();

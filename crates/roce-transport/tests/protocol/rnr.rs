@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use roce_simnet::{Fate, Impairment, ImpairmentRates};
-use roce_transport::{CompletionStatus, QpState, SendOperation, SendWr};
-use roce_wire::{RnrTimer, Syndrome};
+use roce_simnet::{Fate, Impairment, ImpairmentRates, LinkConfig};
+use roce_transport::{CompletionStatus, EndpointConfig, QpState, SendOperation, SendWr};
+use roce_wire::{Psn, RnrTimer, Syndrome};
 
-use crate::common::connection::{Options, connect};
+use crate::common::connection::{FIRST_PSN, Options, connect};
 use crate::common::exchange::{Exchange, Kind, work};
-use crate::common::world::World;
+use crate::common::world::{World, WorldConfig};
 
 const RECEIVERS: [Kind; 4] =
     [Kind::Send, Kind::SendImmediate, Kind::SendInvalidate, Kind::WriteImmediate];
@@ -172,4 +172,59 @@ fn a_refusal_that_arrives_twice_counts_once_and_prolongs_nothing() {
     exchange.check(&world);
     let again = world.nodes[0].sent[1].at.as_nanos();
     assert!((1_282_000..1_700_000).contains(&again), "sent again at {again}");
+}
+
+/// A READ of 60 packets of which response `lost` is lost, and a SEND for which the receive comes late.
+/// Returns when node 0 sent which packet, and how many bytes it requested.
+fn rnr_nak_behind_a_lost_response(
+    lost: i32,
+    max_reorder_bytes: usize,
+) -> Vec<(u64, i32, Option<u32>)> {
+    let latency = Duration::from_micros(10);
+    let link = LinkConfig { latency, bits_per_sec: Some(10_000_000_000), queue_frames: usize::MAX };
+    let endpoint = EndpointConfig { max_reorder_bytes, ..EndpointConfig::default() };
+    let mut world = World::new(2, WorldConfig { link, endpoint, ..WorldConfig::default() });
+    world.nodes[0].keep_sent = true;
+    // RNR NAKs ask for 80 µs.
+    let options = Options { ack_timeout: 14, min_rnr_timer: 6, ..Options::DEFAULT };
+    let ends = connect(&mut world, [0, 1], options);
+    let fates = (0..60).map(|i| if i == lost { Fate::Drop } else { Fate::Pass });
+    world.set_impairment(1, Impairment::scripted(fates));
+    let read = Exchange::post(&mut world, ends, Kind::Read, 60 * 256, 1);
+    let send = Exchange::prepare(&mut world, ends, Kind::Send, 256, 1);
+    send.post_sends(&mut world);
+    world.run_until(|world| read.is_done(world));
+    read.check(&world);
+    send.post_receives(&mut world);
+    world.run_until(|world| send.is_done(world));
+    send.check(&world);
+    let first = Psn::new(FIRST_PSN).unwrap();
+    let requests = world.nodes[0].sent.iter().map(|it| {
+        let headers = it.headers();
+        let len = headers.reth.map(|it| it.len);
+        (it.at.as_nanos(), headers.bth.psn.distance_from(first), len)
+    });
+    requests.collect()
+}
+
+#[test]
+fn an_rnr_nak_behind_a_missing_response_repeats_that_response_alone_and_then_waits() {
+    // The RNR NAK alone shows that the last response is missing.
+    for lost in [17, 59] {
+        let requests = rnr_nak_behind_a_lost_response(lost, 4 << 20);
+        let what: Vec<_> = requests.iter().map(|it| (it.1, it.2)).collect();
+        let expected = [(0, Some(60 * 256)), (60, None), (lost, Some(256)), (60, None)];
+        assert_eq!(what, expected, "{requests:?}");
+        let repaired_after = requests[2].0;
+        assert!(repaired_after < 50_000, "by no timer: {requests:?}");
+        // The wait, and the 20 µs to the peer and back.
+        let waited = requests[3].0 - repaired_after;
+        assert!((100_000..102_000).contains(&waited), "{waited} ns: {requests:?}");
+    }
+}
+
+#[test]
+fn where_no_response_is_kept_an_rnr_nak_behind_a_missing_one_repeats_all_from_it_on() {
+    let requests = rnr_nak_behind_a_lost_response(17, 0);
+    assert_eq!((requests[2].1, requests[2].2), (17, Some(43 * 256)), "{requests:?}");
 }

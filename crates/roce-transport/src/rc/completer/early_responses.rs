@@ -127,10 +127,15 @@ impl Requester {
         let unacked = self.unacked;
         let Some(known) = &mut self.known else { return Ok(()) };
         let (executed_to, nak) = (known.executed_to, known.nak.take_if(|seq| *seq <= unacked));
+        let rnr_nak = known.rnr_nak.take_if(|(seq, _)| *seq <= unacked);
         if executed_to > unacked {
             self.note_executed(executed_to, response);
         } else if known.gaps.is_empty() && known.early.is_empty() {
             self.known = None;
+        }
+        if let Some((seq, timer)) = rnr_nak.filter(|(seq, _)| *seq == unacked) {
+            (response.seq, response.psn) = (seq, self.psn(seq));
+            return self.begin_rnr_wait(timer, response);
         }
         match nak.filter(|seq| *seq == unacked) {
             Some(seq) => {

@@ -227,9 +227,23 @@ impl Requester {
             response.psn,
             timer,
         );
-        if !self.acknowledge(response.seq, response) {
+        if self.acknowledge(response.seq, response) {
+            return self.begin_rnr_wait(timer, response);
+        }
+        if !self.keeps_responses(response) || !self.recovery.may_be_selective() {
             return self.on_implied_nak(response);
         }
+        self.note_executed(response.seq, response);
+        self.known().rnr_nak = Some((response.seq, timer));
+        Ok(())
+    }
+
+    /// The peer has no receive for the oldest packet.
+    fn begin_rnr_wait<O: Observer>(
+        &mut self,
+        timer: RnrTimer,
+        response: &mut IncomingResponse<'_, '_, O>,
+    ) -> Result<(), CompletionStatus> {
         if self.in_rnr_wait {
             return Ok(());
         }

@@ -6,6 +6,8 @@
 
 use core::ops::Range;
 
+use roce_wire::RnrTimer;
+
 use crate::context::Context;
 use crate::qp::context::QpContext;
 use crate::rc::completer::gaps::Gaps;
@@ -40,6 +42,9 @@ pub(crate) struct KnownGaps {
     pub(crate) repaired: u64,
     /// Packet that the peer reports missing, while responses before it are missing.
     pub(crate) nak: Option<u64>,
+    /// Packet for which the peer has no receive, while responses before it are missing, and the wait
+    /// that it asks for.
+    pub(crate) rnr_nak: Option<(u64, RnrTimer)>,
 }
 
 impl Requester {
@@ -53,6 +58,7 @@ impl Requester {
         if let Some(known) = &mut self.known {
             known.gaps.clear();
             known.nak = None;
+            known.rnr_nak = None;
         }
     }
 
