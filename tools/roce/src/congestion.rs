@@ -4,6 +4,8 @@ use clap::Args;
 use roce_verbs::{CongestionConfig, CongestionParameter, environment};
 use serde_json::{Value, json};
 
+use crate::error::{CliError, Result};
+
 /// Congestion control of the devices of a command.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct CongestionOptions {
@@ -12,6 +14,12 @@ pub(crate) struct CongestionOptions {
     #[arg(long, value_name = "SPEC", env = environment::CC, default_value = "ecn")]
     #[arg(hide_env_values = true)]
     pub(crate) cc: CongestionConfig,
+}
+
+/// Returns what `ROCE_CC` says, or the default without it.
+pub(crate) fn of_environment() -> Result<CongestionConfig> {
+    let text = std::env::var(environment::CC).unwrap_or_default();
+    text.parse().map_err(|why| CliError::context(environment::CC, why))
 }
 
 /// Returns the algorithm and the parameters as a table, and how programs get them.

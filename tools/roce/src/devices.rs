@@ -15,10 +15,9 @@ pub(crate) struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// Show the parameters of congestion control instead, with those of SPEC set, such as
-    /// dcqcn,rp_ai_rate=10
+    /// dcqcn,rp_ai_rate=10; without SPEC those of ROCE_CC
     #[arg(long, value_name = "SPEC", num_args = 0..=1, conflicts_with = "verbose")]
-    #[arg(default_missing_value = "")]
-    cc: Option<CongestionConfig>,
+    cc: Option<Option<CongestionConfig>>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -26,10 +25,14 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    if let Some(config) = &options.cc {
+    if let Some(config) = options.cc {
+        let config = match config {
+            Some(config) => config,
+            None => congestion::of_environment()?,
+        };
         return print(&match options.json {
-            true => format!("{}\n", serde_json::to_string_pretty(&congestion::to_json(config))?),
-            false => congestion::table(config),
+            true => format!("{}\n", serde_json::to_string_pretty(&congestion::to_json(&config))?),
+            false => congestion::table(&config),
         });
     }
     let devices: Vec<Shown> = Device::list()?.iter().map(Shown::from).collect();

@@ -1,7 +1,5 @@
 //! Numbers in the format of the RDMA tools: decimal or hexadecimal, with a suffix K, M or G.
 
-use std::num::ParseIntError;
-
 /// Parses `4096`, `0x1000`, `4K`, `1m`; K, M, G are powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let trimmed = text.trim();
@@ -15,7 +13,8 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => digits.parse(),
     };
-    let number = number.map_err(|error: ParseIntError| error.to_string())?;
+    let number =
+        number.map_err(|_| format!("{text:?} is no number; write for example 4096 or 4K"))?;
     number.checked_mul(1 << shift).ok_or_else(|| "number too large".to_owned())
 }
 
@@ -36,13 +35,9 @@ pub(crate) fn parse_probability(text: &str) -> Result<f64, String> {
         Some(digits) => (digits, 0.01),
         None => (text, 1.0),
     };
-    let number: f64 =
-        digits.parse().map_err(|error: std::num::ParseFloatError| error.to_string())?;
-    let probability = number * scale;
-    if (0.0..=1.0).contains(&probability) {
-        Ok(probability)
-    } else {
-        Err("use a probability from 0 to 1 (or 0% to 100%)".to_owned())
+    match digits.parse::<f64>().map(|number| number * scale) {
+        Ok(probability) if (0.0..=1.0).contains(&probability) => Ok(probability),
+        _ => Err("use a probability from 0 to 1 (or 0% to 100%)".to_owned()),
     }
 }
 
@@ -69,7 +64,11 @@ mod tests {
     #[test]
     fn what_is_no_number_or_too_large_is_refused() {
         for text in ["", "K", "-1", "4x", "99999999999G"] {
-            assert!(parse(text).is_err(), "{text}");
+            let why = parse(text).unwrap_err();
+            assert!(
+                why.contains("write for example") || why.contains("too large"),
+                "{text}: {why}"
+            );
         }
     }
 

@@ -77,6 +77,13 @@ pub(crate) fn run(options: &Options) -> Result {
         Err(error) if options.realtime => return Err(error.into()),
         _ => {}
     }
+    if !options.between_hosts {
+        check_ports(&options.ports)?;
+    }
+    if let Some(path) = &options.report {
+        // Nothing is measured for a report that cannot be written.
+        check_writable(path)?;
+    }
     let signals = Signals::block(options.between_hosts)?;
     let interfaces = roce_io::interfaces()?;
     let mtu = options.ports.iter().filter_map(|port| {
@@ -87,6 +94,8 @@ pub(crate) fn run(options: &Options) -> Result {
     let mut switch = SoftwareSwitch::open(&settings, &options.ports)?;
     if options.between_hosts {
         print(&format!("{}\n", interconnect::READY))?;
+    } else {
+        eprintln!("forwarding between {}; Ctrl-C ends it", options.ports.join(", "));
     }
     loop {
         switch.run_until_readable(signals.0.as_fd())?;
@@ -103,15 +112,46 @@ pub(crate) fn run(options: &Options) -> Result {
     Ok(())
 }
 
+fn check_ports(ports: &[String]) -> Result {
+    if let Some(port) = ports.iter().enumerate().find(|(at, port)| ports[..*at].contains(port)) {
+        return Err(CliError::new(format!("port {} is given twice", port.1)));
+    }
+    if ports.len() < 2 {
+        return Err(CliError::new("a switch has at least two ports; repeat --port"));
+    }
+    Ok(())
+}
+
 /// Writes a report so that a reader finds the whole or the one before.
 fn write(path: &Path, text: &str) -> Result {
     if path == Path::new("-") {
         return print(text);
     }
-    let failed = |why| CliError::context(format!("cannot write {}", path.display()), why);
+    let part = part_of(path);
+    std::fs::write(&part, text)
+        .and_then(|()| std::fs::rename(&part, path))
+        .map_err(|why| not_written(path, why))
+}
+
+/// Finds out whether [`write`] would fail.
+fn check_writable(path: &Path) -> Result {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let part = part_of(path);
+    std::fs::write(&part, "")
+        .and_then(|()| std::fs::remove_file(&part))
+        .map_err(|why| not_written(path, why))
+}
+
+fn part_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
-    std::fs::write(&name, text).and_then(|()| std::fs::rename(&name, path)).map_err(failed)
+    name.into()
+}
+
+fn not_written(path: &Path, why: std::io::Error) -> CliError {
+    CliError::context(format!("cannot write {}", path.display()), why)
 }
 
 /// Returns the processor time of this process.
@@ -145,6 +185,35 @@ impl Signals {
                 return Ok(Signal::try_from(i32::try_from(info.ssi_signo).unwrap_or(0))?);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_two_at_least_and_different() {
+        let refused = |ports: &[&str]| {
+            let ports: Vec<String> = ports.iter().map(|port| (*port).to_owned()).collect();
+            check_ports(&ports).err().map(|why| format!("{why:?}"))
+        };
+        assert!(refused(&["a"]).unwrap().contains("at least two"));
+        assert!(refused(&["a", "b", "a"]).unwrap().contains("port a is given twice"));
+        assert_eq!(refused(&["a", "b"]), None);
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_refused_before_the_switch_starts() {
+        let why = check_writable(Path::new("/nonexistent/report.json")).unwrap_err();
+        let why = format!("{why:?}");
+        assert!(why.contains("cannot write /nonexistent/report.json"), "{why}");
+        check_writable(Path::new("-")).unwrap();
+        let folder = std::env::temp_dir().join(format!("roce-report-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        check_writable(&folder.join("report.json")).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
+        std::fs::remove_dir(&folder).unwrap();
     }
 }
 

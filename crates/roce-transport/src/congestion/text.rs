@@ -65,6 +65,9 @@ impl CongestionConfig {
             (None, "paper") => self.dcqcn = DcqcnParameters::PAPER,
             (None, "connectx") => self.dcqcn = DcqcnParameters::CONNECTX,
             (None, _) => {
+                if let Some(parameter) = Parameter::named(word) {
+                    return Err(CongestionTextError::NoValue(parameter));
+                }
                 let word = word.chars().take(MAX_SHOWN).collect();
                 return Err(CongestionTextError::UnknownWord(word));
             }
@@ -81,6 +84,8 @@ const MAX_SHOWN: usize = 40;
 pub enum CongestionTextError {
     /// It has a word that is neither an algorithm nor a set of parameters.
     UnknownWord(String),
+    /// It names a parameter without its value.
+    NoValue(&'static Parameter),
     /// No parameter has this name.
     UnknownName(String),
     /// The value of a parameter is not a number in its range.
@@ -92,11 +97,19 @@ impl fmt::Display for CongestionTextError {
         match self {
             Self::UnknownWord(word) => write!(
                 f,
-                "{word:?} is no congestion control; use loss, ecn, dcqcn or swift, then parameters: \
-                 dcqcn,rp_ai_rate=10"
+                "{word:?} is no congestion control; use loss, ecn, dcqcn or swift, then paper or \
+                 connectx and parameters, all joined by commas: dcqcn,paper,rp_ai_rate=10"
             ),
+            Self::NoValue(parameter) => {
+                let (name, range) = (parameter.name(), parameter.range());
+                write!(f, "{name} needs a value, {name}={} to {}", range.start(), range.end())
+            }
             Self::UnknownName(name) => {
-                write!(f, "there is no parameter {name:?}; `roce devices --cc` lists them")
+                write!(
+                    f,
+                    "there is no parameter {name:?}; `roce devices --cc` lists them, and commas \
+                     join them"
+                )
             }
             Self::OutOfRange(parameter) => {
                 let range = parameter.range();
@@ -158,6 +171,8 @@ mod tests {
         assert_eq!(refused("dcqcn,rp_gd=21"), "rp_gd takes 10 to 20",);
         assert_eq!(refused("rp_min_dec_fac=-1"), "rp_min_dec_fac takes 0 to 100 %");
         assert!(refused("dcqcn,ai=1").contains("no parameter \"ai\""));
+        assert!(refused("dcqcn rp_ai_rate=1").contains("commas join them"));
+        assert!(refused("dcqcn,rp_gd").contains("rp_gd needs a value, rp_gd=10 to 20"));
         assert!(refused(&"x".repeat(100_000)).len() < 200);
     }
 }

@@ -123,6 +123,7 @@ enum Workload {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Control {
     /// Line rate
+    #[value(alias = "loss")]
     None,
     /// A window that reacts to marks
     Ecn,
@@ -165,8 +166,8 @@ pub(crate) fn run(options: &Options) -> Result {
     let started = Instant::now();
     let mut rows = Vec::new();
     let mut packets = 0;
-    if !options.json {
-        print(&head(options))?;
+    if let Some(control) = options.cc.first().filter(|_| !options.json) {
+        print(&head(options, scenario(options, *control).topology().hosts().len()))?;
     }
     for control in &options.cc {
         let report = scenario(options, *control).simulate();
@@ -239,11 +240,11 @@ fn name(control: Control) -> String {
     control.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn head(options: &Options) -> String {
+fn head(options: &Options, hosts: usize) -> String {
     format!(
         "# {} hosts, each link {} and {} one way; buffer {} bytes{}\n\
          {:<11} {:>11} {:>7} {:>5} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7} {:>7}\n",
-        options.hosts,
+        hosts,
         options.rate,
         options.delay,
         options.buffer,
@@ -354,7 +355,9 @@ fn share(text: &str) -> Result<f64, String> {
 
 fn marking(text: &str) -> Result<EcnMarking, String> {
     let help = || format!("{text:?} is no marking; write for example 100K,400K,0.2");
-    let [kmin, kmax, pmax] = text.split(',').collect::<Vec<_>>()[..] else { return Err(help()) };
+    // As in the switch's spec, too.
+    let parts: Vec<_> = text.split([',', ':']).collect();
+    let [kmin, kmax, pmax] = parts[..] else { return Err(help()) };
     let (kmin, kmax) = (parse_number::parse(kmin)?, parse_number::parse(kmax)?);
     if kmin > kmax {
         return Err("the queue from which packets are marked exceeds the other".to_owned());
@@ -385,7 +388,7 @@ mod tests {
         let options = Line::try_parse_from(std::iter::once("fabric").chain(line.split(' ')));
         let options = options.unwrap().options;
         let rows = options.cc.iter().zip(reports(line)).map(|(cc, report)| row(*cc, &report));
-        insta::assert_snapshot!("fabric", head(&options) + &rows.collect::<String>());
+        insta::assert_snapshot!("fabric", head(&options, 5) + &rows.collect::<String>());
     }
 
     #[test]

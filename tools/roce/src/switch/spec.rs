@@ -94,7 +94,10 @@ impl FromStr for SwitchSpec {
         let mut seen = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
-                return Err(format!("{part:?} has no value; write KEY=VALUE"));
+                let list = seen.last().filter(|key| ["pfc", "classes"].contains(*key));
+                let hint = list.map(|key| format!("; classes of {key} are joined by +"));
+                let hint = hint.unwrap_or_default();
+                return Err(format!("{part:?} has no value; write KEY=VALUE{hint}"));
             };
             let (key, value) = (key.trim(), value.trim());
             if seen.contains(&key) {
@@ -125,7 +128,7 @@ impl From<String> for Problem {
 impl SwitchSpec {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Problem> {
         match key {
-            "rate" => self.rate = value.parse::<Rate>()?.bits_per_sec(),
+            "rate" => self.rate = rate(value)?,
             "buffer" => self.buffer = bytes(value)?,
             "alpha" => self.alpha = parse_number::parse_factor(value)?,
             "ecn" => self.ecn = off_or(value, marking)?,
@@ -176,10 +179,17 @@ fn off_or<T>(
     if text == "off" { Ok(None) } else { parse(text).map(Some) }
 }
 
+fn rate(text: &str) -> Result<u64, String> {
+    match text.parse::<Rate>()?.bits_per_sec() {
+        rate if rate >= MIN_RATE => Ok(rate),
+        _ => Err(format!("{text:?} is less than 100 kbit/s; write for example 500M or 1G")),
+    }
+}
+
 fn bytes(text: &str) -> Result<u64, String> {
     match parse_number::parse(text)? {
-        bytes @ 1..=MAX_BUFFER => Ok(bytes),
-        _ => Err("a buffer has 1 byte to 1G".to_owned()),
+        bytes @ MIN_BUFFER..=MAX_BUFFER => Ok(bytes),
+        _ => Err("a buffer has 4K to 1G: it holds frames of up to the MTU".to_owned()),
     }
 }
 
@@ -231,6 +241,9 @@ const CLASSES: usize = roce_switch::CLASSES;
 const DATA_CLASS: usize = 3;
 
 const MAX_BUFFER: u64 = 1 << 30;
+/// A frame of 4096 bytes of payload does not fit into less, and takes a third of a second at less.
+const MIN_BUFFER: u64 = 4 << 10;
+const MIN_RATE: u64 = 100_000;
 
 const MAX_WEIGHT: u32 = 1000;
 
@@ -274,7 +287,10 @@ mod tests {
             ("speed=1G", "the keys are rate, buffer"),
             ("rate=1G,rate=2G", "rate is given twice"),
             ("rate=fast", "rate: \"fast\" is not a rate"),
+            ("rate=500", "rate: \"500\" is less than 100 kbit/s; write for example 500M"),
             ("buffer=0", "buffer: a buffer has"),
+            ("buffer=1Q", "buffer: \"1Q\" is no number"),
+            ("pfc=3,4", "\"4\" has no value; write KEY=VALUE; classes of pfc are joined by +"),
             ("alpha=0", "alpha:"),
             ("ecn=20K", "ecn: \"20K\" is not KMIN:KMAX:PMAX"),
             ("ecn=9K:8K:1", "ecn: the queue"),
@@ -293,7 +309,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_written_spec_is_read_unchanged(
-            rate in 1u64..1_000_000_000_000, buffer in 1u64..1 << 30, pfc: u8, seed: u64,
+            rate in MIN_RATE..1_000_000_000_000, buffer in MIN_BUFFER..1 << 30, pfc: u8, seed: u64,
             weight in 1u32..1000, micros in proptest::option::of(0u64..1_000_000),
             kmin in 0u64..1 << 20, more in 0u64..1 << 20, pmax in 0.0..=1.0f64,
         ) {
