@@ -188,6 +188,10 @@ impl Signals {
     }
 }
 
+const DEFAULT_MTU: u32 = 1500;
+/// Bytes of an Ethernet header with two VLAN tags.
+const MAX_HEADER_LEN: u64 = 14 + 2 * 4;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,7 +220,3 @@ mod tests {
         std::fs::remove_dir(&folder).unwrap();
     }
 }
-
-const DEFAULT_MTU: u32 = 1500;
-/// Bytes of an Ethernet header with two VLAN tags.
-const MAX_HEADER_LEN: u64 = 14 + 2 * 4;
