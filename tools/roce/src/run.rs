@@ -46,7 +46,8 @@ A program on the interfaces of this host (needs CAP_NET_RAW):
 With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
 {peer} (the address of rank 0, for rank 0 that of rank 1) and {peer?} (the same, but nothing for
 rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
-are such arguments, the other ranks start as soon as rank 0 listens on a TCP port.
+are such arguments, the other ranks start as soon as rank 0 listens on a TCP port. Any other {word} is
+refused: write {{word}} for a {word} that the program is to get.
 
 The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
 failed first. It is 125 if roce fails, 126 if the program cannot be started, 127 if it is missing.

@@ -3,67 +3,139 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use crate::error::{CliError, Result};
 use crate::local::ring;
 
+/// The names of the placeholders, as they stand between braces.
+const NAMES: [&str; 5] = ["rank", "size", "address", "peer", OPTIONAL_PEER];
+
 /// Nothing for rank 0, the address of rank 0 for the others.
-const OPTIONAL_PEER: &str = "{peer?}";
+const OPTIONAL_PEER: &str = "peer?";
 
 /// Returns the line of a rank: placeholders are replaced, arguments that become empty by that are
 /// left out. With two ranks and no placeholder, rank 1 gets its peer's address.
 pub(crate) fn line_of(line: &[OsString], rank: u32, size: u32) -> Vec<OsString> {
-    let has_placeholders = line.iter().skip(1).any(|argument| has_placeholder(argument));
     let peer = ring::address(0, u32::from(rank == 0));
-    let optional_peer = if rank == 0 { String::new() } else { peer.clone() };
-    let values = [
-        ("{rank}", rank.to_string()),
-        ("{size}", size.to_string()),
-        ("{address}", ring::address(0, rank)),
-        ("{peer}", peer.clone()),
-        (OPTIONAL_PEER, optional_peer),
-    ];
+    let value_of = |name: &str| match name {
+        "rank" => rank.to_string(),
+        "size" => size.to_string(),
+        "address" => ring::address(0, rank),
+        OPTIONAL_PEER if rank == 0 => String::new(),
+        _ => peer.clone(),
+    };
     let fill = |argument: &OsString| {
-        let filled = values.iter().fold(argument.as_bytes().to_vec(), |bytes, (name, value)| {
-            replace(&bytes, name.as_bytes(), value.as_bytes())
-        });
+        let bytes_of = |piece| match piece {
+            Piece::Placeholder(name) => value_of(name).into_bytes(),
+            Piece::Text(text) | Piece::Unknown(text) => text.to_vec(),
+        };
+        let filled: Vec<u8> = pieces(argument).flat_map(bytes_of).collect();
         let is_left_out = filled.is_empty() && !argument.is_empty();
         (!is_left_out).then(|| OsString::from_vec(filled))
     };
     let mut filled: Vec<OsString> = line.iter().take(1).cloned().collect();
     filled.extend(line.iter().skip(1).filter_map(fill));
-    if size == 2 && rank == 1 && !has_placeholders {
+    if size == 2 && rank == 1 && !has_placeholder(line) {
         filled.push(peer.into());
     }
     filled
 }
 
+/// Checks that no argument has a word in braces that is no placeholder, such as a misspelt one.
+pub(crate) fn check(line: &[OsString]) -> Result {
+    let unknown = line.iter().skip(1).flat_map(|argument| pieces(argument)).find_map(|piece| {
+        let Piece::Unknown(text) = piece else { return None };
+        Some(String::from_utf8_lossy(text).into_owned())
+    });
+    let Some(unknown) = unknown else { return Ok(()) };
+    let known = NAMES.map(|name| format!("{{{name}}}")).join(", ");
+    Err(CliError::new(format!(
+        "{unknown} is no placeholder; there are {known}; write {{{unknown}}} if the program is to \
+         get {unknown}"
+    )))
+}
+
 /// Returns true if the line is that of a server on rank 0, on which its clients wait.
 pub(crate) fn has_server(line: &[OsString], size: u32) -> bool {
-    let mut arguments = line.iter().skip(1);
-    let is_optional = |argument: &OsString| contains(argument.as_bytes(), OPTIONAL_PEER.as_bytes());
-    let is_plain_pair = || size == 2 && !line.iter().skip(1).any(|text| has_placeholder(text));
-    size > 1 && (arguments.any(is_optional) || is_plain_pair())
+    let is_optional = |name| name == OPTIONAL_PEER;
+    size > 1 && (placeholders(line).any(is_optional) || (size == 2 && !has_placeholder(line)))
 }
 
-fn has_placeholder(argument: &OsStr) -> bool {
-    ["{rank}", "{size}", "{address}", "{peer}", OPTIONAL_PEER]
-        .iter()
-        .any(|name| contains(argument.as_bytes(), name.as_bytes()))
+/// Returns true if an argument differs from rank to rank.
+fn has_placeholder(line: &[OsString]) -> bool {
+    placeholders(line).next().is_some()
 }
 
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
+/// Returns the names of the placeholders in the arguments.
+fn placeholders(line: &[OsString]) -> impl Iterator<Item = &'static str> {
+    line.iter().skip(1).flat_map(|argument| pieces(argument)).filter_map(|piece| match piece {
+        Piece::Placeholder(name) => Some(name),
+        Piece::Text(_) | Piece::Unknown(_) => None,
+    })
 }
 
-fn replace(bytes: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut replaced = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
-    while let Some(at) = rest.windows(name.len()).position(|window| window == name) {
-        replaced.extend_from_slice(&rest[..at]);
-        replaced.extend_from_slice(value);
-        rest = &rest[at + name.len()..];
+/// A part of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    /// Text that the program gets as it stands.
+    Text(&'a [u8]),
+    /// The name of a placeholder.
+    Placeholder(&'static str),
+    /// A word in braces, with them, that is no placeholder.
+    Unknown(&'a [u8]),
+}
+
+fn pieces(argument: &OsStr) -> Pieces<'_> {
+    Pieces(argument.as_bytes())
+}
+
+/// Splits an argument. Braces that hold anything but a word are text: JSON, a shell's `${x}`, `{}`.
+struct Pieces<'a>(&'a [u8]);
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let bytes = self.0;
+        let first = *bytes.first()?;
+        if first == b'{' {
+            // Doubled braces are single ones in the text.
+            if let Some(inner) = bytes.get(1..).and_then(braced)
+                && bytes.get(1 + inner.len()) == Some(&b'}')
+            {
+                self.0 = &bytes[inner.len() + 2..];
+                return Some(Piece::Text(inner));
+            }
+            if let Some(word) = braced(bytes) {
+                self.0 = &bytes[word.len()..];
+                return Some(name_of(word).map_or(Piece::Unknown(word), Piece::Placeholder));
+            }
+        }
+        // A variable of a shell: its brace begins no placeholder.
+        let own = if bytes.starts_with(b"${") { 2 } else { 1 };
+        let begins = |&at: &usize| bytes[at] == b'{' || bytes[at..].starts_with(b"${");
+        let end = (own..bytes.len()).find(begins).unwrap_or(bytes.len());
+        let (text, rest) = bytes.split_at(end);
+        self.0 = rest;
+        Some(Piece::Text(text))
     }
-    replaced.extend_from_slice(rest);
-    replaced
+}
+
+/// Returns the braces at the start of a text with the word in them: the name of a placeholder, or
+/// letters, which may have a space on both sides.
+fn braced(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.iter().position(|&byte| byte == b'}')?;
+    let inner = bytes[..end].strip_prefix(b"{")?;
+    let unpadded = inner.strip_prefix(b" ").and_then(|inner| inner.strip_suffix(b" "));
+    let word = unpadded.unwrap_or(inner);
+    let is_word = !word.is_empty() && word.iter().all(u8::is_ascii_alphabetic);
+    let braced = &bytes[..=end];
+    (is_word || name_of(braced).is_some()).then_some(braced)
+}
+
+/// Returns the name of a placeholder that is given with its braces.
+fn name_of(braced: &[u8]) -> Option<&'static str> {
+    let inner = braced.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    NAMES.into_iter().find(|name| name.as_bytes() == inner)
 }
 
 #[cfg(test)]
@@ -94,7 +166,57 @@ mod tests {
         let all = "p {rank}/{size} --at={address} {peer} {peer?} x{peer?}y";
         assert_eq!(line(all, 0, 3), "p 0/3 --at=10.0.0.1 10.0.0.2 xy");
         assert_eq!(line(all, 2, 3), "p 2/3 --at=10.0.0.3 10.0.0.1 10.0.0.1 x10.0.0.1y");
-        assert_eq!(line("{rank} {rank}{rank} {Rank} {}", 1, 2), "{rank} 11 {Rank} {}");
+        assert_eq!(line("{rank} {rank}{rank} {}", 1, 2), "{rank} 11 {}");
+    }
+
+    fn refused(text: &str) -> Option<String> {
+        match check(&["p", text].map(OsString::from)) {
+            Err(CliError::Message(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_word_in_braces_that_is_no_placeholder_is_refused() {
+        for word in ["{pear}", "{Peer}", "{ peer }", "{x}"] {
+            let words = refused(&format!("--at={word}:1")).expect(word);
+            assert!(words.starts_with(&format!("{word} is no placeholder; there are {{rank}}, ")));
+            assert!(words.contains(&format!("{{peer?}}; write {{{word}}} if")), "{words}");
+        }
+        assert_eq!(refused("{rank}{size}{address}{peer}{peer?}"), None);
+        assert!(check(&["{pear}"].map(OsString::from)).is_ok(), "the name of the program");
+    }
+
+    #[test]
+    fn braces_around_anything_but_a_word_stay() {
+        for text in [
+            "{}",
+            "{",
+            "}",
+            "{\"a\":{\"b\":1}}",
+            "${x}",
+            "${peer}",
+            "{a,b}",
+            "{1..3}",
+            "{a_b}",
+            "$",
+            "$$",
+        ] {
+            assert_eq!(refused(text), None, "{text}");
+            assert_eq!(line(&format!("p {text}"), 0, 3), format!("p {text}"));
+        }
+        assert_eq!(line("p {\"rank\":{rank}}$x{rank}{", 2, 3), "p {\"rank\":2}$x2{");
+    }
+
+    #[test]
+    fn doubled_braces_give_the_program_single_ones() {
+        for (text, told) in [("{{pear}}", "{pear}"), ("x{{peer?}}{rank}", "x{peer?}1")] {
+            assert_eq!(refused(text), None, "{text}");
+            assert_eq!(line(&format!("p {text}"), 1, 3), format!("p {told}"));
+        }
+        let spaced = ["p", "{{ peer }}"].map(OsString::from);
+        assert_eq!(line_of(&spaced, 0, 3), ["p", "{ peer }"].map(OsString::from));
+        assert!(served("p {{rank}}", 2), "it is no placeholder");
     }
 
     #[test]

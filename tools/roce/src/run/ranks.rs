@@ -24,6 +24,7 @@ use crate::switch::interconnect::Interconnect;
 
 /// Runs the program in `size` private hosts.
 pub(crate) fn run(options: &Options, size: u32) -> Result {
+    placeholder::check(&options.command)?;
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let hosts = Hosts::new(size, options.link_mtu, &options.switch)?;

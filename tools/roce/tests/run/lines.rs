@@ -78,6 +78,11 @@ fn a_line_that_cannot_run_is_explained_in_one_line() -> Outcome {
         (&["--", "/etc/passwd"], 126, "not an executable"),
         (&["--dev", "a=nosuch0", "--", "true"], 125, "nosuch0"),
         (&["--dev", "nosuch0", "--", "true"], 125, "NAME=INTERFACE"),
+        (
+            &["--local", "2", "--", "echo", "{pear}"],
+            125,
+            "{pear} is no placeholder; there are {rank}",
+        ),
     ] {
         let output = roce_run(line).output()?;
         let words = String::from_utf8(output.stderr)?;
