@@ -3,6 +3,7 @@
 mod child;
 mod counters;
 mod exec;
+mod failure;
 mod library;
 mod mounts;
 mod placeholder;
@@ -12,7 +13,7 @@ mod ranks;
 mod scratch;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
@@ -177,12 +178,17 @@ fn run_here(options: &Options, line: Vec<OsString>) -> Result {
     // Before any thread exists, since each takes over what is blocked.
     let signals = Signals::block()?;
     let live = LiveCounters::start(&scratch, device_names)?;
-    let code = child::run(process, &signals)?;
+    let end = child::run(process, &signals)?;
     let totals = live.end();
     if options.counters {
         counters::print(&totals);
     }
     drop(scratch);
+    // The parent of a rank prints this with its number.
+    if let Some(signal) = end.signal().filter(|_| options.local_rank.is_none()) {
+        eprintln!("roce: {} was ended by {}", Path::new(name).display(), failure::Shown(signal));
+    }
+    let code = child::code_of(end.status);
     if code == 0 { Ok(()) } else { Err(CliError::Reported(code)) }
 }
 

@@ -9,23 +9,42 @@ use nix::unistd::Pid;
 
 use crate::error::{CliError, Result};
 
-/// Starts a process, passes signals on, and returns its exit code.
-pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<u8> {
+/// The end of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) status: ExitStatus,
+    /// A signal reached this process before, so that the user or a program has ended the process.
+    is_interrupted: bool,
+}
+
+impl End {
+    /// Returns the signal that ended the process, unless it came by way of this process or from the
+    /// terminal.
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        let signal = self.status.signal().filter(|_| !self.is_interrupted)?;
+        Signal::try_from(signal).ok()
+    }
+}
+
+/// Starts a process, passes signals on, and returns its end.
+pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<End> {
     let mut child =
         command.spawn().map_err(|error| CliError::context("starting roce again", error))?;
     let id = Pid::from_raw(child.id().try_into().unwrap_or(i32::MAX));
+    let mut is_interrupted = false;
     loop {
         match signals.next()? {
             Received::ChildChanged => {
                 if let Some(status) = child.try_wait()? {
-                    return Ok(code_of(status));
+                    return Ok(End { status, is_interrupted });
                 }
             }
             Received::FromProcess(signal) => {
+                is_interrupted = true;
                 // The child was not waited for yet, so its number is still its own.
                 let _ = kill(id, signal);
             }
-            Received::FromKernel => {}
+            Received::FromKernel => is_interrupted = true,
         }
     }
 }

@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use roce_netns::Host;
 
 use super::child::{self, Received, Signals};
+use super::failure::{Failure, Others};
 use super::{Options, placeholder};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
@@ -97,12 +98,15 @@ impl Run<'_> {
         if !self.has_server {
             self.start_others(&tell, &mut readers)?;
         }
-        let code = self.wait_for_all(&news, &tell, &mut readers)?;
+        let (code, failure) = self.wait_for_all(&news, &tell, &mut readers)?;
         // A process that the program has left behind may hold the pipes: its output is not waited
         // for.
         let patience = Instant::now() + OUTPUT_TIMEOUT;
         while readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < patience {
             thread::sleep(POLL_INTERVAL);
+        }
+        if let Some(failure) = failure {
+            eprintln!("roce: {failure}");
         }
         Ok(code)
     }
@@ -142,13 +146,16 @@ impl Run<'_> {
         Ok([first, second])
     }
 
+    /// Returns the exit code, and the failure if the user does not know of it.
     fn wait_for_all(
         &mut self,
         news: &Receiver<Event>,
         tell: &Sender<Event>,
         readers: &mut Vec<Reader>,
-    ) -> Result<u8> {
-        let mut failure = None;
+    ) -> Result<(u8, Option<Failure>)> {
+        let mut failure: Option<Failure> = None;
+        // A signal came from the user or a program: it explains how the ranks end.
+        let mut is_interrupted = false;
         // When the ranks that are left are told to end, and then are killed.
         let mut deadline: Option<Instant> = None;
         let mut was_told = false;
@@ -161,7 +168,7 @@ impl Run<'_> {
                     ended.status = Some(status);
                     let code = child::code_of(status);
                     if code != 0 && !was_told {
-                        failure.get_or_insert(code);
+                        failure.get_or_insert(Failure { rank, code, others: Others::Ended });
                     }
                     let started = self.ranks.len();
                     if waits_for_server {
@@ -171,7 +178,10 @@ impl Run<'_> {
                                  ranks were not started"
                             );
                         }
-                        return Ok(failure.unwrap_or(super::FAILED));
+                        let others = Others::NotStarted;
+                        let failure = failure.map(|failure| Failure { others, ..failure });
+                        let code = failure.map_or(super::FAILED, |failure| failure.code);
+                        return Ok((code, failure.filter(|_| !is_interrupted)));
                     }
                     let left: Vec<usize> = (0..started).filter(|&r| self.is_running(r)).collect();
                     let only_server = self.has_server && left == [0];
@@ -179,8 +189,12 @@ impl Run<'_> {
                         deadline = Some(Instant::now() + END_TIMEOUT);
                     }
                 }
-                Ok(Event::Signal(Received::FromProcess(signal))) => self.signal_all(signal),
+                Ok(Event::Signal(Received::FromProcess(signal))) => {
+                    is_interrupted = true;
+                    self.signal_all(signal);
+                }
                 Ok(Event::Signal(Received::FromKernel)) => {
+                    is_interrupted = true;
                     // Ctrl-C: all processes of the terminal have it.
                     deadline.get_or_insert(Instant::now() + END_TIMEOUT);
                 }
@@ -197,11 +211,15 @@ impl Run<'_> {
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.signal_all(if was_told { Signal::SIGKILL } else { Signal::SIGTERM });
+                if let Some(failure) = &mut failure {
+                    failure.others = Others::Stopped;
+                }
                 was_told = true;
                 deadline = Some(Instant::now() + END_TIMEOUT);
             }
         }
-        Ok(failure.unwrap_or(0))
+        let code = failure.map_or(0, |failure| failure.code);
+        Ok((code, failure.filter(|_| !is_interrupted)))
     }
 
     fn is_running(&self, rank: usize) -> bool {

@@ -61,13 +61,27 @@ fn the_first_failure_is_the_exit_code() -> Outcome {
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
     let failing = ["--local", "3", "--", "sh", "-c", "test {rank} != 1 || exit 5; sleep 60"];
-    assert_eq!(code(&failing)?, (Some(5), String::new()));
-    assert_eq!(code(&["--local", "1", "--", "sh", "-c", "kill -SEGV $$"])?.0, Some(139));
+    let stopped = "roce: rank 1 ended with code 5, so the others were stopped\n";
+    assert_eq!(code(&failing)?, (Some(5), stopped.to_owned()));
     // A server that ends before it listens ends the run.
     let (ended, words) = code(&["--local", "2", "--", "true"])?;
     assert_eq!((ended, words.lines().count()), (Some(125), 1), "{words}");
     assert!(words.contains("before it listened"), "{words}");
-    assert_eq!(code(&["--local", "2", "--", "false"])?, (Some(1), String::new()));
+    let (failed, words) = code(&["--local", "2", "--", "false"])?;
+    assert_eq!((failed, words.lines().count()), (Some(1), 1), "{words}");
+    assert!(words.contains("rank 0 ended with code 1 before it listened"), "{words}");
+    Ok(())
+}
+
+#[tier1]
+fn a_program_that_crashes_is_named_with_its_signal() -> Outcome {
+    let crash = ["--", "sh", "-c", "kill -SEGV $$", "{rank}"];
+    for (place, name) in [(&["--local", "1"][..], "rank 0"), (&[], "sh")] {
+        let output = roce_run(&[place, &crash].concat()).output()?;
+        let words = String::from_utf8(output.stderr)?;
+        assert_eq!(words, format!("roce: {name} was ended by signal 11 (SIGSEGV)\n"));
+        assert_eq!(output.status.code(), Some(139));
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Signals and exit codes.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,23 @@ fn a_program_that_a_signal_ends_gives_128_and_its_number() -> Outcome {
     let (mut child, _) = start(&["--", "sh", "-c", "echo ready; exec sleep 60"], "ready")?;
     kill(id_of(&child), Signal::SIGUSR2)?;
     assert_eq!(child.wait()?.code(), Some(128 + 12));
+    Ok(())
+}
+
+/// The user knows what ended the program.
+#[tier1]
+fn a_signal_of_the_user_is_no_failure_to_tell_of() -> Outcome {
+    for place in [&["--"][..], &["--local", "1", "--"], &["--local", "3", "--"]] {
+        let line = [place, &["sh", "-c", "echo ready; exec sleep 60"]].concat();
+        let mut child = roce_run(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let ready = output.by_ref().lines().map_while(Result::ok);
+        assert!(ready.take(1).any(|line| line.contains("ready")), "the program did not begin");
+        kill(id_of(&child), Signal::SIGINT)?;
+        let end = child.wait_with_output()?;
+        assert_eq!(end.status.code(), Some(128 + 2), "{place:?}");
+        assert_eq!(String::from_utf8(end.stderr)?, "", "{place:?}");
+    }
     Ok(())
 }
 
