@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, Command, ValueEnum};
 use roce_verbs::{DeviceNames, NamedDevice, PortState, environment};
 use roce_view::Tree;
 
@@ -118,14 +119,15 @@ impl ViewMode {
 
 /// Runs the command.
 pub(crate) fn run(options: &Options) -> Result {
-    let outcome = match (options.local, options.local_rank) {
-        (Some(size), None) => ranks::run(options, size),
-        (Some(size), Some(rank)) => local::die_with_parent().and_then(|()| {
-            let line = placeholder::line_of(&options.command, rank, size);
-            run_here(options, line)
-        }),
-        (None, _) => run_here(options, options.command.clone()),
-    };
+    let outcome =
+        check_name(&options.command).and_then(|()| match (options.local, options.local_rank) {
+            (Some(size), None) => ranks::run(options, size),
+            (Some(size), Some(rank)) => local::die_with_parent().and_then(|()| {
+                let line = placeholder::line_of(&options.command, rank, size);
+                run_here(options, line)
+            }),
+            (None, _) => run_here(options, options.command.clone()),
+        });
     // 1 could be the program's.
     outcome.map_err(|error| match error {
         CliError::Message(text) => {
@@ -134,6 +136,33 @@ pub(crate) fn run(options: &Options) -> Result {
         }
         reported => reported,
     })
+}
+
+/// Refuses an option in the place of the program: it is misspelt, or one of the program.
+fn check_name(line: &[OsString]) -> Result {
+    let name = line.first().map(|name| name.to_string_lossy()).unwrap_or_default();
+    if !name.starts_with('-') {
+        return Ok(());
+    }
+    let option = name.split_once('=').map_or(&*name, |(option, _)| option);
+    let similar =
+        similar_option(option).map(|known| format!("; a similar option of roce is {known}"));
+    Err(CliError::new(format!(
+        "there is no option {option}; options of the program go behind its name{}",
+        similar.unwrap_or_default()
+    )))
+}
+
+/// Returns the option of this command that is spelt nearly like another, if there is one.
+fn similar_option(unknown: &str) -> Option<String> {
+    let command = Options::augment_args(Command::new("run").no_binary_name(true));
+    // As a value of the command, the unknown option would be taken.
+    let command = command.mut_arg("command", |argument| argument.allow_hyphen_values(false));
+    let error = command.try_get_matches_from([unknown]).err()?;
+    match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(known)) => Some(known.clone()),
+        _ => None,
+    }
 }
 
 /// Runs a line on the interfaces of this network namespace.
@@ -251,3 +280,32 @@ fn devices_with_carrier(named: &[String]) -> Result<Vec<NamedDevice>> {
 
 /// Time that the links of a private host may take; the kernel needs at most a second.
 const CARRIER_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(name: &str) -> Option<String> {
+        match check_name(&[name.into(), "ib_write_bw".into()]) {
+            Err(CliError::Message(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn an_option_is_not_taken_for_the_program() {
+        for (option, shown, similar) in [
+            ("--los", "--los", "; a similar option of roce is --loss"),
+            ("--swich=rate=1G", "--swich", "; a similar option of roce is --switch"),
+            ("-n", "-n", ""),
+        ] {
+            let told = format!(
+                "there is no option {shown}; options of the program go behind its name{similar}"
+            );
+            assert_eq!(refusal(option), Some(told));
+        }
+        for program in ["ib_write_bw", "./-n", ""] {
+            assert_eq!(refusal(program), None);
+        }
+    }
+}

@@ -97,6 +97,7 @@ fn a_line_that_cannot_run_is_explained_in_one_line() -> Outcome {
             125,
             "{pear} is no placeholder; there are {rank}",
         ),
+        (&["--local", "2", "--los", "1%", "--", "true"], 125, "a similar option of roce is --loss"),
     ] {
         let output = roce_run(line).output()?;
         let words = String::from_utf8(output.stderr)?;
