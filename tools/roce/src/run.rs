@@ -52,7 +52,8 @@ are such arguments, the other ranks start as soon as rank 0 listens on a TCP por
 refused: write {{word}} for a {word} that the program is to get.
 
 The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
-failed first. It is 125 if roce fails, 126 if the program cannot be started, 127 if it is missing.
+failed first. It is 125 if roce fails, or if rank 0 ends with 0 before it listens, so that the others
+never run; 126 if the program cannot be started, 127 if it is missing.
 docs/run.md says which programs run.";
 
 /// Run an unmodified RDMA program on this library: perftest, UCX, Open MPI

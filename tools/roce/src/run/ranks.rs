@@ -172,10 +172,11 @@ impl Run<'_> {
                     }
                     let started = self.ranks.len();
                     if waits_for_server {
-                        if code == 0 {
+                        if code == 0 && !is_interrupted {
                             eprintln!(
                                 "roce: rank 0 ended before it listened on a TCP port, so the other \
-                                 ranks were not started"
+                                 ranks were not started; if it is no server, write --local 1, or a \
+                                 placeholder such as {{rank}} or {{peer}} in its arguments"
                             );
                         }
                         let others = Others::NotStarted;

@@ -66,7 +66,9 @@ fn the_first_failure_is_the_exit_code() -> Outcome {
     // A server that ends before it listens ends the run.
     let (ended, words) = code(&["--local", "2", "--", "true"])?;
     assert_eq!((ended, words.lines().count()), (Some(125), 1), "{words}");
-    assert!(words.contains("before it listened"), "{words}");
+    assert!(words.contains("before it listened") && words.contains("--local 1"), "{words}");
+    let started = ["--local", "2", "--", "sh", "-c", ":", "{rank}"];
+    assert_eq!(code(&started)?, (Some(0), String::new()), "as the message says");
     let (failed, words) = code(&["--local", "2", "--", "false"])?;
     assert_eq!((failed, words.lines().count()), (Some(1), 1), "{words}");
     assert!(words.contains("rank 0 ended with code 1 before it listened"), "{words}");
