@@ -5,6 +5,7 @@
 //! failed.
 
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -17,7 +18,7 @@ use roce_netns::Host;
 
 use super::child::{self, Received, Signals};
 use super::failure::{Failure, Others};
-use super::{Options, placeholder};
+use super::{Options, placeholder, scratch};
 use crate::error::{CliError, Result};
 use crate::local::{self, Pair, ring};
 use crate::switch::SwitchOptions;
@@ -104,6 +105,11 @@ impl Run<'_> {
         let patience = Instant::now() + OUTPUT_TIMEOUT;
         while readers.iter().any(|reader| !reader.is_finished()) && Instant::now() < patience {
             thread::sleep(POLL_INTERVAL);
+        }
+        // A process that was killed cannot remove its folder.
+        let was_killed = |rank: &&Rank| rank.status.is_some_and(|end| end.signal().is_some());
+        for rank in self.ranks.iter().filter(was_killed) {
+            scratch::remove_of(rank.child.id());
         }
         if let Some(failure) = failure {
             eprintln!("roce: {failure}");

@@ -4,7 +4,8 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -22,17 +23,12 @@ impl Scratch {
     /// Creates the folder where programs may have temporary files, and removes those of runs that
     /// were killed.
     pub(crate) fn new() -> Result<Self> {
-        let chosen = env::temp_dir();
-        // Paths of the folder go into lists and patterns, where these characters have a meaning.
-        let special = |byte: &u8| b" :,*?[\\=".contains(byte);
-        let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
-        let parent = if is_plain { chosen.as_path() } else { Path::new("/tmp") };
-        let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
+        let parent = parent_folder();
         remove_abandoned(&parent);
-        let path =
-            nix::unistd::mkdtemp(&parent.join(format!("{PREFIX}XXXXXX"))).map_err(|errno| {
-                CliError::context(format!("a folder in {}", parent.display()), errno)
-            })?;
+        let name = format!("{}XXXXXX", prefix_of(std::process::id()));
+        let path = nix::unistd::mkdtemp(&parent.join(name)).map_err(|errno| {
+            CliError::context(format!("a folder in {}", parent.display()), errno)
+        })?;
         let lock = lock(&path).ok_or_else(|| {
             CliError::new(format!("cannot lock the new folder {}", path.display()))
         })?;
@@ -74,6 +70,38 @@ impl Drop for Scratch {
     }
 }
 
+/// Returns the folder for temporary files.
+fn parent_folder() -> PathBuf {
+    let chosen = env::temp_dir();
+    // Paths of the folder go into lists and patterns, where these characters have a meaning.
+    let special = |byte: &u8| b" :,*?[\\=".contains(byte);
+    let is_plain = !chosen.as_os_str().as_encoded_bytes().iter().any(special);
+    let parent = if is_plain { chosen.as_path() } else { Path::new("/tmp") };
+    fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned())
+}
+
+/// Removes the folder of a process that was killed before it could. Errors leave it to a later run.
+pub(crate) fn remove_of(process: u32) {
+    let deadline = Instant::now() + REMOVE_TIMEOUT;
+    let prefix = prefix_of(process);
+    for entry in fs::read_dir(parent_folder()).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            continue;
+        }
+        // A lock means that a process of the same number in another namespace has the folder.
+        let Some(_lock) = lock(&entry.path()) else { continue };
+        // The program is being killed, too, and may still write its counters.
+        while fs::remove_dir_all(entry.path()).is_err() && Instant::now() < deadline {
+            thread::sleep(REMOVE_INTERVAL);
+        }
+    }
+}
+
+/// Returns the start of the names of a process's folders.
+fn prefix_of(process: u32) -> String {
+    format!("{PREFIX}{process}-")
+}
+
 /// Removes the folders of this user's runs that nothing uses any more. Errors leave a folder to the
 /// next run.
 fn remove_abandoned(parent: &Path) {
@@ -101,6 +129,12 @@ fn lock(folder: &Path) -> Option<Flock<File>> {
 
 /// Start of the folders' names.
 const PREFIX: &str = "roce-run-";
+
+/// Time that the programs of a killed process may take to end.
+const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Time between two attempts to remove a folder.
+const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Age from which a folder without a lock is one that a run has left behind.
 const MIN_AGE: Duration = Duration::from_secs(60);

@@ -1,5 +1,6 @@
 //! Signals and exit codes.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use roce_test_macros::tier1;
 
-use super::{Outcome, roce_run};
+use super::{Outcome, roce_run, temporary};
 
 /// Starts a run and waits for a line of its output.
 fn start(arguments: &[&str], awaited: &str) -> Outcome<(Child, String)> {
@@ -75,6 +76,20 @@ fn no_program_outlives_its_run() -> Outcome {
             std::thread::yield_now();
         }
     }
+    Ok(())
+}
+
+#[tier1]
+fn a_rank_that_had_to_be_killed_leaves_no_folder() -> Outcome {
+    let folder = temporary("killed-rank");
+    let _old = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let script = "test {rank} = 1 && exit 7; trap '' INT TERM; while :; do sleep 0.1; done";
+    let line = ["--local", "2", "--", "sh", "-c", script];
+    let output = roce_run(&line).env("TMPDIR", &folder).output()?;
+    assert_eq!(output.status.code(), Some(7));
+    let left: Vec<_> = fs::read_dir(&folder)?.map_while(Result::ok).collect();
+    assert!(left.is_empty(), "{left:?}");
     Ok(())
 }
 
