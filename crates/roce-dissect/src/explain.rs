@@ -16,7 +16,10 @@ pub enum Action {
     Accept,
     /// Drops the packet without a NAK.
     Drop,
-    /// Drops the packet and sends a NAK.
+    /// Keeps the packet until an earlier one arrives, or drops it: then it is sent again. Which of
+    /// both depends on the receiver.
+    KeepOrDrop,
+    /// Refuses the packet and sends a NAK. Behind a gap it may keep the packet.
     Nak,
     /// Repeats the response without executing the request again.
     Repeat,
@@ -195,10 +198,17 @@ fn explain_request(
         )),
         Some(expected) => {
             let distance = bth.psn.distance_from(expected);
-            if distance > 0 && is_reliable {
-                return explain_gap(bth.psn, expected, distance, state.gap_reported, reasons);
+            let seen = state.seen_ahead;
+            if is_reliable && u32::try_from(distance).is_ok_and(|ahead| ahead > seen) {
+                return explain_gap(bth.psn, expected.advanced_by(seen), state, reasons);
             }
-            if distance > 0 {
+            if distance > 0 && is_reliable {
+                reasons.say(format!(
+                    "PSN {}: the {distance} packets from {expected} on were sent before, and not \
+                     again: the receiver has kept them, or asks for them.",
+                    bth.psn
+                ));
+            } else if distance > 0 {
                 reasons.say(format!(
                     "PSN {}: {expected} was expected, so {distance} packets are lost; an \
                      unreliable connection continues here.",
@@ -223,19 +233,20 @@ fn explain_request(
     accept_request(headers, roce, reasons)
 }
 
-fn explain_gap(
-    psn: Psn,
-    expected: Psn,
-    missing: i32,
-    gap_reported: bool,
-    reasons: &mut Reasons,
-) -> Verdict {
-    reasons.say(format!("PSN {psn}: {expected} is expected, so {missing} packets are missing."));
-    if gap_reported {
+fn explain_gap(psn: Psn, missing: Psn, state: &FlowState, reasons: &mut Reasons) -> Verdict {
+    reasons.say(format!("PSN {psn}: {missing} is missing before it."));
+    reasons.say(
+        "Receivers either keep packets behind a gap or drop them; dropped ones are sent again.",
+    );
+    if state.gap_reported {
         reasons.say("The receiver has sent a NAK for this gap; it sends one NAK for a gap.");
-        return verdict(Action::Drop, format!("The receiver drops it until {expected} arrives."));
+        let text = format!("The receiver keeps it until {missing} arrives, or drops it.");
+        return verdict(Action::KeepOrDrop, text);
     }
-    let text = format!("The receiver drops it and sends NAK PSN sequence error for {expected}.");
+    let text = format!(
+        "The receiver keeps it until {missing} arrives, or drops it, and sends NAK PSN sequence \
+         error for {missing}."
+    );
     verdict(Action::Nak, text)
 }
 
@@ -385,7 +396,10 @@ fn explain_response(headers: &Headers, state: &FlowState, reasons: &mut Reasons)
             ),
         ),
         Some(Syndrome::Nak(NakCode::PsnSequence)) => {
-            verdict(Action::Accept, format!("The requester retransmits from {psn} on."))
+            let text = format!(
+                "The requester retransmits {psn}, and what follows unless the receiver keeps it."
+            );
+            verdict(Action::Accept, text)
         }
         Some(Syndrome::Nak(code)) => verdict(
             Action::Accept,

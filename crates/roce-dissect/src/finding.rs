@@ -98,14 +98,14 @@ pub enum Finding {
     },
     /// Packets before this one are missing.
     Gap {
-        /// PSN that the receiver expects.
+        /// First missing PSN.
         expected: Psn,
-        /// Number of missing packets.
+        /// Number of missing packets from there on.
         missing: u32,
     },
-    /// The packet follows a gap that is still open; the receiver drops it.
+    /// The packet follows a gap that is still open: the receiver keeps it, or drops it.
     BehindGap {
-        /// PSN that the receiver expects.
+        /// First missing PSN.
         expected: Psn,
     },
     /// The receiver has the packet already.
@@ -325,7 +325,9 @@ impl fmt::Display for Finding {
             Self::Gap { expected, missing } => {
                 write!(f, "gap: {missing} packets from {expected} on are missing")
             }
-            Self::BehindGap { expected } => write!(f, "dropped: {expected} is still missing"),
+            Self::BehindGap { expected } => {
+                write!(f, "kept or dropped: {expected} is still missing")
+            }
             Self::Duplicate { behind } => write!(f, "duplicate, {behind} behind"),
             Self::Retransmission => f.write_str("retransmission"),
             Self::Nak(code) => write!(f, "NAK: {code}"),

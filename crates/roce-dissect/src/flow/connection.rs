@@ -120,8 +120,8 @@ impl Flows {
                 qp: backward.map(|backward| backward.key.qp).or(forward.source_qp),
             },
             b: FlowEnd { address: forward.key.destination, qp: Some(forward.key.qp) },
-            forward: forward.counts,
-            backward: backward.map(|backward| backward.counts).unwrap_or_default(),
+            forward: forward.totals(),
+            backward: backward.map(Direction::totals).unwrap_or_default(),
             mtu: directions().find_map(|direction| direction.requests.mtu),
             round_trips: all.map(|histogram| RoundTrips {
                 count: histogram.total(),

@@ -30,7 +30,8 @@ pub(crate) struct Direction {
     pub(crate) source_qp: Option<Qpn>,
     pub(crate) source_port: u16,
     pub(crate) service: Option<Service>,
-    pub(crate) counts: DirectionCounts,
+    /// Without what `requests` counts; see [`totals`](Self::totals).
+    pub(super) counts: DirectionCounts,
     pub(crate) requests: Requests,
     /// Its sender under congestion, once a packet was ECN-capable or a CNP came.
     pub(super) sender: Option<Box<Sender>>,
@@ -89,6 +90,15 @@ impl Direction {
         }
     }
 
+    /// Returns all counts.
+    pub(super) const fn totals(&self) -> DirectionCounts {
+        DirectionCounts {
+            good_bytes: self.counts.good_bytes + self.requests.good_bytes,
+            messages: self.counts.messages + self.requests.messages,
+            ..self.counts
+        }
+    }
+
     /// Updates the counts that apply to every packet.
     pub(crate) fn count(
         &mut self,
@@ -135,10 +145,8 @@ impl Direction {
             return;
         }
         let from = findings.len();
-        let accepted = self.requests.request(frame, roce, headers, findings);
-        self.counts.good_bytes += accepted.bytes;
-        self.counts.retransmitted += u64::from(accepted.again);
-        self.counts.messages = self.requests.messages;
+        let again = self.requests.request(frame, roce, headers, findings);
+        self.counts.retransmitted += u64::from(again);
         self.count_findings(&findings[from..]);
     }
 

@@ -48,6 +48,9 @@ pub struct FlowContext {
 pub struct FlowState {
     /// PSN that the responder expects next.
     pub expected: Option<Psn>,
+    /// Number of packets from `expected` on that were captured already. They were behind a gap: a
+    /// responder that keeps such packets has them.
+    pub seen_ahead: u32,
     /// Opcode of the last packet of an incomplete message.
     pub open: Option<Opcode>,
     /// The responder has sent a NAK for the current gap.
@@ -115,7 +118,7 @@ impl Flows {
             return Some(self.context(index, FlowState::default()));
         }
         if info.service == Service::Extension {
-            self.directions[index as usize].counts.gap_reports += 1;
+            self.handle_gap_report(index, frame.time, roce, headers.bth.psn);
             return Some(self.context(index, FlowState::default()));
         }
         let direction = &mut self.directions[index as usize];
@@ -156,6 +159,15 @@ impl Flows {
         }
         if let Some((cnps, time)) = sender.on_cnp(time) {
             findings.push(Finding::CnpRate { cnps, time });
+        }
+    }
+
+    /// Notes a report of gaps in the packets of the opposite direction.
+    fn handle_gap_report(&mut self, index: u32, time: Timestamp, roce: &Roce<'_>, psn: Psn) {
+        let direction = &mut self.directions[index as usize];
+        direction.counts.gap_reports += 1;
+        if let (Some(partner), Some(report)) = (direction.partner, roce.gap_report()) {
+            self.directions[partner as usize].requests.note_gap_report(psn, report, time);
         }
     }
 
@@ -227,6 +239,7 @@ impl Flows {
         let known = requests.is_known();
         FlowState {
             expected: requests.expected(),
+            seen_ahead: requests.seen_ahead(),
             open: requests.open_opcode(),
             gap_reported: requests.gap_reported(),
             unacknowledged: known.then_some(requests.unacked),

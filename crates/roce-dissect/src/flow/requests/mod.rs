@@ -1,5 +1,6 @@
 //! Requests of one direction and their state.
 
+mod behind;
 mod count;
 mod message;
 mod pending;
@@ -7,13 +8,14 @@ mod responses;
 
 use std::collections::VecDeque;
 
-use roce_wire::{Headers, Opcode, OpcodeInfo, Operation, PathMtu, Psn, Service};
+use roce_wire::{GapReport, Headers, Opcode, OpcodeInfo, Operation, PathMtu, Psn, Service};
 
+use self::behind::Behind;
 use self::count::MessageCount;
 use self::message::{Open, check_payload};
 use self::pending::{Kind, Pending};
 use super::histogram::Histogram;
-use crate::{Finding, RawFrame, Roce};
+use crate::{Finding, RawFrame, Roce, Timestamp};
 
 /// State of the responder as captured, and the outstanding requests.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +31,11 @@ pub(crate) struct Requests {
     open: Open,
     pub(crate) pending: VecDeque<Pending>,
     pub(crate) round_trips: Option<Histogram>,
+    /// Messages whose last packet the responder accepted.
     pub(crate) messages: u64,
+    /// Payload bytes that the responder accepted, each once.
+    pub(crate) good_bytes: u64,
+    behind: Behind,
     /// The capture has the first request: connection management named its PSN.
     pub(crate) has_first: bool,
     /// The responder has requests that the capture lacks.
@@ -50,15 +56,6 @@ enum Expected {
     },
 }
 
-/// Result of a request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Accepted {
-    /// Payload bytes that are new to the responder.
-    pub(crate) bytes: u64,
-    /// The packet was sent before.
-    pub(crate) again: bool,
-}
-
 impl Requests {
     pub(crate) fn expected(&self) -> Option<Psn> {
         match self.expected {
@@ -73,6 +70,11 @@ impl Requests {
 
     pub(crate) const fn gap_reported(&self) -> bool {
         self.gap_reported
+    }
+
+    /// Returns the number of packets from the expected one on that were captured already.
+    pub(crate) const fn seen_ahead(&self) -> u32 {
+        self.behind.leading()
     }
 
     /// Returns true if a request was captured.
@@ -98,20 +100,21 @@ impl Requests {
         self.is_known() && psn.distance_from(self.unacked) >= 0 && psn.distance_from(self.sent) < 0
     }
 
-    /// Handles a request.
+    /// Handles a request. Returns true if it was sent before.
     pub(crate) fn request(
         &mut self,
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
         headers: &Headers,
         findings: &mut Vec<Finding>,
-    ) -> Accepted {
+    ) -> bool {
         let (psn, info) = (headers.bth.psn, headers.bth.opcode.info());
         self.settle(psn, findings);
-        let Expected::Psn(expected) = self.expected else { return Accepted::default() };
+        let Expected::Psn(expected) = self.expected else { return false };
         let distance = psn.distance_from(expected);
         let sent_before = psn.distance_from(self.sent) < 0;
-        if distance > 0 {
+        let is_ahead = u32::try_from(distance).is_ok_and(|ahead| ahead > self.behind.leading());
+        if is_ahead {
             self.note_gap(expected, distance as u32, findings);
             if sent_before {
                 findings.push(Finding::Retransmission);
@@ -120,25 +123,120 @@ impl Requests {
             }
             if info.service == Service::Uc {
                 self.resume_unreliable(psn, info, findings);
-                let bytes = self.accept(frame, roce, headers, findings);
-                return Accepted { bytes, again: false };
+                self.accept(frame, roce, headers, findings);
+                return false;
             }
-            // The responder drops it; the requester has to retransmit it.
-            return Accepted { bytes: 0, again: sent_before };
+            self.note_behind(frame, roce, headers, distance as u32);
+            return sent_before;
         }
         if distance < 0 {
             findings.push(Finding::Duplicate { behind: distance.unsigned_abs() });
             self.handle_duplicate(frame, headers);
-            return Accepted { bytes: 0, again: true };
+            return true;
+        }
+        if distance > 0 {
+            // The requester goes on behind packets that it has sent: the responder kept them. If
+            // not, a NAK follows.
+            self.skip(distance as u32);
         }
         if sent_before {
             findings.push(Finding::Retransmission);
+            self.pending.retain(|pending| pending.first != psn || !pending.has_data_response());
             for pending in self.pending.iter_mut().filter(|pending| pending.covers(psn)) {
                 pending.clean = false;
             }
         }
-        let bytes = self.accept(frame, roce, headers, findings);
-        Accepted { bytes, again: sent_before }
+        self.accept(frame, roce, headers, findings);
+        sent_before
+    }
+
+    /// Notes a packet behind a gap, which the responder keeps or drops.
+    fn note_behind(
+        &mut self,
+        frame: &RawFrame<'_>,
+        roce: &Roce<'_>,
+        headers: &Headers,
+        ahead: u32,
+    ) {
+        let (psn, info) = (headers.bth.psn, headers.bth.opcode.info());
+        let span = self.span(headers);
+        let ends = info.position.is_last() || !info.carries_payload();
+        self.behind.insert(ahead, span.unwrap_or(1), roce.payload_len, ends);
+        // If it is kept, its response comes without a second request.
+        if Kind::of(headers).is_some_and(|kind| kind.has_data_response()) {
+            self.pending.retain(|pending| pending.first != psn || !pending.has_data_response());
+            self.note_pending(frame, headers, span);
+            if let Some(last) = self.pending.back_mut() {
+                last.clean = false;
+                last.messages = None;
+            }
+        }
+    }
+
+    /// Moves the expected PSN over `packets` that the responder has.
+    fn skip(&mut self, packets: u32) {
+        let Expected::Psn(expected) = self.expected else { return };
+        let taken = self.behind.take(packets);
+        self.expected = Expected::Psn(expected.advanced_by(packets));
+        self.good_bytes += taken.bytes;
+        self.messages += u64::from(taken.messages);
+        for _ in 0..taken.messages {
+            self.count.add();
+        }
+        if taken.is_uncertain || taken.has_missed {
+            self.forget_count();
+        }
+        self.has_missed |= taken.has_missed;
+        self.gap_reported = false;
+        self.open = if taken.ends { Open::None } else { Open::Unknown };
+    }
+
+    /// Notes that the responder has executed all requests before `next`.
+    fn note_executed(&mut self, next: Psn) {
+        if let Expected::Psn(expected) = self.expected
+            && let Ok(packets @ 1..) = u32::try_from(next.distance_from(expected))
+        {
+            self.skip(packets);
+        }
+    }
+
+    /// Notes that the responder waits for `psn` and has all before it.
+    fn note_expected(&mut self, psn: Psn) {
+        let distance = self.expected().map(|expected| psn.distance_from(expected));
+        match distance {
+            Some(0) => self.behind.mark_missing(0, 1),
+            Some(1..) => {
+                self.note_executed(psn);
+                self.behind.mark_missing(0, 1);
+            }
+            Some(_) => {
+                self.behind.go_back(distance.map_or(0, i32::unsigned_abs));
+                self.open = Open::Unknown;
+                self.forget_count();
+            }
+            None => {
+                self.behind.clear();
+                self.open = Open::Unknown;
+                self.forget_count();
+            }
+        }
+        self.expected = Expected::Psn(psn);
+        self.gap_reported = true;
+    }
+
+    /// Handles a report of gaps at the responder, of which the first begins at `psn`.
+    pub(crate) fn note_gap_report(&mut self, psn: Psn, report: GapReport<'_>, time: Timestamp) {
+        let end = psn.advanced_by(report.packets());
+        let is_current = psn.distance_from(self.unacked) >= 0 && end.distance_from(self.sent) <= 0;
+        if !self.is_known() || !is_current || report.packets() == 0 {
+            return;
+        }
+        self.refuse(psn, time);
+        let mut ahead = 0;
+        for run in report.runs() {
+            self.behind.mark_missing(ahead, run.missing.into());
+            ahead += u32::from(run.missing) + u32::from(run.kept);
+        }
     }
 
     /// Determines the expected PSN if it is unknown.
@@ -180,6 +278,7 @@ impl Requests {
         self.open = Open::Unknown;
         self.gap_reported = false;
         self.pending.clear();
+        self.behind.clear();
         (self.has_first, self.has_missed) = (false, false);
         self.count = MessageCount::default();
     }
@@ -192,10 +291,12 @@ impl Requests {
         }
     }
 
-    fn note_gap(&mut self, expected: Psn, missing: u32, findings: &mut Vec<Finding>) {
+    /// Adds the finding for a packet `ahead` of the expected one.
+    fn note_gap(&mut self, expected: Psn, ahead: u32, findings: &mut Vec<Finding>) {
+        let first = expected.advanced_by(self.behind.leading());
         findings.push(match self.gap_reported {
-            false => Finding::Gap { expected, missing },
-            true => Finding::BehindGap { expected },
+            false => Finding::Gap { expected: first, missing: self.behind.missing(ahead) },
+            true => Finding::BehindGap { expected: first },
         });
         self.gap_reported = true;
     }
@@ -210,14 +311,14 @@ impl Requests {
         self.gap_reported = false;
     }
 
-    /// Accepts the expected packet. Returns its payload bytes.
+    /// Accepts the expected packet.
     fn accept(
         &mut self,
         frame: &RawFrame<'_>,
         roce: &Roce<'_>,
         headers: &Headers,
         findings: &mut Vec<Finding>,
-    ) -> u64 {
+    ) {
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
         let info = opcode.info();
         self.gap_reported = false;
@@ -238,17 +339,24 @@ impl Requests {
             true
         };
         if ends {
-            self.messages += 1;
             self.count.add();
         }
+        // One that a NAK asked for again was counted when it was first seen.
+        if !self.behind.is_counted() {
+            self.messages += u64::from(ends);
+            self.good_bytes += bytes;
+        }
         let span = self.span(headers);
+        match span {
+            Some(span) => drop(self.behind.take(span)),
+            None => self.behind.clear(),
+        }
         self.note_pending(frame, headers, span);
         self.expected = match (span, headers.reth) {
             (Some(span), _) => Expected::Psn(psn.advanced_by(span)),
             (None, reth) => Expected::AfterRead { first: psn, len: reth.map_or(0, |r| r.len) },
         };
         self.sent = later(self.sent, psn.advanced_by(span.unwrap_or(1)));
-        bytes
     }
 
     /// Returns the number of PSNs of a request; `None` for a READ of unknown path MTU.

@@ -46,6 +46,10 @@ impl Kind {
             _ => headers.bth.ack_request.then_some(Self::Acknowledge),
         }
     }
+
+    pub(super) const fn has_data_response(&self) -> bool {
+        !matches!(self, Self::Acknowledge)
+    }
 }
 
 impl Pending {
@@ -58,7 +62,7 @@ impl Pending {
     }
 
     pub(super) const fn has_data_response(&self) -> bool {
-        !matches!(self.kind, Kind::Acknowledge)
+        self.kind.has_data_response()
     }
 
     pub(super) fn may_read(&self, psn: Psn, mtu: Option<u16>) -> bool {

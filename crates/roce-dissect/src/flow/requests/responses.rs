@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roce_wire::{Headers, Operation, Psn};
 
-use super::message::{Open, check_payload};
+use super::message::check_payload;
 use super::pending::{Kind, Pending};
 use super::{Expected, Requests, later};
 use crate::{Finding, RawFrame, Roce, Timestamp};
@@ -38,16 +38,7 @@ impl Requests {
         }
         let Retired { after, messages } = self.retire(psn, time);
         findings.push(Finding::Acknowledges { packets: packets as u32, after });
-        // The responder has packets that the capture lacks.
-        if let Expected::Psn(expected) = self.expected
-            && psn.distance_from(expected) >= 0
-        {
-            self.expected = Expected::Psn(psn.advanced_by(1));
-            self.has_missed = true;
-            self.gap_reported = false;
-            self.open = Open::Unknown;
-            self.forget_count();
-        }
+        self.note_executed(psn.advanced_by(1));
         self.check_count(headers, messages, findings);
     }
 
@@ -62,12 +53,7 @@ impl Requests {
         for pending in &mut self.pending {
             pending.clean = false;
         }
-        if self.expected() != Some(psn) {
-            self.expected = Expected::Psn(psn);
-            self.open = Open::Unknown;
-            self.forget_count();
-        }
-        self.gap_reported = true;
+        self.note_expected(psn);
     }
 
     /// Completes all requests up to `psn`.
@@ -113,6 +99,7 @@ impl Requests {
         let Some(pending) = self.pending.remove(at) else { return false };
         self.record_response(&pending, time, findings);
         self.retire(psn, time);
+        self.note_executed(psn.advanced_by(1));
         self.check_count(headers, pending.messages, findings);
         true
     }
@@ -158,6 +145,9 @@ impl Requests {
             self.record_response(&pending, frame.time, findings);
         }
         self.retire(psn, frame.time);
+        if pending.packets.is_some() {
+            self.note_executed(pending.last().advanced_by(1));
+        }
         self.sent = later(self.sent, psn.advanced_by(1));
         if let (Expected::AfterRead { first, len }, Some(mtu)) = (self.expected, self.mtu) {
             let span = len.div_ceil(mtu.into()).max(1);
