@@ -5,6 +5,7 @@ mod filter;
 mod hex;
 mod json;
 mod live;
+mod no_match;
 mod number_format;
 mod progress;
 mod summary;
@@ -193,6 +194,8 @@ struct Report<'o> {
     text: Vec<u8>,
     began: Option<Timestamp>,
     explained: bool,
+    /// A packet or connection matched the filter.
+    has_match: bool,
 }
 
 impl<'o> Report<'o> {
@@ -205,6 +208,7 @@ impl<'o> Report<'o> {
             text: Vec::with_capacity(2 * WRITE_LEN),
             began: None,
             explained: false,
+            has_match: false,
         }
     }
 
@@ -214,6 +218,7 @@ impl<'o> Report<'o> {
         let began = *self.began.get_or_insert(frame.time);
         let (options, line, text) = (self.options, &mut self.line, &mut self.text);
         let (coloring, explained) = (self.coloring, &mut self.explained);
+        let has_match = &mut self.has_match;
         self.dissector.follow(analysis, |packet| {
             if options.summary {
                 return;
@@ -227,8 +232,12 @@ impl<'o> Report<'o> {
                 }
                 Some(_) => {}
                 None if !options.filter.takes(packet) => {}
-                None if options.json => json::write_packet(packet, options.verbose, text),
+                None if options.json => {
+                    *has_match = true;
+                    json::write_packet(packet, options.verbose, text);
+                }
                 None => {
+                    *has_match = true;
                     line.write(packet, began, text);
                     show(options, packet, coloring, text);
                 }
@@ -270,8 +279,9 @@ impl<'o> Report<'o> {
         let totals = *self.dissector.totals();
         if self.options.summary {
             let connections = self.dissector.connections();
-            let wanted =
-                connections.filter(|connection| self.options.filter.takes_connection(connection));
+            let wanted = connections
+                .filter(|connection| self.options.filter.takes_connection(connection))
+                .inspect(|_| self.has_match = true);
             match self.options.json {
                 true => json::write_connections(wanted, &mut self.text),
                 false => summary::write(wanted, &totals, self.coloring, &mut self.text),
@@ -288,6 +298,11 @@ impl<'o> Report<'o> {
                 pauses => format!(", though {pauses} pause frames are"),
             };
             eprintln!("roce: no RoCE packet is among the {} frames{and_pauses}", totals.frames);
+        } else if self.options.explain.is_none()
+            && self.options.filter.names_packets()
+            && !self.has_match
+        {
+            eprintln!("roce: {}", no_match::describe(&totals, self.dissector.connections()));
         }
         Ok(())
     }

@@ -85,6 +85,21 @@ fn json_has_an_object_for_each_packet_with_the_documented_names() {
 }
 
 #[test]
+fn a_filter_that_no_packet_matches_names_the_queue_pairs_of_the_capture() {
+    let file = "rxe/read_to_rxe_v4.pcapng";
+    for arguments in [&["--qp", "0x12345"][..], &["--qp", "0x12345", "--summary"]] {
+        let output = dissect(arguments, file);
+        assert!(output.status.success());
+        let text = stderr(&output);
+        assert!(text.contains("none of the 16 RoCE packets matches"), "{text}");
+        assert!(text.contains("0x000016") && text.contains("0x576be7"), "{text}");
+    }
+    for arguments in [&["--qp", "0x16"][..], &["--only", "problems"]] {
+        assert_eq!(stderr(&dissect(arguments, file)), "", "{arguments:?}");
+    }
+}
+
+#[test]
 fn filters_choose_packets_and_not_what_is_followed() {
     let file = "rxe/read_to_rxe_v4.pcapng";
     assert_eq!(lines(&["--opcode", "response last"], file).len(), 1);

@@ -77,6 +77,11 @@ impl Filter {
             && (self.host.is_empty() || self.host.iter().any(has_host))
     }
 
+    /// Returns true if the filter names queue pairs, opcodes, PSNs or hosts.
+    pub(super) fn names_packets(&self) -> bool {
+        self.is_narrow() || !self.host.is_empty()
+    }
+
     /// Returns true if only RoCE packets can match.
     fn is_narrow(&self) -> bool {
         !(self.qp.is_empty() && self.opcode.is_empty() && self.psn.is_empty())
