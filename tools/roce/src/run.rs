@@ -48,15 +48,15 @@ A program on the interfaces of this host (needs CAP_NET_RAW):
 With --local these are replaced in the arguments: {rank}, {size}, {address} (the rank's own),
 {peer} (the address of rank 0, for rank 0 that of rank 1) and {peer?} (the same, but nothing for
 rank 0). With two ranks and none of these, rank 1 gets {peer} as its last argument. Where there
-are such arguments, the other ranks start as soon as rank 0 listens on a TCP port. Any other {word} is
-refused: write {{word}} for a {word} that the program is to get.
+are such arguments, the other ranks start as soon as rank 0 listens on a TCP port. Any other
+{word} is refused: write {{word}} for a {word} that the program is to get.
 
-With one rank or more than two, and none of these, all ranks run the same line: servers then wait for
-ever. The ranks write to pipes; with `stdbuf -oL` in front a program writes each line at once.
+With one rank or more than two, and none of these, all ranks run the same line: servers then wait
+for ever. The ranks write to pipes; with `stdbuf -oL` in front a program writes each line at once.
 
 The exit code is the program's, 128+N if signal N ended it, and with --local that of the rank that
-failed first. It is 125 if roce fails, or if rank 0 ends with 0 before it listens, so that the others
-never run; 126 if the program cannot be started, 127 if it is missing.
+failed first. It is 125 if roce fails, or if rank 0 ends with 0 before it listens, so that the
+others never run; 126 if the program cannot be started, 127 if it is missing.
 docs/run.md says which programs run.";
 
 /// Run an unmodified RDMA program on this library: perftest, UCX, Open MPI

@@ -67,6 +67,20 @@ pub(crate) enum Received {
     FromKernel,
 }
 
+impl Received {
+    /// Returns what a signal with this code means; nothing if the terminal was resized, which its
+    /// processes have been told, too.
+    fn of(signal: Signal, code: i32) -> Option<Self> {
+        // Codes above 0 are the kernel's.
+        match signal {
+            Signal::SIGCHLD => Some(Self::ChildChanged),
+            Signal::SIGWINCH if code > 0 => None,
+            _ if code > 0 => Some(Self::FromKernel),
+            _ => Some(Self::FromProcess(signal)),
+        }
+    }
+}
+
 /// The signals that are passed on.
 const PASSED_ON: [Signal; 7] = [
     Signal::SIGHUP,
@@ -105,13 +119,24 @@ impl Signals {
         loop {
             let Some(info) = self.0.read_signal()? else { continue };
             let signal = i32::try_from(info.ssi_signo).unwrap_or(0);
-            let signal = Signal::try_from(signal)?;
-            // Codes above 0 are the kernel's.
-            return Ok(match signal {
-                Signal::SIGCHLD => Received::ChildChanged,
-                _ if info.ssi_code > 0 => Received::FromKernel,
-                _ => Received::FromProcess(signal),
-            });
+            if let Some(received) = Received::of(Signal::try_from(signal)?, info.ssi_code) {
+                return Ok(received);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resized_terminal_ends_nothing() {
+        const KERNEL: i32 = 0x80;
+        assert_eq!(Received::of(Signal::SIGWINCH, KERNEL), None);
+        assert_eq!(Received::of(Signal::SIGINT, KERNEL), Some(Received::FromKernel));
+        for signal in [Signal::SIGWINCH, Signal::SIGTERM] {
+            assert_eq!(Received::of(signal, 0), Some(Received::FromProcess(signal)));
         }
     }
 }
