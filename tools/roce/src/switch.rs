@@ -133,7 +133,7 @@ fn write(path: &Path, text: &str) -> Result {
         .map_err(|why| not_written(path, why))
 }
 
-/// Finds out whether [`write`] would fail.
+/// Finds out whether [`write()`] would fail.
 fn check_writable(path: &Path) -> Result {
     if path == Path::new("-") {
         return Ok(());
