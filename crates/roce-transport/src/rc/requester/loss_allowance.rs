@@ -11,7 +11,7 @@ const BURST: u32 = 8;
 /// 1 % it stays at a dozen packets. So rare losses, such as those of a bad link, are only repaired; more
 /// show a queue that overflows. BBR ignores 2 % likewise.
 ///
-/// Source: draft-ietf-ccwg-bbr, 2.5 (`BBRLossThresh`).
+/// Source: draft-ietf-ccwg-bbr (`BBR.LossThresh`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LossAllowance {
     /// Packets that have to arrive until it is unused.
