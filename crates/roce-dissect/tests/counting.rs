@@ -6,23 +6,6 @@ use common::*;
 use roce_dissect::{Dissection, Finding};
 use roce_wire::{Headers, NakCode, opcode};
 
-fn ask(headers: Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&there(Ip::V4), &headers, payload)
-}
-
-fn tell(headers: Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&back(Ip::V4), &headers, payload)
-}
-
-/// A SEND of one packet that requests an ACK.
-fn send(psn: u32) -> Vec<u8> {
-    ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
-}
-
-fn ack_of(psn: u32, msn: u32) -> Vec<u8> {
-    tell(counting(ack(psn), msn), &[])
-}
-
 /// Indexes of frames with a wrong count, and their findings.
 fn wrong(frames: &[Vec<u8>]) -> Vec<(usize, Finding)> {
     let counts = |dissection: &Dissection| {

@@ -6,19 +6,6 @@ use common::*;
 use roce_dissect::{Connection, Dissector, Finding, Options, RawFrame, Timestamp};
 use roce_wire::{NakCode, Operation, Psn, Qpn, opcode};
 
-fn ask(headers: roce_wire::Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&there(Ip::V4), &headers, payload)
-}
-
-fn tell(headers: roce_wire::Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&back(Ip::V4), &headers, payload)
-}
-
-/// A SEND of one packet that requests an ACK.
-fn send(psn: u32) -> Vec<u8> {
-    ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
-}
-
 fn found(frames: &[Vec<u8>]) -> Vec<Vec<&'static str>> {
     trouble(&follow(frames))
 }

@@ -4,23 +4,7 @@ mod common;
 
 use common::*;
 use roce_dissect::{Connection, Finding};
-use roce_wire::{GapReport, GapRun, Headers, MAX_GAP_REPORT_LEN, NakCode, Psn, Qpn, opcode};
-
-fn ask(headers: Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&there(Ip::V4), &headers, payload)
-}
-
-fn tell(headers: Headers, payload: &[u8]) -> Vec<u8> {
-    frame(&back(Ip::V4), &headers, payload)
-}
-
-fn send(psn: u32) -> Vec<u8> {
-    ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
-}
-
-fn ack_of(psn: u32, msn: u32) -> Vec<u8> {
-    tell(counting(ack(psn), msn), &[])
-}
+use roce_wire::{GapReport, GapRun, MAX_GAP_REPORT_LEN, NakCode, Psn, Qpn, opcode};
 
 fn nak_of(psn: u32, msn: u32) -> Vec<u8> {
     tell(counting(nak(psn, NakCode::PsnSequence), msn), &[])

@@ -48,6 +48,26 @@ pub fn frame(outer: &OuterHeaders, headers: &Headers, payload: &[u8]) -> Vec<u8>
     train(outer, &[(*headers, payload.to_vec())])
 }
 
+/// A frame of one packet from the requester over IPv4.
+pub fn ask(headers: Headers, payload: &[u8]) -> Vec<u8> {
+    frame(&there(Ip::V4), &headers, payload)
+}
+
+/// A frame of one packet from the responder over IPv4.
+pub fn tell(headers: Headers, payload: &[u8]) -> Vec<u8> {
+    frame(&back(Ip::V4), &headers, payload)
+}
+
+/// A SEND of one packet that requests an ACK.
+pub fn send(psn: u32) -> Vec<u8> {
+    ask(asking(opcode::RC_SEND_ONLY, psn), b"ping")
+}
+
+/// An ACK with a message sequence number.
+pub fn ack_of(psn: u32, msn: u32) -> Vec<u8> {
+    tell(counting(ack(psn), msn), &[])
+}
+
 /// A frame of several packets, all but the last as long as the first.
 pub fn train(outer: &OuterHeaders, packets: &[(Headers, Vec<u8>)]) -> Vec<u8> {
     let mut frame = vec![0; outer.len()];
