@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     waiters: AtomicUsize,
     /// The last report found a caller in `wait`.
     is_waited_on: AtomicBool,
+    /// Completion queues that report here.
+    queues: AtomicUsize,
 }
 
 impl Shared {
@@ -69,7 +71,23 @@ impl Shared {
             reported: Notify::new(),
             waiters: AtomicUsize::new(0),
             is_waited_on: AtomicBool::new(false),
+            queues: AtomicUsize::new(0),
         })
+    }
+
+    /// Notes a completion queue that reports here.
+    pub(crate) fn on_queue_created(&self) {
+        self.queues.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that such a queue is gone.
+    pub(crate) fn on_queue_destroyed(&self) {
+        self.queues.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns true if several completion queues report here.
+    pub(crate) fn has_several_queues(&self) -> bool {
+        self.queues.load(Ordering::Relaxed) > 1
     }
 
     /// Reports that a queue has a completion; never blocks.

@@ -113,9 +113,12 @@ impl Inner {
         self.handle == handle && !is_awaited && self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Returns true if the next completion, or the next solicited one, is to be reported.
-    pub(crate) fn is_armed(&self) -> bool {
+    /// Returns true if the next completion, or the next solicited one, is to be reported on a channel
+    /// where other queues report, too.
+    pub(crate) fn is_armed_beside_others(&self) -> bool {
+        let shares = |channel: &Arc<channel::Shared>| channel.has_several_queues();
         self.armed.load(Ordering::Relaxed) != armed::NOT
+            && self.channel.as_ref().is_some_and(shares)
     }
 
     /// Notifies the channel if armed for at least `least`, and disarms; returns true if it did.
@@ -237,6 +240,9 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.events.remove(EventSource::CompletionQueue(self.handle));
+        if let Some(channel) = &self.channel {
+            channel.on_queue_destroyed();
+        }
     }
 }
 
@@ -261,7 +267,8 @@ impl CompletionQueue {
             events,
             this: Weak::clone(this),
         });
-        if inner.channel.is_some() {
+        if let Some(channel) = &inner.channel {
+            channel.on_queue_created();
             driver.add_notifying(&inner);
         }
         Self { inner, driver }
@@ -443,6 +450,7 @@ mod tests {
     }
 
     fn queue_on(handle: u32, channel: Option<Arc<channel::Shared>>) -> Inner {
+        channel.iter().for_each(|channel| channel.on_queue_created());
         Inner {
             handle: CqHandle(handle),
             capacity: AtomicUsize::new(4),
@@ -484,6 +492,17 @@ mod tests {
         assert!(queue.can_bypass_queue(CqHandle(1)));
         queue.armed.store(armed::NEXT, Ordering::Release);
         assert!(queue.can_bypass_queue(CqHandle(1)), "there is no channel to report it");
+    }
+
+    #[test]
+    fn a_queue_is_armed_beside_others_only_while_its_channel_serves_another() {
+        let channel = Arc::new(channel::Shared::new().unwrap());
+        let [one, other] = [1, 2].map(|handle| queue_on(handle, Some(Arc::clone(&channel))));
+        assert!(!one.is_armed_beside_others(), "not armed");
+        one.armed.store(armed::NEXT, Ordering::Relaxed);
+        assert!(one.is_armed_beside_others() && !other.is_armed_beside_others());
+        drop(other);
+        assert!(!one.is_armed_beside_others());
     }
 
     #[test]

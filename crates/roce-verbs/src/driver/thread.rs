@@ -9,7 +9,7 @@ use roce_transport::Instant;
 
 use super::Shared;
 use super::sleep::sleep;
-use super::thread_policy::{Decision, DriverThreadPolicy, INLINE_NOW, MAX_RECHECK, Situation};
+use super::thread_policy::{Decision, DriverThreadPolicy, MAX_RECHECK, Situation};
 use crate::doorbell::Check;
 use crate::thread_placement::{self, ThreadPlacement, ThreadPlacementError};
 use crate::wait_policy;
@@ -93,10 +93,8 @@ impl Shared {
                 }
                 (wake_at, now)
             };
-            // Beside an application that polls, a spin only takes its processor.
-            let is_polled = self.since_inline() < INLINE_NOW;
             let spin = wait_policy::with_current(|policy| policy.spin(self.max_spin));
-            if !is_polled && now.saturating_since(last_work) < spin {
+            if seen.may_spin(self.since_inline()) && now.saturating_since(last_work) < spin {
                 wait_policy::yield_now(std::time::Instant::now());
                 continue;
             }

@@ -25,7 +25,7 @@ const MIN_WATCHES: u32 = 4;
 /// takes the processor too often from a program that polls again.
 const MAX_WATCHES: u32 = 16;
 /// Time after an inline round for which the application is taken to poll at this moment.
-pub(super) const INLINE_NOW: Duration = Duration::from_micros(20);
+const INLINE_NOW: Duration = Duration::from_micros(20);
 /// Consecutive sleeps without the devices in which no frame has waited that make up for one in which
 /// some have.
 const MAX_CALM_SLEEPS: u32 = 64;
@@ -47,6 +47,20 @@ pub(super) struct Situation {
     pub(super) has_backlog: bool,
     /// The next timer, or the time at which a delayed ACK is due. As above.
     pub(super) next_timer: Option<Instant>,
+}
+
+impl Situation {
+    /// Returns true if the thread may spin for work, `since_inline` after the last inline round.
+    ///
+    /// Beside an application that polls, a spin only takes its processor. One that has armed a queue
+    /// at this moment does not poll on but sleeps, and the spin serves it.
+    pub(super) fn may_spin(&self, since_inline: Duration) -> bool {
+        since_inline >= INLINE_NOW || self.is_newly_relied_on()
+    }
+
+    fn is_newly_relied_on(&self) -> bool {
+        self.relied_on_since.is_some_and(|since| self.now.saturating_since(since) < INLINE_RECENT)
+    }
 }
 
 /// What the driver thread does next.
@@ -104,8 +118,8 @@ impl Default for DriverThreadPolicy {
 impl DriverThreadPolicy {
     pub(super) fn decide(&mut self, seen: &Situation) -> Decision {
         let this_time = std::mem::replace(&mut self.recheck, MIN_RECHECK);
-        if let Some(since) = seen.relied_on_since {
-            return self.decide_relied_on(seen, since);
+        if seen.relied_on_since.is_some() {
+            return self.decide_relied_on(seen);
         }
         match seen.held {
             Check::Nothing => {}
@@ -143,10 +157,9 @@ impl DriverThreadPolicy {
     /// Another thread may poll another queue of the device all the time: its rounds notify the channel
     /// too, and this thread would only take its processor. UCX does so: its datagram interface waits by
     /// events, and its connections are polled.
-    fn decide_relied_on(&mut self, seen: &Situation, since: Instant) -> Decision {
-        let is_new = seen.now.saturating_since(since) < INLINE_RECENT;
+    fn decide_relied_on(&mut self, seen: &Situation) -> Decision {
         let is_polled = |last| seen.now.saturating_since(last) < INLINE_RECENT;
-        if is_new
+        if seen.is_newly_relied_on()
             || self.watches > 0
             || seen.held != Check::Nothing
             || !seen.last_inline.is_some_and(is_polled)
@@ -270,6 +283,19 @@ mod tests {
         assert!(matches!(script.decide(at(92_000), at(91_999)), Decision::Sleep(_)));
         script.thread.on_round(1);
         assert_eq!(script.decide(at(93_000), at(92_999)), Decision::Drive);
+    }
+
+    #[test]
+    fn the_thread_spins_for_a_program_that_sleeps_behind_its_last_poll_and_not_for_one_that_polls()
+    {
+        let mut seen = Script::new().seen;
+        let [just_now, long_ago] = [2, 100].map(Duration::from_micros);
+        seen.now = at(1000);
+        assert!(!seen.may_spin(just_now) && seen.may_spin(long_ago), "no queue is armed");
+        seen.relied_on_since = Some(at(500));
+        assert!(!seen.may_spin(just_now), "a queue was armed long ago, and another is polled");
+        seen.relied_on_since = Some(at(998));
+        assert!(seen.may_spin(just_now), "armed behind the last poll");
     }
 
     #[test]

@@ -188,8 +188,8 @@ impl Engine {
         self.doorbells.on_round(now);
         let is_overdue = std::mem::take(&mut self.acks_after_send);
         // Before what arrives disarms them.
-        let may_delay =
-            self.delayed_ack.expects_reply() && !self.queues.values().any(|queue| queue.is_armed());
+        let may_delay = self.delayed_ack.expects_reply()
+            && !self.queues.values().any(|queue| queue.is_armed_beside_others());
         let due = self.endpoint.acks_scheduled();
         let received = self.receive_batch(now);
         let has_arrived = self.endpoint.acks_scheduled() != due;
