@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Instant;
 
 use clap::Parser;
@@ -35,7 +36,7 @@ struct Arguments {
     /// Request the real-time class for this stack
     #[arg(long)]
     realtime: bool,
-    /// Folder of the results [default: bench/results/ and the date]
+    /// Folder of the results [default: bench/results/ and the date, with -beside-older]
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
     /// Measure nothing: make table and plots again from the results in the output folder
@@ -47,6 +48,9 @@ struct Arguments {
     /// Folder of our programs [default: beside this one]
     #[arg(long, value_name = "FOLDER")]
     programs: Option<PathBuf>,
+    /// Compare our programs with those of this folder, an older build, and with nothing else
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["render", "readme"])]
+    beside_older: Option<PathBuf>,
     /// What to type to repeat this, for the record
     #[arg(long, hide = true)]
     command: Option<String>,
@@ -66,10 +70,18 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Outcome {
     let config = arguments.config();
-    let all = suite::benchmarks(&config);
+    let mut all = suite::benchmarks(&config);
     if arguments.list {
         all.iter().for_each(|benchmark| println!("{:20} {}", benchmark.name, benchmark.title));
         return Ok(());
+    }
+    if let Some(older) = &arguments.beside_older {
+        if !older.join("roce").is_file() {
+            let why = "has no program roce: build there as `cargo xtask bench` does";
+            return Err(format!("{} {why}", older.display()).into());
+        }
+        let older = Rc::new(Tools::find(older));
+        all = all.into_iter().filter_map(|benchmark| benchmark.beside_older(&older)).collect();
     }
     let folder = arguments.output();
     let results = folder.join("results.json");
@@ -151,8 +163,14 @@ fn measure(
     for benchmark in benchmarks {
         eprintln!("{}: {}; {}", benchmark.name, benchmark.title, benchmark.topology.in_words());
         let began = Instant::now();
+        let is_beside_older = arguments.beside_older.is_some();
+        let rounds = if is_beside_older { config.rounds } else { benchmark.rounds(config.rounds) };
+        let config = RunConfig { rounds, ..config };
         let mut result =
             suite::run_benchmark(benchmark, &tools, config, &mut |line| eprintln!("  {line}"));
+        if is_beside_older {
+            suite::compare_with_older(&mut result);
+        }
         let date = report::date_and_time();
         let day = date.get(..10).unwrap_or(&date);
         result.measured = format!("{day}, commit {}", commit.short());
@@ -192,7 +210,12 @@ impl Arguments {
     fn output(&self) -> PathBuf {
         self.output.clone().unwrap_or_else(|| {
             let date = report::date_and_time();
-            root().join("bench/results").join(date.get(..10).unwrap_or(&date))
+            let day = date.get(..10).unwrap_or(&date);
+            let name = match self.beside_older {
+                Some(_) => format!("{day}-beside-older"),
+                None => day.to_owned(),
+            };
+            root().join("bench/results").join(name)
         })
     }
 }

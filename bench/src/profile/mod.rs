@@ -77,7 +77,7 @@ pub fn record(
     }
     // The end that acts comes first, as in the tables of the bench.
     ends.sort_by(|a, b| a.name.cmp(&b.name));
-    let (name, title) = (candidate.name.to_owned(), candidate.title.clone());
+    let (name, title) = (candidate.name.to_string(), candidate.title.clone());
     Ok(Recorded { name, title, figures, ends })
 }
 

@@ -66,6 +66,11 @@ impl Figure {
         }
     }
 
+    /// Returns true if more is better.
+    pub fn is_better_when_larger(self) -> bool {
+        matches!(self, Self::Gbits | Self::PerSecond | Self::BusGbytes | Self::MinShare)
+    }
+
     /// A value as people read it, without its unit.
     pub fn bare(self, value: f64) -> String {
         match self {

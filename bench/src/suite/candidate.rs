@@ -1,8 +1,10 @@
 //! The programs that a benchmark compares.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::process::{self, Launch, PairOutput, Running};
@@ -16,7 +18,7 @@ pub type RunResult = Result<Figures, String>;
 /// A program, or several, that runs once and gives figures.
 pub struct Candidate {
     /// Short: what comparisons name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// For people.
     pub title: String,
     /// The programs that it needs.
@@ -24,7 +26,7 @@ pub struct Candidate {
     /// Points of the axis at which it runs; `None`: all.
     pub x_range: Option<RangeInclusive<u64>>,
     /// Runs it once.
-    pub run: Box<dyn Fn(&RunContext<'_>) -> RunResult>,
+    pub run: Rc<dyn Fn(&RunContext<'_>) -> RunResult>,
 }
 
 impl Candidate {
@@ -36,7 +38,28 @@ impl Candidate {
         run: impl Fn(&RunContext<'_>) -> RunResult + 'static,
     ) -> Self {
         let (title, needs) = (title.into(), needs.to_vec());
-        Self { name, title, needs, x_range: None, run: Box::new(run) }
+        Self { name: name.into(), title, needs, x_range: None, run: Rc::new(run) }
+    }
+
+    /// Returns true if it runs this stack, and not only programs of others or without a protocol.
+    pub(crate) fn runs_this_stack(&self) -> bool {
+        self.needs.iter().any(|program| ["roce", "idle_qps", "wake_up"].contains(program))
+    }
+
+    /// The same with programs of another folder.
+    pub(crate) fn with_tools(&self, name: String, title: String, tools: Rc<Tools>) -> Self {
+        let (run, needs) = (Rc::clone(&self.run), self.needs.clone());
+        let run = move |context: &RunContext<'_>| {
+            if let Some(why) = tools.lacks(&needs) {
+                return Err(format!("{}: {why}", tools.folder().display()));
+            }
+            let with = RunContext { tools: &tools, started: RefCell::default(), ..*context };
+            let figures = run(&with);
+            context.started.borrow_mut().append(&mut with.into_started());
+            figures
+        };
+        let (needs, x_range) = (self.needs.clone(), self.x_range.clone());
+        Self { name: name.into(), title, needs, x_range, run: Rc::new(run) }
     }
 
     /// The same at one point of the axis only, for a candidate that does not depend on x.
@@ -73,7 +96,7 @@ impl Candidate {
             }
             played
         };
-        Self { run: Box::new(run), ..self }
+        Self { run: Rc::new(run), ..self }
     }
 
     /// Returns true if it runs at this point of the axis.

@@ -22,10 +22,18 @@ pub struct Benchmark {
     pub notes: Vec<String>,
 }
 
+impl Benchmark {
+    /// Returns how many of so many rounds it runs: all, or a third if it has no target.
+    pub fn rounds(&self, all: u32) -> u32 {
+        let has_target = self.comparisons.iter().any(|comparison| comparison.target.is_some());
+        if has_target { all } else { all.div_ceil(3) }
+    }
+}
+
 /// Runs a benchmark; `say` gets a line for each run.
 ///
 /// A run that fails is recorded, and the others go on. A candidate whose first two runs at a point fail
-/// does not run there again. Benchmarks without targets run a third of the rounds.
+/// does not run there again.
 pub fn run_benchmark(
     benchmark: &Benchmark,
     tools: &Tools,
@@ -48,7 +56,7 @@ pub fn run_benchmark(
         None => Network::make(benchmark.topology),
     };
     for candidate in &benchmark.candidates {
-        let mut entry = CandidateResult::named(candidate.name, &candidate.title);
+        let mut entry = CandidateResult::named(&candidate.name, &candidate.title);
         let its_points = points.iter().filter(|x| candidate.runs_at(**x));
         entry.points = its_points.map(|x| PointResult { x: *x, runs: Vec::new() }).collect();
         let network = network.as_ref().err().cloned();
@@ -59,9 +67,7 @@ pub fn run_benchmark(
         result.candidates.push(entry);
     }
     let Ok(network) = network else { return result };
-    let has_target = benchmark.comparisons.iter().any(|comparison| comparison.target.is_some());
-    let rounds = if has_target { config.rounds } else { config.rounds.div_ceil(3) };
-    for round in 1..=rounds {
+    for round in 1..=config.rounds {
         for x in &points {
             for (candidate, entry) in benchmark.candidates.iter().zip(&mut result.candidates) {
                 let Some(point) = entry.points.iter_mut().find(|point| point.x == *x) else {

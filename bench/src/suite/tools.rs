@@ -58,6 +58,11 @@ impl Tools {
         Self { folder: folder.to_owned(), missing, perf_help, external_programs }
     }
 
+    /// Where ours are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// One of our own programs.
     pub fn ours(&self, program: &str) -> PathBuf {
         self.folder.join(program)

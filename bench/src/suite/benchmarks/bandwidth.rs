@@ -20,7 +20,7 @@ pub(super) fn benchmarks(config: &RunConfig) -> Vec<Benchmark> {
     if config.quick {
         // What is there to be seen only takes a tenth of two minutes.
         for benchmark in &mut all {
-            benchmark.candidates.retain(|it| !ONLY_SEEN.contains(&it.name));
+            benchmark.candidates.retain(|it| !ONLY_SEEN.contains(&it.name.as_ref()));
             let stays = |name: &String| !ONLY_SEEN.contains(&name.as_str());
             benchmark.comparisons.retain(|comparison| comparison.beside.as_ref().is_none_or(stays));
         }
