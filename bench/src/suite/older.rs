@@ -82,8 +82,8 @@ fn older_name(name: &str) -> String {
     format!("{name}, older")
 }
 
-/// By how much a median may be worse than the older one: two medians of ten rounds of the same
-/// build differ by so much where a machine is shared.
+/// By how much a median may be worse than the older one before the comparison fails. Beside a spread of
+/// the rounds that is wider, a failure says only where to measure again.
 pub const TOLERANCE: f64 = 0.05;
 
 #[cfg(test)]
