@@ -1,6 +1,9 @@
 //! A path that cuts packet trains: each packet takes a slot of the peer's receive ring.
 
+use std::num::NonZero;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{hint, thread};
 
 use roce_netns::Host;
 use roce_test_macros::tier1;
@@ -13,6 +16,8 @@ const QUEUE_PAIRS: usize = 16;
 /// WRITEs on each queue pair.
 const WRITES: usize = 8;
 const LEN: usize = 64 << 10;
+/// Fewer than what was learned is remembered for.
+const TRANSFERS: usize = 4;
 /// Packets that a sender may lose once it knows that its trains are cut. One that does not know
 /// loses 800 to 1700 of 8192.
 const MAX_LOST: u64 = 100;
@@ -23,6 +28,29 @@ fn switch_segmentation_off(host: &Host) {
     let output = host.run(|| Command::new("ethtool").args(["-K", "eth0"]).args(features).output());
     let output = output.expect("ethtool is installed (cargo xtask test installs it)");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `work` beside more threads that compute than there are processors.
+fn beside_busy_threads<T>(work: impl FnOnce() -> T) -> T {
+    struct StopOnDrop<'a>(&'a AtomicBool);
+    impl Drop for StopOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..=thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+        }
+        // A panic of `work` stops the threads too.
+        let _stop = StopOnDrop(&stop);
+        work()
+    })
 }
 
 #[tier1]
@@ -50,8 +78,9 @@ fn a_sender_whose_trains_are_cut_learns_to_fit_its_peers_ring() {
         assert!(contents(&theirs) == pattern(QUEUE_PAIRS * LEN, 1), "what was written arrived");
         left.device.counter("resent_pkts").unwrap() - before
     };
-    // Before a packet is lost, each queue pair sends its first window.
-    let first = transfer();
-    let lost: Vec<u64> = (0..2).map(|_| transfer()).collect();
-    assert!(lost.iter().all(|lost| *lost <= MAX_LOST), "first {first}, then {lost:?} sent again");
+    // The sender learns from the transfer in which its packets first overrun the ring. A receiver
+    // with a processor of its own often keeps up with all of them.
+    let lost: Vec<u64> = beside_busy_threads(|| (0..TRANSFERS).map(|_| transfer()).collect());
+    let overruns = lost.iter().filter(|lost| **lost > MAX_LOST).count();
+    assert!(overruns <= 1, "packets sent again in each transfer: {lost:?}");
 }
