@@ -68,7 +68,8 @@ impl Requester {
                     response.cx.dropped(psn, DropReason::UnexpectedResponse);
                     return Ok(());
                 };
-                if !self.acknowledge(seq, &mut response) {
+                // In order there is nothing before it to acknowledge.
+                if seq != self.unacked && !self.acknowledge(seq, &mut response) {
                     // A copy, or a packet in order would stay in memory too.
                     return self.keep_response(&core::hint::black_box(*packet), &mut response);
                 }

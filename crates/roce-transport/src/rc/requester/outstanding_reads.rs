@@ -29,8 +29,19 @@ impl OutstandingReads {
 
     /// The request whose responses contain `seq`.
     pub(crate) fn find(&self, seq: u64) -> Option<ReadRequest> {
+        // A response that arrives in order belongs to the oldest request: a search takes 50
+        // instructions for each.
+        let oldest = self.0.front()?;
+        if seq < oldest.end {
+            return (oldest.start <= seq).then_some(*oldest);
+        }
         let index = self.0.partition_point(|it| it.end <= seq);
         self.0.get(index).filter(|it| it.start <= seq).copied()
+    }
+
+    /// Returns true if the response `unacked` is outstanding, where everything before has arrived.
+    pub(crate) fn is_next(&self, unacked: u64) -> bool {
+        self.0.front().is_some_and(|it| it.start <= unacked)
     }
 
     /// The requests from that whose responses contain `seq`, or the next one.
@@ -46,7 +57,7 @@ impl OutstandingReads {
         }
     }
 
-    /// The oldest missing response, where everything before `oldest` has arrived.
+    /// The oldest missing response, where everything before `unacked` has arrived.
     pub(crate) fn first_missing(&self, unacked: u64) -> Option<u64> {
         self.0.front().map(|it| it.start.max(unacked))
     }
@@ -56,7 +67,7 @@ impl OutstandingReads {
         self.0.partition_point(|it| it.end <= next)
     }
 
-    /// Removes requests whose responses lie before `oldest`.
+    /// Removes requests whose responses lie before `unacked`.
     pub(crate) fn settle(&mut self, unacked: u64) {
         while self.0.front().is_some_and(|it| it.end <= unacked) {
             self.0.pop_front();
@@ -91,8 +102,10 @@ mod tests {
         assert_eq!(requests.outstanding(8), 2);
         requests.settle(3);
         assert_eq!(requests.first_missing(3), Some(3));
+        assert!(requests.is_next(3));
         assert_eq!(requests.outstanding(3), 0);
         requests.settle(5);
         assert_eq!(requests.first_missing(5), Some(7));
+        assert!(!requests.is_next(5));
     }
 }
