@@ -16,7 +16,7 @@ const QUEUE_PAIRS: usize = 16;
 /// WRITEs on each queue pair.
 const WRITES: usize = 8;
 const LEN: usize = 64 << 10;
-/// Fewer than what was learned is remembered for.
+/// What a sender learned, it keeps for 32768 packets at first: as many as all transfers send.
 const TRANSFERS: usize = 4;
 /// Packets that a sender may lose once it knows that its trains are cut. One that does not know
 /// loses 800 to 1700 of 8192.

@@ -68,8 +68,7 @@ impl Requester {
                     response.cx.dropped(psn, DropReason::UnexpectedResponse);
                     return Ok(());
                 };
-                // In order there is nothing before it to acknowledge.
-                if seq != self.unacked && !self.acknowledge(seq, &mut response) {
+                if !self.acknowledge(seq, &mut response) {
                     // A copy, or a packet in order would stay in memory too.
                     return self.keep_response(&core::hint::black_box(*packet), &mut response);
                 }
@@ -122,6 +121,9 @@ impl Requester {
         to: u64,
         response: &mut IncomingResponse<'_, '_, O>,
     ) -> bool {
+        if to <= self.unacked {
+            return true; // READ responses in order come with nothing to acknowledge
+        }
         let missing = self.reads.first_missing(self.unacked).filter(|missing| *missing < to);
         self.advance(missing.unwrap_or(to), response.qp, response.timers, response.cx);
         missing.is_none()

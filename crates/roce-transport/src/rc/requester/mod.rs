@@ -191,7 +191,7 @@ impl Requester {
         }
         let size = self.window.size();
         // A response with data does not show what of the packets behind it has arrived.
-        let is_telling = !self.reads.is_next(self.unacked);
+        let is_telling = self.reads.first_missing(self.unacked) != Some(self.unacked);
         let was_lost = is_telling && self.recovery.confirms_loss(to, self.next, self.max_sent);
         let (mut resumed, mut repair) = (None, None);
         if !self.recovery.is_open() {

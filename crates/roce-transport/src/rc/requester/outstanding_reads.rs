@@ -39,11 +39,6 @@ impl OutstandingReads {
         self.0.get(index).filter(|it| it.start <= seq).copied()
     }
 
-    /// Returns true if the response `unacked` is outstanding, where everything before has arrived.
-    pub(crate) fn is_next(&self, unacked: u64) -> bool {
-        self.0.front().is_some_and(|it| it.start <= unacked)
-    }
-
     /// The requests from that whose responses contain `seq`, or the next one.
     pub(crate) fn iter_from(&self, seq: u64) -> impl Iterator<Item = &ReadRequest> {
         self.0.iter().skip(self.0.partition_point(|it| it.end <= seq))
@@ -102,10 +97,8 @@ mod tests {
         assert_eq!(requests.outstanding(8), 2);
         requests.settle(3);
         assert_eq!(requests.first_missing(3), Some(3));
-        assert!(requests.is_next(3));
         assert_eq!(requests.outstanding(3), 0);
         requests.settle(5);
         assert_eq!(requests.first_missing(5), Some(7));
-        assert!(!requests.is_next(5));
     }
 }
