@@ -92,13 +92,15 @@ impl ResponseQueue {
     /// Acknowledges everything up to `psn`. Returns true if a response that already waits does so.
     pub(crate) fn acknowledge(&mut self, psn: Psn) -> bool {
         match self.0.back_mut() {
-            // The response to a later packet acknowledges this one too.
-            Some(last) if last.last_psn().distance_from(psn) > 0 => true,
             Some(Response::Ack { psn: waiting } | Response::GapReport { psn: waiting }) => {
-                *waiting = psn;
+                if psn.distance_from(*waiting) > 0 {
+                    *waiting = psn;
+                }
                 true
             }
             Some(Response::Nak { .. } | Response::Rnr { .. }) => true,
+            // The response to a later packet acknowledges this one too.
+            Some(last) if last.last_psn().distance_from(psn) > 0 => true,
             _ => {
                 self.0.push_back(Response::Ack { psn });
                 false
@@ -257,6 +259,15 @@ mod tests {
         assert!(responses.acknowledge(psn(0)));
         assert!(responses.acknowledge(psn(0xff_ffff)), "an older one changes nothing");
         assert_eq!(order(&responses), [0]);
+    }
+
+    #[test]
+    fn an_ack_of_less_leaves_a_gap_report_as_it_is() {
+        let mut responses = ResponseQueue::default();
+        responses.push(read(6, 3));
+        responses.report_gaps(psn(8));
+        assert!(responses.acknowledge(psn(5)), "of the WRITE before the READ, which came again");
+        assert_eq!(order(&responses), [8, 8]);
     }
 
     #[test]
