@@ -7,13 +7,14 @@
 
 #[path = "../tests/fixed_point/cell.rs"]
 mod cell;
+#[path = "../tests/fixed_point/fluid.rs"]
+mod fluid;
 
 use std::time::Duration;
 
 use cell::{DCQCN_QUEUES, DcqcnCell, queue_tolerance};
-use roce_simnet::fabric::EcnMarking;
+use fluid::{Marked, solve};
 use roce_simnet::traffic::CnpTiming;
-use roce_transport::congestion::DcqcnParameters;
 
 fn main() {
     for cnp_timing in [CnpTiming::Slots, CnpTiming::Remembered, CnpTiming::AtOnce] {
@@ -35,28 +36,26 @@ fn main() {
         }
         println!("{agreeing} of {} queues agree", DCQCN_QUEUES.len());
     }
-    let slow = DcqcnParameters { rp_ai_rate: 10, rp_hai_rate: 10, ..DcqcnParameters::PAPER };
-    for (name, parameters, kmax) in
-        [("paper", DcqcnParameters::PAPER, 200_000), ("10 Mbit/s, 1000 KB", slow, 1_000_000)]
-    {
-        // As in the analysis, the probability rises beyond 1 % by the same slope.
-        let marking = EcnMarking { kmax: 20 * kmax - 19 * 5_000, pmax: 0.2, kmin: 5_000 };
-        for flows in [2, 10, 64] {
-            for (feedback, delay) in [(4, 1000), (85, 21_100)] {
-                let cell = DcqcnCell {
-                    parameters,
-                    marking,
-                    delay: Duration::from_nanos(delay),
-                    limit: Duration::from_millis(400),
-                    ..DcqcnCell::paper(flows, 40, 0.01)
-                };
-                let (_, queue) = cell.run();
-                let (mean, deviation) = (queue.mean / 1e3, queue.deviation / 1e3);
-                println!(
-                    "{name:>18}: N={flows:<2}, {feedback:>2} us: queue {mean:>6.1} KB, \
-                     deviation {deviation:>6.1} KB"
-                );
-            }
+    let columns = [(4.0, 1000), (85.0, 21_100)];
+    let paper = [2, 10, 64].map(|flows| ("paper", flows));
+    for (name, flows) in paper.into_iter().chain([("10 Mbit/s, 1000 KB", 10)]) {
+        for (feedback, delay) in columns {
+            let cell = match name {
+                "paper" => DcqcnCell::without_kmax(flows),
+                _ => DcqcnCell::slow_without_kmax(flows),
+            };
+            let cell = cell.delayed(delay);
+            let (_, queue) = cell.run();
+            let text = |(mean, deviation): (f64, f64)| {
+                format!("{:>6.1} ± {:>6.1}", mean / 1e3, deviation / 1e3)
+            };
+            println!(
+                "{name:>18}: N={flows:<2}, {feedback:>2} us: queue {} KB, fluid model {}, with marks on \
+                 what leaves {}",
+                text((queue.mean, queue.deviation)),
+                text(solve(&cell, feedback, Marked::Sent)),
+                text(solve(&cell, feedback, Marked::Leaving)),
+            );
         }
     }
 }

@@ -39,6 +39,27 @@ impl DcqcnCell {
         }
     }
 
+    /// The paper's parameters where the published analysis asks whether the queue is stable: marking
+    /// goes on beyond Kmax with the slope of Pmax 1 %.
+    pub(crate) fn without_kmax(flows: usize) -> Self {
+        let marking = beyond(EcnMarking::PAPER);
+        let limit = Duration::from_millis(400);
+        Self { marking, limit, ..Self::paper(flows, 40, 0.01) }
+    }
+
+    /// As [`without_kmax`](Self::without_kmax), with the remedy of that analysis: a smaller step and
+    /// a flatter slope.
+    pub(crate) fn slow_without_kmax(flows: usize) -> Self {
+        let slow = DcqcnParameters { rp_ai_rate: 10, rp_hai_rate: 10, ..DcqcnParameters::PAPER };
+        let marking = beyond(EcnMarking { kmax: 1_000_000, ..EcnMarking::PAPER });
+        Self { parameters: slow, marking, ..Self::without_kmax(flows) }
+    }
+
+    /// The same with this delay of a link in nanoseconds.
+    pub(crate) fn delayed(self, nanos: u64) -> Self {
+        Self { delay: Duration::from_nanos(nanos), ..self }
+    }
+
     /// Returns the mean rates as shares of C/N, and the queue in the second half of the run.
     pub(crate) fn run(&self) -> (Vec<f64>, QueueStats) {
         let switch = SwitchConfig {
@@ -64,6 +85,12 @@ impl DcqcnCell {
         let rates = simulation.trace().mean_rates(self.limit / 2);
         (rates.into_iter().map(|rate| rate / fair).collect(), results.queue)
     }
+}
+
+/// The slope of `marking`, up to 20 times its probability.
+fn beyond(marking: EcnMarking) -> EcnMarking {
+    let kmax = marking.kmin + 20 * (marking.kmax - marking.kmin);
+    EcnMarking { kmax, pmax: 20.0 * marking.pmax, ..marking }
 }
 
 /// What a queue may differ from the fluid model's, in KB: a tenth, or two packets.
