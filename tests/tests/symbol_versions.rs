@@ -42,8 +42,8 @@ fn needs_of(file: &Path) -> Vec<String> {
 #[tier1("libibverbs-dev")]
 fn every_symbol_of_rdma_core_is_exported_with_its_version() {
     let [ours, theirs] = [&library(), Path::new(INSTALLED)].map(exports_of);
-    // A name of several versions has one default. Programs that are linked or use dlvsym name the
-    // version; of the private names, dlsym needs none.
+    // A name of several versions has one default, which dlsym finds; programs that are linked or use
+    // dlvsym name the version. Of the private names the newest version is the default.
     let of_version = |name: &str| name.replace("@@", "@");
     let ours: BTreeMap<_, _> = ours
         .into_iter()

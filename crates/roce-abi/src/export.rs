@@ -59,6 +59,9 @@ macro_rules! export {
 ///
 /// `$query_gid_type` is the one that does something; `$nothing` returns no value, `$null` a null
 /// pointer, and `$unsupported` the error EOPNOTSUPP.
+///
+/// The last node has the default version of each name: bindings look some up by `dlsym` without a
+/// version, which finds defaults alone.
 #[macro_export]
 macro_rules! export_private {
     ($query_gid_type:path, $unsupported:path, $null:path, $nothing:path) => {
@@ -80,7 +83,11 @@ macro_rules! export_private {
             ".globl __roce_\\node\\()_\\name",
             ".type __roce_\\node\\()_\\name, @function",
             ".set __roce_\\node\\()_\\name, \\target",
+            ".ifc \\node, 80",
+            ".symver __roce_\\node\\()_\\name, \\name\\()@@IBVERBS_PRIVATE_\\node",
+            ".else",
             ".symver __roce_\\node\\()_\\name, \\name\\()@IBVERBS_PRIVATE_\\node",
+            ".endif",
             ".endm",
             ".irp node, 25, 33, 34, 57, 59, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80",
             "__roce_private \\node, ibv_query_gid_type, __roce_gid_type",
@@ -100,7 +107,11 @@ macro_rules! export_private {
             ".type __roce_\\node\\()_allow, @object",
             ".set __roce_\\node\\()_allow, __roce_false",
             ".size __roce_\\node\\()_allow, 1",
+            ".ifc \\node, 80",
+            ".symver __roce_\\node\\()_allow, verbs_allow_disassociate_destroy@@IBVERBS_PRIVATE_\\node",
+            ".else",
             ".symver __roce_\\node\\()_allow, verbs_allow_disassociate_destroy@IBVERBS_PRIVATE_\\node",
+            ".endif",
             ".endr",
             ".irp name, __ioctl_final_num_attrs, execute_ioctl, ibv_cmd_advise_mr, ibv_cmd_alloc_dm, ibv_cmd_alloc_dmah, ibv_cmd_alloc_mw, ibv_cmd_alloc_pd, ibv_cmd_attach_mcast, ibv_cmd_close_xrcd, ibv_cmd_create_ah, ibv_cmd_create_comp_cntr, ibv_cmd_create_counters, ibv_cmd_create_cq, ibv_cmd_create_cq_ex, ibv_cmd_create_cq_ex2, ibv_cmd_create_flow, ibv_cmd_create_flow_action_esp, ibv_cmd_create_qp, ibv_cmd_create_qp_ex, ibv_cmd_create_qp_ex2, ibv_cmd_create_rwq_ind_table, ibv_cmd_create_srq, ibv_cmd_create_srq_ex, ibv_cmd_create_wq, ibv_cmd_dealloc_mw, ibv_cmd_dealloc_pd, ibv_cmd_dereg_mr, ibv_cmd_destroy_ah, ibv_cmd_destroy_comp_cntr, ibv_cmd_destroy_counters, ibv_cmd_destroy_cq, ibv_cmd_destroy_flow, ibv_cmd_destroy_flow_action, ibv_cmd_destroy_qp, ibv_cmd_destroy_rwq_ind_table, ibv_cmd_destroy_srq, ibv_cmd_destroy_wq, ibv_cmd_detach_mcast, ibv_cmd_export_dmabuf_fd, ibv_cmd_free_dm, ibv_cmd_free_dmah, ibv_cmd_get_context, ibv_cmd_inc_comp_cntr, ibv_cmd_inc_err_comp_cntr, ibv_cmd_modify_cq, ibv_cmd_modify_flow_action_esp, ibv_cmd_modify_qp, ibv_cmd_modify_qp_ex, ibv_cmd_modify_srq, ibv_cmd_modify_wq, ibv_cmd_open_qp, ibv_cmd_open_xrcd, ibv_cmd_poll_cq, ibv_cmd_post_recv, ibv_cmd_post_send, ibv_cmd_post_srq_recv, ibv_cmd_qp_attach_comp_cntr, ibv_cmd_query_comp_cntr_caps, ibv_cmd_query_context, ibv_cmd_query_device, ibv_cmd_query_device_any, ibv_cmd_query_device_ex, ibv_cmd_query_mr, ibv_cmd_query_port, ibv_cmd_query_port_speed, ibv_cmd_query_qp, ibv_cmd_query_srq, ibv_cmd_read_comp_cntr, ibv_cmd_read_counters, ibv_cmd_read_err_comp_cntr, ibv_cmd_reg_dm_mr, ibv_cmd_reg_dmabuf_mr, ibv_cmd_reg_mr, ibv_cmd_reg_mr_ex, ibv_cmd_req_notify_cq, ibv_cmd_rereg_mr, ibv_cmd_resize_cq, ibv_cmd_set_comp_cntr, ibv_cmd_set_err_comp_cntr, ibv_get_fw_ver, ibv_read_ibdev_sysfs_file",
             ".irp node, 25, 33, 34, 57, 59, 64, 65, 66, 67, 68, 69, 70, 71, 72, 73, 74, 75, 76, 77, 78, 79, 80",

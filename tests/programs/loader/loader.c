@@ -138,6 +138,41 @@ static void probes(void)
 	CHECK_EQ(dlclose(library), 0);
 }
 
+/* Names that bindings look up without a version, private ones too. */
+static void without_versions(void)
+{
+	void *library = open_library();
+	struct ibv_device **(*get_list)(int *) = dlsym(library, "ibv_get_device_list");
+	void (*free_list)(struct ibv_device **) = dlsym(library, "ibv_free_device_list");
+	struct ibv_context *(*open)(struct ibv_device *) = dlsym(library, "ibv_open_device");
+	int (*close)(struct ibv_context *) = dlsym(library, "ibv_close_device");
+	int (*gid_type)(struct ibv_context *, uint8_t, unsigned, int *) =
+		dlsym(library, "ibv_query_gid_type");
+	int (*gid_ex)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t,
+		      size_t) = dlsym(library, "_ibv_query_gid_ex");
+	CHECK(get_list && free_list && open && close && gid_ex);
+	CHECK(gid_type);
+	CHECK(dlsym(library, "_ibv_query_gid_table"));
+	CHECK(dlsym(library, "ibv_cmd_query_device_any"));
+	CHECK(dlsym(library, "verbs_allow_disassociate_destroy"));
+	struct ibv_device **list = get_list(NULL);
+	CHECK(list && list[0]);
+	struct ibv_context *context = open(list[0]);
+	CHECK(context);
+	free_list(list);
+	/* As the enumeration of rdma-core's driver.h, and that of verbs.h. */
+	enum { ROCE_V1_OF_DRIVER, ROCE_V2_OF_DRIVER };
+	int type = -1;
+	CHECK_EQ(gid_type(context, 1, 0, &type), 0);
+	CHECK_EQ(type, ROCE_V2_OF_DRIVER);
+	struct ibv_gid_entry entry;
+	CHECK_EQ(gid_ex(context, 1, 0, &entry, 0, sizeof(entry)), 0);
+	CHECK_EQ(entry.gid_type, IBV_GID_TYPE_ROCE_V2);
+	CHECK_MINUS_ONE(gid_type(context, 2, 0, &type), EINVAL);
+	CHECK_EQ(close(context), 0);
+	CHECK_EQ(dlclose(library), 0);
+}
+
 static void again_and_again(void)
 {
 	for (int i = 0; i < 200; i++) {
@@ -179,6 +214,7 @@ static void with_an_open_context(void)
 static const struct scenario scenarios[] = {
 	{"all-symbols", all_symbols},
 	{"probes", probes},
+	{"without-versions", without_versions},
 	{"again-and-again", again_and_again},
 	{"with-an-open-context", with_an_open_context},
 };
