@@ -111,7 +111,7 @@ pub(crate) extern "C" fn create(context: ContextPtr) -> *mut ibv_comp_channel {
 pub(crate) extern "C" fn destroy(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionChannel>(channel) }.inner()) {
-        return EBUSY;
+        return errno::failed(EBUSY);
     }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<CompletionChannel>(channel) });

@@ -126,7 +126,9 @@ pub(crate) extern "C" fn create(
 
 /// `ibv_resize_cq`
 pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_int {
-    let Ok(capacity) = usize::try_from(capacity) else { return EINVAL };
+    let Ok(capacity) = usize::try_from(capacity) else {
+        return errno::failed(EINVAL);
+    };
     let result = queue.inner.queue.resize(capacity);
     if result.is_ok() {
         // SAFETY: a field that this function alone changes.
@@ -139,7 +141,7 @@ pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_i
 pub(crate) extern "C" fn destroy(queue: *mut ibv_cq) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<CompletionQueue>(queue) }.inner()) {
-        return EBUSY;
+        return errno::failed(EBUSY);
     }
     // SAFETY: see `object`.
     let queue = unsafe { object::take::<CompletionQueue>(queue) };
@@ -239,7 +241,7 @@ pub(crate) fn wc_flags(completion: &Completion) -> u32 {
 pub(crate) unsafe extern "C" fn req_notify(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let inner = &lent(queue).inner;
     if inner.context.device.is_inherited() {
-        return EIO;
+        return errno::failed(EIO);
     }
     inner.queue.arm(solicited_only != 0);
     0

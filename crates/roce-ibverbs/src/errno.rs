@@ -20,9 +20,21 @@ pub(crate) fn null<T>(errno: c_int) -> *mut T {
     ptr::null_mut()
 }
 
-/// Returns 0, or the `errno` value of a failure.
+/// Sets `errno` and returns its value, as functions do that return an error number: programs print
+/// `errno` after them, too. Not for the outcomes that are no failure of a poll.
+pub(crate) fn failed(errno: c_int) -> c_int {
+    set(errno);
+    errno
+}
+
+/// Returns 0, or the `errno` value of a failure after [`failed`].
 pub(crate) fn code(result: Result<(), Error>) -> c_int {
-    result.map_or_else(|error| of(&error), |()| 0)
+    code_of(result.map_err(|error| of(&error)))
+}
+
+/// As [`code`], of an `errno` value.
+pub(crate) fn code_of(result: Result<(), c_int>) -> c_int {
+    result.map_or_else(failed, |()| 0)
 }
 
 /// Returns the `errno` value of an error.

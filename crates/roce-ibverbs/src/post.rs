@@ -112,6 +112,7 @@ pub(crate) unsafe extern "C" fn send(
     if errno != 0 {
         // SAFETY: the program passes room for a pointer, or null.
         unsafe { tell(refused, list.current) };
+        errno::set(errno);
     }
     errno
 }
@@ -284,6 +285,7 @@ impl ReceiveList {
         if errno != 0 {
             // SAFETY: the caller's promise.
             unsafe { tell(refused, self.current) };
+            errno::set(errno);
         }
         errno
     }

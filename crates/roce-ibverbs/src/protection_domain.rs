@@ -79,7 +79,7 @@ pub(crate) extern "C" fn alloc(context: ContextPtr) -> *mut ibv_pd {
 pub(crate) extern "C" fn dealloc(pd: *mut ibv_pd) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<ProtectionDomain>(pd) }.inner()) {
-        return EBUSY;
+        return errno::failed(EBUSY);
     }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<ProtectionDomain>(pd) });

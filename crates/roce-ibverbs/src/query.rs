@@ -75,7 +75,7 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
 /// `ibv_query_device`
 pub(crate) extern "C" fn device(context: ContextPtr, attributes: &mut ibv_device_attr) -> c_int {
     if context.device().is_inherited() {
-        return libc::EIO;
+        return errno::failed(libc::EIO);
     }
     *attributes = device_attributes(context);
     0
@@ -90,11 +90,11 @@ pub(crate) unsafe extern "C" fn device_ex(
 ) -> c_int {
     // SAFETY: null, or the program's.
     if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
-        return EINVAL;
+        return errno::failed(EINVAL);
     }
     let context = ContextPtr::of(context);
     if context.device().is_inherited() {
-        return libc::EIO;
+        return errno::failed(libc::EIO);
     }
     // SAFETY: integers.
     let zero: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -178,19 +178,21 @@ pub(crate) unsafe extern "C" fn port_of_size(
             unsafe { write_prefix(&all, attributes, size) };
             0
         }
-        Err(errno) => errno,
+        Err(errno) => errno::failed(errno),
     }
 }
 
 /// `ibv_query_port_speed`: in units of 100 Mb/s.
 pub(crate) extern "C" fn port_speed(context: ContextPtr, number: u32, speed: &mut u64) -> c_int {
-    let Ok(number) = u8::try_from(number) else { return EINVAL };
+    let Ok(number) = u8::try_from(number) else {
+        return errno::failed(EINVAL);
+    };
     match port_attributes(context, number) {
         Ok(_) => {
             *speed = u64::from(context.inner().listed.rate().hundred_megabits());
             0
         }
-        Err(errno) => errno,
+        Err(errno) => errno::failed(errno),
     }
 }
 
@@ -260,7 +262,7 @@ pub(crate) extern "C" fn gid_ex(
     size: usize,
 ) -> c_int {
     if flags != 0 {
-        return EOPNOTSUPP;
+        return errno::failed(EOPNOTSUPP);
     }
     match gid_row(context, port, index) {
         Ok(row) => {
@@ -268,7 +270,7 @@ pub(crate) extern "C" fn gid_ex(
             unsafe { write_prefix(&entry_of(context, &row), entry, size) };
             0
         }
-        Err(errno) => errno,
+        Err(errno) => errno::failed(errno),
     }
 }
 

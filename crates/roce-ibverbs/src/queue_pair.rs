@@ -158,7 +158,7 @@ pub(crate) extern "C" fn destroy(qp: *mut ibv_qp) -> c_int {
 
 /// `ibv_modify_qp`
 pub(crate) extern "C" fn modify(qp: &QueuePair, attributes: &ibv_qp_attr, mask: c_int) -> c_int {
-    crate::modify_qp::modify(qp, attributes, mask).err().unwrap_or(0)
+    errno::code_of(crate::modify_qp::modify(qp, attributes, mask))
 }
 
 /// `ibv_query_qp`
@@ -170,7 +170,7 @@ pub(crate) extern "C" fn query(
 ) -> c_int {
     let info = match qp.qp.query() {
         Ok(info) => info,
-        Err(error) => return errno::of(&error),
+        Err(error) => return errno::failed(errno::of(&error)),
     };
     let address = *qp.address.lock().unwrap_or_else(PoisonError::into_inner);
     *attributes = crate::modify_qp::describe(&info, address, qp.cap);

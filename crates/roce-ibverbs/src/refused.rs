@@ -8,7 +8,7 @@ use crate::errno;
 
 /// Refuses a function that returns an `errno` value.
 pub(crate) extern "C" fn code() -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// Refuses a function that returns −1.

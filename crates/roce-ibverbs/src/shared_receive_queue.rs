@@ -98,7 +98,7 @@ pub(crate) extern "C" fn modify(
 ) -> c_int {
     let is_emptied = mask & IBV_SRQ_MAX_WR != 0 && attributes.max_wr == 0;
     if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 || is_emptied {
-        return EINVAL;
+        return errno::failed(EINVAL);
     }
     errno::code(srq.inner.srq.modify(&SrqAttributes {
         max_wr: (mask & IBV_SRQ_MAX_WR != 0).then_some(attributes.max_wr),
@@ -117,7 +117,7 @@ pub(crate) extern "C" fn query(srq: &SharedReceiveQueue, attributes: &mut ibv_sr
             };
             0
         }
-        Err(error) => errno::of(&error),
+        Err(error) => errno::failed(errno::of(&error)),
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) extern "C" fn query(srq: &SharedReceiveQueue, attributes: &mut ibv_sr
 pub(crate) extern "C" fn destroy(srq: *mut ibv_srq) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { object::lend::<SharedReceiveQueue>(srq) }.inner()) {
-        return EBUSY;
+        return errno::failed(EBUSY);
     }
     // SAFETY: see `object`.
     let srq = unsafe { object::take::<SharedReceiveQueue>(srq) };

@@ -33,12 +33,12 @@ void datagrams(void)
 	struct ibv_qp *qp = make_datagram_qp(&endpoint);
 	const int init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 
-	CHECK_EQ(modify(qp, IBV_QPS_INIT, init & ~IBV_QP_QKEY), EINVAL);
-	CHECK_EQ(modify(qp, IBV_QPS_INIT, init | IBV_QP_ACCESS_FLAGS), EINVAL);
+	CHECK_CODE(modify(qp, IBV_QPS_INIT, init & ~IBV_QP_QKEY), EINVAL);
+	CHECK_CODE(modify(qp, IBV_QPS_INIT, init | IBV_QP_ACCESS_FLAGS), EINVAL);
 	CHECK_EQ(modify(qp, IBV_QPS_INIT, init), 0);
-	CHECK_EQ(modify(qp, IBV_QPS_RTR, IBV_QP_DEST_QPN), EINVAL);
+	CHECK_CODE(modify(qp, IBV_QPS_RTR, IBV_QP_DEST_QPN), EINVAL);
 	CHECK_EQ(modify(qp, IBV_QPS_RTR, 0), 0);
-	CHECK_EQ(modify(qp, IBV_QPS_RTS, 0), EINVAL);
+	CHECK_CODE(modify(qp, IBV_QPS_RTS, 0), EINVAL);
 	CHECK_EQ(modify(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN), 0);
 
 	struct ibv_ah_attr address = {
@@ -60,7 +60,7 @@ void datagrams(void)
 	struct ibv_send_wr wrong = good, *refused = NULL;
 	struct ibv_wc completion;
 	wrong.wr.ud.ah = NULL;
-	CHECK_EQ(ibv_post_send(qp, &wrong, &refused), EINVAL);
+	CHECK_CODE(ibv_post_send(qp, &wrong, &refused), EINVAL);
 	CHECK(refused == &wrong);
 
 	/* What no datagram can do, and one that is too long: refused at once, or by a completion. */
@@ -153,7 +153,7 @@ void datagrams_to_several(void)
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(post_recv(qps[1 + i % 2], &endpoint, 4096 + 128 * i, 40 + 64, i), 0);
 	requests[2].wr.ud.remote_qpn = 1u << 24;
-	CHECK_EQ(ibv_post_send(qps[0], requests, &refused), EINVAL);
+	CHECK_CODE(ibv_post_send(qps[0], requests, &refused), EINVAL);
 	CHECK(refused == &requests[2]);
 	/* Those before it are sent. */
 	for (int i = 0; i < 2; i++) {

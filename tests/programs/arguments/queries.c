@@ -52,9 +52,9 @@ void queries(void)
 	open_endpoint(&endpoint, 4096, 4);
 	struct ibv_context *context = endpoint.context;
 
-	CHECK_EQ(ibv_query_port(context, 0, &port), EINVAL);
-	CHECK_EQ(ibv_query_port(context, 2, &port), EINVAL);
-	CHECK_EQ(ibv_query_port(context, 255, &port), EINVAL);
+	CHECK_CODE(ibv_query_port(context, 0, &port), EINVAL);
+	CHECK_CODE(ibv_query_port(context, 2, &port), EINVAL);
+	CHECK_CODE(ibv_query_port(context, 255, &port), EINVAL);
 	CHECK_EQ(ibv_query_port(context, 1, &port), 0);
 	CHECK_EQ(ibv_query_device_ex(context, &input, &device), EINVAL);
 	CHECK_EQ(ibv_query_device_ex(context, NULL, &device), 0);
@@ -67,9 +67,9 @@ void queries(void)
 	/* An empty row is no error, but is one for the newer function. */
 	CHECK_EQ(ibv_query_gid(context, 1, port.gid_tbl_len - 1, &gid), 0);
 	CHECK_EQ(gid.global.interface_id, 0);
-	CHECK_EQ(ibv_query_gid_ex(context, 1, port.gid_tbl_len - 1, &entry, 0), ENODATA);
-	CHECK_EQ(ibv_query_gid_ex(context, 1, port.gid_tbl_len, &entry, 0), EINVAL);
-	CHECK_EQ(ibv_query_gid_ex(context, 2, 0, &entry, 0), EINVAL);
+	CHECK_CODE(ibv_query_gid_ex(context, 1, port.gid_tbl_len - 1, &entry, 0), ENODATA);
+	CHECK_CODE(ibv_query_gid_ex(context, 1, port.gid_tbl_len, &entry, 0), EINVAL);
+	CHECK_CODE(ibv_query_gid_ex(context, 2, 0, &entry, 0), EINVAL);
 	CHECK_ONE_OF(ibv_query_gid_ex(context, 1, endpoint.gid_index, &entry, 1), EINVAL,
 		     EOPNOTSUPP);
 	CHECK_ONE_OF(-ibv_query_gid_table(context, entries, 256, 1), EINVAL, EOPNOTSUPP);
@@ -99,8 +99,8 @@ void unsupported(void)
 	open_endpoint(&endpoint, 4096, 4);
 	struct connection connection = connect_to_self(&endpoint, 4);
 	struct ibv_ece ece = {.vendor_id = 1};
-	CHECK_EQ(ibv_set_ece(connection.left, &ece), EOPNOTSUPP);
-	CHECK_EQ(ibv_query_ece(connection.left, &ece), EOPNOTSUPP);
+	CHECK_CODE(ibv_set_ece(connection.left, &ece), EOPNOTSUPP);
+	CHECK_CODE(ibv_query_ece(connection.left, &ece), EOPNOTSUPP);
 
 	struct ibv_xrcd_init_attr xrcd = {.comp_mask = 3, .fd = -1, .oflags = 0100};
 	CHECK_NULL(ibv_open_xrcd(endpoint.context, &xrcd), EOPNOTSUPP);

@@ -129,7 +129,7 @@ static void need_each(struct ibv_qp *qp, struct ibv_qp_attr attributes, enum ibv
 {
 	for (int bit = 1; bit <= mask; bit <<= 1)
 		if (mask & bit & ~IBV_QP_STATE)
-			CHECK_EQ(modify(qp, attributes, state, mask & ~bit), EINVAL);
+			CHECK_CODE(modify(qp, attributes, state, mask & ~bit), EINVAL);
 }
 
 void queue_pair_transitions(void)
@@ -142,34 +142,34 @@ void queue_pair_transitions(void)
 	struct ibv_qp_attr attributes = all_good(&endpoint, qp->qp_num);
 	struct ibv_qp_attr wrong;
 
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTR, RTR), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_SQD, IBV_QP_STATE), EINVAL);
-	CHECK_EQ(modify(qp, attributes, 99, INIT), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT | 1 << 30), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT | IBV_QP_QKEY), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_SQD, IBV_QP_STATE), EINVAL);
+	CHECK_CODE(modify(qp, attributes, 99, INIT), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT | 1 << 30), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT | IBV_QP_QKEY), EINVAL);
 	need_each(qp, attributes, IBV_QPS_INIT, INIT);
 	wrong = attributes;
 	wrong.port_num = 2;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_INIT, INIT), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_INIT, INIT), EINVAL);
 	CHECK_EQ(ibv_query_qp(qp, &queried, IBV_QP_STATE, &init), 0);
 	CHECK_EQ(queried.qp_state, IBV_QPS_RESET);
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT), 0);
 
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
 	need_each(qp, attributes, IBV_QPS_RTR, RTR);
 	wrong = attributes;
 	wrong.path_mtu = IBV_MTU_4096 + 1;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
 	wrong = attributes;
 	wrong.ah_attr.is_global = 0;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
 	wrong = attributes;
 	wrong.ah_attr.port_num = 2;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
 	wrong = attributes;
 	wrong.ah_attr.grh.sgid_index = 255;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL);
 	wrong.ah_attr.grh.sgid_index = 254;
 	CHECK_ONE_OF(modify(qp, wrong, IBV_QPS_RTR, RTR), EINVAL, ENODATA);
 	CHECK_EQ(ibv_query_qp(qp, &queried, IBV_QP_STATE, &init), 0);
@@ -177,20 +177,20 @@ void queue_pair_transitions(void)
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTR, RTR), 0);
 
 	need_each(qp, attributes, IBV_QPS_RTS, RTS);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT), EINVAL);
 	wrong = attributes;
 	wrong.timeout = 32;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTS, RTS), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTS, RTS), EINVAL);
 	wrong = attributes;
 	wrong.max_rd_atomic = 255;
-	CHECK_EQ(modify(qp, wrong, IBV_QPS_RTS, RTS), EINVAL);
+	CHECK_CODE(modify(qp, wrong, IBV_QPS_RTS, RTS), EINVAL);
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS), 0);
 
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTR, RTR), EINVAL);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_PATH_MTU), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_INIT, INIT), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTR, RTR), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_PATH_MTU), EINVAL);
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_ERR, IBV_QP_STATE), 0);
-	CHECK_EQ(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
+	CHECK_CODE(modify(qp, attributes, IBV_QPS_RTS, RTS), EINVAL);
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_RESET, IBV_QP_STATE), 0);
 	/* All of it again, from RESET to a transfer to itself. */
 	CHECK_EQ(modify(qp, attributes, IBV_QPS_INIT, INIT), 0);

@@ -36,9 +36,9 @@ void completion_queues(void)
 
 	CHECK_EQ(ibv_poll_cq(endpoint.cq, 0, completions), 0);
 	CHECK(ibv_poll_cq(endpoint.cq, -1, completions) <= 0);
-	CHECK_EQ(ibv_resize_cq(endpoint.cq, 0), EINVAL);
-	CHECK_EQ(ibv_resize_cq(endpoint.cq, -1), EINVAL);
-	CHECK_EQ(ibv_resize_cq(endpoint.cq, device.max_cqe + 1), EINVAL);
+	CHECK_CODE(ibv_resize_cq(endpoint.cq, 0), EINVAL);
+	CHECK_CODE(ibv_resize_cq(endpoint.cq, -1), EINVAL);
+	CHECK_CODE(ibv_resize_cq(endpoint.cq, device.max_cqe + 1), EINVAL);
 	CHECK_EQ(ibv_resize_cq(endpoint.cq, 32), 0);
 	CHECK(endpoint.cq->cqe >= 32);
 
@@ -49,7 +49,7 @@ void completion_queues(void)
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(post_recv(qp, &endpoint, 0, 64, i), 0);
 	CHECK_EQ(ibv_modify_qp(qp, &error, IBV_QP_STATE), 0);
-	CHECK_EQ(ibv_resize_cq(endpoint.cq, 2), EINVAL);
+	CHECK_CODE(ibv_resize_cq(endpoint.cq, 2), EINVAL);
 	CHECK_EQ(ibv_poll_cq(endpoint.cq, 4, completions), 4);
 	for (int i = 0; i < 4; i++) {
 		CHECK_EQ(completions[i].status, IBV_WC_WR_FLUSH_ERR);
@@ -90,11 +90,11 @@ void shared_receive_queues(void)
 	CHECK(attributes.attr.max_wr >= 4 && attributes.attr.max_sge >= 1);
 
 	struct ibv_srq_attr change = {.srq_limit = attributes.attr.max_wr + 1};
-	CHECK_EQ(ibv_modify_srq(srq, &change, IBV_SRQ_LIMIT), EINVAL);
+	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_LIMIT), EINVAL);
 	change = (struct ibv_srq_attr){.max_wr = device.max_srq_wr + 1};
-	CHECK_EQ(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
+	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
 	change = (struct ibv_srq_attr){.max_wr = 0};
-	CHECK_EQ(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
+	CHECK_CODE(ibv_modify_srq(srq, &change, IBV_SRQ_MAX_WR), EINVAL);
 	CHECK_EQ(ibv_query_srq(srq, &change), 0);
 	CHECK_EQ(change.max_wr, attributes.attr.max_wr);
 
@@ -105,13 +105,13 @@ void shared_receive_queues(void)
 					     .lkey = endpoint.mr->lkey};
 	struct ibv_recv_wr request = {.sg_list = pieces, .num_sge = change.max_sge + 1};
 	struct ibv_recv_wr *refused = NULL;
-	CHECK_EQ(ibv_post_srq_recv(srq, &request, &refused), EINVAL);
+	CHECK_CODE(ibv_post_srq_recv(srq, &request, &refused), EINVAL);
 	CHECK(refused == &request);
 	request.num_sge = 1;
 	for (uint32_t i = 0; i < change.max_wr; i++)
 		CHECK_EQ(ibv_post_srq_recv(srq, &request, &refused), 0);
 	refused = NULL;
-	CHECK_EQ(ibv_post_srq_recv(srq, &request, &refused), ENOMEM);
+	CHECK_CODE(ibv_post_srq_recv(srq, &request, &refused), ENOMEM);
 	CHECK(refused == &request);
 	CHECK_EQ(ibv_destroy_srq(srq), 0);
 

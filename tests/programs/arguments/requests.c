@@ -70,7 +70,7 @@ void refused_requests(void)
 
 	/* States that take no requests. */
 	REFUSE(reset, good, EINVAL);
-	CHECK_EQ(post_recv(reset, &endpoint, 0, 64, 1), EINVAL);
+	CHECK_CODE(post_recv(reset, &endpoint, 0, 64, 1), EINVAL);
 	CHECK_EQ(to_init(reset), 0);
 	REFUSE(reset, good, EINVAL);
 	CHECK_EQ(post_recv(reset, &endpoint, 0, 64, 1), 0);
@@ -80,12 +80,12 @@ void refused_requests(void)
 	struct ibv_recv_wr receive = {.sg_list = pieces,
 				      .num_sge = queried.cap.max_recv_sge + 1};
 	struct ibv_recv_wr *refused_receive = NULL;
-	CHECK_EQ(ibv_post_recv(left, &receive, &refused_receive), EINVAL);
+	CHECK_CODE(ibv_post_recv(left, &receive, &refused_receive), EINVAL);
 	CHECK(refused_receive == &receive);
 
 	/* Without room for the refused request, and without requests. */
-	CHECK_EQ(ibv_post_send(reset, (struct ibv_send_wr *)&good, NULL), EINVAL);
-	CHECK_EQ(ibv_post_recv(left, &receive, NULL), EINVAL);
+	CHECK_CODE(ibv_post_send(reset, (struct ibv_send_wr *)&good, NULL), EINVAL);
+	CHECK_CODE(ibv_post_recv(left, &receive, NULL), EINVAL);
 	CHECK_ONE_OF(ibv_post_send(left, NULL, &refused), EINVAL, 0);
 	CHECK_ONE_OF(ibv_post_recv(left, NULL, &refused_receive), EINVAL, 0);
 
@@ -99,7 +99,7 @@ void refused_requests(void)
 		list[i].next = i < 2 ? &list[i + 1] : NULL;
 	}
 	list[1].num_sge = 64;
-	CHECK_EQ(ibv_post_send(left, list, &refused), EINVAL);
+	CHECK_CODE(ibv_post_send(left, list, &refused), EINVAL);
 	CHECK(refused == &list[1]);
 	struct ibv_wc completion = next_completion(endpoint.cq);
 	CHECK_EQ(completion.status, IBV_WC_SUCCESS);

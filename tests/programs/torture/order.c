@@ -12,15 +12,15 @@ void wrong_order(void)
 {
 	struct endpoint endpoint;
 	open_endpoint(&endpoint, 3 * 4096, 64);
-	CHECK_EQ(ibv_dealloc_pd(endpoint.pd), EBUSY);
-	CHECK_EQ(ibv_destroy_comp_channel(endpoint.channel), EBUSY);
+	CHECK_CODE(ibv_dealloc_pd(endpoint.pd), EBUSY);
+	CHECK_CODE(ibv_destroy_comp_channel(endpoint.channel), EBUSY);
 	struct connection connection = connect_to_self(&endpoint, 16);
-	CHECK_EQ(ibv_destroy_cq(endpoint.cq), EBUSY);
-	CHECK_EQ(ibv_dealloc_pd(endpoint.pd), EBUSY);
+	CHECK_CODE(ibv_destroy_cq(endpoint.cq), EBUSY);
+	CHECK_CODE(ibv_dealloc_pd(endpoint.pd), EBUSY);
 
 	struct limited limited;
 	make_limited(&limited, &endpoint);
-	CHECK_EQ(ibv_destroy_srq(limited.srq), EBUSY);
+	CHECK_CODE(ibv_destroy_srq(limited.srq), EBUSY);
 
 	struct ibv_pd *pd = ibv_alloc_pd(endpoint.context);
 	CHECK(pd);
@@ -31,7 +31,7 @@ void wrong_order(void)
 	};
 	struct ibv_ah *ah = ibv_create_ah(pd, &attributes);
 	CHECK(ah);
-	CHECK_EQ(ibv_dealloc_pd(pd), EBUSY);
+	CHECK_CODE(ibv_dealloc_pd(pd), EBUSY);
 	CHECK_EQ(ibv_destroy_ah(ah), 0);
 	CHECK_EQ(ibv_dealloc_pd(pd), 0);
 

@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 pub(crate) unsafe extern "C" fn dealloc_td(domain: *mut ibv_td) -> c_int {
     // SAFETY: see `object`.
     if is_used(unsafe { &object::lend::<ThreadDomain>(domain).uses }) {
-        return EBUSY;
+        return errno::failed(EBUSY);
     }
     // SAFETY: see `object`.
     drop(unsafe { object::take::<ThreadDomain>(domain) });

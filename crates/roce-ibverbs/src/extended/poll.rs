@@ -119,7 +119,7 @@ fn advance(queue: &CompletionQueue) -> c_int {
             }
             0
         }
-        None if inner.context.device.is_inherited() => EIO,
+        None if inner.context.device.is_inherited() => errno::failed(EIO),
         None => ENOENT,
     }
 }
@@ -127,7 +127,7 @@ fn advance(queue: &CompletionQueue) -> c_int {
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: null, or attributes of the program.
     if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
-        return EINVAL;
+        return errno::failed(EINVAL);
     }
     let queue = lent(queue);
     let result = advance(queue);

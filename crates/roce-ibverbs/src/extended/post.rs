@@ -165,14 +165,14 @@ unsafe extern "C" fn abort(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn complete(qp: *mut ibv_qp_ex) -> c_int {
     let qp = lent(qp);
     if qp.context.device.is_inherited() {
-        return EIO;
+        return errno::failed(EIO);
     }
     let result = with_staged(qp, |staged| match staged.failed {
         0 => post_all(qp, staged),
         errno => Err(errno),
     });
     unlock(qp);
-    result.unwrap_or(Err(EINVAL)).err().unwrap_or(0)
+    errno::code_of(result.unwrap_or(Err(EINVAL)))
 }
 
 /// Posts what is staged, or nothing if a part of it is refused, under one lock of the engine.

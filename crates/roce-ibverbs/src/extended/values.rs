@@ -20,7 +20,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     // SAFETY: the program passes the structure.
     let values = unsafe { &mut *values };
     if values.comp_mask != IBV_VALUES_MASK_RAW_CLOCK {
-        return EINVAL;
+        return errno::failed(EINVAL);
     }
     let nanos = super::poll::raw_clock_nanos().cast_signed();
     values.raw_clock =
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
 
 /// `ibv_modify_cq`: moderation of events, which this library does not do.
 pub(crate) unsafe extern "C" fn modify_cq(_: *mut ibv_cq, _: *mut ibv_modify_cq_attr) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// `ibv_reg_mr_ex` as an operation.
@@ -50,17 +50,17 @@ pub(crate) unsafe extern "C" fn advise_mr(
     _: *mut ibv_sge,
     _: u32,
 ) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// `ibv_get_srq_num`: only queues of XRC have a number.
 pub(crate) unsafe extern "C" fn srq_num(_: *mut ibv_srq, _: *mut u32) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// `ibv_close_xrcd`: the program cannot have a domain of XRC.
 pub(crate) unsafe extern "C" fn close_xrcd(_: *mut c_void) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// `ibv_alloc_mw`
@@ -74,10 +74,10 @@ pub(crate) unsafe extern "C" fn bind_mw(
     _: *mut ibv_mw,
     _: *mut ibv_mw_bind,
 ) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
 
 /// `ibv_dealloc_mw`: the program cannot have a memory window.
 pub(crate) unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
-    EOPNOTSUPP
+    errno::failed(EOPNOTSUPP)
 }
