@@ -43,6 +43,11 @@ fn an_object_in_use_is_busy_and_stays_whole() {
 }
 
 #[tier1]
+fn no_peer_reaches_the_memory_of_a_context_that_was_closed_with_objects() {
+    run_scenarios("closed-");
+}
+
+#[tier1]
 fn destroying_waits_for_events_that_are_not_acknowledged() {
     run_scenarios("unacknowledged-");
 }

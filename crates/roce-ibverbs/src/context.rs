@@ -156,9 +156,12 @@ fn not_permitted(interface: &str) -> String {
 }
 
 /// `ibv_close_device`. A context with objects stays until the process ends, as its objects point to
-/// it; they may be destroyed later.
+/// it; they may be destroyed later. Its queue pairs end now, as in the kernel: the program may use
+/// the memory of its regions for something else.
 pub(crate) extern "C" fn close(context: ContextPtr) -> c_int {
     if is_used(&context.inner) {
+        // A child after `fork` has none to end.
+        let _forked = context.device().shut_down();
         return 0;
     }
     // SAFETY: made by `open` as a box, and the program does not use it any more.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use libc::{
-    EADDRINUSE, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
+    EADDRINUSE, EBADF, EBUSY, EFAULT, EHOSTUNREACH, EINVAL, EIO, ENETUNREACH, ENODEV, ENOMEM, EPERM,
 };
 use roce_verbs::{Error, OpenError, PostError, RouteError, WrError};
 
@@ -41,6 +41,8 @@ pub(crate) fn code_of(result: Result<(), c_int>) -> c_int {
 pub(crate) fn of(error: &Error) -> c_int {
     match error {
         Error::Forked => EIO,
+        // As for a descriptor that was closed.
+        Error::ShutDown => EBADF,
         Error::System(error) => error.raw_os_error().unwrap_or(EIO),
         Error::Register { source, .. } => source.raw_os_error().unwrap_or(EFAULT),
         Error::Open(OpenError::NotPermitted { .. }) => EPERM,

@@ -86,8 +86,14 @@ pub(crate) fn make(
     let (Some(send_cq), Some(recv_cq)) = (send_cq, recv_cq) else { return Err(EINVAL) };
     // SAFETY: see `object`.
     let srq = unsafe { object::lend_optional::<SharedReceiveQueue>(attributes.srq) };
-    let cap = &mut attributes.cap;
     let inner = pd.inner();
+    // The kernel finds no object of another context.
+    let contexts = [&send_cq.inner().context, &recv_cq.inner().context];
+    let srq_context = srq.map(|srq| &srq.inner().context);
+    if contexts.into_iter().chain(srq_context).any(|it| !Arc::ptr_eq(it, &inner.context)) {
+        return Err(EINVAL);
+    }
+    let cap = &mut attributes.cap;
     let mut builder = inner
         .pd
         .queue_pair(&send_cq.inner().queue, &recv_cq.inner().queue)

@@ -31,7 +31,7 @@ unsafe impl Object for SharedReceiveQueue {
 /// The part that queue pairs keep alive.
 pub(crate) struct SrqInner {
     pub(crate) srq: roce_verbs::SharedReceiveQueue,
-    context: Arc<ContextInner>,
+    pub(crate) context: Arc<ContextInner>,
     _pd: Arc<PdInner>,
     acks: Arc<Acks>,
 }

@@ -121,6 +121,10 @@ impl Default for DeviceConfig {
 /// context of the same engine, with asynchronous events of its own; a clone is the same context. The
 /// engine ends with the last object made from any of them.
 ///
+/// Dropping a `Device` ends nothing while such objects exist: queue pairs answer their peers, and
+/// regions may be read and written by them, until they are dropped themselves or until
+/// [`shut_down`](Self::shut_down).
+///
 /// # Delayed ACKs and the end of the process
 ///
 /// The ACK of a message that the application has seen completed may leave later: it is delayed for
@@ -379,6 +383,26 @@ impl Device {
         let line_rate = endpoint.congestion().line_rate;
         endpoint.set_congestion(CongestionConfig { line_rate, ..config });
         Ok(())
+    }
+
+    /// Ends all queue pairs of this context, at once and without a word to their peers: no packet to
+    /// them is answered, so no peer reaches memory of the context's protection domains any more.
+    /// Objects may be dropped later, in any order. Completions that wait can be polled; further ones
+    /// do not come. Queue pairs refuse requests and changes, and no new ones are made. Other contexts
+    /// of the interface, and their objects, are not touched.
+    ///
+    /// For libraries whose users close a context with objects, which ends these in the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub fn shut_down(&self) -> Result<(), Error> {
+        self.driver().end(|engine| {
+            self.events.shut_down();
+            for qpn in engine.events.queue_pairs_of(&self.events) {
+                // Its number stays allocated until the queue pair is dropped.
+                engine.endpoint.destroy_qp(qpn);
+            }
+        })
     }
 
     /// Flushes the capture file, if there is one.

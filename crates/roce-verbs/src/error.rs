@@ -44,6 +44,9 @@ pub enum Error {
     /// The object belongs to a parent process.
     #[error("this object was made before fork; open the device again in the child process")]
     Forked,
+    /// The context of the object was shut down.
+    #[error("the context of this object was closed; open the device again and make the object from it")]
+    ShutDown,
     /// The device is open already with another configuration.
     #[error(
         "{interface} is already open in this process with other settings; use the same DeviceConfig or close it first"

@@ -3,10 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce_transport::{AsyncEvent, EventSource};
+use roce_wire::Qpn;
 
 use crate::fork;
 
@@ -19,6 +21,8 @@ const MAX_EVENTS: usize = 1024;
 pub(crate) struct EventQueue {
     fd: EventFd,
     events: Mutex<VecDeque<AsyncEvent>>,
+    /// The context was shut down; written under the engine's lock.
+    is_shut_down: AtomicBool,
     generation: fork::Generation,
 }
 
@@ -28,7 +32,22 @@ impl EventQueue {
         // this module blocks, since one on the semaphore stands for each event in the list.
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE;
         let fd = EventFd::from_value_and_flags(0, flags).map_err(io::Error::from)?;
-        Ok(Self { fd, events: Mutex::default(), generation: fork::Generation::current() })
+        Ok(Self {
+            fd,
+            events: Mutex::default(),
+            is_shut_down: AtomicBool::new(false),
+            generation: fork::Generation::current(),
+        })
+    }
+
+    /// Notes that the context has no queue pairs any more.
+    pub(crate) fn shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the context has no queue pairs any more. The caller holds the engine's lock.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.is_shut_down.load(Ordering::Relaxed)
     }
 
     fn events(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
@@ -102,6 +121,16 @@ impl EventRouter {
         if let Some(events) = self.owners.remove(&source) {
             events.remove(source);
         }
+    }
+
+    /// Returns the queue pairs of a context.
+    pub(crate) fn queue_pairs_of(&self, context: &Arc<EventQueue>) -> Vec<Qpn> {
+        let of_context = self.owners.iter().filter(|(_, owner)| Arc::ptr_eq(owner, context));
+        let numbers = of_context.filter_map(|(source, _)| match source {
+            EventSource::QueuePair(qpn) => Some(*qpn),
+            _ => None,
+        });
+        numbers.collect()
     }
 
     /// Delivers an event of a port, a queue pair or a shared receive queue.

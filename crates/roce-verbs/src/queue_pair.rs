@@ -206,6 +206,9 @@ impl QueuePairBuilder {
         }
         let number = {
             let mut engine = self.driver.engine()?;
+            if self.events.is_shut_down() {
+                return Err(Error::ShutDown);
+            }
             let allocated = match self.is_general_services {
                 true if self.service != Service::Ud => {
                     return Err(ApiMisuse::ServiceNotSupported(self.service).into());
@@ -342,10 +345,10 @@ impl QueuePair {
     /// Returns the present state and attributes; as `ibv_query_qp`.
     ///
     /// # Errors
-    /// [`Error::Forked`].
+    /// [`Error::ShutDown`]; [`Error::Forked`].
     pub fn query(&self) -> Result<QpInfo, Error> {
         let engine = self.driver.engine()?;
-        Ok(engine.endpoint.query_qp(self.number).expect("the queue pair lives as long as self"))
+        engine.endpoint.query_qp(self.number).ok_or(Error::ShutDown)
     }
 
     pub(crate) fn lock_datagram_paths(&self) -> MutexGuard<'_, DatagramPaths> {

@@ -26,6 +26,7 @@ static const struct scenario scenarios[] = {
 	{"threads-on-many-queue-pairs", threads_on_many_queue_pairs},
 	{"threads-open-and-close", threads_open_and_close},
 	{"wrong-order", wrong_order},
+	{"closed-context", closed_context},
 	{"unacknowledged-completion-event", unacknowledged_completion_event},
 	{"unacknowledged-event", unacknowledged_event},
 	{"many-contexts", many_contexts},

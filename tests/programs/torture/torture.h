@@ -33,6 +33,9 @@ void wrong_order(void);
 void unacknowledged_completion_event(void);
 void unacknowledged_event(void);
 
+/* closed.c */
+void closed_context(void);
+
 /* many.c */
 void many_contexts(void);
 void many_objects(void);
