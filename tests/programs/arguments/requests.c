@@ -56,16 +56,14 @@ void refused_requests(void)
 	CHECK_ONE_OF(ibv_post_send(left, &wrong, &refused), EINVAL, EOPNOTSUPP);
 	CHECK(refused == &wrong);
 
-	/* Atomics are of eight bytes at an aligned address. */
+	/* Atomics are of eight bytes. */
 	struct ibv_sge word = whole(&endpoint, 8);
 	wrong = good;
 	wrong.sg_list = &word;
 	wrong.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-	wrong.wr.atomic.remote_addr = (uintptr_t)endpoint.buffer + 4;
-	wrong.wr.atomic.rkey = endpoint.mr->rkey;
-	REFUSE(left, wrong, EINVAL);
 	word.length = 4;
 	wrong.wr.atomic.remote_addr = (uintptr_t)endpoint.buffer;
+	wrong.wr.atomic.rkey = endpoint.mr->rkey;
 	REFUSE(left, wrong, EINVAL);
 
 	/* States that take no requests. */
@@ -189,6 +187,9 @@ void failed_requests(void)
 		{whole(&endpoint, 64), IBV_WR_RDMA_READ, remote, ~key, IBV_WC_REM_ACCESS_ERR},
 		{whole(&endpoint, 8), IBV_WR_ATOMIC_FETCH_AND_ADD, remote, ~key,
 		 IBV_WC_REM_ACCESS_ERR},
+		/* The responder of a card refuses a word that is not aligned. */
+		{whole(&endpoint, 8), IBV_WR_ATOMIC_FETCH_AND_ADD, remote + 4, key,
+		 IBV_WC_REM_INV_REQ_ERR},
 		/* More than the other end has room for: it receives 32 bytes. */
 		{whole(&endpoint, 64), IBV_WR_SEND, 0, 0, IBV_WC_REM_INV_REQ_ERR},
 	};
