@@ -68,6 +68,20 @@ pub(crate) struct CqParameters {
     pub(crate) vector: i64,
 }
 
+/// Most completions of a queue, as of mlx5.
+pub(crate) const MAX_CQE: c_int = (1 << 22) - 1;
+
+/// Returns the capacity of a queue for which a program asks for `count` completions: one less than a
+/// power of two, as those of mlx5 and rxe. Programs that ask for too few live on the rest.
+///
+/// # Errors
+/// `EINVAL` out of 1 ..= [`MAX_CQE`].
+fn capacity_of(count: i64) -> Result<usize, c_int> {
+    let in_range = |count: &usize| (1..=MAX_CQE as usize).contains(count);
+    let count = usize::try_from(count).ok().filter(in_range).ok_or(EINVAL)?;
+    Ok((count + 1).next_power_of_two() - 1)
+}
+
 /// Makes a completion queue.
 ///
 /// # Errors
@@ -77,7 +91,7 @@ pub(crate) fn make(context: ContextPtr, parameters: &CqParameters) -> Result<*mu
     if vector != 0 {
         return Err(EINVAL);
     }
-    let capacity = usize::try_from(capacity).map_err(|_| EINVAL)?;
+    let capacity = capacity_of(capacity)?;
     // SAFETY: see `object`.
     let lent = unsafe { object::lend_optional::<CompletionChannel>(channel) };
     let channel_inner = lent.map(|channel| Arc::clone(channel.inner()));
@@ -126,8 +140,9 @@ pub(crate) extern "C" fn create(
 
 /// `ibv_resize_cq`
 pub(crate) extern "C" fn resize(queue: &CompletionQueue, capacity: c_int) -> c_int {
-    let Ok(capacity) = usize::try_from(capacity) else {
-        return errno::failed(EINVAL);
+    let capacity = match capacity_of(i64::from(capacity)) {
+        Ok(capacity) => capacity,
+        Err(errno) => return errno::failed(errno),
     };
     let result = queue.inner.queue.resize(capacity);
     if result.is_ok() {

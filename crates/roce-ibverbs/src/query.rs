@@ -53,7 +53,7 @@ fn device_attributes(context: ContextPtr) -> ibv_device_attr {
         max_sge: 32,
         max_sge_rd: 32,
         max_cq: MANY,
-        max_cqe: 1 << 22,
+        max_cqe: crate::completion_queue::MAX_CQE,
         max_mr: 1 << 20,
         max_pd: MANY,
         max_qp_rd_atom: 128,

@@ -1,7 +1,7 @@
 //! Completion queues.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     handle: CqHandle,
     /// Written under the lock of the entries.
     capacity: AtomicUsize,
+    /// A completion for the full queue takes the place of the oldest one.
+    ignores_overrun: AtomicBool,
     entries: Mutex<VecDeque<Completion>>,
     /// Number of entries, read without a lock.
     waiting: AtomicUsize,
@@ -101,6 +103,19 @@ impl Inner {
         }
         let least = if counts { armed::SOLICITED } else { armed::NEXT };
         if self.notify_if_armed(least, now) { Pushed::Notified } else { Pushed::Queued }
+    }
+
+    /// Removes the oldest completion if the queue ignores overruns; returns false otherwise. The caller
+    /// holds the engine's lock, under which alone completions are added.
+    #[cold]
+    pub(crate) fn drop_oldest(&self) -> bool {
+        let ignores = self.ignores_overrun.load(Ordering::Relaxed);
+        if ignores {
+            let mut entries = self.entries();
+            entries.pop_front();
+            self.waiting.store(entries.len(), Ordering::Release);
+        }
+        ignores
     }
 
     /// Returns true if a completion for `handle` may bypass the queue and be returned to the caller
@@ -257,6 +272,7 @@ impl CompletionQueue {
         let inner = Arc::new_cyclic(|this| Inner {
             handle,
             capacity: AtomicUsize::new(capacity),
+            ignores_overrun: AtomicBool::new(false),
             entries: Mutex::new(VecDeque::with_capacity(capacity.min(4096))),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
@@ -295,6 +311,15 @@ impl CompletionQueue {
     /// Returns the number of completions that fit.
     pub fn capacity(&self) -> usize {
         self.inner.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Lets each completion for the full queue take the place of the oldest one, which is lost; as
+    /// `IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`. Lost ones are counted as `overwritten_completions`.
+    ///
+    /// By default the first completion that does not fit raises
+    /// [`AsyncEvent::CqError`](crate::AsyncEvent::CqError) and ends the queue pairs of the queue.
+    pub fn ignore_overrun(&self) {
+        self.inner.ignores_overrun.store(true, Ordering::Relaxed);
     }
 
     /// Changes the number of completions that fit; as `ibv_resize_cq`.
@@ -454,6 +479,7 @@ mod tests {
         Inner {
             handle: CqHandle(handle),
             capacity: AtomicUsize::new(4),
+            ignores_overrun: AtomicBool::new(false),
             entries: Mutex::default(),
             waiting: AtomicUsize::new(0),
             armed: AtomicU8::new(armed::NOT),
@@ -492,6 +518,22 @@ mod tests {
         assert!(queue.can_bypass_queue(CqHandle(1)));
         queue.armed.store(armed::NEXT, Ordering::Release);
         assert!(queue.can_bypass_queue(CqHandle(1)), "there is no channel to report it");
+    }
+
+    #[test]
+    fn a_full_queue_that_ignores_overruns_keeps_the_newest_completions() {
+        let queue = queue(1);
+        for id in 1..=4 {
+            assert_eq!(queue.push(completion(id), micros(1)), Pushed::Queued);
+        }
+        assert_eq!(queue.push(completion(5), micros(1)), Pushed::Full);
+        assert!(!queue.drop_oldest(), "an overrun is an error");
+        queue.ignores_overrun.store(true, Ordering::Relaxed);
+        assert_eq!(queue.push(completion(5), micros(1)), Pushed::Full);
+        assert!(queue.drop_oldest());
+        assert_eq!(queue.push(completion(5), micros(1)), Pushed::Queued);
+        let ids: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|it| it.wr_id).collect();
+        assert_eq!(ids, [2, 3, 4, 5]);
     }
 
     #[test]

@@ -45,7 +45,9 @@ pub enum Error {
     #[error("this object was made before fork; open the device again in the child process")]
     Forked,
     /// The context of the object was shut down.
-    #[error("the context of this object was closed; open the device again and make the object from it")]
+    #[error(
+        "the context of this object was closed; open the device again and make the object from it"
+    )]
     ShutDown,
     /// The device is open already with another configuration.
     #[error(

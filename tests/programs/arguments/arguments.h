@@ -21,6 +21,9 @@ void queue_pair_creation(void);
 void queue_pair_transitions(void);
 void addresses(void);
 
+/* overruns.c */
+void overruns(void);
+
 /* requests.c */
 void refused_requests(void);
 void full_queues(void);

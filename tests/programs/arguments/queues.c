@@ -24,6 +24,20 @@ void completion_queues(void)
 	CHECK_NULL(ibv_create_cq(context, 4, NULL, NULL, context->num_comp_vectors), EINVAL);
 	CHECK_NULL(ibv_create_cq(context, 4, NULL, NULL, -1), EINVAL);
 
+	/* As mlx5 and rxe: the next power of two, less one. */
+	const int counts[][2] = {{1, 1},     {2, 3},     {3, 3},
+				 {4, 7},     {100, 127}, {device.max_cqe, device.max_cqe}};
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		struct ibv_cq *cq = ibv_create_cq(context, counts[i][0], NULL, NULL, 0);
+		CHECK(cq);
+		CHECK_EQ(cq->cqe, counts[i][1]);
+		CHECK_EQ(ibv_resize_cq(cq, 9), 0);
+		CHECK_EQ(cq->cqe, 15);
+		CHECK_EQ(ibv_resize_cq(cq, counts[i][0]), 0);
+		CHECK_EQ(cq->cqe, counts[i][1]);
+		CHECK_EQ(ibv_destroy_cq(cq), 0);
+	}
+
 	struct ibv_cq_init_attr_ex extended = {.cqe = 4, .comp_mask = 1u << 31};
 	CHECK_NULL(ibv_create_cq_ex(context, &extended), EINVAL);
 	extended = (struct ibv_cq_init_attr_ex){.cqe = 4, .wc_flags = 1ull << 40};

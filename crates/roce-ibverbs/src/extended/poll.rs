@@ -48,8 +48,6 @@ pub(crate) unsafe extern "C" fn create(
     let attributes = unsafe { &*attributes };
     let mask = attributes.comp_mask;
     let flags = if mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attributes.flags } else { 0 };
-    // The lock that a single-threaded program could spare costs nothing while it is free, and an
-    // overrun is an error that is better seen.
     let known_flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     if mask & !(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD) != 0
         || flags & !known_flags != 0
@@ -69,6 +67,9 @@ pub(crate) unsafe extern "C" fn create(
         Ok(made) => made,
         Err(errno) => return errno::null(errno),
     };
+    if flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0 {
+        lent(made.cast()).inner().queue.ignore_overrun();
+    }
     let queue = lent(made.cast()).c();
     // SAFETY: the program does not have the queue yet.
     let fields = unsafe { &mut *queue };

@@ -350,7 +350,12 @@ impl Engine {
                 continue;
             }
             let Some(queue) = self.queues.get(&handle) else { continue };
-            match queue.push(completion, now) {
+            let mut pushed = queue.push(completion, now);
+            if pushed == Pushed::Full && queue.drop_oldest() {
+                *self.drops.entry("overwritten_completions").or_default() += 1;
+                pushed = queue.push(completion, now);
+            }
+            match pushed {
                 Pushed::Queued => {}
                 Pushed::Notified => round.notified = true,
                 Pushed::Full => self.endpoint.handle_cq_overflow(now, handle),
