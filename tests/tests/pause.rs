@@ -86,6 +86,24 @@ fn a_pause_stops_its_class_and_no_other_until_it_is_resumed() {
 }
 
 #[tier1]
+fn a_neighbour_on_a_link_of_unknown_rate_pauses_nothing() {
+    let cable = Cable::with_mtu(1500);
+    let config = DeviceConfig { spin: Duration::ZERO, ..DeviceConfig::default() };
+    let left = TestDevice::on(&cable.left, config.clone());
+    let (right, mut port) = (TestDevice::on(&cable.right, config), Port::of(&cable));
+    // Retries that are used up long before the pause would be over.
+    let soon = ConnectOptions { timeout: 14, retry_count: 7, ..class(3) };
+    let writer = Writer::connect((&left, &soon), (&right, &soon), 64);
+    for _ in 0..10 {
+        port.pause(3, u16::MAX);
+    }
+    wait_for_pauses(&left, 10);
+    assert_eq!(writer.write(64).0, CompletionStatus::Success);
+    assert_eq!(left.device.counter("ignored_pause_frames").unwrap(), 10);
+    assert_eq!(left.device.counter("resent_pkts").unwrap(), 0);
+}
+
+#[tier1]
 fn a_pause_ends_by_itself_after_its_quanta() {
     let cable = Cable::with_mtu(1500);
     let (left, right, mut port) = ends(&cable, 10);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use roce_io::{
     AfPacket, AfPacketConfig, CaptureFile, CountingDevice, FaultConfig, FaultInjector, Filter,
-    FrameDevice, GsoMode, InterfaceInfo, PcapWriter, PortReservation, PortReservationConfig,
-    QpnBlocks, ReceiveMode, interfaces,
+    FrameDevice, GsoMode, InterfaceInfo, InterfaceKind, PcapWriter, PortReservation,
+    PortReservationConfig, QpnBlocks, ReceiveMode, interfaces,
 };
 use roce_transport::congestion::CongestionConfig;
 use roce_transport::{
@@ -80,8 +80,11 @@ pub struct DeviceConfig {
     pub trace: Option<Trace>,
     /// Congestion control. The rate of the link, where it is known, is its line rate.
     pub congestion: CongestionConfig,
-    /// Rate of the link in bits per second, at least 1. The durations of its pauses follow from it.
-    /// Default: the speed of the interface, or 10 Gbit/s where that is not known.
+    /// Rate of the link in bits per second, at least 1, for the durations of its pauses and for
+    /// congestion control. Default: the speed of the interface. Where it has none, pauses are ignored,
+    /// and congestion control assumes 10 Gbit/s. The speed that an interface in software (a veth, a tap,
+    /// a bridge, a VLAN) makes up counts for congestion control alone: a neighbour there could otherwise
+    /// hold all classes.
     pub link_rate: Option<u64>,
     /// Most bytes of packets that wait for a missing one before them, over all queue pairs; 0 drops
     /// such packets. Default 4 MiB.
@@ -486,7 +489,6 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     if let Some(bits_per_sec) = link_rate {
         behaviour.congestion.line_rate = bits_per_sec.max(1);
     }
-    let link_rate = behaviour.congestion.line_rate;
     if !whole_trains {
         // Every packet is a frame of its own, and the peer may be a network card, which has no ring
         // that fills: the peer window may grow further.
@@ -495,7 +497,9 @@ fn open_driver(interface: &str, config: DeviceConfig) -> Result<Driver, Error> {
     }
     let endpoint = Endpoint::with_observer(behaviour, observer.clone());
     let mut engine = Engine::new(endpoint, wire, lo, gids_of(&found));
-    engine.set_link_rate(link_rate);
+    // Other interfaces have made up their speed: a veth says 10 Gbit/s.
+    let is_hardware = matches!(found.kind, InterfaceKind::Driver(_));
+    engine.set_link_rate(link_rate.filter(|_| is_hardware || config.link_rate.is_some()));
     let port = Port::of(&found);
     let device = DeviceState {
         config,

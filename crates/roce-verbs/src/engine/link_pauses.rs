@@ -9,19 +9,22 @@ use crate::trace::TraceObserver;
 /// Classes that the other end of the link has paused by frames of IEEE 802.1Qbb or 802.3x.
 ///
 /// The class of a packet is the upper three bits of its DSCP. While a class is paused, its packets
-/// have a transmit queue of their own, which is suspended.
+/// have a transmit queue of their own, which is suspended. Where the rate of the link is not known no
+/// pause has a duration, and all are ignored: on a link in software any neighbour can send some.
 #[derive(Debug, Default)]
 pub(super) struct LinkPauses {
     /// End of each class's pause.
     until: [Instant; PFC_PRIORITIES],
     /// Paused classes, a bit each.
     paused: u8,
-    bits_per_sec: u64,
+    /// Rate of the link, if it is known.
+    bits_per_sec: Option<u64>,
     received: u64,
+    ignored: u64,
 }
 
 impl LinkPauses {
-    pub(super) fn set_rate(&mut self, bits_per_sec: u64) {
+    pub(super) fn set_rate(&mut self, bits_per_sec: Option<u64>) {
         self.bits_per_sec = bits_per_sec;
     }
 
@@ -39,12 +42,16 @@ impl LinkPauses {
         endpoint: &mut Endpoint<TraceObserver>,
     ) {
         self.received += 1;
+        let Some(bits_per_sec) = self.bits_per_sec else {
+            self.ignored += 1;
+            return;
+        };
         for class in 0..PFC_PRIORITIES {
             match pause.quanta(class as u8) {
                 None => {}
                 Some(0) => self.resume(class, endpoint),
                 Some(quanta) => {
-                    self.until[class] = now + PfcFrame::duration(quanta, self.bits_per_sec);
+                    self.until[class] = now + PfcFrame::duration(quanta, bits_per_sec);
                     self.paused |= 1 << class;
                     endpoint.suspend_transmit(queue(class));
                 }
@@ -76,9 +83,10 @@ impl LinkPauses {
         self.is_paused(class).then(|| queue(class))
     }
 
-    /// Returns the number of pause frames received, under its name, if there were any.
-    pub(super) fn counter(&self) -> Option<(&'static str, u64)> {
-        (self.received > 0).then_some(("rcvd_pause_frames", self.received))
+    /// Returns the numbers of pause frames received and ignored, each under its name, if there were any.
+    pub(super) fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [("rcvd_pause_frames", self.received), ("ignored_pause_frames", self.ignored)];
+        all.into_iter().filter(|(_, count)| *count > 0)
     }
 
     fn is_paused(&self, class: usize) -> bool {
@@ -110,7 +118,7 @@ mod tests {
     /// Pauses of a link with quanta of 1 µs.
     fn pauses() -> (LinkPauses, Endpoint<TraceObserver>) {
         let mut pauses = LinkPauses::default();
-        pauses.set_rate(512_000_000);
+        pauses.set_rate(Some(512_000_000));
         let observer = TraceObserver::new(None);
         (pauses, Endpoint::with_observer(EndpointConfig::default(), observer))
     }
@@ -123,7 +131,7 @@ mod tests {
     fn a_pause_lasts_for_its_quanta_unless_it_is_renewed_or_resumed() {
         let (mut pauses, mut endpoint) = pauses();
         let frame = |class, quanta| PfcFrame::new(MacAddr::default()).with(class, quanta);
-        assert_eq!((pauses.next_end(), pauses.counter()), (None, None));
+        assert_eq!((pauses.next_end(), pauses.counters().count()), (None, 0));
         pauses.apply(at(0), &frame(3, 10).with(4, 30), &mut endpoint);
         assert_eq!(pauses.next_end(), Some(at(10)));
         pauses.apply(at(5), &frame(3, 10), &mut endpoint);
@@ -135,6 +143,16 @@ mod tests {
         assert!(pauses.queue_of(FOUR | 0x1f).is_some());
         pauses.apply(at(16), &frame(4, 0), &mut endpoint);
         assert!(!pauses.any() && pauses.queue_of(FOUR).is_none());
-        assert_eq!(pauses.counter(), Some(("rcvd_pause_frames", 3)));
+        assert!(pauses.counters().eq([("rcvd_pause_frames", 3)]));
+    }
+
+    #[test]
+    fn pauses_of_a_link_of_unknown_rate_are_counted_and_ignored() {
+        let (mut pauses, mut endpoint) = pauses();
+        pauses.set_rate(None);
+        let pause = PfcFrame::new(MacAddr::default()).with(3, u16::MAX);
+        pauses.apply(at(0), &pause, &mut endpoint);
+        assert!(!pauses.any() && pauses.queue_of(THREE).is_none());
+        assert!(pauses.counters().eq([("rcvd_pause_frames", 1), ("ignored_pause_frames", 1)]));
     }
 }

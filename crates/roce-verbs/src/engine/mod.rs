@@ -117,7 +117,7 @@ impl Engine {
     pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all: Vec<_> = self.endpoint.counters().iter().collect();
         all.push(("coalesced_doorbells", self.doorbells.coalesced()));
-        all.extend(self.pauses.counter());
+        all.extend(self.pauses.counters());
         all.extend(self.drops.iter().map(|(name, count)| (*name, *count)));
         all.extend(self.wire.counters());
         all
@@ -157,8 +157,9 @@ impl Engine {
         }
     }
 
-    /// Sets the rate of the link in bits per second, from which the durations of pauses follow.
-    pub(crate) fn set_link_rate(&mut self, bits_per_sec: u64) {
+    /// Sets the rate of the link in bits per second, from which the durations of pauses follow; `None`
+    /// ignores pauses.
+    pub(crate) fn set_link_rate(&mut self, bits_per_sec: Option<u64>) {
         self.pauses.set_rate(bits_per_sec);
     }
 
