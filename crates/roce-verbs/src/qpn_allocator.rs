@@ -3,7 +3,8 @@
 //! The number space of 24 bits is divided into 4 096 blocks of 4 096 numbers. A process owns a block
 //! while it holds an abstract unix socket with the block's name. Such names belong to one network
 //! namespace, as the addresses do, and vanish with the process. The packet filter so needs to compare
-//! only `dest QP >> 12`.
+//! only `dest QP >> 12`. Any user can take such names, and the kernel does not tell whose they are: see
+//! SECURITY.md.
 
 use std::collections::HashSet;
 use std::io;
@@ -111,7 +112,9 @@ impl Block {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "all 4095 blocks of queue pair numbers are held by other processes",
+            "all 4095 blocks of queue pair numbers are held by other processes of this network \
+             namespace: end those that hold abstract unix sockets roce/qpn/* (ss -xlp), or use \
+             another network namespace",
         ))
     }
 
